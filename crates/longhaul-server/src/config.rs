@@ -42,6 +42,9 @@ pub struct ServerConfig {
     pub allowed_hosts: Vec<String>,
     /// Origins of web pages that may use the gateway, such as `https://tasks.example.org`. Default none.
     pub allowed_origins: Vec<String>,
+    /// Makes a queue when it is first used. Default no: a queue that does not exist is an error, where the client knows the admin API, by which that can be
+    /// told.
+    pub create_queues: bool,
     /// Limits on requests and connections.
     pub limits: Limits,
     /// Dialects that are served beside the native API. Default none.
@@ -135,6 +138,7 @@ impl Default for ServerConfig {
             tls: None,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
+            create_queues: false,
             limits: Limits::default(),
             dialects: Vec::new(),
             dialect_queue: "default".to_owned(),

@@ -7,18 +7,19 @@
 //! - `core` is what can be done to queues and tasks, apart from HTTP;
 //! - `v1` holds the routes of the native API, one file per resource; `route` is the list of all routes, of which the OpenAPI document is made.
 
-#![allow(dead_code, unused_imports, reason = "the routes that use it follow")]
-
 mod auth;
 mod clock;
 mod config;
 mod core;
+mod errors;
 mod problem;
 mod reload;
 mod route;
 mod server;
 mod shell;
 mod telemetry;
+#[cfg(test)]
+mod testing;
 mod v1;
 
 pub use auth::TokenFileError;

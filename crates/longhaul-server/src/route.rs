@@ -3,6 +3,8 @@
 
 mod describe;
 mod openapi;
+#[cfg(test)]
+mod tests;
 mod verbs;
 
 pub(crate) use openapi::document;

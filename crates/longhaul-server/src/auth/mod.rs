@@ -66,11 +66,6 @@ impl Identity {
     pub(crate) fn may_use(&self, queue: &str) -> bool {
         self.queues.as_ref().is_none_or(|queues| queues.contains(queue))
     }
-
-    /// Whether it is bound to some queues: then it cannot do what concerns all of them.
-    pub(crate) const fn is_bound(&self) -> bool {
-        self.queues.is_some()
-    }
 }
 
 /// Tells callers apart.

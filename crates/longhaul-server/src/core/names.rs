@@ -1,6 +1,8 @@
-//! Names of queues, and the topics that they stand for.
+//! Names of queues and tasks, and the topics that they stand for.
 
+use longhaul::{Priority, TaskId, TaskRef};
 use std::fmt;
+use std::str::FromStr;
 
 /// The longest name of a queue.
 const BYTES_MAX: usize = 128;
@@ -55,6 +57,61 @@ impl fmt::Display for QueueName {
     }
 }
 
+/// The name of a task in its queue: its id, behind the level of the queue that it was submitted to unless that is the normal one, such as
+/// `high~12:0:-1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TaskName {
+    pub(crate) level: Priority,
+    pub(crate) id: TaskId,
+}
+
+/// A text is no name of a task.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is not the id of a task; ids are such as `12:0:-1`, or `high~12:0:-1` for a task with a priority"
+)]
+pub(crate) struct TaskNameError(String);
+
+impl TaskName {
+    /// What a reference of the library is called in its queue.
+    pub(crate) fn of(task: &TaskRef) -> Self {
+        let level = if task.topic.ends_with("-high") {
+            Priority::High
+        } else if task.topic.ends_with("-low") {
+            Priority::Low
+        } else {
+            Priority::Normal
+        };
+        Self { level, id: task.id }
+    }
+}
+
+impl fmt::Display for TaskName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.level {
+            Priority::High => write!(f, "high~{}", self.id),
+            Priority::Normal => write!(f, "{}", self.id),
+            Priority::Low => write!(f, "low~{}", self.id),
+        }
+    }
+}
+
+impl FromStr for TaskName {
+    type Err = TaskNameError;
+
+    fn from_str(text: &str) -> Result<Self, TaskNameError> {
+        const SHOWN_MAX: usize = 80;
+        let refused = || TaskNameError(text.chars().take(SHOWN_MAX).collect());
+        let (level, id) = match text.split_once('~') {
+            Some(("high", id)) => (Priority::High, id),
+            Some(("low", id)) => (Priority::Low, id),
+            Some(_) => return Err(refused()),
+            None => (Priority::Normal, text),
+        };
+        Ok(Self { level, id: id.parse().map_err(|_| refused())? })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,5 +136,18 @@ mod tests {
             let refused = QueueName::parse(taken);
             assert!(matches!(refused, Err(QueueNameError::Companion(_))), "{taken}");
         }
+    }
+
+    #[test]
+    fn a_task_is_named_with_its_level() {
+        for text in ["12:0:-1", "high~12:0:3", "low~12:0:-1:7"] {
+            assert_eq!(text.parse::<TaskName>().unwrap().to_string(), text);
+        }
+        for bad in ["", "12:0", "normal~12:0:-1", "high~", "~12:0:-1", "high~low~1:2:3", "1:2:3\0"]
+        {
+            assert!(bad.parse::<TaskName>().is_err(), "{bad:?}");
+        }
+        let task: TaskRef = "a/b/tasks-low@12:0:-1".parse().unwrap();
+        assert_eq!(TaskName::of(&task).to_string(), "low~12:0:-1");
     }
 }

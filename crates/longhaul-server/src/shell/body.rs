@@ -86,7 +86,12 @@ impl Body {
                 detail,
             ));
         }
-        serde_json::from_slice(&self.bytes).map_err(|error| json_problem(&error))
+        let read = serde_json::from_slice(&self.bytes).map_err(|error| json_problem(&error))?;
+        // An array of the values of its fields would do for serde.
+        if self.bytes.trim_ascii_start().first() != Some(&b'{') {
+            return Err(json_unfit("an array stands where an object is expected"));
+        }
+        Ok(read)
     }
 }
 
@@ -97,11 +102,13 @@ pub(crate) fn json_problem(error: &serde_json::Error) -> Problem {
         Category::Syntax | Category::Eof | Category::Io => {
             Problem::bad_request("json_malformed", format!("the body is not JSON: {error}"))
         }
-        Category::Data => {
-            let detail = format!("the body is JSON, and not what this route takes: {error}");
-            Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "json_unfit", detail)
-        }
+        Category::Data => json_unfit(&error.to_string()),
     }
+}
+
+fn json_unfit(why: &str) -> Problem {
+    let detail = format!("the body is JSON, and not what this route takes: {why}");
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "json_unfit", detail)
 }
 
 impl<S: Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {

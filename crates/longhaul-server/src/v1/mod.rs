@@ -1,10 +1,36 @@
 //! The routes of the native API, one file per resource.
 
+mod actions;
+mod at;
+mod dead;
+mod enqueue;
+mod events;
 mod health;
+mod history;
+mod new_task;
+mod queue_settings;
+mod queues;
+mod schedules;
+mod task_body;
+mod tasks;
+#[cfg(test)]
+mod tests;
+mod values;
 
 use crate::route::Route;
 
 /// All of them.
 pub(crate) fn routes() -> Vec<Route> {
-    [health::routes()].into_iter().flatten().collect()
+    let all = [
+        health::routes(),
+        queues::routes(),
+        enqueue::routes(),
+        tasks::routes(),
+        actions::routes(),
+        history::routes(),
+        dead::routes(),
+        schedules::routes(),
+        events::routes(),
+    ];
+    all.into_iter().flatten().collect()
 }

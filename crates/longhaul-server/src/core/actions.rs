@@ -1,0 +1,147 @@
+//! Acts upon tasks, for somebody and for a reason, both of which are logged.
+
+use super::{QueueName, Service, ServiceError, TaskName};
+use longhaul::{ActionRecord, OperatorError, Replayed};
+
+/// How often an action that is meant for any epoch is tried.
+const TRIES_MAX: u32 = 5;
+
+/// What is done to a task from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    Cancel,
+    Kill,
+    Delete,
+    /// In this epoch; `None`: in the one that it is in.
+    ForceFail(Option<u32>),
+    ForceRelease(Option<u32>),
+}
+
+impl Action {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Cancel => "cancel",
+            Self::Kill => "kill",
+            Self::Delete => "delete",
+            Self::ForceFail(_) => "force-fail",
+            Self::ForceRelease(_) => "force-release",
+        }
+    }
+}
+
+/// For whom, and why.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Said<'a> {
+    pub(crate) name: Option<&'a str>,
+    pub(crate) reason: &'a str,
+}
+
+impl Service {
+    /// Acts upon a task.
+    pub(crate) async fn act(
+        &self,
+        queue: &QueueName,
+        name: TaskName,
+        action: Action,
+        said: Said<'_>,
+    ) -> Result<(), ServiceError> {
+        self.check_queue(queue).await?;
+        let (client, task) = (self.acting(said.name), self.task_ref(queue, name));
+        match action {
+            Action::Cancel | Action::Kill => {
+                // A request for a task that does not exist would stay in the ledger for ever.
+                self.check_open(queue, name).await?;
+                if action == Action::Kill {
+                    client.kill(&task).await?;
+                } else {
+                    client.cancel(&task).await?;
+                }
+            }
+            Action::Delete => client.delete(&task, said.reason).await?,
+            Action::ForceFail(seen) | Action::ForceRelease(seen) => {
+                self.force(queue, name, action, seen, said).await?;
+            }
+        }
+        tracing::info!(
+            target: "longhaul::tasks",
+            event = "task_action",
+            action = action.word(),
+            %queue,
+            task = %name,
+            operator = said.name,
+            reason = said.reason,
+        );
+        Ok(())
+    }
+
+    /// Refuses what is over, and what does not exist.
+    async fn check_open(&self, queue: &QueueName, name: TaskName) -> Result<(), ServiceError> {
+        let status = self.task(queue, name).await?.status();
+        if status.is_terminal() {
+            return Err(OperatorError::Over(status).into());
+        }
+        Ok(())
+    }
+
+    /// Acts upon a task in the epoch that the caller has seen, or else in whichever it is.
+    async fn force(
+        &self,
+        queue: &QueueName,
+        name: TaskName,
+        action: Action,
+        seen: Option<u32>,
+        said: Said<'_>,
+    ) -> Result<(), ServiceError> {
+        let (client, task) = (self.acting(said.name), self.task_ref(queue, name));
+        let shown = match seen {
+            Some(epoch) => epoch,
+            None => self.task(queue, name).await?.info.map_or(0, |info| info.epoch),
+        };
+        let mut epoch = shown;
+        for _ in 0..TRIES_MAX {
+            let done = match action {
+                Action::ForceRelease(_) => client.force_release(&task, epoch, said.reason).await,
+                Action::ForceFail(_) | Action::Cancel | Action::Kill | Action::Delete => {
+                    client.force_fail(&task, epoch, said.reason).await
+                }
+            };
+            match done {
+                // What is shown may be behind the ledger.
+                Err(OperatorError::Stale { current }) if seen.is_none() => epoch = current,
+                done => return Ok(done?),
+            }
+        }
+        Err(OperatorError::Contended.into())
+    }
+
+    /// Runs a task once more that has failed for good: as a new task, which is returned.
+    pub(crate) async fn retry(
+        &self,
+        queue: &QueueName,
+        name: TaskName,
+        said: Said<'_>,
+    ) -> Result<TaskName, ServiceError> {
+        match self.replay(queue, name, said).await? {
+            Replayed::Restarted(task) => Ok(TaskName::of(&task)),
+            Replayed::NotFound => Err(ServiceError::NoTask(name)),
+            Replayed::NotDead => Err(ServiceError::NotDead(name)),
+            Replayed::DedupeConflict(task) => {
+                Err(ServiceError::DedupeConflict(TaskName::of(&task)))
+            }
+            Replayed::NoPayload => Err(ServiceError::Gone(format!(
+                "the dead letter of the task {name} was stored without its payload: there is nothing to run"
+            ))),
+            other => Err(ServiceError::Unfit(format!("the replay has ended otherwise: {other:?}"))),
+        }
+    }
+
+    /// Who has acted upon the tasks of a queue, and why.
+    pub(crate) async fn action_log(
+        &self,
+        queue: &QueueName,
+        limit: usize,
+    ) -> Result<Vec<ActionRecord>, ServiceError> {
+        self.check_queue(queue).await?;
+        Ok(self.client.action_log(&self.topic(queue), limit).await?)
+    }
+}

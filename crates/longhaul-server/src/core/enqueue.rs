@@ -1,0 +1,159 @@
+//! Submits tasks.
+
+use super::{QueueName, Service, ServiceError, TaskName};
+use bytes::Bytes;
+use futures::stream::{self, StreamExt};
+use longhaul::{Priority, Raw, RetryPolicy, Submission};
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+/// Tasks of a batch whose receipts are awaited at once.
+const IN_FLIGHT_MAX: usize = 256;
+
+/// Properties that the gateway's fields say: a caller who sets them by name would get past their checks.
+const RESERVED: [&str; 18] = [
+    "AFTER",
+    "AFTER_FAILED",
+    "DEDUPE_KEY",
+    "DELAY",
+    "EXPIRES_AT",
+    "IDEMPOTENCY_KEY",
+    "LIMIT_KEY",
+    "MAX_ATTEMPTS",
+    "MAX_TASK_DURATION",
+    "MAX_TOTAL_DURATION",
+    "NO_PROGRESS_TIMEOUT",
+    "OVERWRITE",
+    "REPLAY_OF",
+    "RETRY_BACKOFF",
+    "RETRY_INTERVALS",
+    "SCHEDULED_AT",
+    "TAGS",
+    "TASK_CODEC",
+];
+
+/// A task that is to be submitted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NewTask {
+    pub(crate) payload: Bytes,
+    pub(crate) properties: BTreeMap<String, String>,
+    pub(crate) task_type: Option<String>,
+    pub(crate) key: Option<String>,
+    pub(crate) tags: Vec<String>,
+    pub(crate) priority: Priority,
+    pub(crate) delay: Option<Duration>,
+    pub(crate) scheduled_at: Option<SystemTime>,
+    pub(crate) expires_at: Option<SystemTime>,
+    pub(crate) idempotency_key: Option<String>,
+    pub(crate) dedupe_key: Option<String>,
+    pub(crate) overwrite: bool,
+    /// Another payload under the same key is an error.
+    pub(crate) strict: bool,
+    pub(crate) limit_key: Option<String>,
+    pub(crate) max_attempts: Option<u32>,
+    pub(crate) max_duration: Option<Duration>,
+    pub(crate) max_total_duration: Option<Duration>,
+    pub(crate) no_progress_timeout: Option<Duration>,
+    pub(crate) retry: Option<RetryPolicy>,
+    /// It does not begin before these are over.
+    pub(crate) after: Vec<TaskName>,
+}
+
+impl Service {
+    /// Submits a task; it is stored when this returns.
+    pub(crate) async fn enqueue(
+        &self,
+        queue: &QueueName,
+        task: NewTask,
+    ) -> Result<TaskName, ServiceError> {
+        self.check_queue(queue).await?;
+        self.enqueue_checked(queue, task).await
+    }
+
+    /// Submits many tasks, and says of each what became of it, in their order.
+    pub(crate) async fn enqueue_all(
+        &self,
+        queue: &QueueName,
+        tasks: Vec<Result<NewTask, ServiceError>>,
+    ) -> Result<Vec<Result<TaskName, ServiceError>>, ServiceError> {
+        self.check_queue(queue).await?;
+        let sends = tasks.into_iter().map(|task| async {
+            match task {
+                Ok(task) => self.enqueue_checked(queue, task).await,
+                Err(error) => Err(error),
+            }
+        });
+        Ok(stream::iter(sends).buffered(IN_FLIGHT_MAX).collect().await)
+    }
+
+    async fn enqueue_checked(
+        &self,
+        queue: &QueueName,
+        task: NewTask,
+    ) -> Result<TaskName, ServiceError> {
+        let payload_len = task.payload.len();
+        let idempotency_key = task.idempotency_key.clone();
+        let submission = self.submission(queue, task)?;
+        let task = TaskName::of(&submission.send().await?);
+        tracing::debug!(
+            target: "longhaul::tasks",
+            event = "job_enqueued",
+            %queue,
+            job_id = %task,
+            payload_len,
+            idempotency_key,
+        );
+        Ok(task)
+    }
+
+    /// The submission of a task, not sent yet.
+    pub(crate) fn submission(
+        &self,
+        queue: &QueueName,
+        task: NewTask,
+    ) -> Result<Submission, ServiceError> {
+        let reserved = |name: &String| RESERVED.contains(&name.as_str());
+        if let Some(name) = task.properties.keys().find(|name| reserved(name)) {
+            let problem =
+                "is no property of your own: say it by the field of the request that is for it";
+            return Err(ServiceError::Unfit(format!("`{name}` {problem}")));
+        }
+        let after: Vec<_> = task.after.iter().map(|it| self.task_ref(queue, *it)).collect();
+        let mut it = self.client.submission(&self.topic(queue), &Raw(task.payload));
+        for (name, value) in task.properties {
+            it = it.property(name, value);
+        }
+        it = it.priority(task.priority).tags(task.tags);
+        it = with(it, task.task_type, Submission::task_type);
+        it = with(it, task.key, Submission::key);
+        it = with(it, task.delay, Submission::delay);
+        it = with(it, task.scheduled_at, Submission::scheduled_at);
+        it = with(it, task.expires_at, Submission::expires_at);
+        it = with(it, task.idempotency_key, Submission::idempotency_key);
+        it = with(it, task.dedupe_key, Submission::dedupe_key);
+        it = with(it, task.limit_key, Submission::limit_key);
+        it = with(it, task.max_attempts, Submission::max_attempts);
+        it = with(it, task.max_duration, Submission::max_duration);
+        it = with(it, task.max_total_duration, Submission::max_total_duration);
+        it = with(it, task.no_progress_timeout, Submission::no_progress_timeout);
+        it = with(it, task.retry, Submission::retry);
+        if task.overwrite {
+            it = it.overwrite();
+        }
+        if task.strict {
+            it = it.strict();
+        }
+        Ok(if after.is_empty() { it } else { it.after(&after) })
+    }
+}
+
+fn with<T>(
+    submission: Submission,
+    value: Option<T>,
+    set: impl FnOnce(Submission, T) -> Submission,
+) -> Submission {
+    match value {
+        Some(value) => set(submission, value),
+        None => submission,
+    }
+}

@@ -1,0 +1,70 @@
+//! Why something was not done.
+
+use super::names::{QueueNameError, TaskNameError};
+use super::{QueueName, TaskName};
+use longhaul::{
+    CancelError, DeadLetterError, DocumentError, GetError, HistoryError, OperatorError,
+    SchedulesError, SetupTopicsError, SubmitError, SubmittedError, TaskViewError, WaitError,
+    WatchError,
+};
+
+/// Why something was not done.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ServiceError {
+    #[error(transparent)]
+    QueueName(#[from] QueueNameError),
+    #[error(transparent)]
+    TaskName(#[from] TaskNameError),
+    /// There is no such queue, as the admin API says.
+    #[error("there is no queue `{0}`; create it with PUT /v1/queues/{0}")]
+    NoQueue(QueueName),
+    /// No message has this id, or none has it any more, and nothing is known of such a task.
+    #[error("there is no task {0}, or it ended long ago")]
+    NoTask(TaskName),
+    /// What was asked for is there when the task is over.
+    #[error("the task {0} is not over; wait for it with GET …/tasks/{0}/wait")]
+    NotOver(TaskName),
+    /// The task has no result.
+    #[error("the task {task} has no result: {reason}")]
+    NoResult { task: TaskName, reason: String },
+    /// What was asked for is gone.
+    #[error("{0}")]
+    Gone(String),
+    /// The task is not dead, so that it cannot be tried again.
+    #[error("the task {0} has not failed for good, so that there is nothing to run again")]
+    NotDead(TaskName),
+    /// Another task has the key.
+    #[error(
+        "another task that is not over has the dedupe key: {0}; wait for its end, or cancel it"
+    )]
+    DedupeConflict(TaskName),
+    /// A request says something that does not go together.
+    #[error("{0}")]
+    Unfit(String),
+    #[error(transparent)]
+    Submit(#[from] SubmitError),
+    #[error(transparent)]
+    Submitted(#[from] SubmittedError),
+    #[error(transparent)]
+    Get(#[from] GetError),
+    #[error(transparent)]
+    Wait(#[from] WaitError),
+    #[error(transparent)]
+    Cancel(#[from] CancelError),
+    #[error(transparent)]
+    Operator(#[from] OperatorError),
+    #[error(transparent)]
+    Document(#[from] DocumentError),
+    #[error(transparent)]
+    Schedules(#[from] SchedulesError),
+    #[error(transparent)]
+    Letters(#[from] DeadLetterError),
+    #[error(transparent)]
+    History(#[from] HistoryError),
+    #[error(transparent)]
+    View(#[from] TaskViewError),
+    #[error(transparent)]
+    Watch(#[from] WatchError),
+    #[error(transparent)]
+    Setup(#[from] SetupTopicsError),
+}

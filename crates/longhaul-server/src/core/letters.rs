@@ -1,0 +1,88 @@
+//! Dead letters: listed, shown, replayed, purged.
+
+use super::actions::Said;
+use super::{QueueName, Service, ServiceError, TaskName};
+use futures::TryStreamExt;
+use longhaul::{
+    DeadLetter, DeadLetterFilter, DeadLetterPage, DeadLetters, Position, Replayed, TaskId,
+};
+
+impl Service {
+    async fn letters(
+        &self,
+        queue: &QueueName,
+        name: Option<&str>,
+    ) -> Result<DeadLetters, ServiceError> {
+        self.check_queue(queue).await?;
+        Ok(self.acting(name).dead_letters(&self.topic(queue))?)
+    }
+
+    /// Some of the dead letters of a queue.
+    pub(crate) async fn dead_letters(
+        &self,
+        queue: &QueueName,
+        filter: &DeadLetterFilter,
+        after: Option<Position>,
+        limit: usize,
+    ) -> Result<DeadLetterPage, ServiceError> {
+        Ok(self.letters(queue, None).await?.list(filter, after, limit).await?)
+    }
+
+    /// The dead letter of a task.
+    pub(crate) async fn dead_letter(
+        &self,
+        queue: &QueueName,
+        name: TaskName,
+    ) -> Result<DeadLetter, ServiceError> {
+        let letters = self.letters(queue, None).await?;
+        let found = letters.show(&self.task_ref(queue, name)).await?;
+        found.ok_or(ServiceError::NoTask(name))
+    }
+
+    /// Replays a dead letter.
+    pub(crate) async fn replay(
+        &self,
+        queue: &QueueName,
+        name: TaskName,
+        said: Said<'_>,
+    ) -> Result<Replayed, ServiceError> {
+        let letters = self.letters(queue, said.name).await?;
+        let replayed = letters.replay(&self.task_ref(queue, name), said.reason).await?;
+        tracing::info!(
+            target: "longhaul::tasks",
+            event = "task_action",
+            action = "replay",
+            %queue,
+            task = %name,
+            operator = said.name,
+            reason = said.reason,
+        );
+        Ok(replayed)
+    }
+
+    /// Replays all dead letters that a filter takes, and says what became of each, up to so many.
+    pub(crate) async fn replay_all(
+        &self,
+        queue: &QueueName,
+        filter: DeadLetterFilter,
+        said: Said<'_>,
+        limit: usize,
+    ) -> Result<Vec<(TaskId, Replayed)>, ServiceError> {
+        use futures::StreamExt;
+        let letters = self.letters(queue, said.name).await?;
+        let replayed = letters.replay_all(filter, said.reason).take(limit);
+        Ok(replayed.try_collect().await?)
+    }
+
+    /// Marks all dead letters that a filter takes as handled, and says how many that were.
+    pub(crate) async fn purge_letters(
+        &self,
+        queue: &QueueName,
+        filter: DeadLetterFilter,
+        said: Said<'_>,
+    ) -> Result<u64, ServiceError> {
+        let letters = self.letters(queue, said.name).await?;
+        let purged = letters.purge(filter, said.reason);
+        Ok(purged.try_fold(0, |count, _| async move { Ok(count + 1) }).await?)
+    }
+}

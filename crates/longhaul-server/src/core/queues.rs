@@ -1,0 +1,181 @@
+//! Queues: made, listed, changed and emptied.
+
+use super::actions::Said;
+use super::{QueueName, Service, ServiceError};
+use crate::clock::{self, Stopwatch};
+use futures::StreamExt;
+use longhaul::topics::TopicSettings;
+use longhaul::{QueueSettings, SetupTopicsError, TaskFilter, VersionedSettings};
+use std::collections::HashMap;
+use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
+
+/// How long a queue that was seen is taken to be there.
+const SEEN_MAX: Duration = Duration::from_secs(60);
+
+/// The most queues that are remembered.
+const KNOWN_MAX: usize = 10_000;
+
+/// Queues that were seen.
+#[derive(Debug, Default)]
+pub(super) struct Known(RwLock<HashMap<QueueName, Stopwatch>>);
+
+impl Known {
+    fn has(&self, queue: &QueueName) -> bool {
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        known.get(queue).is_some_and(|seen| seen.read() < SEEN_MAX)
+    }
+
+    fn note(&self, queues: impl IntoIterator<Item = QueueName>) {
+        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|_, seen| seen.read() < SEEN_MAX);
+        let room = KNOWN_MAX.saturating_sub(known.len());
+        known.extend(queues.into_iter().take(room).map(|queue| (queue, clock::stopwatch())));
+    }
+
+    fn forget(&self, queue: &QueueName) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(queue);
+    }
+}
+
+/// How a queue is to be made.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Creation {
+    /// `None` leaves an existing queue as it is, and makes a new one without partitions.
+    pub(crate) partitions: Option<u32>,
+    /// With topics for tasks of high and of low priority.
+    pub(crate) levels: bool,
+    /// How long a finished task stays in the ledger.
+    pub(crate) ledger_retention: Option<Duration>,
+}
+
+impl Service {
+    /// Refuses a queue that does not exist, as far as that can be known: by the admin API. Brokers make topics when they are first used, so that a
+    /// misspelt name would be a queue that nobody works on.
+    pub(super) async fn check_queue(&self, queue: &QueueName) -> Result<(), ServiceError> {
+        if self.known.has(queue) {
+            return Ok(());
+        }
+        match self.queues().await {
+            Ok(queues) if queues.contains(queue) => Ok(()),
+            Ok(_) if self.create_queues => {
+                self.create_queue(queue, Creation::default()).await.map(drop)
+            }
+            Ok(_) => Err(ServiceError::NoQueue(queue.clone())),
+            Err(ServiceError::Setup(SetupTopicsError::NoAdminUrl)) => {
+                self.known.note([queue.clone()]);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The queues of the namespace, by name.
+    pub(crate) async fn queues(&self) -> Result<Vec<QueueName>, ServiceError> {
+        let namespace = self.prefix.trim_start_matches("persistent://").trim_end_matches('/');
+        let topics = self.client.queues(namespace).await?;
+        let names = topics.iter().filter_map(|topic| topic.strip_prefix(&self.prefix));
+        let mut queues: Vec<_> = names.filter_map(|name| QueueName::parse(name).ok()).collect();
+        queues.sort();
+        self.known.note(queues.iter().cloned());
+        Ok(queues)
+    }
+
+    /// Makes a queue, or puts right what is wrong with its topics; returns what was done.
+    pub(crate) async fn create_queue(
+        &self,
+        queue: &QueueName,
+        creation: Creation,
+    ) -> Result<Vec<String>, ServiceError> {
+        let defaults = TopicSettings::default();
+        let ledger_retention = creation.ledger_retention.unwrap_or(defaults.ledger_retention);
+        let partitions = creation.partitions;
+        let settings = TopicSettings { partitions, ledger_retention, ..defaults };
+        let topic = self.topic(queue);
+        let report = if creation.levels {
+            self.client.setup_levels(&topic, settings).await?
+        } else {
+            self.client.setup_topics_with(&topic, settings).await?
+        };
+        self.known.note([queue.clone()]);
+        if !report.steps.is_empty() {
+            tracing::info!(event = "queue_created", %queue, steps = report.steps.len());
+        }
+        Ok(report.steps.iter().map(ToString::to_string).collect())
+    }
+
+    /// Deletes a queue: all its topics, with everything in them.
+    pub(crate) async fn delete_queue(
+        &self,
+        queue: &QueueName,
+        said: Said<'_>,
+    ) -> Result<(), ServiceError> {
+        self.check_queue(queue).await?;
+        let topic = self.topic(queue);
+        for ending in ["", "-high", "-low"] {
+            self.views.close(&format!("{topic}{ending}"));
+        }
+        self.client.delete_topics(&topic).await?;
+        self.known.forget(queue);
+        let (operator, reason) = (said.name, said.reason);
+        tracing::info!(event = "queue_deleted", %queue, operator, reason);
+        Ok(())
+    }
+
+    /// The settings of a queue.
+    pub(crate) async fn settings(
+        &self,
+        queue: &QueueName,
+    ) -> Result<VersionedSettings, ServiceError> {
+        self.check_queue(queue).await?;
+        Ok(self.client.queue(self.topic(queue)).settings().await?)
+    }
+
+    /// Changes the settings of a queue, if they have this version.
+    pub(crate) async fn update_settings(
+        &self,
+        queue: &QueueName,
+        expected_version: u64,
+        change: impl FnOnce(&mut QueueSettings),
+    ) -> Result<u64, ServiceError> {
+        self.check_queue(queue).await?;
+        Ok(self.client.queue(self.topic(queue)).update(expected_version, change).await?)
+    }
+
+    /// From now on no task of the queue begins, or all may again.
+    pub(crate) async fn set_paused(
+        &self,
+        queue: &QueueName,
+        paused: bool,
+        said: Said<'_>,
+    ) -> Result<u64, ServiceError> {
+        self.check_queue(queue).await?;
+        let settings = self.client.queue(self.topic(queue));
+        let version = if paused { settings.pause().await? } else { settings.resume().await? };
+        let (operator, reason) = (said.name, said.reason);
+        tracing::info!(event = "queue_paused", %queue, paused, operator, reason);
+        Ok(version)
+    }
+
+    /// Deletes all tasks of a queue that a filter takes and that are not over; returns how many were, and how many could not be.
+    pub(crate) async fn purge(
+        &self,
+        queue: &QueueName,
+        filter: TaskFilter,
+        said: Said<'_>,
+    ) -> Result<(u64, u64), ServiceError> {
+        self.check_queue(queue).await?;
+        let client = self.acting(said.name);
+        let mut purge = client.purge(&self.topic(queue), filter, said.reason).await?;
+        let (mut deleted, mut failed) = (0, 0);
+        while let Some((_, outcome)) = purge.next().await {
+            match outcome {
+                Ok(()) => deleted += 1,
+                Err(_) => failed += 1,
+            }
+        }
+        let (operator, reason) = (said.name, said.reason);
+        tracing::info!(event = "queue_purged", %queue, deleted, failed, operator, reason);
+        Ok((deleted, failed))
+    }
+}

@@ -1,0 +1,211 @@
+//! Looks at tasks.
+
+use super::{QueueName, Service, ServiceError, TaskName};
+use bytes::Bytes;
+use longhaul::{
+    Priority, TaskCounts, TaskFilter, TaskHistory, TaskId, TaskInfo, TaskMetadata, TaskState,
+    TaskStatus, TaskView, TaskViewError, WaitError, WorkerInfo,
+};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What is known of a task.
+#[derive(Clone, Debug)]
+pub(crate) struct Task {
+    pub(crate) name: TaskName,
+    /// `None` for a task that was submitted a moment ago, and that no topic tells of but its own.
+    pub(crate) info: Option<TaskInfo>,
+    /// What its worker has said of it.
+    pub(crate) shown: Option<TaskMetadata>,
+}
+
+/// The payload of a task.
+#[derive(Clone, Debug)]
+pub(crate) struct TaskPayload {
+    pub(crate) bytes: Bytes,
+    /// Unknown where only the metadata topic has it.
+    pub(crate) properties: Option<BTreeMap<String, String>>,
+}
+
+impl Service {
+    /// Asks the view of a level of a queue.
+    async fn ask<T>(
+        &self,
+        queue: &QueueName,
+        level: Priority,
+        ask: impl Fn(&TaskView) -> Result<T, TaskViewError>,
+    ) -> Result<T, ServiceError> {
+        self.check_queue(queue).await?;
+        let topic = self.level_topic(queue, level);
+        let asked = ask(&self.views.of(&topic).await?);
+        if asked.is_err() {
+            self.views.close(&topic);
+        }
+        Ok(asked?)
+    }
+
+    /// What is known of a task.
+    pub(crate) async fn task(
+        &self,
+        queue: &QueueName,
+        name: TaskName,
+    ) -> Result<Task, ServiceError> {
+        let info = self.ask(queue, name.level, |view| view.get(name.id)).await?;
+        let task = self.task_ref(queue, name);
+        let shown = self.client.get(&task).await?;
+        if info.is_none() && shown.is_none() && self.client.submitted(&task).await?.is_none() {
+            return Err(ServiceError::NoTask(name));
+        }
+        Ok(Task { name, info, shown })
+    }
+
+    /// Some of the tasks of a level of a queue, and what the next page comes after.
+    pub(crate) async fn list(
+        &self,
+        queue: &QueueName,
+        level: Priority,
+        filter: &TaskFilter,
+        after: Option<TaskId>,
+        limit: usize,
+    ) -> Result<(Vec<Task>, Option<TaskName>), ServiceError> {
+        let page = self.ask(queue, level, |view| view.list(filter, after, limit)).await?;
+        let next = page.next.map(|id| TaskName { level, id });
+        let task = |info: TaskInfo| {
+            let name = TaskName { level, id: info.id };
+            Task { name, info: Some(info), shown: None }
+        };
+        Ok((page.tasks.into_iter().map(task).collect(), next))
+    }
+
+    /// How many tasks there are.
+    pub(crate) async fn counts(
+        &self,
+        queue: &QueueName,
+        level: Priority,
+    ) -> Result<TaskCounts, ServiceError> {
+        self.ask(queue, level, TaskView::counts).await
+    }
+
+    /// The workers of a level of a queue.
+    pub(crate) async fn workers(
+        &self,
+        queue: &QueueName,
+        level: Priority,
+    ) -> Result<Vec<WorkerInfo>, ServiceError> {
+        self.ask(queue, level, TaskView::workers).await
+    }
+
+    /// What happened to a task.
+    pub(crate) async fn history(
+        &self,
+        queue: &QueueName,
+        name: TaskName,
+    ) -> Result<TaskHistory, ServiceError> {
+        let task = self.task_ref(queue, name);
+        self.check_queue(queue).await?;
+        let history = self.client.history(&task).await?;
+        if history.entries.is_empty() && self.client.submitted(&task).await?.is_none() {
+            return Err(ServiceError::NoTask(name));
+        }
+        Ok(history)
+    }
+
+    /// Waits for the end of a task; `None` if it is not over in time.
+    pub(crate) async fn wait(
+        &self,
+        queue: &QueueName,
+        name: TaskName,
+        time: Duration,
+    ) -> Result<Option<Task>, ServiceError> {
+        self.check_queue(queue).await?;
+        let task = self.task_ref(queue, name);
+        let end = tokio::time::timeout(time, self.client.wait_metadata(&task)).await;
+        let shown = match end {
+            Err(_) => return Ok(None),
+            Ok(Err(WaitError::NoSuchTask { .. })) => return Err(ServiceError::NoTask(name)),
+            Ok(Err(error)) => return Err(error.into()),
+            Ok(Ok(shown)) => shown,
+        };
+        Ok(Some(Task { name, info: None, shown: Some(shown) }))
+    }
+
+    /// The result of a task that has one.
+    pub(crate) async fn result(
+        &self,
+        queue: &QueueName,
+        name: TaskName,
+    ) -> Result<Bytes, ServiceError> {
+        self.check_queue(queue).await?;
+        let task = self.task_ref(queue, name);
+        let Some(shown) = self.client.get(&task).await? else {
+            // It may wait for a worker, or be gone.
+            let known = self.ask(queue, name.level, |view| view.get(name.id)).await?;
+            let over = known.as_ref().is_some_and(|info| info.status.is_terminal());
+            let exists = known.is_some() || self.client.submitted(&task).await?.is_some();
+            return Err(match (exists, over) {
+                (false, _) => ServiceError::NoTask(name),
+                (true, false) => ServiceError::NotOver(name),
+                (true, true) => ServiceError::Gone(format!(
+                    "the task {name} has ended, and its result is not kept any more"
+                )),
+            });
+        };
+        if !shown.is_terminal() {
+            return Err(ServiceError::NotOver(name));
+        }
+        if shown.state != TaskState::Completed {
+            let reason = shown.reason().unwrap_or("it did not complete").to_owned();
+            return Err(ServiceError::NoResult { task: name, reason });
+        }
+        Ok(shown.result.unwrap_or_default())
+    }
+
+    /// The payload of a task: from its message, or, if that is gone, as its worker has shown it.
+    pub(crate) async fn payload(
+        &self,
+        queue: &QueueName,
+        name: TaskName,
+    ) -> Result<TaskPayload, ServiceError> {
+        self.check_queue(queue).await?;
+        let task = self.task_ref(queue, name);
+        if let Some(submitted) = self.client.submitted(&task).await? {
+            let properties = Some(submitted.properties);
+            return Ok(TaskPayload { bytes: submitted.payload, properties });
+        }
+        let Some(shown) = self.client.get(&task).await? else {
+            return Err(ServiceError::NoTask(name));
+        };
+        let gone = || {
+            ServiceError::Gone(format!(
+                "the message of the task {name} is not kept any more, and its payload was too large to be shown"
+            ))
+        };
+        Ok(TaskPayload { bytes: shown.task.ok_or_else(gone)?, properties: None })
+    }
+}
+
+impl Task {
+    /// Where it stands.
+    pub(crate) fn status(&self) -> TaskStatus {
+        let ended = self.shown.as_ref().and_then(ended);
+        match (&self.info, ended) {
+            // The end may be shown before the view has read it.
+            (Some(info), Some(end)) if !info.status.is_terminal() => end,
+            (Some(info), _) => info.status,
+            (None, Some(end)) => end,
+            (None, None) if self.shown.is_some() => TaskStatus::Running,
+            (None, None) => TaskStatus::Ready,
+        }
+    }
+}
+
+fn ended(shown: &TaskMetadata) -> Option<TaskStatus> {
+    use longhaul::TaskOutcome;
+    match (shown.state, shown.outcome) {
+        (TaskState::Completed, _) => Some(TaskStatus::Completed),
+        (_, Some(TaskOutcome::Cancelled)) => Some(TaskStatus::Cancelled),
+        (_, Some(TaskOutcome::Expired)) => Some(TaskStatus::Expired),
+        (_, Some(_)) => Some(TaskStatus::Failed),
+        (_, None) => None,
+    }
+}

@@ -1,0 +1,76 @@
+//! Views of all tasks of a queue, opened when somebody asks, kept up to date while they are asked, and closed when nobody has asked for a while.
+
+use crate::clock::{self, Stopwatch};
+use futures::future::{BoxFuture, FutureExt, Shared};
+use longhaul::{Client, TaskView, TaskViewError};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tokio_util::task::TaskTracker;
+
+/// A view that nobody has asked for so long is closed.
+const IDLE_MAX: Duration = Duration::from_secs(600);
+
+type Opening = Shared<BoxFuture<'static, Result<TaskView, TaskViewError>>>;
+
+struct Slot {
+    opening: Opening,
+    asked: Stopwatch,
+}
+
+/// The views, by task topic.
+pub(super) struct Views {
+    client: Client,
+    open: Mutex<HashMap<String, Slot>>,
+    tasks: TaskTracker,
+}
+
+impl fmt::Debug for Views {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Views").finish_non_exhaustive()
+    }
+}
+
+impl Views {
+    pub(super) fn new(client: Client) -> Self {
+        Self { client, open: Mutex::default(), tasks: TaskTracker::new() }
+    }
+
+    /// The view of a task topic. The first one who asks waits until it has been read; if he gives up, it is read on for the next one.
+    pub(super) async fn of(&self, topic: &str) -> Result<TaskView, TaskViewError> {
+        let opening = self.opening(topic);
+        let view = opening.clone().await;
+        if view.is_err() {
+            self.forget(topic, &opening);
+        }
+        view
+    }
+
+    /// A view that cannot be asked any more is opened again by the next one who asks.
+    pub(super) fn close(&self, topic: &str) {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(topic);
+    }
+
+    fn opening(&self, topic: &str) -> Opening {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(slot) = open.get_mut(topic) {
+            slot.asked = clock::stopwatch();
+            return slot.opening.clone();
+        }
+        open.retain(|_, slot| slot.asked.read() < IDLE_MAX);
+        let (client, of) = (self.client.clone(), topic.to_owned());
+        let opening = async move { client.tasks(&of).await }.boxed().shared();
+        self.tasks.spawn(opening.clone().map(drop));
+        let slot = Slot { opening: opening.clone(), asked: clock::stopwatch() };
+        open.insert(topic.to_owned(), slot);
+        opening
+    }
+
+    fn forget(&self, topic: &str, opening: &Opening) {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.get(topic).is_some_and(|slot| slot.opening.ptr_eq(opening)) {
+            open.remove(topic);
+        }
+    }
+}

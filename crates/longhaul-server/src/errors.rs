@@ -1,0 +1,283 @@
+//! Which status and which code an error has: the only place that says so.
+
+use crate::core::ServiceError;
+use crate::problem::Problem;
+use axum::http::StatusCode;
+use longhaul::{
+    CancelError, DeadLetterError, DocumentError, GetError, HistoryError, OperatorError,
+    SchedulesError, SetupTopicsError, SubmitError, SubmittedError, TaskViewError, TransportError,
+    TransportErrorKind, WaitError, WatchError,
+};
+use std::error::Error;
+use std::fmt::Write;
+
+impl From<ServiceError> for Problem {
+    fn from(error: ServiceError) -> Self {
+        let text = chain(&error);
+        let with = |status, code| Self::new(status, code, text.clone());
+        match error {
+            ServiceError::QueueName(_) => with(StatusCode::BAD_REQUEST, "queue_name_invalid"),
+            ServiceError::TaskName(_) => with(StatusCode::BAD_REQUEST, "task_id_invalid"),
+            ServiceError::NoQueue(_) => with(StatusCode::NOT_FOUND, "queue_not_found"),
+            ServiceError::NoTask(_) => with(StatusCode::NOT_FOUND, "task_not_found"),
+            ServiceError::NotOver(_) => with(StatusCode::CONFLICT, "task_not_over"),
+            ServiceError::NoResult { .. } => with(StatusCode::CONFLICT, "task_failed"),
+            ServiceError::Gone(_) => with(StatusCode::GONE, "gone"),
+            ServiceError::NotDead(_) => with(StatusCode::CONFLICT, "task_not_dead"),
+            ServiceError::DedupeConflict(task) => Self {
+                task: Some(task.to_string()),
+                ..with(StatusCode::CONFLICT, "dedupe_conflict")
+            },
+            ServiceError::Unfit(_) => with(StatusCode::UNPROCESSABLE_ENTITY, "request_unfit"),
+            ServiceError::Submit(error) => submit(&error, text),
+            ServiceError::Submitted(error) => submitted(&error, text),
+            ServiceError::Get(error) => get(&error, text),
+            ServiceError::Wait(error) => wait(&error, text),
+            ServiceError::Cancel(error) => cancel(&error, text),
+            ServiceError::Operator(error) => operator(&error, text),
+            ServiceError::Document(error) => document(&error, text),
+            ServiceError::Schedules(error) => schedules(&error, text),
+            ServiceError::Letters(error) => letters(&error, text),
+            ServiceError::History(error) => history(&error, text),
+            ServiceError::View(error) => view(&error, text),
+            ServiceError::Watch(error) => watch(&error, text),
+            ServiceError::Setup(error) => setup(&error, text),
+        }
+    }
+}
+
+/// An error with its causes.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let said = error.to_string();
+        if !text.contains(&said) {
+            // Writing to a text does not fail.
+            write!(text, ": {said}").ok();
+        }
+        cause = error.source();
+    }
+    text
+}
+
+fn transport(error: &TransportError, text: String) -> Problem {
+    match error.kind {
+        TransportErrorKind::Unreachable => Problem::unavailable("broker_unreachable", text),
+        TransportErrorKind::NotFound => {
+            Problem::new(StatusCode::NOT_FOUND, "queue_not_found", text)
+        }
+        TransportErrorKind::Unauthorized
+        | TransportErrorKind::NotAllowed
+        | TransportErrorKind::IncompatibleSchema
+        | TransportErrorKind::Terminated
+        | TransportErrorKind::Refused
+        | TransportErrorKind::Invalid => broker_refused(text),
+        _ => broker_refused(text),
+    }
+}
+
+fn broker_refused(text: String) -> Problem {
+    Problem::new(StatusCode::BAD_GATEWAY, "broker_refused", text)
+}
+
+/// It is not known whether something was done.
+fn unknown(text: String) -> Problem {
+    Problem::unavailable("outcome_unknown", text)
+}
+
+fn name_invalid(text: String) -> Problem {
+    Problem::new(StatusCode::BAD_REQUEST, "queue_name_invalid", text)
+}
+
+fn unfit(text: String) -> Problem {
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "request_unfit", text)
+}
+
+fn submit(error: &SubmitError, text: String) -> Problem {
+    match error {
+        SubmitError::Topic(_) => name_invalid(text),
+        SubmitError::Conflict(task) => {
+            let conflict = Problem::new(StatusCode::CONFLICT, "key_conflict", text);
+            let task = crate::core::TaskName::of(task).to_string();
+            Problem { task: Some(task), ..conflict }
+        }
+        SubmitError::Transport(error) => transport(error, text),
+        SubmitError::TooLarge { .. } => {
+            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "task_too_large", text)
+        }
+        SubmitError::Refused(_) => broker_refused(text),
+        SubmitError::Unknown(_) | SubmitError::Unbound(_) => unknown(text),
+        SubmitError::Encode(_)
+        | SubmitError::Property { .. }
+        | SubmitError::Key(_)
+        | SubmitError::Type(_)
+        | SubmitError::KeyLength(_)
+        | SubmitError::TwoKeys
+        | SubmitError::OverwriteWithoutKey => unfit(text),
+        _ => unfit(text),
+    }
+}
+
+fn submitted(error: &SubmittedError, text: String) -> Problem {
+    match error {
+        SubmittedError::Topic(_) => name_invalid(text),
+        SubmittedError::Transport(error) => transport(error, text),
+        SubmittedError::Undecodable(_) => {
+            Problem::new(StatusCode::CONFLICT, "task_unreadable", text)
+        }
+        _ => broker_refused(text),
+    }
+}
+
+fn get(error: &GetError, text: String) -> Problem {
+    match error {
+        GetError::Topic(_) => name_invalid(text),
+        GetError::Transport(error) => transport(error, text),
+        _ => broker_refused(text),
+    }
+}
+
+fn wait(error: &WaitError, text: String) -> Problem {
+    match error {
+        WaitError::NoSuchTask { .. } => Problem::new(StatusCode::NOT_FOUND, "task_not_found", text),
+        WaitError::Evicted => Problem::new(StatusCode::GONE, "gone", text),
+        WaitError::Topic(_) => name_invalid(text),
+        WaitError::Transport(error) => transport(error, text),
+        WaitError::Failed { .. } => Problem::new(StatusCode::CONFLICT, "task_failed", text),
+        WaitError::Decode(_) => unfit(text),
+        _ => broker_refused(text),
+    }
+}
+
+fn cancel(error: &CancelError, text: String) -> Problem {
+    match error {
+        CancelError::Topic(_) => name_invalid(text),
+        CancelError::Transport(error) => transport(error, text),
+        CancelError::NoReceipt(_) => unknown(text),
+        _ => broker_refused(text),
+    }
+}
+
+fn operator(error: &OperatorError, text: String) -> Problem {
+    let conflict = |code| Problem::new(StatusCode::CONFLICT, code, text.clone());
+    match error {
+        OperatorError::Topic(_) => name_invalid(text),
+        OperatorError::NoSuchTask { .. } => {
+            Problem::new(StatusCode::NOT_FOUND, "task_not_found", text)
+        }
+        OperatorError::Over(_) => conflict("task_over"),
+        OperatorError::Stale { current } => {
+            Problem { current_epoch: Some(*current), ..conflict("stale_epoch") }
+        }
+        OperatorError::NotRunning => conflict("task_not_running"),
+        OperatorError::Contended => Problem::unavailable("contended", text),
+        OperatorError::Transport(error) => transport(error, text),
+        OperatorError::NoReceipt(_) => unknown(text),
+        _ => broker_refused(text),
+    }
+}
+
+fn document(error: &DocumentError, text: String) -> Problem {
+    match error {
+        DocumentError::Topic(_) => name_invalid(text),
+        DocumentError::Name(_) => Problem::bad_request("name_invalid", text),
+        DocumentError::TooLarge(_) | DocumentError::Invalid(_) => unfit(text),
+        DocumentError::VersionConflict { current } => {
+            let conflict = Problem::new(StatusCode::CONFLICT, "version_conflict", text);
+            Problem { current_version: Some(*current), ..conflict }
+        }
+        DocumentError::Transport(error) => transport(error, text),
+        DocumentError::Refused(_) => broker_refused(text),
+        DocumentError::Unknown(_) => unknown(text),
+        _ => broker_refused(text),
+    }
+}
+
+fn schedules(error: &SchedulesError, text: String) -> Problem {
+    match error {
+        SchedulesError::NotFound => Problem::new(StatusCode::NOT_FOUND, "schedule_not_found", text),
+        SchedulesError::Exists => Problem::new(StatusCode::CONFLICT, "schedule_exists", text),
+        SchedulesError::TooManyTriggers => {
+            Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_triggers", text)
+        }
+        SchedulesError::Task(error) => submit(error, text),
+        SchedulesError::Document(error) => document(error, text),
+        SchedulesError::Schedule(_)
+        | SchedulesError::OtherTopic { .. }
+        | SchedulesError::OwnTerms(_)
+        | SchedulesError::OtherPriority => unfit(text),
+        _ => unfit(text),
+    }
+}
+
+fn letters(error: &DeadLetterError, text: String) -> Problem {
+    match error {
+        DeadLetterError::Topic(_) => name_invalid(text),
+        DeadLetterError::Transport(error) => transport(error, text),
+        DeadLetterError::Submit(error) => submit(error, text),
+        DeadLetterError::NoReceipt(_) => unknown(text),
+        _ => broker_refused(text),
+    }
+}
+
+fn history(error: &HistoryError, text: String) -> Problem {
+    match error {
+        HistoryError::Topic(_) => name_invalid(text),
+        HistoryError::NotInLog { .. } => Problem::new(StatusCode::GONE, "gone", text),
+        HistoryError::View(error) => view(error, text),
+        HistoryError::Transport(error) => transport(error, text),
+        _ => broker_refused(text),
+    }
+}
+
+fn view(error: &TaskViewError, text: String) -> Problem {
+    match error {
+        TaskViewError::Topic(_) => name_invalid(text),
+        TaskViewError::NoLedger(_) => Problem::new(StatusCode::CONFLICT, "queue_not_set_up", text),
+        TaskViewError::Transport(error) => transport(error, text),
+        _ => broker_refused(text),
+    }
+}
+
+fn watch(error: &WatchError, text: String) -> Problem {
+    match error {
+        WatchError::Topic(_) => name_invalid(text),
+        WatchError::Transport(error) => transport(error, text),
+        _ => broker_refused(text),
+    }
+}
+
+fn setup(error: &SetupTopicsError, text: String) -> Problem {
+    use longhaul::topics::{AdminErrorKind, SetupError};
+    match error {
+        SetupTopicsError::NoAdminUrl => {
+            let detail = "the gateway does not know Pulsar's admin API, by which queues are made, listed and deleted: start it with an admin URL";
+            Problem::new(StatusCode::NOT_IMPLEMENTED, "no_admin_api", detail)
+        }
+        SetupTopicsError::Topic(_) => name_invalid(text),
+        SetupTopicsError::Setup(SetupError::Settings(_)) => unfit(text),
+        SetupTopicsError::Setup(SetupError::Partitions { .. }) => {
+            Problem::new(StatusCode::CONFLICT, "partitions_cannot_change", text)
+        }
+        SetupTopicsError::Setup(SetupError::SubscriptionLost(_)) => {
+            Problem::new(StatusCode::CONFLICT, "subscription_lost", text)
+        }
+        SetupTopicsError::Setup(SetupError::Admin(error)) => match error.kind {
+            AdminErrorKind::Unreachable | AdminErrorKind::Unavailable => {
+                Problem::unavailable("broker_unreachable", text)
+            }
+            AdminErrorKind::NotFound => {
+                Problem::new(StatusCode::NOT_FOUND, "queue_not_found", text)
+            }
+            AdminErrorKind::Unauthorized
+            | AdminErrorKind::Conflict
+            | AdminErrorKind::PoliciesDisabled
+            | AdminErrorKind::Invalid
+            | AdminErrorKind::Other => broker_refused(text),
+            _ => broker_refused(text),
+        },
+        SetupTopicsError::Setup(_) => broker_refused(text),
+        _ => broker_refused(text),
+    }
+}

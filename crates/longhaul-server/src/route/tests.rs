@@ -1,0 +1,70 @@
+//! The OpenAPI document says what the routes do.
+
+use super::describe::parameters;
+use super::{all, document};
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+const PINNED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json");
+
+/// A change of the API is a change of this file, to be looked at. `LONGHAUL_PIN=1` writes it.
+#[test]
+fn the_document_is_the_pinned_one() {
+    if std::env::var_os("LONGHAUL_PIN").is_some() {
+        std::fs::write(PINNED, document()).unwrap();
+    }
+    let pinned = std::fs::read_to_string(PINNED).unwrap_or_default();
+    let differs = document().lines().zip(pinned.lines()).find(|(is, was)| is != was);
+    assert!(
+        document() == pinned,
+        "the API is not that of openapi.json; first difference: {differs:?}. If that is meant, run the test once with LONGHAUL_PIN=1"
+    );
+}
+
+#[test]
+fn every_route_is_in_the_document_and_describes_itself() {
+    let document: Value = serde_json::from_str(document()).unwrap();
+    let mut names = BTreeSet::new();
+    for route in all() {
+        let (path, method) = (route.info.path, route.info.method.word().to_lowercase());
+        let operation = &document["paths"][path][&method];
+        let name = operation["operationId"].as_str().unwrap_or_default();
+        assert!(!name.is_empty() && names.insert(name.to_owned()), "{method} {path}: `{name}`");
+        assert!(
+            operation["summary"].as_str().is_some_and(|it| it.ends_with('.') || it.len() > 20),
+            "{path}"
+        );
+        let answers = operation["responses"].as_object().unwrap();
+        assert!(answers.len() >= 2 && answers.contains_key("default"), "{method} {path}");
+        let described = operation["parameters"].as_array().cloned().unwrap_or_default();
+        for parameter in parameters(path) {
+            assert!(
+                described.iter().any(|it| it["name"] == parameter && it["in"] == "path"),
+                "{path}"
+            );
+        }
+    }
+}
+
+/// A reference that leads nowhere makes generators of clients fail.
+#[test]
+fn all_references_lead_somewhere() {
+    fn references(value: &Value, found: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(fields) => {
+                found.extend(fields.get("$ref").and_then(Value::as_str).map(str::to_owned));
+                fields.values().for_each(|it| references(it, found));
+            }
+            Value::Array(items) => items.iter().for_each(|it| references(it, found)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    let document: Value = serde_json::from_str(document()).unwrap();
+    let mut found = BTreeSet::new();
+    references(&document, &mut found);
+    assert!(found.len() > 20, "{found:?}");
+    for reference in found {
+        let pointer = reference.trim_start_matches('#');
+        assert!(document.pointer(pointer).is_some(), "{reference}");
+    }
+}

@@ -1,0 +1,216 @@
+//! Routes that act upon tasks: each takes a reason, which is logged.
+
+use super::at::{Asked, QueueAt, Reason, TaskAt};
+use crate::auth::Scope;
+use crate::clock;
+use crate::core::{Action, Service};
+use crate::problem::Problem;
+use crate::route::{Method, Route};
+use crate::shell::Body;
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use utoipa::{IntoParams, ToSchema};
+
+/// Actions of a list, unless another number is asked for.
+const RECORDS: usize = 100;
+
+/// The most actions of a list.
+const RECORDS_MAX: usize = 10_000;
+
+/// Why, and in which epoch of the task.
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ForceReason {
+    /// Up to 1,000 bytes.
+    reason: String,
+    /// The epoch that was seen; in another one nothing is done (`stale_epoch`). Without it: whichever it is in.
+    epoch: Option<u32>,
+}
+
+/// A task that runs another one once more.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Restarted {
+    /// The new task.
+    id: String,
+    /// Now, by the gateway's clock.
+    now: u64,
+}
+
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+struct LogQuery {
+    /// 1 to 10,000 actions, the newest ones; 100 if it is not said.
+    limit: Option<usize>,
+}
+
+/// Who has acted upon tasks, the oldest action first.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ActionList {
+    actions: Vec<ActionBody>,
+    /// Now, by the gateway's clock.
+    now: u64,
+}
+
+/// What somebody has done to a task.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Action)]
+pub(crate) struct ActionBody {
+    at: u64,
+    task: String,
+    operator: String,
+    /// `delete`, `force-fail`, `force-release`, `supersede`, `cancel` or `kill`; of its dead letter `replay`, `purge` or `expire`.
+    action: String,
+    reason: String,
+    /// The task that came of a replay.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replay: Option<String>,
+}
+
+pub(super) fn routes() -> Vec<Route> {
+    let done = "It is done, and in the log.";
+    vec![
+        Route::new(Method::Post, "/v1/queues/{queue}/tasks/{task}:cancel", Scope::Admin, cancel)
+            .does(
+                "cancel_task",
+                "Asks for the end of a task; one that runs may end in its own way.",
+            )
+            .body::<Reason>()
+            .answers_empty(204, "The request is stored."),
+        Route::new(Method::Post, "/v1/queues/{queue}/tasks/{task}:kill", Scope::Admin, kill)
+            .does("kill_task", "Asks for the end of a task, without waiting for its processor.")
+            .body::<Reason>()
+            .answers_empty(204, "The request is stored."),
+        Route::new(Method::Delete, "/v1/queues/{queue}/tasks/{task}", Scope::Admin, delete)
+            .does("delete_task", "Closes a task as cancelled, wherever it stands.")
+            .query::<ReasonQuery>()
+            .answers_empty(204, done),
+        Route::new(Method::Post, "/v1/queues/{queue}/tasks/{task}:force-fail", Scope::Admin, fail)
+            .does("force_fail_task", "Closes a task as one that failed for good.")
+            .body::<ForceReason>()
+            .answers_empty(204, done),
+        Route::new(
+            Method::Post,
+            "/v1/queues/{queue}/tasks/{task}:force-release",
+            Scope::Admin,
+            release,
+        )
+        .does(
+            "force_release_task",
+            "Takes a running task from its worker, so that another attempt follows.",
+        )
+        .body::<ForceReason>()
+        .answers_empty(204, done),
+        Route::new(Method::Post, "/v1/queues/{queue}/tasks/{task}:retry", Scope::Admin, retry)
+            .does("retry_task", "Runs a task once more that has failed for good, as a new task.")
+            .body::<Reason>()
+            .answers::<Restarted>(200, "The task that runs it once more."),
+        Route::new(Method::Get, "/v1/queues/{queue}/actions", Scope::Read, log)
+            .does("list_actions", "Who has acted upon the tasks of the queue, and why.")
+            .query::<LogQuery>()
+            .answers::<ActionList>(200, "The newest actions, the oldest first."),
+    ]
+}
+
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ReasonQuery {
+    /// Why; up to 1,000 bytes.
+    pub(crate) reason: String,
+}
+
+/// A body that may be left out.
+pub(crate) fn optional<T: serde::de::DeserializeOwned + Default>(
+    body: &Body,
+) -> Result<T, Problem> {
+    if body.bytes.is_empty() { Ok(T::default()) } else { body.json() }
+}
+
+async fn act(
+    service: &Service,
+    TaskAt { queue, task, caller }: TaskAt,
+    action: Action,
+    reason: &str,
+) -> Result<StatusCode, Problem> {
+    service.act(&queue, task, action, caller.says(reason)?).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn cancel(
+    State(service): State<Arc<Service>>,
+    at: TaskAt,
+    body: Body,
+) -> Result<StatusCode, Problem> {
+    let Reason { reason } = optional(&body)?;
+    act(&service, at, Action::Cancel, &reason).await
+}
+
+async fn kill(
+    State(service): State<Arc<Service>>,
+    at: TaskAt,
+    body: Body,
+) -> Result<StatusCode, Problem> {
+    let Reason { reason } = optional(&body)?;
+    act(&service, at, Action::Kill, &reason).await
+}
+
+async fn delete(
+    State(service): State<Arc<Service>>,
+    at: TaskAt,
+    Asked(ReasonQuery { reason }): Asked<ReasonQuery>,
+) -> Result<StatusCode, Problem> {
+    act(&service, at, Action::Delete, &reason).await
+}
+
+async fn fail(
+    State(service): State<Arc<Service>>,
+    at: TaskAt,
+    body: Body,
+) -> Result<StatusCode, Problem> {
+    let ForceReason { reason, epoch } = optional(&body)?;
+    act(&service, at, Action::ForceFail(epoch), &reason).await
+}
+
+async fn release(
+    State(service): State<Arc<Service>>,
+    at: TaskAt,
+    body: Body,
+) -> Result<StatusCode, Problem> {
+    let ForceReason { reason, epoch } = optional(&body)?;
+    act(&service, at, Action::ForceRelease(epoch), &reason).await
+}
+
+async fn retry(
+    State(service): State<Arc<Service>>,
+    TaskAt { queue, task, caller }: TaskAt,
+    body: Body,
+) -> Result<Json<Restarted>, Problem> {
+    let Reason { reason } = optional(&body)?;
+    let id = service.retry(&queue, task, caller.says(&reason)?).await?;
+    Ok(Json(Restarted { id: id.to_string(), now: clock::wall_ms() }))
+}
+
+async fn log(
+    State(service): State<Arc<Service>>,
+    QueueAt { queue, .. }: QueueAt,
+    Asked(LogQuery { limit }): Asked<LogQuery>,
+) -> Result<Json<ActionList>, Problem> {
+    let limit = limit.unwrap_or(RECORDS);
+    if !(1..=RECORDS_MAX).contains(&limit) {
+        let detail = format!("a list has 1 to {RECORDS_MAX} actions, {limit} were asked for");
+        return Err(Problem::bad_request("query_invalid", detail));
+    }
+    let records = service.action_log(&queue, limit).await?;
+    let action = |it: longhaul::ActionRecord| ActionBody {
+        at: it.published_ms,
+        task: it.task.to_string(),
+        operator: it.operator,
+        action: it.action,
+        reason: it.reason,
+        replay: it.replay.map(|id| id.to_string()),
+    };
+    let actions = records.into_iter().map(action).collect();
+    Ok(Json(ActionList { actions, now: clock::wall_ms() }))
+}

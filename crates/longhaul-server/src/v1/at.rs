@@ -1,0 +1,160 @@
+//! What the path and the query of a request name.
+
+use crate::auth::Identity;
+use crate::core::{QueueName, Said, ServiceError, TaskName};
+use crate::problem::Problem;
+use crate::shell::Caller;
+use axum::extract::{FromRequestParts, Query, RawPathParams};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use utoipa::ToSchema;
+
+/// The longest reason for an action.
+const REASON_BYTES_MAX: usize = 1_000;
+
+/// A queue that the caller may use.
+#[derive(Clone, Debug)]
+pub(crate) struct QueueAt {
+    pub(crate) queue: QueueName,
+    pub(crate) caller: Caller,
+}
+
+/// A task of such a queue.
+#[derive(Clone, Debug)]
+pub(crate) struct TaskAt {
+    pub(crate) queue: QueueName,
+    pub(crate) task: TaskName,
+    pub(crate) caller: Caller,
+}
+
+/// Something else with a name, in such a queue.
+#[derive(Clone, Debug)]
+pub(crate) struct NamedAt {
+    pub(crate) queue: QueueName,
+    pub(crate) name: String,
+    pub(crate) caller: Caller,
+}
+
+/// What stands behind `?`.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked<T>(pub(crate) T);
+
+/// Why something is done.
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Reason {
+    /// Up to 1,000 bytes; it is logged, and shown where the task shows why it ended.
+    #[serde(default)]
+    pub(crate) reason: String,
+}
+
+impl Caller {
+    /// For whom something is done, and why.
+    pub(crate) fn says<'a>(&'a self, reason: &'a str) -> Result<Said<'a>, Problem> {
+        if reason.len() > REASON_BYTES_MAX {
+            let detail = format!(
+                "a reason has up to {REASON_BYTES_MAX} bytes, this one has {}",
+                reason.len()
+            );
+            return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "request_unfit", detail));
+        }
+        Ok(Said { name: self.name(), reason })
+    }
+
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.identity.name.as_deref()
+    }
+
+    /// Cancelled when whoever waits is to be answered with what there is.
+    pub(crate) fn draining(&self) -> &CancellationToken {
+        self.shell.draining()
+    }
+
+    /// How long a long poll may last that asks for so long.
+    pub(crate) fn poll_time(&self, asked: Option<Duration>) -> Duration {
+        let longest = self.shell.config.limits.poll_time;
+        asked.map_or(longest, |asked| asked.min(longest))
+    }
+
+    /// Refuses a queue that the caller's token is not bound to.
+    pub(crate) fn check_queue(&self, queue: &QueueName) -> Result<(), Problem> {
+        let identity: &Arc<Identity> = &self.identity;
+        if identity.may_use(queue.as_str()) {
+            return Ok(());
+        }
+        let detail = format!("the token is bound to other queues than `{queue}`");
+        Err(Problem::new(StatusCode::FORBIDDEN, "queue_not_allowed", detail))
+    }
+}
+
+/// The parameters of the path by name, decoded.
+async fn parameters(parts: &mut Parts) -> Result<(Caller, Vec<(String, String)>), Problem> {
+    let named = RawPathParams::from_request_parts(parts, &()).await.map_err(|error| {
+        Problem::bad_request("path_invalid", format!("the path cannot be read: {error}"))
+    })?;
+    let named = named.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let caller = parts.extensions.get::<Caller>().cloned();
+    let past = || Problem::unavailable("no_caller", "the request came past the checks");
+    Ok((caller.ok_or_else(past)?, named))
+}
+
+fn find<'a>(named: &'a [(String, String)], wanted: &str) -> &'a str {
+    let found = named.iter().find(|(name, _)| name == wanted);
+    found.map_or("", |(_, value)| value)
+}
+
+fn queue(caller: &Caller, named: &[(String, String)]) -> Result<QueueName, Problem> {
+    let queue = QueueName::parse(find(named, "queue")).map_err(ServiceError::from)?;
+    caller.check_queue(&queue)?;
+    Ok(queue)
+}
+
+impl<S: Sync> FromRequestParts<S> for QueueAt {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let (caller, named) = parameters(parts).await?;
+        Ok(Self { queue: queue(&caller, &named)?, caller })
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for TaskAt {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let (caller, named) = parameters(parts).await?;
+        let queue = queue(&caller, &named)?;
+        let task = find(&named, "task").parse::<TaskName>().map_err(ServiceError::from)?;
+        Ok(Self { queue, task, caller })
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for NamedAt {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let (caller, named) = parameters(parts).await?;
+        Ok(Self { queue: queue(&caller, &named)?, name: find(&named, "name").to_owned(), caller })
+    }
+}
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let asked = Query::<T>::from_request_parts(parts, state).await;
+        let Query(asked) = asked.map_err(|error| {
+            let detail = format!(
+                "what stands behind `?` is not what this route takes: {}",
+                error.body_text()
+            );
+            Problem::bad_request("query_invalid", detail)
+        })?;
+        Ok(Self(asked))
+    }
+}

@@ -1,0 +1,295 @@
+//! Routes for dead letters.
+
+use super::actions::optional;
+use super::at::{Asked, QueueAt, TaskAt};
+use super::tasks::page;
+use super::values::Words;
+use crate::auth::Scope;
+use crate::clock;
+use crate::core::{QueueName, Service, TaskName};
+use crate::problem::Problem;
+use crate::route::{Method, Route};
+use crate::shell::Body;
+use axum::Json;
+use axum::extract::State;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use longhaul::{DeadLetter, DeadLetterFilter, Position, Priority, Replayed};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use utoipa::{IntoParams, ToSchema};
+
+/// The most dead letters that one request replays.
+const REPLAYS_MAX: usize = 10_000;
+
+/// The most dead letters that one request names: for each of them the dead letters are read.
+const NAMED_MAX: usize = 100;
+
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+struct DeadQuery {
+    /// Letters whose reason contains this text.
+    reason: Option<String>,
+    /// Tags, with commas between them: letters with all of them.
+    #[param(value_type = String)]
+    tag: Words,
+    #[serde(rename = "type")]
+    #[param(rename = "type")]
+    task_type: Option<String>,
+    key: Option<String>,
+    /// `next` of the page before.
+    after: Option<String>,
+    /// 1 to 1,000 letters; 100 if it is not said.
+    limit: Option<usize>,
+}
+
+/// Which dead letters, and why something is done with them.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct DeadSelection {
+    /// Why it is done; up to 1,000 bytes.
+    reason: String,
+    /// Ids of tasks; if there are any, what follows is not looked at. Up to 100.
+    tasks: Vec<String>,
+    /// Letters whose reason contains this text.
+    failed_with: Option<String>,
+    /// Letters with all of these tags.
+    tag: Vec<String>,
+    #[serde(rename = "type")]
+    task_type: Option<String>,
+    key: Option<String>,
+}
+
+/// Some of the dead letters that were asked for.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct DeadLetterList {
+    dead_letters: Vec<DeadLetterBody>,
+    /// What the next page comes after (`after`); absent when there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+    /// Now, by the gateway's clock.
+    now: u64,
+}
+
+/// A task that failed for good.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = DeadLetter)]
+pub(crate) struct DeadLetterBody {
+    task: String,
+    queue: String,
+    at: u64,
+    attempts: u32,
+    reason: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replay_of: Option<String>,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    task_type: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tags: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+    properties: BTreeMap<String, String>,
+    payload_bytes: usize,
+    /// The payload; left out of lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload_base64: Option<String>,
+}
+
+/// What became of each replay.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ReplayList {
+    outcomes: Vec<ReplayBody>,
+    /// Now, by the gateway's clock.
+    now: u64,
+}
+
+/// What became of a replay.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Replay)]
+pub(crate) struct ReplayBody {
+    task: String,
+    /// `RESTARTED`, `NOT_FOUND`, `NOT_DEAD`, `DEDUPE_CONFLICT` or `NO_PAYLOAD`.
+    outcome: &'static str,
+    /// The task that runs it once more, or the one that has the dedupe key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    other: Option<String>,
+}
+
+/// What became of a purge.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct PurgedLetters {
+    purged: u64,
+    /// Now, by the gateway's clock.
+    now: u64,
+}
+
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        Route::new(Method::Get, "/v1/queues/{queue}/dead", Scope::Read, list)
+            .does("list_dead_letters", "Lists tasks that failed for good.")
+            .query::<DeadQuery>()
+            .answers::<DeadLetterList>(200, "A page."),
+        Route::new(Method::Get, "/v1/queues/{queue}/dead/{task}", Scope::Read, show)
+            .does("get_dead_letter", "A task that failed for good, with its payload.")
+            .answers::<DeadLetterBody>(200, "The dead letter."),
+        Route::new(Method::Post, "/v1/queues/{queue}/dead:replay", Scope::Admin, replay)
+            .waits()
+            .does("replay_dead_letters", "Runs tasks once more that failed for good, each as a new task, however often it is asked for.")
+            .body::<DeadSelection>()
+            .answers::<ReplayList>(200, "What became of each, 10,000 at most: ask again for the rest."),
+        Route::new(Method::Post, "/v1/queues/{queue}/dead:purge", Scope::Admin, purge)
+            .waits()
+            .does("purge_dead_letters", "Marks dead letters as handled.")
+            .body::<DeadSelection>()
+            .answers::<PurgedLetters>(200, "How many were purged."),
+    ]
+}
+
+fn filter_of(
+    reason: Option<&String>,
+    tags: &[String],
+    task_type: Option<&String>,
+    key: Option<&String>,
+) -> DeadLetterFilter {
+    let mut filter = tags.iter().fold(DeadLetterFilter::new(), DeadLetterFilter::tag);
+    if let Some(reason) = reason {
+        filter = filter.reason(reason);
+    }
+    if let Some(task_type) = task_type {
+        filter = filter.task_type(task_type);
+    }
+    if let Some(key) = key {
+        filter = filter.key(key);
+    }
+    filter
+}
+
+/// A position, as pages name it.
+fn position_text(Position { ledger, entry, batch_index }: Position) -> String {
+    match batch_index {
+        Some(index) => format!("{ledger}:{entry}:{index}"),
+        None => format!("{ledger}:{entry}"),
+    }
+}
+
+fn position_of(text: &str) -> Result<Position, Problem> {
+    let read = || {
+        let mut numbers = text.split(':');
+        let (ledger, entry) = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
+        let batch_index = numbers.next().map(str::parse).transpose().ok()?;
+        numbers.next().is_none().then_some(Position { ledger, entry, batch_index })
+    };
+    let detail = "`after` is the `next` of the page before";
+    read().ok_or_else(|| Problem::bad_request("query_invalid", detail))
+}
+
+fn body(queue: &QueueName, letter: DeadLetter) -> DeadLetterBody {
+    DeadLetterBody {
+        task: TaskName::of(&letter.task).to_string(),
+        queue: queue.to_string(),
+        at: letter.published_ms,
+        attempts: letter.attempts,
+        reason: letter.reason,
+        detail: letter.detail,
+        replay_of: letter.replay_of.map(|id| id.to_string()),
+        task_type: letter.task_type,
+        tags: letter.tags,
+        key: letter.key,
+        properties: letter.properties,
+        payload_bytes: letter.payload_bytes,
+        payload_base64: letter.payload.map(|payload| STANDARD.encode(payload)),
+    }
+}
+
+async fn list(
+    State(service): State<Arc<Service>>,
+    QueueAt { queue, .. }: QueueAt,
+    Asked(query): Asked<DeadQuery>,
+) -> Result<Json<DeadLetterList>, Problem> {
+    let limit = page(query.limit)?;
+    let DeadQuery { reason, tag, task_type, key, after, .. } = query;
+    let filter = filter_of(reason.as_ref(), &tag.0, task_type.as_ref(), key.as_ref());
+    let after = after.as_deref().map(position_of).transpose()?;
+    let page = service.dead_letters(&queue, &filter, after, limit).await?;
+    let dead_letters = page.letters.into_iter().map(|letter| body(&queue, letter)).collect();
+    let next = page.next.map(position_text);
+    Ok(Json(DeadLetterList { dead_letters, next, now: clock::wall_ms() }))
+}
+
+async fn show(
+    State(service): State<Arc<Service>>,
+    TaskAt { queue, task, .. }: TaskAt,
+) -> Result<Json<DeadLetterBody>, Problem> {
+    Ok(Json(body(&queue, service.dead_letter(&queue, task).await?)))
+}
+
+impl DeadSelection {
+    fn filter(&self) -> DeadLetterFilter {
+        let (failed_with, key) = (self.failed_with.as_ref(), self.key.as_ref());
+        filter_of(failed_with, &self.tag, self.task_type.as_ref(), key)
+    }
+
+    /// The tasks that are named, if any are.
+    fn named(&self) -> Result<Vec<TaskName>, Problem> {
+        if self.tasks.len() > NAMED_MAX {
+            let detail =
+                format!("a request names up to {NAMED_MAX} tasks, this one {}", self.tasks.len());
+            return Err(Problem::bad_request("request_unfit", detail));
+        }
+        let names: Result<Vec<TaskName>, _> = self.tasks.iter().map(|id| id.parse()).collect();
+        Ok(names.map_err(crate::core::ServiceError::from)?)
+    }
+}
+
+fn outcome(task: String, replayed: Replayed) -> ReplayBody {
+    let (outcome, other) = match replayed {
+        Replayed::Restarted(other) => ("RESTARTED", Some(other)),
+        Replayed::NotFound => ("NOT_FOUND", None),
+        Replayed::NotDead => ("NOT_DEAD", None),
+        Replayed::DedupeConflict(other) => ("DEDUPE_CONFLICT", Some(other)),
+        Replayed::NoPayload => ("NO_PAYLOAD", None),
+        _ => ("UNKNOWN", None),
+    };
+    ReplayBody { task, outcome, other: other.map(|it| TaskName::of(&it).to_string()) }
+}
+
+async fn replay(
+    State(service): State<Arc<Service>>,
+    QueueAt { queue, caller }: QueueAt,
+    body: Body,
+) -> Result<Json<ReplayList>, Problem> {
+    let selection: DeadSelection = optional(&body)?;
+    let said = caller.says(&selection.reason)?;
+    let mut outcomes = Vec::new();
+    let named = selection.named()?;
+    if named.is_empty() {
+        let replayed = service.replay_all(&queue, selection.filter(), said, REPLAYS_MAX).await?;
+        for (id, replayed) in replayed {
+            let name = TaskName { level: Priority::Normal, id };
+            outcomes.push(outcome(name.to_string(), replayed));
+        }
+    }
+    for name in named {
+        let replayed = service.replay(&queue, name, said).await?;
+        outcomes.push(outcome(name.to_string(), replayed));
+    }
+    Ok(Json(ReplayList { outcomes, now: clock::wall_ms() }))
+}
+
+async fn purge(
+    State(service): State<Arc<Service>>,
+    QueueAt { queue, caller }: QueueAt,
+    body: Body,
+) -> Result<Json<PurgedLetters>, Problem> {
+    let selection: DeadSelection = optional(&body)?;
+    if !selection.tasks.is_empty() {
+        let detail = "a purge takes a filter, not the ids of tasks";
+        return Err(Problem::bad_request("request_unfit", detail));
+    }
+    let said = caller.says(&selection.reason)?;
+    let purged = service.purge_letters(&queue, selection.filter(), said).await?;
+    Ok(Json(PurgedLetters { purged, now: clock::wall_ms() }))
+}

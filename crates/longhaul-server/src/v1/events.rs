@@ -1,0 +1,108 @@
+//! Changes of the state of tasks as server-sent events, which go on where somebody was.
+
+use super::at::{Asked, QueueAt};
+use super::new_task::Level;
+use super::task_body::TaskBody;
+use crate::auth::Scope;
+use crate::core::{Event, Events, Place, QueueName, Service, Task};
+use crate::problem::Problem;
+use crate::route::{Method, Route};
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::sse::{KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures::stream::{self, StreamExt};
+use longhaul::WatchFrom;
+use serde::Deserialize;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use utoipa::IntoParams;
+
+/// So often a comment is sent while nothing happens, so that nobody on the way takes the connection for dead.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+struct EventQuery {
+    /// `earliest`: the last event of each task that is still shown comes first. Otherwise what happens from now on.
+    from: Option<String>,
+    /// As the header `Last-Event-ID`, for clients that cannot set it.
+    last_event_id: Option<String>,
+    /// `high`, `normal` (the default) or `low`.
+    level: Level,
+}
+
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        Route::new(Method::Get, "/v1/queues/{queue}/events", Scope::Read, events)
+            .waits()
+            .does("watch_tasks", "Changes of the state of tasks, as they come: server-sent events `task`, `evicted` and `caught-up`. With the header \
+                `Last-Event-ID` they go on behind that one.")
+            .query::<EventQuery>()
+            .answers_raw(200, "text/event-stream", "The events."),
+    ]
+}
+
+/// Where the caller was.
+fn place(headers: &HeaderMap, query: &EventQuery) -> Result<Option<Place>, Problem> {
+    let header = headers.get("last-event-id").map(|it| it.to_str().unwrap_or("?"));
+    let text = header.or(query.last_event_id.as_deref()).filter(|text| !text.is_empty());
+    text.map(str::parse).transpose().map_err(|error: longhaul::WatchPlaceError| {
+        Problem::bad_request("last_event_id_invalid", error.to_string())
+    })
+}
+
+async fn events(
+    State(service): State<Arc<Service>>,
+    QueueAt { queue, caller }: QueueAt,
+    headers: HeaderMap,
+    Asked(query): Asked<EventQuery>,
+) -> Result<Response, Problem> {
+    let behind = place(&headers, &query)?;
+    let from = match query.from.as_deref() {
+        None | Some("latest") => WatchFrom::Latest,
+        Some("earliest") => WatchFrom::Earliest,
+        Some(_) => {
+            let detail = "`from` is `earliest` or `latest`";
+            return Err(Problem::bad_request("query_invalid", detail));
+        }
+    };
+    let events = service.events(&queue, query.level.into(), behind, from).await?;
+    let draining = caller.draining().clone().cancelled_owned();
+    let stream = stream::unfold((events, queue), next).take_until(draining);
+    Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
+}
+
+type Sent = Result<axum::response::sse::Event, Infallible>;
+
+/// The next event. When there are no more the stream ends, and the client comes again with the last id.
+async fn next((mut events, queue): (Events, QueueName)) -> Option<(Sent, (Events, QueueName))> {
+    loop {
+        let (event, place) = match events.next().await? {
+            Ok(next) => next,
+            Err(error) => {
+                tracing::warn!(event = "events_ended", %queue, %error, "a stream of events has ended");
+                return None;
+            }
+        };
+        if let Some(sent) = sent(&queue, event, place) {
+            return Some((Ok(sent), (events, queue)));
+        }
+    }
+}
+
+fn sent(queue: &QueueName, event: Event, place: String) -> Option<axum::response::sse::Event> {
+    let (kind, data) = match event {
+        Event::Task(name, shown) => {
+            let task = Task { name, info: None, shown: Some(*shown) };
+            ("task", serde_json::to_string(&TaskBody::new(queue, task)).ok()?)
+        }
+        Event::Evicted(name) => (
+            "evicted",
+            serde_json::json!({"id": name.to_string(), "queue": queue.as_str()}).to_string(),
+        ),
+        Event::CaughtUp => ("caught-up", "{}".to_owned()),
+    };
+    Some(axum::response::sse::Event::default().event(kind).id(place).data(data))
+}

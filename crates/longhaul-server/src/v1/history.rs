@@ -1,0 +1,237 @@
+//! What happened to a task, and who works on a queue.
+
+use super::at::{Asked, QueueAt, TaskAt};
+use super::task_body::WorkerBody;
+use super::tasks::LevelQuery;
+use super::values::Length;
+use crate::auth::Scope;
+use crate::clock;
+use crate::core::{Service, TaskName};
+use crate::problem::Problem;
+use crate::route::{Method, Route};
+use axum::Json;
+use axum::extract::State;
+use longhaul::{HistoryEntry, HistoryEvent, Ignored, TaskOutcome};
+use serde::Serialize;
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+/// What happened to a task, as far as its entries are still there.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct History {
+    task: String,
+    /// Whether its first entries are still there.
+    is_whole: bool,
+    entries: Vec<HistoryEntryBody>,
+    /// Now, by the gateway's clock.
+    now: u64,
+}
+
+/// One entry about a task.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = HistoryEntry)]
+pub(crate) struct HistoryEntryBody {
+    /// When it was published, by the clock of its publisher.
+    at: u64,
+    /// `claimed`, `leased`, `renewed`, `closed`, `completed`, `failed`, `ended`, `released`, `parked`, `checkpoint`, `cancel_requested`, `sealed`, `shown` or `evicted`.
+    event: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    epoch: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attempt: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    /// `failed`, `cancelled` or `expired`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome: Option<&'static str>,
+    /// When the next attempt is due.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_attempt_at: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<usize>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    waits_for: Vec<String>,
+    /// What the worker calls itself that has leased the attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    leased_to: Option<String>,
+    /// The silence after which the lease may be ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease_time: Option<Length>,
+    /// Who did it from outside.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    operator: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    worker: Option<WorkerBody>,
+    /// Why it changes nothing: `not_next`, `attempt_not_above`, `task_ended`, `replaced`, `not_running`, `sealed`, `late` or `unknown`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ignored: Option<&'static str>,
+}
+
+/// The workers of a queue.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct WorkerList {
+    workers: Vec<QueueWorker>,
+    /// Now, by the gateway's clock.
+    now: u64,
+}
+
+/// A worker on one partition of a queue.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct QueueWorker {
+    partition: i32,
+    owner: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    worker: Option<WorkerBody>,
+    /// By its own clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_heartbeat_at: Option<u64>,
+    /// The tasks that it runs.
+    running: Vec<String>,
+}
+
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        Route::new(Method::Get, "/v1/queues/{queue}/tasks/{task}/history", Scope::Read, history)
+            .does(
+                "get_task_history",
+                "What happened to a task: each entry, with whether it counts.",
+            )
+            .answers::<History>(200, "The history."),
+        Route::new(Method::Get, "/v1/queues/{queue}/workers", Scope::Read, workers)
+            .does("list_workers", "Who works on a queue, and on what.")
+            .query::<LevelQuery>()
+            .answers::<WorkerList>(200, "The workers."),
+    ]
+}
+
+async fn history(
+    State(service): State<Arc<Service>>,
+    TaskAt { queue, task, .. }: TaskAt,
+) -> Result<Json<History>, Problem> {
+    let found = service.history(&queue, task).await?;
+    Ok(Json(History {
+        task: task.to_string(),
+        is_whole: found.is_whole,
+        entries: found.entries.into_iter().map(HistoryEntryBody::from).collect(),
+        now: clock::wall_ms(),
+    }))
+}
+
+async fn workers(
+    State(service): State<Arc<Service>>,
+    QueueAt { queue, .. }: QueueAt,
+    Asked(LevelQuery { level }): Asked<LevelQuery>,
+) -> Result<Json<WorkerList>, Problem> {
+    let found = service.workers(&queue, level.into()).await?;
+    let worker = |it: longhaul::WorkerInfo| QueueWorker {
+        partition: it.partition,
+        owner: it.owner,
+        worker: it.identity.as_deref().map(WorkerBody::from),
+        last_heartbeat_at: it.last_heartbeat_ms,
+        running: it
+            .running
+            .into_iter()
+            .map(|id| TaskName { level: level.into(), id }.to_string())
+            .collect(),
+    };
+    let workers = found.into_iter().map(worker).collect();
+    Ok(Json(WorkerList { workers, now: clock::wall_ms() }))
+}
+
+const fn outcome_word(outcome: TaskOutcome) -> &'static str {
+    match outcome {
+        TaskOutcome::Final => "failed",
+        TaskOutcome::Cancelled => "cancelled",
+        TaskOutcome::Expired => "expired",
+        _ => "unknown",
+    }
+}
+
+const fn ignored_word(ignored: Ignored) -> &'static str {
+    match ignored {
+        Ignored::NotNext => "not_next",
+        Ignored::AttemptNotAbove => "attempt_not_above",
+        Ignored::TaskEnded => "task_ended",
+        Ignored::Replaced => "replaced",
+        Ignored::NotRunning => "not_running",
+        Ignored::Sealed => "sealed",
+        Ignored::Late => "late",
+        Ignored::Unknown => "unknown",
+        _ => "other",
+    }
+}
+
+impl From<HistoryEntry> for HistoryEntryBody {
+    fn from(entry: HistoryEntry) -> Self {
+        let mut body = Self {
+            at: entry.published_ms,
+            event: "other",
+            epoch: entry.epoch,
+            attempt: None,
+            reason: None,
+            outcome: None,
+            next_attempt_at: None,
+            state: None,
+            bytes: None,
+            waits_for: Vec::new(),
+            leased_to: None,
+            lease_time: None,
+            operator: entry.operator,
+            worker: entry.worker.as_deref().map(WorkerBody::from),
+            ignored: entry.ignored.map(ignored_word),
+        };
+        body.say(entry.event);
+        body
+    }
+}
+
+impl HistoryEntryBody {
+    fn say(&mut self, event: HistoryEvent) {
+        self.event = match event {
+            HistoryEvent::Claimed { attempt } => {
+                self.attempt = Some(attempt);
+                "claimed"
+            }
+            HistoryEvent::Closed { outcome, reason } => {
+                (self.outcome, self.reason) = (Some(outcome_word(outcome)), Some(reason));
+                "closed"
+            }
+            HistoryEvent::Leased { attempt, worker } => {
+                (self.attempt, self.leased_to) = (Some(attempt), Some(worker));
+                "leased"
+            }
+            HistoryEvent::Renewed { lease_time } => {
+                self.lease_time = Some(Length(lease_time));
+                "renewed"
+            }
+            HistoryEvent::Completed => "completed",
+            HistoryEvent::Failed { next_attempt_ms, reason } => {
+                (self.next_attempt_at, self.reason) = (Some(next_attempt_ms), Some(reason));
+                "failed"
+            }
+            HistoryEvent::Ended { outcome, reason } => {
+                (self.outcome, self.reason) = (Some(outcome_word(outcome)), Some(reason));
+                "ended"
+            }
+            HistoryEvent::Released => "released",
+            HistoryEvent::Parked { waits_for } => {
+                self.waits_for = waits_for;
+                "parked"
+            }
+            HistoryEvent::Checkpoint { bytes } => {
+                self.bytes = Some(bytes);
+                "checkpoint"
+            }
+            HistoryEvent::CancelRequested => "cancel_requested",
+            HistoryEvent::Sealed => "sealed",
+            HistoryEvent::Shown { state, attempts } => {
+                (self.state, self.attempt) = (Some(state), Some(attempts));
+                "shown"
+            }
+            HistoryEvent::Evicted => "evicted",
+            _ => "other",
+        };
+    }
+}

@@ -1,0 +1,181 @@
+//! The settings of a queue, as they are read and written.
+
+use super::new_task::RetryBody;
+use super::values::Length;
+use crate::core::ServiceError;
+use longhaul::{DeadLetterSettings, Limit, QueueSettings, Rate, RetryPolicy};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+
+/// Limits that hold over all workers of a queue, and what applies to tasks that do not say it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schema(as = QueueSettings)]
+pub(crate) struct SettingsBody {
+    /// No task begins while this is so.
+    paused: bool,
+    /// So many run at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_in_flight: Option<u32>,
+    /// So many begin in a time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate: Option<RateBody>,
+    /// For the tasks of each limit key that has no limit of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    per_key: Option<LimitBody>,
+    /// For the tasks of these limit keys.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    keys: BTreeMap<String, LimitBody>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    no_progress_timeout: Option<Length>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry: Option<RetryBody>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_attempts: Option<u32>,
+    /// No attempt of a task begins later than so long after it was submitted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_after: Option<Length>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dead_letters: Option<DeadLettersBody>,
+}
+
+/// How many tasks run at once, and how many begin in a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schema(as = Limit)]
+pub(crate) struct LimitBody {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_in_flight: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate: Option<RateBody>,
+}
+
+/// A token bucket: each task that begins takes a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Rate)]
+pub(crate) struct RateBody {
+    tokens: u32,
+    /// How long an empty bucket takes to fill.
+    per: Length,
+}
+
+/// What becomes of tasks that failed for good.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schema(as = DeadLetterSettings)]
+pub(crate) struct DeadLettersBody {
+    /// Whether a dead letter is kept; yes if it is not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    enabled: Option<bool>,
+    /// Whether a task that expired gets one; no if it is not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expired: Option<bool>,
+    /// How many are kept: the oldest ones go first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_size: Option<u64>,
+    /// How long they are kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retention: Option<Length>,
+}
+
+impl From<RateBody> for Rate {
+    fn from(RateBody { tokens, per }: RateBody) -> Self {
+        Self::new(tokens, per.0)
+    }
+}
+
+impl From<LimitBody> for Limit {
+    fn from(LimitBody { max_in_flight, rate }: LimitBody) -> Self {
+        Self { max_in_flight, rate: rate.map(Rate::from) }
+    }
+}
+
+impl From<&Limit> for LimitBody {
+    fn from(Limit { max_in_flight, rate }: &Limit) -> Self {
+        let rate = rate.map(|Rate { tokens, per }| RateBody { tokens, per: Length(per) });
+        Self { max_in_flight: *max_in_flight, rate }
+    }
+}
+
+impl SettingsBody {
+    /// What it changes, if that can be said.
+    pub(crate) fn checked(self) -> Result<impl FnOnce(&mut QueueSettings), ServiceError> {
+        let retry = self.retry.clone().map(RetryPolicy::try_from).transpose()?;
+        Ok(move |settings: &mut QueueSettings| {
+            settings.paused = self.paused;
+            settings.limit =
+                Limit { max_in_flight: self.max_in_flight, rate: self.rate.map(Rate::from) };
+            settings.per_key = self.per_key.map(Limit::from).unwrap_or_default();
+            settings.keys = self.keys.into_iter().map(|(key, it)| (key, it.into())).collect();
+            settings.no_progress_timeout = self.no_progress_timeout.map(|it| it.0);
+            settings.retry = retry;
+            settings.max_attempts = self.max_attempts;
+            settings.expires_after = self.expires_after.map(|it| it.0);
+            let letters = self.dead_letters.unwrap_or_default();
+            settings.dead_letters = DeadLetterSettings {
+                enabled: letters.enabled,
+                expired: letters.expired,
+                max_size: letters.max_size,
+                retention: letters.retention.map(|it| it.0),
+            };
+        })
+    }
+}
+
+impl From<&QueueSettings> for SettingsBody {
+    fn from(settings: &QueueSettings) -> Self {
+        let LimitBody { max_in_flight, rate } = LimitBody::from(&settings.limit);
+        let per_key = &settings.per_key;
+        let letters = settings.dead_letters;
+        let letters = (!letters.is_none()).then(|| DeadLettersBody {
+            enabled: letters.enabled,
+            expired: letters.expired,
+            max_size: letters.max_size,
+            retention: letters.retention.map(Length),
+        });
+        let keys = settings.keys.iter().map(|(key, it)| (key.clone(), it.into()));
+        Self {
+            paused: settings.paused,
+            max_in_flight,
+            rate,
+            per_key: (!per_key.is_none()).then(|| per_key.into()),
+            keys: keys.collect(),
+            no_progress_timeout: settings.no_progress_timeout.map(Length),
+            retry: settings.retry.as_ref().map(RetryBody::from),
+            max_attempts: settings.max_attempts,
+            expires_after: settings.expires_after.map(Length),
+            dead_letters: letters,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_read_back_as_they_were_written() {
+        let json = serde_json::json!({
+            "paused": true,
+            "max_in_flight": 20,
+            "rate": {"tokens": 100, "per": "PT1M"},
+            "per_key": {"max_in_flight": 1},
+            "keys": {"acme": {"rate": {"tokens": 1, "per": "PT1S"}}},
+            "no_progress_timeout": "PT10M",
+            "retry": {"intervals": ["PT1S", "PT1M"]},
+            "max_attempts": 3,
+            "expires_after": "PT1H",
+            "dead_letters": {"enabled": true, "expired": true, "max_size": 10, "retention": "PT24H"},
+        });
+        let body: SettingsBody = serde_json::from_value(json.clone()).unwrap();
+        let mut settings = QueueSettings::default();
+        body.checked().unwrap()(&mut settings);
+        assert!(settings.validate().is_ok());
+        let written = serde_json::to_value(SettingsBody::from(&settings)).unwrap();
+        assert_eq!(written, json);
+        let nothing = serde_json::to_value(SettingsBody::from(&QueueSettings::default())).unwrap();
+        assert_eq!(nothing, serde_json::json!({"paused": false}));
+    }
+}

@@ -1,0 +1,243 @@
+//! Routes for queues: made, listed, changed, paused, emptied, deleted.
+
+use super::actions::{ReasonQuery, optional};
+use super::at::{Asked, QueueAt, Reason};
+use super::queue_settings::SettingsBody;
+use super::tasks::status_of;
+use super::values::Length;
+use crate::auth::Scope;
+use crate::clock;
+use crate::core::{Creation, QueueName, Service};
+use crate::problem::Problem;
+use crate::route::{Method, Route};
+use crate::shell::{Body, Caller, Json};
+use axum::Extension;
+use axum::extract::State;
+use axum::http::StatusCode;
+use longhaul::TaskFilter;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+/// How a queue is to be made. What it does not say is left as it is.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct NewQueue {
+    /// Partitions of its topics; a new queue has none if it is not said. They can be raised.
+    partitions: Option<u32>,
+    /// With topics for tasks of high and of low priority.
+    levels: bool,
+    /// How long a finished task stays in the ledger; an hour if it is not said.
+    ledger_retention: Option<Length>,
+}
+
+/// A queue that was made, or was there.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct CreatedQueue {
+    name: String,
+    /// What was done; empty if everything was right already.
+    steps: Vec<String>,
+    /// Now, by the gateway's clock.
+    now: u64,
+}
+
+/// The queues of the gateway's namespace that the caller may use, by name.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct QueueList {
+    queues: Vec<String>,
+    /// Now, by the gateway's clock.
+    now: u64,
+}
+
+/// A queue.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct QueueBody {
+    name: String,
+    /// Counts the changes of its settings.
+    version: u64,
+    settings: SettingsBody,
+    /// Now, by the gateway's clock.
+    now: u64,
+}
+
+/// Other settings for a queue.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct QueueUpdate {
+    /// The version that was seen; if another one stands nothing is changed (`version_conflict`).
+    expected_version: u64,
+    /// All of them: what is missing is not set any more.
+    settings: SettingsBody,
+}
+
+/// The version of the settings that stands.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct QueueVersion {
+    version: u64,
+    /// Now, by the gateway's clock.
+    now: u64,
+}
+
+/// Which tasks are to be deleted, and why.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Purge {
+    /// Up to 1,000 bytes.
+    reason: String,
+    /// Statuses: tasks with any of them; all if none is given.
+    status: Vec<String>,
+    /// Tags: tasks with all of them.
+    tag: Vec<String>,
+    #[serde(rename = "type")]
+    task_type: Option<String>,
+}
+
+/// What became of a purge.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Purged {
+    deleted: u64,
+    /// Tasks that ended meanwhile, or could not be deleted.
+    failed: u64,
+    /// Now, by the gateway's clock.
+    now: u64,
+}
+
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        Route::new(Method::Get, "/v1/queues", Scope::Read, list)
+            .does("list_queues", "Lists the queues.")
+            .answers::<QueueList>(200, "The queues."),
+        Route::new(Method::Put, "/v1/queues/{queue}", Scope::Admin, create)
+            .does("create_queue", "Makes a queue, or puts right what is wrong with its topics.")
+            .body::<NewQueue>()
+            .answers::<CreatedQueue>(200, "It is there."),
+        Route::new(Method::Get, "/v1/queues/{queue}", Scope::Read, get)
+            .does("get_queue", "The settings of a queue.")
+            .answers::<QueueBody>(200, "The queue."),
+        Route::new(Method::Patch, "/v1/queues/{queue}", Scope::Admin, update)
+            .does("update_queue", "Changes the settings of a queue; workers obey within a second.")
+            .body::<QueueUpdate>()
+            .answers::<QueueVersion>(200, "They are changed."),
+        Route::new(Method::Delete, "/v1/queues/{queue}", Scope::Admin, delete)
+            .does("delete_queue", "Deletes a queue, with all its tasks and their history.")
+            .query::<ReasonQuery>()
+            .answers_empty(204, "It is gone."),
+        Route::new(Method::Post, "/v1/queues/{queue}:pause", Scope::Admin, pause)
+            .does("pause_queue", "Has no task begin any more; what runs goes on.")
+            .body::<Reason>()
+            .answers::<QueueVersion>(200, "It is paused."),
+        Route::new(Method::Post, "/v1/queues/{queue}:resume", Scope::Admin, resume)
+            .does("resume_queue", "Has tasks begin again.")
+            .body::<Reason>()
+            .answers::<QueueVersion>(200, "It is not paused."),
+        Route::new(Method::Post, "/v1/queues/{queue}:purge", Scope::Admin, purge)
+            .waits()
+            .does("purge_queue", "Deletes the tasks of a queue that are not over. It takes as long as it takes; who hangs up stops it.")
+            .body::<Purge>()
+            .answers::<Purged>(200, "How many were deleted."),
+    ]
+}
+
+async fn list(
+    State(service): State<Arc<Service>>,
+    Extension(caller): Extension<Caller>,
+) -> Result<axum::Json<QueueList>, Problem> {
+    let queues = service.queues().await?;
+    let may = |queue: &QueueName| caller.identity.may_use(queue.as_str());
+    let queues = queues.iter().filter(|it| may(it)).map(ToString::to_string).collect();
+    Ok(axum::Json(QueueList { queues, now: clock::wall_ms() }))
+}
+
+async fn create(
+    State(service): State<Arc<Service>>,
+    QueueAt { queue, .. }: QueueAt,
+    body: Body,
+) -> Result<axum::Json<CreatedQueue>, Problem> {
+    let NewQueue { partitions, levels, ledger_retention } = optional(&body)?;
+    let ledger_retention = ledger_retention.map(|it| it.0);
+    let creation = Creation { partitions, levels, ledger_retention };
+    let steps = service.create_queue(&queue, creation).await?;
+    let name = queue.to_string();
+    Ok(axum::Json(CreatedQueue { name, steps, now: clock::wall_ms() }))
+}
+
+async fn get(
+    State(service): State<Arc<Service>>,
+    QueueAt { queue, .. }: QueueAt,
+) -> Result<axum::Json<QueueBody>, Problem> {
+    let found = service.settings(&queue).await?;
+    Ok(axum::Json(QueueBody {
+        name: queue.to_string(),
+        version: found.version,
+        settings: SettingsBody::from(&found.settings),
+        now: clock::wall_ms(),
+    }))
+}
+
+async fn update(
+    State(service): State<Arc<Service>>,
+    QueueAt { queue, .. }: QueueAt,
+    Json(QueueUpdate { expected_version, settings }): Json<QueueUpdate>,
+) -> Result<axum::Json<QueueVersion>, Problem> {
+    let change = settings.checked()?;
+    let changed = service.update_settings(&queue, expected_version, change);
+    Ok(axum::Json(version(changed.await?)))
+}
+
+fn version(version: u64) -> QueueVersion {
+    QueueVersion { version, now: clock::wall_ms() }
+}
+
+async fn delete(
+    State(service): State<Arc<Service>>,
+    QueueAt { queue, caller }: QueueAt,
+    Asked(ReasonQuery { reason }): Asked<ReasonQuery>,
+) -> Result<StatusCode, Problem> {
+    service.delete_queue(&queue, caller.says(&reason)?).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn pause(
+    State(service): State<Arc<Service>>,
+    at: QueueAt,
+    body: Body,
+) -> Result<axum::Json<QueueVersion>, Problem> {
+    set_paused(&service, at, &body, true).await
+}
+
+async fn resume(
+    State(service): State<Arc<Service>>,
+    at: QueueAt,
+    body: Body,
+) -> Result<axum::Json<QueueVersion>, Problem> {
+    set_paused(&service, at, &body, false).await
+}
+
+async fn set_paused(
+    service: &Service,
+    QueueAt { queue, caller }: QueueAt,
+    body: &Body,
+    paused: bool,
+) -> Result<axum::Json<QueueVersion>, Problem> {
+    let Reason { reason } = optional(body)?;
+    let changed = service.set_paused(&queue, paused, caller.says(&reason)?);
+    Ok(axum::Json(version(changed.await?)))
+}
+
+async fn purge(
+    State(service): State<Arc<Service>>,
+    QueueAt { queue, caller }: QueueAt,
+    body: Body,
+) -> Result<axum::Json<Purged>, Problem> {
+    let Purge { reason, status, tag, task_type } = optional(&body)?;
+    let mut filter = TaskFilter::new();
+    for status in &status {
+        filter = filter.status(status_of(status)?);
+    }
+    filter = tag.into_iter().fold(filter, TaskFilter::tag);
+    if let Some(task_type) = task_type {
+        filter = filter.task_type(task_type);
+    }
+    let (deleted, failed) = service.purge(&queue, filter, caller.says(&reason)?).await?;
+    Ok(axum::Json(Purged { deleted, failed, now: clock::wall_ms() }))
+}

@@ -1,0 +1,233 @@
+//! A task as it is answered.
+
+use crate::clock;
+use crate::core::{QueueName, Task};
+use longhaul::{TaskMetadata, TaskStatus, WorkerIdentity};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// A task. Times are in ms since the epoch.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = Task)]
+pub(crate) struct TaskBody {
+    /// Its id in the queue.
+    pub(crate) id: String,
+    /// The queue.
+    pub(crate) queue: String,
+    /// `scheduled`, `ready`, `waiting`, `claimed`, `running`, `retrying`, `completed`, `failed`, `cancelled`, `expired` or `ended`.
+    #[schema(value_type = String, example = "running")]
+    pub(crate) status: &'static str,
+    /// Attempts so far, the running one included.
+    pub(crate) attempts: u32,
+    /// When it was submitted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) created_at: Option<u64>,
+    /// When its state changed last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) changed_at: Option<u64>,
+    /// Before when it does not start: its scheduled time, or that of its next attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) due_at: Option<u64>,
+    /// How often it has changed hands: what force-fail and force-release name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) epoch: Option<u32>,
+    /// Who runs it, or ran it last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) worker: Option<WorkerBody>,
+    /// Somebody asked for its end.
+    pub(crate) cancel_requested: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) progress: Option<ProgressBody>,
+    /// Why the last attempt failed, or the task ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<String>,
+    /// Something that whoever looks should know.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) warning: Option<String>,
+    /// What the attempt has logged last.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) log: Vec<String>,
+    /// How many bytes its result has: GET …/result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) result_bytes: Option<usize>,
+    /// The tasks that it waits for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) waits_for: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) tags: Vec<String>,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub(crate) task_type: Option<String>,
+    /// What its submitter calls it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) key: Option<String>,
+    /// The task that holds the key of this one, which never ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) duplicate_of: Option<String>,
+    /// The task that has taken the place of this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) superseded_by: Option<String>,
+    /// Now, by the gateway's clock.
+    pub(crate) now: u64,
+}
+
+/// A worker, as it calls itself.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = WorkerIdentity)]
+pub(crate) struct WorkerBody {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) host: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) process: Option<u32>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) version: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) label: String,
+}
+
+/// How far a task has come, in units of its own.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = Progress)]
+pub(crate) struct ProgressBody {
+    pub(crate) done: u64,
+    /// Zero when unknown.
+    pub(crate) total: u64,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) message: String,
+}
+
+/// Some of the tasks that were asked for.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct TaskList {
+    pub(crate) tasks: Vec<TaskBody>,
+    /// What the next page comes after (`after`); absent when there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) next: Option<String>,
+    /// Now, by the gateway's clock.
+    pub(crate) now: u64,
+}
+
+/// The word for a status.
+pub(crate) const fn word(status: TaskStatus) -> &'static str {
+    match status {
+        TaskStatus::Scheduled => "scheduled",
+        TaskStatus::Ready => "ready",
+        TaskStatus::Waiting => "waiting",
+        TaskStatus::Claimed => "claimed",
+        TaskStatus::Running => "running",
+        TaskStatus::Retrying => "retrying",
+        TaskStatus::Completed => "completed",
+        TaskStatus::Failed => "failed",
+        TaskStatus::Cancelled => "cancelled",
+        TaskStatus::Expired => "expired",
+        TaskStatus::Ended => "ended",
+        _ => "unknown",
+    }
+}
+
+/// All statuses that a filter may name.
+pub(crate) const STATUSES: [TaskStatus; 11] = [
+    TaskStatus::Scheduled,
+    TaskStatus::Ready,
+    TaskStatus::Waiting,
+    TaskStatus::Claimed,
+    TaskStatus::Running,
+    TaskStatus::Retrying,
+    TaskStatus::Completed,
+    TaskStatus::Failed,
+    TaskStatus::Cancelled,
+    TaskStatus::Expired,
+    TaskStatus::Ended,
+];
+
+impl From<&WorkerIdentity> for WorkerBody {
+    fn from(it: &WorkerIdentity) -> Self {
+        Self {
+            name: it.name.clone(),
+            host: it.host.clone(),
+            process: it.process,
+            version: it.version.clone(),
+            label: it.label.clone(),
+        }
+    }
+}
+
+impl TaskBody {
+    pub(crate) fn new(queue: &QueueName, task: Task) -> Self {
+        let status = task.status();
+        let Task { name, info, shown } = task;
+        let mut body = Self::empty(name.to_string(), queue, word(status));
+        if let Some(shown) = shown {
+            body.say(shown);
+        }
+        let Some(info) = info else { return body };
+        body.attempts = info.attempts;
+        body.created_at = Some(info.created_ms);
+        body.changed_at = Some(info.changed_ms);
+        body.due_at = info.due_ms;
+        body.epoch = Some(info.epoch);
+        body.worker = info.worker.as_deref().map(WorkerBody::from).or(body.worker);
+        body.cancel_requested = info.cancel_requested;
+        body.progress = info.progress.map(ProgressBody::from).or(body.progress);
+        body.waits_for = info.waits_for;
+        body.tags = info.tags.iter().map(|tag| tag.as_ref().to_owned()).collect();
+        body.task_type = info.task_type.as_deref().map(str::to_owned).or(body.task_type);
+        body.key = info.key.or(body.key);
+        body
+    }
+
+    fn empty(id: String, queue: &QueueName, status: &'static str) -> Self {
+        Self {
+            id,
+            queue: queue.to_string(),
+            status,
+            attempts: 0,
+            created_at: None,
+            changed_at: None,
+            due_at: None,
+            epoch: None,
+            worker: None,
+            cancel_requested: false,
+            progress: None,
+            reason: None,
+            warning: None,
+            log: Vec::new(),
+            result_bytes: None,
+            waits_for: Vec::new(),
+            tags: Vec::new(),
+            task_type: None,
+            key: None,
+            duplicate_of: None,
+            superseded_by: None,
+            now: clock::wall_ms(),
+        }
+    }
+
+    /// Takes over what the worker has said.
+    fn say(&mut self, shown: TaskMetadata) {
+        self.reason = shown.reason().map(str::to_owned);
+        self.result_bytes = (shown.state == longhaul::TaskState::Completed)
+            .then(|| shown.result.as_ref().map_or(0, bytes::Bytes::len));
+        self.attempts = shown.attempts;
+        self.created_at = Some(shown.created);
+        self.changed_at = Some(shown.last_updated);
+        self.due_at = shown.next_attempt_at;
+        self.worker = shown.worker.as_ref().map(WorkerBody::from);
+        self.progress = shown.progress.map(ProgressBody::from);
+        self.warning = shown.warning;
+        self.log = shown.log;
+        self.tags = shown.tags;
+        self.waits_for = shown.waits_for;
+        self.task_type = shown.task_type;
+        self.key = shown.task_key;
+        self.duplicate_of = shown.duplicate_of;
+        self.superseded_by = shown.superseded_by;
+    }
+}
+
+impl From<longhaul::Progress> for ProgressBody {
+    fn from(longhaul::Progress { done, total, message }: longhaul::Progress) -> Self {
+        Self { done, total, message }
+    }
+}

@@ -1,0 +1,247 @@
+//! Routes that look at tasks.
+
+use super::at::{Asked, QueueAt, TaskAt};
+use super::new_task::{CONTENT_TYPE_PROPERTY, Level};
+use super::task_body::{STATUSES, TaskBody, TaskList, word};
+use super::values::{Instant, Length, Words};
+use crate::auth::Scope;
+use crate::clock;
+use crate::core::{Service, ServiceError, TaskName};
+use crate::problem::Problem;
+use crate::route::{Method, Route};
+use axum::Json;
+use axum::extract::State;
+use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use longhaul::{TaskFilter, TaskStatus};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use utoipa::{IntoParams, ToSchema};
+
+/// Tasks of a page, unless another number is asked for.
+const PAGE: usize = 100;
+
+/// The most tasks of a page.
+const PAGE_MAX: usize = 1_000;
+
+/// Which tasks are wanted.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct TaskQuery {
+    /// Statuses, with commas between them: tasks with any of them.
+    #[param(value_type = String)]
+    pub(crate) status: Words,
+    /// Tags, with commas between them: tasks with all of them.
+    #[param(value_type = String)]
+    pub(crate) tag: Words,
+    #[serde(rename = "type")]
+    #[param(rename = "type")]
+    pub(crate) task_type: Option<String>,
+    pub(crate) key: Option<String>,
+    /// Submitted at this instant or later.
+    pub(crate) created_from: Option<Instant>,
+    /// Submitted at this instant or earlier.
+    pub(crate) created_to: Option<Instant>,
+    /// `high`, `normal` (the default) or `low`: each level of a queue is listed by itself.
+    pub(crate) level: Level,
+    /// `next` of the page before.
+    pub(crate) after: Option<String>,
+    /// 1 to 1,000 tasks; 100 if it is not said.
+    pub(crate) limit: Option<usize>,
+}
+
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct LevelQuery {
+    /// `high`, `normal` (the default) or `low`.
+    pub(crate) level: Level,
+}
+
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+struct WaitQuery {
+    /// How long to wait, 30 s at most.
+    timeout: Option<Length>,
+}
+
+/// How many tasks there are.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Counts {
+    /// By status; a status without tasks is left out.
+    by_status: BTreeMap<&'static str, u64>,
+    /// All together.
+    total: u64,
+    /// How many want a worker now: what an autoscaler goes by.
+    demand: u64,
+    /// The task that has been ready for the longest time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    oldest_ready: Option<OldestReady>,
+    /// Now, by the gateway's clock.
+    now: u64,
+}
+
+/// The task that has been ready for the longest time.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct OldestReady {
+    id: String,
+    /// Since when, in ms since the epoch.
+    since: u64,
+}
+
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        Route::new(Method::Get, "/v1/queues/{queue}/tasks", Scope::Read, list)
+            .does("list_tasks", "Lists tasks, in the order of their submission in each partition.")
+            .query::<TaskQuery>()
+            .answers::<TaskList>(200, "A page."),
+        Route::new(Method::Get, "/v1/queues/{queue}/counts", Scope::Read, count)
+            .does("count_tasks", "Counts tasks by status.")
+            .query::<LevelQuery>()
+            .answers::<Counts>(200, "How many there are."),
+        Route::new(Method::Get, "/v1/queues/{queue}/tasks/{task}", Scope::Read, get)
+            .does("get_task", "What is known of a task.")
+            .answers::<TaskBody>(200, "The task."),
+        Route::new(Method::Get, "/v1/queues/{queue}/tasks/{task}/wait", Scope::Read, wait)
+            .waits()
+            .does("wait_for_task", "Waits for the end of a task, 30 s at most.")
+            .query::<WaitQuery>()
+            .answers::<TaskBody>(200, "The task, which is over.")
+            .answers_empty(204, "It is not over yet: ask again."),
+        Route::new(Method::Get, "/v1/queues/{queue}/tasks/{task}/result", Scope::Read, result)
+            .does("get_task_result", "The bytes of the result of a task.")
+            .answers_raw(200, "application/octet-stream", "The result."),
+        Route::new(Method::Get, "/v1/queues/{queue}/tasks/{task}/payload", Scope::Read, payload)
+            .does("get_task_payload", "The bytes of the payload of a task.")
+            .answers_raw(200, "application/octet-stream", "The payload."),
+    ]
+}
+
+impl TaskQuery {
+    /// What the library is asked.
+    pub(crate) fn filter(&self) -> Result<TaskFilter, Problem> {
+        let mut filter = TaskFilter::new();
+        for status in &self.status.0 {
+            filter = filter.status(status_of(status)?);
+        }
+        for tag in &self.tag.0 {
+            filter = filter.tag(tag);
+        }
+        if let Some(task_type) = &self.task_type {
+            filter = filter.task_type(task_type);
+        }
+        if let Some(key) = &self.key {
+            filter = filter.key(key);
+        }
+        if self.created_from.is_some() || self.created_to.is_some() {
+            let ms = |it: Option<Instant>, open| it.map_or(open, |it| clock::instant_ms(it.0));
+            filter = filter.created(ms(self.created_from, 0)..=ms(self.created_to, u64::MAX));
+        }
+        Ok(filter)
+    }
+}
+
+/// The status of a word.
+pub(crate) fn status_of(text: &str) -> Result<TaskStatus, Problem> {
+    let found = STATUSES.into_iter().find(|status| word(*status) == text);
+    found.ok_or_else(|| {
+        let all = STATUSES.map(word).join(", ");
+        let shown: String = text.chars().take(80).collect();
+        Problem::bad_request("query_invalid", format!("`{shown}` is no status; statuses are {all}"))
+    })
+}
+
+/// How many entries a page has.
+pub(crate) fn page(limit: Option<usize>) -> Result<usize, Problem> {
+    match limit {
+        None => Ok(PAGE),
+        Some(limit) if (1..=PAGE_MAX).contains(&limit) => Ok(limit),
+        Some(limit) => {
+            let detail = format!("a page has 1 to {PAGE_MAX} entries, {limit} were asked for");
+            Err(Problem::bad_request("query_invalid", detail))
+        }
+    }
+}
+
+async fn list(
+    State(service): State<Arc<Service>>,
+    QueueAt { queue, .. }: QueueAt,
+    Asked(query): Asked<TaskQuery>,
+) -> Result<Json<TaskList>, Problem> {
+    let (filter, limit) = (query.filter()?, page(query.limit)?);
+    let after = query.after.as_deref().map(str::parse::<TaskName>).transpose();
+    let after = after.map_err(ServiceError::from)?.map(|name| name.id);
+    let listed = service.list(&queue, query.level.into(), &filter, after, limit).await?;
+    let (tasks, next) = listed;
+    let tasks = tasks.into_iter().map(|task| TaskBody::new(&queue, task)).collect();
+    let next = next.map(|name| name.to_string());
+    Ok(Json(TaskList { tasks, next, now: clock::wall_ms() }))
+}
+
+async fn count(
+    State(service): State<Arc<Service>>,
+    QueueAt { queue, .. }: QueueAt,
+    Asked(LevelQuery { level }): Asked<LevelQuery>,
+) -> Result<Json<Counts>, Problem> {
+    let counts = service.counts(&queue, level.into()).await?;
+    let oldest =
+        |(id, since)| OldestReady { id: TaskName { level: level.into(), id }.to_string(), since };
+    Ok(Json(Counts {
+        by_status: counts.by_status.iter().map(|(it, count)| (word(*it), *count)).collect(),
+        total: counts.total(),
+        demand: counts.demand(),
+        oldest_ready: counts.oldest_ready.map(oldest),
+        now: clock::wall_ms(),
+    }))
+}
+
+async fn get(
+    State(service): State<Arc<Service>>,
+    TaskAt { queue, task, .. }: TaskAt,
+) -> Result<Json<TaskBody>, Problem> {
+    let task = service.task(&queue, task).await?;
+    Ok(Json(TaskBody::new(&queue, task)))
+}
+
+async fn wait(
+    State(service): State<Arc<Service>>,
+    TaskAt { queue, task, caller }: TaskAt,
+    Asked(WaitQuery { timeout }): Asked<WaitQuery>,
+) -> Result<Response, Problem> {
+    let time = caller.poll_time(timeout.map(|it| it.0));
+    let waiting = Box::pin(service.wait(&queue, task, time));
+    match caller.draining().run_until_cancelled(waiting).await.transpose()?.flatten() {
+        Some(task) => Ok(Json(TaskBody::new(&queue, task)).into_response()),
+        None => Ok(StatusCode::NO_CONTENT.into_response()),
+    }
+}
+
+async fn result(
+    State(service): State<Arc<Service>>,
+    TaskAt { queue, task, .. }: TaskAt,
+) -> Result<Response, Problem> {
+    Ok(download(service.result(&queue, task).await?))
+}
+
+async fn payload(
+    State(service): State<Arc<Service>>,
+    TaskAt { queue, task, .. }: TaskAt,
+) -> Result<Response, Problem> {
+    let payload = service.payload(&queue, task).await?;
+    let mut response = download(payload.bytes);
+    let kept = payload.properties.as_ref().and_then(|it| it.get(CONTENT_TYPE_PROPERTY));
+    // A browser must not take the payload for a page of the gateway: its type is told beside.
+    if let Some(Ok(kept)) = kept.map(|it| HeaderValue::from_str(it)) {
+        let name = HeaderName::from_static("x-payload-content-type");
+        response.headers_mut().insert(name, kept);
+    }
+    Ok(response)
+}
+
+/// Bytes that no browser shows.
+fn download(bytes: Bytes) -> Response {
+    let headers = [(CONTENT_TYPE, "application/octet-stream"), (CONTENT_DISPOSITION, "attachment")];
+    (headers, bytes).into_response()
+}

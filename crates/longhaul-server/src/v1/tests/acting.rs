@@ -1,0 +1,179 @@
+//! Tasks are ended, dead letters replayed, queues and schedules changed.
+
+use crate::testing::Bench;
+use longhaul::{TaskContext, TaskError, Text, processor_fn};
+use serde_json::json;
+
+/// A worker that fails each task for good, but for those that say `wait`.
+fn refuse(bench: &Bench) -> longhaul::WorkerHandle {
+    let refuse = processor_fn(async |text: Text, context: TaskContext| {
+        if text.0 == "wait" {
+            context.cancelled().await;
+        }
+        Err::<Text, _>(TaskError::fatal("status 503"))
+    });
+    bench.engine.start(bench.engine.worker("tasks", refuse))
+}
+
+#[test]
+fn a_task_is_cancelled_killed_and_deleted_with_a_reason() {
+    let bench = Bench::new();
+    let at = |id: &str, verb: &str| format!("/v1/queues/tasks/tasks/{id}{verb}");
+    let _worker = refuse(&bench);
+    for verb in [":cancel", ":kill"] {
+        let id = bench.submit("tasks", "wait");
+        assert_eq!(bench.post(&at(&id, verb), json!({"reason": "no use"})).status, 204);
+        let over = bench.get(&at(&id, "/wait"));
+        assert_eq!(over.text("status"), "cancelled", "{verb}: {over:?}");
+        let again = bench.post(&at(&id, verb), json!({}));
+        assert_eq!((again.status.as_u16(), again.code()), (409, "task_over".to_owned()));
+    }
+    let id = bench.submit("tasks", "wait");
+    assert_eq!(bench.delete(&at(&id, "?reason=mistake")).status, 204);
+    let over = bench.get(&at(&id, "/wait")).json();
+    assert_eq!(over["status"], json!("cancelled"));
+    assert!(over["reason"].as_str().unwrap().ends_with(": mistake"), "{over}");
+    let log = bench.get("/v1/queues/tasks/actions").json();
+    let actions: Vec<_> = log["actions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["action"].as_str().unwrap())
+        .collect();
+    assert_eq!(actions, ["cancel", "kill", "delete"], "{log}");
+    let long = json!({"reason": "x".repeat(1_001)});
+    assert_eq!(bench.post(&at(&id, ":cancel"), long).status, 422);
+}
+
+#[test]
+fn a_task_that_hangs_is_released_and_failed_by_force() {
+    let bench = Bench::new();
+    let at = |id: &str, verb: &str| format!("/v1/queues/tasks/tasks/{id}{verb}");
+    let id = bench.submit("tasks", "wait");
+    let idle = bench.post(&at(&id, ":force-release"), json!({}));
+    assert_eq!((idle.status.as_u16(), idle.code()), (409, "task_not_running".to_owned()));
+    let _worker = refuse(&bench);
+    bench.engine.advance(std::time::Duration::from_secs(5));
+    assert_eq!(bench.get(&at(&id, "")).text("status"), "running");
+    let stale = bench.post(&at(&id, ":force-fail"), json!({"epoch": 7}));
+    assert_eq!((stale.status.as_u16(), stale.code()), (409, "stale_epoch".to_owned()));
+    assert_eq!(stale.json()["current_epoch"], json!(1));
+    assert_eq!(bench.post(&at(&id, ":force-release"), json!({"epoch": 1})).status, 204);
+    assert_eq!(bench.post(&at(&id, ":force-fail"), json!({"reason": "hangs"})).status, 204);
+    assert_eq!(bench.get(&at(&id, "")).text("status"), "failed");
+}
+
+#[test]
+fn dead_letters_are_listed_replayed_and_purged() {
+    let bench = Bench::new();
+    let first = bench.submit("tasks", "a");
+    let second = bench.submit("tasks", "b");
+    let alive = bench.post("/v1/queues/tasks/tasks", json!({"payload": "c", "delay": "1h"}));
+    let worker = refuse(&bench);
+    for id in [&first, &second] {
+        let over = bench.get(&format!("/v1/queues/tasks/tasks/{id}/wait"));
+        assert_eq!(over.text("status"), "failed", "{over:?}");
+    }
+    drop(worker);
+    let listed = bench.get("/v1/queues/tasks/dead?reason=503").json();
+    assert_eq!(listed["dead_letters"].as_array().unwrap().len(), 2, "{listed}");
+    let shown = bench.get(&format!("/v1/queues/tasks/dead/{first}")).json();
+    assert_eq!((&shown["payload_base64"], &shown["attempts"]), (&json!("YQ=="), &json!(1)));
+    let selection = json!({"reason": "again", "tasks": [first, alive.text("id"), "99:99:-1"]});
+    let replayed = bench.post("/v1/queues/tasks/dead:replay", selection).json();
+    let outcomes: Vec<_> = replayed["outcomes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["outcome"].as_str().unwrap())
+        .collect();
+    assert_eq!(outcomes, ["RESTARTED", "NOT_DEAD", "NOT_FOUND"], "{replayed}");
+    let restarted = replayed["outcomes"][0]["other"].as_str().unwrap();
+    let again = bench.post(&format!("/v1/queues/tasks/tasks/{first}:retry"), json!({}));
+    assert_eq!(again.text("id"), restarted, "it is never run twice");
+    let purged = bench.post("/v1/queues/tasks/dead:purge", json!({"reason": "old"})).json();
+    assert_eq!(purged["purged"], json!(1));
+    assert_eq!(bench.get("/v1/queues/tasks/dead").json()["dead_letters"], json!([]));
+    let gone = bench.get(&format!("/v1/queues/tasks/dead/{second}"));
+    assert_eq!((gone.status.as_u16(), gone.code()), (404, "task_not_found".to_owned()));
+}
+
+#[test]
+fn a_queue_is_changed_paused_and_purged() {
+    let bench = Bench::new();
+    let queue = "/v1/queues/tasks";
+    assert_eq!(bench.get(queue).json()["version"], json!(0));
+    let update = json!({"expected_version": 0, "settings": {"max_in_flight": 2, "rate": {"tokens": 5, "per": "1m"}}});
+    assert_eq!(bench.call("PATCH", queue, update.clone()).json()["version"], json!(1));
+    let conflict = bench.call("PATCH", queue, update);
+    assert_eq!((conflict.status.as_u16(), conflict.code()), (409, "version_conflict".to_owned()));
+    assert_eq!(conflict.json()["current_version"], json!(1));
+    let shown = bench.get(queue).json();
+    assert_eq!(shown["settings"]["rate"], json!({"tokens": 5, "per": "PT1M"}), "{shown}");
+    let bad = json!({"expected_version": 1, "settings": {"max_in_flight": 0}});
+    let bad = bench.call("PATCH", queue, bad);
+    assert_eq!(bad.status, 422, "{bad:?}");
+    assert!(bad.text("detail").contains("maxInFlight"), "{bad:?}");
+
+    assert_eq!(bench.post("/v1/queues/tasks:pause", json!({})).json()["version"], json!(2));
+    assert_eq!(bench.get(queue).json()["settings"]["paused"], json!(true));
+    let id = bench.submit("tasks", "a");
+    let _worker = refuse(&bench);
+    let path = format!("/v1/queues/tasks/tasks/{id}");
+    assert_eq!(bench.get(&format!("{path}/wait")).status, 204, "it is paused");
+    bench.submit("tasks", "b");
+    let purged =
+        bench.post("/v1/queues/tasks:purge", json!({"status": ["ready"], "reason": "test"}));
+    assert_eq!(purged.json()["deleted"], json!(2), "{purged:?}");
+    assert_eq!(bench.get(&path).text("status"), "cancelled");
+    assert_eq!(bench.post("/v1/queues/tasks:resume", json!({})).status, 200);
+    assert_eq!(bench.get(&format!("{path}/wait")).text("status"), "cancelled");
+    for (method, path) in [("PUT", queue), ("DELETE", queue), ("GET", "/v1/queues")] {
+        let without = bench.call(method, path, json!({}));
+        assert_eq!((without.status.as_u16(), without.code()), (501, "no_admin_api".to_owned()));
+    }
+}
+
+#[test]
+fn schedules_are_made_changed_triggered_and_deleted() {
+    let bench = Bench::new();
+    let path = "/v1/queues/tasks/schedules/nightly";
+    let new = json!({"schedule": {"cron": "30 2 * * *", "time_zone": "Europe/Berlin", "overlap": "buffer_one"}, "task": {"payload": "report"}});
+    let created = bench.post(path, new.clone());
+    assert_eq!(
+        (created.status.as_u16(), created.json()["version"].as_u64()),
+        (201, Some(1)),
+        "{created:?}"
+    );
+    assert_eq!(bench.post(path, new).code(), "schedule_exists");
+    let shown = bench.get(path).json();
+    assert_eq!(
+        shown["schedule"],
+        json!({"cron": "30 2 * * *", "time_zone": "Europe/Berlin", "overlap": "buffer_one", "paused": false})
+    );
+    assert_eq!(shown["next"].as_array().unwrap().len(), 10);
+    let hourly = json!({"expected_version": 1, "schedule": {"every": "1h", "offset": "5m"}});
+    assert_eq!(bench.call("PATCH", path, hourly.clone()).json()["version"], json!(2));
+    assert_eq!(bench.call("PATCH", path, hourly).code(), "version_conflict");
+    assert_eq!(bench.get(path).json()["schedule"]["every"], json!("PT1H"));
+    assert_eq!(bench.post(&format!("{path}:pause"), json!({})).status, 200);
+    let _worker = refuse(&bench);
+    assert_eq!(bench.post(&format!("{path}:trigger"), json!({})).status, 200);
+    bench.engine.advance(std::time::Duration::from_secs(60));
+    let listed = bench.get("/v1/queues/tasks/schedules").json();
+    let schedule = &listed["schedules"][0];
+    assert_eq!(
+        (&schedule["name"], &schedule["schedule"]["paused"]),
+        (&json!("nightly"), &json!(true))
+    );
+    let task = schedule["last"]["task"].as_str().unwrap();
+    assert_eq!(bench.get(&format!("/v1/queues/tasks/tasks/{task}/wait")).text("status"), "failed");
+    assert_eq!(bench.post(&format!("{path}:resume"), json!({})).status, 200);
+    assert_eq!(bench.delete(path).status, 204);
+    assert_eq!(
+        (bench.get(path).code(), bench.delete(path).code()),
+        ("schedule_not_found".to_owned(), "schedule_not_found".to_owned())
+    );
+    let workers = bench.get("/v1/queues/tasks/workers").json();
+    assert_eq!(workers["workers"].as_array().unwrap().len(), 1, "{workers}");
+}

@@ -1,0 +1,129 @@
+//! Who may use which route: every route, with every scope, and without.
+
+use crate::auth::Scope;
+use crate::config::ServerConfig;
+use crate::route::{self, Access};
+use crate::testing::Bench;
+use ring::digest::{SHA256, digest};
+use std::fmt::Write;
+
+fn hex(token: &str) -> String {
+    let mut text = String::new();
+    for byte in digest(&SHA256, token.as_bytes()).as_ref() {
+        write!(text, "{byte:02x}").unwrap();
+    }
+    text
+}
+
+/// A gateway with a token for each scope, named as the scope, and some others.
+fn bench() -> (Bench, tempfile::NamedTempFile) {
+    let mut entries: Vec<String> = Scope::ALL
+        .iter()
+        .map(|it| {
+            format!(
+                r#"{{"name":"{0}","sha256":"{1}","scopes":["{0}"]}}"#,
+                it.word(),
+                hex(it.word())
+            )
+        })
+        .collect();
+    entries.push(format!(
+        r#"{{"name":"old","sha256":"{}","scopes":["admin"],"expires":"2020-01-01T00:00:00Z"}}"#,
+        hex("old")
+    ));
+    entries.push(format!(
+        r#"{{"name":"bound","sha256":"{}","scopes":["admin"],"queues":["other"]}}"#,
+        hex("bound")
+    ));
+    entries.push(format!(r#"{{"name":"powerless","sha256":"{}","scopes":[]}}"#, hex("powerless")));
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), format!(r#"{{"tokens":[{}]}}"#, entries.join(","))).unwrap();
+    let token_file = Some(file.path().to_owned());
+    let config = ServerConfig { token_file, ..ServerConfig::default() };
+    (Bench::with(config), file)
+}
+
+/// Where a route lies when its parameters are filled in.
+fn filled(path: &str) -> String {
+    path.replace("{queue}", "tasks").replace("{task}", "1:2:-1").replace("{name}", "nightly")
+}
+
+fn status(bench: &Bench, method: &str, path: &str, token: Option<&str>) -> (u16, String) {
+    let mut request = Bench::request(method, path, "");
+    if let Some(token) = token {
+        request.headers_mut().insert("authorization", token.parse().unwrap());
+    }
+    // Streams are looked at by their heads alone.
+    if path.ends_with("/events") {
+        use tower::ServiceExt;
+        let response = bench.engine.run(bench.router.clone().oneshot(request)).unwrap();
+        return (response.status().as_u16(), String::new());
+    }
+    let answer = bench.send(request);
+    (answer.status.as_u16(), answer.code())
+}
+
+#[test]
+fn every_route_asks_for_its_scope() {
+    let (bench, _file) = bench();
+    let routes = route::all();
+    assert!(routes.len() > 30, "{}", routes.len());
+    for route in routes {
+        let (method, path) = (route.info.method.word(), filled(route.info.path));
+        let by = |token: Option<&str>| status(&bench, method, &path, token).0;
+        let refused = |status| matches!(status, 401 | 403);
+        let Access::Needs(needed) = route.info.access else {
+            assert!(!refused(by(None)), "{method} {path} is open");
+            assert!(!refused(by(Some("Bearer wrong"))), "{method} {path} is open");
+            continue;
+        };
+        for (token, code) in [
+            (None, "token_missing"),
+            (Some("Bearer wrong"), "token_unknown"),
+            (Some("Bearer "), "token_unknown"),
+            (Some("Bearer old"), "token_expired"),
+            (Some("Basic YTpi"), "token_malformed"),
+            (Some("Bearer"), "token_malformed"),
+            (Some("admin"), "token_malformed"),
+        ] {
+            let (is, has) = status(&bench, method, &path, token);
+            assert_eq!(is, 401, "{method} {path} {token:?}");
+            assert!(path.ends_with("/events") || has == code, "{method} {path} {token:?}: {has}");
+        }
+        assert_eq!(by(Some("Bearer powerless")), 403, "{method} {path}");
+        for scope in Scope::ALL {
+            let allowed = scope == needed || scope == Scope::Admin;
+            let is = by(Some(&format!("bearer {}", scope.word())));
+            assert_eq!(refused(is), !allowed, "{method} {path} with {}: {is}", scope.word());
+        }
+        if path.contains("/tasks") && route.info.path.contains("{queue}") {
+            assert_eq!(by(Some("Bearer bound")), 403, "{method} {path} of another queue");
+        }
+    }
+}
+
+#[test]
+fn a_token_that_is_bound_to_queues_sees_no_others() {
+    let (bench, _file) = bench();
+    let by_bound = |path: &str| status(&bench, "GET", path, Some("Bearer bound"));
+    assert_eq!(by_bound("/v1/queues/tasks"), (403, "queue_not_allowed".to_owned()));
+    assert_eq!(by_bound("/v1/queues/other").0, 200);
+    assert_eq!(by_bound("/v1/queues/other/tasks").0, 200);
+}
+
+/// Whoever acts is named in the log of actions by the name of his token.
+#[test]
+fn actions_are_logged_under_the_name_of_the_token() {
+    let (bench, _file) = bench();
+    let authorized = |method: &str, path: &str, body: &'static str| {
+        let mut request = Bench::request(method, path, body);
+        request.headers_mut().insert("authorization", "Bearer admin".parse().unwrap());
+        request.headers_mut().insert("content-type", "application/json".parse().unwrap());
+        bench.send(request)
+    };
+    let id = authorized("POST", "/v1/queues/tasks/tasks", r#"{"payload":"a"}"#).text("id");
+    let deleted = authorized("DELETE", &format!("/v1/queues/tasks/tasks/{id}?reason=mistake"), "");
+    assert_eq!(deleted.status, 204);
+    let log = authorized("GET", "/v1/queues/tasks/actions", "").json();
+    assert_eq!(log["actions"][0]["operator"], serde_json::json!("admin"), "{log}");
+}

@@ -1,0 +1,7 @@
+//! The native API on an engine in memory.
+
+mod acting;
+mod allowed;
+mod streaming;
+mod submitting;
+mod wrong;

@@ -1,0 +1,212 @@
+//! Wrong input: each with its status and its code, and nothing half done.
+
+use crate::testing::Bench;
+use axum::http::Request;
+use serde_json::{Value, json};
+
+const TASKS: &str = "/v1/queues/tasks/tasks";
+
+/// A body of JSON as it is.
+fn raw(bench: &Bench, path: &str, body: impl Into<axum::body::Body>) -> (u16, String, String) {
+    let mut request = Bench::request("POST", path, body);
+    request.headers_mut().insert("content-type", "application/json".parse().unwrap());
+    let answer = bench.send(request);
+    (answer.status.as_u16(), answer.code(), answer.text("detail"))
+}
+
+#[test]
+fn bodies_that_are_no_tasks_are_refused_and_nothing_is_submitted() {
+    let bench = Bench::new();
+    let deep = format!(r#"{{"payload_json":{}{}}}"#, "[".repeat(200), "]".repeat(200));
+    let many = format!(r#"{{"payload":"","tags":[{}]}}"#, vec![r#""t""#; 17].join(","));
+    for (body, status, code, says) in [
+        ("", 400, "json_malformed", "EOF"),
+        ("{", 400, "json_malformed", "EOF"),
+        ("{\"payload\":\"a\"", 400, "json_malformed", "EOF"),
+        ("payload=a", 400, "json_malformed", "expected value"),
+        ("{\"payload\":\"a\"} x", 400, "json_malformed", "trailing characters"),
+        ("{\"payload\":\"\u{0}\"}", 400, "json_malformed", "control character"),
+        (&*deep, 400, "json_malformed", "recursion limit"),
+        ("[]", 422, "json_unfit", "an object is expected"),
+        ("null", 422, "json_unfit", "expected"),
+        (r#"["a"]"#, 422, "json_unfit", "an object is expected"),
+        ("7", 422, "json_unfit", "expected"),
+        (r#"{"payload":7}"#, 422, "json_unfit", "expected a string"),
+        (r#"{"payload":{"a":1}}"#, 422, "json_unfit", "expected a string"),
+        (r#"{"payload":"a","prority":"high"}"#, 422, "json_unfit", "unknown field `prority`"),
+        (r#"{"payload":"a","payload":"b"}"#, 422, "json_unfit", "duplicate field"),
+        (r#"{"payload":"a","priority":"urgent"}"#, 422, "json_unfit", "unknown variant `urgent`"),
+        (r#"{"payload":"a","max_attempts":-1}"#, 422, "json_unfit", "invalid value"),
+        (r#"{"payload":"a","max_attempts":1.5}"#, 422, "json_unfit", "invalid type"),
+        (r#"{"payload":"a","delay":"soon"}"#, 422, "json_unfit", "`soon` is not a duration"),
+        (r#"{"payload":"a","expires_at":"never"}"#, 422, "json_unfit", "`never` is not an instant"),
+        (r#"{"payload":"a","properties":{"n":7}}"#, 422, "json_unfit", "expected a string"),
+        ("{}", 422, "request_unfit", "all of them are missing"),
+        (r#"{"payload":"a","payload_base64":"YQ=="}"#, 422, "request_unfit", "more than one"),
+        (r#"{"payload_base64":"***"}"#, 422, "request_unfit", "not base64"),
+        (r#"{"payload":"a","max_attempts":0}"#, 422, "request_unfit", "between 1 and 1000"),
+        (r#"{"payload":"a","delay":1,"scheduled_at":1}"#, 422, "request_unfit", "not both"),
+        (r#"{"payload":"a","retry":{}}"#, 422, "request_unfit", "it is empty"),
+        (r#"{"payload":"a","retry":{"base":"2s","max":"1s"}}"#, 422, "request_unfit", "exceeds"),
+        (
+            r#"{"payload":"a","properties":{"MAX_ATTEMPTS":"9"}}"#,
+            422,
+            "request_unfit",
+            "no property of your own",
+        ),
+        (r#"{"payload":"a","key":""}"#, 422, "request_unfit", "1 to 256 bytes"),
+        (r#"{"payload":"a","type":""}"#, 422, "request_unfit", "1 to 128 bytes"),
+        (r#"{"payload":"a","idempotency_key":""}"#, 422, "request_unfit", "1 to 256 bytes"),
+        (r#"{"payload":"a","overwrite":true}"#, 422, "request_unfit", "has a dedupe key"),
+        (r#"{"payload":"a","after":["x"]}"#, 400, "task_id_invalid", "`x` is not the id"),
+        (&*many, 422, "request_unfit", "TAGS"),
+    ] {
+        let (is, has, detail) = raw(&bench, TASKS, body.to_owned());
+        assert_eq!((is, &*has), (status, code), "{body}: {detail}");
+        assert!(detail.contains(says), "{body}: {detail}");
+    }
+    assert_eq!(bench.get("/v1/queues/tasks/counts").json()["total"], json!(0));
+}
+
+/// A key that a malformed request names is free afterwards.
+#[test]
+fn a_malformed_request_reserves_no_key() {
+    let bench = Bench::new();
+    for body in [
+        r#"{"payload":"a","idempotency_key":"k""#,
+        r#"{"payload":"a","idempotency_key":"k","max_attempts":0}"#,
+        r#"{"payload":7,"idempotency_key":"k"}"#,
+    ] {
+        assert!(raw(&bench, TASKS, body).0 >= 400);
+    }
+    let id = bench.post(TASKS, json!({"payload": "b", "idempotency_key": "k"})).text("id");
+    assert_eq!(&bench.get(&format!("{TASKS}/{id}/payload")).bytes[..], b"b");
+}
+
+#[test]
+fn paths_and_queries_that_name_nothing_are_refused() {
+    let bench = Bench::new();
+    let long = "q".repeat(129);
+    for (method, path, status, code) in [
+        ("GET", "/nothing", 404, "route_not_found"),
+        ("GET", "/v1", 404, "route_not_found"),
+        ("GET", "/v1/queues/tasks/tasks/1:2:-1/nothing", 404, "route_not_found"),
+        ("POST", "/v1/queues/tasks:dance", 404, "route_not_found"),
+        ("PUT", TASKS, 405, "method_not_allowed"),
+        ("POST", "/healthz", 405, "method_not_allowed"),
+        ("DELETE", "/v1/queues", 405, "method_not_allowed"),
+        ("GET", "/v1/queues/a.b", 400, "queue_name_invalid"),
+        ("GET", "/v1/queues/a%2Fb", 400, "queue_name_invalid"),
+        ("GET", "/v1/queues/a%00b", 400, "queue_name_invalid"),
+        ("GET", "/v1/queues/%C3%A4", 400, "queue_name_invalid"),
+        ("GET", "/v1/queues/%FF", 400, "path_invalid"),
+        ("GET", "/v1/queues/..%2F..", 400, "queue_name_invalid"),
+        ("GET", "/v1/queues/tasks-ledger", 400, "queue_name_invalid"),
+        ("GET", "/v1/queues/tasks-high", 400, "queue_name_invalid"),
+        ("GET", &format!("/v1/queues/{long}"), 400, "queue_name_invalid"),
+        ("GET", "/v1/queues/tasks/tasks/x", 400, "task_id_invalid"),
+        ("GET", "/v1/queues/tasks/tasks/1:2", 400, "task_id_invalid"),
+        ("GET", "/v1/queues/tasks/tasks/1:2:-1%00", 400, "task_id_invalid"),
+        ("GET", "/v1/queues/tasks/tasks/1:2:-1", 404, "task_not_found"),
+        ("GET", "/v1/queues/tasks/tasks/1:2:-1/result", 404, "task_not_found"),
+        ("GET", "/v1/queues/tasks/tasks/1:2:-1/payload", 404, "task_not_found"),
+        ("GET", "/v1/queues/tasks/tasks/1:2:-1/history", 404, "task_not_found"),
+        ("GET", "/v1/queues/tasks/dead/1:2:-1", 404, "task_not_found"),
+        ("DELETE", "/v1/queues/tasks/tasks/1:2:-1", 404, "task_not_found"),
+        ("GET", "/v1/queues/tasks/tasks?status=busy", 400, "query_invalid"),
+        ("GET", "/v1/queues/tasks/tasks?limit=0", 400, "query_invalid"),
+        ("GET", "/v1/queues/tasks/tasks?limit=1001", 400, "query_invalid"),
+        ("GET", "/v1/queues/tasks/tasks?limit=x", 400, "query_invalid"),
+        ("GET", "/v1/queues/tasks/tasks?colour=red", 400, "query_invalid"),
+        ("GET", "/v1/queues/tasks/tasks?after=x", 400, "task_id_invalid"),
+        ("GET", "/v1/queues/tasks/dead?after=x", 400, "query_invalid"),
+        ("GET", "/v1/queues/tasks/actions?limit=0", 400, "query_invalid"),
+        ("GET", "/v1/queues/tasks/events?last_event_id=x", 400, "last_event_id_invalid"),
+        ("GET", "/v1/queues/tasks/events?from=tomorrow", 400, "query_invalid"),
+        ("GET", "/v1/queues/tasks/tasks/1:2:-1/wait?timeout=-1", 400, "query_invalid"),
+    ] {
+        let answer = bench.send(Bench::request(method, path, ""));
+        assert_eq!((answer.status.as_u16(), &*answer.code()), (status, code), "{method} {path}");
+        let problem = answer.json();
+        assert_eq!(answer.headers["content-type"], "application/problem+json");
+        assert_eq!(problem["status"], json!(status), "{method} {path}");
+        assert!(problem["detail"].as_str().is_some_and(|it| it.len() > 10), "{problem}");
+    }
+    let verb = bench.post("/v1/queues/tasks/tasks/1:2:-1:cancel", json!({}));
+    assert_eq!((verb.status.as_u16(), verb.code()), (404, "task_not_found".to_owned()));
+}
+
+#[test]
+fn content_types_and_encodings_that_are_not_taken_are_refused() {
+    let bench = Bench::new();
+    let send = |path: &str, headers: &[(&'static str, &str)]| {
+        let mut request: Request<_> = Bench::request("POST", path, r#"{"payload":"a"}"#);
+        for (name, value) in headers {
+            request.headers_mut().insert(*name, value.parse().unwrap());
+        }
+        let answer = bench.send(request);
+        (answer.status.as_u16(), answer.code())
+    };
+    let is = |status, code: &str| (status, code.to_owned());
+    let json_type = ("content-type", "application/json; charset=utf-8");
+    assert_eq!(send(TASKS, &[json_type]), is(201, ""));
+    assert_eq!(send(TASKS, &[]), is(415, "content_type_missing"));
+    assert_eq!(
+        send("/v1/queues/tasks:purge", &[("content-type", "text/plain")]),
+        is(415, "content_type_not_json")
+    );
+    assert_eq!(send("/v1/queues/tasks:purge", &[]), is(415, "content_type_not_json"));
+    assert_eq!(
+        send(TASKS, &[json_type, ("content-encoding", "gzip")]),
+        is(415, "content_encoding_unsupported")
+    );
+    assert_eq!(send(TASKS, &[json_type, ("content-encoding", "identity")]), is(201, ""));
+    assert_eq!(send(&format!("{TASKS}?priority=high"), &[json_type]), is(400, "query_invalid"));
+    let two = [json_type, ("idempotency-key", "ä")];
+    assert_eq!(send(TASKS, &two), is(400, "idempotency_key_invalid"));
+}
+
+/// One byte over the limit is refused, with the limit; what the limit allows is taken.
+#[test]
+fn bodies_have_a_limit_that_is_told() {
+    let mut config = crate::config::ServerConfig::default();
+    config.limits.body_bytes = 1_000;
+    config.limits.batch_bytes = 2_000;
+    let bench = Bench::with(config);
+    let body = |bytes: usize, start: &str, end: &str| {
+        format!("{start}{}{end}", "a".repeat(bytes - start.len() - end.len()))
+    };
+    let task = |bytes| body(bytes, r#"{"payload":""#, r#""}"#);
+    let batch = |bytes| body(bytes, r#"{"tasks":[{"payload":""#, r#""}]}"#);
+    assert_eq!(raw(&bench, TASKS, task(1_000)).0, 201);
+    let batches = format!("{TASKS}:batch");
+    assert_eq!(raw(&bench, &batches, batch(2_000)).0, 200);
+    for (path, body, limit) in [(TASKS, task(1_001), "1000"), (&batches, batch(2_001), "2000")] {
+        let (status, code, detail) = raw(&bench, path, body.clone());
+        assert_eq!((status, &*code), (413, "body_too_large"));
+        assert!(detail.contains(limit), "{detail}");
+        // The same without a length that is told beforehand.
+        let chunks = futures::stream::iter(
+            body.into_bytes()
+                .chunks(100)
+                .map(|it| Ok::<_, std::io::Error>(bytes::Bytes::copy_from_slice(it)))
+                .collect::<Vec<_>>(),
+        );
+        let (status, code, _) = raw(&bench, path, axum::body::Body::from_stream(chunks));
+        assert_eq!((status, &*code), (413, "body_too_large"));
+    }
+    assert_eq!(bench.get("/v1/queues/tasks/counts").json()["total"], json!(2));
+}
+
+/// What callers send is answered with few words of it, and never as it is.
+#[test]
+fn problems_are_short_and_have_no_control_characters() {
+    let bench = Bench::new();
+    let (_, _, detail) = raw(&bench, TASKS, format!(r#"{{"{}":1}}"#, "x".repeat(100_000)));
+    assert!(detail.len() < 2_100, "{}", detail.len());
+    let answer = bench.get("/v1/queues/a%1b%5B31m");
+    let text = String::from_utf8(answer.bytes.to_vec()).unwrap();
+    assert!(!text.contains('\u{1b}') && text.contains("u{1b}"), "{text}");
+    let settings = json!({"expected_version": 0, "settings": {"unknown": Value::Null}});
+    assert_eq!(bench.call("PATCH", "/v1/queues/tasks", settings).code(), "json_unfit");
+}

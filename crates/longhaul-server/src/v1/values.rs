@@ -1,0 +1,189 @@
+//! Values in bodies and queries: durations, instants, lists of words.
+
+use crate::clock;
+use jiff::{SignedDuration, Timestamp};
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use utoipa::ToSchema;
+
+/// A duration: a text such as `30s`, `1h 30m` or `PT1H30M`, or a number of seconds. It is written as the second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ToSchema)]
+#[schema(value_type = String, example = "PT30S")]
+pub(crate) struct Length(pub(crate) Duration);
+
+/// An instant: in ms since the epoch, or a text such as `2026-11-22T09:30:00Z`. It is written as the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ToSchema)]
+#[schema(value_type = u64, example = 1_792_000_000_000_u64)]
+pub(crate) struct Instant(pub(crate) SystemTime);
+
+/// Words with commas between them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Words(pub(crate) Vec<String>);
+
+impl Length {
+    fn parse(text: &str) -> Result<Self, String> {
+        let refused =
+            |why: String| format!("`{text}` is not a duration such as `30s` or `PT30S`: {why}");
+        if let Ok(seconds) = text.parse::<f64>() {
+            return Self::of_seconds(seconds).map_err(|why| refused(why.to_owned()));
+        }
+        let duration: SignedDuration =
+            text.parse().map_err(|error: jiff::Error| refused(error.to_string()))?;
+        let duration = Duration::try_from(duration);
+        duration.map(Self).map_err(|_| refused("it is negative".to_owned()))
+    }
+
+    fn of_seconds(seconds: f64) -> Result<Self, &'static str> {
+        let duration = Duration::try_from_secs_f64(seconds);
+        duration.map(Self).map_err(|_| "it is negative, or too long")
+    }
+}
+
+impl Instant {
+    fn parse(text: &str) -> Result<Self, String> {
+        if let Ok(ms) = text.parse::<u64>() {
+            return Self::of_ms(ms).ok_or_else(|| format!("{ms} ms since the epoch is too late"));
+        }
+        let at: Timestamp = text.parse().map_err(|error| {
+            format!("`{text}` is not an instant such as `2026-11-22T09:30:00Z`: {error}")
+        })?;
+        Ok(Self(at.into()))
+    }
+
+    fn of_ms(ms: u64) -> Option<Self> {
+        UNIX_EPOCH.checked_add(Duration::from_millis(ms)).map(Self)
+    }
+}
+
+struct Of<T> {
+    expecting: &'static str,
+    text: fn(&str) -> Result<T, String>,
+    number: fn(f64) -> Result<T, String>,
+    whole: fn(u64) -> Result<T, String>,
+}
+
+impl<T> Visitor<'_> for Of<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.expecting)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        (self.text)(text).map_err(E::custom)
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<T, E> {
+        (self.number)(number).map_err(E::custom)
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<T, E> {
+        (self.whole)(number).map_err(E::custom)
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<T, E> {
+        Err(E::custom(format!("{number} is negative")))
+    }
+}
+
+impl<'de> Deserialize<'de> for Length {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(Of {
+            expecting: "a duration such as \"30s\" or \"PT30S\"",
+            text: Self::parse,
+            number: |seconds| Self::of_seconds(seconds).map_err(str::to_owned),
+            whole: |seconds| Ok(Self(Duration::from_secs(seconds))),
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Instant {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(Of {
+            expecting: "an instant: ms since the epoch, or a text such as \"2026-11-22T09:30:00Z\"",
+            text: Self::parse,
+            number: |ms| Err(format!("{ms} is not a whole number of ms since the epoch")),
+            whole: |ms| Self::of_ms(ms).ok_or_else(|| format!("{ms} is too late")),
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Words {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+        Ok(Self(words.map(str::to_owned).collect()))
+    }
+}
+
+impl Serialize for Length {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let duration = SignedDuration::try_from(self.0).unwrap_or(SignedDuration::MAX);
+        to.collect_str(&duration)
+    }
+}
+
+impl Serialize for Instant {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(clock::instant_ms(self.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn length(json: &str) -> Result<Duration, String> {
+        let read: Result<Length, _> = serde_json::from_str(json);
+        read.map(|it| it.0).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn durations_are_texts_or_seconds() {
+        for (json, ms) in [
+            (r#""30s""#, 30_000),
+            (r#""1h 30m""#, 5_400_000),
+            (r#""PT1H30M""#, 5_400_000),
+            (r#""250ms""#, 250),
+            ("30", 30_000),
+            ("0.25", 250),
+            (r#""30""#, 30_000),
+        ] {
+            assert_eq!(length(json), Ok(Duration::from_millis(ms)), "{json}");
+        }
+        for bad in [
+            r#""-1s""#,
+            "-1",
+            "-0.5",
+            "1e300",
+            r#""soon""#,
+            "true",
+            "[]",
+            r#""1 day-ish""#,
+            r#""NaN""#,
+            r#""inf""#,
+        ] {
+            assert!(length(bad).is_err(), "{bad}");
+        }
+        let written = serde_json::to_string(&Length(Duration::from_secs(5_400))).unwrap();
+        assert_eq!(written, r#""PT1H30M""#);
+    }
+
+    #[test]
+    fn instants_are_texts_or_ms() {
+        let instant = |json: &str| serde_json::from_str::<Instant>(json);
+        for json in
+            ["7000", r#""7000""#, r#""1970-01-01T00:00:07Z""#, r#""1970-01-01T01:00:07+01:00""#]
+        {
+            let read = instant(json).unwrap();
+            assert_eq!(serde_json::to_string(&read).unwrap(), "7000", "{json}");
+        }
+        for bad in ["-1", "1.5", r#""tomorrow""#, "null"] {
+            assert!(instant(bad).is_err(), "{bad}");
+        }
+        // A text of any length is answered with few words of it: see `Problem`.
+        assert!(instant(&u64::MAX.to_string()).is_ok_and(|it| it.0 > SystemTime::UNIX_EPOCH));
+    }
+}
