@@ -5,6 +5,7 @@ use super::processor::Attempts;
 use crate::output::Output;
 use crate::times;
 use anyhow::bail;
+use futures::FutureExt;
 use longhaul::WorkerHandle;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -34,21 +35,35 @@ pub(crate) async fn run(
     // It listens to the same signals. After the first one programs end by themselves until `drain` is over, and by force in the grace after
     // it, so that the worker itself need not give anything back.
     let limit = args.drain + args.grace + MARGIN;
-    let mut was_stopped = None;
+    let mut drained = Drained::default();
     let result = tokio::select! {
+        biased;
+        () = drain(&mut signals, args.drain, attempts, output, &mut drained) => Ok(()),
         result = worker.run_until_signal(limit) => result,
-        () = drain(&mut signals, args.drain, attempts, output, &mut was_stopped) => Ok(()),
     };
     result?;
-    if let Some(count) = was_stopped.filter(|count| *count > 0) {
+    // The worker may have ended by a second signal before it was seen here.
+    let was_stopped =
+        drained.was_stopped || (drained.began && signals.next().now_or_never().is_some());
+    if was_stopped && drained.running > 0 {
         bail!(
             "stopped at a second signal: {} killed; other workers take over in {} or so",
-            programs(count, "was", "were"),
+            programs(drained.running, "was", "were"),
             times::human(2 * args.heartbeat)
         );
     }
     output.note("the worker has ended");
     Ok(())
+}
+
+/// How far a drain has come.
+#[derive(Default)]
+struct Drained {
+    began: bool,
+    /// Programs.
+    running: usize,
+    /// A second signal has come.
+    was_stopped: bool,
 }
 
 /// Tells what happens after the first signal. Ends only at the second.
@@ -57,9 +72,10 @@ async fn drain(
     limit: Duration,
     attempts: &Attempts,
     output: &Output,
-    was_stopped: &mut Option<usize>,
+    drained: &mut Drained,
 ) {
     signals.next().await;
+    drained.began = true;
     let mut running = attempts.running();
     let mut every = tokio::time::interval(TELL_EVERY);
     let deadline = tokio::time::sleep(limit);
@@ -67,6 +83,7 @@ async fn drain(
     let mut over = false;
     loop {
         let count = *running.borrow_and_update();
+        drained.running = count;
         output.note(&match (count, over) {
             (0, _) => "draining: no program runs".to_owned(),
             (_, false) => {
@@ -81,7 +98,7 @@ async fn drain(
         every.reset();
         tokio::select! {
             () = signals.next() => {
-                *was_stopped = Some(count);
+                drained.was_stopped = true;
                 return;
             }
             () = &mut deadline, if !over => {

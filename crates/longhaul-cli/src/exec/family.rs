@@ -87,6 +87,36 @@ impl Family {
     }
 }
 
+/// Ends what a supervisor that was killed has left behind: the processes of its session, as far as Linux lists them.
+pub(crate) fn end_session(session: Pid) {
+    // A process may have started another one while the list was read.
+    const SWEEPS: usize = 5;
+    for _ in 0..SWEEPS {
+        let members = members_of(session);
+        if members.is_empty() {
+            return;
+        }
+        for member in members {
+            kill_process(member, Signal::KILL).ok();
+        }
+    }
+}
+
+/// The processes of a session that have not ended.
+fn members_of(session: Pid) -> Vec<Pid> {
+    let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let member = |entry: std::fs::DirEntry| {
+        let pid = Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)?;
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        // `PID (NAME) STATE PARENT GROUP SESSION …`, and a name may hold anything.
+        let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+        let has_ended = matches!(fields.next()?, "Z" | "X");
+        let is_member = fields.nth(2)?.parse() == Ok(session.as_raw_nonzero().get());
+        (is_member && !has_ended).then_some(pid)
+    };
+    processes.flatten().filter_map(member).collect()
+}
+
 /// The children of this process, as Linux lists them.
 fn children() -> Vec<Pid> {
     let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return Vec::new() };

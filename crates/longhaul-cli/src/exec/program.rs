@@ -1,5 +1,6 @@
 //! A program that runs for one attempt, as the worker sees it: its streams, its supervisor, its end.
 
+use super::family;
 use super::lines::{LineSplitter, Tail, printable};
 use super::link::{Ends, Said, Spec, TERMINATE, send_ends};
 use super::reports::{REPORT_BYTES_MAX, Report};
@@ -7,7 +8,7 @@ use anyhow::Context;
 use bytes::Bytes;
 use longhaul::TaskContext;
 use rustix::fs::OFlags;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::Pid;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -37,6 +38,8 @@ const CHECKPOINT_BYTES_MAX: u64 = 64 * 1024;
 /// A program that was started, with our ends of its pipes.
 #[derive(Debug)]
 pub(crate) struct Program {
+    /// That of its supervisor and of all that it starts.
+    session: Option<Pid>,
     control: UnixStream,
     stdin: pipe::Sender,
     stdout: pipe::Receiver,
@@ -93,12 +96,12 @@ impl Program {
             .stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // Ctrl-C at a terminal goes to the whole group.
-            .process_group(0);
+            .kill_on_drop(false);
         // It ends by itself, and the runtime waits for it.
-        drop(supervisor.spawn().context("cannot start a supervisor")?);
+        let session = supervisor.spawn().context("cannot start a supervisor")?.id();
         drop(supervisor);
         let mut started = Self {
+            session: session.and_then(|id| Pid::from_raw(id.cast_signed())),
             control,
             stdin: pipe::Sender::from_owned_fd(stdin_writer.into())?,
             stdout: pipe::Receiver::from_owned_fd(stdout_reader.into())?,
@@ -120,7 +123,7 @@ impl Program {
         context: &TaskContext,
         stop: &CancellationToken,
     ) -> Heard {
-        let Self { control, stdin, stdout, stderr, reports } = self;
+        let Self { session, control, stdin, stdout, stderr, reports } = self;
         let (too_large, ended) = (CancellationToken::new(), CancellationToken::new());
         let told = Told { context, state: Mutex::default() };
         let streams = async {
@@ -144,6 +147,10 @@ impl Program {
         };
         let control = async {
             let end = follow(control, context, stop, &too_large).await;
+            if let ((End::Unsupervised, _), Some(session)) = (&end, session) {
+                // Nobody else is left to end it.
+                family::end_session(session);
+            }
             ended.cancel();
             end
         };
@@ -198,7 +205,6 @@ async fn follow(
     let (reader, mut writer) = control.into_split();
     let mut lines = BufReader::new(reader).lines();
     let (mut was_stopped, mut was_killed) = (false, false);
-    let mut group = None;
     loop {
         tokio::select! {
             line = lines.next_line() => {
@@ -206,16 +212,9 @@ async fn follow(
                 match said {
                     Some(Said::Started { pid }) => {
                         tracing::debug!(task = %context.task_id(), pid, "a program has started");
-                        group = Pid::from_raw(pid);
                     }
                     Some(end) => return (End::Said(end), was_stopped),
-                    None => {
-                        // Nobody else is left to end it.
-                        if let Some(group) = group {
-                            kill_process_group(group, Signal::KILL).ok();
-                        }
-                        return (End::Unsupervised, was_stopped);
-                    }
+                    None => return (End::Unsupervised, was_stopped),
                 }
             }
             () = context.cancelled(), if !was_stopped => was_stopped = true,

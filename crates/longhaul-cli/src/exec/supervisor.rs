@@ -43,6 +43,9 @@ pub(crate) fn main() -> ExitCode {
 }
 
 fn supervise() -> anyhow::Result<()> {
+    // A session of its own: Ctrl-C at the worker's terminal does not reach it, no program asks for a password there, and what a killed
+    // supervisor leaves behind can be found.
+    rustix::process::setsid().context("this command is for workers, which start it themselves")?;
     let stdin = rustix::stdio::stdin();
     let (ends, length) = receive_ends(stdin).context("no program is supervised")?;
     let mut control = StdUnixStream::from(fcntl_dupfd_cloexec(stdin, 3)?);
