@@ -33,6 +33,9 @@ Examples:
         name: String,
     },
     /// Be a worker that runs a program for each task, until Ctrl-C or SIGTERM.
+    ///
+    /// The payload is the program's standard input, and what it prints is the result. Exit code 0 is success, 65 a failure for good, and after any other the
+    /// task is tried again. Progress, checkpoints and more: docs/exec.md.
     Run(Box<WorkerRun>),
 }
 

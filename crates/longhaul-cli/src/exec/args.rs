@@ -8,10 +8,7 @@ use clap::Args;
 use longhaul::WorkerConfig;
 use std::time::Duration;
 
-/// Runs a program for each task of a queue, until Ctrl-C or SIGTERM.
-///
-/// The payload is the program's standard input, what it prints is the result. Exit code 0 is success, 65 a failure for good, and any other
-/// is tried again.
+/// What `worker run` is told.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:
   longhaul worker run thumbnails --exec 'convert - -resize 200x200 png:-'
