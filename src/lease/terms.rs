@@ -122,6 +122,9 @@ pub struct Kept {
     pub expires_at: SystemTime,
     /// Somebody has asked for the end of the task: whoever holds the lease should stop, and report anything.
     pub cancelled: bool,
+    /// Whether the checkpoint is in the log, if there was one. Checkpoints are written once a second, the newest one: one that is not there yet when
+    /// this is answered, after a quarter of the lease time at the latest, comes with the next.
+    pub checkpoint_stored: Option<bool>,
 }
 
 /// How the work under a lease has ended.

@@ -103,7 +103,8 @@ impl TestEngine {
             Err(error) => panic!("no runtime for the test: {error}"),
         };
         let entered = runtime.enter();
-        let broker = MemoryBroker::new(1, Faults::quiet());
+        // As the session with Pulsar does, which asks for each delivery.
+        let broker = MemoryBroker::new(1, Faults { prefetch: 0, ..Faults::quiet() });
         broker
             .look_after_itself(|topic| topic.ends_with("-ledger") || topic.ends_with("-register"));
         let clock = EngineClock::start(broker.clock());

@@ -161,11 +161,19 @@ pub(super) struct Shares {
     slots: usize,
     topics: Vec<Topic>,
     groups: BTreeMap<i32, Group>,
+    /// No topic has deliveries at hand that no slot is free for.
+    on_demand: bool,
 }
 
 impl Shares {
     pub(super) const fn new(slots: usize) -> Self {
-        Self { slots, topics: Vec::new(), groups: BTreeMap::new() }
+        Self { slots, topics: Vec::new(), groups: BTreeMap::new(), on_demand: false }
+    }
+
+    /// The same, but no topic has deliveries at hand that no slot is free for: whoever leases tasks holds none that nobody asks for.
+    pub(super) const fn on_demand(mut self) -> Self {
+        self.on_demand = true;
+        self
     }
 
     pub(super) fn add(&mut self, share: Share) {
@@ -269,6 +277,9 @@ impl Shares {
     fn at_hand(&self, topic: u16) -> usize {
         let Some(it) = self.topics.get(usize::from(topic)) else { return 0 };
         let Some(group) = self.groups.get(&it.share.precedence) else { return 0 };
+        if self.on_demand {
+            return 0;
+        }
         if group.topics > 1 && group.lanes <= AT_HAND_LANES_MAX {
             let part = self.slots as u64 * u64::from(it.share.weight);
             let part = part.div_ceil(group.weights.max(1)).div_ceil(it.lanes.max(1) as u64);

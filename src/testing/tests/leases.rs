@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{
-    DeadLetterFilter, KeepAlive, Lease, LeaseOutcome, LeaseRequest, LeaseToken, Leases, Progress,
-    ReportError, TaskState,
+    DeadLetterFilter, KeepAlive, Lease, LeaseOutcome, LeaseRequest, LeaseToken, Leases, Levels,
+    Progress, ReportError, TaskState,
 };
 use bytes::Bytes;
 
@@ -85,6 +85,47 @@ fn whoever_looks_sees_who_holds_a_lease() {
     assert_eq!(info().lease, None);
 }
 
+/// A sample worker with a lease of a second lost it by waiting for the answers to its keep-alives: each waited until its checkpoint was stored.
+#[test]
+fn a_lease_is_not_lost_by_waiting_for_checkpoints() {
+    let engine = TestEngine::new();
+    let leases = gateway(&engine);
+    let task = engine.submit(TOPIC, &text("work"));
+    let second = Duration::from_secs(1);
+    let request = LeaseRequest::of("ann").wait(WAIT).lease_time(second);
+    let lease = engine.run(leases.lease(request)).unwrap().pop().unwrap();
+    let mut stored = 0;
+    for number in 0..20 {
+        let checkpoint = Some(Bytes::from(number.to_string()));
+        let keep = KeepAlive { checkpoint, ..KeepAlive::default() };
+        let kept = engine.run(leases.keep_alive(&lease.token, keep)).unwrap();
+        stored += usize::from(kept.checkpoint_stored.unwrap());
+    }
+    assert!(stored > 0);
+    engine.run(leases.report(&lease.token, failed())).unwrap();
+    let next = ask(&engine, &leases, "ann").unwrap();
+    assert_eq!(next.checkpoint.as_deref(), Some(&b"19"[..]));
+    succeed(&engine, &leases, &next.token).unwrap();
+    engine.wait::<Text>(&task).unwrap();
+}
+
+/// Nobody waits until the gateway has read the ledger.
+#[test]
+fn the_first_request_of_a_fresh_gateway_gets_what_lies_there() {
+    let engine = TestEngine::new();
+    for number in 0..3 {
+        engine.submit(TOPIC, &text(&number.to_string()));
+    }
+    let leases = engine.run(engine.client().leases(TOPIC).start()).unwrap();
+    let before = engine.time_passed();
+    for _ in 0..3 {
+        let lease = ask(&engine, &leases, "ann").expect("a lease");
+        succeed(&engine, &leases, &lease.token).unwrap();
+    }
+    let took = engine.time_passed() - before;
+    assert!(took < Duration::from_secs(3), "{took:?}");
+}
+
 #[test]
 fn a_request_waits_until_there_is_a_task() {
     let engine = TestEngine::new();
@@ -150,6 +191,21 @@ fn a_lease_that_falls_silent_is_a_failed_attempt_and_its_holder_is_fenced() {
     let letters = engine.client().dead_letters(TOPIC).unwrap();
     let page = engine.run(letters.list(&DeadLetterFilter::default(), None, 10)).unwrap();
     assert_eq!(page.letters.len(), 1);
+}
+
+/// With levels, a task whose lease had fallen silent while nobody asked for tasks was never leased again.
+#[test]
+fn what_fell_due_while_nobody_asked_is_leased_to_whoever_asks_next() {
+    let engine = TestEngine::new();
+    let builder = engine.client().leases(TOPIC).lease_time(LEASE_TIME);
+    let leases = engine.run(builder.levels(Levels::strict()).start()).unwrap();
+    engine.run(leases.ready());
+    let task = engine.submit(TOPIC, &text("work"));
+    lease(&engine, &leases);
+    engine.advance(LEASE_TIME + Duration::from_secs(60));
+    let second = lease(&engine, &leases);
+    assert_eq!((second.task, second.attempt), (task, 2));
+    succeed(&engine, &leases, &second.token).unwrap();
 }
 
 #[test]

@@ -147,8 +147,11 @@ impl Driver {
         for (succeeded, reply) in waiting {
             let as_told = match outcome {
                 Some(Outcome::Completed) => succeeded,
-                Some(Outcome::Failed(_) | Outcome::Final | Outcome::Released(_)) => !succeeded,
-                Some(Outcome::Cancelled) | None => false,
+                // Whoever gives up after a cancellation has what it wants.
+                Some(
+                    Outcome::Failed(_) | Outcome::Final | Outcome::Released(_) | Outcome::Cancelled,
+                ) => !succeeded,
+                None => false,
             };
             let answer =
                 if as_told { Ok(()) } else { Err(error_of(fold.phase, fold.epoch, epoch)) };

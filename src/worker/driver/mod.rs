@@ -198,6 +198,7 @@ impl Driver {
     ) -> Self {
         let slots = Slots::new(config.concurrency);
         let shares = Shares::new(config.concurrency);
+        let shares = if config.leases.is_some() { shares.on_demand() } else { shares };
         let intake = Intake::new(config.concurrency, config.held_bytes_max);
         let now = env.clock.now();
         env.rng = env.rng.fork();

@@ -124,6 +124,8 @@ impl Driver {
     /// Gives credit to the lanes that have asked for it. Those that get none ask again as soon as a slot is free.
     fn give_credits(&mut self, probe: bool, now: Moment) {
         let room = self.room();
+        // Whoever leases tasks takes none that nobody asks for: another gateway may be asked.
+        let probe = probe && self.leasing.is_none();
         let none = self.slots.free().min(room) == 0 && !probe;
         if none && self.shares.is_single() {
             // What comes too early needs no slot.

@@ -4,7 +4,7 @@
 use super::{LeaseEvent, LeaseKey, Reply};
 use crate::client::TaskRef;
 use crate::clock::Clock;
-use crate::lease::{KeepAlive, Kept, Lease, LeaseOutcome, LeaseToken, ReportError};
+use crate::lease::{KeepAlive, Kept, Lease, LeaseOutcome, LeaseToken};
 use crate::task::text;
 use crate::worker::driver::Event;
 use crate::worker::erased::ErasedProcessor;
@@ -14,13 +14,15 @@ use crate::worker::task_error::TaskError;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::stream::{FuturesUnordered, StreamExt};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// How long a keep-alive waits for its checkpoint to be stored.
-const CHECKPOINT_WAIT: Duration = Duration::from_secs(5);
+/// An answer waits for its checkpoint to be stored, but no longer than this part of the lease time: whoever sends one keep-alive after the other must
+/// not lose the lease by waiting.
+const STORING_PART: u32 = 4;
 
 /// What the attendant of a lease is told.
 pub(in crate::worker) enum Told {
@@ -68,6 +70,7 @@ impl Attendant {
         }
         let mut lease_time = self.lease_time;
         let mut silent_at = self.clock.now() + lease_time;
+        let mut storing = FuturesUnordered::new();
         loop {
             tokio::select! {
                 biased;
@@ -75,14 +78,13 @@ impl Attendant {
                     Some(Told::Kept { keep, reply }) => {
                         lease_time = keep.lease_time.unwrap_or(lease_time);
                         silent_at = self.clock.now() + lease_time;
-                        let kept = self.keep(*keep, lease_time, &context).await;
-                        // Nobody may wait any more.
-                        drop(reply.send(kept));
+                        storing.push(self.keep(*keep, lease_time, &context, reply));
                     }
                     Some(Told::Ended(outcome)) => return result_of(outcome),
                     // Nobody asks any more, or others look after it.
                     Some(Told::Unwanted) | None => return Err(TaskError::snooze(Duration::ZERO)),
                 },
+                Some(()) = storing.next(), if !storing.is_empty() => {}
                 () = self.clock.sleep_until(silent_at) => return Err(self.silent(lease_time)),
             }
         }
@@ -103,12 +105,14 @@ impl Attendant {
         }
     }
 
+    /// Passes on what the holder has to say, and answers.
     async fn keep(
         &self,
         keep: KeepAlive,
         lease_time: Duration,
         context: &TaskContext,
-    ) -> Result<Kept, ReportError> {
+        reply: Reply<Kept>,
+    ) {
         let KeepAlive { progress, checkpoint, log, lease_time: _ } = keep;
         let expires_at = self.wall() + lease_time;
         for line in log {
@@ -117,16 +121,18 @@ impl Attendant {
         if let Some(progress) = progress {
             context.progress(progress.done, progress.total, progress.message);
         }
+        let mut checkpoint_stored = None;
         if let Some(checkpoint) = checkpoint {
             let stored = async {
                 context.checkpoint(checkpoint).await?;
                 context.checkpoint_stored().await
             };
-            if !matches!(timeout(CHECKPOINT_WAIT, stored).await, Ok(Ok(()))) {
-                return Err(ReportError::Unavailable);
-            }
+            let stored = timeout(lease_time / STORING_PART, stored).await;
+            checkpoint_stored = Some(matches!(stored, Ok(Ok(()))));
         }
-        Ok(Kept { lease_time, expires_at, cancelled: context.is_cancelled() })
+        let cancelled = context.is_cancelled();
+        // Nobody may wait any more.
+        drop(reply.send(Ok(Kept { lease_time, expires_at, cancelled, checkpoint_stored })));
     }
 
     fn wall(&self) -> SystemTime {

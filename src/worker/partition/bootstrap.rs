@@ -86,7 +86,9 @@ impl Partition {
             Some(known) if known.version >= config.version => return,
             Some(_) | None => self.config = Some(config.clone()),
         }
-        for id in self.waits.keys() {
+        // They may have waited for settings that keep earlier versions out.
+        let waited = self.open.keys().filter(|_| self.machine.leases());
+        for id in self.waits.keys().chain(waited) {
             self.agenda.set(*id, now);
         }
         if let Err(error) = self.settings.ledger.agrees_with(config) {

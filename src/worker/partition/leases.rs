@@ -6,7 +6,7 @@
 //!
 //! Whoever looks after a lease sees its silence itself, on its own clock (`lease/attendant.rs`), and is not asked here.
 
-use super::looking::WAIT_FOR_SLOT_MAX;
+use super::looking::{Open, WAIT_FOR_SLOT_MAX};
 use super::{Effect, Mode, Partition};
 use crate::protocol::entry::{Entry, LeaseMs, Outcome, Renewal};
 use crate::protocol::fold::{Phase, TaskFold, Verdict};
@@ -122,14 +122,15 @@ impl Partition {
     /// A gateway that nobody asks for tasks holds none that could run: others may be asked for them. Those whose attempt is due go back as new
     /// ones do, after a while. True when it went.
     pub(super) fn hand_back_unasked(&mut self, id: TaskId, now: Moment) -> bool {
-        let due = self.open.get(&id).map(|open| open.due);
-        let held = self.machine.task(id).is_some_and(|task| task.held);
-        let Some(due) = due.filter(|_| self.machine.leases() && held) else { return false };
-        if now >= due + WAIT_FOR_SLOT_MAX && !self.machine.works_on_entry(id) {
+        let since = |open: &Open| open.received.map(|received| received.max(open.due));
+        let held = self.machine.leases() && self.machine.task(id).is_some_and(|task| task.held);
+        let since = self.open.get(&id).filter(|_| held).and_then(since);
+        let Some(since) = since else { return false };
+        if now >= since + WAIT_FOR_SLOT_MAX && !self.machine.works_on_entry(id) {
             self.hand_back(id);
             return true;
         }
-        self.agenda.set(id, due + WAIT_FOR_SLOT_MAX);
+        self.agenda.set(id, since + WAIT_FOR_SLOT_MAX);
         false
     }
 
