@@ -69,8 +69,10 @@ pub struct Limits {
     pub batch_bytes: usize,
     /// Bytes of all bodies that are being read at once. Default 512 MiB.
     pub all_body_bytes: usize,
-    /// How long a request may take, its body included. Long polls may take this long to send their body, and then wait as long as they ask. Default 30 s.
+    /// How long a request may take, its body included; long polls wait as long as they ask. Default 30 s.
     pub request_time: Duration,
+    /// How long a body may take to arrive, that of a long poll, too. Default 25 s.
+    pub body_time: Duration,
     /// How long a client may take to send the head of a request, or leave its connection idle. Default 10 s.
     pub header_time: Duration,
     /// How long a TLS handshake may take. Default 10 s.
@@ -157,6 +159,7 @@ impl Default for Limits {
             batch_bytes: 32 * MIB,
             all_body_bytes: 512 * MIB,
             request_time: Duration::from_secs(30),
+            body_time: Duration::from_secs(25),
             header_time: Duration::from_secs(10),
             handshake_time: Duration::from_secs(10),
             poll_time: Duration::from_secs(30),
@@ -206,6 +209,7 @@ impl Limits {
         ];
         let times = [
             ("request_time", self.request_time),
+            ("body_time", self.body_time),
             ("header_time", self.header_time),
             ("handshake_time", self.handshake_time),
         ];

@@ -23,6 +23,7 @@ impl From<ServiceError> for Problem {
             ServiceError::NotOver(_) => with(StatusCode::CONFLICT, "task_not_over"),
             ServiceError::NoResult { .. } => with(StatusCode::CONFLICT, "task_failed"),
             ServiceError::Gone(_) => with(StatusCode::GONE, "gone"),
+            ServiceError::NoLevels(_) => with(StatusCode::CONFLICT, "queue_has_no_levels"),
             ServiceError::NotDead(_) => with(StatusCode::CONFLICT, "task_not_dead"),
             ServiceError::DedupeConflict(task) => Self {
                 task: Some(task.to_string()),

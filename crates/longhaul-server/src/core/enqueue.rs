@@ -66,8 +66,8 @@ impl Service {
         queue: &QueueName,
         task: NewTask,
     ) -> Result<TaskName, ServiceError> {
-        self.check_queue(queue).await?;
-        self.enqueue_checked(queue, task).await
+        let has_levels = self.check_queue(queue).await?;
+        self.enqueue_checked(queue, has_levels, task).await
     }
 
     /// Submits many tasks, and says of each what became of it, in their order.
@@ -76,10 +76,10 @@ impl Service {
         queue: &QueueName,
         tasks: Vec<Result<NewTask, ServiceError>>,
     ) -> Result<Vec<Result<TaskName, ServiceError>>, ServiceError> {
-        self.check_queue(queue).await?;
+        let has_levels = self.check_queue(queue).await?;
         let sends = tasks.into_iter().map(|task| async {
             match task {
-                Ok(task) => self.enqueue_checked(queue, task).await,
+                Ok(task) => self.enqueue_checked(queue, has_levels, task).await,
                 Err(error) => Err(error),
             }
         });
@@ -89,8 +89,12 @@ impl Service {
     async fn enqueue_checked(
         &self,
         queue: &QueueName,
+        has_levels: bool,
         task: NewTask,
     ) -> Result<TaskName, ServiceError> {
+        if task.priority != Priority::Normal && !has_levels {
+            return Err(ServiceError::NoLevels(queue.clone()));
+        }
         let payload_len = task.payload.len();
         let idempotency_key = task.idempotency_key.clone();
         let submission = self.submission(queue, task)?;

@@ -30,6 +30,11 @@ pub(crate) enum ServiceError {
     /// What was asked for is gone.
     #[error("{0}")]
     Gone(String),
+    /// Tasks of this priority would wait for ever.
+    #[error(
+        "the queue `{0}` has no topics for priorities; make them with PUT /v1/queues/{0} and the body {{\"levels\":true}}"
+    )]
+    NoLevels(QueueName),
     /// The task is not dead, so that it cannot be tried again.
     #[error("the task {0} has not failed for good, so that there is nothing to run again")]
     NotDead(TaskName),

@@ -6,7 +6,7 @@ use crate::clock::{self, Stopwatch};
 use futures::StreamExt;
 use longhaul::topics::TopicSettings;
 use longhaul::{QueueSettings, SetupTopicsError, TaskFilter, VersionedSettings};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
@@ -18,19 +18,28 @@ const KNOWN_MAX: usize = 10_000;
 
 /// Queues that were seen.
 #[derive(Debug, Default)]
-pub(super) struct Known(RwLock<HashMap<QueueName, Stopwatch>>);
+pub(super) struct Known(RwLock<HashMap<QueueName, Seen>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    at: Stopwatch,
+    has_levels: bool,
+}
 
 impl Known {
-    fn has(&self, queue: &QueueName) -> bool {
+    /// Whether a queue has levels, if it was seen.
+    fn find(&self, queue: &QueueName) -> Option<bool> {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        known.get(queue).is_some_and(|seen| seen.read() < SEEN_MAX)
+        known.get(queue).filter(|seen| seen.at.read() < SEEN_MAX).map(|seen| seen.has_levels)
     }
 
-    fn note(&self, queues: impl IntoIterator<Item = QueueName>) {
+    fn note(&self, queues: impl IntoIterator<Item = (QueueName, bool)>) {
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|_, seen| seen.read() < SEEN_MAX);
+        known.retain(|_, seen| seen.at.read() < SEEN_MAX);
         let room = KNOWN_MAX.saturating_sub(known.len());
-        known.extend(queues.into_iter().take(room).map(|queue| (queue, clock::stopwatch())));
+        let at = clock::stopwatch();
+        let seen = |(queue, has_levels)| (queue, Seen { at, has_levels });
+        known.extend(queues.into_iter().take(room).map(seen));
     }
 
     fn forget(&self, queue: &QueueName) {
@@ -51,22 +60,27 @@ pub(crate) struct Creation {
 
 impl Service {
     /// Refuses a queue that does not exist, as far as that can be known: by the admin API. Brokers make topics when they are first used, so that a
-    /// misspelt name would be a queue that nobody works on.
-    pub(super) async fn check_queue(&self, queue: &QueueName) -> Result<(), ServiceError> {
-        if self.known.has(queue) {
-            return Ok(());
+    /// misspelt name would be a queue that nobody works on. Returns whether the queue has topics for priorities; where nobody can tell, they come into
+    /// being when they are first used.
+    pub(super) async fn check_queue(&self, queue: &QueueName) -> Result<bool, ServiceError> {
+        if let Some(has_levels) = self.known.find(queue) {
+            return Ok(has_levels);
         }
         match self.queues().await {
-            Ok(queues) if queues.contains(queue) => Ok(()),
-            Ok(_) if self.create_queues => {
-                self.create_queue(queue, Creation::default()).await.map(drop)
-            }
-            Ok(_) => Err(ServiceError::NoQueue(queue.clone())),
+            Ok(_) => {}
             Err(ServiceError::Setup(SetupTopicsError::NoAdminUrl)) => {
-                self.known.note([queue.clone()]);
-                Ok(())
+                self.known.note([(queue.clone(), true)]);
             }
-            Err(error) => Err(error),
+            Err(error) => return Err(error),
+        }
+        match self.known.find(queue) {
+            Some(has_levels) => Ok(has_levels),
+            None if self.create_queues => {
+                let creation = Creation { levels: true, ..Creation::default() };
+                self.create_queue(queue, creation).await?;
+                Ok(true)
+            }
+            None => Err(ServiceError::NoQueue(queue.clone())),
         }
     }
 
@@ -75,9 +89,12 @@ impl Service {
         let namespace = self.prefix.trim_start_matches("persistent://").trim_end_matches('/');
         let topics = self.client.queues(namespace).await?;
         let names = topics.iter().filter_map(|topic| topic.strip_prefix(&self.prefix));
-        let mut queues: Vec<_> = names.filter_map(|name| QueueName::parse(name).ok()).collect();
+        let all: HashSet<&str> = names.collect();
+        let mut queues: Vec<_> =
+            all.iter().filter_map(|name| QueueName::parse(name).ok()).collect();
         queues.sort();
-        self.known.note(queues.iter().cloned());
+        let has_levels = |queue: &QueueName| all.contains(&*format!("{queue}-high"));
+        self.known.note(queues.iter().map(|queue| (queue.clone(), has_levels(queue))));
         Ok(queues)
     }
 
@@ -97,7 +114,8 @@ impl Service {
         } else {
             self.client.setup_topics_with(&topic, settings).await?
         };
-        self.known.note([queue.clone()]);
+        // Whether it has levels may have been so before.
+        self.known.forget(queue);
         if !report.steps.is_empty() {
             tracing::info!(event = "queue_created", %queue, steps = report.steps.len());
         }

@@ -43,7 +43,7 @@ impl<S: Sync> FromRequest<S> for Body {
         let Some(caller) = parts.extensions.get::<Caller>() else {
             return Err(Problem::unavailable("no_caller", "the request came past the checks"));
         };
-        let (limit, time) = (caller.body_bytes, caller.shell.config.limits.request_time);
+        let (limit, time) = (caller.body_bytes, caller.shell.config.limits.body_time);
         let reading = Limited::new(body, limit).collect();
         let read = tokio::time::timeout(time, reading).await.map_err(|_| {
             let detail = format!("the body did not arrive within {time:?}; nothing was done");

@@ -1,4 +1,10 @@
 //! The gateway on a real socket: what stands between the network and the routes.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests end the test where something is wrong")]
+
+mod browsers;
 mod connections;
+mod limits;
 mod support;
+mod tls;
+mod tokens;

@@ -1,7 +1,5 @@
 //! A gateway on a socket of its own. No route that these tests use asks the broker.
 
-#![expect(clippy::unwrap_used, reason = "a helper of tests ends the test where something is wrong")]
-
 use longhaul::testing::TestEngine;
 use longhaul_server::{Server, ServerConfig};
 use std::future::Future;

@@ -1,0 +1,65 @@
+//! The file of the tokens.
+
+use crate::support::{config, exchange, with_gateway};
+use longhaul::testing::TestEngine;
+use longhaul_server::{Server, StartError};
+use std::time::Duration;
+
+/// What `printf %s TOKEN | sha256sum` prints of `test` and of `123`.
+const TEST: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+const ONE_TWO_THREE: &str = "a665a45920422f9d417e4867efdc4fb8a04a1f3fff1fa07e998e86f7f7a27ae3";
+
+fn file(sha256: &str) -> String {
+    format!(r#"{{"tokens":[{{"name":"ops","sha256":"{sha256}","scopes":["read"]}}]}}"#)
+}
+
+fn with_token(token: &str) -> String {
+    format!(
+        "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
+    )
+}
+
+#[test]
+fn tokens_are_read_again_when_their_file_changes() {
+    let tokens = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(tokens.path(), file(TEST)).unwrap();
+    let mut config = config();
+    config.token_file = Some(tokens.path().to_owned());
+    with_gateway(config, async |server| {
+        let is_let_in = async |token: &str| {
+            let answer = exchange(&server, &with_token(token)).await;
+            assert!(!answer.contains(token), "the answer shows the token: {answer}");
+            answer.starts_with("HTTP/1.1 200 ")
+        };
+        assert!(is_let_in("test").await && !is_let_in("123").await);
+        std::fs::write(tokens.path(), file(ONE_TWO_THREE) + "\n").unwrap();
+        let changed = async {
+            while !is_let_in("123").await {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), changed).await.expect("it is not read again");
+        assert!(!is_let_in("test").await, "the old one counts no more");
+        // What cannot be read leaves the tokens in force that were read before.
+        std::fs::write(tokens.path(), "{").unwrap();
+        tokio::time::sleep(Duration::from_millis(1_200)).await;
+        assert!(is_let_in("123").await && !is_let_in("test").await);
+    });
+}
+
+#[test]
+fn a_gateway_does_not_start_with_tokens_that_it_cannot_read_or_open_to_all() {
+    let client = TestEngine::new().client().clone();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let start = |change: &dyn Fn(&mut longhaul_server::ServerConfig)| {
+        let mut config = config();
+        change(&mut config);
+        runtime.block_on(Server::start(client.clone(), config)).map(drop)
+    };
+    let missing = start(&|it| it.token_file = Some("/does/not/exist".into())).unwrap_err();
+    assert!(matches!(missing, StartError::Tokens(_)), "{missing}");
+    let open = start(&|it| it.listen = "0.0.0.0:0".parse().unwrap()).unwrap_err();
+    assert!(matches!(open, StartError::Config(_)), "{open}");
+    assert!(open.to_string().contains("give a token file"), "{open}");
+    start(&|it| (it.listen, it.insecure) = ("0.0.0.0:0".parse().unwrap(), true)).unwrap();
+}
