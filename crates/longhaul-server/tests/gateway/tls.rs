@@ -146,7 +146,7 @@ fn files_that_are_no_certificates_are_named() {
     for (own, says) in [
         ((String::new(), good.1.clone()), "cert.pem"),
         ((good.0.clone(), "no key".to_owned()), "key.pem"),
-        ((good.0.clone(), issued(&authority(), false).1), "cert.pem"),
+        ((good.0, issued(&authority(), false).1), "cert.pem"),
     ] {
         let mut config = config();
         config.tls = Some(tls(&folder, &own, None));
