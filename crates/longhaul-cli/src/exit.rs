@@ -111,7 +111,7 @@ fn code_of_one(error: &(dyn std::error::Error + 'static)) -> Option<Code> {
     if let Some(it) = error.downcast_ref::<Failure>() {
         return Some(it.code);
     }
-    if let Some(it) = error.downcast_ref::<TransportError>() {
+    if let Some(it) = transport(error) {
         return Some(of_transport(it.kind));
     }
     if let Some(it) = error.downcast_ref::<AdminError>() {
@@ -132,10 +132,15 @@ fn code_of_one(error: &(dyn std::error::Error + 'static)) -> Option<Code> {
     if let Some(it) = error.downcast_ref::<WaitError>() {
         return of_wait(it);
     }
-    if let Some(ConnectError::Transport(it)) = error.downcast_ref::<ConnectError>() {
-        return Some(of_transport(it.kind));
-    }
     of_others(error)
+}
+
+/// What went wrong between us and the broker. An error that stands for it says what it says, and is not in its chain.
+fn transport<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a TransportError> {
+    match error.downcast_ref::<ConnectError>() {
+        Some(ConnectError::Transport(it)) => Some(it),
+        _ => error.downcast_ref(),
+    }
 }
 
 /// Errors that carry those of the transport, or name what cannot be.
@@ -246,8 +251,7 @@ fn help_of(error: &Error) -> Option<String> {
 
 fn help_by_kind(error: &Error) -> Option<&'static str> {
     let has = |code| code_of(error) == code;
-    let transport = error.chain().find_map(|it| it.downcast_ref::<TransportError>());
-    let kind = transport.map(|it| it.kind);
+    let kind = error.chain().find_map(transport).map(|it| it.kind);
     if matches!(error.downcast_ref(), Some(SetupTopicsError::NoAdminUrl)) {
         return Some("say where Pulsar's admin API is: --admin-url http://HOST:8080");
     }

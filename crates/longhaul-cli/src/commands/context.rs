@@ -72,6 +72,7 @@ Examples:
 }
 
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Listed {
     name: String,
     selected: bool,

@@ -8,5 +8,6 @@
 )]
 
 mod dev;
+mod secured;
 mod stage;
 mod transcripts;

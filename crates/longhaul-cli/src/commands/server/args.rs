@@ -29,6 +29,8 @@ pub(crate) struct Start {
     engine: Option<String>,
     #[command(flatten)]
     listen: Listen,
+    #[command(flatten)]
+    secured: Secured,
     /// Tenant and namespace of Pulsar that hold the queues.
     #[arg(long, value_name = "NAME")]
     namespace: Option<String>,
@@ -56,6 +58,30 @@ pub(crate) struct Start {
     /// How long it may take to end in order.
     #[arg(long, value_name = "TIME")]
     drain: Option<String>,
+}
+
+/// The embedded broker for clients on other machines.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Embedded broker")]
+struct Secured {
+    /// The host that clients are told to connect to.
+    #[arg(long, value_name = "HOST")]
+    broker_host: Option<String>,
+    /// The secret that tokens of clients are signed with: a file, or data:;base64,… See `longhaul-broker token`.
+    #[arg(long, value_name = "KEY")]
+    broker_token_secret: Option<String>,
+    /// Roles that may do everything, with commas in between.
+    #[arg(long, value_name = "ROLES")]
+    broker_superusers: Option<String>,
+    /// Where it listens for clients that encrypt.
+    #[arg(long, value_name = "HOST:PORT")]
+    broker_tls: Option<String>,
+    /// Its certificate, as PEM.
+    #[arg(long, value_name = "FILE")]
+    broker_certificate_file: Option<String>,
+    /// The key of the certificate, as PEM.
+    #[arg(long, value_name = "FILE")]
+    broker_key_file: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -106,6 +132,12 @@ impl Start {
         let mut said = self.listen.said();
         said.extend(given(&[
             ("engine", &self.engine),
+            ("broker-host", &self.secured.broker_host),
+            ("broker-token-secret", &self.secured.broker_token_secret),
+            ("broker-superusers", &self.secured.broker_superusers),
+            ("broker-tls", &self.secured.broker_tls),
+            ("broker-certificate-file", &self.secured.broker_certificate_file),
+            ("broker-key-file", &self.secured.broker_key_file),
             ("namespace", &self.namespace),
             ("http-tokens", &self.http_tokens),
             ("http-certificate-file", &self.http_certificate_file),

@@ -3,11 +3,16 @@
 use crate::exit::Failure;
 use crate::settings::Settings;
 use longhaul::{Client, ClientBuilder};
-use longhaul_broker::{Broker, BrokerConfig, BrokerError, StartError};
+use longhaul_broker::{
+    AuthConfig, Broker, BrokerConfig, BrokerError, StartError, TlsConfig, TokenKey,
+};
+use std::collections::BTreeSet;
 use std::net::{SocketAddr, ToSocketAddrs};
 
+/// The role of the clients in this process.
+const OWN_ROLE: &str = "longhaul";
+
 /// What keeps the tasks.
-#[derive(Debug)]
 pub(super) enum Engine {
     Embedded(Box<Embedded>),
     /// Its service URL.
@@ -21,9 +26,10 @@ impl From<Embedded> for Engine {
 }
 
 /// A broker in this process.
-#[derive(Debug)]
 pub(super) struct Embedded {
     broker: Broker,
+    /// For clients in this process, where the broker wants tokens.
+    token: Option<String>,
     /// Who acts by its clients.
     operator: Option<String>,
     subscription: Option<String>,
@@ -37,14 +43,30 @@ impl Embedded {
     pub(super) async fn start(settings: &Settings) -> anyhow::Result<Self> {
         let listen = address(settings, "broker")?;
         let admin = address(settings, "admin")?;
-        let data = settings.path("data");
-        let config = BrokerConfig { data, listen, admin: Some(admin), ..BrokerConfig::default() };
+        let key = settings.text("broker-token-secret").map(TokenKey::secret).transpose();
+        let key = key.map_err(|error| unusable("broker-token-secret", &error))?;
+        let token = key.as_ref().map(|key| key.create_token(OWN_ROLE, None)).transpose();
+        let token = token.map_err(|error| unusable("broker-token-secret", &error))?;
+        let mut superusers: BTreeSet<String> =
+            list(settings, "broker-superusers").into_iter().collect();
+        superusers.insert(OWN_ROLE.to_owned());
+        let listen_tls = settings.text("broker-tls").map(|_| address(settings, "broker-tls"));
+        let config = BrokerConfig {
+            data: settings.path("data"),
+            listen,
+            admin: Some(admin),
+            listen_tls: listen_tls.transpose()?,
+            tls: tls(settings)?,
+            advertised_host: settings.text("broker-host").map(str::to_owned),
+            auth: key.map(|key| AuthConfig { key, superusers }),
+            ..BrokerConfig::default()
+        };
         // It reads its log, and answers when that is done.
         let started = tokio::task::spawn_blocking(|| Broker::start(config)).await?;
         let broker = started.map_err(|error| explained(error, listen))?;
         let operator = settings.text("operator").map(str::to_owned);
         let subscription = settings.text("subscription").map(str::to_owned);
-        Ok(Self { broker, operator, subscription })
+        Ok(Self { broker, token, operator, subscription })
     }
 
     /// A client of it.
@@ -52,6 +74,9 @@ impl Embedded {
         let mut builder = Client::builder(self.broker.service_url());
         if let Some(url) = self.broker.admin_url() {
             builder = builder.admin_url(url);
+        }
+        if let Some(token) = &self.token {
+            builder = builder.token(token);
         }
         if let Some(name) = &self.operator {
             builder = builder.operator(name);
@@ -85,6 +110,27 @@ impl Embedded {
     pub(super) async fn shutdown(self) -> anyhow::Result<()> {
         Ok(tokio::task::spawn_blocking(|| self.broker.shutdown()).await??)
     }
+}
+
+fn unusable(name: &str, error: &dyn std::error::Error) -> Failure {
+    Failure::usage(format!("{name} cannot be used: {}", chain(error)))
+}
+
+fn tls(settings: &Settings) -> Result<Option<TlsConfig>, Failure> {
+    match (settings.path("broker-certificate-file"), settings.path("broker-key-file")) {
+        (Some(certificates), Some(key)) => {
+            Ok(Some(TlsConfig { certificates, key, client_authorities: None }))
+        }
+        (None, None) => Ok(None),
+        _ => Err(Failure::usage("TLS of the broker needs a certificate and its key")
+            .help("say --broker-certificate-file and --broker-key-file")),
+    }
+}
+
+/// What stands between commas.
+pub(super) fn list(settings: &Settings, name: &str) -> Vec<String> {
+    let parts = settings.text(name).unwrap_or_default().split(',').map(str::trim);
+    parts.filter(|it| !it.is_empty()).map(str::to_owned).collect()
 }
 
 /// An error with the option that may put it right.

@@ -141,16 +141,10 @@ fn config(settings: &Settings) -> Result<ServerConfig, Failure> {
                 .help("say --http-certificate-file and --http-key-file"));
         }
     };
-    config.allowed_hosts = list(settings, "http-hosts");
-    config.allowed_origins = list(settings, "http-origins");
+    config.allowed_hosts = engine::list(settings, "http-hosts");
+    config.allowed_origins = engine::list(settings, "http-origins");
     config.dialects = settings.parsed("dialect", dialects)?.unwrap_or_default();
     Ok(config)
-}
-
-/// What stands between commas.
-fn list(settings: &Settings, name: &str) -> Vec<String> {
-    let parts = settings.text(name).unwrap_or_default().split(',').map(str::trim);
-    parts.filter(|it| !it.is_empty()).map(str::to_owned).collect()
 }
 
 fn dialects(text: &str) -> Result<Vec<Dialect>, String> {
