@@ -4,6 +4,7 @@ use crate::connect;
 use crate::exit::{Code, Failure};
 use crate::globals::{Globals, Said};
 use crate::output::Output;
+use crate::service::gateway::Gateway;
 use crate::settings::{Settings, Sources};
 use longhaul::Client;
 use std::io::{self, IsTerminal, Write};
@@ -56,6 +57,30 @@ impl Context {
     /// When a setting is wrong, or the broker cannot be reached.
     pub(crate) async fn client(&self) -> anyhow::Result<Client> {
         Ok(connect::builder(&self.settings)?.connect().await?)
+    }
+
+    /// The gateway that is asked in place of the broker, if there is one.
+    ///
+    /// # Errors
+    /// When its URL or its token cannot be used.
+    pub(crate) fn gateway(&self) -> Result<Option<Gateway>, Failure> {
+        let gateway = Gateway::of(&self.settings)?;
+        if let Some(host) = gateway.as_ref().and_then(Gateway::eavesdropped) {
+            self.output.note(&format!("note: the token goes to {host} unencrypted: use https://"));
+        }
+        Ok(gateway)
+    }
+
+    /// A gateway cannot do it.
+    ///
+    /// # Errors
+    /// When there is one.
+    pub(crate) fn needs_broker(&self, what: &str) -> Result<(), Failure> {
+        if self.settings.text("gateway").is_none() {
+            return Ok(());
+        }
+        Err(Failure::usage(format!("{what} needs the broker, and a gateway was named"))
+            .help("say --service-url in place of --gateway"))
     }
 
     /// Why somebody acts.

@@ -38,6 +38,9 @@ pub(crate) struct Globals {
     /// The context whose settings are used: see `longhaul context`.
     #[arg(long, global = true, value_name = "NAME", help_heading = CONNECTION)]
     context: Option<String>,
+    /// Where a gateway is that is asked in place of the broker: http://HOST:PORT.
+    #[arg(long, global = true, value_name = "URL", help_heading = CONNECTION)]
+    gateway: Option<String>,
     /// Where brokers are: pulsar://HOST:PORT or pulsar+ssl://HOST:PORT.
     #[arg(long, global = true, value_name = "URL", help_heading = CONNECTION)]
     service_url: Option<String>,
@@ -86,6 +89,7 @@ impl Globals {
             ("operator", &self.operator),
             ("timeout", &self.timeout),
             ("context", &self.context),
+            ("gateway", &self.gateway),
             ("service-url", &self.service_url),
             ("admin-url", &self.admin_url),
             ("subscription", &self.subscription),

@@ -101,6 +101,7 @@ struct Board {
 /// When the queue cannot be used.
 pub(crate) async fn run(it: &Bench, context: &Context) -> anyhow::Result<()> {
     check(it)?;
+    context.needs_broker("a bench")?;
     let client = context.client().await?;
     let mut workers = Vec::new();
     for _ in 0..it.workers {

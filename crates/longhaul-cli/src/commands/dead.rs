@@ -4,16 +4,13 @@ use super::bulk::Outcomes;
 use crate::context::Context;
 use crate::exit::{Code, Failure};
 use crate::service::Pulsar;
-use crate::service::letters::Letters;
+use crate::service::letters::{LetterFilter, Letters};
 use crate::service::tasks::{named, parse_task};
 use crate::times;
 use clap::{Args, Subcommand};
 use futures::StreamExt;
-use longhaul::{DeadLetterFilter, Replayed, TaskRef};
+use longhaul::{Replayed, TaskRef};
 use std::io;
-
-/// Letters of one page.
-const PAGE: usize = 1_000;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Dead {
@@ -110,58 +107,49 @@ pub(crate) struct FilterArgs {
 }
 
 impl FilterArgs {
-    fn filter(self) -> DeadLetterFilter {
-        let mut filter = DeadLetterFilter::new();
-        if let Some(text) = self.contains {
-            filter = filter.reason(text);
+    fn filter(self) -> LetterFilter {
+        let is_timed = self.failed_after.is_some() || self.failed_before.is_some();
+        let times = self.failed_after.unwrap_or(0)..=self.failed_before.unwrap_or(u64::MAX);
+        LetterFilter {
+            contains: self.contains,
+            tags: self.tag,
+            task_type: self.task_type,
+            key: self.key,
+            published: is_timed.then_some(times),
         }
-        for tag in self.tag {
-            filter = filter.tag(tag);
-        }
-        if let Some(it) = self.task_type {
-            filter = filter.task_type(it);
-        }
-        if let Some(it) = self.key {
-            filter = filter.key(it);
-        }
-        let range = self.failed_after.unwrap_or(0)..=self.failed_before.unwrap_or(u64::MAX);
-        filter.published(range)
     }
 }
 
 /// # Errors
 /// What the command meets.
 pub(crate) async fn run(command: Dead, context: &Context) -> anyhow::Result<()> {
-    let service = Pulsar::connect(context).await?;
+    match context.gateway()? {
+        Some(gateway) => run_on(&gateway, command, context).await,
+        None => run_on(&Pulsar::connect(context).await?, command, context).await,
+    }
+}
+
+async fn run_on(service: &impl Letters, command: Dead, context: &Context) -> anyhow::Result<()> {
     match command {
         Dead::List { queue, filter, limit } => {
-            list(&service, &queue, &filter.filter(), limit, context).await
+            list(service, &queue, &filter.filter(), limit, context).await
         }
-        Dead::Show { task, payload } => show(&service, &task, payload, context).await,
-        Dead::Replay(it) => replay(&service, it, context).await,
-        Dead::Purge(it) => purge(&service, it, context).await,
+        Dead::Show { task, payload } => show(service, &task, payload, context).await,
+        Dead::Replay(it) => replay(service, it, context).await,
+        Dead::Purge(it) => purge(service, it, context).await,
     }
 }
 
 async fn list(
     service: &impl Letters,
     queue: &str,
-    filter: &DeadLetterFilter,
+    filter: &LetterFilter,
     limit: usize,
     context: &Context,
 ) -> anyhow::Result<()> {
-    let (mut letters, mut next) = (Vec::new(), None);
-    loop {
-        let wanted = limit.saturating_sub(letters.len()).min(PAGE);
-        let shelf = service.letters(queue, filter, next, wanted).await?;
-        letters.extend(shelf.letters);
-        next = shelf.next;
-        if next.is_none() || letters.len() >= limit {
-            break;
-        }
-    }
-    context.output.list(&letters)?;
-    if next.is_some() {
+    let shelf = service.letters(queue, filter, limit).await?;
+    context.output.list(&shelf.letters)?;
+    if shelf.has_more {
         context.output.note("there are more: --limit says how many are listed");
     }
     Ok(())
@@ -200,7 +188,7 @@ async fn replay(service: &impl Letters, it: Many, context: &Context) -> anyhow::
         context.confirm(&format!(
             "run the tasks of all dead letters of the queue `{queue}` that fit once more?"
         ))?;
-        let mut replays = service.replay_all(queue, filter.clone(), context.reason())?;
+        let mut replays = service.replay_all(queue, &filter, context.reason()).await?;
         while let Some(replayed) = replays.next().await {
             let (task, replayed) = replayed?;
             tell(&mut outcomes, task, Ok(replayed))?;
@@ -214,7 +202,7 @@ async fn purge(service: &impl Letters, it: Purge, context: &Context) -> anyhow::
     context
         .confirm(&format!("mark all dead letters of the queue `{queue}` that fit as handled?"))?;
     let mut outcomes = Outcomes::new(context);
-    let mut purges = service.purge(queue, it.filter.filter(), context.reason())?;
+    let mut purges = service.purge_letters(queue, &it.filter.filter(), context.reason()).await?;
     while let Some(task) = purges.next().await {
         outcomes.done(task?, "purged", None)?;
     }

@@ -231,22 +231,30 @@ fn object(text: &str) -> Result<Value, String> {
 /// # Errors
 /// What the command meets.
 pub(crate) async fn run(command: Queue, context: &Context) -> anyhow::Result<()> {
-    let service = Pulsar::connect(context).await?;
+    match context.gateway()? {
+        Some(gateway) => run_on(&gateway, command, context).await,
+        None => run_on(&Pulsar::connect(context).await?, command, context).await,
+    }
+}
+
+async fn run_on(service: &impl Queues, command: Queue, context: &Context) -> anyhow::Result<()> {
     match command {
         Queue::List { namespace } => Ok(context.output.list(&service.queues(&namespace).await?)?),
         Queue::Stats { queue } => {
             let stats = service.stats(&queue).await?;
             Ok(context.output.one(&stats, &stats.fields())?)
         }
-        Queue::Pause { queue } => told(service.set_paused(&queue, true).await?, context),
-        Queue::Resume { queue } => told(service.set_paused(&queue, false).await?, context),
-        Queue::Limits(Limits::Get { queue }) => limits(&service, &queue, context).await,
-        Queue::Limits(Limits::Set(it)) => set_limits(&service, it, context).await,
-        Queue::Settings(SettingsCommand::Get { queue }) => {
-            settings(&service, &queue, context).await
+        Queue::Pause { queue } => {
+            told(service.set_paused(&queue, true, context.reason()).await?, context)
         }
-        Queue::Settings(SettingsCommand::Set(it)) => set_settings(&service, *it, context).await,
-        Queue::Purge { queue, filter, all } => purge(&service, &queue, filter, all, context).await,
+        Queue::Resume { queue } => {
+            told(service.set_paused(&queue, false, context.reason()).await?, context)
+        }
+        Queue::Limits(Limits::Get { queue }) => limits(service, &queue, context).await,
+        Queue::Limits(Limits::Set(it)) => set_limits(service, it, context).await,
+        Queue::Settings(SettingsCommand::Get { queue }) => settings(service, &queue, context).await,
+        Queue::Settings(SettingsCommand::Set(it)) => set_settings(service, *it, context).await,
+        Queue::Purge { queue, filter, all } => purge(service, &queue, filter, all, context).await,
         Queue::Actions { queue, limit } => {
             Ok(context.output.list(&service.actions(&queue, limit).await?)?)
         }
@@ -360,7 +368,7 @@ async fn purge(
     context
         .confirm(&format!("delete the tasks of the queue `{queue}` that fit and are not over?"))?;
     let mut outcomes = Outcomes::new(context);
-    let mut purges = service.purge(queue, filter.filter(), context.reason()).await?;
+    let mut purges = service.purge(queue, &filter.filter(), context.reason()).await?;
     while let Some((task, ended)) = purges.next().await {
         outcomes.put(task, ended.map(|()| "deleted"))?;
     }

@@ -135,20 +135,30 @@ enum Overlaps {
 /// # Errors
 /// What the command meets.
 pub(crate) async fn run(command: Schedule, context: &Context) -> anyhow::Result<()> {
-    let service = Pulsar::connect(context).await?;
+    match context.gateway()? {
+        Some(gateway) => run_on(&gateway, command, context).await,
+        None => run_on(&Pulsar::connect(context).await?, command, context).await,
+    }
+}
+
+async fn run_on(
+    service: &impl Schedules,
+    command: Schedule,
+    context: &Context,
+) -> anyhow::Result<()> {
     let act = match command {
-        Schedule::Create(it) => return create(&service, *it, context).await,
+        Schedule::Create(it) => return create(service, *it, context).await,
         Schedule::List { queue } => {
             return Ok(context.output.list(&service.schedules(&queue).await?)?);
         }
-        Schedule::Show(it) => return show(&service, &it, context).await,
+        Schedule::Show(it) => return show(service, &it, context).await,
         Schedule::Pause(it) => (it, Act::Pause, "paused"),
         Schedule::Resume(it) => (it, Act::Resume, "resumed"),
         Schedule::Trigger(it) => (it, Act::Trigger, "triggered"),
         Schedule::Delete(it) => (it, Act::Delete, "deleted"),
     };
     let (Name { queue, name }, act, done) = act;
-    service.act_on_schedule(&queue, &name, act).await?;
+    service.act_on_schedule(&queue, &name, act, context.reason()).await?;
     let record = json!({ "queue": queue, "name": name, "outcome": done });
     Ok(context.output.one(&record, &[(done, name)])?)
 }

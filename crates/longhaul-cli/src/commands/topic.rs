@@ -96,6 +96,7 @@ pub(crate) struct Verify {
 /// # Errors
 /// What the command meets.
 pub(crate) async fn run(command: Topic, context: &Context) -> anyhow::Result<()> {
+    context.needs_broker("the set-up of topics")?;
     let service = Pulsar::connect(context).await?;
     match command {
         Topic::Setup(it) => setup(&service, it, context).await,
@@ -142,6 +143,7 @@ async fn check(service: &impl Topics, it: &Check, context: &Context) -> anyhow::
 /// # Errors
 /// When the logs cannot be read, or an entry breaks an invariant.
 pub(crate) async fn verify(it: &Verify, context: &Context) -> anyhow::Result<()> {
+    context.needs_broker("a verification")?;
     let verdict = Pulsar::connect(context).await?.verify(&it.queue).await?;
     let fields = [
         ("sound", if verdict.sound { "yes" } else { "no" }.to_owned()),

@@ -52,13 +52,21 @@ impl Worker {
 /// # Errors
 /// When the queue cannot be read, or there is no such worker.
 pub(crate) async fn run(command: Worker, context: &Context) -> anyhow::Result<()> {
-    let connect = Pulsar::connect(context);
+    if let Worker::Run(run) = command {
+        context.needs_broker("a worker")?;
+        return exec::run(&run, context).await;
+    }
+    match context.gateway()? {
+        Some(gateway) => look(&gateway, command, context).await,
+        None => look(&Pulsar::connect(context).await?, command, context).await,
+    }
+}
+
+async fn look(service: &impl Workers, command: Worker, context: &Context) -> anyhow::Result<()> {
     match command {
-        Worker::List { queue } => {
-            Ok(context.output.list(&connect.await?.workers(&queue).await?)?)
-        }
-        Worker::Show { queue, name } => show(&connect.await?, &queue, &name, context).await,
-        Worker::Run(run) => exec::run(&run, context).await,
+        Worker::List { queue } => Ok(context.output.list(&service.workers(&queue).await?)?),
+        Worker::Show { queue, name } => show(service, &queue, &name, context).await,
+        Worker::Run(_) => Ok(()),
     }
 }
 

@@ -9,18 +9,21 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use longhaul::{DeadLetter, DeadLetterFilter, Position, Replayed, TaskRef};
+use longhaul::{DeadLetter, DeadLetterFilter, Replayed, TaskRef};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+/// Letters of one page.
+const PAGE: usize = 1_000;
 
 /// Lists dead letters, and does something about them.
 pub(crate) trait Letters {
-    /// Dead letters that a filter takes, the oldest first.
+    /// Dead letters that a filter takes, the oldest first, up to so many.
     async fn letters(
         &self,
         queue: &str,
-        filter: &DeadLetterFilter,
-        after: Option<Position>,
+        filter: &LetterFilter,
         limit: usize,
     ) -> anyhow::Result<Shelf>;
     /// The dead letter of a task.
@@ -28,14 +31,19 @@ pub(crate) trait Letters {
     /// Submits the task of a dead letter once more.
     async fn replay(&self, task: &TaskRef, reason: &str) -> anyhow::Result<Replayed>;
     /// Replays all that a filter takes.
-    fn replay_all(
+    async fn replay_all(
         &self,
         queue: &str,
-        filter: DeadLetterFilter,
+        filter: &LetterFilter,
         reason: &str,
     ) -> anyhow::Result<Replays>;
     /// Marks all that a filter takes as handled.
-    fn purge(&self, queue: &str, filter: DeadLetterFilter, reason: &str) -> anyhow::Result<Purges>;
+    async fn purge_letters(
+        &self,
+        queue: &str,
+        filter: &LetterFilter,
+        reason: &str,
+    ) -> anyhow::Result<Purges>;
 }
 
 pub(crate) type Replays = BoxStream<'static, anyhow::Result<(String, Replayed)>>;
@@ -45,12 +53,46 @@ pub(crate) type Purges = BoxStream<'static, anyhow::Result<String>>;
 #[derive(Clone, Debug)]
 pub(crate) struct Shelf {
     pub(crate) letters: Vec<Letter>,
-    /// What the next page comes after.
-    pub(crate) next: Option<Position>,
+    /// Whether there are more.
+    pub(crate) has_more: bool,
+}
+
+/// Which dead letters are meant; by default all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LetterFilter {
+    pub(crate) contains: Option<String>,
+    pub(crate) tags: Vec<String>,
+    pub(crate) task_type: Option<String>,
+    pub(crate) key: Option<String>,
+    /// In ms since the epoch.
+    pub(crate) published: Option<RangeInclusive<u64>>,
+}
+
+impl LetterFilter {
+    /// As the library takes it.
+    fn of_library(&self) -> DeadLetterFilter {
+        let mut filter = DeadLetterFilter::new();
+        if let Some(text) = &self.contains {
+            filter = filter.reason(text);
+        }
+        for tag in &self.tags {
+            filter = filter.tag(tag);
+        }
+        if let Some(it) = &self.task_type {
+            filter = filter.task_type(it);
+        }
+        if let Some(it) = &self.key {
+            filter = filter.key(it);
+        }
+        match &self.published {
+            Some(range) => filter.published(range.clone()),
+            None => filter,
+        }
+    }
 }
 
 /// A dead letter.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Letter {
     pub(crate) task: String,
@@ -81,15 +123,10 @@ pub(crate) struct Letter {
 
 impl Letter {
     fn of(letter: DeadLetter) -> Self {
-        let (payload, payload_base64) = match letter.payload.as_deref().map(std::str::from_utf8) {
-            Some(Ok(text)) => (Some(text.to_owned()), None),
-            Some(Err(_)) => (None, letter.payload.as_ref().map(|it| STANDARD.encode(it))),
-            None => (None, None),
-        };
         // A list is short: who wants all properties asks for the letter.
         let is_whole = letter.payload.is_some();
         let of_replay = |id| named(&TaskRef { id, ..letter.task.clone() });
-        Self {
+        let mut it = Self {
             task: named(&letter.task),
             published_ms: letter.published_ms,
             attempts: letter.attempts,
@@ -100,11 +137,21 @@ impl Letter {
             key: letter.key,
             tags: letter.tags,
             payload_bytes: letter.payload_bytes,
-            payload,
-            payload_base64,
             properties: if is_whole { letter.properties } else { BTreeMap::new() },
-            bytes: letter.payload,
+            ..Self::default()
+        };
+        it.set_payload(letter.payload);
+        it
+    }
+
+    /// Takes over a payload: as text, if it is that.
+    pub(crate) fn set_payload(&mut self, bytes: Option<Bytes>) {
+        match bytes.as_deref().map(std::str::from_utf8) {
+            Some(Ok(text)) => self.payload = Some(text.to_owned()),
+            Some(Err(_)) => self.payload_base64 = bytes.as_ref().map(|it| STANDARD.encode(it)),
+            None => {}
         }
+        self.bytes = bytes;
     }
 
     /// For people.
@@ -151,13 +198,20 @@ impl Letters for Pulsar {
     async fn letters(
         &self,
         queue: &str,
-        filter: &DeadLetterFilter,
-        after: Option<Position>,
+        filter: &LetterFilter,
         limit: usize,
     ) -> anyhow::Result<Shelf> {
-        let page = self.client.dead_letters(queue)?.list(filter, after, limit).await?;
-        let letters = page.letters.into_iter().map(Letter::of).collect();
-        Ok(Shelf { letters, next: page.next })
+        let (library, filter) = (self.client.dead_letters(queue)?, filter.of_library());
+        let (mut letters, mut next) = (Vec::new(), None);
+        loop {
+            let wanted = limit.saturating_sub(letters.len()).min(PAGE);
+            let page = library.list(&filter, next, wanted).await?;
+            letters.extend(page.letters.into_iter().map(Letter::of));
+            next = page.next;
+            if next.is_none() || letters.len() >= limit {
+                return Ok(Shelf { letters, has_more: next.is_some() });
+            }
+        }
     }
 
     async fn letter(&self, task: &TaskRef) -> anyhow::Result<Option<Letter>> {
@@ -169,21 +223,26 @@ impl Letters for Pulsar {
         Ok(self.client.dead_letters(&task.topic)?.replay(task, reason).await?)
     }
 
-    fn replay_all(
+    async fn replay_all(
         &self,
         queue: &str,
-        filter: DeadLetterFilter,
+        filter: &LetterFilter,
         reason: &str,
     ) -> anyhow::Result<Replays> {
         let name = namer(queue);
-        let replays = self.client.dead_letters(queue)?.replay_all(filter, reason);
+        let replays = self.client.dead_letters(queue)?.replay_all(filter.of_library(), reason);
         let told = replays.map(move |it| it.map(|(id, it)| (name(id), it)).map_err(Into::into));
         Ok(told.boxed())
     }
 
-    fn purge(&self, queue: &str, filter: DeadLetterFilter, reason: &str) -> anyhow::Result<Purges> {
+    async fn purge_letters(
+        &self,
+        queue: &str,
+        filter: &LetterFilter,
+        reason: &str,
+    ) -> anyhow::Result<Purges> {
         let name = namer(queue);
-        let purges = self.client.dead_letters(queue)?.purge(filter, reason);
+        let purges = self.client.dead_letters(queue)?.purge(filter.of_library(), reason);
         Ok(purges.map(move |it| it.map(&name).map_err(Into::into)).boxed())
     }
 }

@@ -1,8 +1,9 @@
 //! What the commands ask for, and who answers.
 //!
 //! A trait for each noun, with plain records in and out, so that a command neither knows nor cares who answers. [`Pulsar`] does, by the library's
-//! client. The records are also what `-o json` shows, so their names are an interface.
+//! client, and [`gateway::Gateway`] does, over HTTP. The records are also what `-o json` shows, so their names are an interface.
 
+pub(crate) mod gateway;
 pub(crate) mod letters;
 pub(crate) mod queues;
 pub(crate) mod schedules;

@@ -1,7 +1,7 @@
 //! Queues: what there are, how they stand, and what applies to their tasks.
 
 use super::letters::namer;
-use super::tasks::Counts;
+use super::tasks::{Counts, Filter};
 use super::workers::Workers;
 use super::{Pulsar, short_topic};
 use crate::exit::{Code, Failure};
@@ -10,7 +10,7 @@ use crate::times;
 use anyhow::Context as _;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use longhaul::{DeadLetterFilter, DocumentError, QueueSettings, TaskFilter};
+use longhaul::{DeadLetterFilter, DocumentError, QueueSettings};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -32,9 +32,9 @@ pub(crate) trait Queues {
     async fn change(&self, queue: &str, version: Option<u64>, patch: &Value)
     -> anyhow::Result<u64>;
     /// Has workers begin tasks, or not.
-    async fn set_paused(&self, queue: &str, paused: bool) -> anyhow::Result<u64>;
+    async fn set_paused(&self, queue: &str, paused: bool, reason: &str) -> anyhow::Result<u64>;
     /// Deletes all tasks that a filter takes and that are not over.
-    async fn purge(&self, queue: &str, filter: TaskFilter, reason: &str) -> anyhow::Result<Purges>;
+    async fn purge(&self, queue: &str, filter: &Filter, reason: &str) -> anyhow::Result<Purges>;
     /// Who has acted upon tasks, and why, the oldest first.
     async fn actions(&self, queue: &str, limit: usize) -> anyhow::Result<Vec<Action>>;
 }
@@ -167,14 +167,14 @@ impl Queues for Pulsar {
         Err(Failure::new(Code::Conflict, what).into())
     }
 
-    async fn set_paused(&self, queue: &str, paused: bool) -> anyhow::Result<u64> {
+    async fn set_paused(&self, queue: &str, paused: bool, _: &str) -> anyhow::Result<u64> {
         let document = self.client.queue(queue);
         Ok(if paused { document.pause().await? } else { document.resume().await? })
     }
 
-    async fn purge(&self, queue: &str, filter: TaskFilter, reason: &str) -> anyhow::Result<Purges> {
+    async fn purge(&self, queue: &str, filter: &Filter, reason: &str) -> anyhow::Result<Purges> {
         let name = namer(queue);
-        let purges = self.client.purge(queue, filter, reason).await?;
+        let purges = self.client.purge(queue, filter.of_library(), reason).await?;
         Ok(purges.map(move |(id, ended)| (name(id), ended.map_err(Into::into))).boxed())
     }
 
@@ -194,7 +194,7 @@ impl Queues for Pulsar {
 }
 
 /// Settings with a change.
-fn patched(settings: &QueueSettings, patch: &Value) -> anyhow::Result<QueueSettings> {
+pub(crate) fn patched(settings: &QueueSettings, patch: &Value) -> anyhow::Result<QueueSettings> {
     let mut document =
         serde_json::to_value(settings).context("the settings have no form as JSON")?;
     merge(&mut document, patch);

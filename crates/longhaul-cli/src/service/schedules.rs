@@ -19,7 +19,13 @@ pub(crate) trait Schedules {
     async fn schedules(&self, queue: &str) -> anyhow::Result<Vec<Shown>>;
     async fn schedule(&self, queue: &str, name: &str) -> anyhow::Result<Option<Shown>>;
     /// Does something to a schedule.
-    async fn act_on_schedule(&self, queue: &str, name: &str, act: Act) -> anyhow::Result<()>;
+    async fn act_on_schedule(
+        &self,
+        queue: &str,
+        name: &str,
+        act: Act,
+        reason: &str,
+    ) -> anyhow::Result<()>;
 }
 
 /// What is done to a schedule.
@@ -129,7 +135,13 @@ impl Schedules for Pulsar {
         found.map(Shown::of).transpose()
     }
 
-    async fn act_on_schedule(&self, queue: &str, name: &str, act: Act) -> anyhow::Result<()> {
+    async fn act_on_schedule(
+        &self,
+        queue: &str,
+        name: &str,
+        act: Act,
+        _: &str,
+    ) -> anyhow::Result<()> {
         let schedules = self.client.schedules(queue);
         match act {
             Act::Pause => drop(schedules.pause(name).await?),

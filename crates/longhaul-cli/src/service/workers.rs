@@ -8,6 +8,7 @@ use crate::times;
 use longhaul::{TaskRef, WorkerIdentity, WorkerInfo};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Answers questions about workers.
 pub(crate) trait Workers {
@@ -65,31 +66,48 @@ impl Worker {
 impl Workers for Pulsar {
     async fn workers(&self, queue: &str) -> anyhow::Result<Vec<Worker>> {
         let view = self.client.claimed_tasks(queue).await?;
-        Ok(by_process(queue, view.workers()?))
+        let name = |id| TaskRef::new(queue, id).map_or_else(|_| id.to_string(), |it| named(&it));
+        let seen = |it: WorkerInfo| Seen {
+            partition: it.partition,
+            owner: it.owner,
+            identity: it.identity.map(Arc::unwrap_or_clone),
+            last_heartbeat_ms: it.last_heartbeat_ms,
+            running: it.running.into_iter().map(name).collect(),
+        };
+        Ok(by_process(view.workers()?.into_iter().map(seen)))
     }
 }
 
+/// A worker on one partition, under one owner id.
+pub(crate) struct Seen {
+    pub(crate) partition: i32,
+    pub(crate) owner: String,
+    pub(crate) identity: Option<WorkerIdentity>,
+    pub(crate) last_heartbeat_ms: Option<u64>,
+    /// Names of tasks.
+    pub(crate) running: Vec<String>,
+}
+
 /// A worker has an owner id for each partition; its identity says which of them are one process.
-fn by_process(queue: &str, infos: Vec<WorkerInfo>) -> Vec<Worker> {
+pub(crate) fn by_process(seen: impl Iterator<Item = Seen>) -> Vec<Worker> {
     let mut found: BTreeMap<(String, String, Option<u32>, String), Worker> = BTreeMap::new();
-    for info in infos {
-        let key = match &info.identity {
+    for seen in seen {
+        let key = match &seen.identity {
             Some(it) => (it.name.clone(), it.host.clone(), it.process, it.label.clone()),
             // It has not said who it is: it stands for itself.
-            None => (info.owner.clone(), String::new(), None, String::new()),
+            None => (seen.owner.clone(), String::new(), None, String::new()),
         };
-        let worker = found.entry(key).or_insert_with(|| of_identity(&info));
-        worker.last_heartbeat_ms = worker.last_heartbeat_ms.max(info.last_heartbeat_ms);
-        worker.owners.insert(info.partition, info.owner);
-        let name = |id| TaskRef::new(queue, id).map_or_else(|_| id.to_string(), |it| named(&it));
-        worker.running.extend(info.running.into_iter().map(name));
+        let worker = found.entry(key).or_insert_with(|| of_identity(&seen));
+        worker.last_heartbeat_ms = worker.last_heartbeat_ms.max(seen.last_heartbeat_ms);
+        worker.owners.insert(seen.partition, seen.owner);
+        worker.running.extend(seen.running);
     }
     found.into_values().collect()
 }
 
-fn of_identity(info: &WorkerInfo) -> Worker {
-    let Some(identity) = info.identity.as_deref() else {
-        return Worker { name: info.owner.clone(), ..Worker::default() };
+fn of_identity(seen: &Seen) -> Worker {
+    let Some(identity) = &seen.identity else {
+        return Worker { name: seen.owner.clone(), ..Worker::default() };
     };
     let WorkerIdentity { name, host, process, version, label, .. } = identity.clone();
     Worker { name, host, process, version, label, ..Worker::default() }

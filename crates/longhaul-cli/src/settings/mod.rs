@@ -46,6 +46,7 @@ const fn secret(name: &'static str) -> Setting {
 
 /// All settings, in the order in which they are shown.
 pub(crate) const SETTINGS: &[Setting] = &[
+    plain("gateway"),
     plain("service-url"),
     plain("admin-url"),
     defaulting("subscription", longhaul::topics::DEFAULT_SUBSCRIPTION),
@@ -148,6 +149,7 @@ impl Settings {
         if !values.contains_key("service-url") {
             notes = take_pulsars(&mut values, &environment)?;
         }
+        settle_gateway(&mut values);
         settle_credentials(&mut values)?;
         take_defaults(&mut values);
         Ok(Self { values, context, file, notes })
@@ -237,6 +239,16 @@ fn take_pulsars(
         values.entry(name).or_insert(Value { text, source });
     }
     Ok(found.notes)
+}
+
+/// Who names a broker more specifically than a gateway wants the broker.
+fn settle_gateway(values: &mut BTreeMap<&'static str, Value>) {
+    let rank = |name| values.get(name).map(|value: &Value| value.source.rank());
+    if let (Some(broker), Some(gateway)) = (rank("service-url"), rank("gateway"))
+        && broker < gateway
+    {
+        values.remove("gateway");
+    }
 }
 
 /// Of two ways to authenticate the more specific one counts.

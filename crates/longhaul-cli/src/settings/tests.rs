@@ -122,6 +122,16 @@ fn of_two_ways_to_authenticate_the_more_specific_one_counts() {
 }
 
 #[test]
+fn who_names_a_broker_on_the_command_line_wants_no_gateway() {
+    let world = World::new().with("LONGHAUL_GATEWAY", "http://g:1");
+    assert_eq!(told(&world.read(&[]).unwrap(), "gateway"), "http://g:1 from LONGHAUL_GATEWAY");
+    let settings = world.read(&[("service-url", "pulsar://b:1")]).unwrap();
+    assert_eq!(settings.text("gateway"), None);
+    let world = world.with("LONGHAUL_SERVICE_URL", "pulsar://b:1");
+    assert_eq!(world.read(&[]).unwrap().text("gateway"), Some("http://g:1"));
+}
+
+#[test]
 fn what_is_wrong_names_the_place() {
     let world = World::new();
     world.file("config.toml", "timeout = \"soon\"\n");
@@ -131,7 +141,7 @@ fn what_is_wrong_names_the_place() {
         told.starts_with("timeout is `soon`, from /") && told.contains("config.toml: expected")
     );
     for (text, problem) in [
-        ("speed = 1", "`speed` is not a setting; those are service-url, "),
+        ("speed = 1", "`speed` is not a setting; those are gateway, service-url, "),
         ("output = [1]", "`output` is not a text"),
         ("contexts = 1", "`contexts` is not a setting"),
         ("[contexts]\na = 1", "contexts.a is not a table"),

@@ -2,6 +2,7 @@
 
 use longhaul::{Client, TaskContext, TaskError, Text, WorkerHandle, processor_fn};
 use longhaul_broker::{Broker, BrokerConfig};
+use longhaul_server::{Server, ServerConfig};
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -16,6 +17,7 @@ pub(crate) struct Stage {
     pub(crate) broker: Broker,
     runtime: Runtime,
     worker: Option<WorkerHandle>,
+    gateway: Option<Server>,
 }
 
 /// What the worker does: it shouts, unless it is told to fail or to take its time.
@@ -40,7 +42,7 @@ impl Stage {
     pub(crate) fn new() -> Self {
         let broker = Broker::start(BrokerConfig::default()).unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-        Self { folder: TempDir::new().unwrap(), broker, runtime, worker: None }
+        Self { folder: TempDir::new().unwrap(), broker, runtime, worker: None, gateway: None }
     }
 
     /// With a worker on the queue `tasks`, which has set its topics up.
@@ -57,6 +59,26 @@ impl Stage {
             worker
         }));
         stage
+    }
+
+    /// The same behind a gateway.
+    pub(crate) fn with_gateway() -> Self {
+        let mut stage = Self::with_worker();
+        let url = stage.broker.service_url().to_owned();
+        let admin = stage.broker.admin_url().unwrap();
+        stage.gateway = Some(stage.runtime.block_on(async {
+            let client =
+                Client::builder(url).admin_url(admin).operator("gateway").connect().await.unwrap();
+            let mut config = ServerConfig::default();
+            config.listen = "127.0.0.1:0".parse().unwrap();
+            Server::start(client, config).await.unwrap()
+        }));
+        stage
+    }
+
+    /// Where the gateway is.
+    pub(crate) fn gateway(&self) -> String {
+        self.gateway.as_ref().unwrap().url()
     }
 
     /// The variables for the program: nothing of the machine's own settings counts.
@@ -89,6 +111,9 @@ impl Stage {
     }
 
     pub(crate) fn end(self) {
+        if let Some(gateway) = self.gateway {
+            assert!(self.runtime.block_on(gateway.drain(Duration::from_secs(10))));
+        }
         if let Some(worker) = self.worker {
             self.runtime.block_on(worker.drain(Duration::from_secs(10))).unwrap();
         }

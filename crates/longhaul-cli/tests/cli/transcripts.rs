@@ -5,8 +5,14 @@ use trycmd::TestCases;
 
 #[track_caller]
 fn play(stage: Stage, transcript: &str) {
+    let variables = stage.variables();
+    play_with(stage, transcript, variables);
+}
+
+#[track_caller]
+fn play_with(stage: Stage, transcript: &str, variables: Vec<(&'static str, String)>) {
     let cases = TestCases::new();
-    for (name, value) in stage.variables() {
+    for (name, value) in variables {
         cases.env(name, value);
     }
     cases.register_bin("longhaul", std::path::PathBuf::from(env!("CARGO_BIN_EXE_longhaul")));
@@ -28,6 +34,17 @@ fn tasks_that_fail_or_hang_are_found_and_mended() {
 #[test]
 fn queues_are_limited_paused_and_purged() {
     play(Stage::new(), "queues");
+}
+
+/// The same commands ask a gateway; the broker's address is of no use then.
+#[test]
+fn a_gateway_is_asked_as_a_broker_is() {
+    let stage = Stage::with_gateway();
+    let mut variables = stage.variables();
+    variables.retain(|(name, _)| !matches!(*name, "LONGHAUL_SERVICE_URL" | "LONGHAUL_ADMIN_URL"));
+    variables.push(("LONGHAUL_SERVICE_URL", "pulsar://127.0.0.1:1".to_owned()));
+    variables.push(("LONGHAUL_GATEWAY", stage.gateway()));
+    play_with(stage, "gateway", variables);
 }
 
 #[test]

@@ -1,10 +1,9 @@
 //! `longhaul task list` and `longhaul task count`.
 
 use crate::context::Context;
-use crate::service::tasks::{Page, Query, Tasks, statuses};
+use crate::service::tasks::{Filter, Page, Query, Tasks, statuses};
 use crate::times;
 use clap::Args;
-use longhaul::{TaskFilter, TaskId, TaskStatus};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -25,7 +24,7 @@ pub(crate) struct List {
     limit: usize,
     /// Those behind this id, where a list was cut off.
     #[arg(long, value_name = "ID", allow_hyphen_values = true)]
-    after: Option<TaskId>,
+    after: Option<String>,
     /// Lists all, however many there are.
     #[arg(long, conflicts_with = "limit")]
     all: bool,
@@ -51,7 +50,7 @@ pub(crate) struct FilterArgs {
     /// Those with this status; of several, any of them: scheduled, ready, waiting, claimed, running, retrying,
     /// completed, failed, cancelled, expired, ended.
     #[arg(short, long, value_parser = status)]
-    status: Vec<TaskStatus>,
+    status: Vec<&'static str>,
     /// Those with this tag; of several, all of them.
     #[arg(long, value_name = "WORD")]
     tag: Vec<String>,
@@ -76,30 +75,18 @@ pub(crate) struct FilterArgs {
 }
 
 impl FilterArgs {
-    pub(crate) fn filter(self) -> TaskFilter {
-        let mut filter = TaskFilter::new();
-        for status in self.status {
-            filter = filter.status(status);
-        }
-        for tag in self.tag {
-            filter = filter.tag(tag);
-        }
-        if let Some(it) = self.task_type {
-            filter = filter.task_type(it);
-        }
-        if let Some(it) = self.key {
-            filter = filter.key(it);
-        }
+    pub(crate) fn filter(self) -> Filter {
         let range = |from: Option<u64>, to: Option<u64>| {
             (from.is_some() || to.is_some()).then(|| from.unwrap_or(0)..=to.unwrap_or(u64::MAX))
         };
-        if let Some(range) = range(self.created_after, self.created_before) {
-            filter = filter.created(range);
+        Filter {
+            statuses: self.status,
+            tags: self.tag,
+            task_type: self.task_type,
+            key: self.key,
+            created: range(self.created_after, self.created_before),
+            changed: range(self.changed_after, self.changed_before),
         }
-        if let Some(range) = range(self.changed_after, self.changed_before) {
-            filter = filter.changed(range);
-        }
-        filter
     }
 
     /// Whether it says anything.
@@ -114,9 +101,9 @@ impl FilterArgs {
     }
 }
 
-fn status(text: &str) -> Result<TaskStatus, String> {
+fn status(text: &str) -> Result<&'static str, String> {
     let words: Vec<_> = statuses().map(|it| it.1).collect();
-    let found = statuses().find(|it| it.1 == text).map(|it| it.0);
+    let found = statuses().find(|it| it.1 == text).map(|it| it.1);
     found.ok_or_else(|| format!("expected one of {}", words.join(", ")))
 }
 

@@ -8,6 +8,7 @@ pub(crate) mod submitting;
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::service::Pulsar;
+use crate::service::letters::Letters;
 use crate::service::tasks::{Act, Tasks, named, no_task, parse_task};
 use clap::{Args, Subcommand};
 use longhaul::TaskRef;
@@ -136,23 +137,33 @@ pub(crate) struct PayloadOf {
 /// # Errors
 /// What the command meets.
 pub(crate) async fn run(command: Task, context: &Context) -> anyhow::Result<()> {
-    let service = Pulsar::connect(context).await?;
+    match context.gateway()? {
+        Some(gateway) => Box::pin(run_on(&gateway, command, context)).await,
+        None => Box::pin(run_on(&Pulsar::connect(context).await?, command, context)).await,
+    }
+}
+
+async fn run_on(
+    service: &(impl Tasks + Letters),
+    command: Task,
+    context: &Context,
+) -> anyhow::Result<()> {
     match command {
-        Task::Submit(it) => submitting::run(&service, *it, context).await,
-        Task::Get(it) => get(&service, &it.tasks, context).await,
-        Task::List(it) => listing::list(&service, it, context).await,
-        Task::Count(it) => listing::count(&service, it, context).await,
-        Task::Wait(it) => following::wait(&service, &it, context).await,
-        Task::Watch(it) => following::watch(&service, &it, context).await,
-        Task::History(it) => history(&service, &it.task, context).await,
-        Task::Cancel(it) => acting::act(&service, &it.tasks, Act::Cancel, context).await,
-        Task::Kill(it) => acting::act(&service, &it.tasks, Act::Kill, context).await,
-        Task::Delete(it) => acting::act(&service, &it.tasks, Act::Delete, context).await,
-        Task::Retry(it) => acting::retry(&service, &it, context).await,
-        Task::ForceFail(it) => acting::force_fail(&service, it, context).await,
-        Task::ForceRelease(it) => acting::force_release(&service, it, context).await,
-        Task::Result(it) => result(&service, &it, context).await,
-        Task::Payload(it) => payload(&service, &it, context).await,
+        Task::Submit(it) => submitting::run(service, *it, context).await,
+        Task::Get(it) => get(service, &it.tasks, context).await,
+        Task::List(it) => listing::list(service, it, context).await,
+        Task::Count(it) => listing::count(service, it, context).await,
+        Task::Wait(it) => following::wait(service, &it, context).await,
+        Task::Watch(it) => following::watch(service, &it, context).await,
+        Task::History(it) => history(service, &it.task, context).await,
+        Task::Cancel(it) => acting::act(service, &it.tasks, Act::Cancel, context).await,
+        Task::Kill(it) => acting::act(service, &it.tasks, Act::Kill, context).await,
+        Task::Delete(it) => acting::act(service, &it.tasks, Act::Delete, context).await,
+        Task::Retry(it) => acting::retry(service, &it, context).await,
+        Task::ForceFail(it) => acting::force_fail(service, it, context).await,
+        Task::ForceRelease(it) => acting::force_release(service, it, context).await,
+        Task::Result(it) => result(service, &it, context).await,
+        Task::Payload(it) => payload(service, &it, context).await,
     }
 }
 
@@ -199,7 +210,11 @@ async fn payload(service: &impl Tasks, it: &PayloadOf, context: &Context) -> any
     if !it.properties {
         return Ok(context.output.bytes(&found.bytes)?);
     }
-    let fields: Vec<_> =
-        found.properties.iter().map(|(name, it)| (name.as_str(), it.clone())).collect();
-    Ok(context.output.one(&found.properties, &fields)?)
+    let Some(properties) = found.properties else {
+        return Err(Failure::usage("a gateway does not tell the properties of a task")
+            .help("ask the broker: --service-url in place of --gateway")
+            .into());
+    };
+    let fields: Vec<_> = properties.iter().map(|(name, it)| (name.as_str(), it.clone())).collect();
+    Ok(context.output.one(&properties, &fields)?)
 }

@@ -5,6 +5,7 @@ use crate::output::{Row, Tone};
 use crate::times;
 use longhaul::{HistoryEntry, HistoryEvent, Ignored, TaskHistory, TaskOutcome, TaskRef};
 use serde::Serialize;
+use std::borrow::Cow;
 
 /// All entries about a task that are still there.
 #[derive(Clone, Debug, Serialize)]
@@ -22,27 +23,27 @@ pub(crate) struct History {
 pub(crate) struct Entry {
     pub(crate) published_ms: u64,
     pub(crate) epoch: Option<u32>,
-    pub(crate) event: &'static str,
+    pub(crate) event: Cow<'static, str>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) detail: String,
     /// The worker, or the operator.
     pub(crate) by: Option<String>,
     /// Why it changes nothing.
-    pub(crate) ignored: Option<&'static str>,
+    pub(crate) ignored: Option<Cow<'static, str>>,
 }
 
 impl Row for Entry {
     const HEADS: &'static [&'static str] = &["WHEN", "EVENT", "EPOCH", "BY", "DETAIL"];
 
     fn cells(&self) -> Vec<String> {
-        let detail = match self.ignored {
+        let detail = match &self.ignored {
             Some(why) if self.detail.is_empty() => format!("(ignored: {why})"),
             Some(why) => format!("{} (ignored: {why})", self.detail),
             None => self.detail.clone(),
         };
         vec![
             times::iso(self.published_ms),
-            self.event.to_owned(),
+            self.event.to_string(),
             self.epoch.map(|it| it.to_string()).unwrap_or_default(),
             self.by.clone().unwrap_or_default(),
             detail,
@@ -50,7 +51,7 @@ impl Row for Entry {
     }
 
     fn tone(&self) -> Tone {
-        match (self.ignored, self.event) {
+        match (&self.ignored, &*self.event) {
             (Some(_), _) => Tone::Faint,
             (None, "completed") => Tone::Good,
             (None, "failed" | "ended" | "closed") => Tone::Bad,
@@ -73,10 +74,10 @@ fn entry(entry: HistoryEntry) -> Entry {
     Entry {
         published_ms: entry.published_ms,
         epoch: entry.epoch,
-        event,
+        event: event.into(),
         detail,
         by: entry.operator.or(worker).or(entry.owner),
-        ignored: entry.ignored.map(ignored),
+        ignored: entry.ignored.map(|it| ignored(it).into()),
     }
 }
 

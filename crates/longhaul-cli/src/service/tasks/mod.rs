@@ -1,5 +1,6 @@
 //! Tasks: submitted, looked at, waited for, ended.
 
+mod filter;
 mod history;
 mod name;
 mod new;
@@ -8,12 +9,13 @@ mod record;
 
 use crate::exit::Failure;
 use bytes::Bytes;
+pub(crate) use filter::Filter;
 use futures::stream::BoxStream;
-pub(crate) use history::History;
-use longhaul::{TaskFilter, TaskId, TaskRef};
+pub(crate) use history::{Entry, History};
+use longhaul::TaskRef;
 pub(crate) use name::{named, task as parse_task};
 pub(crate) use new::{NewTask, Terms};
-pub(crate) use record::{Counts, Listed, Task, statuses};
+pub(crate) use record::{Counts, Listed, Task, status_word_of, statuses};
 use std::collections::BTreeMap;
 
 /// Answers questions about tasks, and ends them.
@@ -64,10 +66,11 @@ pub(crate) enum From {
 /// Which tasks are listed.
 #[derive(Clone, Debug)]
 pub(crate) struct Query {
-    pub(crate) filter: TaskFilter,
+    pub(crate) filter: Filter,
     /// Ms since the epoch: as it was then.
     pub(crate) at_ms: Option<u64>,
-    pub(crate) after: Option<TaskId>,
+    /// The name of a task that was listed last: of its id, as this service writes it.
+    pub(crate) after: Option<String>,
     pub(crate) limit: usize,
 }
 
@@ -76,14 +79,15 @@ pub(crate) struct Query {
 pub(crate) struct Page {
     pub(crate) tasks: Vec<Listed>,
     /// What the next page comes after.
-    pub(crate) next: Option<TaskId>,
+    pub(crate) next: Option<String>,
 }
 
 /// What was submitted.
 #[derive(Clone, Debug)]
 pub(crate) struct Payload {
     pub(crate) bytes: Bytes,
-    pub(crate) properties: BTreeMap<String, String>,
+    /// Those of its message; `None` where they are not told.
+    pub(crate) properties: Option<BTreeMap<String, String>>,
 }
 
 /// What is done to a task.

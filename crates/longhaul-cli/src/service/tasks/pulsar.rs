@@ -7,7 +7,8 @@ use crate::exit::{Code, Failure};
 use crate::service::Pulsar;
 use futures::{StreamExt, stream};
 use longhaul::{
-    PastInstant, TaskInfo, TaskMetadata, TaskRef, TaskView, TaskViewError, WatchEvent, WatchFrom,
+    PastInstant, TaskId, TaskInfo, TaskMetadata, TaskRef, TaskView, TaskViewError, WatchEvent,
+    WatchFrom,
 };
 
 impl Tasks for Pulsar {
@@ -36,13 +37,17 @@ impl Tasks for Pulsar {
 
     async fn list(&self, queue: &str, query: Query) -> anyhow::Result<Page> {
         let view = self.view(queue, query.at_ms).await?;
-        let (mut tasks, mut next) = (Vec::new(), query.after);
+        let filter = query.filter.of_library();
+        let parse = |text: String| text.parse::<TaskId>();
+        let after = query.after.map(parse).transpose();
+        let mut next = after.map_err(|error| Failure::usage(error.to_string()))?;
+        let mut tasks = Vec::new();
         loop {
-            let page = view.list(&query.filter, next, query.limit - tasks.len())?;
+            let page = view.list(&filter, next, query.limit - tasks.len())?;
             tasks.extend(page.tasks.into_iter().map(|it| Listed::of(queue, it)));
             next = page.next;
             if next.is_none() || tasks.len() >= query.limit {
-                return Ok(Page { tasks, next });
+                return Ok(Page { tasks, next: next.map(|it| it.to_string()) });
             }
         }
     }
@@ -81,7 +86,7 @@ impl Tasks for Pulsar {
     async fn payload(&self, task: &TaskRef) -> anyhow::Result<Option<Payload>> {
         let Some(submitted) = self.client.submitted(task).await? else { return Ok(None) };
         let bytes = self.client.decode_payload(&submitted)?;
-        Ok(Some(Payload { bytes, properties: submitted.properties }))
+        Ok(Some(Payload { bytes, properties: Some(submitted.properties) }))
     }
 
     async fn act(&self, task: &TaskRef, act: Act, reason: &str) -> anyhow::Result<()> {

@@ -6,6 +6,7 @@ use crate::output::{Row, Tone, text};
 use crate::times;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use longhaul::{
     Progress, SubmittedTask, TaskCounts, TaskInfo, TaskMetadata, TaskOutcome, TaskRef, TaskState,
     TaskStatus,
@@ -57,18 +58,13 @@ pub(crate) struct Task {
     pub(crate) log: Vec<String>,
     /// The bytes of the result.
     #[serde(skip)]
-    pub(crate) result_bytes: Option<bytes::Bytes>,
+    pub(crate) result_bytes: Option<Bytes>,
 }
 
 impl Task {
     /// As its entry shows it. A result that is encoded by a codec stays so.
     pub(crate) fn of_entry(task: &TaskRef, entry: TaskMetadata, epoch: Option<u32>) -> Self {
-        let (result, result_base64) = match entry.result.as_deref().map(std::str::from_utf8) {
-            Some(Ok(text)) => (Some(text.to_owned()), None),
-            Some(Err(_)) => (None, entry.result.as_ref().map(|it| STANDARD.encode(it))),
-            None => (None, None),
-        };
-        Self {
+        let mut it = Self {
             task: named(task),
             status: status_of(&entry),
             attempts: entry.attempts,
@@ -82,8 +78,6 @@ impl Task {
             worker: entry.worker.as_ref().map(|it| it.name.clone()),
             reason: entry.reason().map(str::to_owned),
             progress: entry.progress,
-            result,
-            result_base64,
             warning: entry.warning,
             waits_for: entry.waits_for,
             tags: entry.tags,
@@ -92,8 +86,20 @@ impl Task {
             duplicate_of: entry.duplicate_of,
             superseded_by: entry.superseded_by,
             log: entry.log,
-            result_bytes: entry.result,
+            ..Self::default()
+        };
+        it.set_result(entry.result);
+        it
+    }
+
+    /// Takes over a result: as text, if it is that.
+    pub(crate) fn set_result(&mut self, bytes: Option<Bytes>) {
+        match bytes.as_deref().map(std::str::from_utf8) {
+            Some(Ok(text)) => self.result = Some(text.to_owned()),
+            Some(Err(_)) => self.result_base64 = bytes.as_ref().map(|it| STANDARD.encode(it)),
+            None => {}
         }
+        self.result_bytes = bytes;
     }
 
     /// As it was submitted: nobody has claimed it.
@@ -265,6 +271,11 @@ pub(crate) fn statuses() -> impl Iterator<Item = (TaskStatus, &'static str)> {
 /// The word for a status.
 pub(crate) fn status_word(status: TaskStatus) -> &'static str {
     statuses().find(|it| it.0 == status).map_or("unknown", |it| it.1)
+}
+
+/// The word, if it is one.
+pub(crate) fn status_word_of(text: &str) -> &'static str {
+    statuses().find(|it| it.1 == text).map_or("unknown", |it| it.1)
 }
 
 fn tone(status: &str) -> Tone {

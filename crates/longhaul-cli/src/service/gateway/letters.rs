@@ -1,0 +1,193 @@
+//! Dead letters, by a gateway.
+
+use super::{Gateway, name_of, queue_of, shown, task_of};
+use crate::exit::{Code, Failure};
+use crate::service::letters::{Letter, LetterFilter, Letters, Purges, Replays, Shelf};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use longhaul::{Replayed, TaskRef};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Letters of one page.
+const PAGE: usize = 1_000;
+
+#[derive(Debug, Deserialize)]
+struct ToldShelf {
+    dead_letters: Vec<Told>,
+    next: Option<String>,
+}
+
+/// A letter as a gateway tells of it.
+#[derive(Debug, Deserialize)]
+struct Told {
+    task: String,
+    at: u64,
+    attempts: u32,
+    reason: String,
+    detail: Option<String>,
+    replay_of: Option<String>,
+    #[serde(rename = "type")]
+    task_type: Option<String>,
+    #[serde(default)]
+    tags: Vec<String>,
+    key: Option<String>,
+    #[serde(default)]
+    properties: BTreeMap<String, String>,
+    payload_bytes: usize,
+    payload_base64: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Outcomes {
+    outcomes: Vec<ToldReplay>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ToldReplay {
+    task: String,
+    outcome: String,
+    other: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Purged {
+    purged: u64,
+}
+
+impl Told {
+    fn letter(self, queue: &str) -> anyhow::Result<Letter> {
+        let bytes = self.payload_base64.map(|it| STANDARD.decode(it)).transpose()?.map(Bytes::from);
+        let mut letter = Letter {
+            task: shown(queue, &self.task),
+            published_ms: self.at,
+            attempts: self.attempts,
+            reason: self.reason,
+            detail: self.detail,
+            replay_of: self.replay_of.map(|it| shown(queue, &it)),
+            task_type: self.task_type,
+            key: self.key,
+            tags: self.tags,
+            payload_bytes: self.payload_bytes,
+            properties: self.properties,
+            ..Letter::default()
+        };
+        letter.set_payload(bytes);
+        Ok(letter)
+    }
+}
+
+impl ToldReplay {
+    fn replayed(self, queue: &str) -> anyhow::Result<(String, Replayed)> {
+        let other = || task_of(queue, self.other.as_deref().unwrap_or_default());
+        let replayed = match self.outcome.as_str() {
+            "RESTARTED" => Replayed::Restarted(other()?),
+            "NOT_DEAD" => Replayed::NotDead,
+            "DEDUPE_CONFLICT" => Replayed::DedupeConflict(other()?),
+            "NO_PAYLOAD" => Replayed::NoPayload,
+            _ => Replayed::NotFound,
+        };
+        Ok((shown(queue, &self.task), replayed))
+    }
+}
+
+/// A filter as a gateway reads it in a body.
+fn selection(filter: &LetterFilter, reason: &str) -> anyhow::Result<Value> {
+    if filter.published.is_some() {
+        return Err(Failure::usage("a gateway does not filter dead letters by time")
+            .help("ask the broker: --service-url in place of --gateway")
+            .into());
+    }
+    Ok(json!({
+        "reason": reason,
+        "failed_with": filter.contains,
+        "tag": filter.tags,
+        "type": filter.task_type,
+        "key": filter.key,
+    }))
+}
+
+impl Letters for Gateway {
+    async fn letters(
+        &self,
+        queue: &str,
+        filter: &LetterFilter,
+        limit: usize,
+    ) -> anyhow::Result<Shelf> {
+        selection(filter, "")?;
+        let (queue, _) = queue_of(queue)?;
+        let text = |it: &Option<String>| it.clone().unwrap_or_default();
+        let mut asked = vec![
+            ("reason", text(&filter.contains)),
+            ("tag", filter.tags.join(",")),
+            ("type", text(&filter.task_type)),
+            ("key", text(&filter.key)),
+        ];
+        asked.retain(|(_, text)| !text.is_empty());
+        let (mut letters, mut next) = (Vec::new(), None);
+        loop {
+            let mut page = asked.clone();
+            page.extend(next.map(|after| ("after", after)));
+            page.push(("limit", (limit - letters.len()).clamp(1, PAGE).to_string()));
+            let told: ToldShelf = self.get(&["queues", &queue, "dead"], &page).await?;
+            for letter in told.dead_letters {
+                let properties = BTreeMap::new();
+                letters.push(Letter { properties, ..letter.letter(&queue)? });
+            }
+            next = told.next;
+            if next.is_none() || letters.len() >= limit {
+                return Ok(Shelf { letters, has_more: next.is_some() });
+            }
+        }
+    }
+
+    async fn letter(&self, task: &TaskRef) -> anyhow::Result<Option<Letter>> {
+        let (queue, name) = name_of(task)?;
+        let told = self.get::<Told>(&["queues", &queue, "dead", &name], &[]).await;
+        match told {
+            Ok(told) => told.letter(&queue).map(Some),
+            Err(error) if crate::exit::code_of(&error) == Code::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn replay(&self, task: &TaskRef, reason: &str) -> anyhow::Result<Replayed> {
+        let (queue, name) = name_of(task)?;
+        let body = json!({ "reason": reason, "tasks": [name] });
+        let told: Outcomes = self.post(&["queues", &queue, "dead:replay"], &body).await?;
+        match told.outcomes.into_iter().next() {
+            Some(told) => Ok(told.replayed(&queue)?.1),
+            None => Ok(Replayed::NotFound),
+        }
+    }
+
+    async fn replay_all(
+        &self,
+        queue: &str,
+        filter: &LetterFilter,
+        reason: &str,
+    ) -> anyhow::Result<Replays> {
+        let (queue, _) = queue_of(queue)?;
+        let body = selection(filter, reason)?;
+        let told: Outcomes = self.post(&["queues", &queue, "dead:replay"], &body).await?;
+        let replayed = told.outcomes.into_iter().map(move |it| it.replayed(&queue));
+        Ok(stream::iter(replayed.collect::<Vec<_>>()).boxed())
+    }
+
+    async fn purge_letters(
+        &self,
+        queue: &str,
+        filter: &LetterFilter,
+        reason: &str,
+    ) -> anyhow::Result<Purges> {
+        let (queue, _) = queue_of(queue)?;
+        let body = selection(filter, reason)?;
+        let told: Purged = self.post(&["queues", &queue, "dead:purge"], &body).await?;
+        let what = format!("{} dead letters", told.purged);
+        let told = (told.purged > 0).then_some(Ok(what));
+        Ok(stream::iter(told).boxed())
+    }
+}

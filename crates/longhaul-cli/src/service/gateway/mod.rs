@@ -1,0 +1,292 @@
+//! Answers by asking a gateway, over its native API.
+
+mod letters;
+mod queues;
+mod schedules;
+mod style;
+mod tasks;
+mod workers;
+
+use crate::exit::{Code, Failure};
+use crate::service::short_topic;
+use crate::settings::Settings;
+use anyhow::Context as _;
+use bytes::Bytes;
+use longhaul::{TaskId, TaskRef};
+use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::error::Error;
+use std::net::IpAddr;
+use std::time::Duration;
+use style::{camel, renamed, snake};
+
+/// How long a connection may take to come about.
+const CONNECT_TIME: Duration = Duration::from_secs(10);
+
+/// How long an answer may take that is no long poll. A view of a large queue takes its time.
+const ANSWER_TIME: Duration = Duration::from_secs(120);
+
+/// The largest answer that is read.
+const ANSWER_BYTES_MAX: usize = 512 * 1024 * 1024;
+
+/// A gateway.
+#[derive(Clone)]
+pub(crate) struct Gateway {
+    http: reqwest::Client,
+    base: Url,
+    token: Option<String>,
+}
+
+/// What a gateway says that it did not do.
+#[derive(Debug, Deserialize)]
+struct Problem {
+    #[serde(default)]
+    code: String,
+    #[serde(default)]
+    detail: String,
+}
+
+/// Levels of a queue: how a topic's name ends, and how a task's begins.
+const LEVELS: [(&str, &str); 2] = [("-high", "high~"), ("-low", "low~")];
+
+impl Gateway {
+    /// The gateway that the settings name, if they name one.
+    ///
+    /// # Errors
+    /// When its URL, token or authorities cannot be used.
+    pub(crate) fn of(settings: &Settings) -> Result<Option<Self>, Failure> {
+        let parse = |text: &str| {
+            let url = Url::parse(text).map_err(|error| error.to_string())?;
+            let is_http = matches!(url.scheme(), "http" | "https") && url.has_host();
+            if is_http { Ok(url) } else { Err("expected http://HOST:PORT".to_owned()) }
+        };
+        let Some(base) = settings.parsed("gateway", parse)? else { return Ok(None) };
+        // Another part of the program may have chosen it before, and it is the same.
+        rustls::crypto::ring::default_provider().install_default().ok();
+        let mut client = reqwest::Client::builder()
+            .connect_timeout(CONNECT_TIME)
+            .redirect(reqwest::redirect::Policy::none())
+            .user_agent(concat!("longhaul/", env!("CARGO_PKG_VERSION")));
+        if let Some(path) = settings.path("tls-trust-certs-file") {
+            let failed = |why: String| {
+                Failure::usage(format!("tls-trust-certs-file: {}: {why}", path.display()))
+            };
+            let pem = std::fs::read(&path).map_err(|error| failed(error.to_string()))?;
+            let authority =
+                reqwest::Certificate::from_pem(&pem).map_err(|error| failed(error.to_string()))?;
+            client = client.tls_certs_merge([authority]);
+        }
+        let http = client.build().map_err(|error| Failure::usage(chain(&error)))?;
+        Ok(Some(Self { http, base, token: token(settings)? }))
+    }
+
+    /// The host to which a token would go for all to read.
+    pub(crate) fn eavesdropped(&self) -> Option<&str> {
+        let host = self.base.host_str()?;
+        let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+        let is_here = host == "localhost" || address.is_ok_and(|it| it.is_loopback());
+        (self.token.is_some() && self.base.scheme() == "http" && !is_here).then_some(host)
+    }
+
+    /// A request to a path of the API.
+    fn request(&self, method: Method, path: &[&str]) -> anyhow::Result<RequestBuilder> {
+        self.asking(method, path, &[])
+    }
+
+    /// The same with a query.
+    fn asking(
+        &self,
+        method: Method,
+        path: &[&str],
+        query: &[(&str, String)],
+    ) -> anyhow::Result<RequestBuilder> {
+        let mut url = self.base.clone();
+        let mut segments = url
+            .path_segments_mut()
+            .map_err(|()| Failure::usage("the gateway's URL has no path"))?;
+        segments.pop_if_empty().push("v1").extend(path);
+        drop(segments);
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        let request = self.http.request(method, url).timeout(ANSWER_TIME);
+        Ok(match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        })
+    }
+
+    async fn send(&self, request: RequestBuilder) -> anyhow::Result<Response> {
+        let response = request.send().await.map_err(|error| self.lost(&error))?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let (status, body) = (response.status(), self.body(response).await?);
+        Err(refused(status, &body).into())
+    }
+
+    /// The whole body of an answer.
+    async fn body(&self, mut response: Response) -> anyhow::Result<Bytes> {
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(|error| self.lost(&error))? {
+            body.extend_from_slice(&chunk);
+            if body.len() > ANSWER_BYTES_MAX {
+                return Err(anyhow::anyhow!(
+                    "the gateway's answer has more than {ANSWER_BYTES_MAX} bytes"
+                ));
+            }
+        }
+        Ok(Bytes::from(body))
+    }
+
+    async fn json<T: DeserializeOwned>(&self, request: RequestBuilder) -> anyhow::Result<T> {
+        let response = self.send(request).await?;
+        let body = self.body(response).await?;
+        serde_json::from_slice(&body).context("the gateway's answer cannot be read")
+    }
+
+    async fn get<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        query: &[(&str, String)],
+    ) -> anyhow::Result<T> {
+        self.json(self.asking(Method::GET, path, query)?).await
+    }
+
+    async fn post<T: DeserializeOwned>(&self, path: &[&str], body: &Value) -> anyhow::Result<T> {
+        self.json(self.request(Method::POST, path)?.json(body)).await
+    }
+
+    /// The same, where nothing is answered.
+    async fn tell(&self, path: &[&str], body: &Value) -> anyhow::Result<()> {
+        self.send(self.request(Method::POST, path)?.json(body)).await.map(drop)
+    }
+
+    /// No answer came.
+    fn lost(&self, error: &reqwest::Error) -> Failure {
+        let what = format!("the gateway at {} cannot be reached: {}", self.base, chain(error));
+        Failure::new(Code::Unreachable, what)
+            .help("see that it runs and that the address is right (--gateway); `longhaul dev` starts one on this machine")
+    }
+}
+
+/// The token for the gateway: that of the settings, or what the file says.
+fn token(settings: &Settings) -> Result<Option<String>, Failure> {
+    if let Some(token) = settings.text("token") {
+        return Ok(Some(token.trim().to_owned()));
+    }
+    let Some(path) = settings.path("token-file") else { return Ok(None) };
+    let text = std::fs::read_to_string(&path);
+    let text =
+        text.map_err(|error| Failure::usage(format!("token-file: {}: {error}", path.display())))?;
+    Ok(Some(text.trim().to_owned()))
+}
+
+/// What a gateway did not do, as this program tells it.
+fn refused(status: StatusCode, body: &[u8]) -> Failure {
+    let problem = serde_json::from_slice(body).unwrap_or_else(|_| Problem {
+        code: String::new(),
+        detail: String::from_utf8_lossy(body).chars().take(500).collect(),
+    });
+    let what = if problem.detail.is_empty() { status.to_string() } else { problem.detail };
+    let code = match status.as_u16() {
+        404 => Code::NotFound,
+        409 => Code::Conflict,
+        400 | 405 | 413 | 415 | 422 => Code::Usage,
+        502..=504 => Code::Unreachable,
+        _ => Code::Failed,
+    };
+    let failure = Failure::new(code, what);
+    match (status.as_u16(), problem.code.as_str()) {
+        (401 | 403, _) => {
+            failure.help("give a token of the gateway with --token-file or LONGHAUL_TOKEN")
+        }
+        (_, "") => failure.help("is that a gateway of longhaul?"),
+        _ => failure,
+    }
+}
+
+fn chain(error: &reqwest::Error) -> String {
+    let (mut told, mut cause) = (error.to_string(), error.source());
+    while let Some(error) = cause {
+        told.push_str(": ");
+        told.push_str(&error.to_string());
+        cause = error.source();
+    }
+    told
+}
+
+/// A queue as a gateway names it, and the level that a topic is.
+fn queue_of(topic: &str) -> Result<(String, &'static str), Failure> {
+    let short = short_topic(topic);
+    if short.contains('/') {
+        let what = format!("a gateway names queues without tenant and namespace: `{short}`");
+        return Err(Failure::usage(what));
+    }
+    let level = LEVELS
+        .into_iter()
+        .find_map(|(ending, prefix)| Some((short.strip_suffix(ending)?.to_owned(), prefix)));
+    Ok(level.unwrap_or_else(|| (short.to_owned(), "")))
+}
+
+/// A task as a gateway names it: queue, and id behind its level.
+fn name_of(task: &TaskRef) -> Result<(String, String), Failure> {
+    let (queue, level) = queue_of(&task.topic)?;
+    Ok((queue, format!("{level}{}", task.id)))
+}
+
+/// A task by the name that a gateway gives it.
+fn task_of(queue: &str, name: &str) -> anyhow::Result<TaskRef> {
+    let level = LEVELS.into_iter().find(|(_, prefix)| name.starts_with(prefix));
+    let (topic, id) = match level {
+        Some((ending, prefix)) => (format!("{queue}{ending}"), name.trim_start_matches(prefix)),
+        None => (queue.to_owned(), name),
+    };
+    let id: TaskId = id.parse().context("the gateway's answer cannot be read")?;
+    Ok(TaskRef::new(&topic, id)?)
+}
+
+/// The same as people name it.
+fn shown(queue: &str, name: &str) -> String {
+    task_of(queue, name).map_or_else(|_| name.to_owned(), |task| super::tasks::named(&task))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_have_one_name_here_and_another_there() {
+        for (here, queue, there) in [
+            ("tasks@12:3:-1", "tasks", "12:3:-1"),
+            ("tasks-high@12:3:0", "tasks", "high~12:3:0"),
+            ("tasks-low@12:3:0:7", "tasks", "low~12:3:0:7"),
+        ] {
+            let task: TaskRef = here.parse().unwrap();
+            assert_eq!(name_of(&task).unwrap(), (queue.to_owned(), there.to_owned()));
+            assert_eq!(task_of(queue, there).unwrap(), task);
+            assert_eq!(shown(queue, there), here);
+        }
+        assert!(name_of(&"acme/prod/tasks@1:2:-1".parse().unwrap()).is_err());
+    }
+
+    #[test]
+    fn what_a_gateway_refuses_has_the_same_codes() {
+        use crate::exit::code_of;
+        let problem =
+            br#"{"status":409,"code":"task_over","title":"x","detail":"the task is over"}"#;
+        for (status, code) in [
+            (404, Code::NotFound),
+            (409, Code::Conflict),
+            (422, Code::Usage),
+            (503, Code::Unreachable),
+        ] {
+            let failure = refused(StatusCode::from_u16(status).unwrap(), problem);
+            assert_eq!(failure.to_string(), "the task is over");
+            assert_eq!(code_of(&failure.into()), code, "{status}");
+        }
+        assert_eq!(refused(StatusCode::BAD_GATEWAY, b"<html>").to_string(), "<html>");
+    }
+}

@@ -1,0 +1,147 @@
+//! Queues, by a gateway.
+
+use super::{Gateway, camel, queue_of, renamed, shown, snake};
+use crate::exit::Failure;
+use crate::service::letters::{LetterFilter, Letters};
+use crate::service::queues::{Action, Named, Purges, Queues, Settings, Stats, patched};
+use crate::service::tasks::{Filter, Tasks};
+use crate::service::workers::Workers;
+use futures::{StreamExt, stream};
+use longhaul::QueueSettings;
+use reqwest::Method;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// Dead letters that are counted one by one.
+const LETTERS_MAX: usize = 10_000;
+
+#[derive(Debug, Deserialize)]
+struct ToldQueues {
+    queues: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ToldQueue {
+    version: u64,
+    settings: Value,
+}
+
+#[derive(Debug, Deserialize)]
+struct Version {
+    version: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Purged {
+    deleted: u64,
+    failed: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct ToldActions {
+    actions: Vec<ToldAction>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ToldAction {
+    at: u64,
+    task: String,
+    operator: String,
+    action: String,
+    reason: String,
+    replay: Option<String>,
+}
+
+impl Queues for Gateway {
+    async fn queues(&self, namespace: &str) -> anyhow::Result<Vec<Named>> {
+        if namespace != "public/default" {
+            return Err(
+                Failure::usage("a gateway lists the queues of its own namespace alone").into()
+            );
+        }
+        let told: ToldQueues = self.get(&["queues"], &[]).await?;
+        Ok(told.queues.into_iter().map(|queue| Named { queue }).collect())
+    }
+
+    async fn stats(&self, queue: &str) -> anyhow::Result<Stats> {
+        let counts = self.counts(queue, None).await?;
+        let settings = Queues::settings(self, queue).await?;
+        let workers = self.workers(queue).await?;
+        let letters = self.letters(queue, &LetterFilter::default(), LETTERS_MAX).await?;
+        Ok(Stats {
+            counts,
+            paused: settings.settings.paused,
+            settings_version: settings.version,
+            workers: workers.iter().filter(|it| it.last_heartbeat_ms.is_some()).count(),
+            dead_letters: letters.letters.len(),
+            has_more_dead_letters: letters.has_more,
+        })
+    }
+
+    async fn settings(&self, queue: &str) -> anyhow::Result<Settings> {
+        let (queue, _) = queue_of(queue)?;
+        let told: ToldQueue = self.get(&["queues", &queue], &[]).await?;
+        let settings: QueueSettings = serde_json::from_value(renamed(told.settings, &camel))?;
+        Ok(Settings { version: told.version, settings })
+    }
+
+    async fn change(
+        &self,
+        queue: &str,
+        version: Option<u64>,
+        patch: &Value,
+    ) -> anyhow::Result<u64> {
+        let stands = Queues::settings(self, queue).await?;
+        let (queue, _) = queue_of(queue)?;
+        let changed = patched(&stands.settings, patch)?;
+        let settings = renamed(serde_json::to_value(&changed)?, &snake);
+        let expected = version.unwrap_or(stands.version);
+        let body = json!({ "expected_version": expected, "settings": settings });
+        let request = self.request(Method::PATCH, &["queues", &queue])?.json(&body);
+        Ok(self.json::<Version>(request).await?.version)
+    }
+
+    async fn set_paused(&self, queue: &str, paused: bool, reason: &str) -> anyhow::Result<u64> {
+        let (queue, _) = queue_of(queue)?;
+        let verb = if paused { "pause" } else { "resume" };
+        let path = format!("{queue}:{verb}");
+        Ok(self.post::<Version>(&["queues", &path], &json!({ "reason": reason })).await?.version)
+    }
+
+    async fn purge(&self, queue: &str, filter: &Filter, reason: &str) -> anyhow::Result<Purges> {
+        if filter.created.is_some() || filter.changed.is_some() || filter.key.is_some() {
+            return Err(Failure::usage("a gateway purges by status, tag and type alone")
+                .help("ask the broker: --service-url in place of --gateway")
+                .into());
+        }
+        let (queue, _) = queue_of(queue)?;
+        let body = json!({
+            "reason": reason,
+            "status": filter.statuses,
+            "tag": filter.tags,
+            "type": filter.task_type,
+        });
+        let told: Purged = self.post(&["queues", &format!("{queue}:purge")], &body).await?;
+        let deleted = (told.deleted > 0).then(|| (format!("{} tasks", told.deleted), Ok(())));
+        let failed = (told.failed > 0).then(|| {
+            let error = anyhow::anyhow!("they could not be deleted");
+            (format!("{} tasks", told.failed), Err(error))
+        });
+        Ok(stream::iter(deleted.into_iter().chain(failed)).boxed())
+    }
+
+    async fn actions(&self, queue: &str, limit: usize) -> anyhow::Result<Vec<Action>> {
+        let (queue, _) = queue_of(queue)?;
+        let query = [("limit", limit.to_string())];
+        let told: ToldActions = self.get(&["queues", &queue, "actions"], &query).await?;
+        let action = |it: ToldAction| Action {
+            published_ms: it.at,
+            task: shown(&queue, &it.task),
+            operator: it.operator,
+            action: it.action,
+            reason: it.reason,
+            new_task: it.replay.map(|task| shown(&queue, &task)),
+        };
+        Ok(told.actions.into_iter().map(action).collect())
+    }
+}

@@ -1,0 +1,450 @@
+//! Tasks, by a gateway.
+
+use super::{Gateway, name_of, queue_of, shown, task_of};
+use crate::exit::{Code, Failure};
+use crate::service::tasks::{
+    Act, Change, Changes, Counts, Entry, From, History, Listed, NewTask, Page, Payload, Query,
+    Task, Tasks, Terms, status_word_of,
+};
+use crate::times;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use futures::{StreamExt, stream};
+use longhaul::{Progress, TaskRef};
+use reqwest::{Method, Response, StatusCode};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+/// One long poll.
+const POLL: Duration = Duration::from_secs(25);
+
+/// Tasks of one page.
+const PAGE: usize = 1_000;
+
+/// The longest event that is read.
+const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// A task as a gateway tells of it.
+#[derive(Debug, Deserialize)]
+struct Told {
+    id: String,
+    queue: String,
+    status: String,
+    attempts: u32,
+    created_at: Option<u64>,
+    changed_at: Option<u64>,
+    due_at: Option<u64>,
+    epoch: Option<u32>,
+    worker: Option<Named>,
+    #[serde(default)]
+    cancel_requested: bool,
+    progress: Option<Progress>,
+    reason: Option<String>,
+    warning: Option<String>,
+    #[serde(default)]
+    log: Vec<String>,
+    result_bytes: Option<usize>,
+    #[serde(default)]
+    waits_for: Vec<String>,
+    #[serde(default)]
+    tags: Vec<String>,
+    #[serde(rename = "type")]
+    task_type: Option<String>,
+    key: Option<String>,
+    duplicate_of: Option<String>,
+    superseded_by: Option<String>,
+}
+
+/// A worker as it calls itself.
+#[derive(Debug, Deserialize)]
+struct Named {
+    #[serde(default)]
+    name: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Identified {
+    id: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct ToldPage {
+    tasks: Vec<Told>,
+    next: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ToldCounts {
+    by_status: BTreeMap<String, u64>,
+    total: u64,
+    demand: u64,
+    oldest_ready: Option<Oldest>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Oldest {
+    id: String,
+    since: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct ToldHistory {
+    is_whole: bool,
+    entries: Vec<ToldEntry>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ToldEntry {
+    at: u64,
+    event: String,
+    epoch: Option<u32>,
+    operator: Option<String>,
+    worker: Option<Named>,
+    ignored: Option<String>,
+    /// What the event says beside.
+    #[serde(flatten)]
+    rest: Map<String, Value>,
+}
+
+impl Told {
+    fn task(self) -> Task {
+        Task {
+            task: shown(&self.queue, &self.id),
+            status: status_word_of(&self.status),
+            attempts: self.attempts,
+            created_ms: self.created_at.unwrap_or_default(),
+            updated_ms: self.changed_at.or(self.created_at).unwrap_or_default(),
+            epoch: self.epoch,
+            cancel_requested: self.cancel_requested,
+            due_ms: self.due_at,
+            worker: self.worker.map(|it| it.name),
+            progress: self.progress,
+            reason: self.reason,
+            warning: self.warning,
+            waits_for: self.waits_for,
+            tags: self.tags,
+            task_type: self.task_type,
+            key: self.key,
+            duplicate_of: self.duplicate_of,
+            superseded_by: self.superseded_by,
+            log: self.log,
+            ..Task::default()
+        }
+    }
+
+    fn listed(self) -> Listed {
+        Listed {
+            task: shown(&self.queue, &self.id),
+            status: status_word_of(&self.status),
+            attempts: self.attempts,
+            epoch: self.epoch.unwrap_or_default(),
+            created_ms: self.created_at.unwrap_or_default(),
+            changed_ms: self.changed_at.or(self.created_at).unwrap_or_default(),
+            due_ms: self.due_at,
+            worker: self.worker.map(|it| it.name),
+            cancel_requested: self.cancel_requested,
+            progress: self.progress,
+            waits_for: self.waits_for,
+            tags: self.tags,
+            task_type: self.task_type,
+            key: self.key,
+        }
+    }
+}
+
+impl ToldEntry {
+    fn entry(self) -> Entry {
+        let skipped = |value: &Value| value.as_array().is_some_and(Vec::is_empty);
+        let rest = self.rest.into_iter().filter(|(_, value)| !skipped(value));
+        let said = |(name, value): (String, Value)| {
+            let words = name.trim_end_matches("_at").replace('_', " ");
+            match (value.as_str(), value.as_u64()) {
+                (Some(text), _) if name == "reason" => text.to_owned(),
+                (Some(text), _) => format!("{words} {text}"),
+                (None, Some(ms)) if name.ends_with("_at") => format!("{words} {}", times::iso(ms)),
+                (None, _) => format!("{words} {value}"),
+            }
+        };
+        Entry {
+            published_ms: self.at,
+            epoch: self.epoch,
+            event: self.event.replace('_', " ").into(),
+            detail: rest.map(said).collect::<Vec<_>>().join(", "),
+            by: self.operator.or_else(|| self.worker.map(|it| it.name)),
+            ignored: self.ignored.map(|why| why.replace('_', " ").into()),
+        }
+    }
+}
+
+impl Tasks for Gateway {
+    async fn submit(&self, task: NewTask) -> anyhow::Result<TaskRef> {
+        let (queue, _) = queue_of(&task.queue)?;
+        let body = body_of_task(task)?;
+        let submitted: Identified = self.post(&["queues", &queue, "tasks"], &body).await?;
+        task_of(&queue, &submitted.id)
+    }
+
+    async fn task(&self, task: &TaskRef) -> anyhow::Result<Option<Task>> {
+        let (queue, name) = name_of(task)?;
+        let told: Option<Told> = found(self.get(&["queues", &queue, "tasks", &name], &[]).await)?;
+        match told {
+            Some(told) => Ok(Some(self.with_result(task, told).await?)),
+            None => Ok(None),
+        }
+    }
+
+    async fn ended(&self, task: &TaskRef) -> anyhow::Result<Task> {
+        let (queue, name) = name_of(task)?;
+        loop {
+            let query = [("timeout", format!("{}s", POLL.as_secs()))];
+            let path = ["queues", &queue, "tasks", &name, "wait"];
+            let request = self.asking(Method::GET, &path, &query)?.timeout(2 * POLL);
+            let response = self.send(request).await?;
+            if response.status() == StatusCode::NO_CONTENT {
+                continue;
+            }
+            let told: Told = serde_json::from_slice(&self.body(response).await?)?;
+            let task = self.with_result(task, told).await?;
+            if task.is_over() {
+                return Ok(task);
+            }
+        }
+    }
+
+    async fn list(&self, queue: &str, query: Query) -> anyhow::Result<Page> {
+        if query.at_ms.is_some() {
+            return Err(not_there("tasks as they were at a past instant").into());
+        }
+        let (queue, level) = queue_of(queue)?;
+        let words = |words: &[String]| words.join(",");
+        let statuses: Vec<_> = query.filter.statuses.iter().map(|it| (*it).to_owned()).collect();
+        let mut asked = vec![("status", words(&statuses)), ("tag", words(&query.filter.tags))];
+        asked.push(("type", query.filter.task_type.clone().unwrap_or_default()));
+        asked.push(("key", query.filter.key.clone().unwrap_or_default()));
+        asked.push(("level", level.trim_end_matches('~').to_owned()));
+        if let Some(range) = &query.filter.created {
+            asked.push(("created_from", range.start().to_string()));
+            asked.push(("created_to", range.end().to_string()));
+        }
+        if query.filter.changed.is_some() {
+            return Err(not_there("a filter by the time of the last change").into());
+        }
+        asked.retain(|(_, text)| !text.is_empty());
+        let (mut tasks, mut next) = (Vec::new(), query.after);
+        loop {
+            let mut page = asked.clone();
+            page.extend(next.map(|after| ("after", after)));
+            page.push(("limit", (query.limit - tasks.len()).min(PAGE).to_string()));
+            let told: ToldPage = self.get(&["queues", &queue, "tasks"], &page).await?;
+            tasks.extend(told.tasks.into_iter().map(Told::listed));
+            next = told.next;
+            if next.is_none() || tasks.len() >= query.limit {
+                return Ok(Page { tasks, next });
+            }
+        }
+    }
+
+    async fn counts(&self, queue: &str, at_ms: Option<u64>) -> anyhow::Result<Counts> {
+        if at_ms.is_some() {
+            return Err(not_there("tasks as they were at a past instant").into());
+        }
+        let (queue, _) = queue_of(queue)?;
+        let told: ToldCounts = self.get(&["queues", &queue, "counts"], &[]).await?;
+        let by_status = told.by_status.iter().map(|(word, count)| (status_word_of(word), *count));
+        Ok(Counts {
+            total: told.total,
+            demand: told.demand,
+            by_status: by_status.collect(),
+            oldest_ready: told.oldest_ready.as_ref().map(|it| shown(&queue, &it.id)),
+            oldest_ready_since_ms: told.oldest_ready.map(|it| it.since),
+            queue,
+        })
+    }
+
+    async fn watch(&self, queue: &str, from: From) -> anyhow::Result<Changes> {
+        let (queue, level) = queue_of(queue)?;
+        let from = if from == From::Start { "earliest" } else { "latest" };
+        let mut query = vec![("from", from.to_owned())];
+        query
+            .extend((!level.is_empty()).then(|| ("level", level.trim_end_matches('~').to_owned())));
+        let request = self.asking(Method::GET, &["queues", &queue, "events"], &query)?;
+        // It goes on for as long as somebody watches.
+        let response = self.send(request.timeout(Duration::from_secs(365 * 24 * 3600))).await?;
+        let events = Events { gateway: self.clone(), response, buffer: Vec::new() };
+        let next = async |mut events: Events| events.next().await.map(|change| (change, events));
+        Ok(stream::unfold(events, next).boxed())
+    }
+
+    async fn history(&self, task: &TaskRef) -> anyhow::Result<History> {
+        let (queue, name) = name_of(task)?;
+        let told: ToldHistory =
+            self.get(&["queues", &queue, "tasks", &name, "history"], &[]).await?;
+        let entries = told.entries.into_iter().map(ToldEntry::entry).collect();
+        Ok(History { task: shown(&queue, &name), is_whole: told.is_whole, entries })
+    }
+
+    async fn payload(&self, task: &TaskRef) -> anyhow::Result<Option<Payload>> {
+        let (queue, name) = name_of(task)?;
+        let request = self.request(Method::GET, &["queues", &queue, "tasks", &name, "payload"])?;
+        let Some(response) = found(self.send(request).await)? else { return Ok(None) };
+        let bytes = self.body(response).await?;
+        Ok(Some(Payload { bytes, properties: None }))
+    }
+
+    async fn act(&self, task: &TaskRef, act: Act, reason: &str) -> anyhow::Result<()> {
+        let (queue, name) = name_of(task)?;
+        let (verb, epoch) = match act {
+            Act::Cancel => ("cancel", None),
+            Act::Kill => ("kill", None),
+            Act::ForceFail(epoch) => ("force-fail", epoch),
+            Act::ForceRelease(epoch) => ("force-release", epoch),
+            Act::Delete => {
+                let query = [("reason", reason.to_owned())];
+                let path = ["queues", &queue, "tasks", &name];
+                return self.send(self.asking(Method::DELETE, &path, &query)?).await.map(drop);
+            }
+        };
+        let mut body = json!({ "reason": reason });
+        if let (Some(epoch), Some(fields)) = (epoch, body.as_object_mut()) {
+            fields.insert("epoch".to_owned(), epoch.into());
+        }
+        self.tell(&["queues", &queue, "tasks", &format!("{name}:{verb}")], &body).await
+    }
+}
+
+impl Gateway {
+    /// The task, with its result.
+    async fn with_result(&self, task: &TaskRef, told: Told) -> anyhow::Result<Task> {
+        let has_result = told.result_bytes.is_some();
+        let mut it = told.task();
+        if has_result && it.is_completed() {
+            let (queue, name) = name_of(task)?;
+            let request =
+                self.request(Method::GET, &["queues", &queue, "tasks", &name, "result"])?;
+            let response = self.send(request).await?;
+            it.set_result(Some(self.body(response).await?));
+        }
+        Ok(it)
+    }
+}
+
+/// An answer, or nothing where there is none.
+fn found<T>(answer: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
+    match answer {
+        Ok(it) => Ok(Some(it)),
+        Err(error) if crate::exit::code_of(&error) == Code::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// What a gateway does not tell.
+fn not_there(what: &str) -> Failure {
+    Failure::usage(format!("a gateway does not tell {what}"))
+        .help("ask the broker: --service-url in place of --gateway")
+}
+
+fn iso(at: SystemTime) -> Value {
+    times::iso_of(at).into()
+}
+
+fn length(time: Duration) -> Value {
+    times::iso_duration(time).into()
+}
+
+/// A task as a gateway reads it.
+pub(super) fn body_of_task(task: NewTask) -> anyhow::Result<Value> {
+    let mut body = body_of(task.terms)?;
+    match std::str::from_utf8(&task.payload) {
+        Ok(text) => body.insert("payload".to_owned(), text.into()),
+        Err(_) => body.insert("payload_base64".to_owned(), STANDARD.encode(&task.payload).into()),
+    };
+    Ok(body.into())
+}
+
+/// How a task is to be run, as a gateway reads it.
+fn body_of(terms: Terms) -> anyhow::Result<Map<String, Value>> {
+    if !terms.after_keys.is_empty() || terms.after_failed.is_some() {
+        return Err(Failure::usage("a gateway does not take --after-key and --after-failed")
+            .help("submit to the broker: --service-url in place of --gateway")
+            .into());
+    }
+    let after: anyhow::Result<Vec<_>> =
+        terms.after.iter().map(|task| Ok(name_of(task)?.1)).collect();
+    let properties: BTreeMap<_, _> = terms.properties.into_iter().collect();
+    let retry = terms.retry.map(|it| {
+        if it.intervals.is_empty() {
+            json!({ "base": length(it.base), "max": length(it.max) })
+        } else {
+            json!({ "intervals": it.intervals.into_iter().map(length).collect::<Vec<_>>() })
+        }
+    });
+    let mut body = Map::new();
+    let fields: [(&str, Option<Value>); 19] = [
+        ("properties", Some(json!(properties))),
+        ("type", terms.task_type.map(Into::into)),
+        ("key", terms.key.map(Into::into)),
+        ("tags", Some(json!(terms.tags))),
+        ("priority", Some(terms.priority.to_string().to_lowercase().into())),
+        ("delay", terms.delay.map(length)),
+        ("scheduled_at", terms.scheduled_at.map(iso)),
+        ("expires_at", terms.expires_at.map(iso)),
+        ("max_duration", terms.max_duration.map(length)),
+        ("max_total_duration", terms.max_total_duration.map(length)),
+        ("no_progress_timeout", terms.no_progress_timeout.map(length)),
+        ("max_attempts", terms.max_attempts.map(Into::into)),
+        ("retry", retry),
+        ("limit_key", terms.limit_key.map(Into::into)),
+        ("idempotency_key", terms.idempotency_key.map(Into::into)),
+        ("dedupe_key", terms.dedupe_key.map(Into::into)),
+        ("overwrite", Some(terms.overwrite.into())),
+        ("strict", Some(terms.strict.into())),
+        ("after", Some(json!(after?))),
+    ];
+    body.extend(fields.into_iter().filter_map(|(name, it)| Some((name.to_owned(), it?))));
+    Ok(body)
+}
+
+/// Server-sent events.
+struct Events {
+    gateway: Gateway,
+    response: Response,
+    buffer: Vec<u8>,
+}
+
+impl Events {
+    /// The next change; `None` at the end.
+    async fn next(&mut self) -> Option<anyhow::Result<Change>> {
+        loop {
+            while let Some(end) = self.buffer.windows(2).position(|it| it == b"\n\n") {
+                let event: Vec<u8> = self.buffer.drain(..end + 2).collect();
+                if let Some(change) = change(&String::from_utf8_lossy(&event)) {
+                    return Some(change);
+                }
+            }
+            if self.buffer.len() > EVENT_BYTES_MAX {
+                return Some(Err(anyhow::anyhow!(
+                    "an event of the gateway has more than {EVENT_BYTES_MAX} bytes"
+                )));
+            }
+            match self.response.chunk().await {
+                Ok(Some(chunk)) => self.buffer.extend_from_slice(&chunk),
+                Ok(None) => return None,
+                Err(error) => return Some(Err(self.gateway.lost(&error).into())),
+            }
+        }
+    }
+}
+
+fn change(event: &str) -> Option<anyhow::Result<Change>> {
+    let field = |name: &str| event.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    match field("event:")? {
+        "task" => match serde_json::from_str::<Told>(field("data:")?) {
+            Ok(told) => Some(Ok(Change::Updated(Box::new(told.task())))),
+            Err(error) => Some(Ok(Change::Unreadable(error.to_string()))),
+        },
+        "caught-up" => Some(Ok(Change::CaughtUp)),
+        _ => None,
+    }
+}

@@ -1,0 +1,45 @@
+//! Which tasks are meant.
+
+use super::statuses;
+use longhaul::TaskFilter;
+use std::ops::RangeInclusive;
+
+/// A filter of tasks; by default all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Filter {
+    /// Words for statuses: of several, any of them.
+    pub(crate) statuses: Vec<&'static str>,
+    /// Of several, all of them.
+    pub(crate) tags: Vec<String>,
+    pub(crate) task_type: Option<String>,
+    pub(crate) key: Option<String>,
+    /// In ms since the epoch.
+    pub(crate) created: Option<RangeInclusive<u64>>,
+    pub(crate) changed: Option<RangeInclusive<u64>>,
+}
+
+impl Filter {
+    /// As the library takes it.
+    pub(crate) fn of_library(&self) -> TaskFilter {
+        let mut filter = TaskFilter::new();
+        for (status, _) in statuses().filter(|(_, word)| self.statuses.contains(word)) {
+            filter = filter.status(status);
+        }
+        for tag in &self.tags {
+            filter = filter.tag(tag);
+        }
+        if let Some(it) = &self.task_type {
+            filter = filter.task_type(it);
+        }
+        if let Some(it) = &self.key {
+            filter = filter.key(it);
+        }
+        if let Some(range) = &self.created {
+            filter = filter.created(range.clone());
+        }
+        if let Some(range) = &self.changed {
+            filter = filter.changed(range.clone());
+        }
+        filter
+    }
+}
