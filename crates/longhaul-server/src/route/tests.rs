@@ -68,3 +68,21 @@ fn all_references_lead_somewhere() {
         assert!(document.pointer(pointer).is_some(), "{reference}");
     }
 }
+
+/// The page about the gateway has each route, with its scope and a line to try.
+#[test]
+fn every_route_is_on_the_page_about_the_gateway() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/http.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    for route in all().iter().filter(|it| it.info.path.starts_with("/v1")) {
+        let named = format!("`{} {}`", route.info.method.word(), route.info.path);
+        let line = page.lines().find(|line| line.starts_with("| ") && line.contains(&named));
+        let line = line.unwrap_or_else(|| panic!("{named} is not on the page"));
+        let scope = match route.info.access {
+            super::Access::Open => "none",
+            super::Access::Needs(scope) => scope.word(),
+        };
+        assert!(line.contains(&format!("| {scope} |")), "{line}");
+        assert!(line.contains("curl"), "{line}");
+    }
+}

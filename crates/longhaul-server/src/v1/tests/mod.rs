@@ -2,6 +2,7 @@
 
 mod acting;
 mod allowed;
+mod logging;
 mod streaming;
 mod submitting;
 mod wrong;

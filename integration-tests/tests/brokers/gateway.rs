@@ -1,0 +1,158 @@
+//! The gateway before a real broker: queues are made, listed and deleted, tasks go through two gateways, and a queue that does not exist is none.
+//!
+//! The broker is that of `LONGHAUL_TEST_BROKER`.
+
+use anyhow::{Context, Result, ensure};
+use integration_tests::sandbox::Sandbox;
+use longhaul::{Client, TaskContext, Text, processor_fn};
+use longhaul_server::{Server, ServerConfig};
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// How long anything may take that ought to come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Gateway {
+    server: Server,
+    http: reqwest::Client,
+}
+
+impl Gateway {
+    async fn start(sandbox: &Sandbox, change: impl FnOnce(&mut ServerConfig)) -> Result<Self> {
+        let builder = Client::builder(sandbox.service_url());
+        let client = builder.admin_url(sandbox.admin().url()).connect().await?;
+        let mut config = ServerConfig::default();
+        config.listen = "127.0.0.1:0".parse()?;
+        change(&mut config);
+        let server = Server::start(client, config).await?;
+        Ok(Self { server, http: reqwest::Client::new() })
+    }
+
+    /// Status and answer of a request.
+    async fn call(&self, method: Method, path: &str, body: Value) -> Result<(u16, Value)> {
+        let url = format!("{}/v1/queues{path}", self.server.url());
+        let answer = self.http.request(method, url).json(&body).send().await?;
+        let status = answer.status().as_u16();
+        Ok((status, answer.json().await.unwrap_or_default()))
+    }
+
+    async fn get(&self, path: &str) -> Result<(u16, Value)> {
+        self.call(Method::GET, path, json!({})).await
+    }
+}
+
+/// A name that no other test uses.
+fn name(sandbox: &Sandbox) -> Result<String> {
+    let topic = sandbox.topic("gateway");
+    Ok(topic.rsplit_once('/').context("it has a namespace")?.1.to_owned())
+}
+
+#[tokio::test]
+async fn a_queue_is_made_used_through_two_gateways_and_deleted() -> Result<()> {
+    let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };
+    let queue = name(&sandbox)?;
+    let one = Gateway::start(&sandbox, |_| {}).await?;
+    let other = Gateway::start(&sandbox, |_| {}).await?;
+    let path = format!("/{queue}");
+    let (status, made) =
+        one.call(Method::PUT, &path, json!({"partitions": 2, "levels": true})).await?;
+    ensure!(status == 200 && made["steps"].as_array().is_some_and(|it| it.len() > 3), "{made}");
+    let (status, again) =
+        other.call(Method::PUT, &path, json!({"partitions": 2, "levels": true})).await?;
+    ensure!(status == 200 && again["steps"] == json!([]), "everything is right already: {again}");
+    let (_, listed) = other.get("").await?;
+    ensure!(listed["queues"].as_array().is_some_and(|it| it.contains(&json!(queue))), "{listed}");
+    ensure!(
+        !listed.to_string().contains(&format!("{queue}-high")),
+        "a level is no queue: {listed}"
+    );
+
+    let tasks = format!("/{queue}/tasks");
+    let task = json!({"payload": "hello", "idempotency_key": "once", "priority": "high"});
+    let (status, first) = one.call(Method::POST, &tasks, task.clone()).await?;
+    ensure!(status == 201, "{first}");
+    let (_, second) = other.call(Method::POST, &tasks, task).await?;
+    ensure!(first["id"] == second["id"], "one key, one task: {first} {second}");
+    let id = first["id"].as_str().context("it has an id")?.to_owned();
+    let wait = format!("{tasks}/{id}/wait?timeout=1s");
+    ensure!(one.get(&wait).await?.0 == 204, "nobody works yet");
+
+    let client = Client::builder(sandbox.service_url()).connect().await?;
+    let shout = processor_fn(async |text: Text, _: TaskContext| Ok(Text(text.0.to_uppercase())));
+    let worker = client.worker(format!("public/default/{queue}"), shout);
+    let worker = worker.levels(longhaul::Levels::strict()).heartbeat(Duration::from_secs(1));
+    let worker = worker.start().await?;
+    for gateway in [&one, &other] {
+        let (status, over) = gateway.get(&format!("{tasks}/{id}/wait")).await?;
+        ensure!(status == 200 && over["status"] == json!("completed"), "{over}");
+        let url = format!("{}/v1/queues{tasks}/{id}/result", gateway.server.url());
+        let result = gateway.http.get(url).send().await?.bytes().await?;
+        ensure!(result == "HELLO", "{result:?}");
+    }
+    worker.drain(PATIENCE).await?;
+
+    ensure!(other.call(Method::DELETE, &format!("{path}?reason=test"), json!({})).await?.0 == 204);
+    let (_, listed) = one.get("").await?;
+    ensure!(!listed["queues"].as_array().is_some_and(|it| it.contains(&json!(queue))), "{listed}");
+    ensure!(other.call(Method::DELETE, &path, json!({})).await?.0 == 404, "it is gone");
+    ensure!(one.server.drain(PATIENCE).await && other.server.drain(PATIENCE).await, "in order");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_queue_that_does_not_exist_is_an_error_unless_it_is_to_be_made() -> Result<()> {
+    let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };
+    let (queue, wanted) = (name(&sandbox)?, name(&sandbox)?);
+    let strict = Gateway::start(&sandbox, |_| {}).await?;
+    for (method, path, body) in [
+        (Method::POST, format!("/{queue}/tasks"), json!({"payload": "a"})),
+        (Method::POST, format!("/{queue}/tasks:batch"), json!({"tasks": [{"payload": "a"}]})),
+        (Method::GET, format!("/{queue}"), json!({})),
+        (Method::GET, format!("/{queue}/tasks"), json!({})),
+        (Method::GET, format!("/{queue}/tasks/1:2:-1/wait"), json!({})),
+        (Method::GET, format!("/{queue}/dead"), json!({})),
+        (Method::GET, format!("/{queue}/events"), json!({})),
+        (Method::POST, format!("/{queue}:pause"), json!({})),
+        (Method::GET, format!("/{queue}/schedules"), json!({})),
+    ] {
+        let (status, problem) = strict.call(method.clone(), &path, body).await?;
+        ensure!(
+            status == 404 && problem["code"] == json!("queue_not_found"),
+            "{method} {path}: {problem}"
+        );
+        ensure!(
+            problem["detail"].as_str().is_some_and(|it| it.contains("PUT /v1/queues/")),
+            "{problem}"
+        );
+    }
+    let (_, listed) = strict.get("").await?;
+    ensure!(!listed.to_string().contains(&queue), "nothing was made: {listed}");
+
+    let lenient = Gateway::start(&sandbox, |config| config.create_queues = true).await?;
+    let (status, made) =
+        lenient.call(Method::POST, &format!("/{wanted}/tasks"), json!({"payload": "a"})).await?;
+    ensure!(status == 201, "{made}");
+    let (_, counts) = strict.get(&format!("/{wanted}/counts")).await?;
+    ensure!(counts["total"] == json!(1), "{counts}");
+    Ok(())
+}
+
+/// Tasks of a priority that no topic is there for would wait for ever.
+#[tokio::test]
+async fn a_queue_without_levels_takes_no_priorities_and_can_get_them() -> Result<()> {
+    let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };
+    let queue = name(&sandbox)?;
+    let gateway = Gateway::start(&sandbox, |_| {}).await?;
+    let (path, tasks) = (format!("/{queue}"), format!("/{queue}/tasks"));
+    ensure!(gateway.call(Method::PUT, &path, json!({})).await?.0 == 200);
+    let urgent = json!({"payload": "a", "priority": "high"});
+    let (status, problem) = gateway.call(Method::POST, &tasks, urgent.clone()).await?;
+    ensure!(status == 409 && problem["code"] == json!("queue_has_no_levels"), "{problem}");
+    ensure!(gateway.call(Method::PUT, &path, json!({"levels": true})).await?.0 == 200);
+    let (status, submitted) = gateway.call(Method::POST, &tasks, urgent).await?;
+    ensure!(status == 201, "{submitted}");
+    let (_, listed) = gateway.get(&format!("{tasks}?level=high")).await?;
+    ensure!(listed["tasks"][0]["id"] == submitted["id"], "{listed}");
+    Ok(())
+}
