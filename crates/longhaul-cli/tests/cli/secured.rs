@@ -1,9 +1,11 @@
 //! A broker that wants tokens, and each way to give it one.
 
 use super::stage::longhaul;
-use longhaul_broker::{AuthConfig, Broker, BrokerConfig, TokenKey};
+use longhaul_broker::{AuthConfig, Broker, BrokerConfig, TlsConfig, TokenKey};
 use std::fs;
-use std::process::Output;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Output, Stdio};
 use tempfile::TempDir;
 
 struct Secured {
@@ -89,11 +91,113 @@ fn who_has_no_token_is_told_what_to_do_and_secrets_are_not_repeated() {
     }
 }
 
+/// A certificate for this machine that is its own authority.
+fn certificate(folder: &Path) -> TlsConfig {
+    let names = ["127.0.0.1".to_owned(), "localhost".to_owned()];
+    let made = rcgen::generate_simple_self_signed(names).unwrap();
+    let (certificates, key) = (folder.join("certificate.pem"), folder.join("key.pem"));
+    fs::write(&certificates, made.cert.pem()).unwrap();
+    fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    TlsConfig { certificates, key, client_authorities: None }
+}
+
+#[test]
+fn who_trusts_the_authority_talks_to_a_broker_by_tls() {
+    let folder = TempDir::new().unwrap();
+    let tls = certificate(folder.path());
+    let authority = tls.certificates.display().to_string();
+    let listen_tls = Some("127.0.0.1:0".parse().unwrap());
+    let config = BrokerConfig { tls: Some(tls), listen_tls, ..BrokerConfig::default() };
+    let broker = Broker::start(config).unwrap();
+    let url = broker.service_url_tls().unwrap();
+    let conf = folder.path().join("client.conf");
+    let text = format!("brokerServiceUrl={url}\ntlsTrustCertsFilePath={authority}\n");
+    fs::write(&conf, text).unwrap();
+    let submit = |variables: &[(&str, &str)], more: &[&str]| {
+        let arguments = [&["task", "submit", "tasks", "x"], more].concat();
+        let mut command = longhaul(&arguments, folder.path());
+        command.env("LONGHAUL_CONFIG", "none.toml").envs(variables.iter().copied());
+        command.output().unwrap()
+    };
+    let trusting = ["--service-url", url, "--tls-trust-certs-file", &authority];
+    for output in
+        [submit(&[], &trusting), submit(&[("PULSAR_CLIENT_CONF", conf.to_str().unwrap())], &[])]
+    {
+        assert!(output.status.success(), "{output:?}");
+    }
+    let stranger = submit(&[], &["--service-url", url]);
+    let told = String::from_utf8(stranger.stderr).unwrap();
+    assert!(!stranger.status.success() && told.contains("certificate"), "{told}");
+}
+
+#[test]
+fn a_gateway_is_asked_with_its_token_by_tls() {
+    let folder = TempDir::new().unwrap();
+    let tls = certificate(folder.path());
+    let authority = tls.certificates.display().to_string();
+    // What `printf %s TOKEN | sha256sum` prints.
+    let (token, hash) = (
+        "a token for tests, thirty-two bytes",
+        "f2a291dac085f1c3c7ba24ab2a9630ddfde3f6253a9239af8ec8518f0d8e4f18",
+    );
+    let tokens = folder.path().join("tokens.json");
+    let text = format!(r#"{{"tokens":[{{"name":"ann","sha256":"{hash}","scopes":["read"]}}]}}"#);
+    fs::write(&tokens, text).unwrap();
+    let (tokens, key) = (tokens.to_str().unwrap(), tls.key.to_str().unwrap());
+    let files = ["--http-certificate-file", &authority, "--http-key-file", key];
+    let any = ["--http", "127.0.0.1:0", "--broker", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    let start = ["server", "start", "--data", "data", "-o", "jsonl", "--http-tokens", tokens];
+    let dev = [start.as_slice(), &files, &any].concat();
+    let service = Service::start(&dev, folder.path());
+    let gateway = service.told["http"].as_str().unwrap();
+    assert!(gateway.starts_with("https://"), "{gateway}");
+    let ask = |token: &str, more: &[&str]| {
+        let arguments = [&["queue", "list", "--gateway", gateway], more].concat();
+        let mut command = longhaul(&arguments, folder.path());
+        command.env("LONGHAUL_CONFIG", "none.toml").env("LONGHAUL_TOKEN", token);
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let trusting = ["--tls-trust-certs-file", authority.as_str()];
+    assert_eq!(ask(token, &trusting), (Some(0), "nothing to show\n".to_owned()));
+    for wrong in ["", "another token, of thirty-two bytes"] {
+        let (code, told) = ask(wrong, &trusting);
+        assert_eq!(code, Some(1), "{told}");
+        assert!(told.contains("what to do: give a token of the gateway"), "{told}");
+    }
+    let (code, told) = ask(token, &[]);
+    assert_eq!(code, Some(5), "{told}");
+    assert!(told.contains("certificate") && !told.contains(token), "{told}");
+}
+
+/// A service that runs, and what it has told.
+struct Service {
+    child: Child,
+    told: serde_json::Value,
+}
+
+impl Service {
+    fn start(arguments: &[&str], folder: &Path) -> Self {
+        let mut command = longhaul(arguments, folder);
+        command.env("LONGHAUL_CONFIG", "none.toml");
+        command.stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Self { child, told: serde_json::from_str(&line).unwrap() }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
 #[test]
 fn a_gateway_uses_the_embedded_broker_that_wants_tokens() {
     use rustix::process::{Pid, Signal, kill_process};
-    use std::io::{BufRead, BufReader};
-    use std::process::Stdio;
     let folder = TempDir::new().unwrap();
     let secret = "data:;base64,YSBzZWNyZXQgb2YgMzIgYnl0ZXMgZm9yIHRlc3Rpbmc=";
     let mut command = longhaul(
