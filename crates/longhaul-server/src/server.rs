@@ -74,7 +74,8 @@ pub(crate) struct Stops {
 }
 
 impl Server {
-    /// Starts to listen. The client is connected already, and has an admin URL where queues are to be created, listed and deleted.
+    /// Starts to listen. The client is connected already, and has an admin URL where queues are to be created, listed and deleted. Where the process has no
+    /// recorder of metrics yet, one is installed, which `/metrics` shows.
     ///
     /// # Errors
     /// When a setting cannot be used, or the address cannot be listened at.

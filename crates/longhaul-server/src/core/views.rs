@@ -9,6 +9,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio_util::task::TaskTracker;
 
+/// The most views that are open: beyond that the one makes room that nobody has asked for the longest time.
+const OPEN_MAX: usize = 256;
+
 /// A view that nobody has asked for so long is closed.
 const IDLE_MAX: Duration = Duration::from_secs(600);
 
@@ -59,6 +62,11 @@ impl Views {
             return slot.opening.clone();
         }
         open.retain(|_, slot| slot.asked.read() < IDLE_MAX);
+        while open.len() >= OPEN_MAX {
+            let oldest = open.iter().max_by_key(|(_, slot)| slot.asked.read());
+            let Some(oldest) = oldest.map(|(topic, _)| topic.clone()) else { break };
+            open.remove(&oldest);
+        }
         let (client, of) = (self.client.clone(), topic.to_owned());
         let opening = async move { client.tasks(&of).await }.boxed().shared();
         self.tasks.spawn(opening.clone().map(drop));

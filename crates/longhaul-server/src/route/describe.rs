@@ -3,6 +3,7 @@
 use super::{Route, Size};
 use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::request_body::RequestBodyBuilder;
+use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, SchemaFormat, Type};
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, Required, ResponseBuilder, Schema};
 use utoipa::{IntoParams, PartialSchema, ToSchema};
 
@@ -48,7 +49,7 @@ impl Route {
     /// It takes this as JSON, or any other content type as the payload of a task.
     pub(crate) fn body_or_raw<T: ToSchema>(mut self) -> Self {
         let json = ContentBuilder::new().schema(Some(self.refer::<T>())).build();
-        let raw = ContentBuilder::new().schema::<RefOr<Schema>>(None).build();
+        let raw = ContentBuilder::new().schema(Some(bytes())).build();
         let body = RequestBodyBuilder::new().content("application/json", json);
         let body = body.content("application/octet-stream", raw).required(Some(Required::True));
         self.operation = self.operation.request_body(Some(body.build()));
@@ -72,7 +73,9 @@ impl Route {
         content_type: &'static str,
         described: &'static str,
     ) -> Self {
-        let content = ContentBuilder::new().schema(Some(String::schema())).build();
+        let is_text = content_type != "application/octet-stream";
+        let schema = if is_text { String::schema() } else { bytes() };
+        let content = ContentBuilder::new().schema(Some(schema)).build();
         let response = ResponseBuilder::new().description(described).content(content_type, content);
         self.operation = self.operation.response(status.to_string(), response.build());
         self
@@ -90,6 +93,13 @@ impl Route {
         T::schemas(&mut self.schemas);
         RefOr::Ref(Ref::from_schema_name(T::name()))
     }
+}
+
+/// Bytes as they are.
+fn bytes() -> RefOr<Schema> {
+    let bytes = ObjectBuilder::new().schema_type(Type::String);
+    let bytes = bytes.format(Some(SchemaFormat::KnownFormat(KnownFormat::Binary))).build();
+    RefOr::T(Schema::Object(bytes))
 }
 
 /// The names of the parameters in a path.
