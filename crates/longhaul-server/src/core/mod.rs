@@ -4,6 +4,7 @@ mod actions;
 mod enqueue;
 mod error;
 mod events;
+mod known;
 mod letters;
 mod names;
 mod queues;
@@ -19,8 +20,8 @@ pub(crate) use queues::Creation;
 pub(crate) use tasks::Task;
 
 use crate::config::ServerConfig;
+use known::Known;
 use longhaul::{Client, Priority, Schedules, TaskRef};
-use queues::Known;
 use views::Views;
 
 /// What the routes call.

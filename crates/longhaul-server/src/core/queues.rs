@@ -1,51 +1,17 @@
 //! Queues: made, listed, changed and emptied.
 
 use super::actions::Said;
+use super::known::Asked;
 use super::{QueueName, Service, ServiceError};
-use crate::clock::{self, Stopwatch};
+use crate::clock;
 use futures::StreamExt;
 use longhaul::topics::TopicSettings;
 use longhaul::{QueueSettings, SetupTopicsError, TaskFilter, VersionedSettings};
-use std::collections::{HashMap, HashSet};
-use std::sync::{PoisonError, RwLock};
+use std::collections::HashSet;
 use std::time::Duration;
 
-/// How long a queue that was seen is taken to be there.
-const SEEN_MAX: Duration = Duration::from_secs(60);
-
-/// The most queues that are remembered.
-const KNOWN_MAX: usize = 10_000;
-
-/// Queues that were seen.
-#[derive(Debug, Default)]
-pub(super) struct Known(RwLock<HashMap<QueueName, Seen>>);
-
-#[derive(Clone, Copy, Debug)]
-struct Seen {
-    at: Stopwatch,
-    has_levels: bool,
-}
-
-impl Known {
-    /// Whether a queue has levels, if it was seen.
-    fn find(&self, queue: &QueueName) -> Option<bool> {
-        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        known.get(queue).filter(|seen| seen.at.read() < SEEN_MAX).map(|seen| seen.has_levels)
-    }
-
-    fn note(&self, queues: impl IntoIterator<Item = (QueueName, bool)>) {
-        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|_, seen| seen.at.read() < SEEN_MAX);
-        let room = KNOWN_MAX.saturating_sub(known.len());
-        let at = clock::stopwatch();
-        let seen = |(queue, has_levels)| (queue, Seen { at, has_levels });
-        known.extend(queues.into_iter().take(room).map(seen));
-    }
-
-    fn forget(&self, queue: &QueueName) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(queue);
-    }
-}
+/// How long somebody waits for the admin API to tell once more of a queue that it has told of before.
+const ASK_AGAIN_MAX: Duration = Duration::from_secs(1);
 
 /// How a queue is to be made.
 #[derive(Clone, Copy, Debug, Default)]
@@ -63,17 +29,36 @@ impl Service {
     /// misspelt name would be a queue that nobody works on. Returns whether the queue has topics for priorities; where nobody can tell, they come into
     /// being when they are first used.
     pub(super) async fn check_queue(&self, queue: &QueueName) -> Result<bool, ServiceError> {
-        if let Some(has_levels) = self.known.find(queue) {
+        if let Some(has_levels) = self.known.fresh(queue) {
             return Ok(has_levels);
         }
-        match self.queues().await {
-            Ok(_) => {}
-            Err(ServiceError::Setup(SetupTopicsError::NoAdminUrl)) => {
-                self.known.note([(queue.clone(), true)]);
-            }
-            Err(error) => return Err(error),
+        let (came, last) = (clock::stopwatch(), self.known.last(queue));
+        let mut asked = match (last, self.known.asking.try_lock()) {
+            (_, Ok(asked)) => asked,
+            // Somebody asks just now: what was told last will do.
+            (Some(has_levels), Err(_)) => return Ok(has_levels),
+            (None, Err(_)) => self.known.asking.lock().await,
+        };
+        // Somebody else may have asked meanwhile.
+        if let Some(has_levels) = self.known.fresh(queue) {
+            return Ok(has_levels);
         }
-        match self.known.find(queue) {
+        if asked.may_ask(came, last.is_some()) {
+            let time = if last.is_some() { ASK_AGAIN_MAX } else { Duration::MAX };
+            match tokio::time::timeout(time, self.queues()).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(ServiceError::Setup(SetupTopicsError::NoAdminUrl))) => {
+                    self.known.untold(queue);
+                    *asked = Asked::default();
+                }
+                Ok(Err(error)) if last.is_none() => return Err(error),
+                Ok(Err(_)) | Err(_) => {
+                    tracing::debug!(%queue, "the admin API does not tell whether the queue is still there");
+                }
+            }
+        }
+        drop(asked);
+        match self.known.last(queue) {
             Some(has_levels) => Ok(has_levels),
             None if self.create_queues => {
                 let creation = Creation { levels: true, ..Creation::default() };
@@ -94,7 +79,7 @@ impl Service {
             all.iter().filter_map(|name| QueueName::parse(name).ok()).collect();
         queues.sort();
         let has_levels = |queue: &QueueName| all.contains(&*format!("{queue}-high"));
-        self.known.note(queues.iter().map(|queue| (queue.clone(), has_levels(queue))));
+        self.known.told(queues.iter().map(|queue| (queue.clone(), has_levels(queue))));
         Ok(queues)
     }
 
@@ -115,7 +100,7 @@ impl Service {
             self.client.setup_topics_with(&topic, settings).await?
         };
         // Whether it has levels may have been so before.
-        self.known.forget(queue);
+        self.known.forget(queue).await;
         if !report.steps.is_empty() {
             tracing::info!(event = "queue_created", %queue, steps = report.steps.len());
         }
@@ -134,7 +119,7 @@ impl Service {
             self.views.close(&format!("{topic}{ending}"));
         }
         self.client.delete_topics(&topic).await?;
-        self.known.forget(queue);
+        self.known.forget(queue).await;
         let (operator, reason) = (said.name, said.reason);
         tracing::info!(event = "queue_deleted", %queue, operator, reason);
         Ok(())

@@ -1,0 +1,134 @@
+//! Which queues there are, as the admin API said last.
+//!
+//! Every request asks whether its queue exists, so that the answer is remembered, and asked for anew by one request at a time. While the admin API
+//! cannot be asked, what it said before goes on to count: tasks can be submitted as long as the broker takes them.
+
+use super::QueueName;
+use crate::clock::{self, Stopwatch};
+use std::collections::HashMap;
+use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
+
+/// How long an answer counts without being asked for again.
+const FRESH_MAX: Duration = Duration::from_secs(60);
+
+/// The admin API is asked once in so long, at most, for queues that it has told of before.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+
+/// The most queues that are remembered of those that nobody can tell to exist.
+const UNTOLD_MAX: usize = 10_000;
+
+/// What is known of the queues.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    queues: RwLock<HashMap<QueueName, Seen>>,
+    /// Held while the admin API is asked: when that was begun last.
+    pub(super) asking: tokio::sync::Mutex<Asked>,
+}
+
+/// When the admin API was asked last.
+#[derive(Debug, Default)]
+pub(super) struct Asked(Option<Stopwatch>);
+
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    at: Stopwatch,
+    has_levels: bool,
+}
+
+impl Asked {
+    /// Whether it is to be asked by somebody who came at this time, for a queue that it has told of before or not; notes that it is, if so. Who came before
+    /// it was asked last has that answer: so one that was made elsewhere is found at once, and many who ask at the same time ask once.
+    pub(super) fn may_ask(&mut self, came: Stopwatch, is_told: bool) -> bool {
+        let rests = |at: Stopwatch| is_told && at.read() < ASK_EVERY;
+        let may = self.0.is_none_or(|at| at.read() > came.read() && !rests(at));
+        if may {
+            self.0 = Some(clock::stopwatch());
+        }
+        may
+    }
+}
+
+impl Known {
+    /// Whether a queue has levels, if that was told lately.
+    pub(super) fn fresh(&self, queue: &QueueName) -> Option<bool> {
+        let queues = self.queues.read().unwrap_or_else(PoisonError::into_inner);
+        queues.get(queue).filter(|seen| seen.at.read() < FRESH_MAX).map(|seen| seen.has_levels)
+    }
+
+    /// Whether a queue has levels, as was told last.
+    pub(super) fn last(&self, queue: &QueueName) -> Option<bool> {
+        let queues = self.queues.read().unwrap_or_else(PoisonError::into_inner);
+        queues.get(queue).map(|seen| seen.has_levels)
+    }
+
+    /// These queues there are, and no others.
+    pub(super) fn told(&self, all: impl IntoIterator<Item = (QueueName, bool)>) {
+        let at = clock::stopwatch();
+        let seen = |(queue, has_levels)| (queue, Seen { at, has_levels });
+        let all = all.into_iter().map(seen).collect();
+        *self.queues.write().unwrap_or_else(PoisonError::into_inner) = all;
+    }
+
+    /// Nobody can tell whether this queue exists: it is taken to, with levels.
+    pub(super) fn untold(&self, queue: &QueueName) {
+        let mut queues = self.queues.write().unwrap_or_else(PoisonError::into_inner);
+        if queues.len() >= UNTOLD_MAX {
+            queues.clear();
+        }
+        let at = clock::stopwatch();
+        queues.insert(queue.clone(), Seen { at, has_levels: true });
+    }
+
+    /// A queue was made, changed or deleted: the next who asks for it asks the admin API.
+    pub(super) async fn forget(&self, queue: &QueueName) {
+        self.queues.write().unwrap_or_else(PoisonError::into_inner).remove(queue);
+        *self.asking.lock().await = Asked::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> QueueName {
+        QueueName::parse(text).unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_was_told_counts_until_it_is_told_otherwise() {
+        let known = Known::default();
+        assert_eq!((known.fresh(&name("a")), known.last(&name("a"))), (None, None));
+        known.told([(name("a"), true), (name("b"), false)]);
+        assert_eq!((known.fresh(&name("a")), known.last(&name("b"))), (Some(true), Some(false)));
+        known.told([(name("b"), true)]);
+        assert_eq!((known.last(&name("a")), known.fresh(&name("b"))), (None, Some(true)));
+        known.forget(&name("b")).await;
+        assert_eq!(known.last(&name("b")), None);
+    }
+
+    #[tokio::test]
+    async fn the_admin_api_is_asked_once_for_all_who_came_before_and_at_once_after_a_change() {
+        let known = Known::default();
+        let came = clock::stopwatch();
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        assert!(known.asking.lock().await.may_ask(came, false));
+        assert!(!known.asking.lock().await.may_ask(came, false), "who came before has that answer");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        let later = clock::stopwatch();
+        assert!(!known.asking.lock().await.may_ask(later, true), "it was told, and asked just now");
+        assert!(known.asking.lock().await.may_ask(later, false), "it may have been made meanwhile");
+        known.forget(&name("a")).await;
+        assert!(known.asking.lock().await.may_ask(came, true));
+    }
+
+    #[test]
+    fn names_that_nobody_can_tell_of_do_not_add_up() {
+        let known = Known::default();
+        for number in 0..=UNTOLD_MAX {
+            known.untold(&name(&format!("q{number}")));
+        }
+        assert_eq!(known.last(&name(&format!("q{UNTOLD_MAX}"))), Some(true));
+        assert!(known.queues.read().unwrap().len() <= UNTOLD_MAX);
+    }
+}
