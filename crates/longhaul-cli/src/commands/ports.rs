@@ -1,4 +1,5 @@
-//! The ports of this program, all in one place so that none is named twice.
+//! The ports of this program, all in one place so that none is named twice. Metrics have none of their own: those of the gateway are under `/metrics` of
+//! its port, those of the broker under that of its admin API.
 
 /// Where `longhaul dev` and `longhaul server start` listen, unless they are told otherwise.
 #[derive(Clone, Copy, Debug)]

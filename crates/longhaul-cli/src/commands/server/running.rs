@@ -86,8 +86,8 @@ impl Running {
         tokio::select! {
             ended = drain(engine, server, demo, limit) => ended,
             () = signals.next() => {
-                output.note("ended at once");
-                Ok(())
+                let what = "ended at once, at a second signal";
+                Err(Failure::new(Code::Failed, what).help("what was confirmed is kept; a worker's tasks are taken over").into())
             }
         }
     }

@@ -7,8 +7,8 @@ use crate::exit::{Code, Failure};
 use crate::service::Pulsar;
 use futures::{StreamExt, stream};
 use longhaul::{
-    PastInstant, TaskId, TaskInfo, TaskMetadata, TaskRef, TaskView, TaskViewError, WatchEvent,
-    WatchFrom,
+    PastInstant, TaskId, TaskInfo, TaskMetadata, TaskRef, TaskStatus, TaskView, TaskViewError,
+    WatchEvent, WatchFrom,
 };
 
 impl Tasks for Pulsar {
@@ -31,8 +31,15 @@ impl Tasks for Pulsar {
     }
 
     async fn ended(&self, task: &TaskRef) -> anyhow::Result<Task> {
-        let entry = self.client.wait_metadata(task).await?;
-        Ok(self.shown(task, entry))
+        let shown = async {
+            let entry = self.client.wait_metadata(task).await?;
+            Ok(self.shown(task, entry))
+        };
+        // A worker shows the end of a task that was closed by hand when the task comes to it: of one with a delay, hours later.
+        tokio::select! {
+            shown = shown => shown,
+            Some(closed) = self.closed(task) => Ok(closed),
+        }
     }
 
     async fn list(&self, queue: &str, query: Query) -> anyhow::Result<Page> {
@@ -129,6 +136,15 @@ impl Pulsar {
         }
         // What was evicted has been told before, as over.
         (event == WatchEvent::CaughtUp).then_some(Change::CaughtUp)
+    }
+
+    /// A task that the ledger shows as over without a result; `None` if it does not.
+    async fn closed(&self, task: &TaskRef) -> Option<Task> {
+        let info = self.claimed(task).await.ok()??;
+        // A result is on the metadata topic alone.
+        let is_closed = info.status.is_terminal() && info.status != TaskStatus::Completed;
+        let found = if is_closed { self.task(task).await.ok()? } else { None };
+        found.filter(Task::is_over)
     }
 
     /// Whether there is such a task, and it is not over.
