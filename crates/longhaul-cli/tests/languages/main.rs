@@ -1,0 +1,15 @@
+//! The sample workers of `examples/python`, `examples/go` and `examples/typescript`, each against a gateway on the embedded broker: the same rounds for
+//! all, since they do the same.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test that cannot go on has failed"
+)]
+
+mod language;
+mod rounds;
+mod stage;

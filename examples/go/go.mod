@@ -1,0 +1,3 @@
+module longhaul.example/worker
+
+go 1.25
