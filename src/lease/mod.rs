@@ -111,6 +111,14 @@ impl Leases {
         self.shared.view.is_ready()
     }
 
+    /// Whether it has ended, by a drain or an error: it grants nothing and takes no report any more.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        // Only a drain holds the lock, for a moment.
+        let handle = self.shared.handle.try_lock();
+        handle.is_ok_and(|handle| handle.as_ref().is_none_or(WorkerHandle::has_ended))
+    }
+
     /// What was counted so far. A lease counts as a task that is run here.
     #[must_use]
     pub fn stats(&self) -> WorkerStats {

@@ -144,6 +144,11 @@ impl WorkerHandle {
         self.view.is_ready()
     }
 
+    /// Whether the worker has ended: after a drain, a stop, or an error.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.stop_request.is_closed()
+    }
+
     /// How the worker stands with its broker.
     #[must_use]
     pub fn connection(&self) -> ConnectionState {

@@ -220,7 +220,7 @@ impl Driver {
         let (outcome, body) =
             self.config.judge(ending, (&lane.topics.name, fold.attempt), terms, sample, wall_ms);
         let Some(outcome) = outcome else { return };
-        tracing::warn!(%task, %epoch, attempt = fold.attempt, worker = %lane.holder(task), "lease_expired: nothing was heard of it for too long");
+        tracing::warn!(event = "lease_expired", %task, %epoch, attempt = fold.attempt, worker = %lane.holder(task), "lease expired: nothing was heard of it for too long");
         lane.outcome_bodies.insert(task, (epoch, body));
         if !lane.core.handle_lease_over(task, epoch, outcome) {
             lane.forget_outcome(task);

@@ -129,7 +129,7 @@ impl AttemptLog<'_> {
         }
     }
 
-    /// Its processor has ended. What it led to counts when the ledger has accepted it.
+    /// Its processor has ended. What it led to counts when the ledger has accepted it. Some events have the names of document 001: see docs/dialects.md.
     pub(super) fn ends(&self, outcome: Outcome, reason: &str, took: Duration) {
         let Self { topic, id, epoch, attempt } = self;
         match outcome {
@@ -138,10 +138,10 @@ impl AttemptLog<'_> {
             }
             Outcome::Failed(NextAttempt { delay_ms, .. }) => {
                 let next = Duration::from_millis(delay_ms);
-                tracing::warn!(%id, attempt, %epoch, %topic, ?took, reason, ?next, "attempt failed: another one follows");
+                tracing::warn!(event = "job_retry_scheduled", %id, attempt, %epoch, %topic, ?took, reason, ?next, "attempt failed: another one follows");
             }
             Outcome::Final => {
-                tracing::error!(%id, attempt, %epoch, %topic, ?took, reason, "task failed for good");
+                tracing::error!(event = "job_dead", %id, attempt, %epoch, %topic, ?took, reason, "task failed for good");
             }
             Outcome::Cancelled => {
                 tracing::info!(%id, attempt, %epoch, %topic, ?took, "task cancelled");

@@ -141,6 +141,8 @@ impl Attendant {
 
     fn silent(&self, lease_time: Duration) -> TaskError {
         let reason = text::lease_expired(&self.worker, lease_time);
+        let (LeaseToken { task, epoch, .. }, worker) = (self.token, &self.worker);
+        tracing::warn!(event = "lease_expired", %task, %epoch, %worker, "lease expired: nothing was heard of it for too long");
         if self.expired_at_once {
             TaskError::retry_after(Duration::ZERO, reason)
         } else {
