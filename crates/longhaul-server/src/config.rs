@@ -47,6 +47,9 @@ pub struct ServerConfig {
     pub create_queues: bool,
     /// Limits on requests and connections.
     pub limits: Limits,
+    /// The URL by which other programs reach this gateway, such as `https://tasks-1.example.org`: gateways of a queue name each other to callers. Default: where it listens,
+    /// unless that is every address of the machine.
+    pub advertised_url: Option<String>,
     /// Dialects that are served beside the native API. Default none.
     pub dialects: Vec<Dialect>,
     /// The queue of the routes of document 001 and 002, which name none. Default `default`.
@@ -63,6 +66,8 @@ pub struct Limits {
     pub requests: usize,
     /// Long polls and event streams at once; further ones are answered with 503 and `Retry-After`. Default 16,384.
     pub waiting: usize,
+    /// Queues whose leases the gateway grants and looks after; those beyond are left to other gateways. Each takes a thread and a connection. Default 256.
+    pub leased_queues: usize,
     /// Bytes of a body. Default 5 MiB.
     pub body_bytes: usize,
     /// Bytes of the body of a batch. Default 32 MiB.
@@ -141,6 +146,7 @@ impl Default for ServerConfig {
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             create_queues: false,
+            advertised_url: None,
             limits: Limits::default(),
             dialects: Vec::new(),
             dialect_queue: "default".to_owned(),
@@ -155,6 +161,7 @@ impl Default for Limits {
             connections: 16_384,
             requests: 1_024,
             waiting: 16_384,
+            leased_queues: 256,
             body_bytes: 5 * MIB,
             batch_bytes: 32 * MIB,
             all_body_bytes: 512 * MIB,
@@ -203,6 +210,7 @@ impl Limits {
             ("connections", self.connections),
             ("requests", self.requests),
             ("waiting", self.waiting),
+            ("leased_queues", self.leased_queues),
             ("body_bytes", self.body_bytes),
             ("batch_bytes", self.batch_bytes),
             ("all_body_bytes", self.all_body_bytes),

@@ -4,9 +4,9 @@ use crate::core::ServiceError;
 use crate::problem::Problem;
 use axum::http::StatusCode;
 use longhaul::{
-    CancelError, DeadLetterError, DocumentError, GetError, HistoryError, OperatorError,
-    SchedulesError, SetupTopicsError, SubmitError, SubmittedError, TaskViewError, TransportError,
-    TransportErrorKind, WaitError, WatchError,
+    CancelError, DeadLetterError, DocumentError, GetError, HistoryError, LeaseError, OperatorError,
+    ReportError, SchedulesError, SetupTopicsError, SubmitError, SubmittedError, TaskViewError,
+    TransportError, TransportErrorKind, WaitError, WatchError, WorkerError,
 };
 use std::error::Error;
 use std::fmt::Write;
@@ -30,6 +30,12 @@ impl From<ServiceError> for Problem {
                 ..with(StatusCode::CONFLICT, "dedupe_conflict")
             },
             ServiceError::Unfit(_) => with(StatusCode::UNPROCESSABLE_ENTITY, "request_unfit"),
+            ServiceError::NotConnected(_) => Self::unavailable("broker_unreachable", text),
+            ServiceError::ManyQueues(_) => Self::unavailable("too_many_queues", text),
+            ServiceError::Leases(error) => leases(&error, text),
+            ServiceError::Lease(error) => lease(&error, text),
+            ServiceError::LeaseToken(_) => with(StatusCode::BAD_REQUEST, "lease_invalid"),
+            ServiceError::Report(error) => report(&error, text),
             ServiceError::Submit(error) => submit(&error, text),
             ServiceError::Submitted(error) => submitted(&error, text),
             ServiceError::Get(error) => get(&error, text),
@@ -176,6 +182,47 @@ fn operator(error: &OperatorError, text: String) -> Problem {
         OperatorError::Transport(error) => transport(error, text),
         OperatorError::NoReceipt(_) => unknown(text),
         _ => broker_refused(text),
+    }
+}
+
+fn leases(error: &WorkerError, text: String) -> Problem {
+    match error {
+        WorkerError::Connect(error) => transport(error, text),
+        WorkerError::Topic(_) => name_invalid(text),
+        WorkerError::SubscriptionLost(_) => {
+            Problem::new(StatusCode::CONFLICT, "subscription_lost", text)
+        }
+        WorkerError::Config(_)
+        | WorkerError::Refused(_)
+        | WorkerError::DrainGaveUp(_)
+        | WorkerError::Thread(_) => broker_refused(text),
+        _ => broker_refused(text),
+    }
+}
+
+fn lease(error: &LeaseError, text: String) -> Problem {
+    match error {
+        LeaseError::Busy { .. } => Problem::unavailable("too_many_requests", text),
+        LeaseError::Stopped => Problem::unavailable("draining", text),
+        LeaseError::Worker | LeaseError::Count { .. } | LeaseError::LeaseTime { .. } => unfit(text),
+        _ => unfit(text),
+    }
+}
+
+fn report(error: &ReportError, text: String) -> Problem {
+    let with = |status| Problem::new(status, crate::core::reason(error), text.clone());
+    match error {
+        ReportError::NotFound => with(StatusCode::NOT_FOUND),
+        ReportError::StaleLease { current } => {
+            Problem { current_epoch: Some(*current), ..with(StatusCode::CONFLICT) }
+        }
+        ReportError::NotOwner | ReportError::Expired | ReportError::Ended { .. } => {
+            with(StatusCode::CONFLICT)
+        }
+        ReportError::TooLarge { .. } => with(StatusCode::PAYLOAD_TOO_LARGE),
+        ReportError::LeaseTime { .. } => with(StatusCode::UNPROCESSABLE_ENTITY),
+        ReportError::Unavailable => unknown(text),
+        _ => unknown(text),
     }
 }
 

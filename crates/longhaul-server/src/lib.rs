@@ -5,12 +5,14 @@
 //!
 //! - `shell` accepts connections, and checks each request before a route sees it;
 //! - `core` is what can be done to queues and tasks, apart from HTTP;
+//! - `dialects` has the routes of other task queues, on the same `core`;
 //! - `v1` holds the routes of the native API, one file per resource; `route` is the list of all routes, of which the OpenAPI document is made.
 
 mod auth;
 mod clock;
 mod config;
 mod core;
+mod dialects;
 mod errors;
 mod problem;
 mod reload;

@@ -12,6 +12,7 @@ pub(crate) use openapi::document;
 use crate::auth::Scope;
 use crate::config::Limits;
 use crate::core::Service;
+use crate::dialects;
 use crate::problem::Problem;
 use crate::shell::{Gate, Shell, gate, guard};
 use crate::telemetry::REQUEST_SECONDS;
@@ -181,7 +182,7 @@ impl Route {
     }
 }
 
-/// All routes that are served.
+/// All routes of the native API. Those of dialects are beside them: see [`dialects`](crate::dialects).
 pub(crate) fn all() -> Vec<Route> {
     crate::v1::routes()
 }
@@ -189,7 +190,7 @@ pub(crate) fn all() -> Vec<Route> {
 /// Serves all routes, behind all checks.
 pub(crate) fn router(shell: Arc<Shell>, service: Arc<Service>) -> Router {
     let mut router = Router::new();
-    for Route { info, handler, .. } in all() {
+    for Route { info, handler, .. } in all().into_iter().chain(dialects::routes(&shell.config)) {
         let path = verbs::routed(info.path);
         let gated = Gate { shell: Arc::clone(&shell), route: Arc::new(info) };
         router = router.route(&path, handler.layer(from_fn_with_state(gated, gate)));

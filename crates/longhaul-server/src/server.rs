@@ -12,6 +12,9 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+/// How long it may take to leave the queues in order.
+const LEAVE_MAX: Duration = Duration::from_secs(5);
+
 /// Why a gateway does not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -62,6 +65,7 @@ pub struct Server {
     has_tls: bool,
     stops: Stops,
     tasks: TaskTracker,
+    service: Arc<Service>,
 }
 
 /// How the parts of a gateway are told to end.
@@ -79,7 +83,7 @@ impl Server {
     ///
     /// # Errors
     /// When a setting cannot be used, or the address cannot be listened at.
-    pub async fn start(client: Client, config: ServerConfig) -> Result<Self, StartError> {
+    pub async fn start(client: Client, mut config: ServerConfig) -> Result<Self, StartError> {
         config.validate()?;
         let (stops, tasks) = (Stops::default(), TaskTracker::new());
         telemetry::install();
@@ -89,13 +93,18 @@ impl Server {
         let failed = |source| StartError::Listen { address, source };
         let listener = Listener::bind(address, tls, &config.limits).await.map_err(failed)?;
         let address = listener.address().map_err(failed)?;
+        if config.advertised_url.is_none() && !address.ip().is_unspecified() {
+            config.advertised_url = Some(url_of(address, has_tls));
+        }
         let service = Arc::new(Service::new(client, &config));
         let shell = Arc::new(Shell::new(config, auth, has_tls, stops.clone()));
-        let router = route::router(Arc::clone(&shell), service);
+        let router = route::router(Arc::clone(&shell), Arc::clone(&service));
         tasks.spawn(telemetry::keep_up(stops.drain.clone()));
+        let (looking, end) = (Arc::clone(&service), stops.drain.clone());
+        tasks.spawn(async move { looking.look_after_leases(end).await });
         tasks.spawn(listener.serve(router, shell, tasks.clone()));
         tracing::info!(event = "gateway_started", %address, tls = has_tls, "the gateway listens");
-        Ok(Self { address, has_tls, stops, tasks })
+        Ok(Self { address, has_tls, stops, tasks, service })
     }
 
     /// Where it listens: with the port that the system has chosen, if the configured one was 0.
@@ -107,7 +116,7 @@ impl Server {
     /// The URL of its root, such as `http://127.0.0.1:7070`.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("{}://{}", if self.has_tls { "https" } else { "http" }, self.address)
+        url_of(self.address, self.has_tls)
     }
 
     /// Ends the gateway in order: it says that it is not ready, accepts no more connections, answers what waits with what there is, and finishes what
@@ -118,6 +127,9 @@ impl Server {
         let finished = tokio::time::timeout(deadline, self.tasks.wait()).await.is_ok();
         self.stops.end.cancel();
         self.tasks.wait().await;
+        // Reports were taken until here. Whoever comes now asks another gateway.
+        let left = tokio::time::timeout(LEAVE_MAX, self.service.leave_leases(LEAVE_MAX)).await;
+        let finished = finished && left.is_ok();
         tracing::info!(event = "gateway_stopped", finished, "the gateway has ended");
         finished
     }
@@ -127,6 +139,10 @@ impl Server {
         self.stops.drain.cancelled().await;
         self.tasks.wait().await;
     }
+}
+
+fn url_of(address: SocketAddr, has_tls: bool) -> String {
+    format!("{}://{address}", if has_tls { "https" } else { "http" })
 }
 
 impl Drop for Server {

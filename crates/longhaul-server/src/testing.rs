@@ -13,12 +13,14 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use longhaul::testing::TestEngine;
 use serde_json::Value;
+use std::rc::Rc;
 use std::sync::Arc;
 use tower::ServiceExt;
 
 /// A gateway without a socket.
 pub(crate) struct Bench {
-    pub(crate) engine: TestEngine,
+    pub(crate) engine: Rc<TestEngine>,
+    pub(crate) service: Arc<Service>,
     pub(crate) router: Router,
     pub(crate) stops: Stops,
 }
@@ -53,13 +55,22 @@ impl Bench {
     }
 
     pub(crate) fn with(config: ServerConfig) -> Self {
-        let engine = TestEngine::new();
+        Self::on(Rc::new(TestEngine::new()), config)
+    }
+
+    /// Another gateway beside this one.
+    pub(crate) fn beside(&self, config: ServerConfig) -> Self {
+        Self::on(Rc::clone(&self.engine), config)
+    }
+
+    fn on(engine: Rc<TestEngine>, config: ServerConfig) -> Self {
         let stops = Stops::default();
         let auth = Auth::open(&config).unwrap();
         let service = engine.run(async { Service::new(engine.client().clone(), &config) });
+        let service = Arc::new(service);
         let shell = Arc::new(Shell::new(config, auth, false, stops.clone()));
-        let router = route::router(shell, Arc::new(service));
-        Self { engine, router, stops }
+        let router = route::router(shell, Arc::clone(&service));
+        Self { engine, service, router, stops }
     }
 
     /// A request that is not sent yet.
@@ -70,12 +81,25 @@ impl Bench {
 
     /// Sends a request and reads its answer.
     pub(crate) fn send(&self, request: Request<Body>) -> Answer {
+        self.engine.run(self.sending(request))
+    }
+
+    /// Sends requests at once, and reads their answers, in their order.
+    pub(crate) fn send_all(
+        &self,
+        requests: impl IntoIterator<Item = Request<Body>>,
+    ) -> Vec<Answer> {
+        let all = futures::future::join_all(requests.into_iter().map(|it| self.sending(it)));
+        self.engine.run(all)
+    }
+
+    fn sending(&self, request: Request<Body>) -> impl Future<Output = Answer> + use<> {
         let router = self.router.clone();
-        self.engine.run(async move {
+        async move {
             let (parts, body) = router.oneshot(request).await.unwrap().into_parts();
             let bytes = body.collect().await.unwrap().to_bytes();
             Answer { status: parts.status, headers: parts.headers, bytes }
-        })
+        }
     }
 
     pub(crate) fn get(&self, path: &str) -> Answer {

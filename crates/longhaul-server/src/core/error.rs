@@ -3,10 +3,11 @@
 use super::names::{QueueNameError, TaskNameError};
 use super::{QueueName, TaskName};
 use longhaul::{
-    CancelError, DeadLetterError, DocumentError, GetError, HistoryError, OperatorError,
-    SchedulesError, SetupTopicsError, SubmitError, SubmittedError, TaskViewError, WaitError,
-    WatchError,
+    CancelError, DeadLetterError, DocumentError, GetError, HistoryError, LeaseError,
+    LeaseTokenError, OperatorError, ReportError, SchedulesError, SetupTopicsError, SubmitError,
+    SubmittedError, TaskViewError, WaitError, WatchError, WorkerError,
 };
+use std::sync::Arc;
 
 /// Why something was not done.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +44,25 @@ pub(crate) enum ServiceError {
         "another task that is not over has the dedupe key: {0}; wait for its end, or cancel it"
     )]
     DedupeConflict(TaskName),
+    /// No task waits, as far as this gateway can know without the broker.
+    #[error(
+        "the gateway has no connection with the broker of the queue `{0}`; try again, or ask another gateway"
+    )]
+    NotConnected(QueueName),
+    /// The gateway looks after as many queues as it may.
+    #[error(
+        "this gateway leases the tasks of {0} queues, as many as it may; ask another gateway, or raise its limit on leased queues"
+    )]
+    ManyQueues(usize),
+    /// Nothing can be leased.
+    #[error("the leases of the queue cannot be looked after")]
+    Leases(#[source] Arc<WorkerError>),
+    #[error(transparent)]
+    Lease(#[from] LeaseError),
+    #[error(transparent)]
+    LeaseToken(#[from] LeaseTokenError),
+    #[error(transparent)]
+    Report(#[from] ReportError),
     /// A request says something that does not go together.
     #[error("{0}")]
     Unfit(String),

@@ -1,27 +1,38 @@
 //! What can be done to queues and tasks, apart from HTTP: functions on a [`Service`], one file per resource.
 
 mod actions;
+mod desks;
 mod enqueue;
 mod error;
 mod events;
 mod known;
+mod leases;
 mod letters;
 mod names;
+mod peers;
 mod queues;
+mod reserved;
 mod tasks;
 mod views;
 
 pub(crate) use actions::{Action, Said};
+pub(crate) use desks::DIALECT_TRIES;
+#[cfg(test)]
+pub(crate) use desks::dialect_backoff;
 pub(crate) use enqueue::NewTask;
 pub(crate) use error::ServiceError;
 pub(crate) use events::{Event, Events, Place};
+pub(crate) use leases::{Reporter, reason};
 pub(crate) use names::{QueueName, TaskName};
 pub(crate) use queues::Creation;
 pub(crate) use tasks::Task;
 
 use crate::config::ServerConfig;
+use desks::Desks;
 use known::Known;
 use longhaul::{Client, Priority, Schedules, TaskRef};
+use peers::Peers;
+pub(crate) use reserved::Reserved;
 use views::Views;
 
 /// What the routes call.
@@ -32,6 +43,12 @@ pub(crate) struct Service {
     prefix: String,
     views: Views,
     known: Known,
+    desks: Desks,
+    peers: Peers,
+    /// Idempotency keys of dialects whose first request is in progress here.
+    pub(crate) reserved: Reserved,
+    /// The queue of the dialects, where there are any.
+    dialect_queue: Option<QueueName>,
     create_queues: bool,
 }
 
@@ -41,6 +58,12 @@ impl Service {
             prefix: format!("persistent://{}/", config.namespace),
             views: Views::new(client.clone()),
             known: Known::default(),
+            desks: Desks::new(client.clone(), config),
+            peers: Peers::new(config.advertised_url.clone()),
+            reserved: Reserved::default(),
+            dialect_queue: (!config.dialects.is_empty())
+                .then(|| QueueName::parse(&config.dialect_queue).ok())
+                .flatten(),
             create_queues: config.create_queues,
             client,
         }
@@ -67,6 +90,18 @@ impl Service {
 
     fn task_ref(&self, queue: &QueueName, task: TaskName) -> TaskRef {
         TaskRef { topic: self.level_topic(queue, task.level), id: task.id }
+    }
+
+    /// The queue of the dialects.
+    pub(crate) fn dialect_queue(&self) -> Result<&QueueName, ServiceError> {
+        self.dialect_queue
+            .as_ref()
+            .ok_or_else(|| ServiceError::Unfit("no dialect is served".to_owned()))
+    }
+
+    /// Another gateway, where this one cannot help: the one that was alive last.
+    pub(crate) fn peer(&self) -> Option<String> {
+        self.peers.latest()
     }
 
     /// The client, acting for a caller who has a name.

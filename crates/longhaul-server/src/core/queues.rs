@@ -118,6 +118,7 @@ impl Service {
         for ending in ["", "-high", "-low"] {
             self.views.close(&format!("{topic}{ending}"));
         }
+        self.desks.close(queue);
         self.client.delete_topics(&topic).await?;
         self.known.forget(queue).await;
         let (operator, reason) = (said.name, said.reason);

@@ -19,6 +19,7 @@ impl Route {
                 "task" => {
                     "The id of the task, such as `12:0:-1`, or `high~12:0:-1` where it has a priority."
                 }
+                "lease" => "The lease, as it was granted.",
                 _ => "Its name.",
             };
             let parameter = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Path);

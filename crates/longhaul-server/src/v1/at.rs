@@ -7,6 +7,7 @@ use crate::shell::Caller;
 use axum::extract::{FromRequestParts, Query, RawPathParams};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
+use longhaul::{LeaseToken, LeaseTokenError};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
@@ -30,6 +31,13 @@ pub(crate) struct TaskAt {
     pub(crate) queue: QueueName,
     pub(crate) task: TaskName,
     pub(crate) caller: Caller,
+}
+
+/// A lease of such a queue.
+#[derive(Clone, Debug)]
+pub(crate) struct LeaseAt {
+    pub(crate) queue: QueueName,
+    pub(crate) lease: LeaseToken,
 }
 
 /// Something else with a name, in such a queue.
@@ -132,6 +140,21 @@ impl<S: Sync> FromRequestParts<S> for TaskAt {
         let task = find(&named, "task").parse::<TaskName>().map_err(ServiceError::from)?;
         Ok(Self { queue, task, caller })
     }
+}
+
+impl<S: Sync> FromRequestParts<S> for LeaseAt {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let (caller, named) = parameters(parts).await?;
+        let queue = queue(&caller, &named)?;
+        Ok(Self { queue, lease: lease_token(find(&named, "lease")).map_err(ServiceError::from)? })
+    }
+}
+
+/// A lease, as it is named in paths and bodies: with `~` where the library has `/`. Both are read.
+pub(crate) fn lease_token(text: &str) -> Result<LeaseToken, LeaseTokenError> {
+    text.replace('~', "/").parse()
 }
 
 impl<S: Sync> FromRequestParts<S> for NamedAt {

@@ -7,6 +7,8 @@ mod enqueue;
 mod events;
 mod health;
 mod history;
+mod lease_body;
+mod leases;
 mod new_task;
 mod queue_settings;
 mod queues;
@@ -15,7 +17,7 @@ mod task_body;
 mod tasks;
 #[cfg(test)]
 mod tests;
-mod values;
+pub(crate) mod values;
 
 use crate::route::Route;
 
@@ -31,6 +33,7 @@ pub(crate) fn routes() -> Vec<Route> {
         dead::routes(),
         schedules::routes(),
         events::routes(),
+        leases::routes(),
     ];
     all.into_iter().flatten().collect()
 }

@@ -45,7 +45,10 @@ fn bench() -> (Bench, tempfile::NamedTempFile) {
 
 /// Where a route lies when its parameters are filled in.
 fn filled(path: &str) -> String {
-    path.replace("{queue}", "tasks").replace("{task}", "1:2:-1").replace("{name}", "nightly")
+    path.replace("{queue}", "tasks")
+        .replace("{task}", "1:2:-1")
+        .replace("{name}", "nightly")
+        .replace("{lease}", "1:2:-1~1~0")
 }
 
 fn status(bench: &Bench, method: &str, path: &str, token: Option<&str>) -> (u16, String) {

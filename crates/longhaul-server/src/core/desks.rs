@@ -1,0 +1,153 @@
+//! What grants and looks after leases: one [`Leases`] for each queue, opened when somebody asks for it, and for every queue that is there, so that leases which
+//! fall silent are ended though nobody asks.
+
+use super::{QueueName, ServiceError};
+use crate::config::{Dialect, ServerConfig};
+use futures::future::{BoxFuture, FutureExt, Shared};
+use longhaul::{Client, Leases, Levels, RetryPolicy, WorkerError};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio_util::task::TaskTracker;
+
+/// What stands before a gateway's URL in the label that its heartbeats carry.
+pub(super) const LABEL: &str = "gateway ";
+
+/// How long a lease of a dialect may be silent.
+pub(crate) const DIALECT_LEASE_TIME: Duration = Duration::from_secs(30);
+
+/// How often document 001 tries a job.
+pub(crate) const DIALECT_TRIES: u32 = 3;
+
+type Opening = Shared<BoxFuture<'static, Result<Leases, Arc<WorkerError>>>>;
+
+struct Slot {
+    opening: Opening,
+    /// It leases the tasks of all priorities.
+    levels: bool,
+}
+
+/// The open ones, by queue.
+pub(super) struct Desks {
+    client: Client,
+    label: String,
+    dialects: Vec<Dialect>,
+    dialect_queue: String,
+    max: usize,
+    open: Mutex<HashMap<QueueName, Slot>>,
+    tasks: TaskTracker,
+}
+
+impl fmt::Debug for Desks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Desks").finish_non_exhaustive()
+    }
+}
+
+/// Between the attempts of document 001: uniformly in 0 to min(5·2^(n−1), 30) s behind the n-th.
+pub(crate) const fn dialect_backoff() -> RetryPolicy {
+    RetryPolicy::exponential(Duration::from_secs(5), Duration::from_secs(30))
+}
+
+impl Desks {
+    pub(super) fn new(client: Client, config: &ServerConfig) -> Self {
+        let url = config.advertised_url.as_deref().unwrap_or_default();
+        Self {
+            client,
+            label: format!("{LABEL}{url}"),
+            dialects: config.dialects.clone(),
+            dialect_queue: config.dialect_queue.clone(),
+            max: config.limits.leased_queues,
+            open: Mutex::default(),
+            tasks: TaskTracker::new(),
+        }
+    }
+
+    /// The desk of a queue. The first one who asks waits until it has connected; if he gives up, it connects all the same.
+    pub(super) async fn of(
+        &self,
+        queue: &QueueName,
+        topic: &str,
+        levels: bool,
+    ) -> Result<Leases, ServiceError> {
+        let opening = self.opening(queue, topic, levels)?;
+        let opened = opening.clone().await;
+        if opened.as_ref().map_or(true, Leases::has_ended) {
+            self.forget(queue, &opening);
+        }
+        opened.map_err(ServiceError::Leases)
+    }
+
+    /// Whether the desk of a queue is open, or about to be.
+    pub(super) fn has(&self, queue: &QueueName) -> bool {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.get(queue).is_some_and(|slot| !has_ended(&slot.opening))
+    }
+
+    /// The queue is to be deleted: its desk would make its topics anew.
+    pub(super) fn close(&self, queue: &QueueName) {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(queue);
+    }
+
+    /// All of them leave in order. The leases live on: other gateways look after them.
+    pub(super) async fn drain(&self, deadline: Duration) {
+        let open = std::mem::take(&mut *self.open.lock().unwrap_or_else(PoisonError::into_inner));
+        let drains = open.into_iter().map(|(queue, slot)| async move {
+            let Some(Ok(leases)) = slot.opening.now_or_never() else { return };
+            if let Err(error) = leases.drain(deadline).await {
+                tracing::warn!(%queue, %error, "the leases of a queue were not left in order");
+            }
+        });
+        futures::future::join_all(drains).await;
+    }
+
+    /// One that is there is kept, unless it has ended, or the queue has got topics for priorities since.
+    fn opening(
+        &self,
+        queue: &QueueName,
+        topic: &str,
+        levels: bool,
+    ) -> Result<Opening, ServiceError> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = open.get(queue).filter(|slot| slot.levels >= levels);
+        if let Some(slot) = found.filter(|slot| !has_ended(&slot.opening)) {
+            return Ok(slot.opening.clone());
+        }
+        if open.len() >= self.max && !open.contains_key(queue) {
+            return Err(ServiceError::ManyQueues(self.max));
+        }
+        let builder = self.client.leases(topic);
+        let builder = if levels { builder.levels(Levels::strict()) } else { builder };
+        let label = self.label.clone();
+        let builder = builder.settings(|config| config.label = label);
+        let is_dialect = queue.as_str() == self.dialect_queue && !self.dialects.is_empty();
+        let builder = if is_dialect {
+            builder.lease_time(DIALECT_LEASE_TIME).expired_at_once(true)
+        } else {
+            builder
+        };
+        let builder = if is_dialect && self.dialects.contains(&Dialect::Document001) {
+            builder.settings(|config| {
+                (config.max_attempts, config.backoff) = (DIALECT_TRIES, dialect_backoff());
+            })
+        } else {
+            builder
+        };
+        let opening = async move { builder.start().await.map_err(Arc::new) }.boxed().shared();
+        self.tasks.spawn(opening.clone().map(drop));
+        open.insert(queue.clone(), Slot { opening: opening.clone(), levels });
+        Ok(opening)
+    }
+
+    fn forget(&self, queue: &QueueName, opening: &Opening) {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.get(queue).is_some_and(|slot| slot.opening.ptr_eq(opening)) {
+            open.remove(queue);
+        }
+    }
+}
+
+fn has_ended(opening: &Opening) -> bool {
+    opening.peek().is_some_and(|opened| opened.as_ref().map_or(true, Leases::has_ended))
+}

@@ -1,0 +1,190 @@
+//! Leases: granted, kept alive, reported on, found; and what a gateway does about them though nobody asks.
+
+use super::{QueueName, Service, ServiceError, TaskName};
+use crate::clock;
+use longhaul::{
+    KeepAlive, Kept, Lease, LeaseOutcome, LeaseRequest, LeaseToken, LeaseView, Priority,
+    ReportError, SetupTopicsError,
+};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// How often a gateway looks which queues there are.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+
+/// Whoever asks first waits so long until the queue's ledger is read.
+const READY_MAX: Duration = Duration::from_secs(10);
+
+/// Who reports, as the log names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reporter<'a> {
+    pub(crate) queue: &'a QueueName,
+    /// The worker, where it says so.
+    pub(crate) worker: Option<&'a str>,
+}
+
+impl Service {
+    async fn desk(&self, queue: &QueueName) -> Result<longhaul::Leases, ServiceError> {
+        let levels = self.check_queue(queue).await?;
+        self.desks.of(queue, &self.topic(queue), levels).await
+    }
+
+    /// Leases tasks of a queue; an empty list when none came in time, or the gateway drains.
+    pub(crate) async fn lease(
+        &self,
+        queue: &QueueName,
+        request: LeaseRequest,
+        worker: &str,
+        stop: &CancellationToken,
+    ) -> Result<Vec<Lease>, ServiceError> {
+        let desk = self.desk(queue).await?;
+        if tokio::time::timeout(READY_MAX, desk.ready()).await.is_err() {
+            return Err(ServiceError::NotConnected(queue.clone()));
+        }
+        let granted = tokio::select! {
+            granted = desk.lease(request) => granted?,
+            () = stop.cancelled() => return Ok(Vec::new()),
+        };
+        if granted.is_empty() && !desk.is_ready() {
+            return Err(ServiceError::NotConnected(queue.clone()));
+        }
+        for lease in &granted {
+            tracing::debug!(
+                target: "longhaul::tasks",
+                event = "job_leased",
+                %queue,
+                job_id = %TaskName::of(&lease.task),
+                worker_id = worker,
+                lease_id = lease.token.epoch(),
+                lease_expires_at = clock::instant_ms(lease.expires_at),
+                payload_len = lease.payload.len(),
+            );
+        }
+        Ok(granted)
+    }
+
+    /// Notes that whoever holds a lease is alive, and what it has to say.
+    pub(crate) async fn keep_alive(
+        &self,
+        by: Reporter<'_>,
+        token: &LeaseToken,
+        keep: KeepAlive,
+    ) -> Result<Kept, ServiceError> {
+        let desk = self.desk(by.queue).await?;
+        let kept = desk.keep_alive(token, keep).await;
+        kept.map_err(|error| by.rejected(token, error))
+    }
+
+    /// Ends a lease. What its holder has left to say goes before.
+    pub(crate) async fn end_lease(
+        &self,
+        by: Reporter<'_>,
+        token: &LeaseToken,
+        last: KeepAlive,
+        outcome: LeaseOutcome,
+    ) -> Result<(), ServiceError> {
+        let desk = self.desk(by.queue).await?;
+        if last != KeepAlive::default() {
+            // An end that is told once more finds a lease that is over: what the log says of the end is the answer then.
+            match desk.keep_alive(token, last).await {
+                Ok(_)
+                | Err(
+                    ReportError::NotFound
+                    | ReportError::StaleLease { .. }
+                    | ReportError::NotOwner
+                    | ReportError::Expired
+                    | ReportError::Ended { .. },
+                ) => {}
+                Err(error) => return Err(by.rejected(token, error)),
+            }
+        }
+        let event = match &outcome {
+            LeaseOutcome::Succeeded(_) => "job_acked",
+            LeaseOutcome::Failed { .. } => "job_failed",
+            LeaseOutcome::Released { .. } => "job_released",
+            _ => "job_reported",
+        };
+        desk.report(token, outcome).await.map_err(|error| by.rejected(token, error))?;
+        let (job_id, lease_id) = (token.task(), token.epoch());
+        let (queue, worker_id) = (by.queue, by.worker);
+        tracing::debug!(target: "longhaul::tasks", event, %queue, %job_id, worker_id, lease_id);
+        Ok(())
+    }
+
+    /// The lease that runs a task now; `None` if none does.
+    pub(crate) async fn lease_of(
+        &self,
+        queue: &QueueName,
+        task: TaskName,
+    ) -> Result<Option<LeaseView>, ServiceError> {
+        Ok(self.desk(queue).await?.find(&task.id).await?)
+    }
+
+    /// Has the leases of all queues looked after that there are, and remembers which other gateways do so, until the gateway ends.
+    pub(crate) async fn look_after_leases(&self, end: CancellationToken) {
+        let mut every = tokio::time::interval(LOOK_EVERY);
+        while end.run_until_cancelled(every.tick()).await.is_some() {
+            end.run_until_cancelled(Box::pin(self.look_around())).await;
+        }
+    }
+
+    pub(crate) async fn look_around(&self) {
+        let mut queues = match self.queues().await {
+            Ok(queues) => queues,
+            Err(ServiceError::Setup(SetupTopicsError::NoAdminUrl)) => Vec::new(),
+            Err(error) => {
+                tracing::debug!(%error, "it cannot be seen now which queues there are");
+                Vec::new()
+            }
+        };
+        queues.extend(self.dialect_queue.clone());
+        for queue in queues {
+            if !self.desks.has(&queue)
+                && let Err(error) = self.desk(&queue).await
+            {
+                tracing::warn!(%queue, %error, "the leases of a queue are not looked after here; it is tried again");
+            }
+        }
+        if let Some(queue) = &self.dialect_queue
+            && let Ok(workers) = self.workers(queue, Priority::Normal).await
+        {
+            self.peers.note(&workers);
+        }
+    }
+
+    /// The gateway leaves all queues in order.
+    pub(crate) async fn leave_leases(&self, deadline: Duration) {
+        self.desks.drain(deadline).await;
+    }
+}
+
+impl Reporter<'_> {
+    fn rejected(&self, token: &LeaseToken, error: ReportError) -> ServiceError {
+        let (job_id, lease_id) = (token.task(), token.epoch());
+        let (queue, worker_id) = (self.queue, self.worker);
+        tracing::info!(
+            target: "longhaul::tasks",
+            event = "ack_rejected",
+            %queue,
+            %job_id,
+            worker_id,
+            lease_id,
+            reason = reason(&error),
+        );
+        error.into()
+    }
+}
+
+/// Why a report has no effect, in a word that does not change.
+pub(crate) const fn reason(error: &ReportError) -> &'static str {
+    match error {
+        ReportError::NotFound => "task_not_found",
+        ReportError::StaleLease { .. } => "stale_lease_id",
+        ReportError::NotOwner => "not_current_lease_owner",
+        ReportError::Expired => "lease_expired",
+        ReportError::Ended { .. } => "task_ended",
+        ReportError::TooLarge { .. } => "too_large",
+        ReportError::LeaseTime { .. } => "request_unfit",
+        ReportError::Unavailable | _ => "outcome_unknown",
+    }
+}

@@ -1,0 +1,39 @@
+//! Other gateways of the same queue, as their heartbeats were last seen.
+
+use super::desks::LABEL;
+use longhaul::WorkerInfo;
+use std::sync::{Mutex, PoisonError};
+
+/// The URLs that were seen, the one that was alive last first.
+#[derive(Debug)]
+pub(super) struct Peers {
+    own: Option<String>,
+    seen: Mutex<Vec<String>>,
+}
+
+impl Peers {
+    pub(super) fn new(own: Option<String>) -> Self {
+        Self { own, seen: Mutex::default() }
+    }
+
+    /// These workers are there. Without other gateways among them those that were seen before stay: they are all that is known.
+    pub(super) fn note(&self, workers: &[WorkerInfo]) {
+        let gateway = |worker: &WorkerInfo| {
+            let url = worker.identity.as_ref()?.label.strip_prefix(LABEL)?;
+            let is_other = !url.is_empty() && self.own.as_deref() != Some(url);
+            is_other.then(|| (worker.last_heartbeat_ms, url.to_owned()))
+        };
+        let mut gateways: Vec<_> = workers.iter().filter_map(gateway).collect();
+        gateways.sort_unstable_by(|one, other| other.cmp(one));
+        let mut urls: Vec<_> = gateways.into_iter().map(|(_, url)| url).collect();
+        urls.dedup();
+        if !urls.is_empty() {
+            *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = urls;
+        }
+    }
+
+    /// The one that was alive last.
+    pub(super) fn latest(&self) -> Option<String> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).first().cloned()
+    }
+}

@@ -1,0 +1,71 @@
+//! Whether a report is that of the lease which holds a task. These dialects name a lease by the worker and by a number that grows; our lease is found by them.
+
+use crate::core::{QueueName, Service, ServiceError, TaskName};
+use longhaul::{LeaseToken, TaskStatus};
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// A gateway that has not read of a lease yet, which another one has granted, looks again so often, and so soon.
+const LOOKS_MAX: u32 = 100;
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// How a lease stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Held {
+    /// It holds the task.
+    Yes(LeaseToken),
+    /// The task is done, by whomever.
+    Done,
+    /// It does not, for this reason.
+    No(&'static str),
+}
+
+/// How the lease of a worker stands. Without a number the current one is meant, if it is the worker's.
+pub(super) async fn held(
+    service: &Service,
+    queue: &QueueName,
+    task: TaskName,
+    worker: &str,
+    number: Option<i64>,
+) -> Result<Held, ServiceError> {
+    for _ in 0..LOOKS_MAX {
+        if let Some(held) = look(service, queue, task, worker, number).await? {
+            return Ok(held);
+        }
+        sleep(LOOK_EVERY).await;
+    }
+    Ok(Held::No("stale_lease_id"))
+}
+
+/// `None` when this gateway has not read as far as that lease.
+async fn look(
+    service: &Service,
+    queue: &QueueName,
+    task: TaskName,
+    worker: &str,
+    number: Option<i64>,
+) -> Result<Option<Held>, ServiceError> {
+    let is_behind = |epoch: u32| number.is_some_and(|number| i64::from(epoch) < number);
+    let is_current = |epoch: u32| number.is_none_or(|number| i64::from(epoch) == number);
+    if let Some(view) = service.lease_of(queue, task).await? {
+        let epoch = view.token.epoch();
+        return Ok(match () {
+            () if is_behind(epoch) => None,
+            () if !is_current(epoch) => Some(Held::No("stale_lease_id")),
+            () if view.worker != worker => Some(Held::No("not_current_lease_owner")),
+            () => Some(Held::Yes(view.token)),
+        });
+    }
+    let known = service.task(queue, task).await?;
+    if known.status() == TaskStatus::Completed {
+        return Ok(Some(Held::Done));
+    }
+    let epoch = known.info.as_ref().map_or(0, |info| info.epoch);
+    Ok(match () {
+        () if known.status().is_terminal() && is_behind(epoch) => Some(Held::No("stale_lease_id")),
+        () if is_behind(epoch) => None,
+        () if number.is_none() => Some(Held::No("not_current_lease_owner")),
+        () if is_current(epoch) => Some(Held::No("lease_expired")),
+        () => Some(Held::No("stale_lease_id")),
+    })
+}

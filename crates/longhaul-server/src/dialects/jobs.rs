@@ -1,0 +1,193 @@
+//! Jobs as document 001 shows them.
+
+use super::job_id::job_id;
+use super::{LEVELS, is_no_level};
+use crate::clock;
+use crate::core::{DIALECT_TRIES, QueueName, Service, ServiceError, Task, TaskName};
+use futures::stream::{self, StreamExt, TryStreamExt};
+use longhaul::{Lease, TaskFilter, TaskInfo, TaskStatus};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The most jobs of a list.
+pub(super) const JOBS_MAX: usize = 1_000;
+
+/// The longest payload in a list, in bytes: of a longer one this much is shown.
+pub(super) const SHOWN_BYTES_MAX: usize = 64 * 1024;
+
+/// Payloads that are read at once.
+const READS_AT_ONCE: usize = 32;
+
+/// The property of a task that says how often it is tried.
+const MAX_ATTEMPTS: &str = "MAX_ATTEMPTS";
+
+/// What is not over. These go before those that are, when there are more jobs than a list has.
+const OPEN: [TaskStatus; 6] = [
+    TaskStatus::Claimed,
+    TaskStatus::Running,
+    TaskStatus::Ready,
+    TaskStatus::Retrying,
+    TaskStatus::Scheduled,
+    TaskStatus::Waiting,
+];
+
+/// What will not be done any more.
+const DEAD: [TaskStatus; 3] = [TaskStatus::Failed, TaskStatus::Cancelled, TaskStatus::Expired];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub(super) enum JobState {
+    Queued,
+    Leased,
+    Done,
+    Dead,
+}
+
+/// A job, with the fields of document 001. Times are in seconds since the epoch.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Job {
+    id: String,
+    payload: String,
+    state: JobState,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease_owner: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease_expires_at: Option<u64>,
+    lease_id: u32,
+    /// Failed attempts that have ended, expired leases included.
+    attempts: u32,
+    max_tries: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_available_at: Option<u64>,
+}
+
+/// Which jobs a list has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Which {
+    All,
+    Dead,
+}
+
+/// Jobs by id, and whether there are more.
+pub(super) type Jobs = (BTreeMap<String, Job>, bool);
+
+impl From<TaskStatus> for JobState {
+    fn from(status: TaskStatus) -> Self {
+        match status {
+            TaskStatus::Claimed | TaskStatus::Running => Self::Leased,
+            TaskStatus::Completed => Self::Done,
+            TaskStatus::Failed
+            | TaskStatus::Cancelled
+            | TaskStatus::Expired
+            | TaskStatus::Ended => Self::Dead,
+            TaskStatus::Scheduled
+            | TaskStatus::Ready
+            | TaskStatus::Waiting
+            | TaskStatus::Retrying => Self::Queued,
+            _ => Self::Queued,
+        }
+    }
+}
+
+impl Job {
+    /// The job of a lease that was just granted.
+    pub(super) fn of_lease(id: String, worker: String, lease: &Lease) -> Self {
+        Self {
+            id,
+            payload: String::from_utf8_lossy(&lease.payload).into_owned(),
+            state: JobState::Leased,
+            lease_owner: Some(worker),
+            lease_expires_at: Some(clock::instant_ms(lease.expires_at) / 1_000),
+            lease_id: lease.token.epoch(),
+            attempts: lease.attempt.saturating_sub(1),
+            max_tries: lease.max_attempts,
+            next_available_at: None,
+        }
+    }
+}
+
+/// The jobs of a queue, those first that are not over.
+pub(super) async fn jobs(
+    service: &Service,
+    queue: &QueueName,
+    which: Which,
+) -> Result<Jobs, ServiceError> {
+    let of = |statuses: &[TaskStatus]| {
+        statuses.iter().fold(TaskFilter::new(), |filter, status| filter.status(*status))
+    };
+    let over = [&DEAD[..], &[TaskStatus::Completed, TaskStatus::Ended]].concat();
+    let filters = match which {
+        Which::All => vec![of(&OPEN), of(&over)],
+        Which::Dead => vec![of(&DEAD)],
+    };
+    let (mut tasks, mut more) = (Vec::new(), false);
+    for filter in filters {
+        for level in LEVELS {
+            let room = JOBS_MAX.saturating_sub(tasks.len());
+            match service.list(queue, level, &filter, None, room.max(1)).await {
+                Ok((found, next)) => {
+                    more |= next.is_some() || found.len() > room;
+                    tasks.extend(found.into_iter().take(room));
+                }
+                Err(error) if is_no_level(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    let jobs = stream::iter(tasks.into_iter().map(|task| job(service, queue, task)));
+    let jobs: Vec<Option<Job>> = jobs.buffered(READS_AT_ONCE).try_collect().await?;
+    let jobs = jobs.into_iter().flatten();
+    Ok((jobs.map(|job| (job.id.clone(), job)).collect(), more))
+}
+
+/// A job with its payload; `None` if its id cannot be said.
+async fn job(
+    service: &Service,
+    queue: &QueueName,
+    task: Task,
+) -> Result<Option<Job>, ServiceError> {
+    let Some(id) = job_id(task.name) else { return Ok(None) };
+    let (payload, max_tries) = payload(service, queue, task.name).await?;
+    let status = task.status();
+    let state = JobState::from(status);
+    let lease =
+        if state == JobState::Leased { service.lease_of(queue, task.name).await? } else { None };
+    let expires_at = lease.as_ref().map(|lease| clock::instant_ms(lease.expires_at) / 1_000);
+    Ok(Some(Job {
+        id: id.to_string(),
+        payload,
+        state,
+        lease_owner: lease.map(|lease| lease.worker),
+        lease_expires_at: expires_at,
+        lease_id: task.info.as_ref().map_or(0, |info| info.epoch),
+        attempts: task.info.as_ref().map_or(0, |info| failed_attempts(info, status)),
+        max_tries,
+        next_available_at: task.info.and_then(|info| info.due_ms).map(|ms| ms.div_ceil(1_000)),
+    }))
+}
+
+/// How many attempts of a task have failed: neither the one that runs nor the one that brought it to its end has.
+fn failed_attempts(info: &TaskInfo, status: TaskStatus) -> u32 {
+    match JobState::from(status) {
+        JobState::Leased | JobState::Done => info.attempts.saturating_sub(1),
+        JobState::Queued | JobState::Dead => info.attempts,
+    }
+}
+
+/// The payload of a task as far as it is shown, and how often the task is tried.
+async fn payload(
+    service: &Service,
+    queue: &QueueName,
+    task: TaskName,
+) -> Result<(String, u32), ServiceError> {
+    let read = match service.payload(queue, task).await {
+        Ok(read) => read,
+        Err(ServiceError::Gone(_) | ServiceError::NoTask(_)) => {
+            return Ok((String::new(), DIALECT_TRIES));
+        }
+        Err(error) => return Err(error),
+    };
+    let shown = read.bytes.get(..SHOWN_BYTES_MAX).unwrap_or(&read.bytes);
+    let tries = read.properties.as_ref().and_then(|it| it.get(MAX_ATTEMPTS)?.parse().ok());
+    Ok((String::from_utf8_lossy(shown).into_owned(), tries.unwrap_or(DIALECT_TRIES)))
+}

@@ -1,0 +1,213 @@
+//! The routes of document 001: `/enqueue`, `/poll`, `/ack`, `/fail`, `/jobs`, `/dead`.
+
+use super::held::{Held, held};
+use super::job_id::{job_id, task_of};
+use super::jobs::{JOBS_MAX, Job, Jobs, Which, jobs};
+use super::{conflict, given, plain, queue, read, word};
+use crate::auth::Scope;
+use crate::core::{NewTask, QueueName, Reporter, Service, TaskName};
+use crate::problem::Problem;
+use crate::route::{Method, Route, Size};
+use crate::shell::{Body, Caller};
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use longhaul::{KeepAlive, LeaseOutcome, LeaseRequest};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Says how many jobs a list has at most, where it leaves some out.
+const CAP_HEADER: HeaderName = HeaderName::from_static("longhaul-list-limit");
+
+/// A job whose id cannot be said is given back for so long.
+const UNFIT_AFTER: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Deserialize)]
+struct Enqueue {
+    #[serde(default)]
+    payload: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Enqueued {
+    job_id: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Poll {
+    worker_id: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Report {
+    worker_id: Option<String>,
+    job_id: Option<String>,
+    lease_id: Option<i64>,
+}
+
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        Route::new(Method::Post, "/enqueue", Scope::Submit, enqueue).takes(Size::Task),
+        Route::new(Method::Post, "/poll", Scope::Work, poll).waits(),
+        Route::new(Method::Post, "/ack", Scope::Work, ack),
+        Route::new(Method::Post, "/fail", Scope::Work, fail),
+        Route::new(Method::Get, "/jobs", Scope::Read, all),
+        Route::new(Method::Get, "/dead", Scope::Read, dead),
+    ]
+}
+
+async fn enqueue(
+    State(service): State<Arc<Service>>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let queue = queue(&service, &caller)?;
+    let key = idempotency_key(&headers)?;
+    // Dropped on every way out: a key that a malformed request names is free again.
+    let _reserved = match &key {
+        None => None,
+        Some(key) => match service.reserved.reserve(key) {
+            Some(reserved) => Some(reserved),
+            None => return Ok(StatusCode::CONFLICT.into_response()),
+        },
+    };
+    let Enqueue { payload } = read(&body)?;
+    let task =
+        NewTask { payload: payload.into(), idempotency_key: key.clone(), ..NewTask::default() };
+    let name = service.enqueue(queue, task).await.map_err(plain)?;
+    Ok(Json(Enqueued { job_id: id_of(name)? }).into_response())
+}
+
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    let Some(header) = headers.get("idempotency-key") else { return Ok(None) };
+    let invalid = |_| {
+        let detail = "the header `Idempotency-Key` is not ASCII text";
+        Problem::bad_request("idempotency_key_invalid", detail)
+    };
+    let key = header.to_str().map_err(invalid)?;
+    Ok((!key.is_empty()).then(|| key.to_owned()))
+}
+
+fn id_of(task: TaskName) -> Result<String, Problem> {
+    let id = job_id(task).map(|id| id.to_string());
+    id.ok_or_else(|| {
+        let detail = format!(
+            "the job is stored as the task {task}, whose id does not fit into a UUID; use the native API for this queue"
+        );
+        let problem = Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "job_id_unfit", detail);
+        Problem { task: Some(task.to_string()), ..problem }
+    })
+}
+
+async fn poll(
+    State(service): State<Arc<Service>>,
+    Extension(caller): Extension<Caller>,
+    body: Body,
+) -> Result<Response, Problem> {
+    let queue = queue(&service, &caller)?;
+    let Poll { worker_id } = read(&body)?;
+    let worker = word("worker_id", worker_id)?;
+    let request = LeaseRequest::of(worker.clone()).wait(caller.poll_time(None));
+    let granted = service.lease(queue, request, &worker, caller.draining()).await.map_err(plain)?;
+    let Some(lease) = granted.into_iter().next() else {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    };
+    match id_of(TaskName::of(&lease.task)) {
+        Ok(id) => Ok(Json(Job::of_lease(id, worker, &lease)).into_response()),
+        Err(problem) => {
+            let by = Reporter { queue, worker: Some(&worker) };
+            let back = LeaseOutcome::Released { after: UNFIT_AFTER };
+            service.end_lease(by, &lease.token, KeepAlive::default(), back).await?;
+            Err(problem)
+        }
+    }
+}
+
+async fn ack(
+    State(service): State<Arc<Service>>,
+    Extension(caller): Extension<Caller>,
+    body: Body,
+) -> Result<StatusCode, Problem> {
+    report(&service, &caller, &body, |_| LeaseOutcome::Succeeded(bytes::Bytes::new())).await
+}
+
+async fn fail(
+    State(service): State<Arc<Service>>,
+    Extension(caller): Extension<Caller>,
+    body: Body,
+) -> Result<StatusCode, Problem> {
+    let failed = |worker: &str| LeaseOutcome::Failed {
+        message: format!("reported by {worker}"),
+        fatal: false,
+        retry_after: None,
+    };
+    report(&service, &caller, &body, failed).await
+}
+
+async fn report(
+    service: &Service,
+    caller: &Caller,
+    body: &Body,
+    outcome: impl FnOnce(&str) -> LeaseOutcome,
+) -> Result<StatusCode, Problem> {
+    let queue = queue(service, caller)?;
+    let Report { worker_id, job_id, lease_id } = read(body)?;
+    let worker = word("worker_id", worker_id)?;
+    let (id, number) = (word("job_id", job_id)?, given("lease_id", lease_id)?);
+    let Some(task) = task_of(&id) else {
+        let detail = "no job has such an id";
+        return Err(Problem::new(StatusCode::NOT_FOUND, "task_not_found", detail));
+    };
+    match held(service, queue, task, &worker, Some(number)).await? {
+        Held::Done => Ok(StatusCode::OK),
+        Held::No(reason) => {
+            note_rejected(queue, &id, &worker, number, reason);
+            Err(conflict(reason, &id))
+        }
+        Held::Yes(token) => {
+            let by = Reporter { queue, worker: Some(&worker) };
+            let outcome = outcome(&worker);
+            service.end_lease(by, &token, KeepAlive::default(), outcome).await.map_err(plain)?;
+            Ok(StatusCode::OK)
+        }
+    }
+}
+
+fn note_rejected(queue: &QueueName, id: &str, worker: &str, lease_id: i64, reason: &str) {
+    tracing::info!(
+        target: "longhaul::tasks",
+        event = "ack_rejected",
+        %queue,
+        job_id = id,
+        worker_id = worker,
+        lease_id,
+        reason,
+    );
+}
+
+async fn all(
+    State(service): State<Arc<Service>>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Response, Problem> {
+    let queue = queue(&service, &caller)?;
+    Ok(listed(jobs(&service, queue, Which::All).await?))
+}
+
+async fn dead(
+    State(service): State<Arc<Service>>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Response, Problem> {
+    let queue = queue(&service, &caller)?;
+    Ok(listed(jobs(&service, queue, Which::Dead).await?))
+}
+
+fn listed((jobs, more): Jobs) -> Response {
+    let mut response = Json(jobs).into_response();
+    if more {
+        response.headers_mut().insert(CAP_HEADER, HeaderValue::from(JOBS_MAX));
+    }
+    response
+}

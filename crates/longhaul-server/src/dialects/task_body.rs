@@ -1,0 +1,181 @@
+//! Tasks and statistics as document 002 shows them.
+
+use super::two::{CONTENT_TYPE, JSON};
+use super::{LEVELS, is_no_level};
+use crate::clock;
+use crate::core::{QueueName, Service, ServiceError, TaskName};
+use bytes::Bytes;
+use longhaul::{Priority, TaskStatus};
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// The states of document 002.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub(super) enum State {
+    Pending,
+    Leased,
+    Completed,
+    /// The last attempt failed, and the time of the next one is ahead.
+    Failed,
+    DeadLetter,
+}
+
+/// A task. Times are in ms since the epoch.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct TaskBody {
+    id: String,
+    state: State,
+    payload: Value,
+    /// 1, 0 or -1: the level that it is on.
+    priority: i64,
+    /// Attempts that were begun.
+    attempts: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_retries: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    worker_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease_id: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease_expires_at: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_attempt_at: Option<u64>,
+    /// Now, by the gateway's clock.
+    now: u64,
+}
+
+/// How many tasks there are.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Stats {
+    pending: u64,
+    leased: u64,
+    completed: u64,
+    failed: u64,
+    dead_letter: u64,
+    total: u64,
+    /// How long the one has waited that waits for the longest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    oldest_pending_seconds: Option<u64>,
+    now: u64,
+}
+
+impl From<TaskStatus> for State {
+    fn from(status: TaskStatus) -> Self {
+        match status {
+            TaskStatus::Claimed | TaskStatus::Running => Self::Leased,
+            TaskStatus::Completed => Self::Completed,
+            TaskStatus::Retrying => Self::Failed,
+            TaskStatus::Failed
+            | TaskStatus::Cancelled
+            | TaskStatus::Expired
+            | TaskStatus::Ended => Self::DeadLetter,
+            TaskStatus::Scheduled | TaskStatus::Ready | TaskStatus::Waiting => Self::Pending,
+            _ => Self::Pending,
+        }
+    }
+}
+
+/// The level of a priority: there are three, above, at and below zero.
+pub(super) const fn priority_of(number: i64) -> Priority {
+    match number {
+        1.. => Priority::High,
+        0 => Priority::Normal,
+        ..=-1 => Priority::Low,
+    }
+}
+
+const fn number_of(priority: Priority) -> i64 {
+    match priority {
+        Priority::High => 1,
+        Priority::Normal => 0,
+        Priority::Low => -1,
+    }
+}
+
+fn value_of(payload: &Bytes, properties: Option<&BTreeMap<String, String>>) -> Value {
+    let is_json = properties.and_then(|it| it.get(CONTENT_TYPE)).is_some_and(|kind| kind == JSON);
+    let value = if is_json { serde_json::from_slice(payload).ok() } else { None };
+    value.unwrap_or_else(|| Value::String(String::from_utf8_lossy(payload).into_owned()))
+}
+
+impl TaskBody {
+    /// The task of a lease that was just granted.
+    pub(super) fn of_lease(worker: String, lease: &longhaul::Lease) -> Self {
+        let name = TaskName::of(&lease.task);
+        Self {
+            id: name.to_string(),
+            state: State::Leased,
+            payload: value_of(&lease.payload, Some(&lease.properties)),
+            priority: number_of(name.level),
+            attempts: lease.attempt,
+            max_retries: Some(lease.max_attempts.saturating_sub(1)),
+            worker_id: Some(worker),
+            lease_id: Some(lease.token.epoch()),
+            lease_expires_at: Some(clock::instant_ms(lease.expires_at)),
+            next_attempt_at: None,
+            now: clock::wall_ms(),
+        }
+    }
+}
+
+/// A task as it stands.
+pub(super) async fn task(
+    service: &Service,
+    queue: &QueueName,
+    name: TaskName,
+) -> Result<TaskBody, ServiceError> {
+    let task = service.task(queue, name).await?;
+    let state = State::from(task.status());
+    let lease = match state {
+        State::Leased => service.lease_of(queue, name).await?,
+        State::Pending | State::Completed | State::Failed | State::DeadLetter => None,
+    };
+    let payload = match service.payload(queue, name).await {
+        Ok(payload) => value_of(&payload.bytes, payload.properties.as_ref()),
+        Err(ServiceError::Gone(_) | ServiceError::NoTask(_)) => Value::Null,
+        Err(error) => return Err(error),
+    };
+    let info = task.info.as_ref();
+    Ok(TaskBody {
+        id: name.to_string(),
+        state,
+        payload,
+        priority: number_of(name.level),
+        attempts: info.map_or(0, |info| info.attempts),
+        max_retries: None,
+        lease_id: lease.as_ref().map(|lease| lease.token.epoch()),
+        lease_expires_at: lease.as_ref().map(|lease| clock::instant_ms(lease.expires_at)),
+        worker_id: lease.map(|lease| lease.worker),
+        next_attempt_at: info.and_then(|info| info.due_ms),
+        now: clock::wall_ms(),
+    })
+}
+
+/// How many tasks a queue has, on all levels.
+pub(super) async fn stats(service: &Service, queue: &QueueName) -> Result<Stats, ServiceError> {
+    let now = clock::wall_ms();
+    let mut stats = Stats { now, ..Stats::default() };
+    for level in LEVELS {
+        let counts = match service.counts(queue, level).await {
+            Ok(counts) => counts,
+            Err(error) if is_no_level(&error) => continue,
+            Err(error) => return Err(error),
+        };
+        for (status, count) in &counts.by_status {
+            let of_state = match State::from(*status) {
+                State::Pending => &mut stats.pending,
+                State::Leased => &mut stats.leased,
+                State::Completed => &mut stats.completed,
+                State::Failed => &mut stats.failed,
+                State::DeadLetter => &mut stats.dead_letter,
+            };
+            *of_state += count;
+        }
+        stats.total += counts.total();
+        let waited = counts.oldest_ready.map(|(_, since_ms)| now.saturating_sub(since_ms) / 1_000);
+        stats.oldest_pending_seconds = stats.oldest_pending_seconds.max(waited);
+    }
+    Ok(stats)
+}

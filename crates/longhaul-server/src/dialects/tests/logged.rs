@@ -1,0 +1,60 @@
+//! The events that are logged while something is done.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+type Fields = Vec<(String, String)>;
+
+#[derive(Clone, Default)]
+struct Logged(Arc<Mutex<Vec<Fields>>>);
+
+struct Reading(Fields);
+
+impl Visit for Reading {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.0.push((field.name().to_owned(), format!("{value:?}")));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.push((field.name().to_owned(), value.to_owned()));
+    }
+}
+
+impl Subscriber for Logged {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut reading = Reading(Vec::new());
+        event.record(&mut reading);
+        self.0.lock().unwrap().push(reading.0);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// The events, each with the names of its fields, of those that have an event's name.
+pub(super) fn logged(done: impl FnOnce()) -> Vec<(String, Vec<String>)> {
+    let logged = Logged::default();
+    tracing::subscriber::with_default(logged.clone(), done);
+    let events = logged.0.lock().unwrap().clone();
+    let named = |fields: Fields| {
+        let name = fields.iter().find(|(name, _)| name == "event")?.1.clone();
+        Some((name, fields.into_iter().map(|(name, _)| name).collect()))
+    };
+    events.into_iter().filter_map(named).collect()
+}

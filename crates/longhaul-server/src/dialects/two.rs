@@ -1,0 +1,229 @@
+//! The routes of document 002: `/tasks`, `/tasks/lease`, `/tasks/{id}`, `/tasks/{id}/ack`, `/tasks/{id}/nack`, `/stats`.
+//!
+//! The document names the routes, the states and what follows what; the fields of the bodies are ours.
+
+use super::held::{Held, held};
+use super::task_body::{Stats, TaskBody, priority_of, stats, task};
+use super::{conflict, plain, queue, read, word};
+use crate::auth::Scope;
+use crate::core::{NewTask, Reporter, Service, TaskName};
+use crate::problem::Problem;
+use crate::route::{Method, Route, Size};
+use crate::shell::{Body, Caller};
+use crate::v1::values::Length;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use bytes::Bytes;
+use longhaul::{KeepAlive, LeaseOutcome, LeaseRequest};
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The property of a payload that is JSON.
+pub(super) const CONTENT_TYPE: &str = "CONTENT_TYPE";
+pub(super) const JSON: &str = "application/json";
+
+/// Names another gateway.
+const GATEWAY: HeaderName = HeaderName::from_static("longhaul-gateway");
+
+#[derive(Debug, Deserialize)]
+struct NewTaskBody {
+    payload: Option<Value>,
+    #[serde(default)]
+    priority: i64,
+    max_retries: Option<u32>,
+    idempotency_key: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Lease {
+    worker_id: Option<String>,
+    /// How long the task is invisible to others.
+    visibility_timeout: Option<Length>,
+    wait: Option<Length>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Report {
+    worker_id: Option<String>,
+    lease_id: Option<i64>,
+    result: Option<Value>,
+    reason: Option<String>,
+}
+
+type Answer = Result<Response, Problem>;
+
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        Route::new(Method::Post, "/tasks", Scope::Submit, submit).takes(Size::Task),
+        Route::new(Method::Post, "/tasks/lease", Scope::Work, lease).waits(),
+        Route::new(Method::Get, "/tasks/{task}", Scope::Read, show),
+        Route::new(Method::Post, "/tasks/{task}/ack", Scope::Work, ack).takes(Size::Task),
+        Route::new(Method::Post, "/tasks/{task}/nack", Scope::Work, nack),
+        Route::new(Method::Get, "/stats", Scope::Read, statistics),
+    ]
+}
+
+/// Where this gateway cannot help, another one may: the one that it last saw alive.
+fn hinted(service: &Service, answer: Answer) -> Response {
+    let problem = match answer {
+        Ok(response) => return response,
+        Err(problem) => plain(problem),
+    };
+    let peer = service.peer().filter(|_| problem.status == StatusCode::SERVICE_UNAVAILABLE);
+    let header = peer.as_ref().and_then(|url| HeaderValue::from_str(url).ok());
+    let Some((url, header)) = peer.zip(header) else { return problem.into_response() };
+    let detail = format!("{}; another gateway was seen at {url}", problem.detail);
+    let mut response = Problem { detail: detail.into(), ..problem }.into_response();
+    response.headers_mut().insert(GATEWAY, header);
+    response
+}
+
+fn name(text: &str) -> Result<TaskName, Problem> {
+    let unknown =
+        |_| Problem::new(StatusCode::NOT_FOUND, "task_not_found", "no task has such an id");
+    text.parse().map_err(unknown)
+}
+
+async fn submit(
+    State(service): State<Arc<Service>>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    let submitted = async {
+        let queue = queue(&service, &caller)?;
+        let new: NewTaskBody = read(&body)?;
+        let header = headers.get("idempotency-key").and_then(|key| key.to_str().ok());
+        let key = new.idempotency_key.as_deref().or(header).filter(|key| !key.is_empty());
+        let mut properties = BTreeMap::new();
+        let payload = match new.payload {
+            None => Bytes::new(),
+            Some(Value::String(text)) => Bytes::from(text),
+            Some(value) => {
+                properties.insert(CONTENT_TYPE.to_owned(), JSON.to_owned());
+                Bytes::from(value.to_string())
+            }
+        };
+        let new = NewTask {
+            payload,
+            properties,
+            priority: priority_of(new.priority),
+            max_attempts: new.max_retries.map(|retries| retries.saturating_add(1)),
+            idempotency_key: key.map(str::to_owned),
+            ..NewTask::default()
+        };
+        let name = service.enqueue(queue, new).await?;
+        let body = task(&service, queue, name).await?;
+        Ok((StatusCode::CREATED, Json(body)).into_response())
+    };
+    hinted(&service, submitted.await)
+}
+
+async fn lease(
+    State(service): State<Arc<Service>>,
+    Extension(caller): Extension<Caller>,
+    body: Body,
+) -> Response {
+    let leased = async {
+        let queue = queue(&service, &caller)?;
+        let Lease { worker_id, visibility_timeout, wait } = read(&body)?;
+        let worker = word("worker_id", worker_id)?;
+        let wait = wait.map_or(Duration::ZERO, |wait| caller.poll_time(Some(wait.0)));
+        let request = LeaseRequest::of(worker.clone()).wait(wait);
+        let request = match visibility_timeout {
+            Some(Length(time)) => request.lease_time(time),
+            None => request,
+        };
+        let granted = service.lease(queue, request, &worker, caller.draining()).await?;
+        Ok(match granted.into_iter().next() {
+            Some(lease) => Json(TaskBody::of_lease(worker, &lease)).into_response(),
+            None => StatusCode::NO_CONTENT.into_response(),
+        })
+    };
+    hinted(&service, leased.await)
+}
+
+async fn show(
+    State(service): State<Arc<Service>>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+) -> Response {
+    let shown = async {
+        let queue = queue(&service, &caller)?;
+        Ok(Json(task(&service, queue, name(&id)?).await?).into_response())
+    };
+    hinted(&service, shown.await)
+}
+
+async fn ack(
+    State(service): State<Arc<Service>>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+    body: Body,
+) -> Response {
+    let outcome = |_: &str, report: &mut Report| {
+        let result = match report.result.take() {
+            None => Bytes::new(),
+            Some(Value::String(text)) => Bytes::from(text),
+            Some(value) => Bytes::from(value.to_string()),
+        };
+        LeaseOutcome::Succeeded(result)
+    };
+    hinted(&service, report(&service, &caller, &id, &body, outcome).await)
+}
+
+async fn nack(
+    State(service): State<Arc<Service>>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+    body: Body,
+) -> Response {
+    let outcome = |worker: &str, report: &mut Report| {
+        let message = report.reason.take().unwrap_or_else(|| format!("nack by {worker}"));
+        LeaseOutcome::Failed { message, fatal: false, retry_after: None }
+    };
+    hinted(&service, report(&service, &caller, &id, &body, outcome).await)
+}
+
+async fn report(
+    service: &Service,
+    caller: &Caller,
+    id: &str,
+    body: &Body,
+    outcome: impl FnOnce(&str, &mut Report) -> LeaseOutcome,
+) -> Answer {
+    let queue = queue(service, caller)?;
+    let mut report: Report = read(body)?;
+    let worker = word("worker_id", report.worker_id.take())?;
+    let task_name = name(id)?;
+    let outcome = outcome(&worker, &mut report);
+    let is_ack = matches!(outcome, LeaseOutcome::Succeeded(_));
+    match held(service, queue, task_name, &worker, report.lease_id).await? {
+        Held::Done if is_ack => {}
+        Held::Done => return Err(conflict("task_ended", id)),
+        Held::No(reason) => return Err(conflict(reason, id)),
+        Held::Yes(token) => {
+            let by = Reporter { queue, worker: Some(&worker) };
+            let ended = service.end_lease(by, &token, KeepAlive::default(), outcome);
+            ended.await?;
+        }
+    }
+    Ok(Json(task(service, queue, task_name).await?).into_response())
+}
+
+async fn statistics(
+    State(service): State<Arc<Service>>,
+    Extension(caller): Extension<Caller>,
+) -> Response {
+    let counted = async {
+        let queue = queue(&service, &caller)?;
+        let counted: Stats = stats(&service, queue).await?;
+        Ok(Json(counted).into_response())
+    };
+    hinted(&service, counted.await)
+}

@@ -1,0 +1,367 @@
+//! Bodies about leases: what is asked for, what is granted, and what is reported.
+
+use super::at::lease_token;
+use super::values::{Instant, Length};
+use crate::core::{ServiceError, TaskName};
+use crate::problem::Problem;
+use axum::http::StatusCode;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use longhaul::{
+    KeepAlive, Kept, Lease, LeaseOutcome, LeaseRequest, LeaseToken, LeaseView, Progress,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use utoipa::ToSchema;
+
+/// The most leases that a request may ask for.
+const COUNT_MAX: usize = 100;
+
+/// The property of a task's type.
+const TASK_TYPE: &str = "TASK_TYPE";
+
+/// Who asks for tasks, and for how many.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = LeaseRequest)]
+pub(crate) struct LeaseRequestBody {
+    /// What the worker is called: 1 to 256 bytes. It is shown, and need not be unique.
+    pub(crate) worker: String,
+    /// So many at most, 1 to 100; one, if it is not said.
+    pub(crate) count: Option<usize>,
+    /// Waits so long for the first one, up to 30 s; not at all, if it is not said.
+    #[serde(alias = "wait_seconds")]
+    pub(crate) wait: Option<Length>,
+    /// The silence after which these leases end, 100 ms to 7 days; 30 s, if it is not said.
+    #[serde(alias = "lease_seconds")]
+    pub(crate) lease_time: Option<Length>,
+}
+
+/// A task that is leased.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Lease)]
+pub(crate) struct LeaseBody {
+    /// Names the lease in reports. Whoever has it may report: it is a secret of its holder.
+    lease: String,
+    task: String,
+    /// Grows with each lease of the task.
+    epoch: u32,
+    /// From 1.
+    attempt: u32,
+    max_attempts: u32,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    task_type: Option<String>,
+    properties: BTreeMap<String, String>,
+    /// The payload, where it is text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<String>,
+    /// The payload, where it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload_base64: Option<String>,
+    /// What the attempt before has left for this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    checkpoint_base64: Option<String>,
+    /// The silence after which the lease ends.
+    lease_time: Length,
+    /// When that will be, by the gateway's clock.
+    expires_at: Instant,
+    /// How long the attempt may take in all, whatever is heard of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    budget: Option<Length>,
+}
+
+/// What was leased.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Leases)]
+pub(crate) struct LeasesBody {
+    pub(crate) leases: Vec<LeaseBody>,
+    /// Now, by the gateway's clock.
+    pub(crate) now: u64,
+}
+
+/// That the holder of a lease is alive, and what it has to say.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = KeepAlive)]
+pub(crate) struct KeepAliveBody {
+    /// The silence after which the lease ends from now on; as before, if it is not said.
+    #[serde(alias = "lease_seconds")]
+    lease_time: Option<Length>,
+    progress: Option<LeaseProgress>,
+    /// What the next attempt is to find: up to 64 KiB.
+    checkpoint_base64: Option<String>,
+    /// Lines for whoever watches.
+    #[serde(default)]
+    log: Vec<String>,
+}
+
+/// How far the work has come, in units of your own.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LeaseProgress {
+    done: u64,
+    #[serde(default)]
+    total: u64,
+    #[serde(default)]
+    message: String,
+}
+
+/// How a task stands that is leased.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub(crate) enum ReportStatus {
+    /// The work goes on, and so does the lease.
+    #[serde(alias = "INFLIGHT")]
+    InProgress,
+    /// It is done.
+    Succeeded,
+    /// The attempt has failed.
+    Failed,
+    /// The task is given back, at no attempt.
+    Released,
+}
+
+/// What is reported of a lease.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Report)]
+pub(crate) struct ReportBody {
+    /// The lease, unless the path names it.
+    lease: Option<String>,
+    status: ReportStatus,
+    /// Of a success: the result, as text. It may have a megabyte.
+    result: Option<String>,
+    /// Of a success: the result, in base64.
+    result_base64: Option<String>,
+    /// Of a success: the result, as JSON of any kind.
+    result_json: Option<Value>,
+    /// Of a failure: why.
+    #[serde(alias = "debug_info")]
+    reason: Option<String>,
+    /// Of a failure: the task is not tried again.
+    #[serde(default)]
+    fatal: bool,
+    /// Of a failure: when it is tried again, instead of by the backoff.
+    retry_after: Option<Length>,
+    /// Of a task that is given back: when it may be tried again.
+    after: Option<Length>,
+    /// The silence after which the lease ends from now on.
+    #[serde(alias = "lease_seconds")]
+    lease_time: Option<Length>,
+    progress: Option<LeaseProgress>,
+    /// What the next attempt is to find: up to 64 KiB.
+    checkpoint_base64: Option<String>,
+    /// Lines for whoever watches.
+    #[serde(default)]
+    log: Vec<String>,
+}
+
+/// How a lease stands after a report.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Reported {
+    /// The silence after which it ends; absent when it is over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease_time: Option<Length>,
+    /// When that will be, by the gateway's clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<Instant>,
+    /// Somebody has asked for the end of the task: stop, and report anything.
+    cancelled: bool,
+    /// Now, by the gateway's clock.
+    now: u64,
+}
+
+/// Who works on a task.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct LeaseHolder {
+    task: String,
+    epoch: u32,
+    worker: String,
+    attempt: u32,
+    lease_time: Length,
+    expires_at: Instant,
+    /// Now, by the gateway's clock.
+    now: u64,
+}
+
+/// What a report says.
+#[derive(Debug)]
+pub(crate) struct Report {
+    pub(crate) keep: KeepAlive,
+    /// `None`: the work goes on.
+    pub(crate) outcome: Option<LeaseOutcome>,
+}
+
+fn unfit(text: impl Into<String>) -> ServiceError {
+    ServiceError::Unfit(text.into())
+}
+
+fn decoded(name: &str, text: &str) -> Result<Bytes, ServiceError> {
+    let decoded = STANDARD.decode(text).map(Bytes::from);
+    decoded.map_err(|error| unfit(format!("`{name}` is not base64: {error}")))
+}
+
+impl LeaseRequestBody {
+    /// The request, waiting for up to so long.
+    pub(crate) fn into_request(self, wait: Duration) -> Result<LeaseRequest, Problem> {
+        let count = self.count.unwrap_or(1);
+        if count > COUNT_MAX {
+            let detail =
+                format!("a request asks for up to {COUNT_MAX} leases, this one for {count}");
+            return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "request_unfit", detail));
+        }
+        let request = LeaseRequest::of(self.worker).count(count).wait(wait);
+        Ok(match self.lease_time {
+            Some(Length(time)) => request.lease_time(time),
+            None => request,
+        })
+    }
+}
+
+impl From<Lease> for LeaseBody {
+    fn from(lease: Lease) -> Self {
+        let (payload, payload_base64) = match String::from_utf8(Vec::from(lease.payload)) {
+            Ok(text) => (Some(text), None),
+            Err(error) => (None, Some(STANDARD.encode(error.as_bytes()))),
+        };
+        Self {
+            lease: lease_text(&lease.token),
+            task: TaskName::of(&lease.task).to_string(),
+            epoch: lease.token.epoch(),
+            attempt: lease.attempt,
+            max_attempts: lease.max_attempts,
+            task_type: lease.properties.get(TASK_TYPE).cloned(),
+            properties: lease.properties,
+            payload,
+            payload_base64,
+            checkpoint_base64: lease.checkpoint.map(|it| STANDARD.encode(it)),
+            lease_time: Length(lease.lease_time),
+            expires_at: Instant(lease.expires_at),
+            budget: lease.budget.map(Length),
+        }
+    }
+}
+
+/// A lease, as it is named in paths and bodies.
+fn lease_text(token: &LeaseToken) -> String {
+    token.to_string().replace('/', "~")
+}
+
+impl KeepAliveBody {
+    pub(crate) fn into_keep_alive(self) -> Result<KeepAlive, ServiceError> {
+        let progress = self.progress.map(|LeaseProgress { done, total, message }| Progress {
+            done,
+            total,
+            message,
+        });
+        let checkpoint = self.checkpoint_base64.map(|it| decoded("checkpoint_base64", &it));
+        let checkpoint = checkpoint.transpose()?;
+        let lease_time = self.lease_time.map(|it| it.0);
+        Ok(KeepAlive { lease_time, progress, checkpoint, log: self.log })
+    }
+}
+
+impl ReportBody {
+    /// The lease that it names.
+    pub(crate) fn token(&self) -> Result<LeaseToken, ServiceError> {
+        let Some(lease) = &self.lease else { return Err(unfit("the report names no `lease`")) };
+        Ok(lease_token(lease)?)
+    }
+
+    /// Refuses a report that names a lease beside the path.
+    pub(crate) fn check_unnamed(&self) -> Result<(), ServiceError> {
+        match self.lease {
+            Some(_) => Err(unfit("the path names the lease; leave `lease` out of the body")),
+            None => Ok(()),
+        }
+    }
+
+    /// What it says, if its fields go together.
+    pub(crate) fn into_report(mut self) -> Result<Report, ServiceError> {
+        let results = (self.result.take(), self.result_base64.take(), self.result_json.take());
+        let has_result = results != (None, None, None);
+        let is = |status| self.status == status;
+        let misplaced = [
+            ("result", has_result && !is(ReportStatus::Succeeded), "SUCCEEDED"),
+            ("reason", self.reason.is_some() && !is(ReportStatus::Failed), "FAILED"),
+            ("fatal", self.fatal && !is(ReportStatus::Failed), "FAILED"),
+            ("retry_after", self.retry_after.is_some() && !is(ReportStatus::Failed), "FAILED"),
+            ("after", self.after.is_some() && !is(ReportStatus::Released), "RELEASED"),
+            (
+                "lease_time",
+                self.lease_time.is_some() && !is(ReportStatus::InProgress),
+                "IN_PROGRESS",
+            ),
+        ];
+        if let Some((field, _, status)) = misplaced.iter().find(|(_, is_so, _)| *is_so) {
+            return Err(unfit(format!("`{field}` goes with the status {status}")));
+        }
+        let outcome = match self.status {
+            ReportStatus::InProgress => None,
+            ReportStatus::Succeeded => Some(LeaseOutcome::Succeeded(result(results)?)),
+            ReportStatus::Failed => Some(LeaseOutcome::Failed {
+                message: self.reason.unwrap_or_else(|| "the worker gave no reason".to_owned()),
+                fatal: self.fatal,
+                retry_after: self.retry_after.map(|it| it.0),
+            }),
+            ReportStatus::Released => {
+                Some(LeaseOutcome::Released { after: self.after.map_or(Duration::ZERO, |it| it.0) })
+            }
+        };
+        let (lease_time, progress) = (self.lease_time, self.progress);
+        let (checkpoint_base64, log) = (self.checkpoint_base64, self.log);
+        let keep = KeepAliveBody { lease_time, progress, checkpoint_base64, log };
+        Ok(Report { keep: keep.into_keep_alive()?, outcome })
+    }
+}
+
+type Results = (Option<String>, Option<String>, Option<Value>);
+
+fn result(results: Results) -> Result<Bytes, ServiceError> {
+    match results {
+        (None, None, None) => Ok(Bytes::new()),
+        (Some(text), None, None) => Ok(Bytes::from(text)),
+        (None, Some(text), None) => decoded("result_base64", &text),
+        (None, None, Some(value)) => {
+            let written = serde_json::to_vec(&value).map(Bytes::from);
+            written.map_err(|error| unfit(format!("`result_json` cannot be written: {error}")))
+        }
+        _ => Err(unfit(
+            "a result is in one of `result`, `result_base64` and `result_json`; there is more than one",
+        )),
+    }
+}
+
+impl Reported {
+    /// It goes on.
+    pub(crate) fn kept(kept: &Kept, now: u64) -> Self {
+        Self {
+            lease_time: Some(Length(kept.lease_time)),
+            expires_at: Some(Instant(kept.expires_at)),
+            cancelled: kept.cancelled,
+            now,
+        }
+    }
+
+    /// It is over.
+    pub(crate) const fn over(now: u64) -> Self {
+        Self { lease_time: None, expires_at: None, cancelled: false, now }
+    }
+}
+
+impl LeaseHolder {
+    pub(crate) fn of(task: TaskName, view: LeaseView, now: u64) -> Self {
+        Self {
+            task: task.to_string(),
+            epoch: view.token.epoch(),
+            worker: view.worker,
+            attempt: view.attempt,
+            lease_time: Length(view.lease_time),
+            expires_at: Instant(view.expires_at),
+            now,
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Routes by which workers lease tasks and report on them.
+
+use super::at::{LeaseAt, QueueAt, TaskAt};
+use super::lease_body::{
+    KeepAliveBody, LeaseHolder, LeaseRequestBody, LeasesBody, Report, ReportBody, Reported,
+};
+use crate::auth::Scope;
+use crate::clock;
+use crate::core::{QueueName, Reporter, Service, ServiceError};
+use crate::problem::Problem;
+use crate::route::{Method, Route, Size};
+use crate::shell::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use futures::stream::{self, StreamExt};
+use longhaul::LeaseToken;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+use utoipa::ToSchema;
+
+/// The most reports of a batch.
+const REPORTS_MAX: usize = 100;
+
+/// Reports on several leases.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Reports {
+    /// Up to 100, one for each lease: several for one lease may count in any order. One that cannot be read is told in its place, and the others count.
+    #[schema(value_type = Vec<ReportBody>)]
+    reports: Vec<Value>,
+}
+
+/// What became of the reports of a batch, in their order.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ReportOutcomes {
+    outcomes: Vec<ReportOutcome>,
+    /// Now, by the gateway's clock.
+    now: u64,
+}
+
+/// What became of a report.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ReportOutcome {
+    /// `RESULT_OK`: it counts. `NOT_FOUND`: there is no such task. `NOT_IN_PROGRESS`: the lease has expired, or the task is over. `STALE_ATTEMPT`: somebody else
+    /// has the task. `REJECTED`: the report cannot be used. `UNKNOWN`: it may count or not; report it again.
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease: Option<Reported>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Problem>,
+}
+
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        Route::new(Method::Post, "/v1/queues/{queue}/leases", Scope::Work, lease)
+            .waits()
+            .does("lease_tasks", "Leases up to so many tasks to a worker, as soon as there is one.")
+            .body::<LeaseRequestBody>()
+            .answers::<LeasesBody>(200, "What was leased.")
+            .answers_empty(204, "No task came in time."),
+        Route::new(Method::Post, "/v1/queues/{queue}/leases:report", Scope::Work, report_named)
+            .does("report", "Says how the work under a lease stands, or that it has ended.")
+            .body::<ReportBody>()
+            .takes(Size::Task)
+            .answers::<Reported>(200, "It counts."),
+        Route::new(Method::Post, "/v1/queues/{queue}/leases:report-batch", Scope::Work, report_all)
+            .does("report_batch", "Up to 100 reports, and says of each what became of it.")
+            .body::<Reports>()
+            .takes(Size::Batch)
+            .answers::<ReportOutcomes>(200, "What became of each, in their order."),
+        Route::new(Method::Post, "/v1/queues/{queue}/leases/{lease}:report", Scope::Work, report)
+            .does("report_lease", "The same for the lease that the path names.")
+            .body::<ReportBody>()
+            .takes(Size::Task)
+            .answers::<Reported>(200, "It counts."),
+        Route::new(Method::Post, "/v1/queues/{queue}/leases/{lease}:keep-alive", Scope::Work, keep)
+            .does(
+                "keep_lease_alive",
+                "Says that the holder of a lease is alive, and nothing else that ends it.",
+            )
+            .body::<KeepAliveBody>()
+            .answers::<Reported>(200, "The lease goes on."),
+        Route::new(Method::Get, "/v1/queues/{queue}/tasks/{task}/lease", Scope::Read, find)
+            .does("get_lease_holder", "Who works on a task under a lease.")
+            .answers::<LeaseHolder>(200, "The lease that runs it now."),
+    ]
+}
+
+async fn lease(
+    State(service): State<Arc<Service>>,
+    QueueAt { queue, caller }: QueueAt,
+    Json(body): Json<LeaseRequestBody>,
+) -> Result<Response, Problem> {
+    let wait = body.wait.map_or(Duration::ZERO, |wait| caller.poll_time(Some(wait.0)));
+    let worker = body.worker.clone();
+    let request = body.into_request(wait)?;
+    let granted = service.lease(&queue, request, &worker, caller.draining()).await?;
+    if granted.is_empty() {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    let leases = granted.into_iter().map(Into::into).collect();
+    Ok(axum::Json(LeasesBody { leases, now: clock::wall_ms() }).into_response())
+}
+
+async fn tell(
+    service: &Service,
+    queue: &QueueName,
+    token: &LeaseToken,
+    report: Report,
+) -> Result<Reported, ServiceError> {
+    let by = Reporter { queue, worker: None };
+    match report.outcome {
+        Some(outcome) => {
+            service.end_lease(by, token, report.keep, outcome).await?;
+            Ok(Reported::over(clock::wall_ms()))
+        }
+        None => {
+            let kept = service.keep_alive(by, token, report.keep).await?;
+            Ok(Reported::kept(&kept, clock::wall_ms()))
+        }
+    }
+}
+
+async fn report_named(
+    State(service): State<Arc<Service>>,
+    QueueAt { queue, .. }: QueueAt,
+    Json(body): Json<ReportBody>,
+) -> Result<axum::Json<Reported>, Problem> {
+    let token = body.token()?;
+    Ok(axum::Json(tell(&service, &queue, &token, body.into_report()?).await?))
+}
+
+async fn report(
+    State(service): State<Arc<Service>>,
+    LeaseAt { queue, lease }: LeaseAt,
+    Json(body): Json<ReportBody>,
+) -> Result<axum::Json<Reported>, Problem> {
+    body.check_unnamed()?;
+    Ok(axum::Json(tell(&service, &queue, &lease, body.into_report()?).await?))
+}
+
+async fn keep(
+    State(service): State<Arc<Service>>,
+    LeaseAt { queue, lease }: LeaseAt,
+    Json(body): Json<KeepAliveBody>,
+) -> Result<axum::Json<Reported>, Problem> {
+    let report = Report { keep: body.into_keep_alive()?, outcome: None };
+    Ok(axum::Json(tell(&service, &queue, &lease, report).await?))
+}
+
+async fn report_all(
+    State(service): State<Arc<Service>>,
+    QueueAt { queue, .. }: QueueAt,
+    Json(Reports { reports }): Json<Reports>,
+) -> Result<axum::Json<ReportOutcomes>, Problem> {
+    if reports.len() > REPORTS_MAX {
+        let (status, count) = (StatusCode::UNPROCESSABLE_ENTITY, reports.len());
+        let detail = format!(
+            "a batch has up to {REPORTS_MAX} reports, this one has {count}; none of them counts"
+        );
+        return Err(Problem::new(status, "request_unfit", detail));
+    }
+    let one = |report: Value| async {
+        if !report.is_object() {
+            return Err(ServiceError::Unfit("an entry of a batch is an object".to_owned()));
+        }
+        let body: ReportBody = serde_json::from_value(report)
+            .map_err(|error| ServiceError::Unfit(error.to_string()))?;
+        let token = body.token()?;
+        tell(&service, &queue, &token, body.into_report()?).await
+    };
+    // They are asked for in their order.
+    let told = stream::iter(reports.into_iter().map(one)).buffered(REPORTS_MAX);
+    let outcomes = told.map(outcome).collect().await;
+    Ok(axum::Json(ReportOutcomes { outcomes, now: clock::wall_ms() }))
+}
+
+fn outcome(told: Result<Reported, ServiceError>) -> ReportOutcome {
+    let error = match told {
+        Ok(lease) => {
+            return ReportOutcome { outcome: "RESULT_OK", lease: Some(lease), error: None };
+        }
+        Err(error) => Problem::from(error),
+    };
+    let outcome = match error.code {
+        "task_not_found" => "NOT_FOUND",
+        "lease_expired" | "task_ended" => "NOT_IN_PROGRESS",
+        "stale_lease_id" | "not_current_lease_owner" => "STALE_ATTEMPT",
+        _ if error.status.is_server_error() => "UNKNOWN",
+        _ => "REJECTED",
+    };
+    ReportOutcome { outcome, lease: None, error: Some(error) }
+}
+
+async fn find(
+    State(service): State<Arc<Service>>,
+    TaskAt { queue, task, .. }: TaskAt,
+) -> Result<axum::Json<LeaseHolder>, Problem> {
+    match service.lease_of(&queue, task).await? {
+        Some(view) => Ok(axum::Json(LeaseHolder::of(task, view, clock::wall_ms()))),
+        None => {
+            let detail = format!("no lease runs the task {task} now");
+            Err(Problem::new(StatusCode::NOT_FOUND, "lease_not_found", detail))
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! Leases by the native API.
+
+use crate::config::ServerConfig;
+use crate::testing::{Answer, Bench};
+use longhaul::testing::TestEngine;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::task::TaskTracker;
+
+const LEASES: &str = "/v1/queues/tasks/leases";
+
+fn ask(bench: &Bench, worker: &str) -> Answer {
+    bench.post(LEASES, json!({"worker": worker, "wait": "30s"}))
+}
+
+/// The lease that is granted to this worker.
+fn lease(bench: &Bench, worker: &str) -> Value {
+    let answer = ask(bench, worker);
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer.json()["leases"][0].clone()
+}
+
+fn report(bench: &Bench, lease: &Value, mut body: Value) -> Answer {
+    body["lease"] = lease["lease"].clone();
+    bench.post(&format!("{LEASES}:report"), body)
+}
+
+fn succeeded() -> Value {
+    json!({"status": "SUCCEEDED", "result": "done"})
+}
+
+fn is(answer: &Answer) -> (u16, String) {
+    (answer.status.as_u16(), answer.code())
+}
+
+fn told(status: u16, code: &str) -> (u16, String) {
+    (status, code.to_owned())
+}
+
+fn beyond_the_lease(engine: &TestEngine) {
+    engine.advance(Duration::from_secs(31));
+}
+
+#[test]
+fn a_task_is_leased_kept_and_done() {
+    let bench = Bench::new();
+    let body = json!({"payload": "work", "type": "resize", "properties": {"colour": "red"}, "max_attempts": 5, "max_duration": "1h"});
+    let id = bench.post("/v1/queues/tasks/tasks", body).text("id");
+    let answer = ask(&bench, "ann");
+    assert!(answer.json()["now"].as_u64().is_some());
+    let lease = &answer.json()["leases"][0];
+    let expected = json!({
+        "lease": lease["lease"], "task": id, "epoch": 1, "attempt": 1, "max_attempts": 5, "type": "resize", "payload": "work",
+        "properties": lease["properties"], "lease_time": "PT30S", "expires_at": lease["expires_at"], "budget": lease["budget"],
+    });
+    assert_eq!(*lease, expected);
+    assert_eq!(lease["properties"]["colour"], "red");
+    let expires_at = lease["expires_at"].as_u64().unwrap();
+    assert!(expires_at.abs_diff(bench.engine.now_ms() + 30_000) < 2_000, "{lease}");
+    let holder = bench.get(&format!("/v1/queues/tasks/tasks/{id}/lease")).json();
+    assert_eq!((&holder["worker"], &holder["epoch"]), (&json!("ann"), &json!(1)));
+    assert_eq!(holder.get("lease"), None, "whoever may read may not report");
+    let keep = json!({"status": "INFLIGHT", "progress": {"done": 1, "total": 2}, "lease_time": "1m", "log": ["half"]});
+    let kept = report(&bench, lease, keep);
+    assert_eq!((kept.status.as_u16(), &kept.json()["lease_time"]), (200, &json!("PT1M")));
+    assert_eq!(kept.json()["cancelled"], false);
+    bench.engine.advance(Duration::from_secs(59));
+    let done = report(&bench, lease, succeeded());
+    assert_eq!((done.status.as_u16(), done.json().get("expires_at")), (200, None));
+    assert_eq!(report(&bench, lease, succeeded()).status, 200, "told once more");
+    assert_eq!(&bench.get(&format!("/v1/queues/tasks/tasks/{id}/result")).bytes[..], b"done");
+    let failed = report(&bench, lease, json!({"status": "FAILED"}));
+    assert_eq!(is(&failed), told(409, "task_ended"));
+    let gone = bench.get(&format!("/v1/queues/tasks/tasks/{id}/lease"));
+    assert_eq!(is(&gone), told(404, "lease_not_found"));
+}
+
+#[test]
+fn nothing_comes_of_a_poll_that_finds_nothing() {
+    let bench = Bench::new();
+    let before = bench.engine.time_passed();
+    assert_eq!(ask(&bench, "ann").status, 204);
+    assert_eq!((bench.engine.time_passed() - before).as_secs(), 30);
+    let at_once = bench.post(LEASES, json!({"worker": "ann"}));
+    assert_eq!(at_once.status, 204);
+    assert!(bench.engine.time_passed() - before < Duration::from_secs(33));
+}
+
+#[test]
+fn the_end_of_the_gateway_ends_a_poll() {
+    let bench = Bench::new();
+    let mut request = Bench::request("POST", LEASES, r#"{"worker":"ann","wait":"30s"}"#);
+    request.headers_mut().insert("content-type", "application/json".parse().unwrap());
+    let before = bench.engine.time_passed();
+    let stops = bench.stops.clone();
+    let tasks = TaskTracker::new();
+    let end = async move {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        stops.drain.cancel();
+    };
+    bench.engine.run(async { drop(tasks.spawn(end)) });
+    assert_eq!(bench.send(request).status, 204);
+    assert!(bench.engine.time_passed() - before < Duration::from_secs(5));
+}
+
+#[test]
+fn payloads_that_are_no_text_are_base64() {
+    let bench = Bench::new();
+    bench.post("/v1/queues/tasks/tasks", json!({"payload_base64": "/w=="}));
+    let lease = lease(&bench, "ann");
+    assert_eq!((&lease["payload_base64"], lease.get("payload")), (&json!("/w=="), None));
+    let result = json!({"status": "SUCCEEDED", "result_base64": "/w=="});
+    assert_eq!(report(&bench, &lease, result).status, 200);
+    let id = lease["task"].as_str().unwrap();
+    assert_eq!(&bench.get(&format!("/v1/queues/tasks/tasks/{id}/result")).bytes[..], [255]);
+}
+
+#[test]
+fn a_silent_lease_is_fenced_and_a_checkpoint_goes_on() {
+    let bench = Bench::new();
+    bench.submit("tasks", "work");
+    let first = lease(&bench, "ann");
+    let keep = json!({"status": "IN_PROGRESS", "checkpoint_base64": "cGFnZSA3"});
+    assert_eq!(report(&bench, &first, keep).status, 200);
+    beyond_the_lease(&bench.engine);
+    assert_eq!(is(&report(&bench, &first, succeeded())), told(409, "lease_expired"));
+    let second = lease(&bench, "bob");
+    assert_eq!((&second["attempt"], &second["checkpoint_base64"]), (&json!(2), &json!("cGFnZSA3")));
+    let stale = report(&bench, &first, succeeded());
+    assert_eq!(is(&stale), told(409, "stale_lease_id"));
+    assert_eq!(stale.json()["current_epoch"], second["epoch"]);
+    assert_eq!(report(&bench, &second, succeeded()).status, 200);
+}
+
+#[test]
+fn failures_are_retried_fatal_ones_are_not_and_what_is_given_back_costs_nothing() {
+    let bench = Bench::new();
+    let id = bench.submit("tasks", "work");
+    let first = lease(&bench, "ann");
+    let failed = json!({"status": "FAILED", "debug_info": "no luck", "retry_after": "2s"});
+    assert_eq!(report(&bench, &first, failed).status, 200);
+    let second = lease(&bench, "ann");
+    assert_eq!(second["attempt"], 2);
+    assert_eq!(report(&bench, &second, json!({"status": "RELEASED", "after": "1s"})).status, 200);
+    let third = lease(&bench, "ann");
+    assert_eq!(third["attempt"], 2);
+    let fatal = json!({"status": "FAILED", "reason": "no such file", "fatal": true, "log": ["opened nothing"]});
+    assert_eq!(report(&bench, &third, fatal).status, 200);
+    let shown = bench.get(&format!("/v1/queues/tasks/tasks/{id}")).json();
+    assert_eq!(shown["status"], "failed", "{shown}");
+    assert!(shown["reason"].as_str().unwrap().contains("no such file"), "{shown}");
+    assert!(shown.to_string().contains("opened nothing"), "{shown}");
+}
+
+/// Any gateway takes any report, and the lease outlives the one that has granted it.
+#[test]
+fn a_lease_belongs_to_no_gateway() {
+    let one = Bench::new();
+    let other = one.beside(ServerConfig::default());
+    one.submit("tasks", "work");
+    let lease = lease(&one, "ann");
+    for gateway in [&other, &one, &other] {
+        one.engine.advance(Duration::from_secs(20));
+        let kept = report(gateway, &lease, json!({"status": "IN_PROGRESS"}));
+        assert_eq!(kept.status, 200, "{kept:?}");
+    }
+    drop(one);
+    other.engine.advance(Duration::from_secs(20));
+    assert_eq!(report(&other, &lease, succeeded()).status, 200);
+}
+
+/// Within a second or so of its deadline, with nobody asking for tasks: `look_after_leases` has opened the queue.
+#[test]
+fn a_silent_lease_of_a_gateway_that_is_gone_is_ended_by_another_one() {
+    let mut config = ServerConfig::default();
+    config.dialects = vec![crate::config::Dialect::Document002];
+    config.dialect_queue = "tasks".to_owned();
+    let one = Bench::with(config.clone());
+    let other = one.beside(config);
+    let (service, end) = (Arc::clone(&other.service), other.stops.drain.clone());
+    let tasks = TaskTracker::new();
+    let looking = async move { service.look_after_leases(end).await };
+    other.engine.run(async { drop(tasks.spawn(looking)) });
+    one.engine.advance(Duration::from_secs(1));
+    let id = one.submit("tasks", "work");
+    lease(&one, "ann");
+    drop(one);
+    other.engine.advance(Duration::from_secs(33));
+    let history = other.get(&format!("/v1/queues/tasks/tasks/{id}")).json();
+    assert_eq!(
+        (&history["attempts"], &history["status"]),
+        (&json!(1), &json!("retrying")),
+        "{history}"
+    );
+}
+
+#[test]
+fn a_holder_hears_of_a_cancellation() {
+    let bench = Bench::new();
+    let id = bench.submit("tasks", "work");
+    let lease = lease(&bench, "ann");
+    assert_eq!(bench.post(&format!("/v1/queues/tasks/tasks/{id}:cancel"), json!({})).status, 204);
+    bench.engine.advance(Duration::from_secs(1));
+    let path = format!("{LEASES}/{}:keep-alive", lease["lease"].as_str().unwrap());
+    let kept = bench.post(&path, json!({}));
+    assert_eq!((kept.status.as_u16(), &kept.json()["cancelled"]), (200, &json!(true)));
+    assert_eq!(is(&report(&bench, &lease, succeeded())), told(409, "task_ended"));
+}
+
+#[test]
+fn a_batch_of_reports_has_an_outcome_for_each() {
+    let bench = Bench::new();
+    for number in 0..4 {
+        bench.submit("tasks", &number.to_string());
+    }
+    let mut leases: Vec<Value> = Vec::new();
+    while leases.len() < 4 {
+        let answer = bench.post(LEASES, json!({"worker": "ann", "count": 4, "wait": 30}));
+        leases.extend(answer.json()["leases"].as_array().unwrap().iter().cloned());
+    }
+    let token = |at: usize| leases[at]["lease"].as_str().unwrap().to_owned();
+    assert_eq!(report(&bench, &leases[3], succeeded()).status, 200);
+    let (task, _) =
+        token(0).rsplit_once('~').map(|(task, owner)| (task.to_owned(), owner.to_owned())).unwrap();
+    let other = format!("{task}~000000000000000000000000000000ab");
+    let unknown = "900:7:-1~1~000000000000000000000000000000ab";
+    let batch = json!({"reports": [
+        {"lease": token(0), "status": "SUCCEEDED"},
+        {"lease": token(1), "status": "INFLIGHT"},
+        {"lease": token(2).replace('~', "/"), "status": "FAILED", "debug_info": "no luck"},
+        {"lease": unknown, "status": "SUCCEEDED"},
+        {"lease": other, "status": "SUCCEEDED"},
+        {"lease": token(3), "status": "FAILED"},
+        {"lease": token(1), "status": "DANCING"},
+        {"lease": "x", "status": "SUCCEEDED"},
+        {"status": "SUCCEEDED"},
+        7,
+    ]});
+    let answer = bench.post(&format!("{LEASES}:report-batch"), batch);
+    let outcomes = answer.json()["outcomes"].clone();
+    let words: Vec<_> =
+        outcomes.as_array().unwrap().iter().map(|it| it["outcome"].as_str().unwrap()).collect();
+    // The fifth names another owner of an epoch that is over by then.
+    assert_eq!(words[..4], ["RESULT_OK", "RESULT_OK", "RESULT_OK", "NOT_FOUND"], "{outcomes}");
+    assert!(["STALE_ATTEMPT", "NOT_IN_PROGRESS"].contains(&words[4]), "{outcomes}");
+    assert_eq!(
+        words[5..],
+        ["NOT_IN_PROGRESS", "REJECTED", "REJECTED", "REJECTED", "REJECTED"],
+        "{outcomes}"
+    );
+    assert_eq!(outcomes[1]["lease"]["lease_time"], "PT30S");
+    let many = json!({"reports": vec![json!({}); 101]});
+    assert_eq!(
+        is(&bench.post(&format!("{LEASES}:report-batch"), many)),
+        told(422, "request_unfit")
+    );
+}
+
+#[test]
+fn another_owner_is_told_that_it_is_not_the_one() {
+    let bench = Bench::new();
+    bench.submit("tasks", "work");
+    let mut lease = lease(&bench, "ann");
+    let text = lease["lease"].as_str().unwrap().to_owned();
+    let (start, _) = text.rsplit_once('~').unwrap();
+    lease["lease"] = json!(format!("{start}~000000000000000000000000000000ab"));
+    assert_eq!(is(&report(&bench, &lease, succeeded())), told(409, "not_current_lease_owner"));
+    lease["lease"] = json!("900:7:-1~1~000000000000000000000000000000ab");
+    assert_eq!(is(&report(&bench, &lease, succeeded())), told(404, "task_not_found"));
+}
+
+/// What cannot be used is refused with its reason, and the lease goes on.
+#[test]
+fn what_cannot_be_used_changes_nothing() {
+    let bench = Bench::new();
+    for (body, code) in [
+        (json!({}), "json_unfit"),
+        (json!({"worker": ""}), "request_unfit"),
+        (json!({"worker": "a\u{0}"}), "request_unfit"),
+        (json!({"worker": "w".repeat(257)}), "request_unfit"),
+        (json!({"worker": "ann", "count": 0}), "request_unfit"),
+        (json!({"worker": "ann", "count": 101}), "request_unfit"),
+        (json!({"worker": "ann", "lease_time": "1ms"}), "request_unfit"),
+        (json!({"worker": "ann", "lease_time": "8d"}), "json_unfit"),
+        (json!({"worker": "ann", "lease_time": 700_000}), "request_unfit"),
+        (json!({"worker": "ann", "wait": "soon"}), "json_unfit"),
+        (json!({"worker": "ann", "colour": "red"}), "json_unfit"),
+    ] {
+        assert_eq!(is(&bench.post(LEASES, body.clone())), told(422, code), "{body}");
+    }
+    let id = bench.submit("tasks", "work");
+    let lease = lease(&bench, "ann");
+    for (body, status, code) in [
+        (json!({"status": "DANCING"}), 422, "json_unfit"),
+        (
+            json!({"status": "SUCCEEDED", "result": "a", "result_base64": "YQ=="}),
+            422,
+            "request_unfit",
+        ),
+        (json!({"status": "SUCCEEDED", "result_base64": "***"}), 422, "request_unfit"),
+        (json!({"status": "SUCCEEDED", "reason": "a"}), 422, "request_unfit"),
+        (json!({"status": "FAILED", "result": "a"}), 422, "request_unfit"),
+        (json!({"status": "FAILED", "lease_time": "1m"}), 422, "request_unfit"),
+        (json!({"status": "IN_PROGRESS", "lease_time": "1ms"}), 422, "request_unfit"),
+        (json!({"status": "IN_PROGRESS", "checkpoint_base64": "***"}), 422, "request_unfit"),
+        (
+            json!({"status": "IN_PROGRESS", "checkpoint_base64": "A".repeat(88_000)}),
+            413,
+            "too_large",
+        ),
+        (json!({"status": "FAILED", "checkpoint_base64": "A".repeat(88_000)}), 413, "too_large"),
+        (json!({"status": "SUCCEEDED", "result": "a".repeat(1_100_000)}), 413, "too_large"),
+    ] {
+        assert_eq!(is(&report(&bench, &lease, body.clone())), told(status, code));
+    }
+    let report = |path: &str, body: Value| is(&bench.post(&format!("{LEASES}{path}"), body));
+    assert_eq!(report(":report", succeeded()), told(422, "request_unfit"), "no lease");
+    assert_eq!(report("/x:report", succeeded()), told(400, "lease_invalid"));
+    assert_eq!(report("/1:2:-1~x~0:keep-alive", json!({})), told(400, "lease_invalid"));
+    let mut named = succeeded();
+    named["lease"] = lease["lease"].clone();
+    let path = format!("/{}:report", lease["lease"].as_str().unwrap());
+    assert_eq!(report(&path, named), told(422, "request_unfit"), "named twice");
+    assert_eq!(report(&path.replace('~', "%2F"), succeeded()).0, 200, "percent-encoded");
+    let shown = bench.get(&format!("/v1/queues/tasks/tasks/{id}")).json();
+    assert_eq!((&shown["status"], &shown["attempts"]), (&json!("completed"), &json!(1)));
+}
+
+#[test]
+fn a_gateway_leases_as_many_queues_as_it_may() {
+    let mut config = ServerConfig::default();
+    config.limits.leased_queues = 1;
+    let bench = Bench::with(config);
+    assert_eq!(bench.post(LEASES, json!({"worker": "ann"})).status, 204);
+    let refused = bench.post("/v1/queues/other/leases", json!({"worker": "ann"}));
+    assert_eq!(is(&refused), told(503, "too_many_queues"));
+    assert!(refused.headers.contains_key("retry-after"));
+}
+
+/// A task of a high priority is leased before others.
+#[test]
+fn priorities_are_leased_in_their_order() {
+    let bench = Bench::new();
+    assert_eq!(bench.post(LEASES, json!({"worker": "ann"})).status, 204);
+    for priority in ["low", "normal", "high"] {
+        let body = json!({"payload": priority, "priority": priority});
+        assert_eq!(bench.post("/v1/queues/tasks/tasks", body).status, 201);
+    }
+    bench.engine.advance(Duration::from_secs(1));
+    let mut order = Vec::new();
+    for _ in 0..3 {
+        let lease = lease(&bench, "ann");
+        order.push(lease["payload"].as_str().unwrap().to_owned());
+        assert_eq!(report(&bench, &lease, succeeded()).status, 200);
+    }
+    assert_eq!(order, ["high", "normal", "low"]);
+}
