@@ -175,8 +175,8 @@ impl Silence {
         self.owners.entry(owner).or_insert(first).at = now;
     }
 
-    /// A task was closed in the name of an owner, which may be an operator: one that has no heartbeat, and takes no turn.
-    pub fn heard_closing(&mut self, owner: OwnerId, now: Moment) {
+    /// Something was read of an owner which need not be a worker's: an operator or a lease has no heartbeat, and takes no turn.
+    pub fn heard_if_known(&mut self, owner: OwnerId, now: Moment) {
         if let Some(seen) = self.owners.get_mut(&owner) {
             seen.at = now;
         }
@@ -386,11 +386,11 @@ mod tests {
     fn who_closes_a_task_and_has_no_heartbeat_takes_no_turn() {
         let mut silence = Silence::new(H);
         beat(&mut silence, [0, 10, 20, 30]);
-        silence.heard_closing(OTHER, at(30));
+        silence.heard_if_known(OTHER, at(30));
         assert_eq!(silence.live_owners(at(30)).count(), 0);
         assert!(silence.is_stale(OTHER));
         silence.heard(OTHER, at(31));
-        silence.heard_closing(OTHER, at(40));
+        silence.heard_if_known(OTHER, at(40));
         assert_eq!(silence.silent_since(OTHER), at(40));
     }
 

@@ -11,7 +11,7 @@ mod erased;
 mod execution;
 mod handle;
 mod intake;
-pub(crate) mod leasing;
+pub mod leasing;
 pub mod legacy;
 pub mod machine;
 mod mailbox;

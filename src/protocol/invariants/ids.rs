@@ -56,3 +56,8 @@ pub const AFTER: &str = "C-24";
 pub const OPERATOR: &str = "C-25";
 /// Of the tickets at a gate no more are granted and not given back than its limit says, whoever reads the register and from where on.
 pub const LIMIT: &str = "C-26";
+/// Of a lease one end counts at most, and its holder is told that its own does only if it is that one.
+pub const LEASE_END: &str = "C-27";
+/// A lease ends by what its holder says, or because nothing of it was read for its time, in a view known to be complete; and it goes on when its holder was
+/// told so: that is in the log.
+pub const LEASE_SILENCE: &str = "C-28";

@@ -7,6 +7,8 @@ use crate::{
 };
 use bytes::Bytes;
 
+mod troubles;
+
 const TOPIC: &str = "tasks";
 const LEASE_TIME: Duration = Duration::from_secs(30);
 const WAIT: Duration = Duration::from_secs(30);

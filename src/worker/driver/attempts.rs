@@ -68,6 +68,7 @@ impl Driver {
         let running = RunningAttempt {
             halt: Some(halt),
             attempt,
+            fresh,
             payload_bytes: bytes.len(),
             started_at: now,
             checkpoints,
@@ -154,7 +155,10 @@ impl Driver {
         let topic = &lane.topics.name;
         let (outcome, body) =
             self.config.judge(ending, (topic, running.attempt), terms, sample, wall_ms);
-        if !begun {
+        if !begun && !running.fresh {
+            tracing::warn!(%task, %epoch, "its checkpoint was not read for too long: others look after the lease");
+            lane.core.let_go_of_lease(task, epoch, now);
+        } else if !begun {
             tracing::warn!(%task, %epoch, "its checkpoint was not read, or the process stood still, for a heartbeat interval: the attempt is given back");
             lane.core.handle_not_begun(task, epoch, now);
         } else if let Some(outcome) = outcome {

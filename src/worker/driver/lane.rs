@@ -94,6 +94,8 @@ pub(super) struct RunningAttempt {
     /// Ends it early; taken when used.
     pub(super) halt: Option<oneshot::Sender<Halt>>,
     pub(super) attempt: u32,
+    /// It has begun here. Otherwise it is a lease that was granted before.
+    pub(super) fresh: bool,
     pub(super) payload_bytes: usize,
     pub(super) started_at: Moment,
     pub(super) checkpoints: Checkpoints,

@@ -10,10 +10,11 @@ use crate::protocol::fold::Phase;
 use crate::protocol::key::Epoch;
 use crate::protocol::moment::Moment;
 use crate::protocol::retry::Failure;
-use crate::task::{TaskId, TaskOutcome, TaskState, text};
+use crate::task::{TaskId, text};
 use crate::transport::Message;
 use crate::worker::execution::Ending;
-use crate::worker::leasing::{Asked, LeaseEvent, LeaseKey, Reply};
+use crate::worker::leasing::answers::Standing;
+use crate::worker::leasing::{Asked, LeaseEvent, LeaseKey, Reply, Told};
 use std::time::{Duration, UNIX_EPOCH};
 
 /// Messages of tasks whose leases are over that are read at once.
@@ -22,14 +23,14 @@ const ENDING_AT_ONCE_MAX: usize = 64;
 /// How often it is looked at again whether a view is complete.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// How a lease stands, as the ledger is known here.
-pub(super) enum Standing {
-    /// It runs.
+/// How a lease stands, as far as is known here.
+pub(super) enum Known {
+    /// It runs, on this lane.
     Runs(LaneId),
     /// It does not, for good.
     Not(ReportError),
     /// The view may be behind.
-    Unknown,
+    Behind,
     /// The same lease has brought the task to its end.
     Succeeded,
 }
@@ -64,44 +65,23 @@ impl Driver {
         drop(reply.send(Ok(found)));
     }
 
-    /// How a lease stands.
-    pub(super) fn standing(&mut self, token: &LeaseToken, until: Moment, now: Moment) -> Standing {
+    /// How a lease stands. What has been silent for too long is over, though its end is not written yet.
+    pub(super) fn standing(&mut self, token: &LeaseToken, until: Moment, now: Moment) -> Known {
         let LeaseToken { task, epoch, owner } = *token;
-        let Some(id) = self.lane_that_knows(task) else {
-            let error = ReportError::NotFound;
-            return if self.has_looked(task, until, now) {
-                Standing::Not(error)
-            } else {
-                Standing::Unknown
-            };
-        };
-        let Some(lane) = self.lanes.get(&id) else { return Standing::Unknown };
-        let machine = lane.core.machine();
-        let fold = machine.fold(task);
-        if !machine.is_ready() || fold.epoch < epoch && !fold.phase.is_terminal() {
-            return if self.has_looked(task, until, now) {
-                Standing::Not(ReportError::NotFound)
-            } else {
-                Standing::Unknown
-            };
-        }
-        if fold.is_run_by(epoch, owner) && machine.lease(task).is_some() {
-            return Standing::Runs(id);
-        }
-        let same = (fold.epoch, fold.owner) == (epoch, owner);
-        match fold.phase {
-            Phase::Completed if same => Standing::Succeeded,
-            _ if fold.epoch == epoch && fold.owner != owner && !fold.phase.is_terminal() => {
-                Standing::Not(ReportError::NotOwner)
+        let lane = self.lane_that_knows(task).and_then(|id| Some((id, self.lanes.get(&id)?)));
+        let standing = lane.map(|(id, lane)| {
+            let standing = Standing::of(lane.core.machine(), task, (epoch, owner));
+            (standing, id, lane.core.is_lease_over(task))
+        });
+        match standing {
+            Some((Standing::Runs, _, true)) => Known::Not(ReportError::Expired),
+            Some((Standing::Runs, id, false)) => Known::Runs(id),
+            Some((Standing::Not(error), ..)) => Known::Not(error),
+            Some((Standing::Succeeded, ..)) => Known::Succeeded,
+            Some((Standing::Behind, ..)) | None if self.has_looked(task, until, now) => {
+                Known::Not(ReportError::NotFound)
             }
-            Phase::New
-            | Phase::Running
-            | Phase::Retry
-            | Phase::Completed
-            | Phase::Final
-            | Phase::Cancelled
-            | Phase::Expired
-            | Phase::Sealed => Standing::Not(error_of(fold.phase, fold.epoch, epoch)),
+            Some((Standing::Behind, ..)) | None => Known::Behind,
         }
     }
 
@@ -138,13 +118,25 @@ impl Driver {
         }));
     }
 
-    /// Nobody here looks after this lease: reads its task, and takes it over.
-    pub(super) fn begin_attending(&mut self, key: LeaseKey, asked: Asked) {
+    /// Nobody here looks after this lease: reads its task, and takes it over. Where something stands against that it is asked again: the lease
+    /// may be about to end.
+    pub(super) fn begin_attending(
+        &mut self,
+        key: LeaseKey,
+        asked: Asked,
+        until: Moment,
+        now: Moment,
+    ) {
         let (id, task, _) = key;
         let Some(leasing) = &mut self.leasing else { return };
-        leasing.attending.entry(key).or_default().push(asked);
-        if let Some(lane) = self.lanes.get_mut(&id) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        if lane.core.may_attend(task) {
+            leasing.attending.entry(key).or_default().push(asked);
             lane.core.read_leased(task);
+        } else if now < until {
+            self.ask_again(asked, until);
+        } else {
+            asked.refuse(ReportError::Unavailable);
         }
     }
 
@@ -166,8 +158,11 @@ impl Driver {
             .extract_if(|(lane, of, _), _| (*lane, *of) == (id, task))
             .flat_map(|(_, asked)| asked)
             .collect();
-        lane.payloads.insert(task, payload.unwrap_or_default());
-        lane.core.handle_leased_read(task);
+        let found = payload.is_some();
+        if let Some(payload) = payload {
+            lane.payloads.insert(task, payload);
+        }
+        lane.core.handle_leased_read(task, found, self.env.clock.now());
         self.perform_effects();
         let key = (id, task, epoch);
         let attended = self.leasing.as_ref().is_some_and(|it| it.attends(&key));
@@ -182,6 +177,12 @@ impl Driver {
     /// A lease has been silent for too long, and it is this worker's turn to end it. Its message says how often the task is tried.
     pub(super) fn handle_lease_over(&mut self, id: LaneId, task: TaskId, epoch: Epoch) {
         let key = (id, task, epoch);
+        if let Some(leasing) = &self.leasing
+            && let Some(attendant) = leasing.desk.attendants.get(&key)
+        {
+            // It has ended by itself if it does not listen.
+            return drop(attendant.try_send(Told::Silent));
+        }
         if self.ending.len() >= ENDING_AT_ONCE_MAX || self.ending.contains(&key) {
             return;
         }
@@ -242,21 +243,5 @@ impl Driver {
                 lane.core.let_go_of_lease(task, epoch, now);
             }
         }
-    }
-}
-
-pub(super) fn error_of(phase: Phase, current: Epoch, epoch: Epoch) -> ReportError {
-    let ended = |outcome| ReportError::Ended { state: TaskState::Failed, outcome: Some(outcome) };
-    match phase {
-        Phase::Completed | Phase::Sealed => {
-            ReportError::Ended { state: TaskState::Completed, outcome: None }
-        }
-        Phase::Final => ended(TaskOutcome::Final),
-        Phase::Cancelled => ended(TaskOutcome::Cancelled),
-        Phase::Expired => ended(TaskOutcome::Expired),
-        Phase::New | Phase::Running | Phase::Retry if current > epoch => {
-            ReportError::StaleLease { current: current.0 }
-        }
-        Phase::New | Phase::Running | Phase::Retry => ReportError::Expired,
     }
 }

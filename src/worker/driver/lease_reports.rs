@@ -2,16 +2,17 @@
 //! topic shows it.
 
 use super::lanes::LaneId;
-use super::lease_keeping::{Standing, error_of};
+use super::lease_keeping::Known;
 use super::leasing::{Answer, lease_ms};
 use super::{Driver, Event, PublishResult};
 use crate::lease::{KeepAlive, Kept, LeaseOutcome, LeaseToken, ReportError};
-use crate::protocol::entry::{Claim, Done, Entry, Outcome};
+use crate::protocol::entry::{Claim, Done, Entry};
 use crate::protocol::fold::Verdict;
 use crate::protocol::key::Epoch;
 use crate::protocol::moment::Moment;
 use crate::task::TaskState;
 use crate::transport::OnReceipt;
+use crate::worker::leasing::answers::{Reported, error_of};
 use crate::worker::leasing::{Asked, LeaseEvent, LeaseKey, Reply, Told};
 use std::time::Duration;
 use tokio::sync::mpsc::error::TrySendError;
@@ -24,9 +25,9 @@ impl Driver {
     pub(super) fn handle_told(&mut self, asked: Asked, until: Moment, now: Moment) {
         let Some(token) = asked.token() else { return };
         match self.standing(&token, until, now) {
-            Standing::Not(error) => asked.refuse(error),
-            Standing::Unknown => self.ask_again(asked, until),
-            Standing::Succeeded => match asked {
+            Known::Not(error) => asked.refuse(error),
+            Known::Behind => self.ask_again(asked, until),
+            Known::Succeeded => match asked {
                 Asked::Report { outcome: LeaseOutcome::Succeeded(_), reply, .. } => {
                     drop(reply.send(Ok(())));
                 }
@@ -38,13 +39,13 @@ impl Driver {
                     asked.refuse(ReportError::Ended { state: TaskState::Completed, outcome: None })
                 }
             },
-            Standing::Runs(id) => {
+            Known::Runs(id) => {
                 let key = (id, token.task, token.epoch);
                 let attended = self.leasing.as_ref().is_some_and(|it| it.attends(&key));
                 if attended {
                     self.tell_attendant(key, asked);
                 } else {
-                    self.begin_attending(key, asked);
+                    self.begin_attending(key, asked, until, now);
                 }
             }
         }
@@ -76,10 +77,10 @@ impl Driver {
         let Some(entry) = renewal else {
             return drop(reply.send(Err(ReportError::Unavailable)));
         };
-        let answers = self.env.answers.clone();
+        let (answers, token) = (self.env.answers.clone(), *token);
         let on_receipt = OnReceipt::new(move |published| {
             let stored = PublishResult::from(published) == PublishResult::Stored;
-            answers.put(Event::Lease(LeaseEvent::Renewed { key, stored, keep, reply }));
+            answers.put(Event::Lease(LeaseEvent::Renewed { key, token, stored, keep, reply }));
         });
         lane.publish(&entry, b"", Some(now + self.config.heartbeat), on_receipt);
     }
@@ -87,16 +88,26 @@ impl Driver {
     pub(super) fn handle_renewed(
         &mut self,
         key: LeaseKey,
+        token: &LeaseToken,
         stored: bool,
-        keep: Box<KeepAlive>,
-        reply: Reply<Kept>,
+        (keep, reply): (Box<KeepAlive>, Reply<Kept>),
     ) {
         let attendant = self.leasing.as_ref().and_then(|it| it.desk.attendants.get(&key));
         let error = match attendant {
             _ if !stored => ReportError::Unavailable,
             // Who is not listening any more has answered by that: the question is dropped.
             Some(attendant) => return drop(attendant.try_send(Told::Kept { keep, reply })),
-            None => ReportError::Expired,
+            // Others look after it by now, or it has ended.
+            None => {
+                let now = self.env.clock.now();
+                match self.standing(token, now, now) {
+                    Known::Not(error) => error,
+                    Known::Runs(_) | Known::Behind => ReportError::Unavailable,
+                    Known::Succeeded => {
+                        ReportError::Ended { state: TaskState::Completed, outcome: None }
+                    }
+                }
+            }
         };
         drop(reply.send(Err(error)));
     }
@@ -104,7 +115,7 @@ impl Driver {
     fn report(&mut self, key: LeaseKey, outcome: LeaseOutcome, reply: Reply<()>) {
         let max = self.config.result_bytes_max;
         let Some(leasing) = &mut self.leasing else { return };
-        let succeeded = matches!(outcome, LeaseOutcome::Succeeded(_));
+        let reported = Reported::of(&outcome);
         if let LeaseOutcome::Succeeded(result) = &outcome
             && result.len() > max
         {
@@ -118,7 +129,7 @@ impl Driver {
         if let Err(TrySendError::Full(_)) = attendant.try_send(Told::Ended(outcome)) {
             return drop(reply.send(Err(ReportError::Unavailable)));
         }
-        leasing.reporters.entry(key).or_default().push((succeeded, reply));
+        leasing.reporters.entry(key).or_default().push((reported, reply));
     }
 
     /// An entry of a task was read: whoever waits for the end of its lease is told.
@@ -144,15 +155,8 @@ impl Driver {
         let fold = lane.core.machine().fold(task);
         let shown_elsewhere = lane.core.awaits_finisher(task) || outcome.is_none();
         let mut answers = Vec::with_capacity(waiting.len());
-        for (succeeded, reply) in waiting {
-            let as_told = match outcome {
-                Some(Outcome::Completed) => succeeded,
-                // Whoever gives up after a cancellation has what it wants.
-                Some(
-                    Outcome::Failed(_) | Outcome::Final | Outcome::Released(_) | Outcome::Cancelled,
-                ) => !succeeded,
-                None => false,
-            };
+        for (reported, reply) in waiting {
+            let as_told = outcome.is_some_and(|outcome| reported.counts_as(outcome));
             let answer =
                 if as_told { Ok(()) } else { Err(error_of(fold.phase, fold.epoch, epoch)) };
             answers.push((answer, reply));

@@ -11,6 +11,7 @@ use crate::protocol::moment::Moment;
 use crate::task::{TaskId, WorkerIdentity};
 use crate::transport::Message;
 use crate::worker::erased::ErasedProcessor;
+use crate::worker::leasing::answers::Reported;
 use crate::worker::leasing::{
     Asked, Attendant, Desk, LeaseEvent, LeaseKey, LeaseTerms, Reply, Told,
 };
@@ -33,8 +34,8 @@ pub(super) type Answer = (Result<(), ReportError>, Reply<()>);
 pub(super) struct Leasing {
     pub(super) desk: Desk,
     pub(super) terms: LeaseTerms,
-    /// Who waits to hear that the end of a lease counts, and whether it is a success.
-    pub(super) reporters: HashMap<LeaseKey, Vec<(bool, Reply<()>)>>,
+    /// Who waits to hear that the end of a lease counts, and what it has reported.
+    pub(super) reporters: HashMap<LeaseKey, Vec<(Reported, Reply<()>)>>,
     /// Answers that wait until the metadata topic shows what they tell: whoever has the answer may look there.
     pub(super) unshown: HashMap<LeaseKey, Vec<Answer>>,
     /// What is asked of leases whose tasks are being read, to look after them here.
@@ -124,8 +125,8 @@ impl Driver {
             LeaseEvent::Asked(asked) => self.handle_asked(asked, now + LOOK_MAX, now),
             LeaseEvent::AskedAgain(asked, until) => self.handle_asked(asked, until, now),
             LeaseEvent::Begun(key, lease) => self.grant(key, *lease),
-            LeaseEvent::Renewed { key, stored, keep, reply } => {
-                self.handle_renewed(key, stored, keep, reply);
+            LeaseEvent::Renewed { key, token, stored, keep, reply } => {
+                self.handle_renewed(key, &token, stored, (keep, reply));
             }
             LeaseEvent::Over { key, message } => self.end_lease(key, *message),
             LeaseEvent::Shown(key) => self.answer_shown(key),

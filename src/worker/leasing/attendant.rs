@@ -30,6 +30,8 @@ pub(in crate::worker) enum Told {
     Kept { keep: Box<KeepAlive>, reply: Reply<Kept> },
     /// Its holder has ended it.
     Ended(LeaseOutcome),
+    /// Its holder has been silent for too long, as the log shows.
+    Silent,
     /// Nobody waits for it any more.
     Unwanted,
 }
@@ -69,7 +71,6 @@ impl Attendant {
             self.driver.put(Event::Lease(LeaseEvent::Begun(self.key, lease)));
         }
         let mut lease_time = self.lease_time;
-        let mut silent_at = self.clock.now() + lease_time;
         let mut storing = FuturesUnordered::new();
         loop {
             tokio::select! {
@@ -77,15 +78,14 @@ impl Attendant {
                 told = told.recv() => match told {
                     Some(Told::Kept { keep, reply }) => {
                         lease_time = keep.lease_time.unwrap_or(lease_time);
-                        silent_at = self.clock.now() + lease_time;
                         storing.push(self.keep(*keep, lease_time, &context, reply));
                     }
                     Some(Told::Ended(outcome)) => return result_of(outcome),
+                    Some(Told::Silent) => return Err(self.silent(lease_time)),
                     // Nobody asks any more, or others look after it.
                     Some(Told::Unwanted) | None => return Err(TaskError::snooze(Duration::ZERO)),
                 },
                 Some(()) = storing.next(), if !storing.is_empty() => {}
-                () = self.clock.sleep_until(silent_at) => return Err(self.silent(lease_time)),
             }
         }
     }

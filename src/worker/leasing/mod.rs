@@ -1,5 +1,7 @@
-//! What a worker needs that leases what it claims: whoever asks (`desk.rs`), and who looks after a lease while it runs (`attendant.rs`).
+//! What a worker needs that leases what it claims: whoever asks (`desk.rs`), who looks after a lease while it runs (`attendant.rs`), and what holders are
+//! told (`answers.rs`).
 
+pub mod answers;
 mod attendant;
 mod desk;
 
@@ -65,7 +67,13 @@ pub(in crate::worker) enum LeaseEvent {
     /// The attendant of a lease has begun, and this is the lease.
     Begun(LeaseKey, Box<Lease>),
     /// What became of the renewal that this was asked with.
-    Renewed { key: LeaseKey, stored: bool, keep: Box<KeepAlive>, reply: Reply<Kept> },
+    Renewed {
+        key: LeaseKey,
+        token: LeaseToken,
+        stored: bool,
+        keep: Box<KeepAlive>,
+        reply: Reply<Kept>,
+    },
     /// The metadata topic has had its time to show how this ended.
     Shown(LeaseKey),
     /// The message of a task whose lease has been silent for too long was read, or is gone.

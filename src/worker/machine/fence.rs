@@ -17,6 +17,7 @@ impl Machine {
         self.position = None;
         self.sealing.begin_anew();
         self.admitting = Admitting::default();
+        self.drop_silent_ends();
         self.tasks.keep_only(keep);
         let at_work: Vec<OwnerId> = self.owners_at_work().collect();
         self.owners.renew(owner, &at_work);

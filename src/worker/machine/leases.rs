@@ -23,8 +23,12 @@ use crate::task::TaskId;
 /// What a claim says until the driver knows who asks, in ms.
 const LEASE_MS: LeaseMs = LeaseMs::MIN;
 
-/// Serials that one machine may use for a lease before those of another one come that has begun behind it.
-const JUMP: u64 = 1 << 32;
+/// Serials that one machine may use for a lease before those of another one come that has begun behind it. Gateways that are asked in turn about leases
+/// with checkpoints jump over each other all the time: at a thousand jumps a second the serials last for decades.
+const JUMP: u64 = 1 << 22;
+
+/// Nobody jumps further: serials must not come to their end. Behind it the order of checkpoints is that of the log.
+const JUMPS_END: u64 = 1 << 63;
 
 impl Machine {
     /// From now on what this worker claims to run it leases to others. Its serials begin at `seed`, a random number below 2^48: others may speak
@@ -113,8 +117,8 @@ impl Machine {
         let attempt = task.fold.attempt;
         // What is published for the lease from now on must come behind what others have published for it, and not where they go on.
         let last = task.checkpoint.as_deref().map(|(_, key)| key.serial).unwrap_or_default();
-        if last >= self.serial {
-            self.serial = last.saturating_add(JUMP + self.serial % JUMP);
+        if (self.serial..JUMPS_END).contains(&last) {
+            self.serial = last + JUMP + self.serial % JUMP;
         }
         task.stage = Stage::Running(Run { epoch, owner, ended: None });
         self.act(Action::Attend { task: id, epoch, attempt });
@@ -153,6 +157,32 @@ impl Machine {
         task.own_record.start(epoch);
         self.publish_outcome(id, epoch, owner, outcome);
         true
+    }
+
+    /// Nothing was read of the lease for too long, as far as is known now. Later its holder may have been heard of, so an end that rests on that is
+    /// published once, and not again when its fate is unknown or the ledger was read anew: it is judged again then.
+    pub fn note_silence(&mut self, id: TaskId, epoch: Epoch) {
+        if self.lease(id).is_some_and(|(at, ..)| at == epoch) {
+            self.silent.insert(id, epoch);
+        }
+    }
+
+    /// The holder of the lease was heard of.
+    pub(super) fn note_renewed(&mut self, id: TaskId) {
+        if self.task(id).is_some_and(|task| task.stage.serial().is_none()) {
+            self.silent.remove(&id);
+        }
+    }
+
+    /// A self-fence drops the ends that rest on silence.
+    pub(super) fn drop_silent_ends(&mut self) {
+        for (id, epoch) in std::mem::take(&mut self.silent) {
+            if let Some(task) = self.tasks.get_mut(id)
+                && task.stage.run().is_some_and(|run| run.epoch == epoch && run.ended.is_some())
+            {
+                task.stage = Stage::Idle;
+            }
+        }
     }
 
     /// The end of a lease was read: the key of its renewals is of no more use.

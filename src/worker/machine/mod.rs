@@ -55,7 +55,7 @@ use crate::protocol::key::{Epoch, OnceKey, OwnerId};
 use crate::protocol::limits::Limits;
 use crate::task::{EntryId, Position, TaskId};
 use std::borrow::Cow;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// The next claim of a task that has so many keys in the ledger gets a base, and its older keys go: a task that snoozes for days leaves no
 /// pile of them.
@@ -72,6 +72,8 @@ pub struct Machine {
     serial: u64,
     /// What it claims to run it leases to others.
     leases: bool,
+    /// Leases that were judged to have been silent for too long. Their ends are no longer insisted on when they could not be stored at once.
+    silent: BTreeMap<TaskId, Epoch>,
     /// The bootstrap has ended: what is read now is live.
     ready: bool,
     /// What lies behind this was read after the bootstrap.
@@ -97,6 +99,7 @@ impl Machine {
             owners: Owners::new(owner),
             serial: 0,
             leases: false,
+            silent: BTreeMap::new(),
             ready: false,
             live_from: None,
             position: None,
@@ -381,7 +384,11 @@ impl Machine {
         if task.stage.serial() != Some(key.serial) {
             return;
         }
-        if let Stage::Finishing { epoch, owner, outcome, .. } = task.stage {
+        if let Stage::Finishing { epoch, .. } = task.stage
+            && self.silent.get(&key.task) == Some(&epoch)
+        {
+            self.set_stage(key.task, Stage::Idle);
+        } else if let Stage::Finishing { epoch, owner, outcome, .. } = task.stage {
             self.publish_outcome(key.task, epoch, owner, outcome);
         } else if task.is_aside() {
             task.stage = Stage::Aside { release: None };

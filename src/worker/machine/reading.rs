@@ -51,6 +51,7 @@ impl Machine {
             task.limits = None;
         }
         if accepted && let Entry::Claim(claim) = read.entry {
+            self.silent.remove(&id);
             task.taken_over =
                 before.phase == Phase::Running && claim.key.epoch == before.epoch.next();
             if claim.base.is_some() {
@@ -59,6 +60,12 @@ impl Machine {
         }
         if over {
             self.tasks.ended(id);
+        }
+        if accepted && matches!(read.entry, Entry::Renewal(_)) {
+            self.note_renewed(id);
+        }
+        if over {
+            self.silent.remove(&id);
         }
         if ready {
             self.react(id, &read, accepted);
@@ -92,10 +99,10 @@ impl Machine {
             {
                 self.claim_came_back(id, claim, accepted, read.late);
             }
-            (Stage::Idle | Stage::Reading, Entry::Claim(claim))
+            (Stage::Idle | Stage::Reading | Stage::Claiming { .. }, Entry::Claim(claim))
                 if accepted && self.is_lease_of_this_process(claim) =>
             {
-                // A claim that was given up has landed: nobody holds this lease, nor ever will.
+                // A claim that was given up has landed, perhaps before a later one: nobody holds this lease, nor ever will.
                 self.release(id);
             }
             (Stage::Claiming { epoch, .. }, _) if task.fold.epoch >= epoch => {

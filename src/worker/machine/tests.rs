@@ -3,6 +3,7 @@
 mod ending;
 mod fence;
 mod guard;
+mod leases;
 mod payload;
 mod reading;
 mod sealing;

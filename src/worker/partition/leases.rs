@@ -4,11 +4,12 @@
 //! was *read*, in a view that is known to be complete: a gateway that lags ends no lease that was renewed. After a bootstrap or an outage of the ledger
 //! every lease has its whole time again. Who holds the delivery ends it first, the others by rank, as with takeovers.
 //!
-//! Whoever looks after a lease sees its silence itself, on its own clock (`lease/attendant.rs`), and is not asked here.
+//! That holds for whoever looks after the lease as well. Its own clock says only when it was last told something, and its holder may have turned to another
+//! gateway since then: one that stood still for a minute must read on before it ends what others look after by now.
 
 use super::looking::{Open, WAIT_FOR_SLOT_MAX};
 use super::{Effect, Mode, Partition};
-use crate::protocol::entry::{Entry, LeaseMs, Outcome, Renewal};
+use crate::protocol::entry::{Claim, Entry, LeaseMs, Outcome, Renewal};
 use crate::protocol::fold::{Phase, TaskFold, Verdict};
 use crate::protocol::key::{Epoch, OnceKey, OwnerId};
 use crate::protocol::moment::Moment;
@@ -44,6 +45,50 @@ impl Partition {
         Some(if held { over } else { over + self.delay(id, now) })
     }
 
+    /// The silence after which the lease may be ended that this worker looks after; `None` if that is not so.
+    pub(super) fn attended(&self, id: TaskId) -> Option<LeaseMs> {
+        let task = self.machine.task(id)?;
+        let runs = task.stage.run().is_some_and(|run| run.ended.is_none());
+        task.lease_ms.filter(|_| runs && task.fold.phase == Phase::Running)
+    }
+
+    /// Ends the lease that this worker looks after when it has been silent for too long; before that it is looked at again then.
+    pub(super) fn look_at_attended(&mut self, id: TaskId, lease_ms: LeaseMs, now: Moment) {
+        match self.lease_over_at(id, lease_ms, true, now) {
+            Some(over) if over <= now => self.end_silent_lease(id, now),
+            Some(over) => self.agenda.set(id, over),
+            None => {}
+        }
+    }
+
+    /// Whether the lease that runs the task has been silent for too long, in a view known to be complete: nothing that is said of it now is in time.
+    #[must_use]
+    pub fn is_lease_over(&self, id: TaskId) -> bool {
+        let lease = self.machine.lease(id).zip(self.open.get(&id));
+        lease.is_some_and(|((.., lease_ms), open)| {
+            self.silence.is_over(open.heard, Self::lease_time(lease_ms))
+        })
+    }
+
+    /// An own claim that comes back later than this after it was sent must not run. That of a lease is not granted when others may have ended it.
+    pub(super) fn late_after(&self, entry: &Entry) -> Duration {
+        let heartbeat = self.settings.ledger.heartbeat;
+        match entry {
+            Entry::Claim(Claim { lease_ms: Some(lease_ms), .. }) => {
+                heartbeat.min(Self::lease_time(*lease_ms))
+            }
+            Entry::Claim(_)
+            | Entry::Done(_)
+            | Entry::Cancel(_)
+            | Entry::Heartbeat(_)
+            | Entry::Checkpoint(_)
+            | Entry::Renewal(_)
+            | Entry::Seal(_)
+            | Entry::Config(_)
+            | Entry::Tombstone(_) => heartbeat,
+        }
+    }
+
     /// The lease has been silent for too long, and it is this worker's turn to end it: the driver says how. It is looked at again should nothing come
     /// of that.
     pub(super) fn end_silent_lease(&mut self, id: TaskId, now: Moment) {
@@ -52,22 +97,33 @@ impl Partition {
             return;
         }
         if let Some((epoch, ..)) = self.machine.lease(id) {
+            self.machine.note_silence(id, epoch);
             self.effects.push_back(Effect::LeaseOver(id, epoch));
         }
     }
 
-    /// The lease that was silent for too long ends like this. Returns whether it does.
+    /// The lease that was silent for too long ends like this, unless its holder was heard of since that was said. Returns whether it does.
     pub fn handle_lease_over(&mut self, id: TaskId, epoch: Epoch, outcome: Outcome) -> bool {
-        let ends = self.machine.end_lease(id, epoch, outcome);
+        let ends = self.is_lease_over(id) && self.machine.end_lease(id, epoch, outcome);
         self.settle();
         ends
     }
 
-    /// Looks after a lease from now on: see [`Machine::attend`](super::Machine::attend).
-    pub fn attend_lease(&mut self, id: TaskId) -> bool {
-        let attends = self.machine.attend(id);
+    /// Looks after a lease from now on: see [`Machine::attend`](super::Machine::attend). Not before what has looked after it here until now is gone.
+    pub fn attend_lease(&mut self, id: TaskId, now: Moment) -> bool {
+        let epoch = self.machine.fold(id).epoch;
+        let attends = !self.processors.contains_key(&(id, epoch)) && self.machine.attend(id);
+        self.agenda.set(id, now);
         self.settle();
         attends
+    }
+
+    /// Whether nothing stands against reading the task of this lease now, to look after it here.
+    #[must_use]
+    pub fn may_attend(&self, id: TaskId) -> bool {
+        let epoch = self.machine.fold(id).epoch;
+        let free = self.machine.task(id).is_some_and(|task| task.stage.is_free());
+        free && !self.processors.contains_key(&(id, epoch))
     }
 
     /// Nobody here looks after the lease any more.
@@ -105,10 +161,17 @@ impl Partition {
         self.settle();
     }
 
-    /// It was read, or is gone: looks after the lease, if it still runs.
-    pub fn handle_leased_read(&mut self, id: TaskId) {
-        self.machine.payload_read(id, true);
-        self.attend_lease(id);
+    /// It was read, or could not be: looks after the lease, if it was and the lease still runs.
+    pub fn handle_leased_read(&mut self, id: TaskId, found: bool, now: Moment) {
+        // It may have been asked for before, for a claim that others were faster with.
+        self.no_longer_read += usize::from(self.reading.remove(&id));
+        self.machine.payload_read(id, found);
+        if found {
+            self.attend_lease(id, now);
+        } else {
+            self.agenda.set(id, now);
+            self.settle();
+        }
     }
 
     /// How long the lease that runs the task may still be silent, as far as is known here.
@@ -144,31 +207,11 @@ impl Partition {
         }
     }
 
-    /// Whether the entry is of a lease: its owner id has no heartbeats and takes no turns.
-    pub(super) fn is_of_lease(&self, entry: &Entry) -> bool {
-        match entry {
-            Entry::Claim(claim) => claim.lease_ms.is_some(),
-            Entry::Done(_) | Entry::Checkpoint(_) | Entry::Renewal(_) => {
-                let owner = entry.speaker();
-                let current = |id| self.machine.lease(id).map(|(_, owner, _)| owner);
-                entry.task().and_then(current).is_some_and(|current| Some(current) == owner)
-                    || owner.is_some_and(|owner| self.silence.grantor(owner).is_some())
-            }
-            Entry::Cancel(_)
-            | Entry::Heartbeat(_)
-            | Entry::Seal(_)
-            | Entry::Config(_)
-            | Entry::Tombstone(_) => false,
-        }
-    }
-
     /// Whether whoever runs the task has been silent for so long that others may take it, or end its lease.
     pub(super) fn runs_in_silence(&self, task: &Task, id: TaskId) -> bool {
-        match (task.lease_ms, self.open.get(&id)) {
-            (Some(lease_ms), Some(open)) => {
-                self.silence.is_over(open.heard, Self::lease_time(lease_ms))
-            }
-            _ => !self.machine.is_own(task.fold.owner) && self.silence.is_stale(task.fold.owner),
+        match task.lease_ms {
+            Some(_) => self.is_lease_over(id),
+            None => !self.machine.is_own(task.fold.owner) && self.silence.is_stale(task.fold.owner),
         }
     }
 

@@ -203,6 +203,9 @@ impl Partition {
         if self.machine.is_aside(id) {
             return self.look_aside(id);
         }
+        if let Some(lease_ms) = self.attended(id) {
+            return self.look_at_attended(id, lease_ms, now);
+        }
         let Some(Judged { due, closes }) = self.judge(id, now) else { return };
         if self.mode == Mode::Draining && self.machine.task(id).is_some_and(|task| task.held) {
             self.hand_back(id);

@@ -23,7 +23,7 @@ mod tickets;
 mod wall;
 
 use crate::protocol::config::{LedgerConfig, LedgerConfigError};
-use crate::protocol::entry::{Claim, ClaimKind, Entry, Outcome};
+use crate::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
 use crate::protocol::fold::{Phase, Verdict};
 use crate::protocol::gap::Gaps;
 use crate::protocol::invariants::Violation;
@@ -260,13 +260,16 @@ impl Partition {
 
     fn note_owner(&mut self, entry: &Entry, now: Moment) {
         let owner = match entry {
-            _ if self.is_of_lease(entry) => return,
-            Entry::Claim(claim) if claim.kind != ClaimKind::Run => {
-                return self.silence.heard_closing(claim.key.owner, now);
+            // The owner id of a lease has no heartbeat, and takes no turn.
+            Entry::Claim(claim) if claim.lease_ms.is_some() => return,
+            Entry::Claim(Claim { key, kind, .. }) if *kind != ClaimKind::Run => {
+                return self.silence.heard_if_known(key.owner, now);
+            }
+            // Whoever is not known by its heartbeats speaks for a lease.
+            Entry::Done(Done { key, .. }) | Entry::Checkpoint(key) => {
+                return self.silence.heard_if_known(key.owner, now);
             }
             Entry::Claim(claim) => claim.key.owner,
-            Entry::Done(done) => done.key.owner,
-            Entry::Checkpoint(key) => key.owner,
             Entry::Seal(seal) => seal.key.owner,
             // Superseded checkpoints of tasks that run go each second, by who runs them.
             Entry::Tombstone(Key::Once(key)) if !self.machine.is_sealed(key.task) => return,
@@ -289,14 +292,13 @@ impl Partition {
     }
 
     fn handle_task_entry(&mut self, inbound: &Inbound, now: Moment) -> Option<Verdict> {
-        let heartbeat = self.settings.ledger.heartbeat;
         let id = inbound.entry.task();
         let was_over = id.is_some_and(|id| self.machine.fold(id).phase.is_terminal());
         // A draining worker starts nothing either: the attempt is given back.
         let late = self.draining
             || id
                 .and_then(|id| self.claims.get(&id))
-                .is_some_and(|sent| now.since(*sent) > heartbeat);
+                .is_some_and(|sent| now.since(*sent) > self.late_after(&inbound.entry));
         let gives_back = self.draining && self.gives_back(&inbound.entry);
         let verdict = self.machine.read(ReadEntry {
             position: inbound.position,

@@ -7,6 +7,7 @@ mod fencing;
 mod finishers;
 mod following;
 mod holding;
+mod leasing;
 mod ledger;
 mod looking;
 mod sealing;
@@ -159,7 +160,10 @@ impl Pair {
 
 fn perform(worker: &mut Worker, effect: Effect, now: Moment, log: &mut Vec<Entry>) {
     let did = match effect {
-        Effect::Do(Action::Publish(entry)) => {
+        Effect::Do(Action::Publish(mut entry)) => {
+            if let Entry::Claim(Claim { lease_ms: Some(lease_ms), .. }) = &mut entry {
+                *lease_ms = leasing::LEASE_MS;
+            }
             if !worker.offline {
                 if let Key::Once(key) = entry.key() {
                     worker.core.handle_receipt(key);
@@ -172,7 +176,12 @@ fn perform(worker: &mut Worker, effect: Effect, now: Moment, log: &mut Vec<Entry
         Effect::Do(Action::Start { attempt, .. }) => format!("start {attempt}"),
         Effect::Do(Action::Stop { task, epoch, why }) => {
             worker.core.handle_processor_gone(task, epoch, now);
-            format!("stop {}", if why == Stop::Fenced { "fenced" } else { "cancelled" })
+            let why = match why {
+                Stop::Fenced | Stop::SetAside => "fenced",
+                Stop::Cancelled => "cancelled",
+                Stop::LetGo => "let go",
+            };
+            format!("stop {why}")
         }
         Effect::Do(Action::ReadPayload(task)) => {
             worker.core.handle_payload(task, true, now);
@@ -209,9 +218,9 @@ fn perform(worker: &mut Worker, effect: Effect, now: Moment, log: &mut Vec<Entry
             "self-fence".to_owned()
         }
         Effect::Refused(error) => format!("refused: {error}"),
-        Effect::LeaseOver(..)
-        | Effect::ClaimSettled(_)
-        | Effect::AskForTicket(_)
+        Effect::LeaseOver(_, epoch) => format!("lease over {epoch}"),
+        Effect::ClaimSettled(_) => return,
+        Effect::AskForTicket(_)
         | Effect::ReturnTicket(_)
         | Effect::AskForLegacy
         | Effect::EndAsShown(..) => {

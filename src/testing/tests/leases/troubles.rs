@@ -1,0 +1,54 @@
+//! Leases when the log is slow, or a gateway is.
+
+use super::*;
+use longhaul_transport::TopicPartition;
+
+fn ledger() -> TopicPartition {
+    TopicPartition { topic: "persistent://public/default/tasks-ledger".to_owned(), partition: -1 }
+}
+
+fn lease_of_one(engine: &TestEngine, one: &Leases) -> (TaskRef, Lease) {
+    let task = engine.submit(TOPIC, &text("work"));
+    (task, lease(engine, one))
+}
+
+/// A gateway that does not read the log does not know that others have renewed a lease since. It ended the lease all the same, by its own clock: after half a
+/// minute in which it stood still it failed every attempt whose holder had turned to another gateway in the meantime.
+#[test]
+fn a_gateway_that_does_not_read_ends_no_lease_that_another_one_has_renewed() {
+    let engine = TestEngine::new();
+    let one = gateway(&engine);
+    let (task, lease) = lease_of_one(&engine, &one);
+    let other = gateway(&engine);
+    engine.broker.silence_followers(&ledger(), Duration::from_secs(50));
+    for _ in 0..2 {
+        engine.advance(LEASE_TIME - Duration::from_secs(10));
+        engine.run(other.keep_alive(&lease.token, KeepAlive::default())).unwrap();
+    }
+    engine.advance(Duration::from_secs(15));
+    succeed(&engine, &other, &lease.token).unwrap();
+    assert_eq!(engine.wait::<Text>(&task).unwrap(), text("done"));
+    engine.assert_transitions(&task, ["PROCESSING 1", "COMPLETED 1"]);
+}
+
+/// Two keep-alives at once at two gateways: each takes the lease over from the other one. Whoever was last told its holder that the lease had expired, and its
+/// holder dropped an hour of work under a lease that went on.
+#[test]
+fn no_keep_alive_is_told_that_a_lease_has_expired_which_goes_on() {
+    let engine = TestEngine::new();
+    let (one, other) = (gateway(&engine), gateway(&engine));
+    let (task, lease) = lease_of_one(&engine, &one);
+    for _ in 0..50 {
+        let keep = |gateway: &Leases| {
+            let (gateway, token) = (gateway.clone(), lease.token);
+            async move { gateway.keep_alive(&token, KeepAlive::default()).await }
+        };
+        let told = engine.run(async { tokio::join!(keep(&one), keep(&other), keep(&one)) });
+        for told in [told.0, told.1, told.2] {
+            assert!(matches!(told, Ok(_) | Err(ReportError::Unavailable)), "{told:?}");
+        }
+        engine.advance(Duration::from_secs(1));
+    }
+    succeed(&engine, &one, &lease.token).unwrap();
+    assert_eq!(engine.wait::<Text>(&task).unwrap(), text("done"));
+}
