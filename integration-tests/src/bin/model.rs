@@ -2,8 +2,8 @@
 
 use anyhow::{Context, bail};
 use integration_tests::model::{
-    Binding, BindingFault, LimitFault, Limited, Model, Options, Report, SCENARIOS, System, TIMED,
-    Timed, Walked, Walks, explore, find, find_timed, walk,
+    Binding, BindingFault, LEASED, Leased, LeasedBounds, LimitFault, Limited, Model, Options,
+    Report, SCENARIOS, System, TIMED, Timed, Walked, Walks, explore, find, find_timed, walk,
 };
 use longhaul::internals::protocol::register::KeyKind;
 
@@ -30,6 +30,7 @@ fn main() -> anyhow::Result<()> {
             "all" => {
                 names.extend(SCENARIOS.iter().map(|scenario| scenario.name.to_owned()));
                 names.extend(TIMED.iter().map(|(name, ..)| (*name).to_owned()));
+                names.extend(LEASED.iter().map(|(name, ..)| (*name).to_owned()));
                 names.push("idem-bind".to_owned());
                 names.push("limit".to_owned());
             }
@@ -105,6 +106,10 @@ fn run(name: &str, cap: Option<usize>, states: bool) -> anyhow::Result<()> {
             let shown = Binding { fault: BindingFault::ShownFirst, ..dedupe };
             search(name, "an end is shown before its key is released", &shown, options(1_000_000));
         }
+        leased if leased.starts_with("leased") => {
+            let (bounds, about) = leases(name)?;
+            search(name, about, &Leased(bounds), options(bounds.cap));
+        }
         timed if timed.starts_with("timed") => {
             let found = find_timed(name);
             let (bounds, about) = found.map_err(|error| anyhow::anyhow!("unknown: {}", error.0))?;
@@ -116,6 +121,10 @@ fn run(name: &str, cap: Option<usize>, states: bool) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+fn leases(name: &str) -> anyhow::Result<(LeasedBounds, &'static str)> {
+    LeasedBounds::find(name).map_err(|error| anyhow::anyhow!("unknown: {}", error.0))
 }
 
 /// The scenarios of tasks that take the place of others.
@@ -177,6 +186,7 @@ fn periods(name: &str) -> Option<(Binding, &'static str)> {
 fn take_walks(name: &str, walks: Walks) -> anyhow::Result<()> {
     let Walked { steps, goals, found } = match overwriting(name).or_else(|| periods(name)) {
         Some((binding, _)) => walk(&binding, walks),
+        None if name.starts_with("leased") => walk(&Leased(leases(name)?.0), walks),
         None => {
             let found = find(name).map_err(|error| anyhow::anyhow!("unknown: {}", error.0))?;
             walk(&Model(found.bounds), walks)
@@ -196,6 +206,9 @@ fn list() {
         println!("{:18} {}", scenario.name, scenario.about);
     }
     for (name, _, about) in TIMED {
+        println!("{name:18} {about}");
+    }
+    for (name, _, about) in LEASED {
         println!("{name:18} {about}");
     }
     println!("{:18} idempotency keys", "idem-bind");

@@ -29,6 +29,7 @@ pub mod binding;
 pub mod bounds;
 pub mod check;
 pub mod fingerprint;
+pub mod leased;
 pub mod moves;
 pub mod operating;
 pub mod scenario;
@@ -45,6 +46,7 @@ pub mod world;
 
 pub use binding::{Binding, BindingFault};
 pub use bounds::{Bounds, UnknownField};
+pub use leased::{LEASED, LeaseFault, Leased, LeasedBounds};
 pub use moves::{End, Move};
 pub use scenario::{SCENARIOS, Scenario, find};
 pub use search::{Found, Options, Report, System, explore};

@@ -3,6 +3,7 @@
 //! A suite runs alone by the name of its module: `cargo test -p integration-tests --test pure -- model::`.
 
 mod deploys;
+mod leased;
 mod model;
 mod session;
 mod simulation;

@@ -136,7 +136,11 @@ mod tests {
             (Reported::Release, [false, false, false, true, true]),
         ] {
             let ends = [Outcome::Completed, failed, Outcome::Final, Outcome::Cancelled, given_back];
-            assert_eq!(ends.map(|end| reported.counts_as(&end)), counts, "{LEASE_END} {reported:?}");
+            assert_eq!(
+                ends.map(|end| reported.counts_as(&end)),
+                counts,
+                "{LEASE_END} {reported:?}"
+            );
         }
     }
 }

@@ -1,0 +1,115 @@
+//! What may happen to leases, and how often.
+
+use super::super::bounds::{UnknownField, each_field};
+use super::tamper::LeaseFault;
+
+/// The bounds: one task, and budgets that count over the whole run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "budgets that are named as in `Bounds`")]
+pub struct LeasedBounds {
+    /// Gateways at the same time.
+    pub gateways: u8,
+    /// Attempts that the task has.
+    pub attempts: u8,
+    /// Reports of holders, as far as they reach the log.
+    pub reports: u8,
+    /// Keep-alives of holders.
+    pub keeps: u8,
+    /// Own claims that come back too late.
+    pub late: u8,
+    pub giveup: u8,
+    pub crash: u8,
+    pub fences: u8,
+    pub redeliver: u8,
+    pub compact: u8,
+    /// The rule that is broken.
+    pub fault: LeaseFault,
+    /// States that are visited at most.
+    pub cap: usize,
+}
+
+const BASE: LeasedBounds = LeasedBounds {
+    gateways: 2,
+    attempts: 2,
+    reports: 2,
+    keeps: 0,
+    late: 0,
+    giveup: 0,
+    crash: 0,
+    fences: 0,
+    redeliver: 0,
+    compact: 0,
+    fault: LeaseFault::None,
+    cap: 5_000_000,
+};
+
+/// All scenarios of leases: name, bounds, what it is about.
+pub const LEASED: &[(&str, LeasedBounds, &str)] = &[
+    ("leased", BASE, "two gateways, reports at any of them"),
+    ("leased-keep", LeasedBounds { keeps: 2, ..BASE }, "renewals, and gateways that let go"),
+    ("leased-late", LeasedBounds { late: 1, ..BASE }, "a claim comes back too late"),
+    ("leased-giveup", LeasedBounds { giveup: 2, ..BASE }, "publishes of unknown fate"),
+    ("leased-crash", LeasedBounds { crash: 1, redeliver: 1, ..BASE }, "a gateway crashes"),
+    ("leased-fence", LeasedBounds { fences: 1, keeps: 1, ..BASE }, "a gateway fences itself"),
+    ("leased-compact", LeasedBounds { keeps: 2, compact: 2, ..BASE }, "compactions"),
+    ("leased-3", LeasedBounds { gateways: 3, attempts: 1, ..BASE }, "three gateways"),
+    (
+        "leased-all",
+        LeasedBounds {
+            gateways: 3,
+            attempts: 3,
+            reports: 5,
+            keeps: 4,
+            late: 2,
+            giveup: 3,
+            crash: 2,
+            fences: 2,
+            redeliver: 2,
+            compact: 3,
+            ..BASE
+        },
+        "all that can go wrong, for random walks",
+    ),
+];
+
+impl LeasedBounds {
+    /// Finds a scenario by `name` or `name:field=value,…`, and what it is about.
+    ///
+    /// # Errors
+    /// When there is no such scenario or field.
+    pub fn find(text: &str) -> Result<(Self, &'static str), UnknownField> {
+        let (name, fields) = text.split_once(':').unwrap_or((text, ""));
+        let scenario = LEASED.iter().find(|(known, ..)| *known == name);
+        let (_, mut bounds, about) = *scenario.ok_or_else(|| UnknownField(name.to_owned()))?;
+        each_field(fields, |name, value| {
+            if name == "fault" {
+                bounds.fault = LeaseFault::named(value)?;
+                return Some(());
+            }
+            bounds.set(name, value.parse().ok()?)
+        })?;
+        Ok((bounds, about))
+    }
+
+    fn set(&mut self, name: &str, value: usize) -> Option<()> {
+        if name == "cap" {
+            self.cap = value;
+            return Some(());
+        }
+        let field = match name {
+            "gateways" => &mut self.gateways,
+            "attempts" => &mut self.attempts,
+            "reports" => &mut self.reports,
+            "keeps" => &mut self.keeps,
+            "late" => &mut self.late,
+            "giveup" => &mut self.giveup,
+            "crash" => &mut self.crash,
+            "fences" => &mut self.fences,
+            "redeliver" => &mut self.redeliver,
+            "compact" => &mut self.compact,
+            _ => return None,
+        };
+        *field = u8::try_from(value).ok()?;
+        Some(())
+    }
+}

@@ -1,0 +1,105 @@
+//! Leases: the invariants hold however gateways, holders and the log behave, and a broken rule is found.
+
+use integration_tests::model::{
+    LeaseFault, Leased, LeasedBounds, Options, Report, Walks, explore, walk,
+};
+
+/// A complete search has no more states than this.
+const COMPLETE_MAX: usize = 400_000;
+
+/// How far the searches go that are too large to be complete.
+const CAP: usize = 60_000;
+
+fn search(text: &str, fault: LeaseFault, cap: usize) -> Report {
+    let found = LeasedBounds::find(text);
+    let (bounds, _) = found.unwrap_or_else(|error| panic!("unknown: {}", error.0));
+    explore(&Leased(LeasedBounds { fault, ..bounds }), Options { cap, states: false })
+}
+
+/// All invariants hold in the whole scenario, and from everywhere the end can be reached.
+#[track_caller]
+fn holds(text: &str) {
+    let report = search(text, LeaseFault::None, COMPLETE_MAX);
+    assert!(report.found.is_empty(), "{text}: {report}");
+    assert!(report.complete && report.goals > 0, "{text}: {report}");
+}
+
+/// Nothing is violated near the start of the scenario.
+#[track_caller]
+fn holds_at_first(text: &str) {
+    let report = search(text, LeaseFault::None, CAP);
+    assert!(report.found.is_empty(), "{text}: {report}");
+}
+
+/// This invariant, and perhaps more, is violated with this rule broken. That none is when it is followed, in the same scenario and as far, is what the
+/// other tests ask.
+#[track_caller]
+fn finds(fault: LeaseFault, text: &str, id: &str) {
+    let report = search(text, fault, CAP);
+    assert!(report.violated().contains(&id), "{fault:?} in {text} does not violate {id}: {report}");
+}
+
+#[test]
+fn any_gateway_takes_reports() {
+    holds("leased:attempts=1,reports=1");
+    holds("leased-3:reports=0");
+    holds_at_first("leased");
+    holds_at_first("leased-3");
+}
+
+#[test]
+fn leases_are_renewed_and_gateways_let_go() {
+    holds("leased-keep:attempts=1,reports=1,keeps=1");
+    holds_at_first("leased-keep");
+}
+
+#[test]
+fn claims_of_leases_come_late_or_are_given_up() {
+    holds("leased-late:attempts=1,reports=0");
+    holds("leased-giveup:attempts=1,reports=0,giveup=1");
+    holds_at_first("leased-late");
+    holds_at_first("leased-giveup");
+    holds_at_first("leased-giveup:keeps=1");
+}
+
+#[test]
+fn gateways_crash_and_fence_themselves() {
+    holds("leased-crash:attempts=1,reports=0,redeliver=0");
+    holds("leased-fence:attempts=1,reports=0,keeps=0");
+    holds_at_first("leased-crash");
+    holds_at_first("leased-fence");
+}
+
+#[test]
+fn a_ledger_with_leases_is_compacted() {
+    holds("leased-compact:attempts=1,reports=0,compact=1,keeps=1");
+    holds_at_first("leased-compact");
+}
+
+/// Deeper than the searches come, with three gateways.
+#[test]
+fn random_walks_of_leases_violate_nothing() {
+    let (bounds, _) =
+        LeasedBounds::find("leased-all").unwrap_or_else(|error| panic!("{}", error.0));
+    let walked = walk(&Leased(bounds), Walks { seed: 1, count: 2_000, length: 400 });
+    assert!(walked.found.is_none(), "{walked:?}");
+    assert_eq!(walked.goals, 2_000, "some walks do not come to the end");
+}
+
+/// A search that finds nothing wrong where one rule is broken would say nothing where none is.
+#[test]
+fn what_is_wrong_with_leases_is_found() {
+    for (fault, text, id) in [
+        (LeaseFault::SameSeed, "leased", "C-02"),
+        (LeaseFault::NoRelease, "leased-giveup", "C-09"),
+        (LeaseFault::EndInOwnName, "leased", "C-22"),
+        (LeaseFault::AnyEndConfirms, "leased", "C-27"),
+        (LeaseFault::LetGoUnread, "leased-keep", "C-28"),
+        (LeaseFault::GrantedReleased, "leased", "C-28"),
+        (LeaseFault::EpochUnchecked, "leased", "C-28"),
+        (LeaseFault::KeptUnstored, "leased-keep", "C-28"),
+        (LeaseFault::SilenceInsisted, "leased-giveup:keeps=1", "C-28"),
+    ] {
+        finds(fault, text, id);
+    }
+}
