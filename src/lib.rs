@@ -14,6 +14,7 @@
 //! [docs/architecture.md]: https://docs.rs/crate/longhaul/latest/source/docs/architecture.md
 //! [docs/broker.md]: https://docs.rs/crate/longhaul/latest/source/docs/broker.md
 //! [docs/cli.md]: https://docs.rs/crate/longhaul/latest/source/docs/cli.md
+//! [docs/dialects.md]: https://docs.rs/crate/longhaul/latest/source/docs/dialects.md
 //! [docs/http.md]: https://docs.rs/crate/longhaul/latest/source/docs/http.md
 //! [docs/dead-letters.md]: https://docs.rs/crate/longhaul/latest/source/docs/dead-letters.md
 //! [docs/dependencies.md]: https://docs.rs/crate/longhaul/latest/source/docs/dependencies.md

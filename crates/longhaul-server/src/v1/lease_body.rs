@@ -170,6 +170,9 @@ pub(crate) struct Reported {
     expires_at: Option<Instant>,
     /// Somebody has asked for the end of the task: stop, and report anything.
     cancelled: bool,
+    /// Whether the checkpoint of this report is stored, where it brought one; if not, send it again with the next one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    checkpoint_stored: Option<bool>,
     /// Now, by the gateway's clock.
     now: u64,
 }
@@ -342,13 +345,14 @@ impl Reported {
             lease_time: Some(Length(kept.lease_time)),
             expires_at: Some(Instant(kept.expires_at)),
             cancelled: kept.cancelled,
+            checkpoint_stored: kept.checkpoint_stored,
             now,
         }
     }
 
     /// It is over.
     pub(crate) const fn over(now: u64) -> Self {
-        Self { lease_time: None, expires_at: None, cancelled: false, now }
+        Self { lease_time: None, expires_at: None, cancelled: false, checkpoint_stored: None, now }
     }
 }
 

@@ -122,7 +122,8 @@ fn a_silent_lease_is_fenced_and_a_checkpoint_goes_on() {
     bench.submit("tasks", "work");
     let first = lease(&bench, "ann");
     let keep = json!({"status": "IN_PROGRESS", "checkpoint_base64": "cGFnZSA3"});
-    assert_eq!(report(&bench, &first, keep).status, 200);
+    let kept = report(&bench, &first, keep);
+    assert_eq!((kept.status.as_u16(), &kept.json()["checkpoint_stored"]), (200, &json!(true)));
     beyond_the_lease(&bench.engine);
     assert_eq!(is(&report(&bench, &first, succeeded())), told(409, "lease_expired"));
     let second = lease(&bench, "bob");
