@@ -6,6 +6,7 @@
 mod any_language;
 mod cancel;
 mod client;
+mod crowd;
 mod examples;
 mod gateway;
 mod limits;
