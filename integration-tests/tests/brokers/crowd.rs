@@ -44,7 +44,7 @@ impl Size {
 /// Two gateways, of which one at a time may be gone.
 struct Gateways {
     sandbox: Sandbox,
-    running: RwLock<[Option<Arc<Server>>; 2]>,
+    running: RwLock<BTreeMap<usize, Arc<Server>>>,
 }
 
 impl Gateways {
@@ -63,20 +63,20 @@ impl Gateways {
         config.listen.set_port(0);
         let server = Arc::new(Server::start(client, config).await?);
         let mut running = self.running.write().unwrap_or_else(PoisonError::into_inner);
-        running[number] = Some(server);
+        running.insert(number, server);
         Ok(())
     }
 
     /// As a crash does: nothing is said to anybody.
     fn kill(&self, number: usize) {
         let mut running = self.running.write().unwrap_or_else(PoisonError::into_inner);
-        running[number] = None;
+        running.remove(&number);
     }
 
     fn any(&self) -> Option<String> {
         let running = self.running.read().unwrap_or_else(PoisonError::into_inner);
         let first = fastrand::usize(..2);
-        let found = [first, 1 - first].into_iter().find_map(|number| running[number].clone());
+        let found = [first, 1 - first].into_iter().find_map(|number| running.get(&number));
         found.map(|server| server.url())
     }
 }
@@ -125,9 +125,10 @@ impl Crowd {
                 sleep(Duration::from_millis(20)).await;
                 continue;
             };
-            for lease in found["leases"].as_array().context("no leases")? {
-                let id = lease["lease"].as_str().context("a lease has no name")?;
-                let task = lease["task"].as_str().context("a lease has no task")?.to_owned();
+            let leases = found.get("leases").and_then(Value::as_array);
+            for lease in leases.context("no leases")? {
+                let text = |name| lease.get(name).and_then(Value::as_str).context("a text");
+                let (id, task) = (text("lease")?, text("task")?.to_owned());
                 self.told(|told| told.leases += 1);
                 self.handle(id, task).await?;
             }
@@ -157,7 +158,7 @@ impl Crowd {
                     self.told(|told| *told.succeeded.entry(task.clone()).or_default() += 1);
                 }
                 Some((StatusCode::CONFLICT, problem)) => {
-                    let code = problem["code"].as_str().unwrap_or_default();
+                    let code = problem.get("code").and_then(Value::as_str).unwrap_or_default();
                     let known = [
                         "stale_lease_id",
                         "not_current_lease_owner",
@@ -299,13 +300,18 @@ async fn judge(
     ensure!(unexplained.is_empty(), "tasks were completed by nobody: {unexplained:?}");
     // A floor on what must have happened.
     ensure!(kills >= 2 && told.stale > 0 && told.failed > 0, "{kills} kills, {told:?}");
-    eprintln!(
+    say(&format!(
         "crowd: {} tasks, {} leases, {kills} kills, {} completed, {} failed reports, {} stale ones",
         size.tasks,
         told.leases,
         completed.len(),
         told.failed,
         told.stale
-    );
+    ));
     Ok(())
+}
+
+#[expect(clippy::print_stderr, reason = "a test says what it measured")]
+fn say(figures: &str) {
+    eprintln!("{figures}");
 }
