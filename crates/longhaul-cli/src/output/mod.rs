@@ -5,7 +5,7 @@ pub(crate) mod text;
 
 use crate::exit::Failure;
 use comfy_table::presets;
-use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table};
+use comfy_table::{Attribute, Cell, Color, ColumnConstraint, ContentArrangement, Table};
 use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
 use std::str::FromStr;
@@ -213,6 +213,10 @@ impl Output {
         }
         for column in table.column_iter_mut() {
             column.set_padding((0, 2));
+        }
+        // Names and states are copied and compared: where a terminal is narrow the others are cut into lines.
+        for column in table.column_iter_mut().take(2) {
+            column.set_constraint(ColumnConstraint::ContentWidth);
         }
         let lines: Vec<_> = table.lines().map(|line| line.trim_end().to_owned()).collect();
         lines.join("\n")
