@@ -1,7 +1,7 @@
 //! Whether a report is that of the lease which holds a task. These dialects name a lease by the worker and by a number that grows; our lease is found by them.
 
-use crate::core::{QueueName, Service, ServiceError, TaskName};
-use longhaul::{LeaseToken, TaskStatus};
+use crate::core::{QueueName, Reporter, Service, ServiceError, TaskName};
+use longhaul::{KeepAlive, LeaseOutcome, LeaseToken, ReportError, TaskStatus};
 use std::time::Duration;
 use tokio::time::sleep;
 
@@ -20,8 +20,30 @@ pub(super) enum Held {
     No(&'static str),
 }
 
+/// Ends the lease of a worker, if it holds the task; says how it stands otherwise. What is not known to count is told once more: a lease that has just
+/// expired is known as such a moment later.
+pub(super) async fn settle(
+    service: &Service,
+    by: (&QueueName, &str),
+    task: TaskName,
+    number: Option<i64>,
+    outcome: LeaseOutcome,
+) -> Result<Held, ServiceError> {
+    let (queue, worker) = by;
+    let by = Reporter { queue, worker: Some(worker) };
+    let mut is_again = false;
+    loop {
+        let held = held(service, queue, task, worker, number).await?;
+        let Held::Yes(token) = held else { return Ok(held) };
+        match service.end_lease(by, &token, KeepAlive::default(), outcome.clone()).await {
+            Err(ServiceError::Report(ReportError::Unavailable)) if !is_again => is_again = true,
+            ended => return ended.map(|()| held),
+        }
+    }
+}
+
 /// How the lease of a worker stands. Without a number the current one is meant, if it is the worker's.
-pub(super) async fn held(
+async fn held(
     service: &Service,
     queue: &QueueName,
     task: TaskName,

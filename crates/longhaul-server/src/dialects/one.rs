@@ -1,6 +1,6 @@
 //! The routes of document 001: `/enqueue`, `/poll`, `/ack`, `/fail`, `/jobs`, `/dead`.
 
-use super::held::{Held, held};
+use super::held::{Held, settle};
 use super::job_id::{job_id, task_of};
 use super::jobs::{JOBS_MAX, Job, Jobs, Which, jobs};
 use super::{conflict, given, plain, queue, read, word};
@@ -161,17 +161,12 @@ async fn report(
         let detail = "no job has such an id";
         return Err(Problem::new(StatusCode::NOT_FOUND, "task_not_found", detail));
     };
-    match held(service, queue, task, &worker, Some(number)).await? {
-        Held::Done => Ok(StatusCode::OK),
+    let settled = settle(service, (queue, &worker), task, Some(number), outcome(&worker));
+    match settled.await.map_err(plain)? {
+        Held::Yes(_) | Held::Done => Ok(StatusCode::OK),
         Held::No(reason) => {
             note_rejected(queue, &id, &worker, number, reason);
             Err(conflict(reason, &id))
-        }
-        Held::Yes(token) => {
-            let by = Reporter { queue, worker: Some(&worker) };
-            let outcome = outcome(&worker);
-            service.end_lease(by, &token, KeepAlive::default(), outcome).await.map_err(plain)?;
-            Ok(StatusCode::OK)
         }
     }
 }

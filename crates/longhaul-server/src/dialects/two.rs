@@ -2,11 +2,11 @@
 //!
 //! The document names the routes, the states and what follows what; the fields of the bodies are ours.
 
-use super::held::{Held, held};
+use super::held::{Held, settle};
 use super::task_body::{Stats, TaskBody, priority_of, stats, task};
 use super::{conflict, plain, queue, read, word};
 use crate::auth::Scope;
-use crate::core::{NewTask, Reporter, Service, TaskName};
+use crate::core::{NewTask, Service, TaskName};
 use crate::problem::Problem;
 use crate::route::{Method, Route, Size};
 use crate::shell::{Body, Caller};
@@ -16,7 +16,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use bytes::Bytes;
-use longhaul::{KeepAlive, LeaseOutcome, LeaseRequest};
+use longhaul::{LeaseOutcome, LeaseRequest};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -203,15 +203,11 @@ async fn report(
     let task_name = name(id)?;
     let outcome = outcome(&worker, &mut report);
     let is_ack = matches!(outcome, LeaseOutcome::Succeeded(_));
-    match held(service, queue, task_name, &worker, report.lease_id).await? {
+    match settle(service, (queue, &worker), task_name, report.lease_id, outcome).await? {
         Held::Done if is_ack => {}
         Held::Done => return Err(conflict("task_ended", id)),
         Held::No(reason) => return Err(conflict(reason, id)),
-        Held::Yes(token) => {
-            let by = Reporter { queue, worker: Some(&worker) };
-            let ended = service.end_lease(by, &token, KeepAlive::default(), outcome);
-            ended.await?;
-        }
+        Held::Yes(_) => {}
     }
     Ok(Json(task(service, queue, task_name).await?).into_response())
 }
