@@ -223,22 +223,6 @@ impl Entry {
         }
     }
 
-    /// The owner of the epoch that an outcome, a checkpoint or a renewal is of.
-    #[must_use]
-    pub const fn speaker(&self) -> Option<OwnerId> {
-        match self {
-            Self::Done(Done { key, .. })
-            | Self::Checkpoint(key)
-            | Self::Renewal(Renewal { key, .. }) => Some(key.owner),
-            Self::Claim(_)
-            | Self::Cancel(_)
-            | Self::Heartbeat(_)
-            | Self::Seal(_)
-            | Self::Config(_)
-            | Self::Tombstone(_) => None,
-        }
-    }
-
     /// The task whose fold the entry belongs to.
     #[must_use]
     pub const fn task(&self) -> Option<TaskId> {
