@@ -7,6 +7,7 @@ use crate::{
 };
 use bytes::Bytes;
 
+mod random;
 mod troubles;
 
 const TOPIC: &str = "tasks";

@@ -4,7 +4,7 @@
 //! program has ended and left something behind, and when the worker is gone, which the kernel tells it however the worker has ended.
 //! Only a parent learns of these things without a race, so each program has one.
 //!
-//! On Linux it also adopts what has left the group ([`set_child_subreaper`]), and ends that as well.
+//! On Linux it also adopts what has left the group (as its child subreaper), and ends that as well.
 
 use super::family::Family;
 use super::link::{Ends, Said, Spec, TERMINATE, receive_ends};

@@ -22,7 +22,7 @@ pub(crate) fn line(text: &str) -> Cow<'_, str> {
     replaced(text, |_| false)
 }
 
-/// As [`line`], with so many characters at most.
+/// As [`line()`], with so many characters at most.
 pub(crate) fn short(text: &str, max: usize) -> String {
     let text = line(text);
     if text.chars().count() <= max {
