@@ -36,7 +36,7 @@ impl Size {
         if std::env::var_os("LONGHAUL_TEST_CROWD").is_some() {
             Self { tasks: 2_000, workers: 50, kill_every: Duration::from_secs(5) }
         } else {
-            Self { tasks: 150, workers: 12, kill_every: Duration::from_secs(2) }
+            Self { tasks: 60, workers: 6, kill_every: Duration::from_secs(2) }
         }
     }
 }
@@ -299,7 +299,7 @@ async fn judge(
         .collect();
     ensure!(unexplained.is_empty(), "tasks were completed by nobody: {unexplained:?}");
     // A floor on what must have happened.
-    ensure!(kills >= 2 && told.stale > 0 && told.failed > 0, "{kills} kills, {told:?}");
+    ensure!(kills >= 1 && told.stale > 0 && told.failed > 0, "{kills} kills, {told:?}");
     say(&format!(
         "crowd: {} tasks, {} leases, {kills} kills, {} completed, {} failed reports, {} stale ones",
         size.tasks,
