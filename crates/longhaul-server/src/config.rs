@@ -54,6 +54,9 @@ pub struct ServerConfig {
     pub dialects: Vec<Dialect>,
     /// The queue of the routes of document 001 and 002, which name none. Default `default`.
     pub dialect_queue: String,
+    /// Looks after the leases of all queues of the namespace, also of those that nobody has asked this gateway for: it becomes a worker of each, with the default settings of
+    /// a ledger. Without it silent leases of a queue end when a gateway is asked for that queue. Default yes.
+    pub look_after_all: bool,
 }
 
 /// What a gateway takes.
@@ -150,6 +153,7 @@ impl Default for ServerConfig {
             limits: Limits::default(),
             dialects: Vec::new(),
             dialect_queue: "default".to_owned(),
+            look_after_all: true,
         }
     }
 }

@@ -97,11 +97,14 @@ impl Server {
             config.advertised_url = Some(url_of(address, has_tls));
         }
         let service = Arc::new(Service::new(client, &config));
+        let looks_after_all = config.look_after_all;
         let shell = Arc::new(Shell::new(config, auth, has_tls, stops.clone()));
         let router = route::router(Arc::clone(&shell), Arc::clone(&service));
         tasks.spawn(telemetry::keep_up(stops.drain.clone()));
         let (looking, end) = (Arc::clone(&service), stops.drain.clone());
-        tasks.spawn(async move { looking.look_after_leases(end).await });
+        if looks_after_all {
+            tasks.spawn(async move { looking.look_after_leases(end).await });
+        }
         tasks.spawn(listener.serve(router, shell, tasks.clone()));
         tracing::info!(event = "gateway_started", %address, tls = has_tls, "the gateway listens");
         Ok(Self { address, has_tls, stops, tasks, service })

@@ -61,6 +61,8 @@ impl Gateways {
         let client = client.admin_url(self.sandbox.admin().url()).connect().await?;
         let mut config = ServerConfig::default();
         config.listen.set_port(0);
+        // The queues of other tests have settings of their own.
+        config.look_after_all = false;
         let server = Arc::new(Server::start(client, config).await?);
         let mut running = self.running.write().unwrap_or_else(PoisonError::into_inner);
         running.insert(number, server);

@@ -24,6 +24,8 @@ impl Gateway {
         let client = builder.admin_url(sandbox.admin().url()).connect().await?;
         let mut config = ServerConfig::default();
         config.listen = "127.0.0.1:0".parse()?;
+        // The queues of other tests have settings of their own.
+        config.look_after_all = false;
         change(&mut config);
         let server = Server::start(client, config).await?;
         Ok(Self { server, http: reqwest::Client::new() })
