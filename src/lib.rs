@@ -84,7 +84,7 @@ pub use lease::{
     KeepAlive, Kept, Lease, LeaseError, LeaseOutcome, LeaseRequest, LeaseToken, LeaseTokenError,
     LeaseView, Leases, LeasesBuilder, ReportError,
 };
-pub use protocol::config::LedgerConfigError;
+pub use protocol::config::{LedgerConfigError, LedgerTimes};
 pub use protocol::retry::RetryPolicy;
 pub use protocol::waits::AfterFailed;
 #[cfg(feature = "schedules")]

@@ -29,6 +29,18 @@ pub struct LedgerConfig {
     pub protocol_min: u32,
 }
 
+/// Those of a ledger's settings that each worker is configured with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct LedgerTimes {
+    /// H: [`WorkerConfig::heartbeat`](crate::WorkerConfig::heartbeat).
+    pub heartbeat: Duration,
+    /// R: [`WorkerConfig::ledger_retention`](crate::WorkerConfig::ledger_retention).
+    pub ledger_retention: Duration,
+    /// G: [`WorkerConfig::self_fence`](crate::WorkerConfig::self_fence).
+    pub self_fence: Duration,
+}
+
 /// Why a worker may not work on a ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
@@ -54,6 +66,8 @@ pub enum LedgerConfigError {
         theirs: Duration,
         /// What the worker is configured with.
         ours: Duration,
+        /// All settings of this kind that stand on the ledger.
+        ledger: LedgerTimes,
     },
     /// A newer protocol is needed.
     #[error(
@@ -93,15 +107,23 @@ impl LedgerConfig {
                 ours: self.subscription.clone(),
             });
         }
+        let ledger = theirs.times();
         let pairs = [
             ("heartbeat", theirs.heartbeat, self.heartbeat),
             ("ledger_retention", theirs.ledger_retention, self.ledger_retention),
             ("self_fence", theirs.self_fence, self.self_fence),
         ];
         match pairs.into_iter().find(|(_, theirs, ours)| theirs != ours) {
-            Some((name, theirs, ours)) => Err(LedgerConfigError::Differs { name, theirs, ours }),
+            Some((name, theirs, ours)) => {
+                Err(LedgerConfigError::Differs { name, theirs, ours, ledger })
+            }
             None => Ok(()),
         }
+    }
+
+    const fn times(&self) -> LedgerTimes {
+        let Self { heartbeat, ledger_retention, self_fence, .. } = *self;
+        LedgerTimes { heartbeat, ledger_retention, self_fence }
     }
 
     pub(super) fn write(&self, put: &mut dyn FnMut(&'static str, String)) {
@@ -171,7 +193,8 @@ mod tests {
             ("self_fence", LedgerConfig { self_fence: second, ..config() }, ours.self_fence),
         ];
         for (name, theirs, mine) in changed {
-            let differs = LedgerConfigError::Differs { name, theirs: second, ours: mine };
+            let ledger = theirs.times();
+            let differs = LedgerConfigError::Differs { name, theirs: second, ours: mine, ledger };
             assert_eq!(ours.agrees_with(&theirs), Err(differs));
         }
     }

@@ -33,6 +33,7 @@ use crate::task::{Position, Properties, PropertyWriter, TaskId};
 use bytes::Bytes;
 use read::Reader;
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 /// An entry of the ledger, without what its body holds; but a seal's body is part of it. The fold looks at no other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -80,6 +81,12 @@ pub struct Claim {
 
 /// The silence after which a lease may be ended, in ms.
 pub type LeaseMs = NonZeroU32;
+
+/// The same as a time.
+#[must_use]
+pub fn lease_time(lease_ms: LeaseMs) -> Duration {
+    Duration::from_millis(u64::from(lease_ms.get()))
+}
 
 /// Renews a lease. The fold looks at it as at a checkpoint, and it changes nothing there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -7,6 +7,7 @@ mod compare;
 mod course;
 mod drain;
 mod enqueue;
+mod gateway;
 mod growth;
 mod judge;
 mod known;
@@ -62,6 +63,7 @@ struct Args {
 enum Command {
     Drain(drain::Options),
     Enqueue(enqueue::Options),
+    Gateway(gateway::Options),
     Latency(latency::Options),
     Leases(leases::Options),
     Levels(levels::Options),
@@ -81,6 +83,9 @@ enum Command {
     /// An embedded broker; for the program itself.
     #[command(hide = true)]
     Broker(child::BrokerArgs),
+    /// A gateway; for the program itself.
+    #[command(hide = true)]
+    GatewayProcess(gateway::GatewayArgs),
     /// A worker; for the program itself.
     #[command(hide = true)]
     Worker {
@@ -115,13 +120,20 @@ async fn main() -> Result<ExitCode> {
 impl Command {
     /// Whether the program has started itself.
     const fn is_child(&self) -> bool {
-        matches!(self, Self::Broker(_) | Self::Worker { .. } | Self::SessionRun { .. })
+        matches!(
+            self,
+            Self::Broker(_)
+                | Self::GatewayProcess(_)
+                | Self::Worker { .. }
+                | Self::SessionRun { .. }
+        )
     }
 
     async fn run(self) -> Result<()> {
         match self {
             Self::Drain(it) => it.run().await,
             Self::Enqueue(it) => it.run().await,
+            Self::Gateway(it) => Box::pin(it.run()).await,
             Self::Latency(it) => it.run().await,
             Self::Leases(it) => it.run().await,
             Self::Levels(it) => it.run().await,
@@ -139,6 +151,7 @@ impl Command {
             Self::Session(it) => transports::sit(&it).await,
             Self::Compare(it) => Box::pin(compare::run(&it)).await,
             Self::Broker(it) => child::broker(it).await,
+            Self::GatewayProcess(it) => gateway::run_process(it).await,
             Self::Worker { plan } => worker::run(&plan).await,
             Self::SessionRun { plan } => transports::child(&plan).await,
         }

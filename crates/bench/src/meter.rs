@@ -24,6 +24,11 @@ impl Figures {
         self.0.iter().find(|(it, _)| it == name).map(|(_, value)| *value)
     }
 
+    /// Figures of a part of what is measured, by its name.
+    pub(crate) fn put_all(&mut self, part: &str, figures: Self) {
+        self.0.extend(figures.0.into_iter().map(|(name, value)| (format!("{part} {name}"), value)));
+    }
+
     /// Median and 99th percentile, in ms.
     pub(crate) fn put_times(&mut self, name: &str, times: &Times) {
         for (part, quantile) in [("p50", 0.5), ("p99", 0.99)] {

@@ -93,6 +93,10 @@ impl Stage {
         self.sandbox.service_url()
     }
 
+    pub(crate) fn admin_url(&self) -> &str {
+        self.sandbox.admin().url()
+    }
+
     /// The broker's process, where it is known.
     pub(crate) fn broker_process(&self) -> Option<u32> {
         self.broker.as_ref()?.process_id()

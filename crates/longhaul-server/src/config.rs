@@ -54,8 +54,8 @@ pub struct ServerConfig {
     pub dialects: Vec<Dialect>,
     /// The queue of the routes of document 001 and 002, which name none. Default `default`.
     pub dialect_queue: String,
-    /// Looks after the leases of all queues of the namespace, also of those that nobody has asked this gateway for: it becomes a worker of each, with the default settings of
-    /// a ledger. Without it silent leases of a queue end when a gateway is asked for that queue. Default yes.
+    /// Looks after the leases of all queues of the namespace, also of those that nobody has asked this gateway for: it becomes a worker of each, with the settings that
+    /// stand on its ledger, and leaves it to others to write some as long as it leases nothing. Without it silent leases of a queue end when a gateway is asked for that queue. Default yes.
     pub look_after_all: bool,
 }
 

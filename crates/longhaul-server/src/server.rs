@@ -91,7 +91,7 @@ impl Server {
         let tls = config.tls.as_ref().map(crate::shell::Tls::open).transpose()?;
         let (address, has_tls) = (config.listen, tls.is_some());
         let failed = |source| StartError::Listen { address, source };
-        let listener = Listener::bind(address, tls, &config.limits).await.map_err(failed)?;
+        let listener = Listener::bind(address, tls, &config.limits).map_err(failed)?;
         let address = listener.address().map_err(failed)?;
         if config.advertised_url.is_none() && !address.ip().is_unspecified() {
             config.advertised_url = Some(url_of(address, has_tls));

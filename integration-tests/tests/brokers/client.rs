@@ -80,15 +80,8 @@ impl Bench {
         partition: i32,
         count: usize,
     ) -> Result<Vec<longhaul_transport::Message>> {
-        let topic = TopicPartition { topic: topic.to_owned(), partition };
-        let follow = Follow { start: Start::Earliest, compacted: false };
-        let mut follower = self.transport.follower(&topic, follow).await?;
-        let mut messages = Vec::new();
-        while messages.len() < count {
-            messages.push(within("a message", follower.next()).await??);
-        }
-        let more = timeout(SILENCE, follower.next()).await;
-        ensure!(more.is_err(), "more than {count} messages: {more:?}");
+        let messages = self.at_least(topic, partition, count).await?;
+        ensure!(messages.len() == count, "more than {count} messages: {:?}", messages.get(count));
         Ok(messages)
     }
 

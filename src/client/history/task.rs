@@ -3,7 +3,7 @@
 use crate::client::tasks::{Update, ViewEntry, read_view_entry};
 use crate::client::view::is_late;
 use crate::ledger;
-use crate::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
+use crate::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome, lease_time};
 use crate::protocol::fold::{Reason, TaskFold, Verdict};
 use crate::protocol::key::{Key, OwnerId};
 use crate::protocol::waits::WaitsFor;
@@ -350,9 +350,9 @@ fn event(entry: &Entry, content: &[u8]) -> Option<HistoryEvent> {
             Outcome::Released(_) => HistoryEvent::Released,
         },
         Entry::Checkpoint(_) => HistoryEvent::Checkpoint { bytes: content.len() },
-        Entry::Renewal(renewal) => HistoryEvent::Renewed {
-            lease_time: Duration::from_millis(u64::from(renewal.lease_ms.get())),
-        },
+        Entry::Renewal(renewal) => {
+            HistoryEvent::Renewed { lease_time: lease_time(renewal.lease_ms) }
+        }
         Entry::Cancel(_) => HistoryEvent::CancelRequested,
         Entry::Heartbeat(_) | Entry::Seal(_) | Entry::Config(_) | Entry::Tombstone(_) => {
             return None;

@@ -35,6 +35,39 @@ pub enum TaskStatus {
 }
 
 impl TaskStatus {
+    /// All of them, in the order of a task's life.
+    pub const ALL: [Self; 11] = [
+        Self::Scheduled,
+        Self::Ready,
+        Self::Waiting,
+        Self::Claimed,
+        Self::Running,
+        Self::Retrying,
+        Self::Completed,
+        Self::Failed,
+        Self::Cancelled,
+        Self::Expired,
+        Self::Ended,
+    ];
+
+    /// The status in a word, as metrics, the gateway and the program name it: `scheduled`, `ready` and so on.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Scheduled => "scheduled",
+            Self::Ready => "ready",
+            Self::Waiting => "waiting",
+            Self::Claimed => "claimed",
+            Self::Running => "running",
+            Self::Retrying => "retrying",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::Expired => "expired",
+            Self::Ended => "ended",
+        }
+    }
+
     /// Whether the task has ended.
     #[must_use]
     pub const fn is_terminal(self) -> bool {

@@ -4,20 +4,6 @@ use super::{Tables, TaskCounts, TaskStatus, TaskView, TaskViewError};
 use crate::telemetry;
 use std::time::Duration;
 
-/// Every status: one without tasks is measured, too, or its last value would stay.
-const STATUSES: [(TaskStatus, &str); 10] = [
-    (TaskStatus::Scheduled, "scheduled"),
-    (TaskStatus::Ready, "ready"),
-    (TaskStatus::Claimed, "claimed"),
-    (TaskStatus::Running, "running"),
-    (TaskStatus::Retrying, "retrying"),
-    (TaskStatus::Completed, "completed"),
-    (TaskStatus::Failed, "failed"),
-    (TaskStatus::Cancelled, "cancelled"),
-    (TaskStatus::Expired, "expired"),
-    (TaskStatus::Ended, "ended"),
-];
-
 impl TaskView {
     /// As [`counts`](Self::counts), and sets the gauges `longhaul_tasks`, `longhaul_oldest_ready_seconds` and `longhaul_demand` of the queue to
     /// what they say. A view of the past sets none.
@@ -42,8 +28,9 @@ impl TaskView {
         let counts = self.counts()?;
         if let Tables::Followed(partitions) = &self.tables {
             let queue = partitions.queue();
-            for (status, name) in STATUSES {
-                telemetry::tasks(queue, name, counts.of(status));
+            // One without tasks is measured, too, or its last value would stay.
+            for status in TaskStatus::ALL {
+                telemetry::tasks(queue, status.word(), counts.of(status));
             }
             let since_ms = counts.oldest_ready.map_or(u64::MAX, |(_, since_ms)| since_ms);
             let waits = Duration::from_millis(self.now_ms().saturating_sub(since_ms));

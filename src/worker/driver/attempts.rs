@@ -125,14 +125,15 @@ impl Driver {
         }
     }
 
+    /// All attempts that run here, and their lanes.
+    pub(super) fn running_attempts(&self) -> Vec<(LaneId, (TaskId, Epoch))> {
+        let all = self.lanes.range(..);
+        all.flat_map(|(id, lane)| lane.running.keys().map(|key| (*id, *key))).collect()
+    }
+
     /// The deadline of a drain has come.
     pub(super) fn release_running(&mut self) {
-        let running: Vec<_> = self
-            .lanes
-            .range(..)
-            .flat_map(|(id, lane)| lane.running.keys().map(|key| (*id, *key)))
-            .collect();
-        for (id, (task, epoch)) in running {
+        for (id, (task, epoch)) in self.running_attempts() {
             self.halt(id, task, epoch, Halt::Released);
         }
     }

@@ -6,6 +6,7 @@ use super::lanes::LaneId;
 use super::leasing::{LOOK_MAX, Leasing};
 use super::{Driver, Event};
 use crate::lease::{LeaseToken, LeaseView, ReportError};
+use crate::protocol::entry::lease_time;
 use crate::protocol::fold::Phase;
 use crate::protocol::key::Epoch;
 use crate::protocol::moment::Moment;
@@ -46,7 +47,7 @@ impl Driver {
         let found = self.lane_that_knows(task).and_then(|id| {
             let lane = self.lanes.get(&id)?;
             let (epoch, owner, lease_ms) = lane.core.machine().lease(task)?;
-            let lease_time = Duration::from_millis(u64::from(lease_ms.get()));
+            let lease_time = lease_time(lease_ms);
             let left = lane.core.lease_left(task, now).unwrap_or(lease_time);
             let wall = UNIX_EPOCH + Duration::from_millis(self.env.clock.wall_ms());
             Some(LeaseView {
@@ -122,16 +123,15 @@ impl Driver {
     /// may be about to end.
     pub(super) fn begin_attending(
         &mut self,
-        key: LeaseKey,
+        (id, task): (LaneId, TaskId),
         asked: Asked,
         until: Moment,
         now: Moment,
     ) {
-        let (id, task, _) = key;
         let Some(leasing) = &mut self.leasing else { return };
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if lane.core.may_attend(task) {
-            leasing.attending.entry(key).or_default().push(asked);
+            leasing.attending.entry((id, task)).or_default().push(asked);
             lane.core.read_leased(task);
         } else if now < until {
             self.ask_again(asked, until);
@@ -142,9 +142,7 @@ impl Driver {
 
     /// Whether this worker is asked about the lease of a task that it does not look after.
     pub(super) fn is_asked_about(&self, id: LaneId, task: TaskId) -> bool {
-        let asked = |leasing: &Leasing| {
-            leasing.attending.keys().any(|(lane, of, _)| (*lane, *of) == (id, task))
-        };
+        let asked = |leasing: &Leasing| leasing.attending.contains_key(&(id, task));
         self.leasing.as_ref().is_some_and(asked)
     }
 
@@ -153,11 +151,7 @@ impl Driver {
         let Some(leasing) = &mut self.leasing else { return };
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let epoch = lane.core.machine().fold(task).epoch;
-        let asked: Vec<Asked> = leasing
-            .attending
-            .extract_if(|(lane, of, _), _| (*lane, *of) == (id, task))
-            .flat_map(|(_, asked)| asked)
-            .collect();
+        let asked = leasing.attending.remove(&(id, task)).unwrap_or_default();
         let found = payload.is_some();
         if let Some(payload) = payload {
             lane.payloads.insert(task, payload);
@@ -165,7 +159,7 @@ impl Driver {
         lane.core.handle_leased_read(task, found, self.env.clock.now());
         self.perform_effects();
         let key = (id, task, epoch);
-        let attended = self.leasing.as_ref().is_some_and(|it| it.attends(&key));
+        let attended = self.attends(&key);
         for asked in asked {
             match asked.token() {
                 Some(token) if attended && token.epoch == epoch => self.tell_attendant(key, asked),
@@ -209,7 +203,7 @@ impl Driver {
         let mut payload = message.map(TaskPayload::from).unwrap_or_default();
         payload.complete_terms(defaults.as_deref());
         let fold = lane.core.machine().fold(task);
-        let lease_time = Duration::from_millis(u64::from(lease_ms.get()));
+        let lease_time = lease_time(lease_ms);
         let ending = if fold.cancel {
             Ending::Cancelled
         } else {
@@ -233,12 +227,7 @@ impl Driver {
         if self.leasing.is_none() {
             return;
         }
-        let running: Vec<_> = self
-            .lanes
-            .range(..)
-            .flat_map(|(id, lane)| lane.running.keys().map(|key| (*id, *key)))
-            .collect();
-        for (id, (task, epoch)) in running {
+        for (id, (task, epoch)) in self.running_attempts() {
             if let Some(lane) = self.lanes.get_mut(&id) {
                 lane.core.let_go_of_lease(task, epoch, now);
             }

@@ -41,11 +41,10 @@ impl Driver {
             },
             Known::Runs(id) => {
                 let key = (id, token.task, token.epoch);
-                let attended = self.leasing.as_ref().is_some_and(|it| it.attends(&key));
-                if attended {
+                if self.attends(&key) {
                     self.tell_attendant(key, asked);
                 } else {
-                    self.begin_attending(key, asked, until, now);
+                    self.begin_attending((id, token.task), asked, until, now);
                 }
             }
         }

@@ -6,7 +6,7 @@ use super::lane::Lane;
 use super::lanes::LaneId;
 use crate::lease::{Lease, LeaseToken, ReportError};
 use crate::ledger;
-use crate::protocol::entry::{Claim, Done, Entry, LeaseMs};
+use crate::protocol::entry::{Claim, Done, Entry, LeaseMs, lease_time};
 use crate::protocol::moment::Moment;
 use crate::task::{TaskId, WorkerIdentity};
 use crate::transport::Message;
@@ -39,7 +39,7 @@ pub(super) struct Leasing {
     /// Answers that wait until the metadata topic shows what they tell: whoever has the answer may look there.
     pub(super) unshown: HashMap<LeaseKey, Vec<Answer>>,
     /// What is asked of leases whose tasks are being read, to look after them here.
-    pub(super) attending: HashMap<LeaseKey, Vec<Asked>>,
+    pub(super) attending: HashMap<(LaneId, TaskId), Vec<Asked>>,
 }
 
 impl Leasing {
@@ -52,14 +52,14 @@ impl Leasing {
             attending: HashMap::new(),
         }
     }
-
-    /// Whether the lease of this attempt is looked after here.
-    pub(super) fn attends(&self, key: &LeaseKey) -> bool {
-        self.desk.attendants.contains_key(key)
-    }
 }
 
 impl Driver {
+    /// Whether the lease of this attempt is looked after here.
+    pub(super) fn attends(&self, key: &LeaseKey) -> bool {
+        self.leasing.as_ref().is_some_and(|it| it.desk.attendants.contains_key(key))
+    }
+
     /// So many tasks are asked for.
     pub(super) fn set_free_slots(&mut self) {
         if let Some(leasing) = &self.leasing {
@@ -104,7 +104,7 @@ impl Driver {
             token: LeaseToken { task, epoch, owner },
             worker: lane.holder(task),
             max_attempts: machine.max_attempts(task),
-            lease_time: Duration::from_millis(u64::from(lease_ms.get())),
+            lease_time: lease_time(lease_ms),
             expired_at_once: leasing.terms.expired_at_once,
             fresh,
             clock,

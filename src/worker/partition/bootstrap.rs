@@ -117,7 +117,8 @@ impl Partition {
 
     /// The ledger says nothing of its settings: a new one, or they were not stored.
     fn publish_config_if_missing(&mut self) {
-        if self.config.is_none() {
+        // A gateway has none of its own to say before it leases a task: a worker may come whose settings are others.
+        if self.config.is_none() && !self.machine.leases() {
             let config = Entry::Config(self.settings.ledger.clone());
             self.effects.push_back(Effect::Do(Action::Publish(config)));
         }

@@ -9,7 +9,7 @@
 
 use super::looking::{Open, WAIT_FOR_SLOT_MAX};
 use super::{Effect, Mode, Partition};
-use crate::protocol::entry::{Claim, Entry, LeaseMs, Outcome, Renewal};
+use crate::protocol::entry::{Claim, Entry, LeaseMs, Outcome, Renewal, lease_time};
 use crate::protocol::fold::{Phase, TaskFold, Verdict};
 use crate::protocol::key::{Epoch, OnceKey, OwnerId};
 use crate::protocol::moment::Moment;
@@ -23,11 +23,6 @@ impl Partition {
         self.machine.grant_leases(seed >> 16);
     }
 
-    /// How long a lease may be silent.
-    pub(super) fn lease_time(lease_ms: LeaseMs) -> Duration {
-        Duration::from_millis(u64::from(lease_ms.get()))
-    }
-
     /// When this worker may end the lease that runs the task, as far as is known now. `None`: the next own heartbeat will tell.
     pub(super) fn lease_over_at(
         &mut self,
@@ -37,7 +32,7 @@ impl Partition {
         now: Moment,
     ) -> Option<Moment> {
         let heard = self.open.get(&id)?.heard;
-        let limit = Self::lease_time(lease_ms);
+        let limit = lease_time(lease_ms);
         if !self.silence.is_over(heard, limit) {
             return self.ask_whether_silent(id, self.silence.extra_after(heard, limit), now);
         }
@@ -66,7 +61,7 @@ impl Partition {
     pub fn is_lease_over(&self, id: TaskId) -> bool {
         let lease = self.machine.lease(id).zip(self.open.get(&id));
         lease.is_some_and(|((.., lease_ms), open)| {
-            self.silence.is_over(open.heard, Self::lease_time(lease_ms))
+            self.silence.is_over(open.heard, lease_time(lease_ms))
         })
     }
 
@@ -75,7 +70,7 @@ impl Partition {
         let heartbeat = self.settings.ledger.heartbeat;
         match entry {
             Entry::Claim(Claim { lease_ms: Some(lease_ms), .. }) => {
-                heartbeat.min(Self::lease_time(*lease_ms))
+                heartbeat.min(lease_time(*lease_ms))
             }
             Entry::Claim(_)
             | Entry::Done(_)
@@ -179,7 +174,7 @@ impl Partition {
     pub fn lease_left(&self, id: TaskId, now: Moment) -> Option<Duration> {
         let (.., lease_ms) = self.machine.lease(id)?;
         let heard = self.open.get(&id)?.heard;
-        Some((heard + Self::lease_time(lease_ms)).since(now))
+        Some((heard + lease_time(lease_ms)).since(now))
     }
 
     /// A gateway that nobody asks for tasks holds none that could run: others may be asked for them. Those whose attempt is due go back as new

@@ -4,10 +4,12 @@ use super::connection::{self, Rules};
 use super::driver::{Event, Events};
 use super::messages::Messages;
 use super::outbox::Outbox;
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -18,6 +20,19 @@ use tokio_util::task::TaskTracker;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// For the last answers.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Connections that may wait to be accepted, as far as the system allows (`somaxconn`). The 128 that sockets have by themselves are fewer than the clients that come back
+/// at once when a broker starts again, and a connection beyond them is tried again after a second only.
+const BACKLOG: u32 = 4_096;
+
+/// Starts to listen.
+pub(super) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A broker that starts again finds connections of the one before.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
 
 /// What all connections share.
 #[derive(Debug)]
@@ -108,5 +123,22 @@ async fn connect(stream: TcpStream, tls: Option<TlsAcceptor>, house: &House) {
         }
         Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS"),
         Err(_) => tracing::debug!(%peer, "no TLS handshake in time"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpStream;
+
+    /// Where hundreds of clients came back at once, most of them waited for a second or more: sockets were made with a backlog of 128.
+    #[tokio::test]
+    async fn hundreds_may_connect_while_nothing_is_accepted() {
+        let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let connect = |_| TcpStream::connect_timeout(&address, Duration::from_millis(500));
+        let connected: Vec<_> = (0..600).map(connect).collect();
+        let refused = connected.iter().filter(|it| it.is_err()).count();
+        assert_eq!(refused, 0, "of {}", connected.len());
     }
 }

@@ -4,7 +4,7 @@
 use super::{QueueName, ServiceError};
 use crate::config::{Dialect, ServerConfig};
 use futures::future::{BoxFuture, FutureExt, Shared};
-use longhaul::{Client, Leases, Levels, RetryPolicy, WorkerError};
+use longhaul::{Client, Leases, LedgerConfigError, LedgerTimes, Levels, RetryPolicy, WorkerError};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,6 +19,9 @@ pub(crate) const DIALECT_LEASE_TIME: Duration = Duration::from_secs(30);
 
 /// How often document 001 tries a job.
 pub(crate) const DIALECT_TRIES: u32 = 3;
+
+/// The most queues of whose ledgers the settings are kept.
+const LEDGERS_MAX: usize = 10_000;
 
 type Opening = Shared<BoxFuture<'static, Result<Leases, Arc<WorkerError>>>>;
 
@@ -36,6 +39,8 @@ pub(super) struct Desks {
     dialect_queue: String,
     max: usize,
     open: Mutex<HashMap<QueueName, Slot>>,
+    /// What stands on the ledgers of queues whose workers have settings of their own.
+    ledgers: Mutex<HashMap<QueueName, LedgerTimes>>,
     tasks: TaskTracker,
 }
 
@@ -60,6 +65,7 @@ impl Desks {
             dialect_queue: config.dialect_queue.clone(),
             max: config.limits.leased_queues,
             open: Mutex::default(),
+            ledgers: Mutex::default(),
             tasks: TaskTracker::new(),
         }
     }
@@ -71,12 +77,39 @@ impl Desks {
         topic: &str,
         levels: bool,
     ) -> Result<Leases, ServiceError> {
+        if let Some(ended) = self.ended(queue) {
+            let end = self.end_of(queue, &ended).await;
+            end.map_err(|error| ServiceError::Leases(Arc::new(error)))?;
+        }
         let opening = self.opening(queue, topic, levels)?;
         let opened = opening.clone().await;
-        if opened.as_ref().map_or(true, Leases::has_ended) {
+        if opened.is_err() {
             self.forget(queue, &opening);
         }
         opened.map_err(ServiceError::Leases)
+    }
+
+    /// Takes the desk of a queue away if it has ended.
+    fn ended(&self, queue: &QueueName) -> Option<Leases> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = open.get(queue)?.opening.peek()?.as_ref().ok()?.clone();
+        found.has_ended().then(|| open.remove(queue))?;
+        Some(found)
+    }
+
+    /// Says why a desk has ended, unless the next one that is opened may do better: with the settings that stand on the ledger, if those have kept it out.
+    async fn end_of(&self, queue: &QueueName, ended: &Leases) -> Result<(), WorkerError> {
+        match ended.drain(Duration::ZERO).await {
+            Err(WorkerError::Refused(LedgerConfigError::Differs { ledger, .. })) => {
+                tracing::info!(%queue, ?ledger, "the gateway takes over the settings of the queue's ledger");
+                let mut known = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner);
+                if known.len() < LEDGERS_MAX || known.contains_key(queue) {
+                    known.insert(queue.clone(), ledger);
+                }
+                Ok(())
+            }
+            ended => ended,
+        }
     }
 
     /// Whether the desk of a queue is open, or about to be.
@@ -120,7 +153,15 @@ impl Desks {
         let builder = self.client.leases(topic);
         let builder = if levels { builder.levels(Levels::strict()) } else { builder };
         let label = self.label.clone();
-        let builder = builder.settings(|config| config.label = label);
+        let known = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner).get(queue).copied();
+        let builder = builder.settings(|config| {
+            config.label = label;
+            if let Some(known) = known {
+                config.heartbeat = known.heartbeat;
+                config.ledger_retention = known.ledger_retention;
+                config.self_fence = known.self_fence;
+            }
+        });
         let is_dialect = queue.as_str() == self.dialect_queue && !self.dialects.is_empty();
         let builder = if is_dialect {
             builder.lease_time(DIALECT_LEASE_TIME).expired_at_once(true)

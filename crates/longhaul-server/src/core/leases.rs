@@ -29,6 +29,22 @@ impl Service {
         self.desks.of(queue, &self.topic(queue), levels).await
     }
 
+    /// The desk of a queue, once it has read the ledger.
+    async fn ready_desk(&self, queue: &QueueName) -> Result<longhaul::Leases, ServiceError> {
+        let ready = async {
+            loop {
+                let desk = self.desk(queue).await?;
+                desk.ready().await;
+                // The settings that stand on the ledger were others: with those it opens once more.
+                if !desk.has_ended() {
+                    return Ok(desk);
+                }
+            }
+        };
+        let ready = tokio::time::timeout(READY_MAX, ready).await;
+        ready.unwrap_or_else(|_| Err(ServiceError::NotConnected(queue.clone())))
+    }
+
     /// Leases tasks of a queue; an empty list when none came in time, or the gateway drains.
     pub(crate) async fn lease(
         &self,
@@ -37,10 +53,7 @@ impl Service {
         worker: &str,
         stop: &CancellationToken,
     ) -> Result<Vec<Lease>, ServiceError> {
-        let desk = self.desk(queue).await?;
-        if tokio::time::timeout(READY_MAX, desk.ready()).await.is_err() {
-            return Err(ServiceError::NotConnected(queue.clone()));
-        }
+        let desk = self.ready_desk(queue).await?;
         let granted = tokio::select! {
             granted = desk.lease(request) => granted?,
             () = stop.cancelled() => return Ok(Vec::new()),
@@ -70,7 +83,7 @@ impl Service {
         token: &LeaseToken,
         keep: KeepAlive,
     ) -> Result<Kept, ServiceError> {
-        let desk = self.desk(by.queue).await?;
+        let desk = self.ready_desk(by.queue).await?;
         let kept = desk.keep_alive(token, keep).await;
         kept.map_err(|error| by.rejected(token, error))
     }
@@ -83,7 +96,7 @@ impl Service {
         last: KeepAlive,
         outcome: LeaseOutcome,
     ) -> Result<(), ServiceError> {
-        let desk = self.desk(by.queue).await?;
+        let desk = self.ready_desk(by.queue).await?;
         if last != KeepAlive::default() {
             // An end that is told once more finds a lease that is over: what the log says of the end is the answer then.
             match desk.keep_alive(token, last).await {
@@ -117,7 +130,7 @@ impl Service {
         queue: &QueueName,
         task: TaskName,
     ) -> Result<Option<LeaseView>, ServiceError> {
-        Ok(self.desk(queue).await?.find(&task.id).await?)
+        Ok(self.ready_desk(queue).await?.find(&task.id).await?)
     }
 
     /// Has the leases of all queues looked after that there are, and remembers which other gateways do so, until the gateway ends.

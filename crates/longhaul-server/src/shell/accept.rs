@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 use tower::Service;
@@ -25,6 +25,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The most bytes of the head of a request.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 
+/// Connections that may wait to be accepted, as far as the system allows (`somaxconn`). The 128 that sockets have by themselves are fewer than the workers that come back
+/// at once when a gateway starts again, and a connection beyond them is tried again after a second only.
+const BACKLOG: u32 = 4_096;
+
 /// A gateway's socket.
 pub(crate) struct Listener {
     socket: TcpListener,
@@ -34,12 +38,8 @@ pub(crate) struct Listener {
 
 impl Listener {
     /// Starts to listen.
-    pub(crate) async fn bind(
-        address: SocketAddr,
-        tls: Option<Tls>,
-        limits: &Limits,
-    ) -> io::Result<Self> {
-        let socket = TcpListener::bind(address).await?;
+    pub(crate) fn bind(address: SocketAddr, tls: Option<Tls>, limits: &Limits) -> io::Result<Self> {
+        let socket = listen(address)?;
         let connections = limits.connections.min(Semaphore::MAX_PERMITS);
         let connections = Arc::new(Semaphore::new(connections));
         Ok(Self { socket, tls: tls.map(Arc::new), connections })
@@ -100,6 +100,14 @@ impl Listener {
     }
 }
 
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A gateway that starts again finds connections of the one before.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
 async fn serve_connection<S, I>(stream: I, service: S, shell: &Shell)
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -125,5 +133,23 @@ where
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection has ended");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 10,000 long polls took 15 s to connect: sockets were made with a backlog of 128, and each connection beyond it was tried again after a second.
+    #[tokio::test]
+    async fn hundreds_may_connect_while_nothing_is_accepted() {
+        let limits = Limits::default();
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), None, &limits).unwrap();
+        let address = listener.address().unwrap();
+        let connect =
+            |_| std::net::TcpStream::connect_timeout(&address, Duration::from_millis(500));
+        let connected: Vec<_> = (0..600).map(connect).collect();
+        let refused = connected.iter().filter(|it| it.is_err()).count();
+        assert_eq!(refused, 0, "of {}", connected.len());
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::clock;
 use crate::core::{QueueName, Task};
-use longhaul::{TaskMetadata, TaskStatus, WorkerIdentity};
+use longhaul::{TaskMetadata, WorkerIdentity};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -108,39 +108,6 @@ pub(crate) struct TaskList {
     pub(crate) now: u64,
 }
 
-/// The word for a status.
-pub(crate) const fn word(status: TaskStatus) -> &'static str {
-    match status {
-        TaskStatus::Scheduled => "scheduled",
-        TaskStatus::Ready => "ready",
-        TaskStatus::Waiting => "waiting",
-        TaskStatus::Claimed => "claimed",
-        TaskStatus::Running => "running",
-        TaskStatus::Retrying => "retrying",
-        TaskStatus::Completed => "completed",
-        TaskStatus::Failed => "failed",
-        TaskStatus::Cancelled => "cancelled",
-        TaskStatus::Expired => "expired",
-        TaskStatus::Ended => "ended",
-        _ => "unknown",
-    }
-}
-
-/// All statuses that a filter may name.
-pub(crate) const STATUSES: [TaskStatus; 11] = [
-    TaskStatus::Scheduled,
-    TaskStatus::Ready,
-    TaskStatus::Waiting,
-    TaskStatus::Claimed,
-    TaskStatus::Running,
-    TaskStatus::Retrying,
-    TaskStatus::Completed,
-    TaskStatus::Failed,
-    TaskStatus::Cancelled,
-    TaskStatus::Expired,
-    TaskStatus::Ended,
-];
-
 impl From<&WorkerIdentity> for WorkerBody {
     fn from(it: &WorkerIdentity) -> Self {
         Self {
@@ -157,7 +124,7 @@ impl TaskBody {
     pub(crate) fn new(queue: &QueueName, task: Task) -> Self {
         let status = task.status();
         let Task { name, info, shown } = task;
-        let mut body = Self::empty(name.to_string(), queue, word(status));
+        let mut body = Self::empty(name.to_string(), queue, status.word());
         if let Some(shown) = shown {
             body.say(shown);
         }

@@ -2,7 +2,7 @@
 
 use super::at::{Asked, QueueAt, TaskAt};
 use super::new_task::{CONTENT_TYPE_PROPERTY, Level};
-use super::task_body::{STATUSES, TaskBody, TaskList, word};
+use super::task_body::{TaskBody, TaskList};
 use super::values::{Instant, Length, Words};
 use crate::auth::Scope;
 use crate::clock;
@@ -145,9 +145,9 @@ impl TaskQuery {
 
 /// The status of a word.
 pub(crate) fn status_of(text: &str) -> Result<TaskStatus, Problem> {
-    let found = STATUSES.into_iter().find(|status| word(*status) == text);
+    let found = TaskStatus::ALL.into_iter().find(|status| status.word() == text);
     found.ok_or_else(|| {
-        let all = STATUSES.map(word).join(", ");
+        let all = TaskStatus::ALL.map(TaskStatus::word).join(", ");
         let shown: String = text.chars().take(80).collect();
         Problem::bad_request("query_invalid", format!("`{shown}` is no status; statuses are {all}"))
     })
@@ -189,7 +189,7 @@ async fn count(
     let oldest =
         |(id, since)| OldestReady { id: TaskName { level: level.into(), id }.to_string(), since };
     Ok(Json(Counts {
-        by_status: counts.by_status.iter().map(|(it, count)| (word(*it), *count)).collect(),
+        by_status: counts.by_status.iter().map(|(it, count)| (it.word(), *count)).collect(),
         total: counts.total(),
         demand: counts.demand(),
         oldest_ready: counts.oldest_ready.map(oldest),

@@ -137,7 +137,7 @@ impl Task {
         self.cancel_requested = info.cancel_requested;
         // A task that is ready again keeps the word for why: its last attempt failed.
         if info.status.is_terminal() || self.status.is_empty() {
-            self.status = status_word(info.status);
+            self.status = info.status.word();
         }
     }
 
@@ -248,29 +248,9 @@ fn status_of(entry: &TaskMetadata) -> &'static str {
     }
 }
 
-/// Statuses, and the words for them.
-const STATUSES: [(TaskStatus, &str); 11] = [
-    (TaskStatus::Scheduled, "scheduled"),
-    (TaskStatus::Ready, "ready"),
-    (TaskStatus::Waiting, "waiting"),
-    (TaskStatus::Claimed, "claimed"),
-    (TaskStatus::Running, "running"),
-    (TaskStatus::Retrying, "retrying"),
-    (TaskStatus::Completed, "completed"),
-    (TaskStatus::Failed, "failed"),
-    (TaskStatus::Cancelled, "cancelled"),
-    (TaskStatus::Expired, "expired"),
-    (TaskStatus::Ended, "ended"),
-];
-
 /// The words for statuses, in the order of a task's life.
 pub(crate) fn statuses() -> impl Iterator<Item = (TaskStatus, &'static str)> {
-    STATUSES.into_iter()
-}
-
-/// The word for a status.
-pub(crate) fn status_word(status: TaskStatus) -> &'static str {
-    statuses().find(|it| it.0 == status).map_or("unknown", |it| it.1)
+    TaskStatus::ALL.into_iter().map(|status| (status, status.word()))
 }
 
 /// The word, if it is one.
@@ -315,7 +295,7 @@ impl Listed {
             TaskRef::new(queue, info.id).map_or_else(|_| info.id.to_string(), |it| named(&it));
         Self {
             task,
-            status: status_word(info.status),
+            status: info.status.word(),
             attempts: info.attempts,
             epoch: info.epoch,
             created_ms: info.created_ms,

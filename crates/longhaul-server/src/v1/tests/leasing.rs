@@ -3,6 +3,7 @@
 use crate::config::ServerConfig;
 use crate::testing::{Answer, Bench};
 use longhaul::testing::TestEngine;
+use longhaul::{Text, processor_fn};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -356,4 +357,36 @@ fn priorities_are_leased_in_their_order() {
         assert_eq!(report(&bench, &lease, succeeded()).status, 200);
     }
     assert_eq!(order, ["high", "normal", "low"]);
+}
+
+/// The workers of a queue had another heartbeat than the gateway's default: the gateway was refused by the ledger, and leased nothing, for ever.
+#[test]
+fn a_gateway_takes_over_the_settings_of_the_queues_ledger() {
+    let bench = Bench::new();
+    let worker = bench.engine.worker("tasks", processor_fn(async |_: Text, _| Ok(())));
+    let worker = worker.heartbeat(Duration::from_secs(5));
+    let worker = bench.engine.start(worker);
+    bench.engine.run(worker.ready());
+    bench.engine.run(worker.drain(Duration::ZERO)).unwrap();
+    bench.submit("tasks", "work");
+    let lease = lease(&bench, "ann");
+    assert_eq!(report(&bench, &lease, succeeded()).status, 200);
+}
+
+/// A gateway looks after each queue, also after one for which nobody has asked it yet. It wrote its own settings to an empty ledger then, and the queue's first worker, which
+/// had others, was refused.
+#[test]
+fn a_gateway_that_leases_nothing_leaves_the_settings_to_workers() {
+    let bench = Bench::new();
+    assert_eq!(bench.post(LEASES, json!({"worker": "ann"})).status, 204);
+    bench.engine.advance(Duration::from_secs(60));
+    let worker = bench.engine.worker("tasks", processor_fn(async |_: Text, _| Ok(())));
+    let worker = worker.heartbeat(Duration::from_secs(5));
+    let worker = bench.engine.start(worker);
+    bench.engine.run(worker.ready());
+    bench.engine.advance(Duration::from_secs(60));
+    bench.engine.run(worker.drain(Duration::ZERO)).unwrap();
+    bench.submit("tasks", "work");
+    let lease = lease(&bench, "ann");
+    assert_eq!(report(&bench, &lease, succeeded()).status, 200);
 }

@@ -50,6 +50,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "integration-tests",
             "longhaul",
             "longhaul-broker",
+            "longhaul-server",
             "longhaul-transport",
             "longhaul-wire",
             CLIENT,
