@@ -287,6 +287,30 @@ fn a_lease_outlives_the_gateway_that_has_granted_it() {
     assert_eq!(engine.wait::<Text>(&task).unwrap(), text("done"));
 }
 
+/// A gateway that took a lease over began its budget anew: a task of a minute ran for as long as gateways died in time.
+#[test]
+fn a_budget_goes_on_at_the_gateway_that_takes_over() {
+    let engine = TestEngine::new();
+    let (one, other) = (gateway(&engine), gateway(&engine));
+    let task = engine.client().submission(TOPIC, &text("work"));
+    let task = task.max_duration(Duration::from_secs(60)).max_attempts(1);
+    let task = engine.run(task.send()).unwrap();
+    let lease = lease(&engine, &one);
+    let granted = engine.time_passed();
+    drop(one);
+    let mut cancelled_after = None;
+    for _ in 0..9 {
+        engine.advance(Duration::from_secs(10));
+        let Ok(kept) = engine.run(other.keep_alive(&lease.token, KeepAlive::default())) else {
+            break;
+        };
+        if kept.cancelled && cancelled_after.is_none() {
+            cancelled_after = Some((engine.time_passed() - granted).as_secs());
+        }
+    }
+    assert_eq!(cancelled_after, Some(60), "{:?}", engine.transitions(&task));
+}
+
 /// Within a second of its deadline, with nobody asking for tasks.
 #[test]
 fn another_gateway_ends_the_silent_lease_of_one_that_is_gone() {

@@ -61,7 +61,8 @@ impl Driver {
         let reports = self.env.reports((id, task_id, epoch), terms.as_deref());
         let (clock, look_every) = (self.env.clock, self.config.heartbeat);
         let checkpoints = Checkpoints::new(Arc::clone(&reports));
-        let (deadline, ends_task) = self.config.deadline(terms.as_deref(), created_ms, clock);
+        let used = if fresh { Duration::ZERO } else { lane.leased_for(task_id, clock.wall_ms()) };
+        let (deadline, ends_task) = self.config.deadline(terms.as_deref(), created_ms, used, clock);
         let told = AttemptLog { topic: &lane.topics.task, id: task_id, epoch, attempt };
         let span = told.span(&lane.topics.subscription, &properties);
         let kept = spans::keep(&span);
@@ -218,15 +219,16 @@ fn end_of(ended: Result<AttemptEnd, Panic>, at: (TaskId, Epoch), span: spans::Ke
 }
 
 impl WorkerConfig {
-    /// When the budget of an attempt that starts now is used up; and whether that of its task is then, too, which was claimed first at this
+    /// When the budget of an attempt that has run for so long is used up; and whether that of its task is then, too, which was claimed first at this
     /// wall-clock time.
     fn deadline(
         &self,
         terms: Option<&Terms>,
         created_ms: u64,
+        used: Duration,
         clock: Clock,
     ) -> (Option<Deadline>, bool) {
-        let limit = self.limit(terms);
+        let limit = self.limit(terms).map(|limit| limit.saturating_sub(used));
         let total = terms.and_then(|terms| terms.max_total_duration).map(|total| {
             let used_ms = clock.wall_ms().saturating_sub(created_ms);
             total.saturating_sub(Duration::from_millis(used_ms))

@@ -4,6 +4,7 @@
 use super::checkpoints::Checkpoints;
 use super::held::Held;
 use super::lanes::LaneId;
+use super::leasing::Holder;
 use super::refusals::Refusals;
 use super::remains::Remains;
 use super::{Environment, Event, PublishResult};
@@ -114,8 +115,8 @@ pub(super) struct Lane {
     pub(super) running: BTreeMap<(TaskId, Epoch), RunningAttempt>,
     /// Of their payloads.
     pub(super) running_bytes: usize,
-    /// Who holds the leases that run, and in which epoch.
-    pub(super) holders: BTreeMap<TaskId, (Epoch, Arc<str>)>,
+    /// Who holds the leases that run.
+    pub(super) holders: BTreeMap<TaskId, Holder>,
     /// Bodies of outcomes that were published and may have to be published or shown again.
     pub(super) outcome_bodies: Held<(Epoch, Body)>,
     /// What else is known of attempts whose end is to be shown. See `remains.rs`.

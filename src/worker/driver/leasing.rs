@@ -54,6 +54,14 @@ impl Leasing {
     }
 }
 
+/// Who holds a lease.
+pub(super) struct Holder {
+    /// The worker's name.
+    worker: Arc<str>,
+    /// When the lease was claimed, by the broker's wall clock.
+    claimed_ms: u64,
+}
+
 impl Driver {
     /// Whether the lease of this attempt is looked after here.
     pub(super) fn attends(&self, key: &LeaseKey) -> bool {
@@ -171,13 +179,18 @@ impl Driver {
 impl Lane {
     /// Who holds the lease of this task.
     pub(super) fn holder(&self, task: TaskId) -> Arc<str> {
-        self.holders.get(&task).map_or_else(|| Arc::from(""), |(_, worker)| Arc::clone(worker))
+        self.holders.get(&task).map_or_else(|| Arc::from(""), |it| Arc::clone(&it.worker))
+    }
+
+    /// How long the lease of this task has run already, by the wall clocks: whoever takes it over goes on with what is left of its budget.
+    pub(super) fn leased_for(&self, task: TaskId, wall_ms: u64) -> Duration {
+        let claimed_ms = self.holders.get(&task).map_or(wall_ms, |it| it.claimed_ms);
+        Duration::from_millis(wall_ms.saturating_sub(claimed_ms))
     }
 
     /// What entries of the task say of who works on it, if it is leased.
     pub(super) fn shown_holder(&self, task: TaskId) -> Option<String> {
-        let (_, worker) = self.holders.get(&task)?;
-        let name = worker.to_string();
+        let name = self.holders.get(&task)?.worker.to_string();
         Some(WorkerIdentity { name, ..WorkerIdentity::default() }.shown_json())
     }
 
@@ -187,7 +200,8 @@ impl Lane {
             Entry::Claim(claim) if claim.lease_ms.is_some() => {
                 let content = ledger::content(message).unwrap_or_default();
                 let worker = String::from_utf8_lossy(&content).as_ref().into();
-                self.holders.insert(claim.key.task, (claim.key.epoch, worker));
+                let claimed_ms = message.publish_time_ms;
+                self.holders.insert(claim.key.task, Holder { worker, claimed_ms });
             }
             Entry::Claim(Claim { key, .. }) | Entry::Done(Done { key, .. })
                 if !self.holders.is_empty() =>
