@@ -3,12 +3,12 @@
 use super::args::{MARGIN, WorkerRun};
 use super::processor::Attempts;
 use crate::output::Output;
+use crate::signals::Signals;
 use crate::times;
 use anyhow::bail;
 use futures::FutureExt;
 use longhaul::WorkerHandle;
 use std::time::Duration;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How often a drain tells how far it has come, when nothing changes.
 const TELL_EVERY: Duration = Duration::from_secs(5);
@@ -113,24 +113,4 @@ async fn drain(
 
 fn programs(count: usize, one: &str, many: &str) -> String {
     if count == 1 { format!("1 program {one}") } else { format!("{count} programs {many}") }
-}
-
-/// Ctrl-C and SIGTERM.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    fn new() -> std::io::Result<Self> {
-        let (interrupt, terminate) = (SignalKind::interrupt(), SignalKind::terminate());
-        Ok(Self { interrupt: signal(interrupt)?, terminate: signal(terminate)? })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
 }

@@ -26,7 +26,7 @@ async fn a_program_says_when_to_try_again() {
     let _worker = stage.script(script, &[]).await;
     let mut watch = stage.watch().await;
     stage.submit("").await;
-    let entry = crate::stage::until(&mut watch, |it| it.state == TaskState::Failed).await;
+    let entry = crate::support::until(&mut watch, |it| it.state == TaskState::Failed).await;
     let pause = entry.next_attempt_at.unwrap() - entry.last_updated;
     assert!((3_590_000..=3_610_000).contains(&pause), "{pause} ms");
 }

@@ -1,6 +1,7 @@
 //! No process of a program outlives its attempt, or its worker.
 
-use crate::stage::{Stage, soon};
+use crate::stage::Stage;
+use crate::support::soon;
 use longhaul::{TaskOutcome, TaskState};
 use rustix::process::{Signal, kill_process};
 use std::time::{Duration, Instant};

@@ -1,6 +1,7 @@
 //! The limits of a program's time: its budget, and the end of its worker.
 
-use crate::stage::{Stage, until};
+use crate::stage::Stage;
+use crate::support::until;
 use longhaul::TaskState;
 use rustix::process::Signal;
 

@@ -15,3 +15,6 @@ mod hours;
 mod programs;
 mod reports;
 mod stage;
+#[path = "../support/mod.rs"]
+#[allow(dead_code, reason = "each program uses a part of it")]
+mod support;

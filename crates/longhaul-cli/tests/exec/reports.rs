@@ -1,6 +1,7 @@
 //! What programs report while they run.
 
-use crate::stage::{Stage, until};
+use crate::stage::Stage;
+use crate::support::until;
 use longhaul::{Progress, TaskState};
 
 #[tokio::test]

@@ -1,33 +1,18 @@
 //! A broker, a worker that is a process, and a client, for one test.
 
+use crate::support::{Worker, skip, soon};
 use bytes::Bytes;
-use longhaul::{Client, Raw, TaskMetadata, TaskRef, TaskState, Watch, WatchEvent};
+use longhaul::{Client, Raw, TaskMetadata, TaskRef, TaskState, Watch};
 use longhaul_broker::{Broker, BrokerConfig};
-use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader as StdBufReader};
+use rustix::process::Pid;
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{ExitStatus, Stdio};
-use std::time::Duration;
+use std::process::Stdio;
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt, BufReader, Lines};
-use tokio::process::{Child, ChildStderr, Command};
+use tokio::process::Command;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
-
-/// How long anything may take that ought to happen at once.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) const QUEUE: &str = "programs";
-
-/// Waits for something that must come.
-#[track_caller]
-pub(crate) fn soon<T>(
-    what: &'static str,
-    wait: impl Future<Output = T>,
-) -> impl Future<Output = T> {
-    let limited = timeout(PATIENCE, wait);
-    async move { limited.await.unwrap_or_else(|_| panic!("{what} does not come")) }
-}
 
 /// Whether a program is there; a test of it is skipped otherwise, and says so.
 pub(crate) fn is_installed(program: &str) -> bool {
@@ -37,16 +22,6 @@ pub(crate) fn is_installed(program: &str) -> bool {
         skip(&format!("`{program}` is not installed"));
     }
     is_there
-}
-
-fn skip(why: &str) {
-    use std::io::Write;
-    let line = format!("skipped: {}: {why}\n", std::thread::current().name().unwrap_or("?"));
-    std::io::stderr().write_all(line.as_bytes()).unwrap();
-    if let Some(path) = std::env::var_os("LONGHAUL_TEST_SKIPS") {
-        let file = std::fs::File::options().create(true).append(true).open(path);
-        file.unwrap().write_all(line.as_bytes()).unwrap();
-    }
 }
 
 /// What a test plays on.
@@ -79,8 +54,8 @@ impl Stage {
             .stderr(Stdio::piped())
             .kill_on_drop(true);
         let mut process = command.spawn().unwrap();
-        let lines = BufReader::new(process.stderr.take().unwrap()).lines();
-        let mut worker = Worker { process, lines };
+        let lines = process.stderr.take().unwrap();
+        let mut worker = Worker::new(process, lines);
         worker.line_with("working on `programs`").await;
         worker
     }
@@ -132,7 +107,7 @@ impl Stage {
         std::thread::spawn(move || {
             loop {
                 let Ok(pipe) = std::fs::File::open(&file) else { return };
-                let lines = StdBufReader::new(pipe).lines().map_while(Result::ok);
+                let lines = BufReader::new(pipe).lines().map_while(Result::ok);
                 for heard in lines.map(Some).chain([None]) {
                     if sender.blocking_send(heard).is_err() {
                         return;
@@ -142,19 +117,6 @@ impl Stage {
         });
         Life { path, heard }
     }
-}
-
-/// Waits for an entry of any task.
-pub(crate) async fn until(watch: &mut Watch, fits: impl Fn(&TaskMetadata) -> bool) -> TaskMetadata {
-    let search = async {
-        loop {
-            match watch.next().await.unwrap().unwrap() {
-                WatchEvent::Updated { metadata, .. } if fits(&metadata) => return metadata,
-                _ => {}
-            }
-        }
-    };
-    soon("an entry", search).await
 }
 
 /// The life of the processes that have opened a pipe for writing: `exec 9> "$LIFE"` does, and their children inherit it.
@@ -183,48 +145,5 @@ impl Life {
     /// None of them has ended, nor written anything more.
     pub(crate) fn is_silent(&mut self) -> bool {
         self.heard.try_recv().is_err()
-    }
-}
-
-/// A worker as a process.
-pub(crate) struct Worker {
-    process: Child,
-    lines: Lines<BufReader<ChildStderr>>,
-}
-
-impl Worker {
-    pub(crate) fn pid(&self) -> Pid {
-        Pid::from_raw(self.process.id().unwrap().cast_signed()).unwrap()
-    }
-
-    pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(self.pid(), signal).unwrap();
-    }
-
-    /// Waits for a line on stderr with these words.
-    pub(crate) async fn line_with(&mut self, words: &str) -> String {
-        let mut seen = Vec::new();
-        let search = async {
-            while let Some(line) = self.lines.next_line().await.unwrap() {
-                if line.contains(words) {
-                    return line;
-                }
-                seen.push(line);
-            }
-            panic!("the worker ended without `{words}`: {seen:#?}");
-        };
-        soon("a line of the worker", search).await
-    }
-
-    /// Waits for its end; says what it has written until then, too.
-    pub(crate) async fn ended(mut self) -> (ExitStatus, Vec<String>) {
-        let end = async {
-            let mut lines = Vec::new();
-            while let Some(line) = self.lines.next_line().await.unwrap() {
-                lines.push(line);
-            }
-            (self.process.wait().await.unwrap(), lines)
-        };
-        soon("the end of the worker", end).await
     }
 }

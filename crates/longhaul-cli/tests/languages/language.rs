@@ -1,5 +1,6 @@
 //! The languages of the sample workers: how each is built and started.
 
+use crate::support::skip;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
@@ -109,14 +110,4 @@ fn run(command: &mut Command) {
         "{command:?}: {told}\n{}",
         String::from_utf8_lossy(&output.stdout)
     );
-}
-
-fn skip(why: &str) {
-    use std::io::Write;
-    let line = format!("skipped: {}: {why}\n", std::thread::current().name().unwrap_or("?"));
-    std::io::stderr().write_all(line.as_bytes()).unwrap();
-    if let Some(path) = std::env::var_os("LONGHAUL_TEST_SKIPS") {
-        let file = std::fs::File::options().create(true).append(true).open(path);
-        file.unwrap().write_all(line.as_bytes()).unwrap();
-    }
 }

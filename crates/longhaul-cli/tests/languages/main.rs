@@ -13,3 +13,6 @@
 mod language;
 mod rounds;
 mod stage;
+#[path = "../support/mod.rs"]
+#[allow(dead_code, reason = "each program uses a part of it")]
+mod support;

@@ -1,7 +1,8 @@
 //! What a worker of any language has to do.
 
 use crate::language::{Language, Program};
-use crate::stage::{Stage, until};
+use crate::stage::{Stage, ends, leaves};
+use crate::support::until;
 use longhaul::{TaskOutcome, TaskState};
 use rustix::process::Signal;
 use serde_json::json;
@@ -44,7 +45,7 @@ async fn it_succeeds_and_fails(stage: &Stage, program: &Program) {
     let reason = end.failure_reason.unwrap();
     assert!(reason.contains("a page is torn"), "{reason}");
     worker.line_with(&format!("failed {}", task.id)).await;
-    worker.leaves().await;
+    leaves(worker).await;
 }
 
 /// The task takes longer than a lease.
@@ -63,7 +64,7 @@ async fn it_keeps_its_lease_and_hears_of_a_cancellation(stage: &Stage, program: 
     stage.client.cancel(&task).await.unwrap();
     worker.line_with(&format!("cancelled {}", task.id)).await;
     assert_eq!(stage.end(&task).await.outcome, Some(TaskOutcome::Cancelled));
-    worker.leaves().await;
+    leaves(worker).await;
 }
 
 async fn it_is_fenced_after_a_pause(stage: &Stage, program: &Program) {
@@ -82,8 +83,8 @@ async fn it_is_fenced_after_a_pause(stage: &Stage, program: &Program) {
     let end = stage.end(&task).await;
     let history = stage.client.history(&task).await.unwrap();
     assert_eq!((end.result.as_deref(), end.attempts), (Some(&b"40 pages"[..]), 2), "{history:#?}");
-    frozen.leaves().await;
-    other.leaves().await;
+    leaves(frozen).await;
+    leaves(other).await;
 }
 
 /// Which costs no attempt, and the next one goes on from the checkpoint.
@@ -93,7 +94,7 @@ async fn it_gives_its_task_back(stage: &Stage, program: &Program) {
     worker.line_with(&format!("leased {} attempt 1", task.id)).await;
     worker.signal(Signal::TERM);
     worker.line_with(&format!("released {}", task.id)).await;
-    worker.ends().await;
+    ends(worker).await;
     let mut next = stage.worker(program, "next", "5").await;
     next.line_with(&format!("succeeded {}", task.id)).await;
     let end = stage.end(&task).await;

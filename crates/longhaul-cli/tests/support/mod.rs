@@ -1,0 +1,90 @@
+//! What the tests of programs share: to wait for what must come, to follow a process line by line, and to say what is skipped.
+
+use longhaul::{TaskMetadata, Watch, WatchEvent};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::Write;
+use std::process::ExitStatus;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader, Lines};
+use tokio::process::Child;
+use tokio::time::timeout;
+
+/// How long anything may take that ought to happen at once.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits for something that must come.
+pub(crate) async fn soon<T>(what: &str, wait: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("{what} does not come"))
+}
+
+/// Waits for an entry of any task.
+pub(crate) async fn until(watch: &mut Watch, fits: impl Fn(&TaskMetadata) -> bool) -> TaskMetadata {
+    let search = async {
+        loop {
+            match watch.next().await.unwrap().unwrap() {
+                WatchEvent::Updated { metadata, .. } if fits(&metadata) => return metadata,
+                _ => {}
+            }
+        }
+    };
+    soon("an entry", search).await
+}
+
+/// Says that the running test is skipped, and why; `LONGHAUL_TEST_SKIPS` names a file that counts that.
+pub(crate) fn skip(why: &str) {
+    let line = format!("skipped: {}: {why}\n", std::thread::current().name().unwrap_or("?"));
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
+    if let Some(path) = std::env::var_os("LONGHAUL_TEST_SKIPS") {
+        let file = std::fs::File::options().create(true).append(true).open(path);
+        file.unwrap().write_all(line.as_bytes()).unwrap();
+    }
+}
+
+/// A worker as a process, and the lines that it writes.
+pub(crate) struct Worker {
+    process: Child,
+    lines: Lines<BufReader<Box<dyn AsyncRead + Send + Unpin>>>,
+}
+
+impl Worker {
+    /// One that writes its lines here.
+    pub(crate) fn new(process: Child, lines: impl AsyncRead + Send + Unpin + 'static) -> Self {
+        let lines: Box<dyn AsyncRead + Send + Unpin> = Box::new(lines);
+        Self { process, lines: BufReader::new(lines).lines() }
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_raw(self.process.id().unwrap().cast_signed()).unwrap()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// Waits for a line with these words.
+    pub(crate) async fn line_with(&mut self, words: &str) -> String {
+        let mut seen = Vec::new();
+        let search = async {
+            while let Some(line) = self.lines.next_line().await.unwrap() {
+                if line.contains(words) {
+                    return line;
+                }
+                seen.push(line);
+            }
+            panic!("the worker ended without `{words}`: {seen:#?}");
+        };
+        soon(words, search).await
+    }
+
+    /// Waits for its end; says what it has written until then, too.
+    pub(crate) async fn ended(mut self) -> (ExitStatus, Vec<String>) {
+        let end = async {
+            let mut lines = Vec::new();
+            while let Some(line) = self.lines.next_line().await.unwrap() {
+                lines.push(line);
+            }
+            (self.process.wait().await.unwrap(), lines)
+        };
+        soon("the end of the worker", end).await
+    }
+}
