@@ -28,8 +28,8 @@ const KILL: &str = "kill";
 
 /// The message that asks for the end of a task, without waiting for its processor.
 #[must_use]
-pub fn kill(task: TaskId) -> Outgoing {
-    let mut message = message(&Entry::Cancel(task), b"");
+pub fn kill(task: TaskId, reason: &str) -> Outgoing {
+    let mut message = message(&Entry::Cancel(task), reason.as_bytes());
     message.properties.insert(KILL, "1");
     message
 }

@@ -2,8 +2,9 @@
 
 use super::{Client, ClientBuilder, Settings};
 use crate::topics::{
-    Admin, AdminError, AdminOptions, Finding, Priority, SetupError, SetupReport, Step,
-    TopicNameError, TopicSettings, check, dry_run, queues, setup, setup_levels,
+    Admin, AdminError, AdminOptions, CompactionState, Finding, Priority, SetupError, SetupReport,
+    Step, TopicNameError, TopicNames, TopicSettings, check, compact, compactions, dry_run, queues,
+    setup, setup_levels,
 };
 use crate::transport::session::ConnectOptions;
 
@@ -107,6 +108,12 @@ impl Client {
 }
 
 impl Client {
+    /// The topics of the levels of a queue, without those of the queue itself.
+    pub(super) fn levels_of(&self, queue: &TopicNames) -> Result<[TopicNames; 2], TopicNameError> {
+        let [high, low] = [Priority::High, Priority::Low].map(|it| self.level_names(queue, it));
+        Ok([high?, low?])
+    }
+
     /// As [`setup_topics_with`](Self::setup_topics_with), for a queue with levels: the topics of `<T>`, `<T>-high` and `<T>-low`. A level that is new
     /// gets as many partitions as the task topic has.
     ///
@@ -118,12 +125,38 @@ impl Client {
         settings: TopicSettings,
     ) -> Result<SetupReport, SetupTopicsError> {
         let names = self.names(task_topic)?;
-        let levels = [Priority::High, Priority::Low].map(|level| self.level_names(&names, level));
-        let [high, low] = levels;
+        let levels = self.levels_of(&names)?;
         let admin = self.inner.preflight.admin().ok_or(SetupTopicsError::NoAdminUrl)?;
         let subscription = self.inner.settings.subscription.clone();
         let settings = TopicSettings { subscription, ..settings };
-        Ok(setup_levels(admin, &names, &[high?, low?], &settings).await?)
+        Ok(setup_levels(admin, &names, &levels, &settings).await?)
+    }
+}
+
+impl Client {
+    /// Has the broker compact the topics of a task topic and of its levels: see [`topics::compact`](crate::topics::compact()).
+    ///
+    /// # Errors
+    /// See [`SetupTopicsError`].
+    pub async fn compact_topics(&self, task_topic: &str) -> Result<(), SetupTopicsError> {
+        let names = self.names(task_topic)?;
+        let admin = self.inner.preflight.admin().ok_or(SetupTopicsError::NoAdminUrl)?;
+        let started = compact(admin, &names, &self.levels_of(&names)?).await;
+        started.map_err(|error| SetupTopicsError::Setup(error.into()))
+    }
+
+    /// How far the compactions of the topics of a task topic have come.
+    ///
+    /// # Errors
+    /// See [`SetupTopicsError`].
+    pub async fn compactions(
+        &self,
+        task_topic: &str,
+    ) -> Result<Vec<CompactionState>, SetupTopicsError> {
+        let names = self.names(task_topic)?;
+        let admin = self.inner.preflight.admin().ok_or(SetupTopicsError::NoAdminUrl)?;
+        let states = compactions(admin, &names, &self.levels_of(&names)?).await;
+        states.map_err(|error| SetupTopicsError::Setup(error.into()))
     }
 }
 

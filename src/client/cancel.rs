@@ -6,6 +6,7 @@ use super::{Client, partition};
 use crate::ledger;
 use crate::protocol::entry::Entry;
 use crate::supervise::Backoff;
+use crate::task::text;
 use crate::topics::TopicNameError;
 use crate::transport::{Outgoing, PublishError, TransportError};
 
@@ -39,7 +40,21 @@ impl Client {
     /// # Errors
     /// When the request could not be stored. Cancelling again does no harm.
     pub async fn cancel(&self, task: &TaskRef) -> Result<(), CancelError> {
-        let message = ledger::by_operator(&Entry::Cancel(task.id), "", &self.operator, "cancel");
+        self.cancel_for(task, "").await
+    }
+
+    /// As [`cancel`](Self::cancel), with a reason, which is in the [log of actions](Self::action_log).
+    ///
+    /// # Errors
+    /// As [`cancel`](Self::cancel).
+    pub async fn cancel_for(
+        &self,
+        task: &TaskRef,
+        reason: impl AsRef<str>,
+    ) -> Result<(), CancelError> {
+        let reason = text::shortened(reason.as_ref().to_owned());
+        let message =
+            ledger::by_operator(&Entry::Cancel(task.id), &reason, &self.operator, "cancel");
         self.end_task(task, &message).await
     }
 
@@ -57,7 +72,20 @@ impl Client {
     /// # Errors
     /// As [`cancel`](Self::cancel).
     pub async fn kill(&self, task: &TaskRef) -> Result<(), CancelError> {
-        let message = ledger::signed(ledger::kill(task.id), &self.operator, "kill");
+        self.kill_for(task, "").await
+    }
+
+    /// As [`kill`](Self::kill), with a reason, which is in the [log of actions](Self::action_log).
+    ///
+    /// # Errors
+    /// As [`cancel`](Self::cancel).
+    pub async fn kill_for(
+        &self,
+        task: &TaskRef,
+        reason: impl AsRef<str>,
+    ) -> Result<(), CancelError> {
+        let reason = text::shortened(reason.as_ref().to_owned());
+        let message = ledger::signed(ledger::kill(task.id, &reason), &self.operator, "kill");
         self.end_task(task, &message).await
     }
 

@@ -1,7 +1,7 @@
 //! Deletes a queue.
 
 use super::{Client, SetupTopicsError};
-use crate::topics::{Priority, SetupError, remove};
+use crate::topics::{SetupError, remove};
 
 impl Client {
     /// Deletes a queue: its task topic, those of its levels, and all that belong to them, through the admin API
@@ -11,10 +11,9 @@ impl Client {
     /// See [`SetupTopicsError`]. It can be repeated.
     pub async fn delete_topics(&self, task_topic: &str) -> Result<(), SetupTopicsError> {
         let names = self.names(task_topic)?;
-        let levels = [Priority::High, Priority::Low].map(|level| self.level_names(&names, level));
-        let [high, low] = levels;
+        let levels = self.levels_of(&names)?;
         let admin = self.inner.preflight.admin().ok_or(SetupTopicsError::NoAdminUrl)?;
-        let removed = remove(admin, &names, &[high?, low?]).await;
+        let removed = remove(admin, &names, &levels).await;
         removed.map_err(|error| SetupTopicsError::Setup(SetupError::Admin(error)))
     }
 }

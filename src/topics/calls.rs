@@ -9,8 +9,6 @@ mod testing;
 use super::http::{AdminError, AdminErrorKind, Call, Http};
 use super::names::{TopicNameError, TopicParts};
 use super::policy::Policy;
-#[cfg(feature = "internals")]
-pub use testing::{Compaction, CompactionStatus};
 
 use reqwest::Method;
 use serde::Deserialize;
@@ -27,7 +25,7 @@ const EARLIEST: &str = r#"{"ledgerId":-1,"entryId":-1}"#;
 /// Makes the calls.
 #[derive(Clone, Debug)]
 pub struct AdminCalls {
-    http: Http,
+    pub(super) http: Http,
 }
 
 /// What the broker tells of the log of one partition.
@@ -282,7 +280,12 @@ impl AdminCalls {
         TopicParts::parse(topic).map_err(|e| self.refuse(method, e))
     }
 
-    fn topic_call(&self, method: Method, topic: &str, rest: &[&str]) -> Result<Call, AdminError> {
+    pub(super) fn topic_call(
+        &self,
+        method: Method,
+        topic: &str,
+        rest: &[&str],
+    ) -> Result<Call, AdminError> {
         let TopicParts { tenant, namespace, local } = self.parts(&method, topic)?;
         let mut path = vec!["persistent", tenant, namespace, local];
         path.extend(rest);

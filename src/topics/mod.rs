@@ -12,6 +12,8 @@ mod calls;
 #[cfg(feature = "admin")]
 mod check;
 #[cfg(feature = "admin")]
+mod compaction;
+#[cfg(feature = "admin")]
 mod http;
 mod levels;
 #[cfg(feature = "admin")]
@@ -38,11 +40,13 @@ mod traits;
 pub use admin::{Admin, FAILOVER_TIME_MAX};
 #[cfg(all(feature = "admin", feature = "internals"))]
 #[doc(hidden)]
-pub use calls::{AdminCalls, Compaction, CompactionStatus};
+pub use calls::AdminCalls;
 #[cfg(feature = "admin")]
 pub use check::{Finding, FindingKind, Severity, check};
 #[cfg(feature = "admin")]
 pub(crate) use check::{StartCheck, check_for_start};
+#[cfg(feature = "admin")]
+pub use compaction::{CompactionState, CompactionStatus, compact, compactions};
 #[cfg(feature = "admin")]
 pub use http::{AdminError, AdminErrorKind, AdminOptions};
 pub use levels::Priority;

@@ -6,9 +6,10 @@ use crate::client::tasks::{Update, ViewEntry, read_view_entry};
 use crate::ledger;
 use crate::protocol::invariants::{CompactedFolds, Finding, LogJudge, Place, ShownEntry};
 use crate::protocol::key::{Epoch, parse_owner};
+use crate::supervise::count;
 use crate::task::{Position, TaskId};
 use crate::topics::TopicNames;
-use crate::transport::Message;
+use crate::transport::{Message, TransportErrorKind};
 use std::ops::ControlFlow;
 
 /// The most findings that are told; all are counted.
@@ -32,10 +33,12 @@ pub struct Verification {
     pub broken: u64,
     /// Those entries, the first 1,000 of them.
     pub findings: Vec<BrokenInvariant>,
+    /// Where there may be entries that were not read, in words: the topics of the queue do not have the same partitions.
+    pub unread: Vec<String>,
 }
 
 impl Verification {
-    /// Whether no entry breaks an invariant.
+    /// Whether no entry that was read breaks an invariant. If there are [`unread`](Self::unread) ones that says little.
     #[must_use]
     pub const fn is_sound(&self) -> bool {
         self.broken == 0
@@ -98,12 +101,54 @@ impl Client {
     pub async fn verify(&self, topic: &str) -> Result<Verification, HistoryError> {
         let names = self.names(topic)?;
         let logs = self.logs();
-        let mut verification = Verification::default();
+        let unread = self.unread(&names).await?;
+        let mut verification = Verification { unread, ..Verification::default() };
         for index in self.past_partitions(&names).await? {
-            verify(&logs, &names, index, &mut verification).await?;
+            match verify(&logs, &names, index, &mut verification).await {
+                Err(HistoryError::Transport(error))
+                    if error.kind == TransportErrorKind::NotFound
+                        && !verification.unread.is_empty() =>
+                {
+                    verification.unread.push(format!("partition {index} is not judged: {error}"));
+                }
+                judged => judged?,
+            }
         }
         Ok(verification)
     }
+}
+
+impl Client {
+    /// Where entries may be that are on no partition of the ledger.
+    async fn unread(&self, names: &TopicNames) -> Result<Vec<String>, HistoryError> {
+        let [tasks, ledger, metadata] = [&names.task, &names.ledger, &names.metadata]
+            .map(|topic| count(&self.inner.transport, topic));
+        let (tasks, ledger, metadata) = futures::try_join!(tasks, ledger, metadata)?;
+        let mut unread = Vec::new();
+        // A queue grows by its ledger first.
+        if tasks.is_none() != ledger.is_none() || tasks > ledger {
+            let what = "claims of its tasks on other partitions";
+            unread.push(unlike((&names.task, tasks), (&names.ledger, ledger), what));
+        }
+        if metadata.is_none() != ledger.is_none() || metadata < ledger {
+            let what = "entries on other partitions";
+            unread.push(unlike((&names.metadata, metadata), (&names.ledger, ledger), what));
+        }
+        Ok(unread)
+    }
+}
+
+fn unlike(
+    (topic, count): (&str, Option<u32>),
+    (ledger, of_ledger): (&str, Option<u32>),
+    what: &str,
+) -> String {
+    let [count, of_ledger] = [count, of_ledger].map(|count| match count {
+        None => "no partitions".to_owned(),
+        Some(1) => "1 partition".to_owned(),
+        Some(count) => format!("{count} partitions"),
+    });
+    format!("{topic} has {count}, and {ledger} has {of_ledger}: {what} are not judged")
 }
 
 async fn verify(

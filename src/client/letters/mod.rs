@@ -152,6 +152,21 @@ impl DeadLetters {
         Ok(self.find(task.id).await?.map(|(letter, _)| letter))
     }
 
+    /// Marks the letter of one task as handled, without running it. Returns whether there was one: `false` where somebody has handled it, or the task
+    /// has not failed for good.
+    ///
+    /// # Errors
+    /// When the letters cannot be read, or it is not known that the letter is marked.
+    pub async fn purge_one(
+        &self,
+        task: &TaskRef,
+        reason: impl AsRef<str>,
+    ) -> Result<bool, DeadLetterError> {
+        let Some((_, place)) = self.find(task.id).await? else { return Ok(false) };
+        self.mark(&place, ("purge", reason.as_ref(), None), &Subscription::default()).await?;
+        Ok(true)
+    }
+
     /// Marks the letters that a filter takes as handled, and says of which tasks they were. They are read first, some 100,000 at a time. Dropping
     /// the stream stops it.
     pub fn purge(

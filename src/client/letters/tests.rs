@@ -166,6 +166,21 @@ fn many_are_replayed_by_filter_and_what_dies_again_names_the_first() {
 }
 
 #[test]
+fn one_letter_is_purged_by_the_name_of_its_task() {
+    let (engine, world) = (TestEngine::new(), World::default());
+    let _worker = world.worker(&engine, DeadLetterPolicy::new());
+    let tasks = ["page", "other"].map(|it| engine.submit("tasks", &text(it)));
+    tasks.iter().for_each(|task| fails(&engine, task));
+    let letters = engine.client().clone().acting_as("ann").dead_letters("tasks").unwrap();
+    assert!(engine.run(letters.purge_one(&tasks[0], "nobody wants it")).unwrap());
+    assert_eq!(all(&engine), [tasks[1].id]);
+    assert!(!engine.run(letters.purge_one(&tasks[0], "once more")).unwrap());
+    let actions = engine.run(engine.client().action_log("tasks", 10)).unwrap();
+    let told: Vec<_> = actions.iter().map(|it| (it.task, it.operator.as_str())).collect();
+    assert_eq!(told, [(tasks[0].id, "ann")], "{actions:?}");
+}
+
+#[test]
 fn a_letter_whose_dedupe_key_another_task_holds_stays() {
     let (engine, world) = (TestEngine::new(), World::default());
     let _worker = world.worker(&engine, DeadLetterPolicy::new());

@@ -201,7 +201,7 @@ fn what_operators_do_is_listed_and_in_the_history() {
     engine.run(ann.delete(&tasks[0], "one")).unwrap();
     engine.run(bob.force_fail(&tasks[1], 1, "two")).unwrap();
     engine.run(bob.force_release(&tasks[2], 1, "three")).unwrap();
-    engine.run(ann.cancel(&tasks[3])).unwrap();
+    engine.run(ann.cancel_for(&tasks[3], "nobody reads it")).unwrap();
     engine.advance(MINUTE);
     let letters = ann.dead_letters("tasks").unwrap();
     let replayed = engine.run(letters.replay(&tasks[1], "four")).unwrap();
@@ -217,7 +217,7 @@ fn what_operators_do_is_listed_and_in_the_history() {
         (tasks[0].id, "ann", "delete", "Deleted by ann: one", None),
         (tasks[1].id, "bob", "force-fail", "Failed by bob: two", None),
         (tasks[2].id, "bob", "force-release", "Released by bob: three", None),
-        (tasks[3].id, "ann", "cancel", "", None),
+        (tasks[3].id, "ann", "cancel", "nobody reads it", None),
         (tasks[1].id, "ann", "replay", "four", Some(replay.id)),
     ];
     assert_eq!(found, expected);

@@ -233,6 +233,46 @@ async fn a_ledger_in_production_is_verified_and_each_broken_invariant_is_named()
     assert!(past.client.verify("tasks").await.unwrap().is_sound());
 }
 
+/// A queue whose topics do not fit together was called sound, with no task.
+#[tokio::test(start_paused = true)]
+async fn a_verification_says_where_it_has_not_looked() {
+    let past = Past::new();
+    let topic = |name: &str| format!("persistent://public/default/{name}");
+    for (name, tasks, ledger, metadata, unread) in [
+        ("even", Some(2), Some(2), Some(2), &[][..]),
+        ("growing", Some(2), Some(4), Some(4), &[]),
+        ("bare", None, Some(4), Some(4), &["bare has no partitions, and "]),
+        (
+            "claimless",
+            Some(4),
+            None,
+            Some(4),
+            &[
+                "claimless has 4",
+                "claimless-metadata has 4",
+                "claimless-metadata: not found: no such topic",
+            ],
+        ),
+        ("narrow", Some(4), Some(2), Some(2), &["narrow has 4 partitions, and "]),
+        (
+            "hidden",
+            Some(2),
+            Some(2),
+            Some(1),
+            &["hidden-metadata has 1 partition, and ", "hidden-metadata-partition-1: not found"],
+        ),
+    ] {
+        for (suffix, count) in [("", tasks), ("-ledger", ledger), ("-metadata", metadata)] {
+            past.broker.create_topic(&topic(&format!("{name}{suffix}")), count, false);
+        }
+        let found = past.client.verify(name).await.unwrap();
+        assert_eq!(found.unread.len(), unread.len(), "{name}: {found:?}");
+        for (told, wanted) in found.unread.iter().zip(unread) {
+            assert!(told.contains(&topic(wanted)), "{told}");
+        }
+    }
+}
+
 /// The planted faults of the judge are found through the client, too: they pass the reading of both logs.
 #[tokio::test(start_paused = true)]
 async fn an_outcome_without_a_claim_and_an_early_seal_are_found_in_the_log() {

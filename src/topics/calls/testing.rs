@@ -7,34 +7,6 @@ use reqwest::Method;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// How far a compaction has come.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Compaction {
-    /// Where it stands.
-    pub status: CompactionStatus,
-    /// Why the last one failed; empty otherwise.
-    #[serde(default, rename = "lastError")]
-    pub last_error: String,
-}
-
-/// States of a compaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-#[non_exhaustive]
-pub enum CompactionStatus {
-    /// None was asked for since the broker has loaded the partition.
-    NotRun,
-    /// One is under way.
-    Running,
-    /// The last one ended well.
-    Success,
-    /// The last one failed.
-    Error,
-    /// A state that this version does not know.
-    #[serde(other)]
-    Unknown,
-}
-
 /// What the broker tells of the cursors of one partition.
 #[derive(Deserialize)]
 struct Cursors {
@@ -93,24 +65,6 @@ impl AdminCalls {
     pub async fn unload(&self, topic: &str) -> Result<(), AdminError> {
         let call = self.topic_call(Method::PUT, topic, &["unload"])?;
         self.http.done(&call).await
-    }
-
-    /// Starts the compaction of a topic, all partitions of it, or of one partition.
-    ///
-    /// # Errors
-    /// [`AdminErrorKind::Conflict`] when one is under way.
-    pub async fn compact(&self, topic: &str) -> Result<(), AdminError> {
-        let call = self.topic_call(Method::PUT, topic, &["compaction"])?;
-        self.http.done(&call).await
-    }
-
-    /// How far the compaction of one partition has come.
-    ///
-    /// # Errors
-    /// [`AdminErrorKind::NotFound`] when there is no such partition, or for the name of a topic that has partitions.
-    pub async fn compaction(&self, partition: &str) -> Result<Compaction, AdminError> {
-        let call = self.topic_call(Method::GET, partition, &["compaction"])?;
-        self.http.json(&call).await
     }
 }
 

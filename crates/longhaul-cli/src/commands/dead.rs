@@ -53,9 +53,9 @@ Examples:
     /// Mark dead letters as handled: those of the tasks that are named, or all of a queue that a filter takes.
     #[command(after_help = "\
 Examples:
-  longhaul dead purge tasks --all --failed-before '30 days ago' --yes
-  longhaul dead purge tasks --all --tag test --reason 'load test'")]
-    Purge(Purge),
+  longhaul dead purge tasks@12:3:-1 --reason 'nobody wants it'
+  longhaul dead purge tasks --all --failed-before '30 days ago' --yes")]
+    Purge(Many),
 }
 
 /// Tasks by name, or all that a filter takes.
@@ -71,19 +71,21 @@ pub(crate) struct Many {
     filter: FilterArgs,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct Purge {
-    /// The task topic.
-    queue: String,
-    /// All dead letters of the queue that the filter takes.
-    #[arg(long, required = true)]
-    all: bool,
-    #[command(flatten)]
-    filter: FilterArgs,
+impl Many {
+    /// The tasks that are named. All names are read before anything is done.
+    fn tasks(&self) -> Result<Vec<TaskRef>, Failure> {
+        if !self.filter.is_empty() {
+            let what = "a filter goes with --all, and not with the names of tasks";
+            return Err(Failure::usage(what));
+        }
+        let help = "name tasks as QUEUE@ID, or say --all for those of a queue";
+        let read = |text: &String| parse_task(text).map_err(|it| Failure::usage(it).help(help));
+        self.what.iter().map(read).collect()
+    }
 }
 
 /// Which dead letters are meant.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Which dead letters")]
 pub(crate) struct FilterArgs {
     /// Those whose reason contains this text.
@@ -107,6 +109,11 @@ pub(crate) struct FilterArgs {
 }
 
 impl FilterArgs {
+    /// Whether it takes all.
+    fn is_empty(&self) -> bool {
+        self.clone().filter() == LetterFilter::default()
+    }
+
     fn filter(self) -> LetterFilter {
         let is_timed = self.failed_after.is_some() || self.failed_before.is_some();
         let times = self.failed_after.unwrap_or(0)..=self.failed_before.unwrap_or(u64::MAX);
@@ -176,8 +183,7 @@ async fn show(
 async fn replay(service: &impl Letters, it: Many, context: &Context) -> anyhow::Result<()> {
     let mut outcomes = Outcomes::new(context);
     if !it.all {
-        for text in &it.what {
-            let task = parse_task(text).map_err(Failure::usage)?;
+        for task in it.tasks()? {
             let replayed = service.replay(&task, context.reason()).await;
             tell(&mut outcomes, named(&task), replayed)?;
         }
@@ -197,16 +203,34 @@ async fn replay(service: &impl Letters, it: Many, context: &Context) -> anyhow::
     outcomes.finish()
 }
 
-async fn purge(service: &impl Letters, it: Purge, context: &Context) -> anyhow::Result<()> {
-    let queue = &it.queue;
-    context
-        .confirm(&format!("mark all dead letters of the queue `{queue}` that fit as handled?"))?;
+async fn purge(service: &impl Letters, it: Many, context: &Context) -> anyhow::Result<()> {
     let mut outcomes = Outcomes::new(context);
-    let mut purges = service.purge_letters(queue, &it.filter.filter(), context.reason()).await?;
-    while let Some(task) = purges.next().await {
-        outcomes.done(task?, "purged", None)?;
+    if !it.all {
+        for task in it.tasks()? {
+            let purged = service.purge_letter(&task, context.reason()).await;
+            let purged = purged.and_then(|was| if was { Ok("purged") } else { Err(no_letter()) });
+            outcomes.put(named(&task), purged)?;
+        }
+        return outcomes.finish();
+    }
+    let filter = it.filter.filter();
+    for queue in &it.what {
+        context.confirm(&format!(
+            "mark all dead letters of the queue `{queue}` that fit as handled?"
+        ))?;
+        let mut purges = service.purge_letters(queue, &filter, context.reason()).await?;
+        while let Some(task) = purges.next().await {
+            outcomes.done(task?, "purged", None)?;
+        }
     }
     outcomes.finish()
+}
+
+fn no_letter() -> anyhow::Error {
+    Failure::not_found(
+        "it has no dead letter: somebody has handled it, or it has not failed for good",
+    )
+    .into()
 }
 
 /// Tells what became of a replay.

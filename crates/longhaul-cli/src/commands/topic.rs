@@ -9,6 +9,9 @@ use clap::{Args, Subcommand};
 use longhaul::topics::{HistoryRetention, TopicSettings};
 use std::time::Duration;
 
+/// How often a wait looks how far a compaction is.
+const LOOKS_EVERY: Duration = Duration::from_millis(500);
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Topic {
     /// Make the topics of a queue as the task protocol needs them, or put them right; needs the admin API.
@@ -23,6 +26,21 @@ Examples:
   longhaul topic check tasks --admin-url http://localhost:8080
   longhaul topic check tasks -o json")]
     Check(Check),
+    /// Have the broker compact the topics of a queue now; needs the admin API. It does so by itself as they grow.
+    #[command(after_help = "\
+Examples:
+  longhaul topic compact tasks --admin-url http://localhost:8080
+  longhaul topic compact tasks --wait --timeout 10m -o json")]
+    Compact(Compact),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Compact {
+    /// The task topic.
+    queue: String,
+    /// Waits until it is done; exits with 1 if a compaction has failed.
+    #[arg(long)]
+    wait: bool,
 }
 
 #[derive(Debug, Args)]
@@ -87,7 +105,8 @@ Examples:
   longhaul verify tasks
   longhaul verify tasks --timeout 10m -o json
 
-It reads while workers work, and exits with 1 if an entry breaks an invariant.")]
+It reads while workers work, and exits with 1 if an entry breaks an invariant, or if the topics of the queue do not fit
+together, so that there may be entries which it does not find.")]
 pub(crate) struct Verify {
     /// The task topic.
     queue: String,
@@ -101,6 +120,7 @@ pub(crate) async fn run(command: Topic, context: &Context) -> anyhow::Result<()>
     match command {
         Topic::Setup(it) => setup(&service, it, context).await,
         Topic::Check(it) => check(&service, &it, context).await,
+        Topic::Compact(it) => compact(&service, &it, context).await,
     }
 }
 
@@ -140,23 +160,59 @@ async fn check(service: &impl Topics, it: &Check, context: &Context) -> anyhow::
     Err(Failure::new(Code::Failed, what).help(help).into())
 }
 
+async fn compact(service: &impl Topics, it: &Compact, context: &Context) -> anyhow::Result<()> {
+    service.compact(&it.queue).await?;
+    let mut states = service.compactions(&it.queue).await?;
+    while it.wait && states.iter().any(|state| state.is_running) {
+        tokio::time::sleep(LOOKS_EVERY).await;
+        states = service.compactions(&it.queue).await?;
+    }
+    if states.is_empty() {
+        let help = format!("`longhaul topic setup {}` makes its topics", it.queue);
+        let what = format!("there is no queue `{}`: it has no topics", it.queue);
+        return Err(Failure::not_found(what).help(help).into());
+    }
+    context.output.list(&states)?;
+    match states.iter().filter(|state| state.has_failed).count() {
+        0 => Ok(()),
+        count => {
+            let what =
+                format!("the compaction of {count} of {} partitions has failed", states.len());
+            Err(Failure::new(Code::Failed, what).into())
+        }
+    }
+}
+
 /// # Errors
 /// When the logs cannot be read, or an entry breaks an invariant.
 pub(crate) async fn verify(it: &Verify, context: &Context) -> anyhow::Result<()> {
     context.needs_broker("a verification")?;
     let verdict = Pulsar::connect(context).await?.verify(&it.queue).await?;
+    let sound = match (verdict.broken, verdict.unread.is_empty()) {
+        (0, true) => "yes",
+        (0, false) => "as far as it was read",
+        (_, _) => "no",
+    };
     let fields = [
-        ("sound", if verdict.sound { "yes" } else { "no" }.to_owned()),
+        ("sound", sound.to_owned()),
         ("tasks", verdict.tasks.to_string()),
         ("ledger entries", verdict.ledger_entries.to_string()),
         ("metadata entries", verdict.metadata_entries.to_string()),
         ("malformed", verdict.malformed.to_string()),
         ("late", verdict.late.to_string()),
         ("broken", verdict.broken.to_string()),
+        ("not read", verdict.unread.join("\n")),
     ];
     context.output.one(&verdict, &fields)?;
     if verdict.sound {
         return Ok(());
+    }
+    if verdict.broken == 0 {
+        let help =
+            format!("`longhaul topic check {}` tells what is wrong with its topics", it.queue);
+        return Err(Failure::new(Code::Failed, "not all of the queue was judged")
+            .help(help)
+            .into());
     }
     if context.output.is_for_people() {
         context.output.list(&verdict.findings)?;

@@ -37,6 +37,8 @@ pub(crate) trait Letters {
         filter: &LetterFilter,
         reason: &str,
     ) -> anyhow::Result<Replays>;
+    /// Marks the dead letter of a task as handled; `false` if there is none.
+    async fn purge_letter(&self, task: &TaskRef, reason: &str) -> anyhow::Result<bool>;
     /// Marks all that a filter takes as handled.
     async fn purge_letters(
         &self,
@@ -233,6 +235,10 @@ impl Letters for Pulsar {
         let replays = self.client.dead_letters(queue)?.replay_all(filter.of_library(), reason);
         let told = replays.map(move |it| it.map(|(id, it)| (name(id), it)).map_err(Into::into));
         Ok(told.boxed())
+    }
+
+    async fn purge_letter(&self, task: &TaskRef, reason: &str) -> anyhow::Result<bool> {
+        Ok(self.client.dead_letters(&task.topic)?.purge_one(task, reason).await?)
     }
 
     async fn purge_letters(

@@ -1,8 +1,8 @@
 //! The topics of a queue: made, put right, judged.
 
-use super::Pulsar;
+use super::{Pulsar, short_topic};
 use crate::output::{Row, Tone};
-use longhaul::topics::{Finding, Severity, TopicSettings};
+use longhaul::topics::{CompactionState, CompactionStatus, Finding, Severity, TopicSettings};
 use serde::Serialize;
 
 /// Sets topics up, and judges them and what is on them.
@@ -11,6 +11,10 @@ pub(crate) trait Topics {
     async fn set_up(&self, queue: &str, wanted: SetUp) -> anyhow::Result<Report>;
     /// What is not as it should be.
     async fn check(&self, queue: &str, settings: TopicSettings) -> anyhow::Result<Vec<Found>>;
+    /// Has the broker compact the topics of a queue.
+    async fn compact(&self, queue: &str) -> anyhow::Result<()>;
+    /// How far that has come, by partition.
+    async fn compactions(&self, queue: &str) -> anyhow::Result<Vec<Compaction>>;
     /// Whether every entry keeps the invariants of the protocol.
     async fn verify(&self, queue: &str) -> anyhow::Result<Verdict>;
 }
@@ -69,6 +73,56 @@ impl Found {
     }
 }
 
+/// How far the compaction of a partition has come.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Compaction {
+    pub(crate) topic: String,
+    pub(crate) state: &'static str,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) error: String,
+    #[serde(skip)]
+    pub(crate) is_running: bool,
+    #[serde(skip)]
+    pub(crate) has_failed: bool,
+}
+
+impl Compaction {
+    fn of(state: CompactionState) -> Self {
+        let CompactionState { topic, status, last_error, .. } = state;
+        let word = match status {
+            CompactionStatus::NotRun => "not run",
+            CompactionStatus::Running => "running",
+            CompactionStatus::Success => "done",
+            CompactionStatus::Error => "failed",
+            CompactionStatus::Unknown | _ => "unknown",
+        };
+        Self {
+            topic,
+            state: word,
+            error: last_error,
+            is_running: status == CompactionStatus::Running,
+            has_failed: status == CompactionStatus::Error,
+        }
+    }
+}
+
+impl Row for Compaction {
+    const HEADS: &'static [&'static str] = &["TOPIC", "COMPACTION", "ERROR"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![short_topic(&self.topic).to_owned(), self.state.to_owned(), self.error.clone()]
+    }
+
+    fn tone(&self) -> Tone {
+        match (self.has_failed, self.is_running) {
+            (true, _) => Tone::Bad,
+            (false, true) => Tone::Busy,
+            (false, false) => Tone::Good,
+        }
+    }
+}
+
 /// What the logs show.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -81,6 +135,8 @@ pub(crate) struct Verdict {
     pub(crate) late: u64,
     pub(crate) broken: u64,
     pub(crate) findings: Vec<Broken>,
+    /// Where entries may be that were not read.
+    pub(crate) unread: Vec<String>,
 }
 
 /// An entry that breaks an invariant.
@@ -138,6 +194,15 @@ impl Topics for Pulsar {
         Ok(found.into_iter().map(Found::of).collect())
     }
 
+    async fn compact(&self, queue: &str) -> anyhow::Result<()> {
+        Ok(self.client.compact_topics(queue).await?)
+    }
+
+    async fn compactions(&self, queue: &str) -> anyhow::Result<Vec<Compaction>> {
+        let states = self.client.compactions(queue).await?;
+        Ok(states.into_iter().map(Compaction::of).collect())
+    }
+
     async fn verify(&self, queue: &str) -> anyhow::Result<Verdict> {
         let found = self.client.verify(queue).await?;
         let name = super::letters::namer(queue);
@@ -150,7 +215,7 @@ impl Topics for Pulsar {
             what: it.what,
         };
         Ok(Verdict {
-            sound: found.is_sound(),
+            sound: found.is_sound() && found.unread.is_empty(),
             tasks: found.tasks,
             ledger_entries: found.ledger_entries,
             metadata_entries: found.metadata_entries,
@@ -158,6 +223,7 @@ impl Topics for Pulsar {
             late: found.late,
             broken: found.broken,
             findings: found.findings.into_iter().map(broken).collect(),
+            unread: found.unread,
         })
     }
 }

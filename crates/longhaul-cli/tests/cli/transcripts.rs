@@ -1,6 +1,8 @@
 //! Each transcript in `tests/cmd` has a broker of its own, so that its tasks always have the same ids.
 
 use super::stage::Stage;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use trycmd::TestCases;
 
 #[track_caller]
@@ -94,9 +96,32 @@ fn control_characters_of_tasks_reach_no_terminal() {
     stage.end();
 }
 
+/// It said `sound`, and had read nothing: the tasks were on the topic, and their claims were looked for on the partitions.
+#[test]
+fn a_verification_says_what_it_has_not_read() {
+    let stage = Stage::new();
+    let admin = stage.broker.admin_url().unwrap();
+    let mut stream = TcpStream::connect(admin.strip_prefix("http://").unwrap()).unwrap();
+    let path = "/admin/v2/persistent/public/default/other-ledger/partitions";
+    write!(stream, "PUT {path} HTTP/1.0\r\nContent-Length: 1\r\n\r\n4").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains(" 204 "), "{answer}");
+    let told = stage.longhaul(&["verify", "other"]);
+    let (out, error) =
+        (String::from_utf8(told.stdout).unwrap(), String::from_utf8(told.stderr).unwrap());
+    assert_eq!(told.status.code(), Some(1), "{out}{error}");
+    assert!(out.contains("as far as it was read"), "{out}");
+    assert!(
+        out.contains("other has no partitions, and ") && out.contains("has 4 partitions"),
+        "{out}"
+    );
+    assert!(error.contains("not all of the queue was judged"), "{error}");
+    stage.end();
+}
+
 #[test]
 fn lines_are_tasks() {
-    use std::io::Write;
     use std::process::Stdio;
     let stage = Stage::with_worker();
     let arguments = ["task", "submit", "tasks", "--lines", "-q"];

@@ -52,9 +52,9 @@ impl Service {
                 // A request for a task that does not exist would stay in the ledger for ever.
                 self.check_open(queue, name).await?;
                 if action == Action::Kill {
-                    client.kill(&task).await?;
+                    client.kill_for(&task, said.reason).await?;
                 } else {
-                    client.cancel(&task).await?;
+                    client.cancel_for(&task, said.reason).await?;
                 }
             }
             Action::Delete => client.delete(&task, said.reason).await?,

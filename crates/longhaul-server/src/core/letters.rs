@@ -74,6 +74,17 @@ impl Service {
         Ok(replayed.try_collect().await?)
     }
 
+    /// Marks the dead letter of a task as handled, and says whether there was one.
+    pub(crate) async fn purge_letter(
+        &self,
+        queue: &QueueName,
+        name: TaskName,
+        said: Said<'_>,
+    ) -> Result<bool, ServiceError> {
+        let letters = self.letters(queue, said.name).await?;
+        Ok(letters.purge_one(&self.task_ref(queue, name), said.reason).await?)
+    }
+
     /// Marks all dead letters that a filter takes as handled, and says how many that were.
     pub(crate) async fn purge_letters(
         &self,

@@ -2,11 +2,13 @@
 
 use super::{Access, Method, Route, all};
 use crate::problem::Problem;
+use serde_json::Value;
 use std::sync::LazyLock;
 use utoipa::openapi::path::{HttpMethod, PathsBuilder};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{
-    ComponentsBuilder, ContentBuilder, InfoBuilder, OpenApi, OpenApiBuilder, Ref, ResponseBuilder,
+    ComponentsBuilder, ContentBuilder, InfoBuilder, OpenApi, OpenApiBuilder, Ref, RefOr,
+    ResponseBuilder, Schema,
 };
 use utoipa::{PartialSchema, ToSchema};
 
@@ -21,6 +23,22 @@ static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
 /// The document as it is served.
 pub(crate) fn document() -> &'static str {
     &DOCUMENT
+}
+
+/// Leaves out defaults of `null`: they say nothing, and with one beside a reference that may be null common generators make clients that do not compile.
+fn without_null_defaults(schema: &mut RefOr<Schema>) {
+    let none = |default: &mut Option<Value>| *default = default.take().filter(|it| !it.is_null());
+    match schema {
+        RefOr::T(Schema::Object(it)) => {
+            none(&mut it.default);
+            it.properties.values_mut().for_each(without_null_defaults);
+        }
+        RefOr::T(Schema::OneOf(it)) => none(&mut it.default),
+        RefOr::T(Schema::AllOf(it)) => none(&mut it.default),
+        RefOr::T(Schema::AnyOf(it)) => none(&mut it.default),
+        RefOr::T(Schema::Array(it)) => none(&mut it.default),
+        RefOr::T(_) | RefOr::Ref(_) => {}
+    }
 }
 
 fn make(routes: Vec<Route>) -> OpenApi {
@@ -49,13 +67,11 @@ fn make(routes: Vec<Route>) -> OpenApi {
         paths.add_path_operation(info.path, vec![method], operation);
         components = components.schemas_from_iter(schemas);
     }
+    let mut components = components.build();
+    components.schemas.values_mut().for_each(without_null_defaults);
     let info = InfoBuilder::new()
         .title("longhaul")
         .version(env!("CARGO_PKG_VERSION"))
         .description(Some(DESCRIPTION));
-    OpenApiBuilder::new()
-        .info(info.build())
-        .paths(paths)
-        .components(Some(components.build()))
-        .build()
+    OpenApiBuilder::new().info(info.build()).paths(paths).components(Some(components)).build()
 }

@@ -122,6 +122,9 @@ pub(crate) struct ReplayBody {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct PurgedLetters {
     purged: u64,
+    /// Of the tasks that were named, those that have no dead letter: it was purged or replayed, or never was.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    not_found: Vec<String>,
     /// Now, by the gateway's clock.
     now: u64,
 }
@@ -285,11 +288,19 @@ async fn purge(
     body: Body,
 ) -> Result<Json<PurgedLetters>, Problem> {
     let selection: DeadSelection = optional(&body)?;
-    if !selection.tasks.is_empty() {
-        let detail = "a purge takes a filter, not the ids of tasks";
-        return Err(Problem::bad_request("request_unfit", detail));
-    }
     let said = caller.says(&selection.reason)?;
-    let purged = service.purge_letters(&queue, selection.filter(), said).await?;
-    Ok(Json(PurgedLetters { purged, now: clock::wall_ms() }))
+    let named = selection.named()?;
+    let mut not_found = Vec::new();
+    let mut purged = 0;
+    if named.is_empty() {
+        purged = service.purge_letters(&queue, selection.filter(), said).await?;
+    }
+    for name in named {
+        if service.purge_letter(&queue, name, said).await? {
+            purged += 1;
+        } else {
+            not_found.push(name.to_string());
+        }
+    }
+    Ok(Json(PurgedLetters { purged, not_found, now: clock::wall_ms() }))
 }

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 impl Bench {
     /// Asks for the end of a task as a client does that does not wait for its processor.
     fn kill(&self, task: TaskId) {
-        self.broker.publish(&self.ledger(), ledger::kill(task));
+        self.broker.publish(&self.ledger(), ledger::kill(task, ""));
     }
 
     /// The last entry of a task.

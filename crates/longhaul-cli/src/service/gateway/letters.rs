@@ -177,6 +177,13 @@ impl Letters for Gateway {
         Ok(stream::iter(replayed.collect::<Vec<_>>()).boxed())
     }
 
+    async fn purge_letter(&self, task: &TaskRef, reason: &str) -> anyhow::Result<bool> {
+        let (queue, name) = name_of(task)?;
+        let body = json!({ "reason": reason, "tasks": [name] });
+        let told: Purged = self.post(&["queues", &queue, "dead:purge"], &body).await?;
+        Ok(told.purged > 0)
+    }
+
     async fn purge_letters(
         &self,
         queue: &str,
@@ -186,7 +193,8 @@ impl Letters for Gateway {
         let (queue, _) = queue_of(queue)?;
         let body = selection(filter, reason)?;
         let told: Purged = self.post(&["queues", &queue, "dead:purge"], &body).await?;
-        let what = format!("{} dead letters", told.purged);
+        let many = if told.purged == 1 { "" } else { "s" };
+        let what = format!("{} dead letter{many}", told.purged);
         let told = (told.purged > 0).then_some(Ok(what));
         Ok(stream::iter(told).boxed())
     }

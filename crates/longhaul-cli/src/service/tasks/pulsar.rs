@@ -103,8 +103,8 @@ impl Tasks for Pulsar {
             self.require_open(task).await?;
         }
         match act {
-            Act::Cancel => client.cancel(task).await?,
-            Act::Kill => client.kill(task).await?,
+            Act::Cancel => client.cancel_for(task, reason).await?,
+            Act::Kill => client.kill_for(task, reason).await?,
             Act::Delete => client.delete(task, reason).await?,
             Act::ForceFail(epoch) => {
                 client.force_fail(task, self.epoch(task, epoch).await?, reason).await?;

@@ -143,7 +143,7 @@ impl Task {
 
     /// Whether it is over.
     pub(crate) fn is_over(&self) -> bool {
-        matches!(self.status, "completed" | "failed" | "cancelled" | "expired" | "ended")
+        is_over(self.status)
     }
 
     pub(crate) fn is_completed(&self) -> bool {
@@ -165,11 +165,7 @@ impl Task {
     }
 
     fn shown_status(&self) -> String {
-        if self.cancel_requested && !self.is_over() {
-            format!("{}, cancel requested", self.status)
-        } else {
-            self.status.to_owned()
-        }
+        shown_status(self.status, self.cancel_requested)
     }
 
     /// Its fields, for people.
@@ -312,16 +308,25 @@ impl Listed {
     }
 }
 
+fn is_over(status: &str) -> bool {
+    matches!(status, "completed" | "failed" | "cancelled" | "expired" | "ended")
+}
+
+/// The status; that somebody has asked for the end of a task is news as long as it is not over.
+fn shown_status(status: &str, cancel_requested: bool) -> String {
+    if cancel_requested && !is_over(status) {
+        format!("{status}, cancel requested")
+    } else {
+        status.to_owned()
+    }
+}
+
 impl Row for Listed {
     const HEADS: &'static [&'static str] =
         &["TASK", "STATUS", "ATTEMPTS", "CHANGED", "WORKER", "PROGRESS", "TYPE", "KEY"];
 
     fn cells(&self) -> Vec<String> {
-        let status = if self.cancel_requested {
-            format!("{}, cancel requested", self.status)
-        } else {
-            self.status.to_owned()
-        };
+        let status = shown_status(self.status, self.cancel_requested);
         vec![
             self.task.clone(),
             status,

@@ -41,6 +41,11 @@ fn a_task_is_cancelled_killed_and_deleted_with_a_reason() {
         .map(|it| it["action"].as_str().unwrap())
         .collect();
     assert_eq!(actions, ["cancel", "kill", "delete"], "{log}");
+    assert_eq!(
+        [&log["actions"][0]["reason"], &log["actions"][1]["reason"]],
+        ["no use"; 2],
+        "{log}"
+    );
     let long = json!({"reason": "x".repeat(1_001)});
     assert_eq!(bench.post(&at(&id, ":cancel"), long).status, 422);
 }
@@ -91,8 +96,9 @@ fn dead_letters_are_listed_replayed_and_purged() {
     let restarted = replayed["outcomes"][0]["other"].as_str().unwrap();
     let again = bench.post(&format!("/v1/queues/tasks/tasks/{first}:retry"), json!({}));
     assert_eq!(again.text("id"), restarted, "it is never run twice");
-    let purged = bench.post("/v1/queues/tasks/dead:purge", json!({"reason": "old"})).json();
-    assert_eq!(purged["purged"], json!(1));
+    let named = json!({"reason": "old", "tasks": [second, first, "99:99:-1"]});
+    let purged = bench.post("/v1/queues/tasks/dead:purge", named).json();
+    assert_eq!((&purged["purged"], &purged["not_found"]), (&json!(1), &json!([first, "99:99:-1"])));
     assert_eq!(bench.get("/v1/queues/tasks/dead").json()["dead_letters"], json!([]));
     let gone = bench.get(&format!("/v1/queues/tasks/dead/{second}"));
     assert_eq!((gone.status.as_u16(), gone.code()), (404, "task_not_found".to_owned()));
