@@ -17,6 +17,8 @@ use crate::skip::skip;
 
 /// Names the languages other than Java whose programs are played.
 const CLIENTS: &str = "LONGHAUL_TEST_CLIENTS";
+/// The folder of what a Python program needs, beside it.
+const PACKAGES: &str = "packages";
 /// How long a program may take for all its steps.
 const LIMIT: Duration = Duration::from_secs(180);
 
@@ -49,7 +51,7 @@ const PYTHON: Project = Project {
         "acknowledging.py", "consuming.py", "main.py", "producing.py", "reading.py", "stage.py", "topics.py",
     ),
     tool: Tool::Pip,
-    goals: &["install", "--quiet", "--target", "packages", "pulsar-client==3.13.0"],
+    goals: &["install", "--quiet", "--target", PACKAGES, "pulsar-client==3.13.0"],
 };
 
 const GO: Project = Project {
@@ -94,19 +96,49 @@ impl Language {
 
     /// Why the program is not played on this machine, if it is not.
     fn is_skipped(self) -> Option<String> {
-        let name = self.name();
-        let asked = std::env::var(CLIENTS).is_ok_and(|all| all.split(',').any(|it| it == name));
-        if self != Self::Java {
-            return (!asked).then(|| format!("{CLIENTS} does not name {name}"));
+        if self == Self::Java {
+            return java_is_missing();
         }
-        let must = asked || std::env::var_os("CI").is_some();
-        let is_there = |program: PathBuf| {
-            let mut command = std::process::Command::new(program);
-            command.arg("-version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
-        };
-        let is_complete = is_there(crate::sandbox::java()) && is_there("mvn".into());
-        (!must && !is_complete).then(|| "Java or Maven is missing".to_owned())
+        (!self.is_asked_for()).then(|| format!("{CLIENTS} does not name {}", self.name()))
     }
+
+    fn is_asked_for(self) -> bool {
+        std::env::var(CLIENTS).is_ok_and(|all| all.split(',').any(|it| it == self.name()))
+    }
+}
+
+/// That a program in Java cannot be built here, unless it has to be.
+pub(crate) fn java_is_missing() -> Option<String> {
+    let must = Language::Java.is_asked_for() || std::env::var_os("CI").is_some();
+    let is_there = |program: PathBuf| {
+        let mut command = std::process::Command::new(program);
+        command.arg("-version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+    };
+    let is_complete = is_there(crate::sandbox::java()) && is_there("mvn".into());
+    (!must && !is_complete).then(|| "Java or Maven is missing".to_owned())
+}
+
+/// The lines that a program prints which ends well.
+pub(crate) async fn lines_of(name: &str, command: &mut Command) -> Result<Vec<String>> {
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    let output = timeout(LIMIT, command.output())
+        .await
+        .with_context(|| format!("the {name} client does not end within {LIMIT:?}"))?
+        .with_context(|| format!("cannot run the {name} client"))?;
+    if !output.status.success() {
+        let complaints = String::from_utf8_lossy(&output.stderr);
+        bail!("the {name} client: {}\n{complaints}", output.status);
+    }
+    Ok(String::from_utf8(output.stdout)?.lines().map(str::to_owned).collect())
+}
+
+/// Where Python finds the stock client; none where it is not to be had, which is said as skipped.
+///
+/// # Errors
+/// It cannot be fetched.
+pub async fn python_packages() -> Result<Option<PathBuf>> {
+    let program = ClientProgram::prepare(Language::Python).await?;
+    Ok(program.map(|it| it.folder.join(PACKAGES)))
 }
 
 /// A program that is ready to be played.
@@ -139,17 +171,7 @@ impl ClientProgram {
         let run = format!("{:012x}", fastrand::u64(..) >> 16);
         let mut command = self.command();
         command.args([service_url, admin_url, &run]);
-        command.stdin(Stdio::null()).kill_on_drop(true);
-        let name = self.language.name();
-        let output = timeout(LIMIT, command.output())
-            .await
-            .with_context(|| format!("the {name} client does not end within {LIMIT:?}"))?
-            .with_context(|| format!("cannot run the {name} client"))?;
-        if !output.status.success() {
-            let complaints = String::from_utf8_lossy(&output.stderr);
-            bail!("the {name} client: {}\n{complaints}", output.status);
-        }
-        Ok(String::from_utf8(output.stdout)?.lines().map(str::to_owned).collect())
+        lines_of(self.language.name(), &mut command).await
     }
 
     fn command(&self) -> Command {
@@ -163,7 +185,7 @@ impl ClientProgram {
             }
             Language::Python => {
                 let mut command = Command::new("python3");
-                command.env("PYTHONPATH", self.folder.join("packages"));
+                command.env("PYTHONPATH", self.folder.join(PACKAGES));
                 // What it would write beside its sources is nobody's.
                 command.arg("-B").arg(self.folder.join("main.py"));
                 command

@@ -6,6 +6,7 @@ pub mod chaos;
 pub mod checkers;
 pub mod clients;
 pub mod example;
+pub mod generated;
 pub mod java;
 pub mod judge;
 pub mod model;

@@ -3,6 +3,7 @@
 //! The broker is that of `LONGHAUL_TEST_BROKER`.
 
 use anyhow::{Context, Result, ensure};
+use integration_tests::generated::GeneratedClient;
 use integration_tests::sandbox::Sandbox;
 use longhaul::{Client, TaskContext, Text, processor_fn};
 use longhaul_server::{Server, ServerConfig};
@@ -156,5 +157,28 @@ async fn a_queue_without_levels_takes_no_priorities_and_can_get_them() -> Result
     ensure!(status == 201, "{submitted}");
     let (_, listed) = gateway.get(&format!("{tasks}?level=high")).await?;
     ensure!(listed["tasks"][0]["id"] == submitted["id"], "{listed}");
+    Ok(())
+}
+
+/// The document is complete and true: what a common generator makes of it compiles, works, and finds each answer as it is described.
+#[tokio::test]
+async fn a_client_that_is_generated_from_the_document_works_with_leases() -> Result<()> {
+    let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };
+    let Some(client) = GeneratedClient::prepare().await? else { return Ok(()) };
+    let gateway = Gateway::start(&sandbox, |_| {}).await?;
+    let lines = client.work(&gateway.server.url(), &name(&sandbox)?).await?;
+    let expected = [
+        "leased true 1 hello",
+        "kept alive, cancelled: false generated",
+        "completed 1",
+        "HELLO",
+        "RESULT_OK",
+        "failed",
+        "dead: Processing error: it is broken",
+        "nothing to lease: true",
+        "404 task_not_found",
+        "tasks: 2 2",
+    ];
+    ensure!(lines == expected, "{lines:#?}");
     Ok(())
 }
