@@ -29,6 +29,7 @@
 //! [docs/storage.md]: https://docs.rs/crate/longhaul/latest/source/docs/storage.md
 //! [docs/telemetry.md]: https://docs.rs/crate/longhaul/latest/source/docs/telemetry.md
 //! [docs/testing.md]: https://docs.rs/crate/longhaul/latest/source/docs/testing.md
+//! [docs/tour.md]: https://docs.rs/crate/longhaul/latest/source/docs/tour.md
 //!
 // Of two definitions of a link the first one counts: from the documentation the paths of the README lead nowhere.
 #![doc = include_str!("../README.md")]

@@ -1,4 +1,5 @@
-//! The examples of the library, and our broker, as processes: built or found built, started, read line by line, signalled, killed.
+//! The examples of the library, our broker and the program `longhaul`, as processes: built or found built, started, read line by line, signalled,
+//! killed.
 
 use crate::sandbox::guard::Guard;
 use anyhow::{Context, Result, bail, ensure};
@@ -6,12 +7,14 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdout, Command};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
 /// Our broker's program.
 const BROKER: &str = "longhaul-broker";
+/// The command line.
+const LONGHAUL: &str = "longhaul";
 /// How long building the programs may take.
 const BUILD_LIMIT: Duration = Duration::from_secs(900);
 /// How long a program may take until it says what it ought to say, or ends.
@@ -38,10 +41,22 @@ pub async fn program(name: &str, folder: &Path) -> Result<PathBuf> {
 /// # Errors
 /// It cannot be built or copied.
 pub async fn broker(folder: &Path) -> Result<PathBuf> {
+    binary(BROKER, folder).await
+}
+
+/// Builds the program `longhaul`, or finds it built, and puts a copy into `folder`.
+///
+/// # Errors
+/// It cannot be built or copied.
+pub async fn longhaul(folder: &Path) -> Result<PathBuf> {
+    binary(LONGHAUL, folder).await
+}
+
+async fn binary(name: &str, folder: &Path) -> Result<PathBuf> {
     // Programs of another profile lie beside the folder of its examples.
     let built = match std::env::var_os(PROGRAMS_VARIABLE) {
-        Some(programs) => PathBuf::from(programs).join("..").join(BROKER),
-        None => build().await?.join(BROKER),
+        Some(programs) => PathBuf::from(programs).join("..").join(name),
+        None => build().await?.join(name),
     };
     copy_to(&built, folder)
 }
@@ -69,7 +84,8 @@ async fn build() -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     forget_cargo(&mut command);
-    command.args(["build", "--quiet", "--workspace", "--examples", "--bin", BROKER]);
+    command.args(["build", "--quiet", "--workspace", "--examples"]);
+    command.args(["--bin", BROKER, "--bin", LONGHAUL]);
     if profile.ends_with("release") {
         command.arg("--release");
     }
@@ -98,6 +114,8 @@ pub fn forget_cargo(command: &mut Command) {
 pub struct Process {
     name: String,
     child: Child,
+    /// Where it is typed to, if that is so.
+    input: Option<ChildStdin>,
     /// Kills it should we die first.
     _guard: Guard,
     /// What it prints, if that is read.
@@ -112,9 +130,20 @@ impl Process {
     /// # Errors
     /// It cannot be started.
     pub fn start(command: &mut Command) -> Result<Self> {
+        Self::begin(command.stdin(Stdio::null()))
+    }
+
+    /// The same, to be typed to.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start_typing(command: &mut Command) -> Result<Self> {
+        Self::begin(command.stdin(Stdio::piped()))
+    }
+
+    fn begin(command: &mut Command) -> Result<Self> {
         let name = command.as_std().get_program().to_string_lossy().into_owned();
         let mut child = command
-            .stdin(Stdio::null())
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
@@ -122,7 +151,18 @@ impl Process {
         let pid = child.id().with_context(|| format!("{name} ended at once"))?.to_string();
         let guard = Guard::arm(AFTERMATH, [pid])?;
         let lines = child.stdout.take().map(|stdout| BufReader::new(stdout).lines());
-        Ok(Self { name, child, _guard: guard, lines, printed: Vec::new() })
+        let input = child.stdin.take();
+        Ok(Self { name, child, input, _guard: guard, lines, printed: Vec::new() })
+    }
+
+    /// Types a line.
+    ///
+    /// # Errors
+    /// It does not listen.
+    pub async fn type_line(&mut self, line: &str) -> Result<()> {
+        let input = self.input.as_mut().context("it is not typed to")?;
+        input.write_all(format!("{line}\n").as_bytes()).await?;
+        Ok(input.flush().await?)
     }
 
     /// Its number; none once it has ended.
@@ -144,7 +184,11 @@ impl Process {
         bail!("{} ended without `{words}`, after {:#?}", self.name, self.printed)
     }
 
-    async fn line(&mut self) -> Result<Option<String>> {
+    /// The next line; none when it has ended.
+    ///
+    /// # Errors
+    /// It is silent for long.
+    pub async fn line(&mut self) -> Result<Option<String>> {
         let lines = self.lines.as_mut().context("its lines are not read")?;
         let line = timeout(PATIENCE, lines.next_line()).await;
         let line = line.with_context(|| {

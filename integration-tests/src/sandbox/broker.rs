@@ -304,7 +304,10 @@ impl Broker {
 ///
 /// Not one the kernel would give: those serve outgoing connections too. While a killed broker is away, another connection
 /// could take its port, or a client that keeps connecting to it could meet itself.
-pub(super) fn free_port() -> Result<u16> {
+///
+/// # Errors
+/// None is found.
+pub fn free_port() -> Result<u16> {
     /// Below the ranges that Linux (32768) and macOS (49152) use for outgoing connections.
     const CANDIDATES: std::ops::Range<u16> = 20_000..32_000;
     const TRIES: usize = 100;

@@ -52,7 +52,7 @@ use anyhow::{Result, anyhow, bail};
 use tokio::sync::OnceCell;
 
 pub use admin::Admin;
-pub use broker::{Broker, BrokerConfig, BrokerKind};
+pub use broker::{Broker, BrokerConfig, BrokerKind, free_port};
 pub use cluster::Cluster;
 pub use proxy::{Cut, Proxy, Scope, Way, Weather};
 pub use pulsar_proxy::PulsarProxy;

@@ -20,4 +20,5 @@ mod sequences;
 mod support;
 mod telemetry;
 mod topics;
+mod tour;
 mod transport;
