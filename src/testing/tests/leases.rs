@@ -14,13 +14,18 @@ const TOPIC: &str = "tasks";
 const LEASE_TIME: Duration = Duration::from_secs(30);
 const WAIT: Duration = Duration::from_secs(30);
 
-fn gateway(engine: &TestEngine) -> Leases {
+/// One that may not have read the ledger yet.
+fn fresh_gateway(engine: &TestEngine) -> Leases {
     let settings = |config: &mut crate::WorkerConfig| {
         (config.heartbeat, config.self_fence) = (Duration::from_secs(10), Duration::from_secs(600));
         config.ledger_retention = Duration::from_secs(3600);
     };
     let builder = engine.client().leases(TOPIC).lease_time(LEASE_TIME).settings(settings);
-    let leases = engine.run(builder.start()).unwrap();
+    engine.run(builder.start()).unwrap()
+}
+
+fn gateway(engine: &TestEngine) -> Leases {
+    let leases = fresh_gateway(engine);
     engine.run(leases.ready());
     leases
 }

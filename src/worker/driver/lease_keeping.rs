@@ -36,6 +36,14 @@ pub(super) enum Known {
     Succeeded,
 }
 
+/// What has come of looking whether a view is complete.
+enum Looked {
+    Whole,
+    NotYet,
+    /// The log did not answer in time.
+    InVain,
+}
+
 impl Driver {
     pub(super) fn find_lease(
         &mut self,
@@ -59,11 +67,14 @@ impl Driver {
             })
         });
         let unknown = found.is_none() && self.lane_that_knows(task).is_none();
-        if unknown && !self.has_looked(task, until, now) {
-            return self.ask_again(Asked::Find { task, reply }, until);
-        }
+        let looked = if unknown { self.look(task, until, now) } else { Looked::Whole };
+        let found = match looked {
+            Looked::NotYet => return self.ask_again(Asked::Find { task, reply }, until),
+            Looked::Whole => Ok(found),
+            Looked::InVain => Err(ReportError::Unavailable),
+        };
         // Nobody may wait any more.
-        drop(reply.send(Ok(found)));
+        drop(reply.send(found));
     }
 
     /// How a lease stands. What has been silent for too long is over, though its end is not written yet.
@@ -79,10 +90,11 @@ impl Driver {
             Some((Standing::Runs, id, false)) => Known::Runs(id),
             Some((Standing::Not(error), ..)) => Known::Not(error),
             Some((Standing::Succeeded, ..)) => Known::Succeeded,
-            Some((Standing::Behind, ..)) | None if self.has_looked(task, until, now) => {
-                Known::Not(ReportError::NotFound)
-            }
-            Some((Standing::Behind, ..)) | None => Known::Behind,
+            Some((Standing::Behind, ..)) | None => match self.look(task, until, now) {
+                Looked::Whole => Known::Not(ReportError::NotFound),
+                Looked::NotYet => Known::Behind,
+                Looked::InVain => Known::Not(ReportError::Unavailable),
+            },
         }
     }
 
@@ -95,21 +107,21 @@ impl Driver {
         lanes.find(|(_, lane)| knows(lane)).map(|(id, _)| *id)
     }
 
-    /// Whether the view of all lanes of the task's partition is complete since it was asked, or the time is over; else one more heartbeat tells.
-    fn has_looked(&mut self, task: TaskId, until: Moment, now: Moment) -> bool {
+    /// Whether the view of all lanes of the task's partition is complete since it was asked; else one more heartbeat tells.
+    fn look(&mut self, task: TaskId, until: Moment, now: Moment) -> Looked {
         let asked_at = until - LOOK_MAX;
-        let mut looked = true;
+        let mut looked = Looked::Whole;
         let ids: Vec<LaneId> = self.lanes.keys().collect();
         for id in ids {
             let Some(lane) = self.lanes.get_mut(&id) else { continue };
             if lane.partition() == task.partition
                 && lane.core.view_at().is_none_or(|at| at < asked_at)
             {
-                looked = false;
+                looked = if now < until { Looked::NotYet } else { Looked::InVain };
                 lane.core.look_up(asked_at, now);
             }
         }
-        looked || now >= until
+        looked
     }
 
     pub(super) fn ask_again(&mut self, asked: Asked, until: Moment) {

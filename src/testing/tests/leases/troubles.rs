@@ -1,6 +1,7 @@
 //! Leases when the log is slow, or a gateway is.
 
 use super::*;
+use longhaul_memory::Loss;
 use longhaul_transport::TopicPartition;
 
 fn ledger() -> TopicPartition {
@@ -51,4 +52,21 @@ fn no_keep_alive_is_told_that_a_lease_has_expired_which_goes_on() {
     }
     succeed(&engine, &one, &lease.token).unwrap();
     assert_eq!(engine.wait::<Text>(&task).unwrap(), text("done"));
+}
+
+/// A gateway that could not read the log, such as one that was started while the broker was away, told the holder of a lease after five seconds that there is
+/// no such task: its work was lost.
+#[test]
+fn nobody_is_told_that_there_is_no_task_by_a_gateway_that_cannot_read() {
+    let engine = TestEngine::new();
+    let one = gateway(&engine);
+    let (task, lease) = lease_of_one(&engine, &one);
+    engine.broker.take_away(&ledger().topic, Duration::from_secs(12), Loss::Error);
+    let other = fresh_gateway(&engine);
+    assert_eq!(succeed(&engine, &other, &lease.token), Err(ReportError::Unavailable));
+    assert_eq!(engine.run(other.find(&task.id)), Err(ReportError::Unavailable));
+    let mut told = (0..10).map(|_| succeed(&engine, &other, &lease.token));
+    assert_eq!(told.find(|told| *told != Err(ReportError::Unavailable)), Some(Ok(())));
+    assert_eq!(engine.wait::<Text>(&task).unwrap(), text("done"));
+    engine.assert_transitions(&task, ["PROCESSING 1", "COMPLETED 1"]);
 }
