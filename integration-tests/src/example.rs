@@ -13,8 +13,8 @@ use tokio::time::timeout;
 
 /// Our broker's program.
 const BROKER: &str = "longhaul-broker";
-/// The command line.
-const LONGHAUL: &str = "longhaul";
+/// The programs that are no examples.
+const BINARIES: [&str; 2] = [BROKER, "longhaul"];
 /// How long building the programs may take.
 const BUILD_LIMIT: Duration = Duration::from_secs(900);
 /// How long a program may take until it says what it ought to say, or ends.
@@ -44,15 +44,11 @@ pub async fn broker(folder: &Path) -> Result<PathBuf> {
     binary(BROKER, folder).await
 }
 
-/// Builds the program `longhaul`, or finds it built, and puts a copy into `folder`.
+/// The same with a program that is no example.
 ///
 /// # Errors
 /// It cannot be built or copied.
-pub async fn longhaul(folder: &Path) -> Result<PathBuf> {
-    binary(LONGHAUL, folder).await
-}
-
-async fn binary(name: &str, folder: &Path) -> Result<PathBuf> {
+pub async fn binary(name: &str, folder: &Path) -> Result<PathBuf> {
     // Programs of another profile lie beside the folder of its examples.
     let built = match std::env::var_os(PROGRAMS_VARIABLE) {
         Some(programs) => PathBuf::from(programs).join("..").join(name),
@@ -85,7 +81,7 @@ async fn build() -> Result<PathBuf> {
     let mut command = Command::new(cargo);
     forget_cargo(&mut command);
     command.args(["build", "--quiet", "--workspace", "--examples"]);
-    command.args(["--bin", BROKER, "--bin", LONGHAUL]);
+    command.args(BINARIES.iter().flat_map(|name| ["--bin", name]));
     if profile.ends_with("release") {
         command.arg("--release");
     }

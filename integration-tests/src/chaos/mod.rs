@@ -6,6 +6,7 @@
 
 mod bench;
 mod compactor;
+mod crowd;
 mod deduplication;
 mod fleet;
 mod journal;

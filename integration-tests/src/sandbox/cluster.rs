@@ -127,6 +127,17 @@ impl Cluster {
         self.bookies.len()
     }
 
+    /// The admin interfaces of all brokers, as one URL.
+    ///
+    /// # Errors
+    /// A broker has none.
+    pub fn admin_urls(&self) -> Result<String> {
+        let url = |broker: &Node| broker.admin.as_ref().map(|admin| admin.url().to_owned());
+        let urls: Option<Vec<_>> = self.brokers.iter().map(url).collect();
+        // Only the first one names the scheme.
+        Ok(urls.context("a broker has an admin interface")?.join(",").replace(",http://", ","))
+    }
+
     /// The admin interface of a broker that runs.
     ///
     /// # Errors

@@ -9,6 +9,7 @@
 //! | `LONGHAUL_TEST_PULSAR_SETTINGS` | further settings of brokers started by `maven` and of clusters, `name=value` with commas between; those of a test win |
 //! | `LONGHAUL_TEST_CLIENTS` | `python`, `go` or both with a comma: stock clients to be played beside that of Java |
 //! | `LONGHAUL_TEST_CLUSTER` | `1`: chaos is also done to a cluster, which takes minutes, 2 GB, Java and Maven |
+//! | `LONGHAUL_TEST_CROWD` | `1`: the crowd of HTTP workers has the size that the gateway is accepted with, which takes minutes |
 //! | `LONGHAUL_TEST_SKIPS` | a file to which each skipped test adds a line |
 //! | `LONGHAUL_TEST_CACHE` | where downloaded jars are kept; default `longhaul` in the user's cache folder |
 //!

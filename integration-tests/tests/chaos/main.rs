@@ -7,7 +7,7 @@
 use anyhow::{Context, Result, ensure};
 use integration_tests::chaos::{Host, Options, Scenario};
 use integration_tests::sandbox::{Broker, BrokerConfig, Sandbox};
-use integration_tests::skip;
+use integration_tests::{say, skip};
 use tokio::sync::Mutex;
 
 /// One scenario at a time: each has several processes, and two would be fighting for the processor instead of the faults.
@@ -16,7 +16,7 @@ static TURN: Mutex<()> = Mutex::const_new(());
 async fn on_any_broker(name: &str) -> Result<()> {
     let turn = TURN.lock().await;
     if let Some(sandbox) = Sandbox::from_env().await? {
-        run(name, Host::Shared(sandbox)).await?;
+        run(name, &mut Host::Shared(sandbox)).await?;
     }
     drop(turn);
     Ok(())
@@ -25,16 +25,19 @@ async fn on_any_broker(name: &str) -> Result<()> {
 async fn on_its_own_broker(name: &str) -> Result<()> {
     let turn = TURN.lock().await;
     if let Some(broker) = Broker::from_env(BrokerConfig::default()).await? {
-        run(name, Host::Own(Box::new(broker))).await?;
+        run(name, &mut Host::Own(Box::new(broker))).await?;
     }
     drop(turn);
     Ok(())
 }
 
-async fn on_a_cluster(name: &str) -> Result<()> {
+async fn on_a_cluster(names: &[&str]) -> Result<()> {
     let turn = TURN.lock().await;
     if std::env::var("LONGHAUL_TEST_CLUSTER").is_ok_and(|switch| switch == "1") {
-        run(name, Host::open("cluster", "").await?).await?;
+        let mut host = Host::open("cluster", "").await?;
+        for name in names {
+            run(name, &mut host).await?;
+        }
     } else {
         skip("LONGHAUL_TEST_CLUSTER is not 1");
     }
@@ -42,10 +45,12 @@ async fn on_a_cluster(name: &str) -> Result<()> {
     Ok(())
 }
 
-async fn run(name: &str, mut host: Host) -> Result<()> {
+async fn run(name: &str, host: &mut Host) -> Result<()> {
     let scenario = Scenario::find(name).with_context(|| format!("no scenario `{name}`"))?;
-    let options = Options { seed: 1, short: true, ..Options::default() };
-    for row in scenario.run(&mut host, &options).await? {
+    let short = name != "crowd" || std::env::var_os("LONGHAUL_TEST_CROWD").is_none();
+    let options = Options { seed: 1, short, ..Options::default() };
+    for row in scenario.run(host, &options).await? {
+        say(&row.to_string());
         ensure!(row.violations.is_empty(), "{row}");
     }
     Ok(())
@@ -83,7 +88,8 @@ async fn a_network_that_cuts_delays_and_swallows_loses_nothing() -> Result<()> {
 
 #[tokio::test]
 async fn a_dead_broker_or_bookie_of_a_cluster_loses_nothing() -> Result<()> {
-    on_a_cluster("cluster").await
+    // The second one leaves them dead.
+    on_a_cluster(&["cluster", "crowd"]).await
 }
 
 #[tokio::test]

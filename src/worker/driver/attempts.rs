@@ -15,6 +15,7 @@ use crate::protocol::retry::{Failure, RetryPolicy, outcome_of_failure, outcome_o
 use crate::task::terms::{Pauses, Terms};
 use crate::task::{TaskId, text};
 use crate::telemetry::{self, spans};
+use crate::transport::{Position, TopicPartition};
 use crate::worker::blocking::Threads;
 use crate::worker::budget::Deadline;
 use crate::worker::execution::{Attempt, AttemptEnd, Ending, Halt, attend, ending_of_panic};
@@ -23,12 +24,25 @@ use crate::worker::processor::Shared;
 use crate::worker::reports::{Listener, Reports, Silence};
 use bytes::Bytes;
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
+
+impl Environment {
+    /// Reads a checkpoint for as long as the attempt may begin: one that began from zero because one read failed would do again what was done.
+    fn read_checkpoint(
+        &mut self,
+        ledger: TopicPartition,
+        at: Position,
+    ) -> BoxFuture<'static, Option<Bytes>> {
+        let read = self.fetch_at_last(ledger, at);
+        read.map(|message| message.and_then(|message| ledger::content(&message))).boxed()
+    }
+}
 
 type Panic = Box<dyn Any + Send>;
 
@@ -85,11 +99,7 @@ impl Driver {
         }
         let begin_by =
             Deadline::Clock { clock, at: lane.core.begin_by(task_id, epoch), look_every };
-        // As long as it may begin: an attempt that began from zero because one read failed would do again what was done.
-        let read = found.map(|(at, _)| {
-            let read = self.env.fetch_at_last(lane.topics.ledger.clone(), at);
-            read.map(|message| message.and_then(|message| ledger::content(&message))).boxed()
-        });
+        let read = found.map(|(at, _)| self.env.read_checkpoint(lane.topics.ledger.clone(), at));
         let topic = Arc::clone(&lane.topics.name);
         let (task, predecessors) = (task_id, self.predecessors(id, task_id));
         let shared = Shared {

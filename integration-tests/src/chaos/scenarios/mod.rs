@@ -3,6 +3,7 @@
 mod budget;
 mod cluster;
 mod compactions;
+mod crowd;
 mod drain;
 mod everything;
 mod faults;
@@ -103,6 +104,11 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "cluster",
         about: "a broker killed, topics unloaded, a bookie killed: how long workers stall, beside a raw publisher",
         run: |host, options| Box::pin(cluster::run(host, options)),
+    },
+    Scenario {
+        name: "crowd",
+        about: "gateways killed and started again under HTTP workers that succeed, fail and hang; of a cluster a broker and a bookie, too",
+        run: |host, options| Box::pin(crowd::run(host, options)),
     },
     Scenario {
         name: "mixed",

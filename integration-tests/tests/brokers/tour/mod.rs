@@ -52,7 +52,7 @@ impl Reader {
         let folder = tempfile::tempdir()?;
         let programs = folder.path().join("programs");
         std::fs::create_dir(&programs)?;
-        example::longhaul(&programs).await?;
+        example::binary("longhaul", &programs).await?;
         let mut path = vec![programs];
         path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
         variables.push(("PATH", std::env::join_paths(path)?));

@@ -1,0 +1,309 @@
+//! Workers and submitters that speak HTTP, to whichever gateway they happen to ask.
+
+use super::gateways::{COUNT, Urls};
+use super::told::{Answered, Leased, Plan, Submitted, Try};
+use crate::chaos::wall_ms;
+use anyhow::{Context, Result, bail, ensure};
+use longhaul::TaskId;
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+/// The silence that ends a lease.
+pub(super) const LEASE_TIME: Duration = Duration::from_secs(1);
+
+/// How long somebody hangs: until its lease must have ended, which takes a gateway a second beyond the silence.
+const HANG: Duration = Duration::from_millis(2_500);
+
+/// How long a task takes that does not hang.
+const WORK_MS: std::ops::Range<u64> = 0..40;
+
+/// How long an answer is waited for; and the pause before a request is repeated.
+const ANSWER_LIMIT: Duration = Duration::from_secs(15);
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// How long a request is repeated.
+const REPEAT_LIMIT_MS: u64 = 180_000;
+
+/// One of so many tasks is submitted twice at once, at both gateways: as if the first answer had been lost.
+const TWICE_ONE_IN: usize = 10;
+
+/// Codes of reports that have no effect.
+const STALE: [&str; 4] =
+    ["stale_lease_id", "not_current_lease_owner", "lease_expired", "task_ended"];
+
+/// When the requests were sent that were accepted last, in ms of the wall clock.
+#[derive(Debug, Default)]
+pub(super) struct Accepted {
+    pub(super) submit_ms: AtomicU64,
+    pub(super) report_ms: AtomicU64,
+}
+
+/// What all callers share.
+#[derive(Debug)]
+pub(super) struct Callers {
+    urls: Urls,
+    http: reqwest::Client,
+    queue: String,
+    pub(super) accepted: Accepted,
+    /// Answers that did not help, by status and code.
+    troubles: Mutex<BTreeMap<String, usize>>,
+}
+
+impl Callers {
+    pub(super) fn new(urls: Urls, queue: &str) -> Result<Self> {
+        // A gateway closes connections that are idle for 10 s.
+        let http = reqwest::Client::builder().timeout(ANSWER_LIMIT);
+        let http = http.pool_idle_timeout(Duration::from_secs(5)).build()?;
+        let (accepted, troubles) = (Accepted::default(), Mutex::default());
+        Ok(Self { urls, http, queue: queue.to_owned(), accepted, troubles })
+    }
+
+    /// Answers that did not help, by status and code.
+    pub(super) fn troubles(&self) -> BTreeMap<String, usize> {
+        self.troubles.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn trouble(&self, what: String) {
+        let mut troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner);
+        *troubles.entry(what).or_default() += 1;
+    }
+
+    /// Asks a gateway. An error is an answer that nobody should get.
+    async fn ask(
+        &self,
+        gateway: usize,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<(Try, Value)> {
+        let url = format!("{}/v1/queues/{}/{path}", self.urls.of(gateway), self.queue);
+        let request = self.http.request(method, url);
+        let request = match body {
+            Some(body) => request.json(body),
+            None => request,
+        };
+        let sent_ms = wall_ms();
+        let (answered, body) = match self.answer(request).await {
+            Ok((status, body)) => (self.read(path, status, &body)?, body),
+            Err(error) if error.is_connect() => {
+                self.trouble("no connection".to_owned());
+                (Answered::Unheard, Value::Null)
+            }
+            Err(error) => {
+                let what = if error.is_timeout() { "no answer in time" } else { "cut off" };
+                self.trouble(what.to_owned());
+                (Answered::Unknown, Value::Null)
+            }
+        };
+        Ok((Try { sent_ms, answered_ms: wall_ms(), answered }, body))
+    }
+
+    /// Status and body. A body that is cut off is no answer.
+    async fn answer(
+        &self,
+        request: reqwest::RequestBuilder,
+    ) -> reqwest::Result<(StatusCode, Value)> {
+        let answer = request.send().await?;
+        let status = answer.status();
+        let body = answer.bytes().await?;
+        Ok((status, serde_json::from_slice(&body).unwrap_or_default()))
+    }
+
+    fn read(&self, path: &str, status: StatusCode, body: &Value) -> Result<Answered> {
+        let code = body.get("code").and_then(Value::as_str).unwrap_or_default();
+        if status.is_success() {
+            return Ok(Answered::Counts);
+        }
+        if status == StatusCode::CONFLICT {
+            ensure!(STALE.contains(&code), "{path}: 409 with the code `{code}`: {body}");
+            return Ok(Answered::Refused(code.to_owned()));
+        }
+        ensure!(status.is_server_error(), "{path}: {status} {body}");
+        self.trouble(format!("{} {code}", status.as_u16()));
+        Ok(Answered::Unknown)
+    }
+
+    /// All pages of a list, as one of the gateways shows it.
+    pub(super) async fn list(&self, gateway: usize, path: &str, field: &str) -> Result<Vec<Value>> {
+        let (mut found, mut after) = (Vec::new(), String::new());
+        loop {
+            let page = format!("{path}?limit=1000{after}");
+            let body = self.read_page(gateway, &page).await?;
+            let entries = body.get(field).and_then(Value::as_array);
+            found.extend(entries.with_context(|| format!("{page}: {body}"))?.iter().cloned());
+            match body.get("next").and_then(Value::as_str) {
+                Some(next) => after = format!("&after={next}"),
+                None => return Ok(found),
+            }
+        }
+    }
+
+    /// One that has just been started may not be ready.
+    async fn read_page(&self, gateway: usize, page: &str) -> Result<Value> {
+        let from_ms = wall_ms();
+        loop {
+            let (told, body) = self.ask(gateway, Method::GET, page, None).await?;
+            if told.answered == Answered::Counts {
+                return Ok(body);
+            }
+            ensure!(wall_ms() - from_ms < REPEAT_LIMIT_MS, "{page}: {told:?}");
+            sleep(AGAIN).await;
+        }
+    }
+
+    /// Works until it is over. Returns what was done.
+    pub(super) async fn work(
+        self: Arc<Self>,
+        worker: String,
+        mut rng: fastrand::Rng,
+        over: watch::Receiver<bool>,
+    ) -> Result<Vec<Leased>> {
+        let lease_time = format!("{}ms", LEASE_TIME.as_millis());
+        let request = json!({ "worker": worker, "wait": "2s", "lease_time": lease_time });
+        let mut done = Vec::new();
+        while !*over.borrow() {
+            let gateway = rng.usize(..COUNT);
+            let (told, body) = self.ask(gateway, Method::POST, "leases", Some(&request)).await?;
+            ensure!(!matches!(told.answered, Answered::Refused(_)), "a lease is refused: {told:?}");
+            if told.answered != Answered::Counts {
+                sleep(AGAIN).await;
+            }
+            let leases = body.get("leases").and_then(Value::as_array);
+            for lease in leases.into_iter().flatten() {
+                let (token, leased) = leased(&worker, lease, told.answered_ms, &mut rng)?;
+                done.push(self.handle(&token, leased, &mut rng).await?);
+            }
+        }
+        Ok(done)
+    }
+
+    /// Does what is planned, and reports it until somebody has said what becomes of that, as any worker would.
+    async fn handle(
+        &self,
+        token: &str,
+        mut leased: Leased,
+        rng: &mut fastrand::Rng,
+    ) -> Result<Leased> {
+        let time = match leased.plan {
+            Plan::Succeed | Plan::Fail => Duration::from_millis(rng.u64(WORK_MS)),
+            Plan::Hang => HANG,
+        };
+        sleep(time).await;
+        let report = if leased.plan == Plan::Fail {
+            let reason = Leased::reason(leased.task, leased.epoch);
+            json!({ "lease": token, "status": "FAILED", "reason": reason, "retry_after": "10ms" })
+        } else {
+            json!({ "lease": token, "status": "SUCCEEDED", "result": leased.worker })
+        };
+        let from_ms = wall_ms();
+        while wall_ms() - from_ms < REPEAT_LIMIT_MS {
+            let gateway = rng.usize(..COUNT);
+            let asked = self.ask(gateway, Method::POST, "leases:report", Some(&report));
+            let (told, _) = asked.await.with_context(|| format!("{leased:?}"))?;
+            let (sent_ms, answered) = (told.sent_ms, told.answered.clone());
+            leased.tries.push(told);
+            match answered {
+                Answered::Counts => {
+                    self.accepted.report_ms.fetch_max(sent_ms, Ordering::Relaxed);
+                    break;
+                }
+                Answered::Refused(_) => break,
+                Answered::Unknown | Answered::Unheard => sleep(AGAIN).await,
+            }
+        }
+        Ok(leased)
+    }
+
+    /// Submits the next task of all until there are enough and nothing happens to anybody any more.
+    pub(super) async fn submit(
+        self: Arc<Self>,
+        next: Arc<AtomicUsize>,
+        enough: usize,
+        calm: watch::Receiver<bool>,
+        pause: Duration,
+    ) -> Result<Vec<Submitted>> {
+        let mut done = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= enough && *calm.borrow() {
+                return Ok(done);
+            }
+            done.push(self.submit_one(number).await?);
+            sleep(pause).await;
+        }
+    }
+
+    async fn submit_one(&self, number: usize) -> Result<Submitted> {
+        let key = format!("order-{number}");
+        let task = json!({
+            "payload": number.to_string(),
+            "idempotency_key": key,
+            "retry": { "base": "20ms", "max": "100ms" },
+        });
+        let mut submitted = Submitted { key, ..Submitted::default() };
+        let ask = |gateway| self.ask(gateway, Method::POST, "tasks", Some(&task));
+        if number.is_multiple_of(TWICE_ONE_IN) {
+            let both = tokio::try_join!(ask(0), ask(1))?;
+            self.note(&mut submitted, both.0)?;
+            self.note(&mut submitted, both.1)?;
+        }
+        let from_ms = wall_ms();
+        while submitted.ids.is_empty() {
+            if wall_ms() - from_ms > REPEAT_LIMIT_MS {
+                bail!("nobody takes the task {submitted:?}");
+            }
+            let told = ask(fastrand::usize(..COUNT)).await?;
+            self.note(&mut submitted, told)?;
+            if submitted.ids.is_empty() {
+                sleep(AGAIN).await;
+            }
+        }
+        Ok(submitted)
+    }
+
+    fn note(&self, submitted: &mut Submitted, (told, body): (Try, Value)) -> Result<()> {
+        match &told.answered {
+            Answered::Counts => {
+                let id = body.get("id").and_then(Value::as_str).context("no id")?;
+                submitted.ids.push(id.parse().with_context(|| id.to_owned())?);
+                self.accepted.submit_ms.fetch_max(told.sent_ms, Ordering::Relaxed);
+            }
+            Answered::Refused(code) => bail!("{}: {code}", submitted.key),
+            Answered::Unknown | Answered::Unheard => {}
+        }
+        submitted.tries.push(told);
+        Ok(())
+    }
+}
+
+/// What a lease says, and what is to become of it.
+fn leased(
+    worker: &str,
+    lease: &Value,
+    granted_ms: u64,
+    rng: &mut fastrand::Rng,
+) -> Result<(String, Leased)> {
+    let text = |name| lease.get(name).and_then(Value::as_str).with_context(|| lease.to_string());
+    let number = |name| -> Result<u32> {
+        let number = lease.get(name).and_then(Value::as_u64);
+        Ok(number.with_context(|| lease.to_string())?.try_into()?)
+    };
+    let task: TaskId = text("task")?.parse().with_context(|| lease.to_string())?;
+    let leased = Leased {
+        worker: worker.to_owned(),
+        task,
+        epoch: number("epoch")?,
+        attempt: number("attempt")?,
+        max_attempts: number("max_attempts")?,
+        granted_ms,
+        plan: Plan::draw(rng),
+        tries: Vec::new(),
+    };
+    Ok((text("lease")?.to_owned(), leased))
+}
