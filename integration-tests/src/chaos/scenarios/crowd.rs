@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// What issue 14 asks for.
+/// The size by which a release is judged.
 const WHOLE: Size = Size {
     tasks: 2_000,
     workers: 50,
