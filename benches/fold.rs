@@ -66,7 +66,12 @@ fn claim(number: u64) -> Entry {
 }
 
 fn done(number: u64) -> Entry {
-    Entry::Done(Done { key: key(number, 2 * number + 1), attempt: 1, outcome: Outcome::Completed })
+    Entry::Done(Done {
+        key: key(number, 2 * number + 1),
+        attempt: 1,
+        outcome: Outcome::Completed,
+        writer: None,
+    })
 }
 
 fn message(number: u64, outgoing: Outgoing) -> Message {

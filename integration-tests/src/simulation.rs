@@ -264,7 +264,7 @@ impl Simulation {
             Entry::Claim(Claim { batch_size, ..Claim::plain(key, attempt, kind) })
         } else {
             let (key, outcome) = (key(self.rng.u32(1..=3)), Outcome::Completed);
-            Entry::Done(Done { key, attempt, outcome })
+            Entry::Done(Done { key, attempt, outcome, writer: None })
         };
         let at = TopicPartition { topic: self.names.ledger.clone(), partition: task.partition };
         self.broker.publish(&at, longhaul::internals::ledger::message(&entry, b"meddled with"));

@@ -140,6 +140,8 @@ pub struct Done {
     pub attempt: u32,
     /// How it ended.
     pub outcome: Outcome,
+    /// The worker that has written it in the name of a lease which another one has granted: it is that one's to show.
+    pub writer: Option<OwnerId>,
 }
 
 /// How an attempt ended.
@@ -251,6 +253,9 @@ impl Entry {
                 out.put_word("s", done.outcome.status());
                 if let Outcome::Failed(next) | Outcome::Released(next) = done.outcome {
                     write_next(&mut out, &next);
+                }
+                if let Some(writer) = done.writer {
+                    out.put("writer", writer);
                 }
             }
             Self::Checkpoint(key) => write_once(&mut out, "ckpt", key),

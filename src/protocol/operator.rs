@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(fold.apply(&entry(claim, 9)), Verdict::Accepted);
         let key = OnceKey { task: TASK, epoch: Epoch(4), owner: OwnerId(9), serial: 2 };
         let outcome = Outcome::Released(NextAttempt::new(0, 0));
-        let released = Entry::Done(Done { key, attempt: claim.attempt, outcome });
+        let released = Entry::Done(Done { key, attempt: claim.attempt, outcome, writer: None });
         assert_eq!(fold.apply(&released), Verdict::Accepted);
         assert_eq!((fold.phase, fold.attempt), (Phase::Retry, 2));
         let refused = OperatorAction::ForceRelease.claim(&fold, Some(Epoch(4)));

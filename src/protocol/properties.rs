@@ -106,7 +106,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
     let limits = (1..u32::MAX, any::<(bool, Option<u64>, Option<u64>)>(), any::<Option<LeaseMs>>());
     let claim = (any_once(), any::<u32>(), any_kind(), any::<u32>(), any::<Option<u64>>(), limits);
     let renewal = (any_once(), any::<LeaseMs>(), any::<u128>());
-    let done = (any_once(), any::<u32>(), any_outcome());
+    let done = (any_once(), any::<u32>(), any_outcome(), any::<Option<u128>>());
     let place = any::<Option<(u64, u64, Option<u32>)>>();
     let heartbeat =
         (any::<u128>(), ".*", any::<(u64, u64, Option<u64>, u64, Option<u32>, bool)>(), place);
@@ -121,7 +121,9 @@ fn any_entry() -> impl Strategy<Value = Entry> {
             let lease_ms = lease_ms.filter(|_| kind == ClaimKind::Run);
             Entry::Claim(Claim { key, attempt, kind, batch_size, base, limits, lease_ms })
         }),
-        done.prop_map(|(key, attempt, outcome)| Entry::Done(Done { key, attempt, outcome })),
+        done.prop_map(|(key, attempt, outcome, writer)| {
+            Entry::Done(Done { key, attempt, outcome, writer: writer.map(OwnerId) })
+        }),
         any_once().prop_map(Entry::Checkpoint),
         renewal.prop_map(|(key, lease_ms, by)| {
             let key = OnceKey { serial: RENEWAL_SERIAL, ..key };
@@ -172,7 +174,7 @@ fn small_entry() -> impl Strategy<Value = Entry> {
             Entry::Claim(Claim { base, ..Claim::plain(key, key.epoch.0, kind) })
         }),
         4 => (key.clone(), any_outcome()).prop_map(|(key, outcome)| {
-            Entry::Done(Done { key, attempt: key.epoch.0, outcome })
+            Entry::Done(Done { key, attempt: key.epoch.0, outcome, writer: None })
         }),
         1 => key.clone().prop_map(Entry::Checkpoint),
         1 => key.prop_map(|key| {

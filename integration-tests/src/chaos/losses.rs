@@ -184,7 +184,12 @@ mod tests {
     }
 
     fn done(serial: u64) -> Entry {
-        Entry::Done(Done { key: key(serial), attempt: 1, outcome: Outcome::Completed })
+        Entry::Done(Done {
+            key: key(serial),
+            attempt: 1,
+            outcome: Outcome::Completed,
+            writer: None,
+        })
     }
 
     fn history(entries: Vec<(u64, Entry)>) -> History {

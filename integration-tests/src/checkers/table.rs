@@ -64,7 +64,7 @@ const fn based(epoch: u32, owner: OwnerId, attempt: u32) -> Entry {
 }
 
 const fn done(outcome: Outcome, epoch: u32, owner: OwnerId, attempt: u32) -> Entry {
-    Entry::Done(Done { key: key(epoch, owner), attempt, outcome })
+    Entry::Done(Done { key: key(epoch, owner), attempt, outcome, writer: None })
 }
 
 /// The ways to every state: new, running, waiting after a failure or a release, ended in each way; cancelled or not.

@@ -50,7 +50,7 @@ impl Story {
 
     fn done(mut self, epoch: u32, owner: OwnerId, outcome: Outcome, body: &str) -> Self {
         let key = self.key(epoch, owner);
-        self.put(Entry::Done(Done { key, attempt: 1, outcome }), body)
+        self.put(Entry::Done(Done { key, attempt: 1, outcome, writer: None }), body)
     }
 
     fn run(mut self, epoch: u32, attempt: u32, span: (u64, u64)) -> Self {

@@ -20,7 +20,7 @@ fn claim(epoch: u32, owner: OwnerId) -> Entry {
 }
 
 fn done(epoch: u32, outcome: Outcome) -> Entry {
-    Entry::Done(Done { key: key(epoch, A), attempt: 1, outcome })
+    Entry::Done(Done { key: key(epoch, A), attempt: 1, outcome, writer: None })
 }
 
 fn fold(phase: Phase, epoch: u32, owner: OwnerId, attempt: u32) -> TaskFold {

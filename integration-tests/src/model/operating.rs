@@ -53,7 +53,12 @@ impl Settle<'_> {
         let mut entries = vec![Entry::Claim(Claim { batch_size, ..plain })];
         if claim.kind == ClaimKind::Run {
             let outcome = Outcome::Released(NextAttempt::default());
-            entries.push(Entry::Done(Done { key: key(u64::MAX), attempt: claim.attempt, outcome }));
+            entries.push(Entry::Done(Done {
+                key: key(u64::MAX),
+                attempt: claim.attempt,
+                outcome,
+                writer: None,
+            }));
         }
         self.world.ghosts.push(entries);
         self.world.ghosts.sort_by_key(|entries| entries.first().map(Entry::key));

@@ -200,7 +200,7 @@ impl Client {
                 if kind == ClaimKind::Run {
                     let key = self.inner.operator.key(task, claim.epoch);
                     let outcome = Outcome::Released(NextAttempt::default());
-                    let entry = Entry::Done(Done { key, attempt, outcome });
+                    let entry = Entry::Done(Done { key, attempt, outcome, writer: None });
                     // Whoever was faster has the task: it is released either way.
                     self.say(&place, &mut log, (key, &entry), &said).await?;
                 }

@@ -67,7 +67,7 @@ fn claim(epoch: u32, owner: OwnerId, base: Option<Base>) -> Entry {
 }
 
 fn done(epoch: u32, owner: OwnerId, outcome: Outcome) -> Entry {
-    Entry::Done(Done { key: key(epoch, owner, 2), attempt: epoch, outcome })
+    Entry::Done(Done { key: key(epoch, owner, 2), attempt: epoch, outcome, writer: None })
 }
 
 fn seal() -> Entry {
@@ -172,7 +172,7 @@ async fn zombies_are_counted_by_worker_with_how_late_they_were() {
     assert_eq!(told, (1, 1, Duration::from_secs(3)));
     // An outcome that is published again because its receipt was lost is no zombie's.
     let again = OnceKey { serial: 3, ..key(2, SECOND, 3) };
-    let again = Done { key: again, attempt: 2, outcome: Outcome::Final };
+    let again = Done { key: again, attempt: 2, outcome: Outcome::Final, writer: None };
     past.write(&Entry::Done(again), b"no luck").await;
     assert_eq!(past.client.zombies("tasks").await.unwrap(), found);
 }
@@ -218,7 +218,7 @@ async fn a_ledger_in_production_is_verified_and_each_broken_invariant_is_named()
     assert_eq!(told, (8, 4, 1, 1));
     past.show(&completed(ID, 1), 1, FIRST).await;
     let never = OnceKey { epoch: Epoch(3), ..key(3, FIRST, 9) };
-    let never = Done { key: never, attempt: 3, outcome: Outcome::Completed };
+    let never = Done { key: never, attempt: 3, outcome: Outcome::Completed, writer: None };
     past.broker.publish(&past.ledger, ledger::message(&Entry::Done(never), b""));
     past.broker
         .publish(&past.ledger, Outgoing { key: Some("x".to_owned()), ..Outgoing::default() });

@@ -25,7 +25,7 @@ fn claim(id: TaskId) -> Entry {
 }
 
 fn done(id: TaskId) -> Entry {
-    Entry::Done(Done { key: key(id), attempt: 1, outcome: Outcome::Completed })
+    Entry::Done(Done { key: key(id), attempt: 1, outcome: Outcome::Completed, writer: None })
 }
 
 /// Waits until the view says so; time is paused, so that this takes none.

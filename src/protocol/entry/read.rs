@@ -73,7 +73,7 @@ impl<'a> Reader<'a> {
         if key.serial != RENEWAL_SERIAL {
             return Err(EntryError::Key);
         }
-        let by = parse_owner(self.text("by")?).ok_or(EntryError::Property("by"))?;
+        let by = self.owner("by")?.ok_or(EntryError::Property("by"))?;
         Ok(Renewal { key, lease_ms: self.number("ttl")?, by })
     }
 
@@ -94,10 +94,16 @@ impl<'a> Reader<'a> {
             }
             _ => return Err(EntryError::Property("s")),
         };
-        let done = Done { key, attempt: self.number("a")?, outcome };
+        let done = Done { key, attempt: self.number("a")?, outcome, writer: self.owner("writer")? };
         // Nobody would know what such a task waits for.
         let readable = !done.parks() || WaitsFor::of_content(content).is_some();
         if readable { Ok(done) } else { Err(EntryError::Body) }
+    }
+
+    /// A worker that speaks in the name of a lease.
+    fn owner(&self, name: &'static str) -> Result<Option<OwnerId>, EntryError> {
+        let read = |text: &str| parse_owner(text).ok_or(EntryError::Property(name));
+        self.properties.get(name).map(read).transpose()
     }
 
     pub(super) fn seal(&self, key: SealKey, body: &[u8]) -> Result<Seal, EntryError> {

@@ -19,7 +19,7 @@ fn claim(kind: ClaimKind, base: Option<Base>) -> Entry {
 }
 
 fn done(outcome: Outcome) -> Entry {
-    Entry::Done(Done { key: KEY, attempt: 6, outcome })
+    Entry::Done(Done { key: KEY, attempt: 6, outcome, writer: None })
 }
 
 fn heartbeat(underway: Option<u64>, shown_to: Option<Position>, reading: bool) -> Entry {

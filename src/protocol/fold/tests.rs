@@ -50,7 +50,7 @@ const fn claim(kind: ClaimKind, epoch: u32, owner: OwnerId, attempt: u32) -> Ent
 }
 
 const fn done(outcome: Outcome, epoch: u32, owner: OwnerId) -> Entry {
-    Entry::Done(Done { key: key(epoch, owner), attempt: 2, outcome })
+    Entry::Done(Done { key: key(epoch, owner), attempt: 2, outcome, writer: None })
 }
 
 /// What an entry of the current epoch less one, of the current one, of the next, and of the one after that comes to.

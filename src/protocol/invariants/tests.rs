@@ -78,7 +78,7 @@ fn an_outcome_is_of_an_epoch_that_runs() {
     let (mut own_record, released) =
         (OwnRecord::default(), Outcome::Released(NextAttempt::default()));
     let judged = |fold: TaskFold, own_record: &OwnRecord, outcome| {
-        let done = Done { key: key(1, A), attempt: 1, outcome };
+        let done = Done { key: key(1, A), attempt: 1, outcome, writer: None };
         super::outcome(&fold, own_record, &done).map_err(|breach| breach.id)
     };
     assert_eq!(judged(running(1, 1), &own_record, released), Ok(()));

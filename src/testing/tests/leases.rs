@@ -316,6 +316,45 @@ fn a_budget_goes_on_at_the_gateway_that_takes_over() {
     assert_eq!(cancelled_after, Some(60), "{:?}", engine.transitions(&task));
 }
 
+/// Only the gateway that had granted a lease showed how it ended. Where that was gone a success which another one had confirmed was shown 20 s later.
+#[test]
+fn who_ends_a_lease_shows_it_at_once() {
+    let engine = TestEngine::new();
+    let (one, other, third) = (gateway(&engine), gateway(&engine), gateway(&engine));
+    let done = engine.submit(TOPIC, &text("work"));
+    let done_by = lease(&engine, &one);
+    let fails = engine.client().submission(TOPIC, &text("fails")).max_attempts(1);
+    let fails = engine.run(fails.send()).unwrap();
+    let fails_by = lease(&engine, &one);
+    let silent = engine.client().submission(TOPIC, &text("is silent")).max_attempts(1);
+    let silent = engine.run(silent.send()).unwrap();
+    lease(&engine, &one);
+    drop(one);
+    succeed(&engine, &other, &done_by.token).unwrap();
+    engine.run(third.report(&fails_by.token, failed())).unwrap();
+    engine.assert_transitions(&done, ["PROCESSING 1", "COMPLETED 1"]);
+    engine.assert_transitions(&fails, ["PROCESSING 1", "FAILED 1 FINAL"]);
+    engine.advance(LEASE_TIME + Duration::from_secs(2));
+    engine.assert_transitions(&silent, ["PROCESSING 1", "FAILED 1 FINAL"]);
+    let letters = || {
+        let letters = engine.client().dead_letters(TOPIC).unwrap();
+        let page = engine.run(letters.list(&DeadLetterFilter::new(), None, 10)).unwrap();
+        let mut tasks: Vec<_> = page.letters.iter().map(|letter| letter.task.id).collect();
+        tasks.sort();
+        tasks
+    };
+    assert_eq!(letters(), [fails.id, silent.id]);
+    // Nobody shows any of it again, also after a restart of all of them.
+    engine.advance(Duration::from_secs(60));
+    drop((other, third));
+    let _fourth = gateway(&engine);
+    engine.advance(Duration::from_secs(120));
+    engine.assert_transitions(&done, ["PROCESSING 1", "COMPLETED 1"]);
+    engine.assert_transitions(&fails, ["PROCESSING 1", "FAILED 1 FINAL"]);
+    engine.assert_transitions(&silent, ["PROCESSING 1", "FAILED 1 FINAL"]);
+    assert_eq!(letters(), [fails.id, silent.id]);
+}
+
 /// Within a second of its deadline, with nobody asking for tasks.
 #[test]
 fn another_gateway_ends_the_silent_lease_of_one_that_is_gone() {

@@ -81,7 +81,8 @@ impl Machine {
         let is_written = |member: &Task| member.stage.step() == Some(Step::Written);
         // A closing claim that was given up may have landed all the same.
         let own = |owner| owner == self.owner() || self.has_granted(owner);
-        let concerned = task.held || self.ready && own(task.fold.owner);
+        let ended_by = task.ended_by.as_deref().copied().unwrap_or(task.fold.owner);
+        let concerned = task.held || self.ready && own(ended_by);
         if concerned || self.tasks.members(id.entry_id()).any(|(_, member)| is_written(&member)) {
             self.begin_closing(id);
         } else {

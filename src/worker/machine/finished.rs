@@ -26,6 +26,8 @@ pub(super) struct FinishedTasks {
     trails: BTreeMap<TaskId, Trail>,
     /// Where the last checkpoints lie, and their keys.
     checkpoints: BTreeMap<TaskId, Box<(Position, OnceKey)>>,
+    /// Who has ended a lease that another worker had granted.
+    ended_by: BTreeMap<TaskId, Box<OwnerId>>,
 }
 
 /// Records of neighbours, sorted by id.
@@ -85,6 +87,9 @@ impl FinishedTasks {
         };
         if let Some(checkpoint) = task.checkpoint {
             self.checkpoints.insert(id, checkpoint);
+        }
+        if let Some(ended_by) = task.ended_by {
+            self.ended_by.insert(id, ended_by);
         }
         let TaskFold { epoch, attempt, owner, phase, cancel, next_attempt: _ } = task.fold;
         let OwnRecord { dead_letter, shown, acked, .. } = task.own_record;
@@ -220,14 +225,17 @@ impl FinishedTasks {
     fn task(&self, chunk: &Chunk, record: &Record) -> Task {
         let trail = self.trails.get(&record.id).cloned();
         let checkpoint = self.checkpoints.get(&record.id).cloned();
-        record.task(chunk.owner(record.owner), trail, checkpoint)
+        let ended_by = self.ended_by.get(&record.id).cloned();
+        let task = record.task(chunk.owner(record.owner), trail);
+        Task { checkpoint, ended_by, ..task }
     }
 
     /// The task of a record that was taken out.
     fn taken(&mut self, record: &Record, owner: OwnerId) -> Task {
         let trail = self.trails.remove(&record.id);
         let checkpoint = self.checkpoints.remove(&record.id);
-        record.task(owner, trail, checkpoint)
+        let ended_by = self.ended_by.remove(&record.id);
+        Task { checkpoint, ended_by, ..record.task(owner, trail) }
     }
 }
 
@@ -291,12 +299,8 @@ impl Chunk {
 }
 
 impl Record {
-    fn task(
-        &self,
-        owner: OwnerId,
-        trail: Option<Trail>,
-        checkpoint: Option<Box<(Position, OnceKey)>>,
-    ) -> Task {
+    /// The task, without what few tasks have.
+    fn task(&self, owner: OwnerId, trail: Option<Trail>) -> Task {
         let Self { epoch, attempt, phase, cancel, .. } = *self;
         let trail = match self.done {
             Some(done) => Trail::of_pair(epoch, owner, (self.claim, done)),
@@ -315,7 +319,8 @@ impl Record {
             payload: false,
             state_at: self.state_at,
             state_ms: self.state_ms,
-            checkpoint,
+            checkpoint: None,
+            ended_by: None,
             created_ms: self.created_ms,
             taken_over: self.taken_over,
             lease_ms: None,

@@ -426,7 +426,10 @@ impl Machine {
             Stage::Finishing { epoch, owner, serial, outcome }
         };
         let key = OnceKey { task: id, epoch, owner, serial };
-        let done = Done { key, attempt: task.fold.attempt, outcome };
+        let attempt = task.fold.attempt;
+        let others = task.lease_ms.is_some() && !self.has_granted(owner);
+        let writer = others.then_some(self.owner());
+        let done = Done { key, attempt, outcome, writer };
         self.act(Action::Publish(Entry::Done(done)));
     }
 

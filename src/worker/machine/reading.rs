@@ -234,6 +234,7 @@ fn note(task: &mut Task, read: &ReadEntry<'_>, accepted: bool) {
             if accepted {
                 task.batch_size = claim.batch_size.or(task.batch_size);
                 task.lease_ms = claim.lease_ms;
+                task.ended_by = None;
                 if !claim.limits.is_none() {
                     task.limits = Some(Box::new(claim.limits));
                 }
@@ -248,6 +249,7 @@ fn note(task: &mut Task, read: &ReadEntry<'_>, accepted: bool) {
             task.trail.note(done.key, accepted);
             if accepted {
                 task.lease_ms = None;
+                task.ended_by = done.writer.map(Box::new);
                 (task.state_at, task.state_ms) = (Some(read.position), read.publish_time_ms);
             }
         }

@@ -29,6 +29,8 @@ pub struct Task {
     pub state_ms: u64,
     /// Where the last accepted checkpoint lies, and its key. Boxed because few tasks have one.
     pub checkpoint: Option<Box<(Position, OnceKey)>>,
+    /// The worker that has ended it in the name of a lease which another one has granted. Boxed because few tasks have one.
+    pub ended_by: Option<Box<OwnerId>>,
     /// When the first accepted claim was published, in ms by the wall clock of the worker that claimed.
     pub created_ms: u64,
     /// The current epoch was taken over from an owner that had fallen silent.

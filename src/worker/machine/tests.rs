@@ -91,7 +91,7 @@ fn claim_by(owner: OwnerId, epoch: u32) -> Entry {
 
 fn done_by(owner: OwnerId, epoch: u32, outcome: Outcome) -> Entry {
     let key = OnceKey { task: T, epoch: Epoch(epoch), owner, serial: u64::from(epoch) + 100 };
-    Entry::Done(Done { key, attempt: epoch, outcome })
+    Entry::Done(Done { key, attempt: epoch, outcome, writer: None })
 }
 
 /// A holder's claim was on its way when the former owner's outcome was accepted after all; then the claim failed. The holder
@@ -282,7 +282,7 @@ fn a_batch_is_sealed_when_all_of_it_is_closed() {
     };
     let done = |task| {
         let key = OnceKey { task, epoch: Epoch(1), owner: OTHER, serial: 101 };
-        Entry::Done(Done { key, attempt: 1, outcome: Outcome::Completed })
+        Entry::Done(Done { key, attempt: 1, outcome: Outcome::Completed, writer: None })
     };
     for task in [first, second] {
         bench.land(&claim(task));

@@ -108,8 +108,8 @@ impl Partition {
     pub(super) fn leaves_to_finisher(&mut self, action: &Action) -> bool {
         let (Action::DeadLetter(id) | Action::ShowOutcome(id)) = *action else { return false };
         let Some(task) = self.machine.task(id) else { return false };
-        let (owner, at) = (self.finisher(task.fold.owner), task.state_at);
-        let verdict = self.who_shows(id, owner, at);
+        let (owner, at) = (self.finisher(&task), task.state_at);
+        let verdict = self.who_shows(id, &task);
         if verdict == WhoShows::Show {
             return false;
         }
@@ -127,10 +127,10 @@ impl Partition {
         true
     }
 
-    fn who_shows(&self, id: TaskId, owner: OwnerId, at: Option<Position>) -> WhoShows {
-        let owner = self.finisher(owner);
+    fn who_shows(&self, id: TaskId, task: &Task) -> WhoShows {
+        let owner = self.finisher(task);
         let own = self.machine.is_own(owner) || self.machine.has_granted(owner);
-        let Some(at) = at.filter(|_| !own) else { return WhoShows::Show };
+        let Some(at) = task.state_at.filter(|_| !own) else { return WhoShows::Show };
         let said = self.finishers.shown_to.get(&owner);
         if said.is_some_and(|(shown_to, _)| at <= *shown_to) {
             return WhoShows::Shown;
@@ -139,10 +139,11 @@ impl Partition {
         if over { WhoShows::Show } else { WhoShows::Wait }
     }
 
-    /// Who has ended a task in the name of this owner. That of a lease is the worker which has granted it, whoever has written the end: it follows
-    /// the ledger, and all others know that it shows what it has granted.
-    fn finisher(&self, owner: OwnerId) -> OwnerId {
-        self.silence.grantor(owner).unwrap_or(owner)
+    /// Who has ended a task. The end of a lease says who has written it, unless that is the worker which has granted it.
+    fn finisher(&self, task: &Task) -> OwnerId {
+        let owner = task.fold.owner;
+        let ended_by = task.ended_by.as_deref().copied();
+        ended_by.or_else(|| self.silence.grantor(owner)).unwrap_or(owner)
     }
 
     /// Whether an owner will not say any more what it has shown.
@@ -157,27 +158,32 @@ impl Partition {
         if let Entry::Done(done) = entry
             && !matches!(done.outcome, Outcome::Failed(_) | Outcome::Released(_))
         {
-            self.note_own_end(&done.key);
+            self.note_own_end(OnceKey { owner: done.writer.unwrap_or(done.key.owner), ..done.key });
         } else if let Entry::Claim(claim) = entry
             && claim.kind.closes()
         {
-            self.note_own_end(&claim.key);
+            self.note_own_end(claim.key);
         }
     }
 
-    pub(super) fn note_own_end(&mut self, key: &OnceKey) {
+    /// An epoch was ended by this owner, or in its name.
+    pub(super) fn note_own_end(&mut self, key: OnceKey) {
         // A former id says nothing.
         if key.owner == self.machine.owner() || self.machine.has_granted(key.owner) {
-            self.finishers.ends(key);
+            self.finishers.ends(&key);
         }
     }
 
     /// An entry of the task was read: another owner may have taken it or ended it, so that this one cannot end it any more.
     pub(super) fn look_at_own_end(&mut self, id: TaskId) {
         let Some(epoch) = self.finishers.unshown.epoch(id) else { return };
-        let fold = self.machine.fold(id);
-        let own = self.machine.is_own(fold.owner) || self.machine.has_granted(fold.owner);
-        if fold.epoch > epoch || fold.epoch == epoch && !own {
+        let Some(task) = self.machine.task(id) else { return };
+        let finisher = self.finisher(&task);
+        // While a lease runs anybody may end it.
+        let own = self.machine.is_own(finisher)
+            || self.machine.has_granted(finisher)
+            || self.machine.lease(id).is_some();
+        if task.fold.epoch > epoch || task.fold.epoch == epoch && !own {
             self.finishers.unshown.remove(id);
         }
     }
@@ -194,14 +200,14 @@ impl Partition {
     pub fn is_being_shown(&self, id: TaskId) -> bool {
         let Some(task) = self.machine.task(id) else { return false };
         matches!(task.stage, Stage::Closing(Step::DeadLetter | Step::Metadata))
-            || self.who_shows(id, task.fold.owner, task.state_at) == WhoShows::Wait
+            || self.who_shows(id, &task) == WhoShows::Wait
     }
 
     /// Whether the task's dead letter is stored, as far as this worker or the finisher says.
     #[must_use]
     pub fn has_letter(&self, id: TaskId) -> bool {
         let Some(task) = self.machine.task(id) else { return false };
-        task.has_letter() || self.who_shows(id, task.fold.owner, task.state_at) == WhoShows::Shown
+        task.has_letter() || self.who_shows(id, &task) == WhoShows::Shown
     }
 
     /// Whether nothing is done about the end of the task until its finisher says that it has shown it, or falls silent.

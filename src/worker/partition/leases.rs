@@ -210,11 +210,14 @@ impl Partition {
         }
     }
 
-    /// The end of a lease that this worker has granted was written by another one: it is still this worker's to show.
+    /// A lease that this worker has granted was ended in its name by somebody who shows nothing, such as an operator: that is left to this worker.
     pub(super) fn note_end_of_granted(&mut self, id: TaskId) {
-        let TaskFold { epoch, owner, phase, .. } = self.machine.fold(id);
+        let Some(task) = self.machine.task(id).filter(|task| task.ended_by.is_none()) else {
+            return;
+        };
+        let TaskFold { epoch, owner, phase, .. } = task.fold;
         if phase.is_terminal() && phase != Phase::Sealed && self.machine.has_granted(owner) {
-            self.note_own_end(&OnceKey { task: id, epoch, owner, serial: 0 });
+            self.note_own_end(OnceKey { task: id, epoch, owner, serial: 0 });
         }
     }
 

@@ -324,7 +324,8 @@ impl Partition {
             self.hear_lease(&inbound.entry, verdict, now);
             // What this worker has failed at is shown first.
             let failed = matches!(&inbound.entry, Entry::Done(done)
-                if matches!(done.outcome, Outcome::Failed(_)) && self.machine.speaks_for(done.key.owner));
+                if matches!(done.outcome, Outcome::Failed(_))
+                    && self.machine.speaks_for(done.writer.unwrap_or(done.key.owner)));
             if !failed {
                 self.drop_payload_until_due(id, now);
             }

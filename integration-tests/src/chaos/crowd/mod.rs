@@ -53,8 +53,8 @@ pub(super) struct Size {
     pub(super) kill_every: Duration,
     /// Tasks are submitted until there have been so many kills of gateways.
     pub(super) kills_min: usize,
-    /// How long it may take until everything is shown that has ended. How a lease has ended shows the gateway that has granted it; if that was killed another one does,
-    /// 2 H later, which is 20 s. With less than that, what was left to the dead is not judged.
+    /// How long it may take until everything is shown that has ended. How a lease has ended shows the gateway that has written the end; if that was killed before, another
+    /// one does, 2 H later, which is 20 s. With less than that, what was left to the dead is not judged.
     pub(super) settle_max: Duration,
 }
 

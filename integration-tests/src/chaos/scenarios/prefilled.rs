@@ -86,8 +86,12 @@ async fn fill_ledger(bench: &Bench, count: usize) -> Result<()> {
         let key =
             |serial| OnceKey { task: task(index), epoch: Epoch(1), owner: OwnerId(1), serial };
         let claim = Entry::Claim(Claim::plain(key(2 * index + 1), 1, ClaimKind::Run));
-        let done =
-            Entry::Done(Done { key: key(2 * index + 2), attempt: 1, outcome: Outcome::Completed });
+        let done = Entry::Done(Done {
+            key: key(2 * index + 2),
+            attempt: 1,
+            outcome: Outcome::Completed,
+            writer: None,
+        });
         for entry in [claim, done] {
             flow.put(&mut publisher, ledger::message(&entry, b"bar")).await?;
         }

@@ -106,7 +106,7 @@ fn claim(id: TaskId, epoch: u32) -> Entry {
 }
 
 fn done(id: TaskId, epoch: u32, outcome: Outcome) -> Entry {
-    Entry::Done(Done { key: key(id, epoch, OWNER), attempt: epoch, outcome })
+    Entry::Done(Done { key: key(id, epoch, OWNER), attempt: epoch, outcome, writer: None })
 }
 
 #[test]

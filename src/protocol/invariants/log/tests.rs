@@ -53,7 +53,7 @@ impl Story {
 
     fn done(self, epoch: u32, owner: OwnerId, outcome: Outcome, body: &str) -> Self {
         let key = self.key(epoch, owner);
-        self.put(&Entry::Done(Done { key, attempt: epoch, outcome }), body)
+        self.put(&Entry::Done(Done { key, attempt: epoch, outcome, writer: None }), body)
     }
 
     fn show(mut self, epoch: u32, owner: OwnerId, phase: Phase, attempts: u32, body: &str) -> Self {

@@ -116,7 +116,7 @@ async fn the_outcome_of_another_epoch_does_not_leave() {
     let mut astray = Astray::new().await;
     let owner = astray.bench.driver.lanes[-1].core.machine().owner();
     let key = OnceKey { task: astray.task, epoch: Epoch(2), owner, serial: 1_000 };
-    let done = Done { key, attempt: 1, outcome: Outcome::Completed };
+    let done = Done { key, attempt: 1, outcome: Outcome::Completed, writer: None };
     astray.ask_for(Action::Publish(Entry::Done(done)));
     astray.ends_with_others().await;
 

@@ -109,7 +109,7 @@ async fn a_worker_without_the_payload_knows_when_a_task_expires() {
         bench.write(&Entry::Claim(Claim { limits, ..Claim::plain(key(1), 1, ClaimKind::Run) }));
         if failed {
             let outcome = Outcome::Failed(NextAttempt::new(0, 3_600_000));
-            bench.write(&Entry::Done(Done { key: key(2), attempt: 1, outcome }));
+            bench.write(&Entry::Done(Done { key: key(2), attempt: 1, outcome, writer: None }));
         }
         bench.run_for(60 * SECOND).await;
         let last = bench.last_of(task);

@@ -254,7 +254,7 @@ async fn a_task_that_waits_for_its_finisher_holds_no_payload() {
         let kind = ClaimKind::Run;
         let claim = Claim::plain(key(1), 1, kind);
         bench.write(&Entry::Claim(claim));
-        bench.write(&Entry::Done(Done { key: key(2), attempt: 1, outcome }));
+        bench.write(&Entry::Done(Done { key: key(2), attempt: 1, outcome, writer: None }));
         let entry = task.entry_id();
         for second in 1..=20 {
             // Its end is read before its delivery comes.

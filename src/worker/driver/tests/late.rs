@@ -25,7 +25,7 @@ async fn ended(outcome: Outcome, content: &'static [u8]) -> (Bench, TaskId) {
     bench.broker.forbid(&topic, true);
     let task = bench.submit(&[]);
     bench.write(&claim(task));
-    let done = Entry::Done(Done { key: key(task, 2), attempt: 1, outcome });
+    let done = Entry::Done(Done { key: key(task, 2), attempt: 1, outcome, writer: None });
     bench.broker.publish(&bench.ledger(), ledger::message(&done, content));
     bench.run_for(SECOND).await;
     (bench, task)

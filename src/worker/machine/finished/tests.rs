@@ -43,10 +43,10 @@ prop_compose! {
         ),
         numbers in (0..4_u32, any::<u64>(), any::<u64>(), prop::option::of(1..=u32::MAX)),
         state_at in prop::option::of((any::<u64>(), any::<u64>(), prop::option::of(any::<u32>()))),
-        bools in any::<[bool; 7]>(),
+        bools in any::<[bool; 8]>(),
     ) -> Task {
         let (attempt, state_ms, created_ms, batch_size) = numbers;
-        let [closed, cancel, taken_over, dead_letter, shown, acked, saved] = bools;
+        let [closed, cancel, taken_over, dead_letter, shown, acked, saved, by_other] = bools;
         let mut own_record = OwnRecord::default();
         (own_record.dead_letter, own_record.shown, own_record.acked) = (dead_letter, shown, acked);
         let at = |(ledger, entry, batch_index)| Position { ledger, entry, batch_index };
@@ -58,6 +58,7 @@ prop_compose! {
             batch_size,
             state_at: state_at.map(at),
             state_ms,
+            ended_by: by_other.then(|| Box::new(OwnerId(9))),
             checkpoint: saved.then(|| Box::new((saved_at, key(1, 1, 1)))),
             created_ms,
             taken_over,

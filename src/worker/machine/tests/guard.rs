@@ -53,7 +53,7 @@ impl Bench {
 
 const fn done(outcome: Outcome, serial: u64) -> Entry {
     let key = OnceKey { task: T, epoch: Epoch(1), owner: ME, serial };
-    Entry::Done(Done { key, attempt: 1, outcome })
+    Entry::Done(Done { key, attempt: 1, outcome, writer: None })
 }
 
 const fn released(serial: u64) -> Action {

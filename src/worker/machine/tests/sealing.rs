@@ -9,7 +9,12 @@ fn close(bench: &mut Bench, task: TaskId) {
     let key = |serial| OnceKey { task, epoch: Epoch(1), owner, serial };
     let (kind, batch_size, base) = (ClaimKind::Run, None, None);
     bench.land(&Entry::Claim(Claim { batch_size, base, ..Claim::plain(key(1), 1, kind) }));
-    bench.land(&Entry::Done(Done { key: key(2), attempt: 1, outcome: Outcome::Completed }));
+    bench.land(&Entry::Done(Done {
+        key: key(2),
+        attempt: 1,
+        outcome: Outcome::Completed,
+        writer: None,
+    }));
     bench.machine.close(task);
     bench.machine.metadata_stored(task);
     bench.machine.acked(task.entry_id());

@@ -153,7 +153,7 @@ impl Walk {
         let key = OnceKey { task, epoch, owner: STRANGER, serial: self.log.len() as u64 };
         self.log.push(match choice % 4 {
             0 => Entry::Cancel(task),
-            1 => Entry::Done(Done { key, attempt: 1, outcome: Outcome::Completed }),
+            1 => Entry::Done(Done { key, attempt: 1, outcome: Outcome::Completed, writer: None }),
             _ => {
                 let (attempt, kind) = (epoch.0 + 1, ClaimKind::Run);
                 let batch_size = task.batch_index.map(|_| 2);

@@ -141,7 +141,12 @@ fn a_lease_takes_no_turn() {
     for (serial, owner) in [(1, owner), (2, stray)] {
         let key = |serial| OnceKey { task: TASK, epoch: epoch.next(), owner, serial };
         let outcome = Outcome::Completed;
-        pair.log.push(Entry::Done(Done { key: key(serial << 50), attempt: 1, outcome }));
+        pair.log.push(Entry::Done(Done {
+            key: key(serial << 50),
+            attempt: 1,
+            outcome,
+            writer: None,
+        }));
         pair.log.push(Entry::Checkpoint(key((serial << 50) + 1)));
     }
     pair.run_for(SECOND);

@@ -145,7 +145,7 @@ fn whoever_has_read_a_payload_meanwhile_asks_for_it_soon_the_next_time() {
         let [claim] = claims(&solo.run())[..] else { panic!("it has the payload") };
         solo.read(Entry::Claim(Claim { key: once(TASK, 2, OTHER, 3), ..claim }));
         let (key, outcome) = (once(TASK, 2, OTHER, 4), failed(secs(30)));
-        solo.read(Entry::Done(Done { key, attempt: 2, outcome }));
+        solo.read(Entry::Done(Done { key, attempt: 2, outcome, writer: None }));
         assert_eq!(solo.run(), std::slice::from_ref(&drop));
         assert_eq!(solo.wait(secs(60)).len(), 1, "it is read again");
         solo.core.handle_payload(TASK, false, solo.now);

@@ -60,7 +60,7 @@ pub(super) fn claimed(task: TaskId) -> Entry {
 
 /// What ends it.
 pub(super) fn ended(task: TaskId, outcome: Outcome) -> Entry {
-    Entry::Done(Done { key: once(task, 1, OTHER, 2), attempt: 1, outcome })
+    Entry::Done(Done { key: once(task, 1, OTHER, 2), attempt: 1, outcome, writer: None })
 }
 
 pub(super) fn failed(delay: Duration) -> Outcome {
@@ -238,7 +238,7 @@ impl Solo {
     /// Another worker, which has claimed it, ends it.
     pub(super) fn ended(&mut self, id: TaskId, outcome: Outcome) {
         let key = self.key(id);
-        self.land(Entry::Done(Done { key, attempt: 1, outcome }));
+        self.land(Entry::Done(Done { key, attempt: 1, outcome, writer: None }));
     }
 
     /// Another worker has completed the task, and this one does nothing about it.
