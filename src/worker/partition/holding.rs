@@ -66,6 +66,13 @@ impl Partition {
         self.settle();
     }
 
+    /// Whether the entry says that an attempt has failed here.
+    pub(super) fn is_own_failure(&self, entry: &Entry) -> bool {
+        matches!(entry, Entry::Done(done)
+            if matches!(done.outcome, Outcome::Failed(_))
+                && self.machine.speaks_for(done.writer.unwrap_or(done.key.owner)))
+    }
+
     /// Drops the payload of a task that waits for its next attempt: it is read again when that is due.
     pub fn drop_payload_until_due(&mut self, id: TaskId, now: Moment) {
         let due = |open: &Open| self.due_unless_parked(id, open.due);

@@ -323,10 +323,7 @@ impl Partition {
             self.update(id, matches!(inbound.entry, Entry::Cancel(_)), now);
             self.hear_lease(&inbound.entry, verdict, now);
             // What this worker has failed at is shown first.
-            let failed = matches!(&inbound.entry, Entry::Done(done)
-                if matches!(done.outcome, Outcome::Failed(_))
-                    && self.machine.speaks_for(done.writer.unwrap_or(done.key.owner)));
-            if !failed {
+            if !self.is_own_failure(&inbound.entry) {
                 self.drop_payload_until_due(id, now);
             }
             if gives_back && verdict == Some(Verdict::Accepted) {
