@@ -144,6 +144,14 @@ pub struct Done {
     pub writer: Option<OwnerId>,
 }
 
+impl Done {
+    /// Who has written it: its owner, unless that is a lease for which another worker spoke.
+    #[must_use]
+    pub fn written_by(&self) -> OwnerId {
+        self.writer.unwrap_or(self.key.owner)
+    }
+}
+
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {

@@ -158,7 +158,7 @@ impl Partition {
         if let Entry::Done(done) = entry
             && !matches!(done.outcome, Outcome::Failed(_) | Outcome::Released(_))
         {
-            self.note_own_end(OnceKey { owner: done.writer.unwrap_or(done.key.owner), ..done.key });
+            self.note_own_end(OnceKey { owner: done.written_by(), ..done.key });
         } else if let Entry::Claim(claim) = entry
             && claim.kind.closes()
         {
@@ -167,7 +167,7 @@ impl Partition {
     }
 
     /// An epoch was ended by this owner, or in its name.
-    pub(super) fn note_own_end(&mut self, key: OnceKey) {
+    fn note_own_end(&mut self, key: OnceKey) {
         // A former id says nothing.
         if key.owner == self.machine.owner() || self.machine.has_granted(key.owner) {
             self.finishers.ends(&key);

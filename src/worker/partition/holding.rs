@@ -70,7 +70,7 @@ impl Partition {
     pub(super) fn is_own_failure(&self, entry: &Entry) -> bool {
         matches!(entry, Entry::Done(done)
             if matches!(done.outcome, Outcome::Failed(_))
-                && self.machine.speaks_for(done.writer.unwrap_or(done.key.owner)))
+                && self.machine.speaks_for(done.written_by()))
     }
 
     /// Drops the payload of a task that waits for its next attempt: it is read again when that is due.

@@ -10,8 +10,8 @@
 use super::looking::{Open, WAIT_FOR_SLOT_MAX};
 use super::{Effect, Mode, Partition};
 use crate::protocol::entry::{Claim, Entry, LeaseMs, Outcome, Renewal, lease_time};
-use crate::protocol::fold::{Phase, TaskFold, Verdict};
-use crate::protocol::key::{Epoch, OnceKey, OwnerId};
+use crate::protocol::fold::{Phase, Verdict};
+use crate::protocol::key::{Epoch, OwnerId};
 use crate::protocol::moment::Moment;
 use crate::task::TaskId;
 use crate::worker::machine::{Action, Task};
@@ -207,17 +207,6 @@ impl Partition {
         match task.lease_ms {
             Some(_) => self.is_lease_over(id),
             None => !self.machine.is_own(task.fold.owner) && self.silence.is_stale(task.fold.owner),
-        }
-    }
-
-    /// A lease that this worker has granted was ended in its name by somebody who shows nothing, such as an operator: that is left to this worker.
-    pub(super) fn note_end_of_granted(&mut self, id: TaskId) {
-        let Some(task) = self.machine.task(id).filter(|task| task.ended_by.is_none()) else {
-            return;
-        };
-        let TaskFold { epoch, owner, phase, .. } = task.fold;
-        if phase.is_terminal() && phase != Phase::Sealed && self.machine.has_granted(owner) {
-            self.note_own_end(OnceKey { task: id, epoch, owner, serial: 0 });
         }
     }
 

@@ -317,7 +317,6 @@ impl Partition {
             }
             if !was_over && self.machine.fold(id).phase.is_terminal() {
                 self.finished.push(id.entry_id(), now, self.grain());
-                self.note_end_of_granted(id);
             }
             self.look_at_own_end(id);
             self.update(id, matches!(inbound.entry, Entry::Cancel(_)), now);
