@@ -135,6 +135,8 @@ pub(crate) async fn watch(
     let queue = one.as_ref().map_or(it.what.as_str(), |task| task.topic.as_str());
     let from = if it.from_now { From::Now } else { From::Start };
     let name = one.as_ref().map(named);
+    // A task that nobody has begun yet stands nowhere.
+    let mut has_shown = name.is_none();
     let mut changes = service.watch(queue, from).await?;
     while let Some(change) = changes.next().await {
         match change? {
@@ -142,13 +144,14 @@ pub(crate) async fn watch(
                 if name.as_ref().is_some_and(|name| *name != task.task) {
                     continue;
                 }
+                has_shown = true;
                 context.output.each(&*task)?;
                 let is_reached = it.until.as_deref() == Some(task.status);
                 if is_reached || (name.is_some() && task.is_over()) {
                     return Ok(());
                 }
             }
-            Change::CaughtUp if !it.from_now => {
+            Change::CaughtUp if !it.from_now && has_shown => {
                 context.output.note("(that is how it stands; changes follow)");
             }
             Change::CaughtUp => {}
