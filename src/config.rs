@@ -57,6 +57,9 @@ pub struct WorkerConfig {
     pub backoff: RetryPolicy,
     /// How long a processor may go on after [`cancelled`](crate::TaskContext::cancelled) before its future is dropped. Default 5 s.
     pub cancel_grace: Duration,
+    /// How long running tasks may take to end when somebody drains the worker [by its name](crate::Client::drain_worker); what still runs then is
+    /// given back. [`run_until_signal`](crate::WorkerHandle::run_until_signal) puts its own time in the place of this one. Default 30 s.
+    pub drain_limit: Duration,
     /// The largest result, in bytes; a larger one fails the task for good. Default 1 MiB.
     pub result_bytes_max: usize,
     /// The largest payload that a task's entries on the metadata topic carry, in bytes: each of them carries it. A larger one is left out,
@@ -98,6 +101,7 @@ impl Default for WorkerConfig {
             self_fence: Duration::from_secs(600),
             backoff: RetryPolicy::default(),
             cancel_grace: Duration::from_secs(5),
+            drain_limit: Duration::from_secs(30),
             result_bytes_max: 1024 * 1024,
             shown_task_bytes_max: 64 * 1024,
             held_bytes_max: 256 * 1024 * 1024,

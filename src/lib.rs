@@ -71,10 +71,10 @@ pub use client::{
     OperatorError, Purged, Replayed,
 };
 pub use client::{
-    BrokenInvariant, CancelError, Client, ClientBuilder, ConnectError, DocumentError, GetError,
-    HistoryEntry, HistoryError, HistoryEvent, Ignored, PastInstant, Queue, Submission, SubmitError,
-    SubmittedError, SubmittedTask, TaskCounts, TaskFilter, TaskHistory, TaskInfo, TaskLease,
-    TaskPage, TaskRef, TaskRefError, TaskStatus, TaskView, TaskViewError, Verification,
+    BrokenInvariant, CancelError, Client, ClientBuilder, ConnectError, DocumentError, DrainError,
+    GetError, HistoryEntry, HistoryError, HistoryEvent, Ignored, PastInstant, Queue, Submission,
+    SubmitError, SubmittedError, SubmittedTask, TaskCounts, TaskFilter, TaskHistory, TaskInfo,
+    TaskLease, TaskPage, TaskRef, TaskRefError, TaskStatus, TaskView, TaskViewError, Verification,
     VersionedSettings, WaitError, Watch, WatchError, WatchEvent, WatchFrom, WatchPlace,
     WatchPlaceError, WorkerInfo, Zombie,
 };

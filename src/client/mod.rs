@@ -11,6 +11,7 @@ mod admin;
 mod cancel;
 mod dependencies;
 mod documents;
+mod drains;
 mod existence;
 #[cfg(test)]
 mod fake;
@@ -43,6 +44,7 @@ mod watch;
 pub use admin::SetupTopicsError;
 pub use cancel::CancelError;
 pub use documents::DocumentError;
+pub use drains::DrainError;
 pub use history::{
     BrokenInvariant, HistoryEntry, HistoryError, HistoryEvent, Ignored, PastInstant, TaskHistory,
     Verification, Zombie,

@@ -6,7 +6,6 @@ use super::registers::Followed;
 use super::submit::{Prepared, Submission, SubmitError};
 use super::task_ref::TaskRef;
 use super::terms::Delivery;
-use crate::clock::Clock;
 use crate::protocol::register::{DocumentKind, DocumentName, KeyKind, KeyName, QueueTask};
 use crate::schedule::firing::{FiringKey, Slot};
 use crate::schedule::{Schedule, ScheduleError, TRIGGERS_MAX, TaskTemplate, check_name};
@@ -111,14 +110,6 @@ impl Client {
     /// ```
     pub fn schedules(&self, task_topic: impl Into<String>) -> Schedules {
         Schedules { client: self.clone(), topic: task_topic.into() }
-    }
-
-    fn wall_ms(&self) -> u64 {
-        #[cfg(feature = "testing")]
-        if let Some(engine) = &self.inner.settings.engine {
-            return engine.wall_ms();
-        }
-        Clock::System.wall_ms()
     }
 }
 

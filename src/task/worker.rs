@@ -1,5 +1,6 @@
 //! Who a worker is: what it says of itself in its heartbeats, and what the entries on M say of the worker that runs a task.
 
+use crate::chance::system_random;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +30,13 @@ pub struct WorkerIdentity {
     /// What its user calls it: see [`WorkerConfig::label`](crate::WorkerConfig::label).
     #[serde(skip_serializing_if = "String::is_empty")]
     pub label: String,
+    /// 16 hexadecimal digits that are drawn anew at each start, whatever its name is: that by which it is
+    /// [drained](crate::Client::drain_worker) from outside.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub instance: String,
+    /// It leases its tasks to others, as a gateway does: see [`Client::leases`](crate::Client::leases).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub grants_leases: bool,
 }
 
 impl WorkerIdentity {
@@ -40,6 +48,8 @@ impl WorkerIdentity {
             process: Some(std::process::id()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             label: cut(label),
+            instance: format!("{:016x}", system_random() >> 64),
+            grants_leases: false,
         }
     }
 
@@ -71,9 +81,11 @@ impl WorkerIdentity {
 
     /// Reads what a heartbeat says. Fields of a later version are passed over; so is what is no identity.
     pub(crate) fn read(content: &[u8]) -> Option<Self> {
-        let Self { name, host, process, version, label } = serde_json::from_slice(content).ok()?;
-        let [name, host, version, label] = [name, host, version, label].map(|text| cut(&text));
-        let read = Self { name, host, process, version, label };
+        let read: Self = serde_json::from_slice(content).ok()?;
+        let Self { name, host, process, version, label, instance, grants_leases } = read;
+        let texts = [name, host, version, label, instance];
+        let [name, host, version, label, instance] = texts.map(|text| cut(&text));
+        let read = Self { name, host, process, version, label, instance, grants_leases };
         (read != Self::default()).then_some(read)
     }
 }
@@ -102,6 +114,9 @@ mod tests {
         let identity = WorkerIdentity::of_this_process("mailer-1", "blue");
         assert_eq!(identity.process, Some(std::process::id()));
         assert_eq!((identity.name.as_str(), identity.label.as_str()), ("mailer-1", "blue"));
+        assert_eq!(identity.instance.len(), 16);
+        let restarted = WorkerIdentity::of_this_process("mailer-1", "blue");
+        assert_ne!(identity.instance, restarted.instance, "it has the same name, and is another");
         assert_eq!(WorkerIdentity::read(&identity.content()), Some(identity.clone()));
         let shown = identity.shown().unwrap();
         assert_eq!((shown.process, shown.version.as_str()), (None, ""));

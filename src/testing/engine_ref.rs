@@ -28,7 +28,6 @@ impl EngineRef {
     }
 
     /// The simulated wall clock.
-    #[cfg(feature = "schedules")]
     pub(crate) fn wall_ms(&self) -> u64 {
         Clock::Simulated(self.clock).wall_ms()
     }

@@ -4,6 +4,7 @@ use super::*;
 use crate::{CancelError, TaskContext, TaskError, TaskOutcome, Text, WorkerError, processor_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+mod drains;
 mod leases;
 #[cfg(feature = "schedules")]
 mod schedules;

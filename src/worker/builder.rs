@@ -281,6 +281,12 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         self
     }
 
+    /// How long running tasks may take to end when the worker is drained from outside: see [`WorkerConfig::drain_limit`].
+    pub fn drain_limit(mut self, limit: Duration) -> Self {
+        self.setup.config.drain_limit = limit;
+        self
+    }
+
     /// Runs tasks that were replicated from another cluster, too: see [`WorkerConfig::run_replicated`].
     pub fn run_replicated(mut self, run: bool) -> Self {
         self.setup.config.run_replicated = run;
@@ -316,6 +322,7 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         let Setup { options, preflight, task_topic, overrides, share, others, .. } = setup;
         let Setup { levels, known_overrides, mut config, codecs, .. } = setup;
         config.identity = WorkerIdentity::of_this_process(&options.name, &config.label);
+        config.identity.grants_leases = config.leases.is_some();
         let subscription = config.subscription.clone();
         let known = |task: &str| TopicOverrides::of(&known_overrides, task);
         let queue = TopicNames::with_overrides(&task_topic, &subscription, &overrides)?;

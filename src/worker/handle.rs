@@ -1,6 +1,7 @@
 //! Starting a worker, and the handle to it.
 
 use super::coded::Coded;
+use super::drain_word::DrainWord;
 use super::driver::{Driver, DriverError, EVENTS_MAX, Environment, StopRequest};
 use super::erased::ErasedProcessor;
 use super::leasing::Door;
@@ -91,6 +92,7 @@ pub struct WorkerHandle {
     ended: oneshot::Receiver<Result<(), WorkerError>>,
     view: HandleView,
     door: Door,
+    word: Arc<DrainWord>,
 }
 
 /// What a handle shows of its worker.
@@ -182,6 +184,15 @@ impl WorkerHandle {
         });
     }
 
+    /// Resolves when the worker has read that it is to drain because somebody has asked for it from outside: see
+    /// [`Client::drain_worker`](crate::Client::drain_worker). It does so by itself, as if [`request_drain`](Self::request_drain) had been called with
+    /// [`WorkerConfig::drain_limit`](crate::WorkerConfig::drain_limit), and [`join`](Self::join) resolves at its end. This is for those who have to know
+    /// that it has begun.
+    pub fn told_to_drain(&self) -> impl Future<Output = ()> + Send + use<> {
+        let word = Arc::clone(&self.word);
+        async move { word.heard().await }
+    }
+
     /// Stops at once, without giving anything back.
     pub fn stop(&self) {
         self.stop_request.send_replace(StopRequest::Stop);
@@ -200,12 +211,14 @@ impl WorkerHandle {
         result
     }
 
-    /// Runs until Ctrl-C or SIGTERM, then drains; a second signal stops at once.
+    /// Runs until Ctrl-C or SIGTERM, or until somebody [drains](crate::Client::drain_worker) the worker from outside, then drains; a second signal
+    /// stops at once.
     ///
     /// # Errors
     /// The error that ended the worker.
     pub async fn run_until_signal(self, drain: Duration) -> Result<(), WorkerError> {
         let mut handle = self;
+        handle.word.limit_to(drain);
         let mut signals = 0;
         loop {
             tokio::select! {
@@ -357,7 +370,9 @@ pub async fn prepare(
     let heartbeat = config.heartbeat;
     let answers = Mailbox::new();
     let door = Door::new(answers.clone());
+    let word = Arc::new(DrainWord::new(config.drain_limit));
     let env = Environment {
+        word: Arc::clone(&word),
         transport,
         clock,
         rng,
@@ -373,7 +388,7 @@ pub async fn prepare(
     let driver = Driver::new(env, events, config, topics, processor, stop_requested, counted);
     let announce = AnnounceEnd(Arc::clone(&stats));
     let view = HandleView { stats, connections, clock, partitions };
-    let handle = WorkerHandle { stop_request, ended, view, door };
+    let handle = WorkerHandle { stop_request, ended, view, door, word };
     let run = async move {
         let _announce = announce;
         let result = driver.run().await.map_err(WorkerError::from);

@@ -6,6 +6,7 @@ mod budget;
 mod builder;
 mod coded;
 mod dead_letters;
+mod drain_word;
 mod driver;
 mod erased;
 mod execution;

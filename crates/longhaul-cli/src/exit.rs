@@ -4,7 +4,7 @@ use crate::output::text::clean;
 use anyhow::Error;
 use longhaul::topics::{AdminError, AdminErrorKind, SetupError};
 use longhaul::{
-    CancelError, ConnectError, DeadLetterError, DocumentError, GetError, HistoryError,
+    CancelError, ConnectError, DeadLetterError, DocumentError, DrainError, GetError, HistoryError,
     OperatorError, PublishError, SchedulesError, SetupTopicsError, SubmitError, TaskRefError,
     TaskViewError, TransportError, TransportErrorKind, WaitError, WatchError,
 };
@@ -126,6 +126,9 @@ fn code_of_one(error: &(dyn std::error::Error + 'static)) -> Option<Code> {
     if let Some(it) = error.downcast_ref::<DocumentError>() {
         return of_document(it);
     }
+    if let Some(it) = error.downcast_ref::<DrainError>() {
+        return of_drain(it);
+    }
     if let Some(it) = error.downcast_ref::<SchedulesError>() {
         return of_schedules(it);
     }
@@ -220,6 +223,12 @@ fn of_document(error: &DocumentError) -> Option<Code> {
         (matches!(error, Unknown(_)), Code::Unreachable),
         (matches!(error, Topic(_) | Name(_) | Invalid(_) | TooLarge(_)), Code::Usage),
     ])
+}
+
+fn of_drain(error: &DrainError) -> Option<Code> {
+    use DrainError::{Ambiguous, Gateway, HoldsLeases, NoSuchWorker, TooOld};
+    let is_conflict = matches!(error, Ambiguous { .. } | Gateway(_) | HoldsLeases(_) | TooOld(_));
+    first(&[(matches!(error, NoSuchWorker { .. }), Code::NotFound), (is_conflict, Code::Conflict)])
 }
 
 fn of_schedules(error: &SchedulesError) -> Option<Code> {

@@ -4,9 +4,9 @@ use crate::core::ServiceError;
 use crate::problem::Problem;
 use axum::http::StatusCode;
 use longhaul::{
-    CancelError, DeadLetterError, DocumentError, GetError, HistoryError, LeaseError, OperatorError,
-    ReportError, SchedulesError, SetupTopicsError, SubmitError, SubmittedError, TaskViewError,
-    TransportError, TransportErrorKind, WaitError, WatchError, WorkerError,
+    CancelError, DeadLetterError, DocumentError, DrainError, GetError, HistoryError, LeaseError,
+    OperatorError, ReportError, SchedulesError, SetupTopicsError, SubmitError, SubmittedError,
+    TaskViewError, TransportError, TransportErrorKind, WaitError, WatchError, WorkerError,
 };
 use std::error::Error;
 use std::fmt::Write;
@@ -43,6 +43,7 @@ impl From<ServiceError> for Problem {
             ServiceError::Cancel(error) => cancel(&error, text),
             ServiceError::Operator(error) => operator(&error, text),
             ServiceError::Document(error) => document(&error, text),
+            ServiceError::Drain(error) => drain(&error, text),
             ServiceError::Schedules(error) => schedules(&error, text),
             ServiceError::Letters(error) => letters(&error, text),
             ServiceError::History(error) => history(&error, text),
@@ -238,6 +239,22 @@ fn document(error: &DocumentError, text: String) -> Problem {
         DocumentError::Transport(error) => transport(error, text),
         DocumentError::Refused(_) => broker_refused(text),
         DocumentError::Unknown(_) => unknown(text),
+        _ => broker_refused(text),
+    }
+}
+
+fn drain(error: &DrainError, text: String) -> Problem {
+    let conflict = |code| Problem::new(StatusCode::CONFLICT, code, text.clone());
+    match error {
+        DrainError::NoSuchWorker { .. } => {
+            Problem::new(StatusCode::NOT_FOUND, "worker_not_found", text)
+        }
+        DrainError::HoldsLeases(_) => conflict("worker_holds_leases"),
+        DrainError::Gateway(_) => conflict("worker_is_gateway"),
+        DrainError::TooOld(_) => conflict("worker_too_old"),
+        DrainError::Ambiguous { .. } => conflict("worker_ambiguous"),
+        DrainError::View(error) => view(error, text),
+        DrainError::Word(error) => document(error, text),
         _ => broker_refused(text),
     }
 }

@@ -177,7 +177,7 @@ fn one_letter_is_purged_by_the_name_of_its_task() {
     assert!(!engine.run(letters.purge_one(&tasks[0], "once more")).unwrap());
     let actions = engine.run(engine.client().action_log("tasks", 10)).unwrap();
     let told: Vec<_> = actions.iter().map(|it| (it.task, it.operator.as_str())).collect();
-    assert_eq!(told, [(tasks[0].id, "ann")], "{actions:?}");
+    assert_eq!(told, [(Some(tasks[0].id), "ann")], "{actions:?}");
 }
 
 #[test]

@@ -1,12 +1,15 @@
 //! Who has acted upon the tasks of a queue, as far as the logs go back.
 
+use crate::client::drains::Word;
 use crate::client::history::HistoryError;
+use crate::client::history::log::Logs;
 use crate::client::{Client, partition};
-use crate::ledger;
 use crate::letters::{self, Kind};
 use crate::protocol::entry::{Entry, Outcome};
+use crate::protocol::register::{DocumentKind, Entry as OfRegister, Register, Verdict};
 use crate::task::{TaskId, text};
 use crate::transport::{Follow, Message, Start, TransportErrorKind};
+use crate::{ledger, register};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::ControlFlow;
@@ -14,18 +17,20 @@ use std::ops::ControlFlow;
 /// The most actions that are listed.
 const ACTIONS_MAX: usize = 10_000;
 
-/// What somebody has done to a task from outside.
+/// What somebody has done to a task from outside, or to a worker.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct ActionRecord {
     /// When it was published, in ms since the epoch by the wall clock of who did it.
     pub published_ms: u64,
-    /// The task.
-    pub task: TaskId,
+    /// The task, unless it was done to a worker.
+    pub task: Option<TaskId>,
+    /// The name of the worker that was drained.
+    pub worker: Option<String>,
     /// Who did it: see [`ClientBuilder::operator`](crate::ClientBuilder::operator).
     pub operator: String,
     /// What was done: `delete`, `force-fail`, `force-release`, `supersede`, `cancel` or `kill`; of its dead letter `replay`, `purge` or
-    /// `expire`. Whether it counted is in the task's [history](Client::history).
+    /// `expire`; of a worker `drain`. Whether what was done to a task counted is in the task's [history](Client::history).
     pub action: String,
     /// Why, as it is shown.
     pub reason: String,
@@ -34,8 +39,8 @@ pub struct ActionRecord {
 }
 
 impl Client {
-    /// Who has acted upon the tasks of a queue, and why: the newest `limit` actions and at most 10,000, the oldest first. It reads the ledger and
-    /// the dead letters as far as their logs go back: `TopicSettings::history_retention`. It has no time limit of its own, and goes on when a
+    /// Who has acted upon the tasks of a queue and its workers, and why: the newest `limit` actions and at most 10,000, the oldest first. It reads the
+    /// ledger, the register and the dead letters as far as their logs go back: `TopicSettings::history_retention`. It has no time limit of its own, and goes on when a
     /// broker that could not be reached is back: put a limit around it with [`tokio::time::timeout`].
     ///
     /// # Errors
@@ -55,17 +60,9 @@ impl Client {
             })
             .await?;
         }
-        let letters = partition(names.dead_letters, -1);
-        let from_start = Follow { start: Start::Earliest, compacted: false };
-        match logs.open_at(&letters, from_start).await {
-            Ok(mut log) => {
-                while let Some(message) = log.next().await? {
-                    newest.put(of_letters(&message));
-                }
-            }
-            Err(error) if error.kind == TransportErrorKind::NotFound => {}
-            Err(error) => return Err(error.into()),
-        }
+        newest.read(&logs, names.dead_letters, of_letters).await?;
+        let mut words = Register::default();
+        newest.read(&logs, names.register, |message| of_register(&mut words, message)).await?;
         Ok(newest.heap.into_sorted_vec().into_iter().rev().map(|Reverse(record)| record).collect())
     }
 }
@@ -83,6 +80,26 @@ impl Newest {
             self.heap.pop();
         }
     }
+
+    /// Takes what stands on a topic without partitions, if there is one.
+    async fn read(
+        &mut self,
+        logs: &Logs,
+        topic: String,
+        mut of: impl FnMut(&Message) -> Option<ActionRecord>,
+    ) -> Result<(), HistoryError> {
+        let from_start = Follow { start: Start::Earliest, compacted: false };
+        match logs.open_at(&partition(topic, -1), from_start).await {
+            Ok(mut log) => {
+                while let Some(message) = log.next().await? {
+                    self.put(of(&message));
+                }
+                Ok(())
+            }
+            Err(error) if error.kind == TransportErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
 }
 
 fn of_ledger(message: &Message) -> Option<ActionRecord> {
@@ -96,7 +113,8 @@ fn of_ledger(message: &Message) -> Option<ActionRecord> {
     let reason = text::shortened(String::from_utf8_lossy(&reason).into_owned());
     let (operator, action) = (operator.to_owned(), action.to_owned());
     let (published_ms, replay) = (message.publish_time_ms, None);
-    Some(ActionRecord { published_ms, task: entry.task()?, operator, action, reason, replay })
+    let (task, worker) = (Some(entry.task()?), None);
+    Some(ActionRecord { published_ms, task, worker, operator, action, reason, replay })
 }
 
 fn of_letters(message: &Message) -> Option<ActionRecord> {
@@ -105,10 +123,31 @@ fn of_letters(message: &Message) -> Option<ActionRecord> {
     let get = |name| message.properties.get(name);
     Some(ActionRecord {
         published_ms: message.publish_time_ms,
-        task,
+        task: Some(task),
+        worker: None,
         operator: operator.to_owned(),
         action: action.to_owned(),
         reason: get("why").unwrap_or_default().to_owned(),
         replay: get("task").and_then(|id| id.parse().ok()),
+    })
+}
+
+/// A word to a worker: the first one of each counts.
+fn of_register(words: &mut Register, message: &Message) -> Option<ActionRecord> {
+    let entry = register::read(message).ok()?;
+    let OfRegister::Document(document) = &entry else { return None };
+    let is_word = document.key.name.kind() == DocumentKind::Drain;
+    if !is_word || words.apply(&entry, message.position) != Some(Verdict::Accepted) {
+        return None;
+    }
+    let word = Word::read(&document.content)?;
+    Some(ActionRecord {
+        published_ms: message.publish_time_ms,
+        task: None,
+        worker: Some(word.worker),
+        operator: word.operator,
+        action: "drain".to_owned(),
+        reason: word.reason,
+        replay: None,
     })
 }

@@ -214,11 +214,11 @@ fn what_operators_do_is_listed_and_in_the_history() {
         })
         .collect();
     let expected = [
-        (tasks[0].id, "ann", "delete", "Deleted by ann: one", None),
-        (tasks[1].id, "bob", "force-fail", "Failed by bob: two", None),
-        (tasks[2].id, "bob", "force-release", "Released by bob: three", None),
-        (tasks[3].id, "ann", "cancel", "nobody reads it", None),
-        (tasks[1].id, "ann", "replay", "four", Some(replay.id)),
+        (Some(tasks[0].id), "ann", "delete", "Deleted by ann: one", None),
+        (Some(tasks[1].id), "bob", "force-fail", "Failed by bob: two", None),
+        (Some(tasks[2].id), "bob", "force-release", "Released by bob: three", None),
+        (Some(tasks[3].id), "ann", "cancel", "nobody reads it", None),
+        (Some(tasks[1].id), "ann", "replay", "four", Some(replay.id)),
     ];
     assert_eq!(found, expected);
     assert_eq!(engine.run(ann.action_log("tasks", 2)).unwrap(), log[3..]);

@@ -11,6 +11,9 @@
 //! Who changes a document publishes the version after the one that it has read, and reads back whether that was accepted. A document
 //! is deleted by a version without content. That one stays, so that what was published before the deletion and lands behind it is not accepted.
 //!
+//! A word to a worker ([`DocumentKind::Drain`]) is for one process alone. When that has gone nobody goes by it any more, whatever it says, so all its entries
+//! may be removed, the one that stands included.
+//!
 //! A document that those who go by it cannot read changes nothing for them: what applies is the first entry with the highest version of those that
 //! can be read, and it is kept.
 //!
@@ -34,6 +37,8 @@ pub enum DocumentKind {
     Schedule,
     /// Settings of the queue.
     Settings,
+    /// Has a worker drain: named as that worker's instance.
+    Drain,
 }
 
 /// The name of a document: 1 to 200 bytes, for each kind anew.
@@ -69,12 +74,13 @@ pub struct Document {
 }
 
 impl DocumentKind {
-    const ALL: [Self; 2] = [Self::Schedule, Self::Settings];
+    const ALL: [Self; 3] = [Self::Schedule, Self::Settings, Self::Drain];
 
     const fn word(self) -> &'static str {
         match self {
             Self::Schedule => "schedule",
             Self::Settings => "settings",
+            Self::Drain => "drain",
         }
     }
 }
@@ -106,10 +112,6 @@ impl DocumentName {
 
     /// The name without the kind.
     #[must_use]
-    #[cfg_attr(
-        not(feature = "schedules"),
-        allow(dead_code, reason = "what is changed by documents comes with them")
-    )]
     pub const fn text(&self) -> &str {
         &self.text
     }
@@ -164,10 +166,6 @@ struct Standing {
 impl Documents {
     /// What a document says; `None` if there is none, or it is deleted.
     #[must_use]
-    #[cfg_attr(
-        not(feature = "schedules"),
-        allow(dead_code, reason = "what is changed by documents comes with them")
-    )]
     pub fn get(&self, name: &DocumentName) -> Option<&Bytes> {
         self.documents.get(name).map(|it| &it.content).filter(|content| !content.is_empty())
     }
@@ -188,7 +186,6 @@ impl Documents {
     }
 
     /// All documents of a kind that are not deleted: name, version, content.
-    #[cfg(any(test, feature = "schedules"))]
     pub fn of(&self, kind: DocumentKind) -> impl Iterator<Item = (&DocumentName, u64, &Bytes)> {
         let all = self.documents.iter();
         let of_kind = all.filter(move |(name, it)| name.kind == kind && !it.content.is_empty());
@@ -209,6 +206,21 @@ impl Documents {
             DocumentKey { name: name.clone(), version, stamp }
         };
         rest.iter().filter(|of| !needed(of)).map(key).collect()
+    }
+
+    /// All entries of a document, that which stands and those that may be removed before it.
+    #[must_use]
+    pub fn entries(&self, name: &DocumentName) -> Vec<DocumentKey> {
+        let key = |(version, stamp): (u64, Stamp)| {
+            let name = name.clone();
+            DocumentKey { name, version, stamp }
+        };
+        let standing = self.documents.get(name);
+        let all = |it: &Standing| {
+            let rest = it.rest.iter().copied();
+            rest.chain([(it.version, it.stamp)]).map(key).collect()
+        };
+        standing.map(all).unwrap_or_default()
     }
 
     /// Takes the next version in the order of the log. If it cannot be read the one before goes on to apply.
@@ -252,6 +264,10 @@ impl Documents {
     pub(super) fn forget(&mut self, key: &DocumentKey) -> Verdict {
         if let Some(standing) = self.documents.get_mut(&key.name) {
             standing.rest.retain(|rest| *rest != (key.version, key.stamp));
+            let is_standing = (standing.version, standing.stamp) == (key.version, key.stamp);
+            if is_standing && key.name.kind == DocumentKind::Drain {
+                self.documents.remove(&key.name);
+            }
         }
         Verdict::Ignored(Ignored::Tombstone)
     }
@@ -334,6 +350,29 @@ mod tests {
         assert_eq!(documents.of(DocumentKind::Schedule).count(), 0);
         documents.apply(&document("a", 3, 4), true);
         assert_eq!(documents.get(&name("a")).unwrap(), "a 3 4");
+    }
+
+    /// The word to a worker that has gone would stand for ever, one for each worker that was ever drained.
+    #[test]
+    fn a_word_to_a_worker_is_removed_as_a_whole() {
+        let mut documents = Documents::default();
+        let word = DocumentName::new(DocumentKind::Drain, "9f8e7d6c5b4a3921").unwrap();
+        let schedule = name("a");
+        for (of, version, serial) in [(&word, 1, 1), (&word, 1, 2), (&schedule, 1, 3)] {
+            let mut entry = document("a", version, serial);
+            entry.key.name = of.clone();
+            documents.apply(&entry, true);
+        }
+        let serials = |keys: &[DocumentKey]| -> Vec<u64> {
+            keys.iter().map(|key| key.stamp.serial).collect()
+        };
+        let (words, schedules) = (documents.entries(&word), documents.entries(&schedule));
+        assert_eq!((serials(&words), serials(&schedules)), (vec![2, 1], vec![3]));
+        for key in words.iter().chain(&schedules) {
+            documents.forget(key);
+        }
+        assert_eq!((documents.version(&word), documents.get(&word)), (0, None));
+        assert_eq!(documents.version(&schedule), 1, "what stands of others stays");
     }
 
     #[test]

@@ -73,7 +73,11 @@ fn any_hold() -> impl Strategy<Value = HoldKey> {
 }
 
 fn any_document() -> impl Strategy<Value = Document> {
-    let kind = prop_oneof![Just(DocumentKind::Schedule), Just(DocumentKind::Settings)];
+    let kind = prop_oneof![
+        Just(DocumentKind::Schedule),
+        Just(DocumentKind::Settings),
+        Just(DocumentKind::Drain)
+    ];
     let text = prop_oneof![".{1,40}", "[a-f0-9/:-]{1,60}"];
     let parts = (kind, text, any::<u64>(), any_stamp(), vec(any::<u8>(), 0..20));
     parts.prop_map(|(kind, text, version, stamp, content)| {

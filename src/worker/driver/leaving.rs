@@ -7,7 +7,7 @@ use crate::protocol::key::Key;
 use crate::protocol::moment::Moment;
 use crate::task::TaskId;
 use crate::transport::OnReceipt;
-use futures::future::join_all;
+use futures::future::{join, join_all};
 use std::ops::Bound;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -65,6 +65,7 @@ impl Driver {
     /// Says goodbye: the heartbeat keys are of no more use. Not for long, and not when the worker is to stop at once.
     pub(super) async fn leave(&mut self) {
         let now = self.env.clock.now();
+        let words = self.take_words_away();
         for lane in self.lanes.values_mut() {
             let heartbeat = lane.core.last_heartbeat(now);
             lane.publish(&heartbeat, b"", None, OnReceipt::ignored());
@@ -78,13 +79,13 @@ impl Driver {
                 tracing::debug!(%owner, "heartbeat key not tombstoned: others will do it");
             }
         });
-        let goodbyes = timeout(LEAVING_MAX, join_all(goodbyes));
+        let goodbyes = timeout(LEAVING_MAX, join(join_all(goodbyes), words));
         tokio::select! {
             biased;
             // It resolves, too, when the handle is gone: then nobody waits.
             _ = self.stop_request.wait_for(|stop_request| *stop_request == StopRequest::Stop) => {}
             said = goodbyes => if said.is_err() {
-                tracing::debug!("heartbeat keys not tombstoned in time: others will do it");
+                tracing::debug!("what nobody needs any more not removed in time: others will do it");
             }
         }
     }

@@ -4,6 +4,7 @@
 mod attempts;
 mod checkpoints;
 mod documents;
+mod drained;
 mod effects;
 mod event;
 mod growth;
@@ -43,6 +44,7 @@ mod telling;
 mod tickets;
 mod useless;
 
+use super::drain_word::DrainWord;
 use super::erased::ErasedProcessor;
 use super::execution::{AttemptEnd, StuckBody};
 use super::intake::Intake;
@@ -106,6 +108,8 @@ pub(super) struct Environment {
     pub(super) connections: Arc<Connections>,
     /// How long a wait before the next try may be follows from it.
     pub(super) heartbeat: Duration,
+    /// Whether the worker was told to drain from outside.
+    pub(super) word: Arc<DrainWord>,
 }
 
 impl Environment {
@@ -171,6 +175,8 @@ pub(super) struct Driver {
     pending: FuturesUnordered<BoxFuture<'static, Event>>,
     events: mpsc::Receiver<Event>,
     stop_request: watch::Receiver<StopRequest>,
+    /// Somebody has told the worker from outside to drain: by when.
+    told_to_drain: Option<Moment>,
     stats: Arc<Stats>,
     /// When a delivery is looked at although no slot is free.
     probe_at: Moment,
@@ -226,6 +232,7 @@ impl Driver {
             pending: FuturesUnordered::new(),
             events,
             stop_request,
+            told_to_drain: None,
             stats,
             probe_at: now,
             gives_up_at: None,
@@ -258,7 +265,8 @@ impl Driver {
         if let Some(refused) = self.refused.take() {
             return Some(Err(refused.into()));
         }
-        let stop_request = *self.stop_request.borrow_and_update();
+        self.stop_request.mark_unchanged();
+        let stop_request = self.asked();
         let now = self.env.clock.now();
         let mut timeout = self.timeout();
         match stop_request {

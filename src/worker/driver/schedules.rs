@@ -167,7 +167,7 @@ impl Driver {
 
     /// Does what is due, if it is this worker's turn. Says when to look again, if something is known to come.
     fn settle(&mut self, number: usize, name: &str, now: Moment) -> Option<Moment> {
-        if *self.stop_request.borrow() != StopRequest::None {
+        if self.asked() != StopRequest::None {
             return None;
         }
         let wall_ms = self.env.clock.wall_ms();

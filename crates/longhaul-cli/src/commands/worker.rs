@@ -1,5 +1,7 @@
 //! `longhaul worker`: who works on a queue.
 
+mod drain;
+
 use crate::context::Context;
 use crate::exec::{self, WorkerRun};
 use crate::exit::Failure;
@@ -32,6 +34,23 @@ Examples:
         /// The worker's name, or one of its owner ids.
         name: String,
     },
+    /// Have a worker take nothing new, finish what it runs, and end, wherever it is.
+    ///
+    /// It drains as after SIGTERM. What still runs when its time for that is over is given back, and other workers go on with it. A worker that works on
+    /// several queues leaves them all.
+    #[command(after_help = "\
+Examples:
+  longhaul worker drain tasks worker-7 --reason 'its machine is to be replaced'
+  longhaul worker drain tasks worker-7 --wait --timeout 10m")]
+    Drain {
+        /// The task topic.
+        queue: String,
+        /// The worker's name, or one of its owner ids.
+        name: String,
+        /// Waits until it has left.
+        #[arg(long)]
+        wait: bool,
+    },
     /// Be a worker that runs a program for each task, until Ctrl-C or SIGTERM.
     ///
     /// The payload is the program's standard input, and what it prints is the result. Exit code 0 is success, 65 a failure for good, and after any other the
@@ -43,7 +62,7 @@ impl Worker {
     /// Whether it runs until it is told to stop.
     pub(crate) const fn is_service(&self) -> bool {
         match self {
-            Self::List { .. } | Self::Show { .. } => false,
+            Self::List { .. } | Self::Show { .. } | Self::Drain { .. } => false,
             Self::Run(_) => true,
         }
     }
@@ -66,6 +85,9 @@ async fn look(service: &impl Workers, command: Worker, context: &Context) -> any
     match command {
         Worker::List { queue } => Ok(context.output.list(&service.workers(&queue).await?)?),
         Worker::Show { queue, name } => show(service, &queue, &name, context).await,
+        Worker::Drain { queue, name, wait } => {
+            drain::run(&service.look(&queue).await?, &name, wait, context).await
+        }
         Worker::Run(_) => Ok(()),
     }
 }
@@ -91,6 +113,7 @@ async fn show(
             ("process", worker.process.map(|it| it.to_string()).unwrap_or_default()),
             ("version", worker.version.clone()),
             ("label", worker.label.clone()),
+            ("instance", worker.instance.clone()),
             ("heartbeat", worker.heartbeat()),
             ("owner ids", owners.collect::<Vec<_>>().join("\n")),
             ("running", worker.running.join("\n")),

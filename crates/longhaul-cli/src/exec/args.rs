@@ -135,6 +135,7 @@ impl WorkerRun {
         config.label.clone_from(&self.label);
         config.result_bytes_max = self.max_output;
         config.cancel_grace = self.grace + MARGIN;
+        config.drain_limit = self.drain + self.grace + MARGIN;
         config
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// How often a drain tells how far it has come, when nothing changes.
 const TELL_EVERY: Duration = Duration::from_secs(5);
 
-/// Runs a worker until Ctrl-C or SIGTERM, and drains it. A second signal stops it at once.
+/// Runs a worker until Ctrl-C or SIGTERM, or until somebody drains it by its name, and drains it. A second signal stops it at once.
 ///
 /// # Errors
 /// The worker ended by an error, or was stopped while programs ran.
@@ -36,15 +36,16 @@ pub(crate) async fn run(
     // it, so that the worker itself need not give anything back.
     let limit = args.drain + args.grace + MARGIN;
     let mut drained = Drained::default();
+    let told = worker.told_to_drain();
     let result = tokio::select! {
         biased;
-        () = drain(&mut signals, args.drain, attempts, output, &mut drained) => Ok(()),
+        () = drain((&mut signals, told), args.drain, attempts, output, &mut drained) => Ok(()),
         result = worker.run_until_signal(limit) => result,
     };
     result?;
     // The worker may have ended by a second signal before it was seen here.
     let was_stopped =
-        drained.was_stopped || (drained.began && signals.next().now_or_never().is_some());
+        drained.was_stopped || (drained.has_signal && signals.next().now_or_never().is_some());
     if was_stopped && drained.running > 0 {
         bail!(
             "stopped at a second signal: {} killed; other workers take over in {} or so",
@@ -59,23 +60,26 @@ pub(crate) async fn run(
 /// How far a drain has come.
 #[derive(Default)]
 struct Drained {
-    began: bool,
+    /// A first signal has come.
+    has_signal: bool,
     /// Programs.
     running: usize,
     /// A second signal has come.
     was_stopped: bool,
 }
 
-/// Tells what happens after the first signal. Ends only at the second.
+/// Tells what happens after the first signal, or after somebody has asked for the drain by the worker's name. Ends only at the second signal.
 async fn drain(
-    signals: &mut Signals,
+    (signals, told): (&mut Signals, impl Future<Output = ()>),
     limit: Duration,
     attempts: &Attempts,
     output: &Output,
     drained: &mut Drained,
 ) {
-    signals.next().await;
-    drained.began = true;
+    tokio::select! {
+        () = signals.next() => drained.has_signal = true,
+        () = told => output.note("told to drain by the worker's name"),
+    }
     let mut running = attempts.running();
     let mut every = tokio::time::interval(TELL_EVERY);
     let deadline = tokio::time::sleep(limit);
@@ -88,7 +92,9 @@ async fn drain(
             (0, _) => "draining: no program runs".to_owned(),
             (_, false) => {
                 let told = programs(count, "runs", "run");
-                format!("draining: {told}; a second signal stops at once")
+                let signals =
+                    if drained.has_signal { "a second signal stops" } else { "two signals stop" };
+                format!("draining: {told}; {signals} at once")
             }
             (_, true) => {
                 let told = programs(count, "is", "are");
@@ -98,8 +104,11 @@ async fn drain(
         every.reset();
         tokio::select! {
             () = signals.next() => {
-                drained.was_stopped = true;
-                return;
+                if drained.has_signal {
+                    drained.was_stopped = true;
+                    return;
+                }
+                drained.has_signal = true;
             }
             () = &mut deadline, if !over => {
                 over = true;

@@ -96,7 +96,12 @@ pub(crate) struct Settings {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Action {
     pub(crate) published_ms: u64,
-    pub(crate) task: String,
+    /// Unless it was done to a worker.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) task: Option<String>,
+    /// The worker that was drained.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) worker: Option<String>,
     pub(crate) operator: String,
     pub(crate) action: String,
     pub(crate) reason: String,
@@ -111,12 +116,19 @@ impl Row for Action {
     fn cells(&self) -> Vec<String> {
         vec![
             times::iso(self.published_ms),
-            self.task.clone(),
+            self.upon(),
             self.action.clone(),
             self.operator.clone(),
             self.reason.clone(),
             self.new_task.clone().unwrap_or_default(),
         ]
+    }
+}
+
+impl Action {
+    fn upon(&self) -> String {
+        let worker = || self.worker.as_ref().map(|name| format!("worker {name}"));
+        self.task.clone().or_else(worker).unwrap_or_default()
     }
 }
 
@@ -183,7 +195,8 @@ impl Queues for Pulsar {
         let actions = self.client.action_log(queue, limit).await?;
         let action = |it: longhaul::ActionRecord| Action {
             published_ms: it.published_ms,
-            task: name(it.task),
+            task: it.task.map(&name),
+            worker: it.worker,
             operator: it.operator,
             action: it.action,
             reason: it.reason,

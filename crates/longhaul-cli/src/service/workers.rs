@@ -5,15 +5,31 @@ use super::tasks::named;
 use crate::clock;
 use crate::output::{Row, Tone};
 use crate::times;
-use longhaul::{TaskRef, WorkerIdentity, WorkerInfo};
+use longhaul::{Client, TaskRef, TaskView, WorkerIdentity, WorkerInfo};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Answers questions about workers.
+/// Answers questions about workers, and tells them to drain.
 pub(crate) trait Workers {
+    type Look: Look;
+
+    /// Looks at the workers of a queue, once or often.
+    async fn look(&self, queue: &str) -> anyhow::Result<Self::Look>;
+
     /// The workers of a queue, by name.
-    async fn workers(&self, queue: &str) -> anyhow::Result<Vec<Worker>>;
+    async fn workers(&self, queue: &str) -> anyhow::Result<Vec<Worker>> {
+        self.look(queue).await?.workers().await
+    }
+}
+
+/// The workers of a queue.
+pub(crate) trait Look {
+    /// As they are now, by name.
+    async fn workers(&self) -> anyhow::Result<Vec<Worker>>;
+
+    /// Has the worker of this name drain. Returns which instance that is.
+    async fn drain(&self, name: &str, reason: &str) -> anyhow::Result<String>;
 }
 
 /// A worker process.
@@ -26,6 +42,9 @@ pub(crate) struct Worker {
     pub(crate) version: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) label: String,
+    /// Drawn anew at each start; empty if it does not say it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) instance: String,
     /// Ms since the epoch, by its own clock.
     pub(crate) last_heartbeat_ms: Option<u64>,
     /// Its owner ids, by partition.
@@ -63,9 +82,25 @@ impl Worker {
     }
 }
 
+/// By the queue's topics.
+pub(crate) struct TopicsLook {
+    client: Client,
+    view: TaskView,
+    queue: String,
+}
+
 impl Workers for Pulsar {
-    async fn workers(&self, queue: &str) -> anyhow::Result<Vec<Worker>> {
+    type Look = TopicsLook;
+
+    async fn look(&self, queue: &str) -> anyhow::Result<TopicsLook> {
         let view = self.client.claimed_tasks(queue).await?;
+        Ok(TopicsLook { client: self.client.clone(), view, queue: queue.to_owned() })
+    }
+}
+
+impl Look for TopicsLook {
+    async fn workers(&self) -> anyhow::Result<Vec<Worker>> {
+        let queue = &self.queue;
         let name = |id| TaskRef::new(queue, id).map_or_else(|_| id.to_string(), |it| named(&it));
         let seen = |it: WorkerInfo| Seen {
             partition: it.partition,
@@ -74,7 +109,12 @@ impl Workers for Pulsar {
             last_heartbeat_ms: it.last_heartbeat_ms,
             running: it.running.into_iter().map(name).collect(),
         };
-        Ok(by_process(view.workers()?.into_iter().map(seen)))
+        Ok(by_process(self.view.workers()?.into_iter().map(seen)))
+    }
+
+    async fn drain(&self, name: &str, reason: &str) -> anyhow::Result<String> {
+        let told = self.client.drain_worker_in(&self.view, &self.queue, name, reason).await?;
+        Ok(told.instance.clone())
     }
 }
 
@@ -90,12 +130,17 @@ pub(crate) struct Seen {
 
 /// A worker has an owner id for each partition; its identity says which of them are one process.
 pub(crate) fn by_process(seen: impl Iterator<Item = Seen>) -> Vec<Worker> {
-    let mut found: BTreeMap<(String, String, Option<u32>, String), Worker> = BTreeMap::new();
+    let mut found: BTreeMap<(String, String, Option<u32>, String, String), Worker> =
+        BTreeMap::new();
     for seen in seen {
         let key = match &seen.identity {
-            Some(it) => (it.name.clone(), it.host.clone(), it.process, it.label.clone()),
+            Some(it) => {
+                let texts = [&it.name, &it.host, &it.label, &it.instance].map(Clone::clone);
+                let [name, host, label, instance] = texts;
+                (name, host, it.process, label, instance)
+            }
             // It has not said who it is: it stands for itself.
-            None => (seen.owner.clone(), String::new(), None, String::new()),
+            None => (seen.owner.clone(), String::new(), None, String::new(), String::new()),
         };
         let worker = found.entry(key).or_insert_with(|| of_identity(&seen));
         worker.last_heartbeat_ms = worker.last_heartbeat_ms.max(seen.last_heartbeat_ms);
@@ -109,6 +154,6 @@ fn of_identity(seen: &Seen) -> Worker {
     let Some(identity) = &seen.identity else {
         return Worker { name: seen.owner.clone(), ..Worker::default() };
     };
-    let WorkerIdentity { name, host, process, version, label, .. } = identity.clone();
-    Worker { name, host, process, version, label, ..Worker::default() }
+    let WorkerIdentity { name, host, process, version, label, instance, .. } = identity.clone();
+    Worker { name, host, process, version, label, instance, ..Worker::default() }
 }

@@ -34,6 +34,11 @@ fn tasks_that_fail_or_hang_are_found_and_mended() {
 }
 
 #[test]
+fn a_worker_is_drained_by_its_name() {
+    play(Stage::with_worker(), "drain");
+}
+
+#[test]
 fn queues_are_limited_paused_and_purged() {
     play(Stage::new(), "queues");
 }

@@ -1,9 +1,10 @@
 //! The limits of a program's time: its budget, and the end of its worker.
 
-use crate::stage::Stage;
-use crate::support::until;
+use crate::stage::{QUEUE, Stage};
+use crate::support::{soon, until};
 use longhaul::TaskState;
 use rustix::process::Signal;
+use std::process::Stdio;
 
 /// A script that tells what becomes of it, and then does this.
 fn telling(life: &crate::stage::Life, then: &str) -> String {
@@ -43,6 +44,43 @@ async fn a_drained_worker_lets_its_programs_end() {
     assert!(status.success(), "{lines:#?}");
     assert_eq!(lines.last().map(String::as_str), Some("the worker has ended"));
     assert_eq!(stage.client.get(&later).await.unwrap(), None, "nobody has taken it");
+}
+
+/// As after SIGTERM: the worker of that name takes nothing new, its program ends by itself, and another worker goes on.
+#[tokio::test]
+async fn a_worker_that_is_drained_by_its_name_lets_its_programs_end() {
+    let stage = Stage::new().await;
+    let mut life = stage.life();
+    let go = stage.folder.path().join("go");
+    assert!(std::process::Command::new("mkfifo").arg(&go).status().unwrap().success());
+    let script = telling(&life, "read -r line <go; echo \"$line\"");
+    let mut worker = stage.script(&script, &["--drain", "10m"]).await;
+    let view = stage.client.claimed_tasks(QUEUE).await.unwrap();
+    let name = view.workers().unwrap()[0].identity.as_ref().unwrap().name.clone();
+    let task = stage.submit("").await;
+    life.pid().await;
+    let waits = ["worker", "drain", QUEUE, &name, "--wait", "--reason", "its machine goes"];
+    let mut waits = stage.longhaul(&waits).stderr(Stdio::null()).spawn().unwrap();
+    worker.line_with("told to drain by the worker's name").await;
+    worker.line_with("draining: 1 program runs").await;
+    // Kubernetes sends it when somebody deletes the pod: what runs may end all the same.
+    worker.signal(Signal::TERM);
+    worker.line_with("a second signal stops at once").await;
+    let other = stage.worker(&["--exec", "cat"]).await;
+    let later = stage.submit("for the other").await;
+    assert_eq!(stage.end(&later).await.result.as_deref(), Some(&b"for the other"[..]));
+    assert!(waits.try_wait().unwrap().is_none(), "the program runs");
+    std::fs::write(&go, "in time\n").unwrap();
+    assert_eq!(stage.end(&task).await.result.as_deref(), Some(&b"in time\n"[..]));
+    let (status, lines) = worker.ended().await;
+    assert!(status.success(), "{lines:#?}");
+    assert_eq!(lines.last().map(String::as_str), Some("the worker has ended"));
+    assert!(soon("the end of the wait", waits.wait()).await.unwrap().success());
+    other.signal(Signal::TERM);
+    assert!(other.ended().await.0.success());
+    let log = stage.client.action_log(QUEUE, 10).await.unwrap();
+    let [drained] = &log[..] else { panic!("{log:?}") };
+    assert_eq!((drained.action.as_str(), drained.reason.as_str()), ("drain", "its machine goes"));
 }
 
 /// What is given back costs no attempt, although the program has ended by an error.

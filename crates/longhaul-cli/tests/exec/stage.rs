@@ -39,20 +39,25 @@ impl Stage {
         Self { client, folder: TempDir::new().unwrap(), broker }
     }
 
-    /// A worker with these options, which is ready.
-    pub(crate) async fn worker(&self, options: &[&str]) -> Worker {
+    /// The program with these arguments.
+    pub(crate) fn longhaul(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
         command
             .env("RUST_LOG", "error")
             .env("LONGHAUL_SERVICE_URL", self.broker.service_url())
             .env("LONGHAUL_ADMIN_URL", self.broker.admin_url().unwrap())
-            .args(["worker", "run", QUEUE, "--concurrency", "4"])
-            .args(options)
+            .args(arguments)
             .current_dir(self.folder.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::piped())
             .kill_on_drop(true);
+        command
+    }
+
+    /// A worker with these options, which is ready.
+    pub(crate) async fn worker(&self, options: &[&str]) -> Worker {
+        let mut command = self.longhaul(&["worker", "run", QUEUE, "--concurrency", "4"]);
+        command.args(options).stderr(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let lines = process.stderr.take().unwrap();
         let mut worker = Worker::new(process, lines);

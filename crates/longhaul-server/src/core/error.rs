@@ -3,7 +3,7 @@
 use super::names::{QueueNameError, TaskNameError};
 use super::{QueueName, TaskName};
 use longhaul::{
-    CancelError, DeadLetterError, DocumentError, GetError, HistoryError, LeaseError,
+    CancelError, DeadLetterError, DocumentError, DrainError, GetError, HistoryError, LeaseError,
     LeaseTokenError, OperatorError, ReportError, SchedulesError, SetupTopicsError, SubmitError,
     SubmittedError, TaskViewError, WaitError, WatchError, WorkerError,
 };
@@ -80,6 +80,8 @@ pub(crate) enum ServiceError {
     Operator(#[from] OperatorError),
     #[error(transparent)]
     Document(#[from] DocumentError),
+    #[error(transparent)]
+    Drain(#[from] DrainError),
     #[error(transparent)]
     Schedules(#[from] SchedulesError),
     #[error(transparent)]

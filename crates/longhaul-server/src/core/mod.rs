@@ -14,6 +14,7 @@ mod queues;
 mod reserved;
 mod tasks;
 mod views;
+mod workers;
 
 pub(crate) use actions::{Action, Said};
 pub(crate) use desks::DIALECT_TRIES;

@@ -46,7 +46,7 @@ struct LogQuery {
     limit: Option<usize>,
 }
 
-/// Who has acted upon tasks, the oldest action first.
+/// Who has acted upon tasks and workers, the oldest action first.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ActionList {
     actions: Vec<ActionBody>,
@@ -54,14 +54,19 @@ pub(crate) struct ActionList {
     now: u64,
 }
 
-/// What somebody has done to a task.
+/// What somebody has done to a task, or to a worker.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Action)]
 pub(crate) struct ActionBody {
     at: u64,
-    task: String,
+    /// Absent where it was done to a worker.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task: Option<String>,
+    /// The worker that was drained.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    worker: Option<String>,
     operator: String,
-    /// `delete`, `force-fail`, `force-release`, `supersede`, `cancel` or `kill`; of its dead letter `replay`, `purge` or `expire`.
+    /// `delete`, `force-fail`, `force-release`, `supersede`, `cancel` or `kill`; of its dead letter `replay`, `purge` or `expire`; of a worker `drain`.
     action: String,
     reason: String,
     /// The task that came of a replay.
@@ -108,7 +113,10 @@ pub(super) fn routes() -> Vec<Route> {
             .body::<Reason>()
             .answers::<Restarted>(200, "The task that runs it once more."),
         Route::new(Method::Get, "/v1/queues/{queue}/actions", Scope::Read, log)
-            .does("list_actions", "Who has acted upon the tasks of the queue, and why.")
+            .does(
+                "list_actions",
+                "Who has acted upon the tasks of the queue and its workers, and why.",
+            )
             .query::<LogQuery>()
             .answers::<ActionList>(200, "The newest actions, the oldest first."),
     ]
@@ -205,7 +213,8 @@ async fn log(
     let records = service.action_log(&queue, limit).await?;
     let action = |it: longhaul::ActionRecord| ActionBody {
         at: it.published_ms,
-        task: it.task.to_string(),
+        task: it.task.map(|id| id.to_string()),
+        worker: it.worker,
         operator: it.operator,
         action: it.action,
         reason: it.reason,

@@ -1,12 +1,11 @@
-//! What happened to a task, and who works on a queue.
+//! What happened to a task.
 
-use super::at::{Asked, QueueAt, TaskAt};
+use super::at::TaskAt;
 use super::task_body::WorkerBody;
-use super::tasks::LevelQuery;
 use super::values::Length;
 use crate::auth::Scope;
 use crate::clock;
-use crate::core::{Service, TaskName};
+use crate::core::Service;
 use crate::problem::Problem;
 use crate::route::{Method, Route};
 use axum::Json;
@@ -69,28 +68,6 @@ pub(crate) struct HistoryEntryBody {
     ignored: Option<&'static str>,
 }
 
-/// The workers of a queue.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct WorkerList {
-    workers: Vec<QueueWorker>,
-    /// Now, by the gateway's clock.
-    now: u64,
-}
-
-/// A worker on one partition of a queue.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct QueueWorker {
-    partition: i32,
-    owner: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    worker: Option<WorkerBody>,
-    /// By its own clock.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    last_heartbeat_at: Option<u64>,
-    /// The tasks that it runs.
-    running: Vec<String>,
-}
-
 pub(super) fn routes() -> Vec<Route> {
     vec![
         Route::new(Method::Get, "/v1/queues/{queue}/tasks/{task}/history", Scope::Read, history)
@@ -99,10 +76,6 @@ pub(super) fn routes() -> Vec<Route> {
                 "What happened to a task: each entry, with whether it counts.",
             )
             .answers::<History>(200, "The history."),
-        Route::new(Method::Get, "/v1/queues/{queue}/workers", Scope::Read, workers)
-            .does("list_workers", "Who works on a queue, and on what.")
-            .query::<LevelQuery>()
-            .answers::<WorkerList>(200, "The workers."),
     ]
 }
 
@@ -117,27 +90,6 @@ async fn history(
         entries: found.entries.into_iter().map(HistoryEntryBody::from).collect(),
         now: clock::wall_ms(),
     }))
-}
-
-async fn workers(
-    State(service): State<Arc<Service>>,
-    QueueAt { queue, .. }: QueueAt,
-    Asked(LevelQuery { level }): Asked<LevelQuery>,
-) -> Result<Json<WorkerList>, Problem> {
-    let found = service.workers(&queue, level.into()).await?;
-    let worker = |it: longhaul::WorkerInfo| QueueWorker {
-        partition: it.partition,
-        owner: it.owner,
-        worker: it.identity.as_deref().map(WorkerBody::from),
-        last_heartbeat_at: it.last_heartbeat_ms,
-        running: it
-            .running
-            .into_iter()
-            .map(|id| TaskName { level: level.into(), id }.to_string())
-            .collect(),
-    };
-    let workers = found.into_iter().map(worker).collect();
-    Ok(Json(WorkerList { workers, now: clock::wall_ms() }))
 }
 
 const fn outcome_word(outcome: TaskOutcome) -> &'static str {

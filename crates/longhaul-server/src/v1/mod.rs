@@ -18,6 +18,7 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 pub(crate) mod values;
+mod workers;
 
 use crate::route::Route;
 
@@ -30,6 +31,7 @@ pub(crate) fn routes() -> Vec<Route> {
         tasks::routes(),
         actions::routes(),
         history::routes(),
+        workers::routes(),
         dead::routes(),
         schedules::routes(),
         events::routes(),

@@ -84,6 +84,12 @@ pub(crate) struct WorkerBody {
     pub(crate) version: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) label: String,
+    /// Drawn anew at each start, whatever its name is.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) instance: String,
+    /// It grants leases, as a gateway does.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) grants_leases: bool,
 }
 
 /// How far a task has come, in units of its own.
@@ -116,6 +122,8 @@ impl From<&WorkerIdentity> for WorkerBody {
             process: it.process,
             version: it.version.clone(),
             label: it.label.clone(),
+            instance: it.instance.clone(),
+            grants_leases: it.grants_leases,
         }
     }
 }

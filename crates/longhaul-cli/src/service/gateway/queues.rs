@@ -45,7 +45,8 @@ struct ToldActions {
 #[derive(Debug, Deserialize)]
 struct ToldAction {
     at: u64,
-    task: String,
+    task: Option<String>,
+    worker: Option<String>,
     operator: String,
     action: String,
     reason: String,
@@ -136,7 +137,8 @@ impl Queues for Gateway {
         let told: ToldActions = self.get(&["queues", &queue, "actions"], &query).await?;
         let action = |it: ToldAction| Action {
             published_ms: it.at,
-            task: shown(&queue, &it.task),
+            task: it.task.map(|task| shown(&queue, &task)),
+            worker: it.worker,
             operator: it.operator,
             action: it.action,
             reason: it.reason,

@@ -1,9 +1,10 @@
 //! Workers, by a gateway.
 
 use super::{Gateway, queue_of, shown};
-use crate::service::workers::{Seen, Worker, Workers, by_process};
+use crate::service::workers::{Look, Seen, Worker, Workers, by_process};
 use longhaul::WorkerIdentity;
 use serde::Deserialize;
+use serde_json::json;
 
 #[derive(Debug, Deserialize)]
 struct Told {
@@ -19,17 +20,44 @@ struct ToldWorker {
     running: Vec<String>,
 }
 
+#[derive(Debug, Deserialize)]
+struct Drained {
+    worker: WorkerIdentity,
+}
+
+/// By asking a gateway.
+pub(crate) struct GatewayLook {
+    gateway: Gateway,
+    queue: String,
+}
+
 impl Workers for Gateway {
-    async fn workers(&self, queue: &str) -> anyhow::Result<Vec<Worker>> {
+    type Look = GatewayLook;
+
+    async fn look(&self, queue: &str) -> anyhow::Result<GatewayLook> {
         let (queue, _) = queue_of(queue)?;
-        let told: Told = self.get(&["queues", &queue, "workers"], &[]).await?;
+        Ok(GatewayLook { gateway: self.clone(), queue })
+    }
+}
+
+impl Look for GatewayLook {
+    async fn workers(&self) -> anyhow::Result<Vec<Worker>> {
+        let Self { gateway, queue } = self;
+        let told: Told = gateway.get(&["queues", queue, "workers"], &[]).await?;
         let seen = |it: ToldWorker| Seen {
             partition: it.partition,
             owner: it.owner,
             identity: it.worker,
             last_heartbeat_ms: it.last_heartbeat_at,
-            running: it.running.iter().map(|task| shown(&queue, task)).collect(),
+            running: it.running.iter().map(|task| shown(queue, task)).collect(),
         };
         Ok(by_process(told.workers.into_iter().map(seen)))
+    }
+
+    async fn drain(&self, name: &str, reason: &str) -> anyhow::Result<String> {
+        let named = format!("{name}:drain");
+        let path = ["queues", &self.queue, "workers", &named];
+        let told: Drained = self.gateway.post(&path, &json!({ "reason": reason })).await?;
+        Ok(told.worker.instance)
     }
 }

@@ -130,3 +130,18 @@ fn actions_are_logged_under_the_name_of_the_token() {
     let log = authorized("GET", "/v1/queues/tasks/actions", "").json();
     assert_eq!(log["actions"][0]["operator"], serde_json::json!("admin"), "{log}");
 }
+
+/// Who may only read, or only works, drains nobody.
+#[test]
+fn a_worker_is_drained_by_who_may_administer_alone() {
+    let (bench, _file) = bench();
+    let path = "/v1/queues/tasks/workers/mailer:drain";
+    for scope in Scope::ALL {
+        let token = format!("Bearer {}", scope.word());
+        let expected = match scope {
+            Scope::Admin => (404, "worker_not_found".to_owned()),
+            Scope::Submit | Scope::Work | Scope::Read => (403, "scope_missing".to_owned()),
+        };
+        assert_eq!(status(&bench, "POST", path, Some(&token)), expected, "{}", scope.word());
+    }
+}

@@ -2,6 +2,7 @@
 
 mod acting;
 mod allowed;
+mod draining;
 mod leasing;
 mod logging;
 mod streaming;

@@ -1,0 +1,103 @@
+//! `longhaul worker drain`: has a worker end in order, and waits for that.
+
+use crate::context::Context;
+use crate::exit::{Code, Failure};
+use crate::service::workers::{Look, Worker};
+use crate::times;
+use serde_json::json;
+use std::time::Duration;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+/// How often somebody who waits looks whether the worker has left.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// A worker that is not heard of for so long has died: twice the longest heartbeat of a ledger that is kept for an hour, and a little.
+const SILENCE_MAX: Duration = Duration::from_secs(360);
+
+/// # Errors
+/// When there is no such worker, it cannot be drained by its name, or it has died.
+pub(super) async fn run(
+    look: &impl Look,
+    name: &str,
+    wait: bool,
+    context: &Context,
+) -> anyhow::Result<()> {
+    let instance = look.drain(name, context.reason()).await?;
+    if wait {
+        gone(look, name, &instance, context).await?;
+    }
+    let state = if wait { "left" } else { "draining" };
+    let record = json!({ "worker": name, "instance": instance, "state": state });
+    Ok(context.output.one(&record, &[("worker", name.to_owned()), ("state", state.to_owned())])?)
+}
+
+/// Waits until the worker has left, and tells what it still runs.
+async fn gone(
+    look: &impl Look,
+    name: &str,
+    instance: &str,
+    context: &Context,
+) -> anyhow::Result<()> {
+    let mut every = interval(LOOK_EVERY);
+    every.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut heard, mut running) = (None, None);
+    loop {
+        // Each heartbeat begins the time anew.
+        let next = async {
+            loop {
+                every.tick().await;
+                let Some(worker) = found(look, instance).await? else { return Ok(None) };
+                if running != Some(worker.running.len()) {
+                    running = Some(worker.running.len());
+                    context.output.note(&told(&worker.running));
+                }
+                if worker.last_heartbeat_ms != heard {
+                    return Ok(worker.last_heartbeat_ms);
+                }
+            }
+        };
+        let next: anyhow::Result<Option<u64>> =
+            timeout(SILENCE_MAX, next).await.unwrap_or_else(|_| Err(died(name).into()));
+        heard = next?;
+        if heard.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+async fn found(look: &impl Look, instance: &str) -> anyhow::Result<Option<Worker>> {
+    let workers = look.workers().await?;
+    let is_it = |it: &Worker| it.instance == instance && it.last_heartbeat_ms.is_some();
+    Ok(workers.into_iter().find(is_it))
+}
+
+fn told(running: &[String]) -> String {
+    match running {
+        [] => "draining: it runs nothing".to_owned(),
+        [one] => format!("draining: it runs {one}"),
+        many => format!("draining: it runs {} tasks", many.len()),
+    }
+}
+
+fn died(name: &str) -> Failure {
+    let time = times::human(SILENCE_MAX);
+    Failure::new(Code::Failed, format!("the worker `{name}` was not heard of for {time}"))
+        .help("it has died, or cannot reach the broker: other workers take over what it ran")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_still_runs_is_told() {
+        let tasks = |count: usize| vec!["tasks/1:2:-1".to_owned(); count];
+        let texts = [0, 1, 2].map(|count| told(&tasks(count)));
+        let expected = [
+            "draining: it runs nothing",
+            "draining: it runs tasks/1:2:-1",
+            "draining: it runs 2 tasks",
+        ];
+        assert_eq!(texts, expected);
+    }
+}

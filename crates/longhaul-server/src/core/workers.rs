@@ -1,0 +1,35 @@
+//! Drains workers, for somebody and for a reason.
+
+use super::{QueueName, Said, Service, ServiceError};
+use longhaul::{DrainError, WorkerIdentity};
+use std::sync::Arc;
+
+impl Service {
+    /// Has a worker drain, wherever it runs; returns who that is.
+    pub(crate) async fn drain_worker(
+        &self,
+        queue: &QueueName,
+        name: &str,
+        said: Said<'_>,
+    ) -> Result<Arc<WorkerIdentity>, ServiceError> {
+        self.check_queue(queue).await?;
+        let topic = self.topic(queue);
+        let view = self.views.of(&topic).await?;
+        let client = self.acting(said.name);
+        let told = client.drain_worker_in(&view, &topic, name, said.reason).await;
+        if matches!(told, Err(DrainError::View(_))) {
+            self.views.close(&topic);
+        }
+        let told = told?;
+        tracing::info!(
+            target: "longhaul::tasks",
+            event = "worker_action",
+            action = "drain",
+            %queue,
+            worker = told.name,
+            operator = said.name,
+            reason = said.reason,
+        );
+        Ok(told)
+    }
+}

@@ -1,0 +1,94 @@
+//! Routes for workers: listed, and drained by their names.
+
+use super::actions::optional;
+use super::at::{Asked, NamedAt, QueueAt, Reason};
+use super::task_body::WorkerBody;
+use super::tasks::LevelQuery;
+use crate::auth::Scope;
+use crate::clock;
+use crate::core::{Service, TaskName};
+use crate::problem::Problem;
+use crate::route::{Method, Route};
+use crate::shell::Body;
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+/// The workers of a queue.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct WorkerList {
+    workers: Vec<QueueWorker>,
+    /// Now, by the gateway's clock.
+    now: u64,
+}
+
+/// A worker on one partition of a queue.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct QueueWorker {
+    partition: i32,
+    owner: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    worker: Option<WorkerBody>,
+    /// By its own clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_heartbeat_at: Option<u64>,
+    /// The tasks that it runs.
+    running: Vec<String>,
+}
+
+/// Who was told to drain.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ToldToDrain {
+    worker: WorkerBody,
+    /// Now, by the gateway's clock.
+    now: u64,
+}
+
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        Route::new(Method::Get, "/v1/queues/{queue}/workers", Scope::Read, list)
+            .does("list_workers", "Who works on a queue, and on what.")
+            .query::<LevelQuery>()
+            .answers::<WorkerList>(200, "The workers."),
+        Route::new(Method::Post, "/v1/queues/{queue}/workers/{name}:drain", Scope::Admin, drain)
+            .does(
+                "drain_worker",
+                "Has a worker drain, wherever it runs: it takes nothing new, lets its tasks end, and ends.",
+            )
+            .body::<Reason>()
+            .answers::<ToldToDrain>(200, "It is told; it has left when it is not listed any more."),
+    ]
+}
+
+async fn list(
+    State(service): State<Arc<Service>>,
+    QueueAt { queue, .. }: QueueAt,
+    Asked(LevelQuery { level }): Asked<LevelQuery>,
+) -> Result<Json<WorkerList>, Problem> {
+    let found = service.workers(&queue, level.into()).await?;
+    let worker = |it: longhaul::WorkerInfo| QueueWorker {
+        partition: it.partition,
+        owner: it.owner,
+        worker: it.identity.as_deref().map(WorkerBody::from),
+        last_heartbeat_at: it.last_heartbeat_ms,
+        running: it
+            .running
+            .into_iter()
+            .map(|id| TaskName { level: level.into(), id }.to_string())
+            .collect(),
+    };
+    let workers = found.into_iter().map(worker).collect();
+    Ok(Json(WorkerList { workers, now: clock::wall_ms() }))
+}
+
+async fn drain(
+    State(service): State<Arc<Service>>,
+    NamedAt { queue, name, caller }: NamedAt,
+    body: Body,
+) -> Result<Json<ToldToDrain>, Problem> {
+    let Reason { reason } = optional(&body)?;
+    let told = service.drain_worker(&queue, &name, caller.says(&reason)?).await?;
+    Ok(Json(ToldToDrain { worker: WorkerBody::from(&*told), now: clock::wall_ms() }))
+}

@@ -1,0 +1,311 @@
+//! Workers, drained from outside by people: a word on the register of their queue, addressed to one process.
+//!
+//! A word is a document of a kind of its own, named as the worker's instance, which is drawn anew at each start: so it never reaches a worker that has the
+//! same name later. The worker takes it away when it has drained. If it dies before that, whoever drains another worker of the queue does, a day later.
+
+use super::registers::Followed;
+use super::tasks::{TaskFilter, TaskStatus, TaskView, TaskViewError, WorkerInfo};
+use super::{Client, DocumentError};
+use crate::clock::Clock;
+use crate::protocol::register::{DocumentKey, DocumentKind, DocumentName, Entry, Key};
+use crate::task::{WorkerIdentity, text};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// A word to a worker that has gone without taking it away is kept for so long: the worker may be cut off and come back.
+const KEPT_MS: u64 = 24 * 3600 * 1000;
+
+/// The most names that an error lists.
+const NAMES_MAX: usize = 20;
+
+/// Why no worker was told to drain.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DrainError {
+    /// No worker of this name works on the queue: it never did, or it has left.
+    #[error("no worker `{name}` works on the queue, or not any more; {}", listed(alive))]
+    NoSuchWorker {
+        /// The name that was given.
+        name: String,
+        /// Those that do, by name.
+        alive: Vec<String>,
+    },
+    /// It is no worker of the queue's logs: it holds leases of a gateway.
+    #[error(
+        "`{0}` is no worker that longhaul runs: it holds leases of a gateway, and decides itself when it asks for no more; stop it where it runs"
+    )]
+    HoldsLeases(String),
+    /// It is a gateway, or grants leases as one does. It would open the queue anew as soon as somebody asks it for a lease.
+    #[error(
+        "`{0}` grants leases and may serve many queues, so it is not drained for one of them: end its process with SIGTERM, by which it drains; its leases live on"
+    )]
+    Gateway(String),
+    /// Its version of longhaul does not know the word.
+    #[error(
+        "`{0}` runs a version of longhaul that cannot be drained by name: send SIGTERM to its process"
+    )]
+    TooOld(String),
+    /// Several workers have this name.
+    #[error("{} workers have the name `{name}`: name one by its owner id, {}", owners.len(), shown(owners))]
+    Ambiguous {
+        /// The name that was given.
+        name: String,
+        /// An owner id of each.
+        owners: Vec<String>,
+    },
+    /// The workers of the queue cannot be read.
+    #[error("cannot read who works on the queue")]
+    View(#[from] TaskViewError),
+    /// The word was not stored, or it is not known whether it was. The same again does no harm.
+    #[error("cannot leave a word for the worker")]
+    Word(#[from] DocumentError),
+}
+
+fn shown(names: &[String]) -> String {
+    let first: Vec<&str> = names.iter().take(NAMES_MAX).map(String::as_str).collect();
+    let more = names.len().saturating_sub(NAMES_MAX);
+    let first = first.join(", ");
+    if more == 0 { first } else { format!("{first} and {more} more") }
+}
+
+fn listed(alive: &[String]) -> String {
+    if alive.is_empty() {
+        return "no worker does just now".to_owned();
+    }
+    format!("those that do are {}", shown(alive))
+}
+
+/// What a word says: for people alone, for the worker goes by its name.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Word {
+    pub(super) worker: String,
+    pub(super) operator: String,
+    #[serde(default)]
+    pub(super) reason: String,
+    at_ms: u64,
+}
+
+impl Word {
+    pub(super) fn read(content: &[u8]) -> Option<Self> {
+        serde_json::from_slice(content).ok()
+    }
+}
+
+impl Client {
+    /// Has a worker drain, wherever it runs: it takes nothing new, lets running tasks end, gives back what still runs after its
+    /// [`drain_limit`](crate::WorkerConfig::drain_limit), and ends, as by its own [handle](crate::WorkerHandle::drain) or a SIGTERM. A worker that
+    /// works on several queues leaves them all. It is named as [`TaskView::workers`] shows it: by its name, one of its owner ids or its instance.
+    /// Returns who that is; whether it has left shows in the view.
+    ///
+    /// The queue is named by its task topic, without a priority. Who did it, and why, is in the [log of actions](Self::action_log). To a worker that drains
+    /// already nothing more is said.
+    ///
+    /// # Errors
+    /// When there is no such worker, or it cannot be drained by its name.
+    pub async fn drain_worker(
+        &self,
+        topic: &str,
+        name: &str,
+        reason: impl AsRef<str>,
+    ) -> Result<Arc<WorkerIdentity>, DrainError> {
+        let view = self.claimed_tasks(topic).await?;
+        self.drain_worker_in(&view, topic, name, reason).await
+    }
+
+    /// The same for those who have a view of the queue's tasks.
+    ///
+    /// # Errors
+    /// As [`drain_worker`](Self::drain_worker).
+    pub async fn drain_worker_in(
+        &self,
+        view: &TaskView,
+        topic: &str,
+        name: &str,
+        reason: impl AsRef<str>,
+    ) -> Result<Arc<WorkerIdentity>, DrainError> {
+        let workers = view.workers()?;
+        let found = match find(&workers, name) {
+            Err(DrainError::NoSuchWorker { .. }) if holds_lease(view, name)? => {
+                return Err(DrainError::HoldsLeases(name.to_owned()));
+            }
+            found => found?,
+        };
+        let names = self.names(topic).map_err(DocumentError::Topic)?;
+        let register = self.register_of(&names).await?;
+        let document = document_of(&found.instance)?;
+        let word = Word {
+            worker: found.name.clone(),
+            operator: self.operator.to_string(),
+            reason: text::shortened(reason.as_ref().to_owned()),
+            at_ms: self.wall_ms(),
+        };
+        let content =
+            serde_json::to_vec(&word).map_err(|error| DocumentError::Invalid(error.to_string()))?;
+        match self.change_document(&register, &document, (0, Bytes::from(content))).await {
+            // Somebody has told it before.
+            Ok(_) | Err(DocumentError::VersionConflict { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.remove_old_words(&register, &workers).await;
+        Ok(found)
+    }
+
+    /// Removes words to workers that went without taking them away.
+    async fn remove_old_words(&self, register: &Followed, workers: &[WorkerInfo]) {
+        let instance = |it: &WorkerInfo| Some(it.identity.as_ref()?.instance.clone());
+        let alive: BTreeSet<String> = workers.iter().filter_map(instance).collect();
+        let now_ms = self.wall_ms();
+        let is_old = |content: &Bytes| {
+            Word::read(content).is_none_or(|word| word.at_ms.saturating_add(KEPT_MS) < now_ms)
+        };
+        let old: Vec<DocumentKey> = register.look_at_documents(|documents| {
+            let words = documents.of(DocumentKind::Drain);
+            let old = words.filter(|(name, _, it)| !alive.contains(name.text()) && is_old(it));
+            old.flat_map(|(name, ..)| documents.entries(name)).collect()
+        });
+        for key in old {
+            let tombstone = Entry::Tombstone(Key::Document(key));
+            if let Err(error) = register.put(&self.inner.publishers, &tombstone).await {
+                tracing::debug!(?error, "a word to a worker that has gone stays on the register");
+            }
+        }
+    }
+
+    pub(super) fn wall_ms(&self) -> u64 {
+        #[cfg(feature = "testing")]
+        if let Some(engine) = &self.inner.settings.engine {
+            return engine.wall_ms();
+        }
+        Clock::System.wall_ms()
+    }
+}
+
+fn document_of(instance: &str) -> Result<DocumentName, DocumentError> {
+    DocumentName::new(DocumentKind::Drain, instance).map_err(|error| DocumentError::Name(error.0))
+}
+
+/// The one worker that is meant.
+fn find(workers: &[WorkerInfo], name: &str) -> Result<Arc<WorkerIdentity>, DrainError> {
+    let is_alive = |it: &&WorkerInfo| it.last_heartbeat_ms.is_some();
+    let is_it = |it: &&WorkerInfo| {
+        let said = it.identity.as_ref();
+        it.owner == name || said.is_some_and(|said| said.name == name || said.instance == name)
+    };
+    // A worker has an owner id for each partition. Who has not said which instance it is stands for itself.
+    let key = |it: &WorkerInfo| {
+        let instance = it.identity.as_ref().map(|said| said.instance.clone());
+        instance.filter(|it| !it.is_empty()).unwrap_or_else(|| it.owner.clone())
+    };
+    let alive = workers.iter().filter(is_alive);
+    let found: BTreeMap<String, &WorkerInfo> =
+        alive.clone().filter(is_it).map(|it| (key(it), it)).collect();
+    let mut all = found.values();
+    let Some(worker) = all.next() else {
+        let shown = |it: &WorkerInfo| {
+            let said = it.identity.as_ref().map(|said| said.name.clone());
+            said.filter(|name| !name.is_empty()).unwrap_or_else(|| it.owner.clone())
+        };
+        let alive: BTreeSet<String> = alive.map(shown).collect();
+        let alive = alive.into_iter().collect();
+        return Err(DrainError::NoSuchWorker { name: name.to_owned(), alive });
+    };
+    if all.next().is_some() {
+        let owners = found.values().map(|it| it.owner.clone()).collect();
+        return Err(DrainError::Ambiguous { name: name.to_owned(), owners });
+    }
+    match &worker.identity {
+        Some(said) if said.grants_leases => Err(DrainError::Gateway(name.to_owned())),
+        Some(said) if !said.instance.is_empty() => Ok(Arc::clone(said)),
+        Some(_) | None => Err(DrainError::TooOld(name.to_owned())),
+    }
+}
+
+/// Whether somebody of this name holds a lease, or the name is the owner id of one.
+fn holds_lease(view: &TaskView, name: &str) -> Result<bool, TaskViewError> {
+    let filter = TaskFilter::new().status(TaskStatus::Claimed).status(TaskStatus::Running);
+    let mut after = None;
+    loop {
+        let page = view.list(&filter, after, usize::MAX)?;
+        let is_it = |task: &super::TaskInfo| {
+            let held = task.lease.as_ref();
+            held.is_some_and(|it| &*it.worker == name || task.owner.as_deref() == Some(name))
+        };
+        if page.tasks.iter().any(is_it) {
+            return Ok(true);
+        }
+        after = page.next;
+        if after.is_none() {
+            return Ok(false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn worker(owner: &str, identity: WorkerIdentity) -> WorkerInfo {
+        let identity = (identity != WorkerIdentity::default()).then(|| Arc::new(identity));
+        WorkerInfo {
+            partition: -1,
+            owner: owner.to_owned(),
+            identity,
+            last_heartbeat_ms: Some(1),
+            running: Vec::new(),
+        }
+    }
+
+    fn named(name: &str, instance: &str) -> WorkerIdentity {
+        let (name, instance) = (name.to_owned(), instance.to_owned());
+        WorkerIdentity { name, instance, ..WorkerIdentity::default() }
+    }
+
+    #[test]
+    fn a_worker_is_found_by_its_name_an_owner_id_and_its_instance() {
+        let workers = [
+            worker("o1", named("a", "i1")),
+            worker("o2", named("a", "i1")),
+            worker("o3", named("b", "i2")),
+        ];
+        for name in ["a", "o1", "o2", "i1"] {
+            assert_eq!(find(&workers, name).unwrap().instance, "i1", "{name}");
+        }
+        let mut left = workers;
+        left[2].last_heartbeat_ms = None;
+        let error = find(&left, "b").unwrap_err().to_string();
+        let said = "no worker `b` works on the queue, or not any more; those that do are a";
+        assert_eq!(error, said);
+        let error = find(&[], "b").unwrap_err().to_string();
+        assert!(error.ends_with("no worker does just now"), "{error}");
+    }
+
+    /// A pod that was killed has the name of the one that has taken its place.
+    #[test]
+    fn of_two_workers_with_one_name_none_is_taken_for_the_other() {
+        let workers = [worker("o1", named("a", "i1")), worker("o2", named("a", "i2"))];
+        let error = find(&workers, "a").unwrap_err();
+        assert!(matches!(&error, DrainError::Ambiguous { owners, .. } if owners.len() == 2));
+        assert!(error.to_string().ends_with("name one by its owner id, o1, o2"), "{error}");
+        assert_eq!(find(&workers, "o2").unwrap().instance, "i2");
+    }
+
+    #[test]
+    fn who_cannot_obey_is_told_apart() {
+        let gateway = WorkerIdentity { grants_leases: true, ..named("g", "i1") };
+        let workers =
+            [worker("o1", gateway), worker("o2", named("old", "")), worker("o3", named("", ""))];
+        assert!(matches!(find(&workers, "g"), Err(DrainError::Gateway(_))));
+        for name in ["old", "o3"] {
+            assert!(matches!(find(&workers, name), Err(DrainError::TooOld(_))), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_error_lists_so_many_names_and_no_more() {
+        let many: Vec<String> = (0..25).map(|it| format!("w{it}")).collect();
+        assert!(listed(&many).ends_with("w19 and 5 more"), "{}", listed(&many));
+    }
+}

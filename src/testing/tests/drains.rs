@@ -1,0 +1,152 @@
+//! Workers that are drained by their names.
+
+use super::*;
+use crate::protocol::register::{DocumentKind, Register};
+use crate::transport::TopicPartition;
+use crate::{DrainError, LeaseRequest, WorkerHandle};
+
+const TOPIC: &str = "tasks";
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A worker of this name that needs a minute for a task, and says who has done it.
+fn worker(engine: &TestEngine, name: &'static str) -> WorkerHandle {
+    let processor = processor_fn(async move |_: Text, _: TaskContext| -> Outcome {
+        tokio::time::sleep(MINUTE).await;
+        Ok(text(name))
+    });
+    let worker = engine.worker(TOPIC, processor).name(name).concurrency(1);
+    let worker = engine.start(worker.drain_limit(10 * MINUTE));
+    engine.run(worker.ready());
+    worker
+}
+
+fn names_of_workers(engine: &TestEngine) -> Vec<String> {
+    let view = engine.run(engine.client().claimed_tasks(TOPIC)).unwrap();
+    let workers = view.workers().unwrap();
+    let mut names: Vec<String> =
+        workers.iter().filter_map(|it| Some(it.identity.as_ref()?.name.clone())).collect();
+    names.sort();
+    names
+}
+
+/// The words on the register.
+fn words(engine: &TestEngine) -> usize {
+    let topic = names(TOPIC).register;
+    let log = engine.broker().full_log(&TopicPartition { topic, partition: -1 });
+    let mut register = Register::default();
+    for message in &log {
+        register.apply(&crate::register::read(message).unwrap(), message.position);
+    }
+    register.documents().of(DocumentKind::Drain).count()
+}
+
+#[test]
+fn a_worker_is_drained_by_its_name_and_the_others_go_on() {
+    let engine = TestEngine::new();
+    let first = worker(&engine, "first");
+    let task = engine.submit(TOPIC, &text("one"));
+    engine.advance(Duration::from_secs(5));
+    let second = worker(&engine, "second");
+    let client = engine.client().clone().acting_as("ann");
+    let told = engine.run(client.drain_worker(TOPIC, "first", "its machine goes")).unwrap();
+    assert_eq!((told.name.as_str(), told.process), ("first", Some(std::process::id())));
+    engine.run(first.told_to_drain());
+    engine.advance(Duration::from_secs(1));
+    assert_eq!(words(&engine), 1, "it stands as long as the worker drains");
+    // Once more, by somebody else, before it has left.
+    let bob = engine.client().clone().acting_as("bob");
+    let owner = {
+        let view = engine.run(bob.claimed_tasks(TOPIC)).unwrap();
+        let workers = view.workers().unwrap();
+        let first = workers.iter().find(|it| it.identity.as_ref().unwrap().name == "first");
+        first.unwrap().owner.clone()
+    };
+    engine.run(bob.drain_worker(TOPIC, &owner, "me too")).unwrap();
+    let more = engine.submit(TOPIC, &text("two"));
+    engine.run(first.join()).unwrap();
+    assert_eq!(engine.wait::<Text>(&task).unwrap(), text("first"), "it has finished its task");
+    engine.assert_transitions(&task, ["PROCESSING 1", "COMPLETED 1"]);
+    assert_eq!(engine.wait::<Text>(&more).unwrap(), text("second"));
+    engine.assert_transitions(&more, ["PROCESSING 1", "COMPLETED 1"]);
+    assert_eq!(names_of_workers(&engine), ["second"]);
+    assert_eq!(words(&engine), 0, "nothing of it stays");
+    let gone = engine.run(client.drain_worker(TOPIC, "first", "")).unwrap_err();
+    let DrainError::NoSuchWorker { alive, .. } = &gone else { panic!("{gone}") };
+    assert_eq!(alive, &["second"]);
+    // One with the same name is another one.
+    let third = worker(&engine, "first");
+    engine.advance(10 * MINUTE);
+    let last = [(); 2].map(|()| engine.submit(TOPIC, &text("three")));
+    let mut done = last.map(|task| engine.wait::<Text>(&task).unwrap().0);
+    done.sort();
+    assert_eq!(done, ["first", "second"]);
+    let log = engine.run(client.action_log(TOPIC, 10)).unwrap();
+    let log: Vec<_> = log
+        .iter()
+        .map(|it| (it.task, it.worker.as_deref(), &*it.operator, &*it.action, &*it.reason))
+        .collect();
+    assert_eq!(log, [(None, Some("first"), "ann", "drain", "its machine goes")]);
+    drop((second, third));
+}
+
+/// The worker died before it could take the word away. Whoever drains another one does, when it is sure that it does not come back.
+#[test]
+fn a_word_to_a_dead_worker_is_removed_by_the_next_one_who_drains() {
+    let engine = TestEngine::new();
+    let first = worker(&engine, "first");
+    let others = ["second", "third", "fourth"].map(|name| worker(&engine, name));
+    engine.submit(TOPIC, &text("one"));
+    engine.advance(Duration::from_secs(5));
+    let [second, third, fourth] = others;
+    let client = engine.client();
+    // Whoever has the task is told, and dies with it.
+    engine.run(client.drain_worker(TOPIC, "first", "")).unwrap();
+    drop(first);
+    engine.run(client.drain_worker(TOPIC, "second", "")).unwrap();
+    engine.run(second.join()).unwrap();
+    assert_eq!(words(&engine), 1, "the first one may be cut off");
+    engine.advance(2 * DAY);
+    assert_eq!(names_of_workers(&engine), ["fourth", "third"]);
+    engine.run(client.drain_worker(TOPIC, "third", "")).unwrap();
+    engine.run(third.join()).unwrap();
+    assert_eq!(words(&engine), 0);
+    drop(fourth);
+}
+
+/// A worker of several queues is one process: its name is known in each of them.
+#[test]
+fn a_worker_of_several_queues_and_levels_leaves_them_all() {
+    let engine = TestEngine::new();
+    let processor = processor_fn(async |task: Text, _: TaskContext| -> Outcome { Ok(task) });
+    let builder = engine.worker(TOPIC, processor).name("first");
+    let worker = engine.start(builder.levels(crate::Levels::strict()).also("letters"));
+    engine.run(worker.ready());
+    engine.run(engine.client().drain_worker("letters", "first", "")).unwrap();
+    engine.run(worker.join()).unwrap();
+    assert!(names_of_workers(&engine).is_empty());
+}
+
+/// A gateway would open the queue anew when it is asked for the next lease, and who holds a lease is no worker of the logs.
+#[test]
+fn a_gateway_and_who_works_behind_it_are_not_drained() {
+    let engine = TestEngine::new();
+    let leases = engine.run(engine.client().leases(TOPIC).start()).unwrap();
+    engine.run(leases.ready());
+    engine.submit(TOPIC, &text("one"));
+    let request = LeaseRequest::of("ann").wait(MINUTE);
+    let lease = engine.run(leases.lease(request)).unwrap().pop().unwrap();
+    let drain = |name: &str| engine.run(engine.client().drain_worker(TOPIC, name, "")).unwrap_err();
+    let view = engine.run(engine.client().claimed_tasks(TOPIC)).unwrap();
+    let gateway = view.workers().unwrap().pop().unwrap();
+    assert!(gateway.identity.as_ref().unwrap().grants_leases);
+    let refused = drain(&gateway.owner);
+    assert!(matches!(refused, DrainError::Gateway(_)), "{refused}");
+    assert!(refused.to_string().contains("SIGTERM"), "{refused}");
+    let held = view.get(lease.task.id).unwrap().unwrap();
+    for name in ["ann".to_owned(), held.owner.unwrap()] {
+        let refused = drain(&name);
+        assert!(matches!(refused, DrainError::HoldsLeases(_)), "{refused}");
+    }
+    assert!(matches!(drain("bob"), DrainError::NoSuchWorker { .. }));
+    assert!(!leases.has_ended());
+}

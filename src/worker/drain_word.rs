@@ -1,0 +1,43 @@
+//! The word to drain that comes from outside: what the handle and the driver of a worker know of it together.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct DrainWord {
+    /// How long running tasks may take to end, in ms.
+    limit_ms: AtomicU64,
+    heard: watch::Sender<bool>,
+}
+
+impl DrainWord {
+    pub(super) fn new(limit: Duration) -> Self {
+        let word = Self { limit_ms: AtomicU64::new(0), heard: watch::Sender::new(false) };
+        word.limit_to(limit);
+        word
+    }
+
+    /// From now on running tasks may take so long. A drain that has begun is not changed.
+    pub(super) fn limit_to(&self, limit: Duration) {
+        let ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+        self.limit_ms.store(ms, Ordering::Relaxed);
+    }
+
+    pub(super) fn limit(&self) -> Duration {
+        Duration::from_millis(self.limit_ms.load(Ordering::Relaxed))
+    }
+
+    /// The worker has read it.
+    pub(super) fn hear(&self) {
+        self.heard.send_replace(true);
+    }
+
+    /// Resolves when the worker has read it.
+    pub(super) async fn heard(&self) {
+        let mut heard = self.heard.subscribe();
+        // The sender lives in here.
+        drop(heard.wait_for(|heard| *heard).await);
+    }
+}
