@@ -14,6 +14,7 @@ mod cancelling;
 mod compacting;
 mod crowds;
 mod dependencies;
+mod dismissing;
 mod failures;
 mod joining;
 mod keyed;
