@@ -12,6 +12,8 @@ use crate::transport::TransportErrorKind;
 use crate::transport::session::{Credentials, TlsError, TlsOptions, is_loopback, without_trust};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use hosts::{Hosts, url_of, without_secrets};
 use reqwest::header::{AUTHORIZATION, HeaderValue, LOCATION};
 use reqwest::{Method, Response, StatusCode, Url};
@@ -204,7 +206,12 @@ impl Http {
         failure(AdminErrorKind::Other, &call.method, url, reason, None)
     }
 
-    async fn send(&self, call: &Call) -> Result<(String, Vec<u8>), AdminError> {
+    /// A plain function that boxes: see `Setup::begin` of the worker's builder.
+    fn send<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<(String, Vec<u8>), AdminError>> {
+        self.send_until_available(call).boxed()
+    }
+
+    async fn send_until_available(&self, call: &Call) -> Result<(String, Vec<u8>), AdminError> {
         let mut is_told = false;
         loop {
             let error = match self.ask_in_turn(call).await {

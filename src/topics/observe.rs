@@ -6,7 +6,8 @@ use super::names::TopicNames;
 use super::policy::Policies;
 use super::settings::TopicSettings;
 use super::traits::Traits;
-use futures::{StreamExt, TryStreamExt};
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, TryStreamExt};
 use std::fmt;
 
 /// Partitions that are looked at together.
@@ -132,8 +133,16 @@ impl TopicNames {
     }
 }
 
-/// Reads everything once.
-pub(super) async fn observe(
+/// Reads everything once. A plain function that boxes: see `Setup::begin` of the worker's builder.
+pub(super) fn observe<'a>(
+    admin: &'a AdminCalls,
+    names: &'a TopicNames,
+    settings: &'a TopicSettings,
+) -> BoxFuture<'a, Result<Observed, AdminError>> {
+    read_all(admin, names, settings).boxed()
+}
+
+async fn read_all(
     admin: &AdminCalls,
     names: &TopicNames,
     settings: &TopicSettings,

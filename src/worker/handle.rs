@@ -280,18 +280,18 @@ impl Plan {
         topics: TopicNames,
         processor: impl TaskProcessor,
     ) -> Result<Self, ConfigError> {
-        Self::with_codecs(config, topics, processor, Codecs::default())
+        Self::with_codecs(config, topics, Arc::new(processor), Codecs::default())
     }
 
     /// The same, with codecs for tasks whose payloads are encoded.
     pub(super) fn with_codecs(
         config: WorkerConfig,
         topics: TopicNames,
-        processor: impl TaskProcessor,
+        processor: Arc<dyn ErasedProcessor>,
         codecs: Codecs,
     ) -> Result<Self, ConfigError> {
         config.validate()?;
-        let processor = Arc::new(Coded { processor: Arc::new(processor), codecs });
+        let processor = Arc::new(Coded { processor, codecs });
         let topics = vec![(topics, Share::default())];
         Ok(Self { config, topics, processor })
     }

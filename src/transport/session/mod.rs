@@ -54,6 +54,8 @@ use crate::task::Position;
 use async_trait::async_trait;
 use consumer::SessionConsumer;
 use follower::SessionFollower;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use machine::call::{Answer, ConsumerOptions, ProducerOptions, Question, Subscription};
 use options::full_topic_name;
 use pool::{Pool, Purpose};
@@ -78,9 +80,17 @@ impl PulsarTransport {
     /// When a setting is wrong, there are no credentials to be had, no host answers, what answers is not a broker, TLS fails, or the
     /// credentials are refused.
     pub async fn connect(options: ConnectOptions) -> Result<Self, TransportError> {
-        let pool = Arc::new(Pool::new(options)?);
-        pool.greet().await?;
-        Ok(Self { pool })
+        Self::open(options).await
+    }
+
+    /// A plain function that boxes: see `Setup::begin` of the worker's builder.
+    fn open(options: ConnectOptions) -> BoxFuture<'static, Result<Self, TransportError>> {
+        let opening = async {
+            let pool = Arc::new(Pool::new(options)?);
+            pool.greet().await?;
+            Ok(Self { pool })
+        };
+        opening.boxed()
     }
 
     async fn publisher(
