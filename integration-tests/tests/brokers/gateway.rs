@@ -2,9 +2,12 @@
 //!
 //! The broker is that of `LONGHAUL_TEST_BROKER`.
 
+mod types;
+
 use anyhow::{Context, Result, ensure};
 use integration_tests::generated::GeneratedClient;
 use integration_tests::sandbox::Sandbox;
+use integration_tests::say;
 use longhaul::{Client, TaskContext, Text, processor_fn};
 use longhaul_server::{Server, ServerConfig};
 use reqwest::Method;

@@ -87,8 +87,8 @@ impl Slots {
     }
 
     /// One of them is for a task of this type now.
-    pub(super) fn take_for(&mut self, task_type: Option<TaskType>) {
-        if let Some((wanted, task_type)) = self.wanted.as_mut().zip(task_type) {
+    pub(super) fn take_for(&mut self, task_type: TaskType) {
+        if let Some(wanted) = &mut self.wanted {
             wanted.take(task_type);
         }
     }

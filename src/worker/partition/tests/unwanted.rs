@@ -143,6 +143,7 @@ fn where_others_are_they_go_back_after_a_second_but_not_all_at_once() {
     solo.wait(H);
     for entry in 0..1_000 {
         solo.deliver_of(task(entry), "y");
+        solo.core.note_redeliveries(task(entry), 7);
     }
     assert_eq!(handed_back(&solo.wait(SECOND - MILLISECOND)), 0);
     assert_eq!(solo.core.looks_ahead(solo.now), 0);
@@ -153,6 +154,21 @@ fn where_others_are_they_go_back_after_a_second_but_not_all_at_once() {
     assert!(!solo.core.leaves_to_others(solo.now));
     assert_eq!(handed_back(&solo.wait(SECOND)), 900);
     assert!(!solo.core.has_unwanted() && solo.core.open.is_empty());
+}
+
+/// With two gateways every other task was with the wrong one for a second, and half of those for one more.
+#[test]
+fn one_that_is_new_goes_back_soon() {
+    let mut solo = Solo::gateway(&[("x", 1)]);
+    solo.alive = vec![OTHER];
+    solo.wait(H);
+    for (entry, after) in (0..6).zip([100, 200, 400, 800, 1_000, 1_000]) {
+        solo.deliver_of(task(entry), "y");
+        solo.core.note_redeliveries(task(entry), u32::try_from(entry).unwrap());
+        let did = solo.wait(2 * SECOND);
+        let back = Effect::Do(Action::HandBack(task(entry).entry_id()));
+        assert!(did.contains(&(after * MILLISECOND, back)), "{entry}: {did:?}");
+    }
 }
 
 #[test]
