@@ -15,7 +15,7 @@ const UNWANTED: usize = 1_000;
 /// An end that a worker is told of by nobody else.
 const LAST_OF_ALL: Duration = Duration::from_secs(20);
 
-#[allow(clippy::disallowed_methods, reason = "this measures real time")]
+#[expect(clippy::disallowed_methods, reason = "a measurement decides nothing")]
 fn now() -> Instant {
     Instant::now()
 }
