@@ -8,11 +8,14 @@
     reason = "a new command is one that has no answer until it is listed"
 )]
 
+mod calls;
+
 use crate::log::{Options, SimulatedStorage, Stepped};
 use crate::machine::effect::{Effect, Request};
 use crate::machine::{Machine, Settings};
 use crate::server::requests::{requests, verified};
 use crate::state::State;
+use crate::state::replay::replay_own;
 use bytes::BytesMut;
 use fastrand::Rng;
 use longhaul_wire::frame;
@@ -32,26 +35,33 @@ const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 /// Requests that change little must not make the log or the answers much larger than themselves.
 const ANSWER_BYTES_MAX: usize = 256 * 1024;
 
+fn options() -> Options {
+    Options {
+        segment_bytes_first: 16 * 1024,
+        segment_bytes_max: 1024 * 1024,
+        body_bytes_max: 1024 * 1024,
+        salt: 1,
+    }
+}
+
 /// A machine with a log that never fails.
 struct Rig {
     machine: Machine,
     log: Stepped,
+    storage: SimulatedStorage,
+    next_ticket: u64,
+    /// Calls that were answered.
+    replies: BTreeSet<u64>,
     closed: BTreeSet<u64>,
     answered: Vec<(u64, u64)>,
 }
 
 impl Rig {
     fn new() -> Self {
-        let storage = Arc::new(SimulatedStorage::new(1));
-        let options = Options {
-            segment_bytes_first: 16 * 1024,
-            segment_bytes_max: 1024 * 1024,
-            body_bytes_max: 1024 * 1024,
-            salt: 1,
-        };
-        let mut log = Stepped::open(storage, options.clone(), &mut |_| Ok(())).unwrap();
+        let storage = SimulatedStorage::new(1);
+        let mut log = Stepped::open(Arc::new(storage.clone()), options(), &mut |_| Ok(())).unwrap();
         let unused = Arc::new(SimulatedStorage::new(2));
-        let unused = Stepped::open(unused, options, &mut |_| Ok(())).unwrap();
+        let unused = Stepped::open(unused, options(), &mut |_| Ok(())).unwrap();
         let composer = std::mem::replace(&mut log.composer, unused.composer);
         let settings = Settings {
             message_bytes_max: MESSAGE_BYTES_MAX,
@@ -66,7 +76,24 @@ impl Rig {
         };
         let now = 1_700_000_000_000;
         let machine = Machine::new(settings, None, State::default(), composer, HashMap::new(), now);
-        Self { machine, log, closed: BTreeSet::new(), answered: Vec::new() }
+        let (closed, replies) = (BTreeSet::new(), BTreeSet::new());
+        Self { machine, log, storage, next_ticket: 0, replies, closed, answered: Vec::new() }
+    }
+
+    /// The broker ends, and another one starts: what the log leads to is what the first one knew.
+    fn restarts(mut self) {
+        self.settle();
+        let before = self.machine.state();
+        let mut after = State::default();
+        drop(self.log);
+        let opened = Stepped::open(Arc::new(self.storage.clone()), options(), &mut |it| {
+            replay_own(&mut after, it)
+        });
+        opened.unwrap_or_else(|error| panic!("what was refused is in the log: {error}"));
+        let known = |state: &State| -> BTreeSet<String> {
+            state.snapshot().iter().map(|it| format!("{it:?}")).collect()
+        };
+        assert_eq!(known(&after), known(before), "another state after a restart");
     }
 
     /// Hands in a request, writes what it led to, and collects the answers.
@@ -75,15 +102,17 @@ impl Rig {
         self.settle();
     }
 
-    fn settle(&mut self) {
+    /// Writes what there is. Returns the calls that are answered with an entry, which somebody else reads.
+    fn settle(&mut self) -> BTreeSet<u64> {
         self.machine.dispatch();
         while let Some(group) = self.machine.take_group() {
             self.log.write(&group).unwrap();
             self.machine.committed(&group);
             self.machine.dispatch();
         }
-        let (mut bytes, mut pinged) = (0, Vec::new());
+        let (mut bytes, mut pinged, mut reads) = (0, Vec::new(), BTreeSet::new());
         for effect in self.machine.take_effects() {
+            reads.extend(calls::ticket_of(&effect));
             match effect {
                 Effect::Send(conn, command) => {
                     let mut out = BytesMut::new();
@@ -94,6 +123,7 @@ impl Rig {
                 }
                 Effect::Close(conn) => drop(self.closed.insert(conn)),
                 Effect::Deliver { conn, bytes, .. } => self.machine.written(conn, bytes.into()),
+                Effect::Reply(ticket, _) => drop(self.replies.insert(ticket)),
                 _ => {}
             }
         }
@@ -102,6 +132,7 @@ impl Rig {
             // Whoever is in the way of another one lives.
             self.ask(conn, Request::Command(CommandPong {}.into()));
         }
+        reads
     }
 
     fn open(&mut self, conn: u64, is_connected: bool) {
@@ -148,7 +179,7 @@ pub(crate) fn bytes(input: &[u8], is_connected: bool) {
     }
     assert!(!is_broken || rig.closed.contains(&1), "garbage ends a connection");
     rig.machine.closed(1);
-    rig.settle();
+    rig.restarts();
 }
 
 /// Valid commands with whatever in their fields.
@@ -163,6 +194,9 @@ pub(crate) fn commands(seed: u64) {
         if rig.closed.contains(&conn) {
             rig.machine.closed(conn);
             rig.open(conn, true);
+        }
+        if random.u8(0..4) == 0 {
+            calls::any_call(&mut rig, &mut random);
         }
         let command = any_command(&mut random);
         let request_id = request_id_of(&command);
@@ -187,6 +221,7 @@ pub(crate) fn commands(seed: u64) {
         rig.machine.closed(conn);
         rig.settle();
     }
+    rig.restarts();
 }
 
 fn request_id_of(command: &Command) -> Option<u64> {

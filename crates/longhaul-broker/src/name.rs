@@ -21,6 +21,11 @@ pub enum NameError {
         "`{0}` is no topic: tenant, namespace and topic take letters, digits and -=:._%~@+ and more, but no control characters, blanks or slashes, and are not `.` or `..`"
     )]
     Characters(String),
+    /// Its partitions would be too long.
+    #[error(
+        "a topic's name has at most 255 bytes, that of its partition {1} would have {0}: take a shorter one"
+    )]
+    LongPartition(usize, u32),
     /// It is too long.
     #[error("a topic's name has at most 255 bytes, this one has {0}")]
     Long(usize),
@@ -96,6 +101,16 @@ impl TopicName {
     #[must_use]
     pub fn partition_index(&self) -> i32 {
         self.partition().and_then(|(_, index)| i32::try_from(index).ok()).unwrap_or(-1)
+    }
+
+    /// Whether it can have so many partitions: each name is that of a topic.
+    ///
+    /// # Errors
+    /// [`NameError::LongPartition`].
+    pub fn check_partitions(&self, count: u32) -> Result<(), NameError> {
+        let last = count.saturating_sub(1);
+        let length = self.with_partition(last).full.len();
+        if length > BYTES_MAX { Err(NameError::LongPartition(length, last)) } else { Ok(()) }
     }
 
     /// The name of one of its partitions.

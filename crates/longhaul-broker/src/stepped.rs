@@ -17,7 +17,7 @@ use crate::machine::{Machine, Settings};
 use crate::server::requests::requests;
 use crate::state::State;
 use crate::state::entry::EntryHead;
-use crate::state::replay::replay;
+use crate::state::replay::replay_own;
 use bytes::{Bytes, BytesMut};
 use longhaul_wire::frame;
 use longhaul_wire::messages::{Command, CommandMessage, CommandPing};
@@ -105,8 +105,9 @@ impl SteppedBroker {
     pub fn open(storage: &SimulatedStorage, now: u64) -> Result<Self, StartError> {
         let unreadable = |source| StartError::Log { path: "simulated".into(), source };
         let mut state = State::default();
-        let log =
-            Stepped::open(Arc::new(storage.clone()), options(), &mut |it| replay(&mut state, it));
+        let log = Stepped::open(Arc::new(storage.clone()), options(), &mut |it| {
+            replay_own(&mut state, it)
+        });
         let mut log = log.map_err(unreadable)?;
         let spare = spare_composer().map_err(unreadable)?;
         let composer = std::mem::replace(&mut log.composer, spare);

@@ -29,3 +29,18 @@ mod tests;
 const CLUSTER: &str = "standalone";
 
 pub(crate) use answer::Advertised;
+
+/// What the core is asked by a call, if it is one that it answers.
+#[cfg(test)]
+pub(crate) fn request_of(
+    method: &str,
+    path: &str,
+    query: Option<&str>,
+    body: &[u8],
+) -> Option<request::AdminRequest> {
+    let target = target::Target::parse(path, query).ok()?;
+    match route::route(route::Asked { method, target: &target, body }).ok()?.work {
+        route::Work::Ask(request, _) => Some(request),
+        route::Work::Tell(_) => None,
+    }
+}

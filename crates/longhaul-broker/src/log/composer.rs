@@ -87,9 +87,7 @@ impl Composer {
     /// [`AppendError::TooLarge`] when the body is above the limit. Nothing has changed then.
     pub fn append(&mut self, head: Head, body: &[&[u8]]) -> Result<Place, AppendError> {
         let bytes = body.iter().fold(0_usize, |sum, part| sum.saturating_add(part.len()));
-        let limit = self.options.body_bytes_max;
-        let size = u32::try_from(bytes).ok().filter(|&bytes| bytes <= limit);
-        let size = size.ok_or(AppendError::TooLarge { size: bytes, limit })? + RECORD_OVERHEAD;
+        let size = self.size_of(bytes)?;
         if self.buffer.capacity() == 0 {
             // The next group is mostly about as large as the last one.
             let capacity = self.capacity.clamp(CAPACITY_MIN, CAPACITY_MAX);
@@ -101,6 +99,16 @@ impl Composer {
         record::encode(start, head, body, size, &mut self.buffer);
         self.offset += size;
         Ok(place)
+    }
+
+    /// How many bytes the record of a body of so many takes.
+    ///
+    /// # Errors
+    /// [`AppendError::TooLarge`] when the body is above the limit. This is the only reason why [`Composer::append`] fails.
+    pub fn size_of(&self, bytes: usize) -> Result<u32, AppendError> {
+        let limit = self.options.body_bytes_max;
+        let size = u32::try_from(bytes).ok().filter(|&bytes| bytes <= limit);
+        Ok(size.ok_or(AppendError::TooLarge { size: bytes, limit })? + RECORD_OVERHEAD)
     }
 
     /// Bytes that wait for [`Composer::take`].

@@ -36,7 +36,7 @@ mod tests;
 
 pub use compacted::{CompactedFile, CompactedWriter, Slot};
 pub use composer::{Composer, Group};
-pub use error::{CompactedError, OpenError, ReadError, WriteError};
+pub use error::{AppendError, CompactedError, OpenError, ReadError, WriteError};
 pub use handle::{Log, open};
 pub use options::Options;
 pub use reader::{Held, Reader};
@@ -49,7 +49,6 @@ pub use storage::{FileStorage, Storage};
 pub use storage::{SimulatedStorage, Surprise};
 #[cfg(feature = "testing")]
 pub use {
-    error::AppendError,
     handle::Done,
     record::RECORD_OVERHEAD,
     recovery::{Apply, Opened, Truncated},

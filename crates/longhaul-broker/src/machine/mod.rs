@@ -47,15 +47,14 @@ pub mod view;
 
 use crate::auth::{Authenticator, RefusedLogins};
 use crate::ids::IdMap;
-use crate::log::{Composer, Group, Head, Kind, Slot as CompactedSlot};
+use crate::log::{AppendError, Composer, Group, Head, Kind, Slot as CompactedSlot};
 use crate::state::State;
-use crate::state::change::{Change, ChangeRecord};
+use crate::state::change::Change;
 use dispatcher::{ConsumerKey, Dispatcher};
 use effect::{Effect, Refusal, Waiting};
 use figures::Figures;
 use longhaul_wire::messages::ServerError;
 use producing::Producers;
-use prost::Message as _;
 use recent::Recent;
 use session::Session;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -274,25 +273,26 @@ impl Machine {
         }
     }
 
-    /// Records a change and applies it.
+    /// Applies a change and records it. A change that does not apply is not recorded: no start could read it.
     fn change(&mut self, change: impl Into<Change>) -> Result<(), Refusal> {
-        let record = ChangeRecord { change: Some(change.into()) };
-        let head = Head { kind: Kind::Change, topic: 0, ledger: 0, entry: 0 };
+        let refused =
+            |cause: AppendError| Refusal::new(ServerError::PersistenceError, cause.to_string());
+        let change = change.into();
         self.scratch.clear();
-        record.encode_raw(&mut self.scratch);
-        self.composer
-            .append(head, &[&self.scratch])
-            .map_err(|cause| Refusal::new(ServerError::PersistenceError, cause.to_string()))?;
+        change.encode(&mut self.scratch);
+        self.composer.size_of(self.scratch.len()).map_err(refused)?;
+        self.apply(&change)?;
+        let head = Head { kind: Kind::Change, topic: 0, ledger: 0, entry: 0 };
+        self.composer.append(head, &[&self.scratch]).map_err(refused)?;
         self.totals.records += 1;
-        let Some(change) = record.change else { return Ok(()) };
-        self.apply(&change)
+        Ok(())
     }
 
+    /// Applies a change, and records nothing.
     fn apply(&mut self, change: &Change) -> Result<(), Refusal> {
-        self.state.apply(change).map_err(|cause| {
-            // The machine asks before it records; this is a defect, and what is on disk says the same as memory.
-            Refusal::new(ServerError::UnknownError, cause.to_string())
-        })
+        self.state
+            .apply(change)
+            .map_err(|cause| Refusal::new(ServerError::UnknownError, cause.to_string()))
     }
 
     /// Hands entries to consumers. To be called when all events that are there have been handled. Says whether there is more.

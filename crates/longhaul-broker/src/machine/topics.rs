@@ -194,6 +194,8 @@ impl Machine {
         name: &TopicName,
         partitions: u32,
     ) -> Result<(), Refusal> {
+        name.check_partitions(partitions)
+            .map_err(|cause| Refusal::new(ServerError::InvalidTopicName, cause.to_string()))?;
         self.change(SetPartitions { name: name.as_str().to_owned(), partitions })?;
         for index in 0..partitions {
             let partition = name.with_partition(index);

@@ -4,12 +4,17 @@ use crate::clock;
 use crate::compaction;
 use crate::config::BrokerConfig;
 use crate::error::StartError;
-use crate::log::{self, CompactedFile, Composer, FileStorage, Log, Options, Slot, Storage};
+use crate::log::{
+    self, CompactedFile, Composer, FileStorage, Log, Options, Place, Replayed, Slot, Storage,
+};
 use crate::state::State;
-use crate::state::replay::replay;
+use crate::state::replay::{SetAside, replay};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// So many of the changes that are set aside at a start are named.
+const SET_ASIDE_SHOWN_MAX: u64 = 20;
 
 /// What a data directory holds.
 pub(super) struct Opened {
@@ -32,8 +37,22 @@ pub(super) fn open(config: &BrokerConfig) -> Result<Opened, StartError> {
     let body = config.message_bytes_max.saturating_add(64 * 1024);
     let options =
         Options { body_bytes_max: u32::try_from(body).unwrap_or(u32::MAX), ..Options::default() };
-    let opened = log::open(Arc::clone(&storage), options, &mut |it| replay(&mut state, it));
+    let mut set_aside = 0_u64;
+    let opened = log::open(Arc::clone(&storage), options, &mut |it| {
+        let place = if let Replayed::Record { place, .. } = it { Some(place) } else { None };
+        if let (Some(cause), Some(place)) = (replay(&mut state, it)?, place) {
+            set_aside += 1;
+            warn_of(set_aside, place, &cause);
+        }
+        Ok(())
+    });
     let opened = opened.map_err(|source| StartError::Log { path: path.clone(), source })?;
+    if set_aside > 0 {
+        tracing::warn!(
+            changes = set_aside,
+            "changes in the log were set aside: they do not apply, and whoever asked for them was refused; the next checkpoint is without them"
+        );
+    }
     if let Some(cut) = &opened.truncated {
         tracing::info!(
             file = cut.file,
@@ -48,6 +67,14 @@ pub(super) fn open(config: &BrokerConfig) -> Result<Opened, StartError> {
     tracing::info!(path = %path.display(), records = opened.records, ?took, "the log is open");
     let (composer, log) = (opened.composer, opened.log);
     Ok(Opened { state, composer, log, storage, files, compacted, temporary })
+}
+
+/// Names a change that was set aside; of many the first ones.
+fn warn_of(number: u64, place: Place, cause: &SetAside) {
+    if number <= SET_ASIDE_SHOWN_MAX {
+        let (segment, offset) = (place.segment, place.offset);
+        tracing::warn!(segment, offset, %cause, "set a change of the log aside");
+    }
 }
 
 fn directory(config: &BrokerConfig) -> Result<(PathBuf, Option<tempfile::TempDir>), StartError> {

@@ -10,7 +10,7 @@ use crate::machine::effect::Survivor;
 use crate::machine::effect::{CompactionJob, Source};
 use crate::machine::{Machine, Settings};
 use crate::state::State;
-use crate::state::replay::replay;
+use crate::state::replay::replay_own;
 use bytes::Bytes;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -77,7 +77,7 @@ fn read(storage: &SimulatedStorage) -> Result<(Stepped, Found), OpenError> {
         if let crate::log::Replayed::Record { place, .. } = it {
             end = Position { segment: place.segment, offset: place.offset + place.size };
         }
-        replay(&mut state, it)
+        replay_own(&mut state, it)
     })?;
     Ok((log, Found { state, end }))
 }

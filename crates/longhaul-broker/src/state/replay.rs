@@ -1,32 +1,31 @@
 //! From the records of the log to the state that they lead to: the same for the broker and for simulations of it.
 
-use super::State;
-use super::change::ChangeRecord;
+use super::change::{Change, ChangeRecord};
 use super::entries::Position;
 use super::entry::EntryHead;
+use super::{State, StateError};
 use crate::log::{Kind, Replayed};
 use prost::Message as _;
 
+/// A change that was set aside, and why.
+pub(crate) type SetAside = StateError;
+
 /// Applies one record, as the machine did when it appended it.
 ///
+/// A change that contradicts what was recorded before it is set aside, and returned: the state is the same as then, so the running broker refused it as
+/// well. Earlier versions recorded a change before they knew whether it applies.
+///
 /// # Errors
-/// What contradicts itself, or comes from a later version.
-pub(crate) fn replay(state: &mut State, it: Replayed<'_>) -> Result<(), String> {
-    let apply = |state: &mut State, record: ChangeRecord| {
-        let Some(change) = record.change else {
-            return Err(
-                "a change of a kind that this version does not know: use a newer one".to_owned()
-            );
-        };
-        state.apply(&change).map_err(|cause| cause.to_string())
-    };
+/// What cannot be read, or comes from a later version; and a checkpoint that contradicts itself, since nobody ever writes one.
+pub(crate) fn replay(state: &mut State, it: Replayed<'_>) -> Result<Option<SetAside>, String> {
     match it {
         Replayed::Checkpoint(mut image) => {
             while !image.is_empty() {
-                let record = ChangeRecord::decode_length_delimited(&mut image)
-                    .map_err(|cause| cause.to_string())?;
-                apply(state, record)?;
+                let record = ChangeRecord::decode_length_delimited(&mut image);
+                let change = known(record.map_err(|cause| cause.to_string())?)?;
+                state.apply(&change).map_err(|cause| cause.to_string())?;
             }
+            Ok(None)
         }
         Replayed::Record { head, place, body, before_checkpoint } => match head.kind {
             Kind::Entry => {
@@ -34,12 +33,27 @@ pub(crate) fn replay(state: &mut State, it: Replayed<'_>) -> Result<(), String> 
                 let entry = EntryHead::decode(&mut body).ok_or("an entry without a head")?;
                 let position = Position { ledger: head.ledger, entry: head.entry };
                 state.restore(head.topic, position, place, &entry);
+                Ok(None)
             }
-            Kind::Change if before_checkpoint => {}
+            Kind::Change if before_checkpoint => Ok(None),
             Kind::Change => {
-                apply(state, ChangeRecord::decode(body).map_err(|cause| cause.to_string())?)?;
+                let record = ChangeRecord::decode(body).map_err(|cause| cause.to_string())?;
+                Ok(state.apply(&known(record)?).err())
             }
         },
     }
-    Ok(())
+}
+
+/// The same where nothing is ever set aside: by a log that this version has written.
+///
+/// # Errors
+/// As above, and what would be set aside.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) fn replay_own(state: &mut State, it: Replayed<'_>) -> Result<(), String> {
+    replay(state, it)?.map_or(Ok(()), |cause| Err(cause.to_string()))
+}
+
+fn known(record: ChangeRecord) -> Result<Change, String> {
+    let unknown = "a change of a kind that this version does not know: use a newer one";
+    record.change.ok_or_else(|| unknown.to_owned())
 }

@@ -5,7 +5,7 @@ use super::change::{
     CreateTopic, DeleteNamespace, DeleteSchemas, DeleteSubscription, DeleteTopic, Numbers,
     OpenLedger, ResetCursor, Sequence, SetPartitions, SetPolicies, TopicEnd, TopicEpoch, Trim,
 };
-use super::replay::replay;
+use super::replay::replay_own;
 use super::*;
 use crate::log::{Head, Kind, Replayed};
 use prost::Message as _;
@@ -277,11 +277,11 @@ fn a_restart_reads_what_was_recorded() {
     let mut image = encoded(create.into()).encode_length_delimited_to_vec();
     image.extend(encoded(open.into()).encode_length_delimited_to_vec());
     let mut it = State::default();
-    replay(&mut it, Replayed::Checkpoint(&image)).unwrap();
+    replay_own(&mut it, Replayed::Checkpoint(&image)).unwrap();
     assert_eq!(topic(&it).entries.next_position(), Some(at(7, 0)));
     let mut record = |kind, body: &[u8], before_checkpoint| {
         let head = Head { kind, topic: 3, ledger: 7, entry: 0 };
-        replay(&mut it, Replayed::Record { head, place: place(1, 0), body, before_checkpoint })
+        replay_own(&mut it, Replayed::Record { head, place: place(1, 0), body, before_checkpoint })
     };
     let batch = EntryHead { batch: Some(6), ..EntryHead::default() };
     let mut head = Vec::new();
@@ -296,7 +296,7 @@ fn a_restart_reads_what_was_recorded() {
     assert!(record(Kind::Change, &[0xff], false).is_err());
     assert_eq!(topic(&it).entries.get(0).unwrap().messages(), 6);
     assert_eq!(topic(&it).epoch, Some(1), "the checkpoint stands for what lies before it");
-    assert!(replay(&mut it, Replayed::Checkpoint(&[0xff])).is_err());
+    assert!(replay_own(&mut it, Replayed::Checkpoint(&[0xff])).is_err());
 }
 
 /// The longest unused go first, a tenth at a time.
@@ -340,4 +340,28 @@ fn the_lowest_mark_is_that_of_an_entry_that_is_here() {
         it.apply(&DeleteSubscription { topic: 3, subscription }.into()).unwrap();
     }
     assert_eq!(topic(&it).lowest_mark(), None);
+}
+
+/// Earlier versions recorded a change before they knew whether it applies, and the next start read no further.
+#[test]
+fn a_change_that_the_running_broker_had_refused_is_set_aside() {
+    let deep = "[".repeat(200) + &"]".repeat(200);
+    let refused: [Change; 3] = [
+        CreateTopic { topic: 3, name: format!("{NAME}{}", "x".repeat(250)), created_at: 5 }.into(),
+        SetPolicies { scope: NAME.to_owned(), policies: deep.into() }.into(),
+        TopicEpoch { topic: 9, epoch: 1 }.into(),
+    ];
+    let mut it = State::default();
+    let before = format!("{:?}", it.snapshot());
+    for change in refused {
+        let record = ChangeRecord { change: Some(change) };
+        let body = record.encode_to_vec();
+        let head = Head { kind: Kind::Change, topic: 0, ledger: 0, entry: 0 };
+        let at = place(1, 0);
+        let read = Replayed::Record { head, place: at, body: &body, before_checkpoint: false };
+        assert!(matches!(replay::replay(&mut it, read), Ok(Some(_))));
+        assert_eq!(format!("{:?}", it.snapshot()), before, "it leaves nothing behind");
+        let image = record.encode_length_delimited_to_vec();
+        assert!(replay::replay(&mut it, Replayed::Checkpoint(&image)).is_err());
+    }
 }

@@ -11,6 +11,9 @@ use super::{CLUSTER, names};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+/// What is nested deeper is no policy. What is stored wraps a policy into a few objects more, and is read by a parser that has a limit, too.
+const JSON_DEPTH_MAX: usize = 32;
+
 /// A request, apart from who sends it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked<'a> {
@@ -182,7 +185,25 @@ fn unknown(asked: Asked<'_>) -> AdminError {
 
 /// The body as JSON; nothing is `null`.
 fn json_body(body: &[u8]) -> Result<Value, AdminError> {
-    if body.trim_ascii().is_empty() { Ok(Value::Null) } else { parse(body) }
+    if body.trim_ascii().is_empty() {
+        return Ok(Value::Null);
+    }
+    let value = parse(body)?;
+    if is_deeper(&value, JSON_DEPTH_MAX) {
+        let text = format!("the body is nested more than {JSON_DEPTH_MAX} deep");
+        return Err(AdminError::BadRequest(text));
+    }
+    Ok(value)
+}
+
+/// Whether lists and objects lie within each other more than so often. A value has come through a parser that has a limit of its own.
+fn is_deeper(value: &Value, depth: usize) -> bool {
+    let deeper = |it: &Value| is_deeper(it, depth - 1);
+    match value {
+        Value::Array(items) => depth == 0 || items.iter().any(deeper),
+        Value::Object(fields) => depth == 0 || fields.values().any(deeper),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, AdminError> {

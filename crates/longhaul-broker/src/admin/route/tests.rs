@@ -246,3 +246,15 @@ proptest! {
         drop(routed(&method, &format!("{start}/public/default/{tail}"), &body));
     }
 }
+
+/// A policy that was nested 125 deep was recorded, and a few objects deeper in the log than the parser of the next start would read.
+#[test]
+fn what_is_nested_too_deep_is_refused() {
+    let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+    let post =
+        |depth| routed("POST", "/admin/v2/persistent/public/default/t/persistence", &nested(depth));
+    assert!(post(JSON_DEPTH_MAX).is_ok());
+    for depth in [JSON_DEPTH_MAX + 1, 125, 127, 200] {
+        assert!(matches!(post(depth), Err(AdminError::BadRequest(_))), "{depth}");
+    }
+}

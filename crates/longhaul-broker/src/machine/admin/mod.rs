@@ -67,6 +67,7 @@ fn failed(refusal: Refusal) -> AdminError {
     match refusal.code {
         ServerError::TopicNotFound => AdminError::NotFound(refusal.text),
         ServerError::PersistenceError => AdminError::Unavailable(refusal.text),
+        ServerError::InvalidTopicName => AdminError::PreconditionFailed(refusal.text),
         ServerError::IncompatibleSchema => AdminError::Conflict(refusal.text),
         _ => AdminError::Internal(refusal.text),
     }

@@ -5,7 +5,7 @@ use super::*;
 use crate::admin::request::{AdminReply, CompactionState, SubscriptionCall};
 use crate::log::Replayed;
 use crate::state::change::Sequence;
-use crate::state::replay::replay;
+use crate::state::replay::replay_own;
 use longhaul_wire::messages::AckType::Cumulative;
 
 const MIB: u64 = 1024 * 1024;
@@ -412,7 +412,7 @@ fn a_checkpoint_leads_to_the_same_state() {
     assert_eq!(image.len(), 2, "in pieces of which each is read at once");
     let mut restored = State::default();
     for piece in &image {
-        replay(&mut restored, Replayed::Checkpoint(piece)).unwrap();
+        replay_own(&mut restored, Replayed::Checkpoint(piece)).unwrap();
     }
     let sorted = |state: &State| {
         let mut changes: Vec<String> =

@@ -5,7 +5,11 @@ use crate::admin::policies::{AutoTopicCreation, TopicType};
 use crate::admin::request::NewSchema;
 
 fn grow(partitions: u32) -> AdminRequest {
-    topic("parts", TopicCall::GrowPartitioned { partitions })
+    grow_of("parts", partitions)
+}
+
+fn grow_of(name: &str, partitions: u32) -> AdminRequest {
+    topic(name, TopicCall::GrowPartitioned { partitions })
 }
 
 fn create(name: &str, partitions: u32) -> AdminRequest {
@@ -200,4 +204,20 @@ fn a_namespace_says_what_use_creates() {
     assert_eq!(rig.answer(partitions("c", true)), Ok(AdminReply::Partitions(0)));
     rig.answer(auto(false, TopicType::Partitioned, Some(3))).unwrap();
     rig.refuses(partitions("d", true), 404, "does not exist");
+}
+
+/// The name was one that a topic may have, and those of its partitions were not. The change was recorded before that showed: the call was answered with
+/// 500, and no start could read the log any more.
+#[test]
+fn a_name_that_leaves_no_room_for_partitions_is_refused_before_anything_is_recorded() {
+    let mut rig = Rig::new();
+    let longest = "x".repeat(255 - "persistent://public/default/-partition-9".len());
+    let before = rig.machine.recorded();
+    for name in [format!("{longest}x"), "x".repeat(220)] {
+        rig.refuses(create(&name, 10), 412, "has at most 255 bytes, that of its partition 9");
+    }
+    assert_eq!(rig.machine.recorded(), before);
+    assert_eq!(rig.answer(create(&longest, 10)), DONE);
+    rig.refuses(grow_of(&longest, 11), 412, "take a shorter one");
+    assert_eq!(topics(&rig).len(), 10);
 }

@@ -1,0 +1,122 @@
+//! Calls of the admin interface with whatever in their paths and bodies.
+
+use super::{Effect, Rig};
+use crate::admin::request_of;
+use fastrand::Rng;
+
+/// Just above what the parser takes.
+const NESTED_MAX: usize = 130;
+
+/// Sends one, and sees to it that it is answered.
+pub(super) fn any_call(rig: &mut Rig, random: &mut Rng) {
+    let method =
+        *random.choice(["GET", "PUT", "PUT", "POST", "POST", "DELETE", "PATCH"].iter()).unwrap();
+    let (path, query, body) = (any_path(random), any_query(random), any_body(random));
+    let shown = format!("{method} {path}?{query} {}", String::from_utf8_lossy(&body));
+    let Some(request) = request_of(method, &path, Some(&query), &body) else { return };
+    let ticket = rig.next_ticket;
+    rig.next_ticket += 1;
+    rig.replies.clear();
+    rig.machine.call(ticket, request);
+    let is_read = rig.settle().contains(&ticket);
+    assert!(is_read || rig.replies.contains(&ticket), "no answer to {shown}");
+}
+
+/// The ticket of a call that is answered with an entry, which somebody else reads.
+pub(super) const fn ticket_of(effect: &Effect) -> Option<u64> {
+    if let Effect::Read { ticket, .. } = effect { Some(*ticket) } else { None }
+}
+
+fn name(random: &mut Rng) -> String {
+    match random.u8(0..8) {
+        0 => "x".repeat(random.usize(0..600)),
+        // With a partition behind it, it is about as long as a name may be.
+        1 => "y".repeat(random.usize(212..230)),
+        2 => (*random.choice(["", ".", "..", "%2e%2e", "a%00b", "%E2%80%AEx"].iter()).unwrap())
+            .to_owned(),
+        3 => "tasks-ledger".to_owned(),
+        4 => format!("t{}-partition-{}", random.u8(0..2), random.u32(0..3)),
+        _ => format!("t{}", random.u8(0..2)),
+    }
+}
+
+fn any_path(random: &mut Rng) -> String {
+    let namespaces = ["public/default", "public/default", "public/n", "n/n"];
+    let namespace = *random.choice(namespaces.iter()).unwrap();
+    let topic = format!("/admin/v2/persistent/{namespace}/{}", name(random));
+    let below_topic = [
+        "",
+        "/partitions",
+        "/partitions",
+        "/partitions",
+        "/partitions",
+        "/createMissedPartitions",
+        "/stats",
+        "/internalStats",
+        "/subscriptions",
+        "/lastMessageId",
+        "/unload",
+        "/truncate",
+        "/compaction",
+        "/retention",
+        "/persistence",
+        "/publishRate",
+        "/backlogQuota",
+        "/messageTTL",
+        "/policies",
+        "/subscription/s",
+        "/subscription/s/skip_all",
+        "/subscription/s/resetcursor",
+        "/subscription/s/expireMessages/1",
+        "/subscription/s/position/1",
+        "/all_subscription/expireMessages/1",
+        "/ledger/0/entry/0",
+    ];
+    let below_namespace = [
+        "",
+        "/topics",
+        "/unload",
+        "/permissions/role",
+        "/retention",
+        "/persistence",
+        "/autoTopicCreation",
+    ];
+    match random.u8(0..8) {
+        0 => format!("/admin/v2/tenants/{}", name(random)),
+        1 => format!(
+            "/admin/v2/namespaces/{namespace}{}",
+            random.choice(below_namespace.iter()).unwrap()
+        ),
+        2 => format!("/admin/v2/schemas/{namespace}/{}/schema", name(random)),
+        3 => format!("/{}", name(random)),
+        _ => format!("{topic}{}", random.choice(below_topic.iter()).unwrap()),
+    }
+}
+
+fn any_query(random: &mut Rng) -> String {
+    let known = ["force=true", "checkAllowAutoCreation=true", "applied=true", "messageTTL=5", "=&"];
+    if random.bool() { String::new() } else { (*random.choice(known.iter()).unwrap()).to_owned() }
+}
+
+fn any_body(random: &mut Rng) -> Vec<u8> {
+    let depth = random.usize(0..NESTED_MAX);
+    let text = match random.u8(0..15) {
+        0 => "[".repeat(depth) + &"]".repeat(depth),
+        1 => format!(r#"{{"deep":{}1{}}}"#, r#"{"a":"#.repeat(depth), "}".repeat(depth)),
+        2 => r#"{"type":"STRING","schema":"","properties":{}}"#.to_owned(),
+        3 => r#"{"retentionTimeInMinutes":1,"retentionSizeInMB":1}"#.to_owned(),
+        4 => {
+            r#"{"allowAutoTopicCreation":true,"topicType":"partitioned","defaultNumPartitions":2}"#
+                .to_owned()
+        }
+        5 => r#"["produce"]"#.to_owned(),
+        6 => (*random
+            .choice(["-1", "0", "1e400", "18446744073709551616", "null", "\"latest\""].iter())
+            .unwrap())
+        .to_owned(),
+        7 => String::new(),
+        8 => "{".to_owned(),
+        _ => random.u8(1..5).to_string(),
+    };
+    text.into_bytes()
+}
