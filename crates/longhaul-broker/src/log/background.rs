@@ -2,10 +2,12 @@
 
 use super::checkpoint;
 use super::error::{WriteError, is_full};
+use super::inventory;
 use super::record::Position;
 use super::segment::{self, FOLDER, SPARE, SPARE_NEW};
 use super::shared::{Segment, Shared, Spare, lock, make_file};
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,6 +20,8 @@ pub(super) fn prepare(shared: &Shared) {
         shared.full.store(false, Ordering::Relaxed);
         return;
     }
+    // A segment has begun since the last one was made ready. Where there is no room the next checkpoint notes it.
+    drop(inventory::write(&*shared.storage, &shared.numbers(|_| true)));
     if spare.take().is_some()
         && let Err(error) = shared.storage.remove(SPARE)
     {
@@ -45,7 +49,12 @@ pub(super) fn prepare(shared: &Shared) {
 pub(super) fn remove(shared: &Shared, numbers: &[u32]) {
     // Without a checkpoint every record counts; behind it, every change.
     let Some(checkpoint) = shared.checkpoint() else { return };
-    for &number in numbers.iter().filter(|&&number| number < checkpoint.segment) {
+    let old: BTreeSet<u32> =
+        numbers.iter().copied().filter(|&number| number < checkpoint.segment).collect();
+    if let Err(error) = strike_off(shared, &old) {
+        return complain(shared, "could not write", inventory::NAME, &error);
+    }
+    for number in old {
         let Some(segment) = shared.forget(number) else { continue };
         if let Err(error) = remove_one(shared, segment) {
             complain(shared, "could not remove", &segment::name(number), &error);
@@ -56,6 +65,14 @@ pub(super) fn remove(shared: &Shared, numbers: &[u32]) {
     }
     if shared.full.load(Ordering::Relaxed) {
         prepare(shared);
+    }
+}
+
+/// Says that these segments may be missing from now on. On a full disk, where removal is what makes room, nothing is said of any.
+fn strike_off(shared: &Shared, gone: &BTreeSet<u32>) -> io::Result<()> {
+    match inventory::write(&*shared.storage, &shared.numbers(|number| !gone.contains(&number))) {
+        Err(error) if is_full(&error) => inventory::remove(&*shared.storage),
+        written => written,
     }
 }
 
@@ -78,7 +95,10 @@ fn remove_one(shared: &Shared, segment: Arc<Segment>) -> io::Result<()> {
 
 /// Writes a checkpoint, in place of the one before.
 pub(super) fn checkpoint(shared: &Shared, at: Position, image: &[Bytes]) -> Result<(), WriteError> {
-    checkpoint::write(&*shared.storage, at, image).map_err(|error| WriteError::Checkpoint {
+    // From the new position on a gap shows by itself; what lies before it and is needed has to be known.
+    let listed = inventory::write(&*shared.storage, &shared.numbers(|_| true));
+    let written = listed.and_then(|()| checkpoint::write(&*shared.storage, at, image));
+    written.map_err(|error| WriteError::Checkpoint {
         file: shared.storage.describe(checkpoint::NAME),
         reason: error.to_string(),
     })?;

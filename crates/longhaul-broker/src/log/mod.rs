@@ -16,6 +16,7 @@ mod compacted;
 mod composer;
 mod error;
 mod handle;
+mod inventory;
 mod options;
 mod reader;
 mod record;

@@ -6,6 +6,7 @@ use super::checkpoint::{self, Checkpoint};
 use super::composer::Composer;
 use super::error::OpenError;
 use super::handle::Log;
+use super::inventory;
 use super::options::Options;
 use super::reader::Reader;
 use super::record::{Head, Mark, Parsed, Place, Position, RECORD_OVERHEAD};
@@ -88,6 +89,7 @@ pub(super) fn recover(
     let checkpoint = Checkpoint::open(&*storage)?;
     let segments = open_segments(&*storage, &files)?;
     check_complete(&*storage, &segments, checkpoint.as_ref())?;
+    check_inventory(&*storage, &segments)?;
     let mut replay = Replay { storage: &*storage, checkpoint, apply, records: 0 };
     replay.images()?;
     let tail = replay.segments(&segments)?;
@@ -180,6 +182,18 @@ fn check_complete(
         }
     };
     match missing {
+        Some(number) => Err(OpenError::Missing { file: storage.describe(&segment::name(number)) }),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a log that lacks a segment of its inventory.
+fn check_inventory(
+    storage: &dyn Storage,
+    segments: &BTreeMap<u32, Arc<Segment>>,
+) -> Result<(), OpenError> {
+    let listed = inventory::read(storage)?.unwrap_or_default();
+    match listed.into_iter().find(|number| !segments.contains_key(number)) {
         Some(number) => Err(OpenError::Missing { file: storage.describe(&segment::name(number)) }),
         None => Ok(()),
     }
@@ -307,11 +321,13 @@ fn tidy(shared: &Shared, files: &[String]) -> Result<(), OpenError> {
         let name = format!("compact/{file}");
         storage.remove(&name).map_err(|source| failed(storage, "remove", &name, source))?;
     }
-    match storage.remove(checkpoint::NAME_NEW) {
-        Err(source) if source.kind() != io::ErrorKind::NotFound => {
-            return Err(failed(storage, "remove", checkpoint::NAME_NEW, source));
+    for name in [checkpoint::NAME_NEW, inventory::NAME_NEW] {
+        match storage.remove(name) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                return Err(failed(storage, "remove", name, source));
+            }
+            _ => {}
         }
-        _ => {}
     }
     // A checkpoint may have been renamed by a process that ended before it could sync the name.
     storage.sync_dir("").map_err(|source| failed(storage, "sync", "", source))

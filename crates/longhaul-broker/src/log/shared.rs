@@ -114,6 +114,12 @@ impl Shared {
         segments.iter().map(|(&number, it)| (number, u64::from(it.header.size))).collect()
     }
 
+    /// The numbers of the segments that there are, of those that are chosen.
+    pub(super) fn numbers(&self, is_chosen: impl Fn(u32) -> bool) -> Vec<u32> {
+        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+        segments.keys().copied().filter(|&number| is_chosen(number)).collect()
+    }
+
     /// Takes a segment off the list: nobody begins to read it any more.
     pub(super) fn forget(&self, number: u32) -> Option<Arc<Segment>> {
         self.segments.write().unwrap_or_else(PoisonError::into_inner).remove(&number)

@@ -148,6 +148,53 @@ fn a_missing_segment_is_refused() {
     }
 }
 
+/// A segment was deleted behind whose end there was a checkpoint: the log was complete from there on, so that the broker started without a line, and
+/// what had been confirmed in that segment was gone.
+#[test]
+fn a_missing_segment_before_the_checkpoint_is_refused_unless_it_was_removed() {
+    let sample = sample();
+    let (parts, _) = recover_with(&sample.storage, options()).unwrap();
+    let shared = Arc::clone(&parts.writer.shared);
+    background::checkpoint(&shared, parts.composer.end(), &[]).unwrap();
+    let lost = sample.storage.fork();
+    lost.remove(&segment::name(1)).unwrap();
+    let refused = recover_with(&lost, options()).unwrap_err();
+    let file = "simulated/log/0000000001.seg";
+    assert!(matches!(&refused, OpenError::Missing { file: it } if it == file), "{refused}");
+    background::remove(&shared, &[1]);
+    drop((parts, shared));
+    assert!(sample.storage.file(&segment::name(1)).is_none());
+    assert!(recover_with(&sample.storage.fork(), options()).is_ok());
+    let lost = sample.storage.fork();
+    lost.remove(&segment::name(2)).unwrap();
+    let refused = recover_with(&lost, options()).unwrap_err();
+    let file = "simulated/log/0000000002.seg";
+    assert!(matches!(&refused, OpenError::Missing { file: it } if it == file), "{refused}");
+    // What earlier versions have written has no inventory.
+    sample.storage.remove("segments").unwrap();
+    assert!(recover_with(&sample.storage, options()).is_ok());
+}
+
+#[test]
+fn a_damaged_inventory_is_refused() {
+    let sample = sample();
+    let (parts, _) = recover_with(&sample.storage, options()).unwrap();
+    background::checkpoint(&parts.writer.shared, parts.composer.end(), &[]).unwrap();
+    drop(parts);
+    let sound = sample.storage.file("segments").unwrap();
+    for at in 0..sound.len() {
+        let mut bytes = sound.clone();
+        bytes[at] ^= 4;
+        for bytes in [&bytes[..], &sound[..at]] {
+            sample.storage.set_file("segments", bytes);
+            let refused = recover_with(&sample.storage, options()).unwrap_err();
+            let named =
+                matches!(&refused, OpenError::Damaged { file, .. } if file == "simulated/segments");
+            assert!(named, "{at}: {refused}");
+        }
+    }
+}
+
 #[test]
 fn a_log_that_ends_before_its_checkpoint_is_refused() {
     let sample = sample();

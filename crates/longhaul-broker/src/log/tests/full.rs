@@ -75,6 +75,29 @@ fn removal_makes_room() {
     }
 }
 
+/// Not a byte is free, so that the inventory without the removed segments finds no room either.
+#[test]
+fn removal_makes_room_where_there_is_none_at_all() {
+    let storage = SimulatedStorage::new(1);
+    let (mut parts, _) = recover(&storage).unwrap();
+    let shared = Arc::clone(&parts.writer.shared);
+    while parts.composer.end().segment < 5 {
+        write_group(&mut parts, &[vec![1; 2000]]);
+    }
+    background::checkpoint(&shared, parts.composer.end(), &[]).unwrap();
+    storage.set_bytes_max(Some(1));
+    background::remove(&shared, &[1, 2]);
+    assert!(storage.file("log/0000000002.seg").is_none());
+    assert!(storage.file("segments").is_none(), "it names segments that are gone");
+    storage.set_bytes_max(None);
+    background::remove(&shared, &[3]);
+    drop((parts, shared));
+    storage.crash();
+    let (parts, _) = recover(&storage).unwrap();
+    assert!(storage.file("segments").is_some());
+    assert!(parts.writer.shared.segment(4).is_some());
+}
+
 /// One run through everything that touches the disk. Says which groups were confirmed.
 fn script(storage: &SimulatedStorage) -> u64 {
     let Ok((mut parts, _)) = recover(storage) else { return 0 };
