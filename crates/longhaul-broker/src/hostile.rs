@@ -49,6 +49,7 @@ struct Rig {
     machine: Machine,
     log: Stepped,
     storage: SimulatedStorage,
+    up: u64,
     next_ticket: u64,
     /// Calls that were answered.
     replies: BTreeSet<u64>,
@@ -77,7 +78,7 @@ impl Rig {
         let now = 1_700_000_000_000;
         let machine = Machine::new(settings, None, State::default(), composer, HashMap::new(), now);
         let (closed, replies) = (BTreeSet::new(), BTreeSet::new());
-        Self { machine, log, storage, next_ticket: 0, replies, closed, answered: Vec::new() }
+        Self { machine, log, storage, up: 0, next_ticket: 0, replies, closed, answered: Vec::new() }
     }
 
     /// The broker ends, and another one starts: what the log leads to is what the first one knew.
@@ -212,7 +213,8 @@ pub(crate) fn commands(seed: u64) {
             assert!(is_answered || rig.closed.contains(&conn), "no answer to {shown}");
         }
         if random.u8(0..20) == 0 {
-            rig.machine.set_time(1_700_000_000_000 + random.u64(0..100_000));
+            rig.up += random.u64(0..100_000);
+            rig.machine.set_time(1_700_000_000_000 + random.u64(0..100_000), rig.up);
             rig.machine.tick();
             rig.settle();
         }

@@ -143,7 +143,7 @@ impl SteppedBroker {
 
     /// Bytes of a client have come.
     pub fn receive(&mut self, conn: u64, bytes: &[u8], now: u64) {
-        self.machine.set_time(now);
+        self.machine.set_time(now, now);
         let Some(link) = self.links.get_mut(&conn).filter(|it| !it.is_closing) else { return };
         link.inbox.extend_from_slice(bytes);
         loop {
@@ -182,7 +182,7 @@ impl SteppedBroker {
 
     /// Lets the machine do what is due, and consumers have their turn.
     pub fn advance(&mut self, now: u64) {
-        self.machine.set_time(now);
+        self.machine.set_time(now, now);
         self.machine.set_disk(self.log.segments());
         self.machine.tick();
         while self.machine.dispatch() {}

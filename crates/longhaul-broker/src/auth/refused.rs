@@ -27,7 +27,7 @@ impl RefusedLogins {
         let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
         let key = (host.to_owned(), reason);
         if let Some((told, since)) = self.seen.get_mut(&key) {
-            if now_s < told.saturating_add(QUIET_S) {
+            if is_quiet(*told, now_s) {
                 *since += 1;
                 return None;
             }
@@ -36,7 +36,7 @@ impl RefusedLogins {
             return Some(text);
         }
         if self.seen.len() >= REMEMBERED_MAX {
-            self.seen.retain(|_, (told, _)| now_s < told.saturating_add(QUIET_S));
+            self.seen.retain(|_, (told, _)| is_quiet(*told, now_s));
         }
         if self.seen.len() >= REMEMBERED_MAX {
             self.uncounted += 1;
@@ -50,6 +50,11 @@ impl RefusedLogins {
         self.seen.insert(key, (now_s, 0));
         Some(text)
     }
+}
+
+/// Whether it was told a short while ago. A clock that was set back says so of no time that lies ahead.
+fn is_quiet(told_s: u64, now_s: u64) -> bool {
+    now_s.checked_sub(told_s).is_some_and(|since| since < QUIET_S)
 }
 
 fn said(host: &str, reason: AuthError, untold: u64) -> String {

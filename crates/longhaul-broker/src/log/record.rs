@@ -62,7 +62,7 @@ impl Place {
 }
 
 /// A place between two records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Position {
     /// The number of the segment.
     pub segment: u32,

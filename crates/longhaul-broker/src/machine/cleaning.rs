@@ -36,10 +36,10 @@ pub(super) struct Cleaner {
 impl Machine {
     /// Looks for an old segment of which little is needed.
     pub(super) fn clean(&mut self) {
-        if self.cleaner.is_busy || self.now < self.cleaner.next {
+        if self.cleaner.is_busy || self.up < self.cleaner.next {
             return;
         }
-        self.cleaner.next = self.now + PAUSE_MS;
+        self.cleaner.next = self.up + PAUSE_MS;
         let current = self.composer.end().segment;
         let segments = self.keeper.sealed(current);
         if segments.len() < SEGMENTS_MIN {
@@ -134,10 +134,10 @@ impl Machine {
 
     /// Warns about subscriptions that keep much.
     pub(super) fn warn_of_backlogs(&mut self) {
-        if self.now < self.cleaner.next_warning || self.keeper.disk_bytes() < WARN_BYTES {
+        if self.up < self.cleaner.next_warning || self.keeper.disk_bytes() < WARN_BYTES {
             return;
         }
-        self.cleaner.next_warning = self.now + WARN_PAUSE_MS;
+        self.cleaner.next_warning = self.up + WARN_PAUSE_MS;
         for (_, topic) in self.state.topics() {
             let share = |mark: u64| {
                 let (first, end) = (topic.entries.first(), topic.entries.end());

@@ -115,7 +115,7 @@ impl Figures {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rate {
     /// The minute that is under way: when it began, and the counters then.
-    began: (u64, u64, u64),
+    began: Option<(u64, u64, u64)>,
     /// Of the last whole minute.
     messages: f64,
     bytes: f64,
@@ -126,17 +126,16 @@ impl Rate {
 
     #[expect(clippy::cast_precision_loss, reason = "a rate is for people")]
     fn sample(&mut self, now: u64, messages: u64, bytes: u64) {
-        let (since, from_messages, from_bytes) = self.began;
-        let elapsed = now.saturating_sub(since);
-        if elapsed < Self::WINDOW_MS {
-            return;
-        }
-        let seconds = elapsed as f64 / 1000.0;
-        if since > 0 {
+        if let Some((since, from_messages, from_bytes)) = self.began {
+            let elapsed = now.saturating_sub(since);
+            if elapsed < Self::WINDOW_MS {
+                return;
+            }
+            let seconds = elapsed as f64 / 1000.0;
             self.messages = messages.saturating_sub(from_messages) as f64 / seconds;
             self.bytes = bytes.saturating_sub(from_bytes) as f64 / seconds;
         }
-        self.began = (now, messages, bytes);
+        self.began = Some((now, messages, bytes));
     }
 
     pub(super) const fn get(&self) -> (f64, f64) {

@@ -44,8 +44,9 @@ impl Compaction {
 }
 
 /// Remembers what was done when.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Keeper {
+    /// When the next round is, by the clock that never goes back.
     next_round: u64,
     /// Where the last checkpoint stands, and the one that is under way.
     checkpoint: Position,
@@ -62,19 +63,6 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    pub(super) fn new(now: u64) -> Self {
-        Self {
-            next_round: now,
-            checkpoint: Position { segment: 0, offset: 0 },
-            writing: None,
-            logged_then: 0,
-            disk_bytes: 0,
-            is_full: false,
-            segments: Vec::new(),
-            sync_time: Duration::ZERO,
-        }
-    }
-
     pub(super) const fn sync_time(&self) -> Duration {
         self.sync_time
     }
@@ -98,19 +86,27 @@ impl Keeper {
 }
 
 impl Machine {
-    /// When the machine wants to be called, in ms since the epoch: for a delayed entry, or for the next round.
+    /// In how many ms the machine wants to be called: for a delayed entry, or for the next round.
+    #[must_use]
+    pub fn next_in(&self) -> u64 {
+        let next = self.next_probe().into_iter().fold(self.keeper.next_round, u64::min);
+        let due = self.dues.next().map(|due| due.saturating_sub(self.now));
+        due.into_iter().fold(next.saturating_sub(self.up), u64::min)
+    }
+
+    /// The same as a time of the wall clock.
+    #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn next_deadline(&self) -> u64 {
-        let next = self.dues.next().into_iter().chain(self.next_probe());
-        next.fold(self.keeper.next_round, u64::min)
+        self.now + self.next_in()
     }
 
     /// Does what is due.
     pub fn tick(&mut self) {
         self.dirty.extend(self.dues.due(self.now));
         self.end_silent_holders();
-        if self.now >= self.keeper.next_round {
-            self.keeper.next_round = self.now + ROUND_MS;
+        if self.up >= self.keeper.next_round {
+            self.keeper.next_round = self.up + ROUND_MS;
             self.round();
         }
     }
@@ -131,9 +127,9 @@ impl Machine {
             if threshold > 0 && self.uncompacted_bytes(topic) >= threshold {
                 drop(self.compact(topic));
             }
-            let now = self.now;
+            let up = self.up;
             if let Some(live) = self.live.get_mut(&topic) {
-                live.figures.sample(now);
+                live.figures.sample(up);
             }
         }
         self.clean();
@@ -237,7 +233,7 @@ impl Machine {
         let at = self.composer.end();
         self.next_name = self.next_name.wrapping_add(1);
         live.compaction.is_running = true;
-        live.compaction.began = self.now;
+        live.compaction.began = self.up;
         let previous = kept.compacted.as_ref();
         let from = previous.map_or(0, |it| it.horizon).max(kept.entries.first());
         let job = CompactionJob {
@@ -253,7 +249,7 @@ impl Machine {
 
     /// A compaction has ended: with the index of its file, or with the reason why there is none.
     pub fn compacted(&mut self, job: &CompactionJob, result: Result<Arc<[Slot]>, String>) {
-        let now = self.now;
+        let (now, up) = (self.now, self.up);
         let Some(live) = self.live.get_mut(&job.topic) else {
             // The topic was deleted meanwhile.
             return self.effects.push(Effect::RemoveCompacted(job.file.clone()));
@@ -261,7 +257,7 @@ impl Machine {
         live.compaction.is_running = false;
         live.compaction.behind = None;
         live.compaction.last_at = now;
-        live.compaction.took_ms = now.saturating_sub(live.compaction.began);
+        live.compaction.took_ms = up.saturating_sub(live.compaction.began);
         if let Ok(slots) = &result {
             let before = job
                 .previous

@@ -143,8 +143,10 @@ pub struct Machine {
     cleaner: cleaning::Cleaner,
     totals: figures::Totals,
     next_name: u64,
-    /// Wall clock, in ms since the epoch, at the current event.
+    /// Wall clock, in ms since the epoch, at the current event: for what messages, delays and policies say.
     now: u64,
+    /// A clock in ms that never goes back, at the current event: for what is done now and then. The wall clock may be set back.
+    up: u64,
 }
 
 impl Machine {
@@ -160,7 +162,7 @@ impl Machine {
     ) -> Self {
         state.close_ledgers();
         let recent = Recent::new(settings.recent_bytes);
-        let keeper = keeping::Keeper::new(now);
+        let keeper = keeping::Keeper::default();
         let mut machine = Self {
             settings,
             auth,
@@ -189,15 +191,16 @@ impl Machine {
             // Names of producers differ from those of earlier runs.
             next_name: now.wrapping_mul(1000),
             now,
+            up: 0,
         };
         let topics: Vec<u32> = machine.state.topics().map(|(id, _)| id).collect();
         topics.into_iter().for_each(|id| machine.enliven(id));
         machine
     }
 
-    /// Tells the time: the wall clock, in ms since the epoch.
-    pub fn set_time(&mut self, now: u64) {
-        self.now = now;
+    /// Tells the time: the wall clock, in ms since the epoch, and a clock in ms that never goes back.
+    pub fn set_time(&mut self, now: u64, up: u64) {
+        (self.now, self.up) = (now, up);
     }
 
     /// What is to be done since the last call.

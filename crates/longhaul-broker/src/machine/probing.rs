@@ -38,7 +38,7 @@ impl Machine {
         let holder = refusal.holder.filter(|&it| it != conn && self.probes.len() < PROBES_MAX);
         let Some(holder) = holder else { return self.error(conn, request_id, &refusal) };
         self.send(holder, CommandPing {});
-        let deadline = self.now + PATIENCE_MS;
+        let deadline = self.up + PATIENCE_MS;
         self.probes.push(Probe { holder, newcomer: conn, command, request_id, refusal, deadline });
     }
 
@@ -64,7 +64,7 @@ impl Machine {
 
     /// Holders that have said nothing in time. Several newcomers may wait for one.
     pub(super) fn silent_holders(&self) -> BTreeSet<u64> {
-        self.probes.iter().filter(|it| it.deadline <= self.now).map(|it| it.holder).collect()
+        self.probes.iter().filter(|it| it.deadline <= self.up).map(|it| it.holder).collect()
     }
 
     /// When the next holder's time is over.

@@ -96,7 +96,7 @@ impl Rig {
 
     /// What comes out at once.
     fn at_once(&mut self, conn: u64, command: impl Into<Command>) -> Vec<Effect> {
-        self.machine.set_time(self.now);
+        self.machine.set_time(self.now, self.now);
         self.machine.request(conn, Request::Command(command.into()));
         self.machine.take_effects()
     }
@@ -121,7 +121,7 @@ impl Rig {
     /// Lets time pass, with everything that is then due.
     fn pass(&mut self, ms: u64) -> Vec<Effect> {
         self.now += ms;
-        self.machine.set_time(self.now);
+        self.machine.set_time(self.now, self.now);
         self.machine.tick();
         self.settle()
     }
@@ -145,7 +145,7 @@ impl Rig {
         let metadata = MessageMetadata { publish_time: self.now, ..MessageMetadata::default() };
         let send = CommandSend { producer_id, ..CommandSend::default() };
         let message = verified(Payload::new(&metadata, body));
-        self.machine.set_time(self.now);
+        self.machine.set_time(self.now, self.now);
         self.machine.request(conn, Request::Publish(send, message));
         self.settle()
     }
@@ -289,7 +289,7 @@ fn segments_are_removed_when_the_trim_is_on_disk() {
         CommandAck { consumer_id: 1, ack_type: 1, message_id: vec![id], ..CommandAck::default() };
     rig.at_once(1, ack);
     rig.now += 2000;
-    rig.machine.set_time(rig.now);
+    rig.machine.set_time(rig.now, rig.now);
     rig.machine.tick();
     let is_removal = |it: &Effect| matches!(it, Effect::RemoveSegments(_));
     assert!(!rig.machine.take_effects().iter().any(is_removal), "nothing of it is on disk");

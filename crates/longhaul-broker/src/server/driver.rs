@@ -20,7 +20,7 @@ use longhaul_wire::payload::Payload;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -34,7 +34,7 @@ pub(super) const QUEUE: usize = 1024;
 const COMPOSED_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Answers that wait for the disk beyond which no more requests are taken.
 const WAITING_MAX: usize = 1_000_000;
-/// How often the wall clock is looked at, whatever is due: it may have been set.
+/// How often the wall clock and the disk are looked at, whatever is due: the clock may have been set.
 const LOOK_MS: u64 = 1000;
 /// A group that found no room on disk is tried again after this.
 const FULL_PAUSE_MS: u64 = 1000;
@@ -102,10 +102,12 @@ pub(super) struct Driver {
     is_compacting: bool,
     /// Tells a compaction to give up.
     is_ending: Arc<AtomicBool>,
-    /// When it is tried again, because the disk was full.
+    /// When it is tried again, because the disk was full: in ms since the start, as all times here.
     retry_at: Option<u64>,
     tasks: TaskTracker,
     next_look: u64,
+    /// Where the clock begins that never goes back.
+    began: Instant,
 }
 
 impl Driver {
@@ -137,6 +139,7 @@ impl Driver {
             retry_at: None,
             tasks: TaskTracker::new(),
             next_look: 0,
+            began: clock::monotonic(),
         }
     }
 
@@ -146,14 +149,13 @@ impl Driver {
         let mut is_stopping = false;
         let mut alarm = Alarm::new();
         let outcome = loop {
-            let now = clock::wall_ms();
-            self.machine.set_time(now);
-            let has_more = self.advance(now);
+            let up = self.tell_time();
+            let has_more = self.advance(up);
             let is_written = self.in_flight.is_none() && self.machine.pending_bytes() == 0;
             if is_stopping && (is_written || self.retry_at.is_some()) {
                 break Ok(());
             }
-            let wait = self.machine.next_deadline().saturating_sub(now).min(LOOK_MS);
+            let wait = self.machine.next_in().min(LOOK_MS);
             alarm.set_in(Duration::from_millis(wait));
             let has_room = self.machine.pending_bytes() < COMPOSED_BYTES_MAX
                 && self.machine.waiting() < WAITING_MAX
@@ -171,7 +173,7 @@ impl Driver {
                     if count == 0 {
                         is_stopping = true;
                     }
-                    self.machine.set_time(clock::wall_ms());
+                    self.tell_time();
                     events.drain(..).for_each(|event| self.handle(event));
                 }
                 // Connections have their turn first.
@@ -182,19 +184,31 @@ impl Driver {
         self.end(outcome).await
     }
 
+    /// Returns the ms since the start.
+    fn tell_time(&mut self) -> u64 {
+        let up = self.up();
+        self.machine.set_time(clock::wall_ms(), up);
+        up
+    }
+
+    fn up(&self) -> u64 {
+        let up = clock::monotonic().duration_since(self.began);
+        u64::try_from(up.as_millis()).unwrap_or(u64::MAX)
+    }
+
     /// Lets the machine do what is due, and does what it wants. Says whether it has more to do at once.
-    fn advance(&mut self, now: u64) -> bool {
+    fn advance(&mut self, up: u64) -> bool {
         // Not once a second: a small segment is filled sooner.
         self.machine.set_full(self.retry_at.is_some() || self.log.is_full());
-        if now >= self.next_look || self.next_look > now + LOOK_MS {
-            self.next_look = now + LOOK_MS;
+        if up >= self.next_look {
+            self.next_look = up + LOOK_MS;
             if self.log.is_full() {
                 self.log.prepare();
             }
             self.machine.set_disk(self.log.segments());
             self.machine.set_sync_time(self.log.sync_time());
         }
-        if self.retry_at.is_some_and(|at| now >= at || at > now + FULL_PAUSE_MS)
+        if self.retry_at.is_some_and(|at| up >= at)
             && let Some(group) = self.in_flight.clone()
         {
             self.retry_at = None;
@@ -264,7 +278,7 @@ impl Driver {
             Report::Written(Err(WriteError::Full { file })) => {
                 tracing::warn!(file, "the disk is full: nothing is written until there is room");
                 self.machine.set_full(true);
-                self.retry_at = Some(clock::wall_ms() + FULL_PAUSE_MS);
+                self.retry_at = Some(self.up() + FULL_PAUSE_MS);
             }
             Report::Written(Err(error)) => return Err(BrokerError::Log(Arc::new(error))),
             Report::Read(read) => self.machine.copy(read),

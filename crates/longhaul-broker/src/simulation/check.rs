@@ -2,7 +2,7 @@
 
 use super::model::{Cursor, Model, Topic};
 use super::node::{Found, Node, without_checkpoint};
-use super::world::{Outcome, Outstanding, What, World};
+use super::world::{Outcome, Outstanding, TURN_BACK_MS, What, World};
 use crate::log::{OpenError, Position, Surprise};
 use crate::machine::dispatcher::Kind;
 use crate::state::entries::Slot;
@@ -255,7 +255,8 @@ impl World {
     pub(super) fn drain(&mut self) {
         let conns: Vec<u64> = self.conns.keys().copied().collect();
         conns.into_iter().for_each(|conn| self.disconnect(conn));
-        self.now += 100_000;
+        // What is delayed was so by a clock that may have been turned back since.
+        self.pass(100_000 + self.turned_back * TURN_BACK_MS);
         self.pump();
         let topics: Vec<(u32, Arc<Topic>)> =
             self.model.topics.iter().map(|(&id, it)| (id, Arc::clone(it))).collect();

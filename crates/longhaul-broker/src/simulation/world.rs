@@ -22,6 +22,9 @@ pub(super) const TOPICS: [&str; 5] = [
     "persistent://public/default/parts-partition-1",
 ];
 
+/// The wall clock is turned back by less than an hour.
+pub(super) const TURN_BACK_MS: u64 = 3_600_000;
+
 pub(super) type ConsumerId = (u64, u64);
 
 /// Everything there is.
@@ -39,7 +42,12 @@ pub(super) struct World {
     pub(super) start: Position,
     /// Where it went on.
     pub(super) opened: Position,
+    /// The wall clock, which may be turned back.
     pub(super) now: u64,
+    /// How often it was.
+    pub(super) turned_back: u64,
+    /// The clock that never goes back.
+    up: u64,
     pub(super) conns: BTreeMap<u64, Conn>,
     /// Subscriptions with consumers, by topic and name.
     pub(super) runs: BTreeMap<(u32, String), Run>,
@@ -164,6 +172,8 @@ impl World {
             start: found.end,
             opened,
             now,
+            up: 0,
+            turned_back: 0,
             conns: BTreeMap::new(),
             runs: BTreeMap::new(),
             orphans: BTreeMap::new(),
@@ -177,6 +187,18 @@ impl World {
         }
     }
 
+    /// Time goes by.
+    pub(super) fn pass(&mut self, ms: u64) {
+        self.now += ms;
+        self.up += ms;
+    }
+
+    /// Somebody turns the wall clock back, by up to an hour.
+    pub(super) fn turn_back(&mut self) {
+        self.now -= self.random.u64(0..TURN_BACK_MS);
+        self.turned_back += 1;
+    }
+
     /// A number that was never given before.
     pub(super) fn number(&mut self) -> u64 {
         self.next += 1;
@@ -185,7 +207,7 @@ impl World {
 
     /// Lets the machine do something, and takes what comes out.
     pub(super) fn act(&mut self, act: impl FnOnce(&mut Machine)) -> Vec<Effect> {
-        self.node.machine.set_time(self.now);
+        self.node.machine.set_time(self.now, self.up);
         act(&mut self.node.machine);
         self.learn();
         self.node.machine.take_effects()

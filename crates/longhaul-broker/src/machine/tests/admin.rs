@@ -26,7 +26,7 @@ impl Rig {
     #[track_caller]
     fn answer_and_effects(&mut self, request: AdminRequest) -> (Answer, Vec<Effect>) {
         let is_reply = |it: &Effect| matches!(it, Effect::Reply(TICKET, _));
-        self.machine.set_time(self.now);
+        self.machine.set_time(self.now, self.now);
         self.machine.call(TICKET, request);
         let is_recorded = self.machine.pending_bytes() > 0;
         let mut effects = self.machine.take_effects();

@@ -193,7 +193,7 @@ fn what_is_moved_or_given_up_meanwhile_is_not_brought_back() {
     rig.at_once(1, CommandAck { consumer_id: 5, message_id, ..CommandAck::default() });
     rig.machine.cleaner = super::super::cleaning::Cleaner::default();
     rig.now += 1_000;
-    rig.machine.set_time(rig.now);
+    rig.machine.set_time(rig.now, rig.now);
     rig.machine.tick();
     let second = survivors(&rig.machine.take_effects()).unwrap();
     assert_eq!(second.iter().map(|it| it.position.entry).collect::<Vec<_>>(), [0]);

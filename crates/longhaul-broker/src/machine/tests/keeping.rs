@@ -319,7 +319,7 @@ fn a_compaction_is_followed_to_its_end() {
     assert_eq!(state(&mut rig), CompactionState::Running);
     assert!(job(&rig.call(TopicCall::Compact)).is_none(), "one at a time");
     rig.now += 70;
-    rig.machine.set_time(rig.now);
+    rig.machine.set_time(rig.now, rig.now);
     rig.machine.compacted(&first, Err("broken".to_owned()));
     let effects = rig.settle();
     assert_eq!(views_removed(&effects), std::slice::from_ref(&first.file));
@@ -332,7 +332,7 @@ fn a_compaction_is_followed_to_its_end() {
     let second = job(&rig.call(TopicCall::Compact)).unwrap();
     assert_ne!(second.file, first.file);
     rig.now += 30;
-    rig.machine.set_time(rig.now);
+    rig.machine.set_time(rig.now, rig.now);
     rig.machine.compacted(&second, Ok(Arc::from([])));
     assert!(rig.settle().is_empty(), "there was none before");
     assert_eq!((state(&mut rig), totals(&rig)), (CompactionState::Success, (1, 1)));
@@ -462,4 +462,18 @@ fn the_segment_that_is_written_is_no_reason_for_a_checkpoint() {
     rig.call(TopicCall::Create);
     rig.machine.set_disk(rig.log.segments());
     assert!(rig.pass(1_000).is_empty());
+}
+
+/// The wall clock was set back by an hour: nothing was trimmed, expired, checkpointed or removed until the old time came again.
+#[test]
+fn rounds_go_on_while_the_wall_clock_is_behind() {
+    let mut rig = Rig::new();
+    rig.pass(1_000);
+    let before = rig.now;
+    for round in 1..4 {
+        rig.machine.set_time(before - 3_600_000, before + 1_000 * round);
+        assert_eq!(rig.machine.next_in(), 0, "round {round} is due");
+        rig.machine.tick();
+        assert_eq!(rig.machine.next_in(), 1_000);
+    }
 }

@@ -80,7 +80,7 @@ impl Rig {
         let mut send = CommandSend { producer_id, ..CommandSend::default() };
         let mut message = verified(Payload::new(&metadata, body)).unwrap();
         change(&mut send, &mut message);
-        self.machine.set_time(self.now);
+        self.machine.set_time(self.now, self.now);
         self.machine.request(1, Request::Publish(send, Ok(message)));
         self.machine.take_effects()
     }

@@ -15,7 +15,7 @@ pub(super) fn publish(
     let payload = Payload::new(&metadata, body);
     let bytes = payload.bytes().len() as u64;
     let send = CommandSend { producer_id: 1, ..CommandSend::default() };
-    rig.machine.set_time(rig.now);
+    rig.machine.set_time(rig.now, rig.now);
     rig.machine.request(1, Request::Publish(send, verified(payload)));
     rig.settle();
     bytes
@@ -218,7 +218,7 @@ fn a_topic_says_when_it_was_compacted() {
     let compact = |rig: &mut Rig, result| {
         let job = compaction::job(rig.call(TopicCall::Compact)).unwrap();
         rig.now += 30;
-        rig.machine.set_time(rig.now);
+        rig.machine.set_time(rig.now, rig.now);
         rig.machine.compacted(&job, result);
         rig.settle();
         stats(rig).compaction
