@@ -14,3 +14,18 @@ pub(crate) fn wall_ms() -> u64 {
 pub(crate) fn monotonic() -> Instant {
     Instant::now()
 }
+
+/// A clock in ms that begins at zero and never goes back.
+#[derive(Debug)]
+pub(crate) struct Uptime(Instant);
+
+impl Uptime {
+    pub(crate) fn begin() -> Self {
+        Self(monotonic())
+    }
+
+    pub(crate) fn ms(&self) -> u64 {
+        let since = monotonic().duration_since(self.0);
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    }
+}

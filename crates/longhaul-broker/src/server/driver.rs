@@ -5,7 +5,7 @@ use super::connection::Ticket;
 use super::messages::{COPY_BYTES_MAX, Messages, message_of};
 use super::outbox::{Chunk, Outbox};
 use crate::admin::request::{AdminError, AdminReply, AdminRequest, StoredMessage};
-use crate::clock;
+use crate::clock::{self, Uptime};
 use crate::compaction;
 use crate::error::BrokerError;
 use crate::ids::IdMap;
@@ -20,7 +20,7 @@ use longhaul_wire::payload::Payload;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -106,8 +106,7 @@ pub(super) struct Driver {
     retry_at: Option<u64>,
     tasks: TaskTracker,
     next_look: u64,
-    /// Where the clock begins that never goes back.
-    began: Instant,
+    uptime: Uptime,
 }
 
 impl Driver {
@@ -139,7 +138,7 @@ impl Driver {
             retry_at: None,
             tasks: TaskTracker::new(),
             next_look: 0,
-            began: clock::monotonic(),
+            uptime: Uptime::begin(),
         }
     }
 
@@ -149,7 +148,8 @@ impl Driver {
         let mut is_stopping = false;
         let mut alarm = Alarm::new();
         let outcome = loop {
-            let up = self.tell_time();
+            let up = self.uptime.ms();
+            self.machine.set_time(clock::wall_ms(), up);
             let has_more = self.advance(up);
             let is_written = self.in_flight.is_none() && self.machine.pending_bytes() == 0;
             if is_stopping && (is_written || self.retry_at.is_some()) {
@@ -173,7 +173,7 @@ impl Driver {
                     if count == 0 {
                         is_stopping = true;
                     }
-                    self.tell_time();
+                    self.machine.set_time(clock::wall_ms(), self.uptime.ms());
                     events.drain(..).for_each(|event| self.handle(event));
                 }
                 // Connections have their turn first.
@@ -182,18 +182,6 @@ impl Driver {
             }
         };
         self.end(outcome).await
-    }
-
-    /// Returns the ms since the start.
-    fn tell_time(&mut self) -> u64 {
-        let up = self.up();
-        self.machine.set_time(clock::wall_ms(), up);
-        up
-    }
-
-    fn up(&self) -> u64 {
-        let up = clock::monotonic().duration_since(self.began);
-        u64::try_from(up.as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Lets the machine do what is due, and does what it wants. Says whether it has more to do at once.
@@ -278,7 +266,7 @@ impl Driver {
             Report::Written(Err(WriteError::Full { file })) => {
                 tracing::warn!(file, "the disk is full: nothing is written until there is room");
                 self.machine.set_full(true);
-                self.retry_at = Some(self.up() + FULL_PAUSE_MS);
+                self.retry_at = Some(self.uptime.ms() + FULL_PAUSE_MS);
             }
             Report::Written(Err(error)) => return Err(BrokerError::Log(Arc::new(error))),
             Report::Read(read) => self.machine.copy(read),
