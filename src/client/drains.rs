@@ -1,7 +1,7 @@
-//! Workers, drained from outside by people: a word on the register of their queue, addressed to one process.
+//! Workers, drained from outside by people: a drain request on the register of their queue, addressed to one process.
 //!
-//! A word is a document of a kind of its own, named as the worker's instance, which is drawn anew at each start: so it never reaches a worker that has the
-//! same name later. The worker takes it away when it has drained. If it dies before that, whoever drains another worker of the queue does, a day later.
+//! A drain request is a document of a kind of its own, named as the worker's instance, which is drawn anew at each start: so it never reaches a worker that has the
+//! same name later. The worker removes it when it has drained. If it dies before that, whoever drains another worker of the queue does, a day later.
 
 use super::registers::Followed;
 use super::tasks::{TaskFilter, TaskStatus, TaskView, TaskViewError, WorkerInfo};
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A word to a worker that has gone without taking it away is kept for so long: the worker may be cut off and come back.
+/// A request to a worker that has gone without removing it is kept for so long: the worker may be cut off and come back.
 const KEPT_MS: u64 = 24 * 3600 * 1000;
 
 /// The most names that an error lists.
@@ -42,7 +42,7 @@ pub enum DrainError {
         "`{0}` grants leases and may serve many queues, so it is not drained for one of them: end its process with SIGTERM, by which it drains; its leases live on"
     )]
     Gateway(String),
-    /// Its version of longhaul does not know the word.
+    /// Its version of longhaul does not know drain requests.
     #[error(
         "`{0}` runs a version of longhaul that cannot be drained by name: send SIGTERM to its process"
     )]
@@ -58,9 +58,9 @@ pub enum DrainError {
     /// The workers of the queue cannot be read.
     #[error("cannot read who works on the queue")]
     View(#[from] TaskViewError),
-    /// The word was not stored, or it is not known whether it was. The same again does no harm.
-    #[error("cannot leave a word for the worker")]
-    Word(#[from] DocumentError),
+    /// The request was not stored, or it is not known whether it was. The same again does no harm.
+    #[error("cannot store the drain request")]
+    Register(#[from] DocumentError),
 }
 
 fn shown(names: &[String]) -> String {
@@ -77,10 +77,10 @@ fn listed(alive: &[String]) -> String {
     format!("those that do are {}", shown(alive))
 }
 
-/// What a word says: for people alone, for the worker goes by its name.
+/// What a drain request says: for people alone, since the worker goes by its name.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Word {
+pub(super) struct DrainRequest {
     pub(super) worker: String,
     pub(super) operator: String,
     #[serde(default)]
@@ -88,7 +88,7 @@ pub(super) struct Word {
     at_ms: u64,
 }
 
-impl Word {
+impl DrainRequest {
     pub(super) fn read(content: &[u8]) -> Option<Self> {
         serde_json::from_slice(content).ok()
     }
@@ -136,40 +136,43 @@ impl Client {
         let names = self.names(topic).map_err(DocumentError::Topic)?;
         let register = self.register_of(&names).await?;
         let document = document_of(&found.instance)?;
-        let word = Word {
+        let request = DrainRequest {
             worker: found.name.clone(),
             operator: self.operator.to_string(),
             reason: text::shortened(reason.as_ref().to_owned()),
             at_ms: self.wall_ms(),
         };
-        let content =
-            serde_json::to_vec(&word).map_err(|error| DocumentError::Invalid(error.to_string()))?;
+        let content = serde_json::to_vec(&request)
+            .map_err(|error| DocumentError::Invalid(error.to_string()))?;
         match self.change_document(&register, &document, (0, Bytes::from(content))).await {
             // Somebody has told it before.
             Ok(_) | Err(DocumentError::VersionConflict { .. }) => {}
             Err(error) => return Err(error.into()),
         }
-        self.remove_old_words(&register, &workers).await;
+        self.remove_old_requests(&register, &workers).await;
         Ok(found)
     }
 
-    /// Removes words to workers that went without taking them away.
-    async fn remove_old_words(&self, register: &Followed, workers: &[WorkerInfo]) {
+    /// Removes requests to workers that went without removing them.
+    async fn remove_old_requests(&self, register: &Followed, workers: &[WorkerInfo]) {
         let instance = |it: &WorkerInfo| Some(it.identity.as_ref()?.instance.clone());
         let alive: BTreeSet<String> = workers.iter().filter_map(instance).collect();
         let now_ms = self.wall_ms();
         let is_old = |content: &Bytes| {
-            Word::read(content).is_none_or(|word| word.at_ms.saturating_add(KEPT_MS) < now_ms)
+            DrainRequest::read(content).is_none_or(|it| it.at_ms.saturating_add(KEPT_MS) < now_ms)
         };
         let old: Vec<DocumentKey> = register.look_at_documents(|documents| {
-            let words = documents.of(DocumentKind::Drain);
-            let old = words.filter(|(name, _, it)| !alive.contains(name.text()) && is_old(it));
+            let requests = documents.of(DocumentKind::Drain);
+            let old = requests.filter(|(name, _, it)| !alive.contains(name.text()) && is_old(it));
             old.flat_map(|(name, ..)| documents.entries(name)).collect()
         });
         for key in old {
             let tombstone = Entry::Tombstone(Key::Document(key));
             if let Err(error) = register.put(&self.inner.publishers, &tombstone).await {
-                tracing::debug!(?error, "a word to a worker that has gone stays on the register");
+                tracing::debug!(
+                    ?error,
+                    "a drain request to a worker that has gone stays on the register"
+                );
             }
         }
     }

@@ -1,12 +1,11 @@
 //! Starting a worker, and the handle to it.
 
 use super::coded::Coded;
-use super::drain_word::DrainWord;
+use super::drain_request::DrainRequest;
 use super::driver::{Driver, DriverError, EVENTS_MAX, Environment, StopRequest};
 use super::erased::ErasedProcessor;
 use super::leasing::Door;
 use super::mailbox::Mailbox;
-use super::processor::TaskProcessor;
 use super::shares::Share;
 use super::stats::{Stats, WorkerStats};
 use crate::clock::Clock;
@@ -92,7 +91,7 @@ pub struct WorkerHandle {
     ended: oneshot::Receiver<Result<(), WorkerError>>,
     view: HandleView,
     door: Door,
-    word: Arc<DrainWord>,
+    drain_request: Arc<DrainRequest>,
 }
 
 /// What a handle shows of its worker.
@@ -189,8 +188,8 @@ impl WorkerHandle {
     /// [`WorkerConfig::drain_limit`](crate::WorkerConfig::drain_limit), and [`join`](Self::join) resolves at its end. This is for those who have to know
     /// that it has begun.
     pub fn told_to_drain(&self) -> impl Future<Output = ()> + Send + use<> {
-        let word = Arc::clone(&self.word);
-        async move { word.heard().await }
+        let request = Arc::clone(&self.drain_request);
+        async move { request.arrived().await }
     }
 
     /// Stops at once, without giving anything back.
@@ -218,7 +217,7 @@ impl WorkerHandle {
     /// The error that ended the worker.
     pub async fn run_until_signal(self, drain: Duration) -> Result<(), WorkerError> {
         let mut handle = self;
-        handle.word.limit_to(drain);
+        handle.drain_request.limit_to(drain);
         let mut signals = 0;
         loop {
             tokio::select! {
@@ -278,7 +277,7 @@ impl Plan {
     pub fn new(
         config: WorkerConfig,
         topics: TopicNames,
-        processor: impl TaskProcessor,
+        processor: impl super::processor::TaskProcessor,
     ) -> Result<Self, ConfigError> {
         Self::with_codecs(config, topics, Arc::new(processor), Codecs::default())
     }
@@ -370,9 +369,9 @@ pub async fn prepare(
     let heartbeat = config.heartbeat;
     let answers = Mailbox::new();
     let door = Door::new(answers.clone());
-    let word = Arc::new(DrainWord::new(config.drain_limit));
+    let drain_request = Arc::new(DrainRequest::new(config.drain_limit));
     let env = Environment {
-        word: Arc::clone(&word),
+        drain_request: Arc::clone(&drain_request),
         transport,
         clock,
         rng,
@@ -388,7 +387,7 @@ pub async fn prepare(
     let driver = Driver::new(env, events, config, topics, processor, stop_requested, counted);
     let announce = AnnounceEnd(Arc::clone(&stats));
     let view = HandleView { stats, connections, clock, partitions };
-    let handle = WorkerHandle { stop_request, ended, view, door, word };
+    let handle = WorkerHandle { stop_request, ended, view, door, drain_request };
     let run = async move {
         let _announce = announce;
         let result = driver.run().await.map_err(WorkerError::from);

@@ -6,7 +6,7 @@ mod budget;
 mod builder;
 mod coded;
 mod dead_letters;
-mod drain_word;
+mod drain_request;
 mod driver;
 mod erased;
 mod execution;

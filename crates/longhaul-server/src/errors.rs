@@ -257,7 +257,7 @@ fn drain(error: &DrainError, text: String) -> Problem {
         DrainError::TooOld(_) => conflict("worker_too_old"),
         DrainError::Ambiguous { .. } => conflict("worker_ambiguous"),
         DrainError::View(error) => view(error, text),
-        DrainError::Word(error) => document(error, text),
+        DrainError::Register(error) => document(error, text),
         _ => broker_refused(text),
     }
 }

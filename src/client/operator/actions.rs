@@ -1,6 +1,6 @@
 //! Who has acted upon the tasks of a queue, as far as the logs go back.
 
-use crate::client::drains::Word;
+use crate::client::drains::DrainRequest;
 use crate::client::history::HistoryError;
 use crate::client::history::log::Logs;
 use crate::client::{Client, partition};
@@ -61,8 +61,8 @@ impl Client {
             .await?;
         }
         newest.read(&logs, names.dead_letters, of_letters).await?;
-        let mut words = Register::default();
-        newest.read(&logs, names.register, |message| of_register(&mut words, message)).await?;
+        let mut requests = Register::default();
+        newest.read(&logs, names.register, |message| of_register(&mut requests, message)).await?;
         Ok(newest.heap.into_sorted_vec().into_iter().rev().map(|Reverse(record)| record).collect())
     }
 }
@@ -132,22 +132,22 @@ fn of_letters(message: &Message) -> Option<ActionRecord> {
     })
 }
 
-/// A word to a worker: the first one of each counts.
-fn of_register(words: &mut Register, message: &Message) -> Option<ActionRecord> {
+/// A drain request: the first one of each worker counts.
+fn of_register(requests: &mut Register, message: &Message) -> Option<ActionRecord> {
     let entry = register::read(message).ok()?;
     let OfRegister::Document(document) = &entry else { return None };
-    let is_word = document.key.name.kind() == DocumentKind::Drain;
-    if !is_word || words.apply(&entry, message.position) != Some(Verdict::Accepted) {
+    let is_request = document.key.name.kind() == DocumentKind::Drain;
+    if !is_request || requests.apply(&entry, message.position) != Some(Verdict::Accepted) {
         return None;
     }
-    let word = Word::read(&document.content)?;
+    let request = DrainRequest::read(&document.content)?;
     Some(ActionRecord {
         published_ms: message.publish_time_ms,
         task: None,
-        worker: Some(word.worker),
-        operator: word.operator,
+        worker: Some(request.worker),
+        operator: request.operator,
         action: "drain".to_owned(),
-        reason: word.reason,
+        reason: request.reason,
         replay: None,
     })
 }

@@ -11,7 +11,7 @@
 //! Who changes a document publishes the version after the one that it has read, and reads back whether that was accepted. A document
 //! is deleted by a version without content. That one stays, so that what was published before the deletion and lands behind it is not accepted.
 //!
-//! A word to a worker ([`DocumentKind::Drain`]) is for one process alone. When that has gone nobody goes by it any more, whatever it says, so all its entries
+//! A drain request ([`DocumentKind::Drain`]) is for one process alone. When that has gone nobody goes by it any more, whatever it says, so all its entries
 //! may be removed, the one that stands included.
 //!
 //! A document that those who go by it cannot read changes nothing for them: what applies is the first entry with the highest version of those that
@@ -352,13 +352,13 @@ mod tests {
         assert_eq!(documents.get(&name("a")).unwrap(), "a 3 4");
     }
 
-    /// The word to a worker that has gone would stand for ever, one for each worker that was ever drained.
+    /// The drain request to a worker that has gone would stand for ever, one for each worker that was ever drained.
     #[test]
-    fn a_word_to_a_worker_is_removed_as_a_whole() {
+    fn a_drain_request_is_removed_as_a_whole() {
         let mut documents = Documents::default();
-        let word = DocumentName::new(DocumentKind::Drain, "9f8e7d6c5b4a3921").unwrap();
+        let request = DocumentName::new(DocumentKind::Drain, "9f8e7d6c5b4a3921").unwrap();
         let schedule = name("a");
-        for (of, version, serial) in [(&word, 1, 1), (&word, 1, 2), (&schedule, 1, 3)] {
+        for (of, version, serial) in [(&request, 1, 1), (&request, 1, 2), (&schedule, 1, 3)] {
             let mut entry = document("a", version, serial);
             entry.key.name = of.clone();
             documents.apply(&entry, true);
@@ -366,12 +366,12 @@ mod tests {
         let serials = |keys: &[DocumentKey]| -> Vec<u64> {
             keys.iter().map(|key| key.stamp.serial).collect()
         };
-        let (words, schedules) = (documents.entries(&word), documents.entries(&schedule));
-        assert_eq!((serials(&words), serials(&schedules)), (vec![2, 1], vec![3]));
-        for key in words.iter().chain(&schedules) {
+        let (requests, schedules) = (documents.entries(&request), documents.entries(&schedule));
+        assert_eq!((serials(&requests), serials(&schedules)), (vec![2, 1], vec![3]));
+        for key in requests.iter().chain(&schedules) {
             documents.forget(key);
         }
-        assert_eq!((documents.version(&word), documents.get(&word)), (0, None));
+        assert_eq!((documents.version(&request), documents.get(&request)), (0, None));
         assert_eq!(documents.version(&schedule), 1, "what stands of others stays");
     }
 

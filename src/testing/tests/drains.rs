@@ -29,8 +29,8 @@ fn names_of_workers(engine: &TestEngine) -> Vec<String> {
     names
 }
 
-/// The words on the register.
-fn words(engine: &TestEngine) -> usize {
+/// The drain requests on the register.
+fn requests(engine: &TestEngine) -> usize {
     let topic = names(TOPIC).register;
     let log = engine.broker().full_log(&TopicPartition { topic, partition: -1 });
     let mut register = Register::default();
@@ -52,7 +52,7 @@ fn a_worker_is_drained_by_its_name_and_the_others_go_on() {
     assert_eq!((told.name.as_str(), told.process), ("first", Some(std::process::id())));
     engine.run(first.told_to_drain());
     engine.advance(Duration::from_secs(1));
-    assert_eq!(words(&engine), 1, "it stands as long as the worker drains");
+    assert_eq!(requests(&engine), 1, "it stands as long as the worker drains");
     // Once more, by somebody else, before it has left.
     let bob = engine.client().clone().acting_as("bob");
     let owner = {
@@ -69,7 +69,7 @@ fn a_worker_is_drained_by_its_name_and_the_others_go_on() {
     assert_eq!(engine.wait::<Text>(&more).unwrap(), text("second"));
     engine.assert_transitions(&more, ["PROCESSING 1", "COMPLETED 1"]);
     assert_eq!(names_of_workers(&engine), ["second"]);
-    assert_eq!(words(&engine), 0, "nothing of it stays");
+    assert_eq!(requests(&engine), 0, "nothing of it stays");
     let gone = engine.run(client.drain_worker(TOPIC, "first", "")).unwrap_err();
     let DrainError::NoSuchWorker { alive, .. } = &gone else { panic!("{gone}") };
     assert_eq!(alive, &["second"]);
@@ -89,9 +89,9 @@ fn a_worker_is_drained_by_its_name_and_the_others_go_on() {
     drop((second, third));
 }
 
-/// The worker died before it could take the word away. Whoever drains another one does, when it is sure that it does not come back.
+/// The worker died before it could remove the request. Whoever drains another one does, when it is sure that it does not come back.
 #[test]
-fn a_word_to_a_dead_worker_is_removed_by_the_next_one_who_drains() {
+fn a_request_to_a_dead_worker_is_removed_by_the_next_one_who_drains() {
     let engine = TestEngine::new();
     let first = worker(&engine, "first");
     let others = ["second", "third", "fourth"].map(|name| worker(&engine, name));
@@ -104,12 +104,12 @@ fn a_word_to_a_dead_worker_is_removed_by_the_next_one_who_drains() {
     drop(first);
     engine.run(client.drain_worker(TOPIC, "second", "")).unwrap();
     engine.run(second.join()).unwrap();
-    assert_eq!(words(&engine), 1, "the first one may be cut off");
+    assert_eq!(requests(&engine), 1, "the first one may be cut off");
     engine.advance(2 * DAY);
     assert_eq!(names_of_workers(&engine), ["fourth", "third"]);
     engine.run(client.drain_worker(TOPIC, "third", "")).unwrap();
     engine.run(third.join()).unwrap();
-    assert_eq!(words(&engine), 0);
+    assert_eq!(requests(&engine), 0);
     drop(fourth);
 }
 

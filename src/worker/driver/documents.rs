@@ -15,7 +15,7 @@ impl Driver {
             #[cfg(not(feature = "schedules"))]
             DocumentKind::Schedule => {}
             DocumentKind::Settings => self.take_up_settings(register, now),
-            DocumentKind::Drain => self.take_up_word(register, now),
+            DocumentKind::Drain => self.take_up_drain_request(register, now),
         }
     }
 
@@ -23,7 +23,7 @@ impl Driver {
     /// are gone.
     pub(super) fn documents_were_read(&mut self, register: usize, now: Moment) {
         self.take_up_settings(register, now);
-        self.take_up_word(register, now);
+        self.take_up_drain_request(register, now);
         #[cfg(feature = "schedules")]
         self.take_up_schedules(register, now);
     }

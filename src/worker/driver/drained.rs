@@ -1,5 +1,5 @@
-//! A worker that is drained from outside: somebody has left a word for it on the register of one of its queues, which it obeys as it does a request
-//! of its own handle. When it has drained it takes the word away, for no other process goes by it.
+//! A worker that is drained from outside: a drain request on the register of one of its queues has the effect of a request of its own handle. When the
+//! worker has drained it removes the request, which is for no other process.
 
 use super::{Driver, StopRequest};
 use crate::protocol::moment::Moment;
@@ -9,28 +9,28 @@ use futures::future::join_all;
 
 impl Driver {
     /// The name of the document that has this worker drain; `None` if it does not say who it is.
-    fn word_name(&self) -> Option<DocumentName> {
+    fn request_name(&self) -> Option<DocumentName> {
         let instance = self.config.identity.instance.as_str();
         DocumentName::new(DocumentKind::Drain, instance).ok()
     }
 
-    /// Drains, if a register says so. Once only: neither the word again, nor its end, changes a drain that has begun.
-    pub(super) fn take_up_word(&mut self, register: usize, now: Moment) {
-        let Some(name) = self.word_name() else { return };
+    /// Drains, if a register says so. Once only: neither a second request, nor its removal, changes a drain that has begun.
+    pub(super) fn take_up_drain_request(&mut self, register: usize, now: Moment) {
+        let Some(name) = self.request_name() else { return };
         let Some(read) = self.registers.get(register) else { return };
         let Some(content) = read.fold.documents().get(&name) else { return };
         if self.told_to_drain.is_some() {
             return;
         }
-        let limit = self.env.word.limit();
+        let limit = self.env.drain_request.limit();
         tracing::info!(
             register = %read.topic(),
-            word = %String::from_utf8_lossy(content),
+            request = %String::from_utf8_lossy(content),
             ?limit,
             "draining: somebody has asked for it from outside"
         );
         self.told_to_drain = Some(now + limit);
-        self.env.word.hear();
+        self.env.drain_request.arrive();
     }
 
     /// What is asked of the worker by its handle and from outside: the earlier deadline counts.
@@ -42,9 +42,9 @@ impl Driver {
         }
     }
 
-    /// Takes the words to this worker away: nobody goes by them any more. What gets lost here is removed when the next worker of the queue is drained.
-    pub(super) fn take_words_away(&mut self) -> impl Future<Output = ()> + use<> {
-        let name = self.word_name();
+    /// Removes the drain requests to this worker: no other process obeys them. What gets lost here is removed when the next worker of the queue is drained.
+    pub(super) fn remove_drain_requests(&mut self) -> impl Future<Output = ()> + use<> {
+        let name = self.request_name();
         let Self { registers, env, services, .. } = self;
         let mut receipts = Vec::new();
         for register in registers {

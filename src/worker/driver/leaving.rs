@@ -65,7 +65,7 @@ impl Driver {
     /// Says goodbye: the heartbeat keys are of no more use. Not for long, and not when the worker is to stop at once.
     pub(super) async fn leave(&mut self) {
         let now = self.env.clock.now();
-        let words = self.take_words_away();
+        let requests = self.remove_drain_requests();
         for lane in self.lanes.values_mut() {
             let heartbeat = lane.core.last_heartbeat(now);
             lane.publish(&heartbeat, b"", None, OnReceipt::ignored());
@@ -79,7 +79,7 @@ impl Driver {
                 tracing::debug!(%owner, "heartbeat key not tombstoned: others will do it");
             }
         });
-        let goodbyes = timeout(LEAVING_MAX, join(join_all(goodbyes), words));
+        let goodbyes = timeout(LEAVING_MAX, join(join_all(goodbyes), requests));
         tokio::select! {
             biased;
             // It resolves, too, when the handle is gone: then nobody waits.

@@ -44,7 +44,7 @@ mod telling;
 mod tickets;
 mod useless;
 
-use super::drain_word::DrainWord;
+use super::drain_request::DrainRequest;
 use super::erased::ErasedProcessor;
 use super::execution::{AttemptEnd, StuckBody};
 use super::intake::Intake;
@@ -109,7 +109,7 @@ pub(super) struct Environment {
     /// How long a wait before the next try may be follows from it.
     pub(super) heartbeat: Duration,
     /// Whether the worker was told to drain from outside.
-    pub(super) word: Arc<DrainWord>,
+    pub(super) drain_request: Arc<DrainRequest>,
 }
 
 impl Environment {

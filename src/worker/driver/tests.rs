@@ -139,9 +139,9 @@ impl Bench {
         let heartbeat = plan.config.heartbeat;
         let (stop_request, stop_requested) = watch::channel(StopRequest::None);
         let (events, queue) = mpsc::channel(EVENTS_MAX);
-        let word = Arc::new(DrainWord::new(plan.config.drain_limit));
+        let drain_request = Arc::new(DrainRequest::new(plan.config.drain_limit));
         let env = Environment {
-            word,
+            drain_request,
             transport: Arc::new(transport.clone()),
             clock: broker.clock(),
             // Its owner id comes from it: no two workers may have the same.

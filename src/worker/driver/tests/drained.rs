@@ -1,4 +1,4 @@
-//! Workers that are drained from outside, by a word on the register.
+//! Workers that are drained from outside, by a drain request on the register.
 
 use super::*;
 use crate::protocol::register::{
@@ -31,7 +31,7 @@ impl Bench {
         key
     }
 
-    /// The keys of the words that were taken away.
+    /// The keys of the drain requests that were removed.
     fn taken_away(&self) -> Vec<DocumentKey> {
         let log = self.broker.full_log(&self.register());
         let of = |message: &Message| match register::read(message) {
@@ -49,7 +49,7 @@ async fn a_word_has_a_worker_finish_what_runs_and_end() {
     let mut bench = Bench::new(config("mine"), None, ten_seconds);
     bench.submit(&[]);
     bench.run_for(2 * SECOND).await;
-    let words = [bench.tell("mine", 1), bench.tell("mine", 2)];
+    let requests = [bench.tell("mine", 1), bench.tell("mine", 2)];
     bench.run_for(SECOND).await;
     assert!(!bench.ended, "its task runs");
     bench.submit(&[]);
@@ -60,7 +60,7 @@ async fn a_word_has_a_worker_finish_what_runs_and_end() {
     assert_eq!(states, [TaskState::Processing, TaskState::Completed], "it took the second task");
     let mut taken_away = bench.taken_away();
     taken_away.sort();
-    assert_eq!(taken_away, words, "nothing of it stays on the register");
+    assert_eq!(taken_away, requests, "nothing of it stays on the register");
 }
 
 /// A worker that hangs with a task would never end.
@@ -100,7 +100,7 @@ async fn of_two_deadlines_the_earlier_one_counts() {
     }
 }
 
-/// It was cut off, or has stood still, when the word was written: it reads it when it reads on, or begins to read.
+/// It was cut off, or has stood still, when the request was written: it reads it when it reads on, or begins to read.
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_reads_late_drains_late() {
     let mut bench = Bench::new(config("mine"), None, ten_seconds);
@@ -117,7 +117,7 @@ async fn a_worker_that_reads_late_drains_late() {
     assert!(bench.ended && took < 30 * SECOND, "{took:?}");
 }
 
-/// A process that takes the place of a drained one has its name, and drained as well. The words to others stay for them.
+/// A process that takes the place of a drained one has its name, and drained as well. The requests to others stay for them.
 #[tokio::test(start_paused = true)]
 async fn a_worker_obeys_no_word_to_another_one() {
     let mut bench = Bench::new(config("mine"), None, ten_seconds);
@@ -135,7 +135,7 @@ async fn a_worker_obeys_no_word_to_another_one() {
     assert!(bench.ended && bench.taken_away().is_empty(), "{:?}", bench.taken_away());
 }
 
-/// A worker of the last version does not know the word, as this one does not know the words of the next.
+/// A worker of the last version does not know drain requests, as this one does not know the documents of the next.
 #[tokio::test(start_paused = true)]
 async fn a_word_that_a_worker_does_not_know_does_no_harm() {
     let mut bench = Bench::new(config("mine"), None, ten_seconds);

@@ -1,4 +1,4 @@
-//! The word to drain that comes from outside: what the handle and the driver of a worker know of it together.
+//! A request to drain that comes from outside: what the handle and the driver of a worker know of it together.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -6,17 +6,17 @@ use tokio::sync::watch;
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(crate) struct DrainWord {
+pub(crate) struct DrainRequest {
     /// How long running tasks may take to end, in ms.
     limit_ms: AtomicU64,
-    heard: watch::Sender<bool>,
+    arrived: watch::Sender<bool>,
 }
 
-impl DrainWord {
+impl DrainRequest {
     pub(super) fn new(limit: Duration) -> Self {
-        let word = Self { limit_ms: AtomicU64::new(0), heard: watch::Sender::new(false) };
-        word.limit_to(limit);
-        word
+        let request = Self { limit_ms: AtomicU64::new(0), arrived: watch::Sender::new(false) };
+        request.limit_to(limit);
+        request
     }
 
     /// From now on running tasks may take so long. A drain that has begun is not changed.
@@ -30,14 +30,14 @@ impl DrainWord {
     }
 
     /// The worker has read it.
-    pub(super) fn hear(&self) {
-        self.heard.send_replace(true);
+    pub(super) fn arrive(&self) {
+        self.arrived.send_replace(true);
     }
 
     /// Resolves when the worker has read it.
-    pub(super) async fn heard(&self) {
-        let mut heard = self.heard.subscribe();
+    pub(super) async fn arrived(&self) {
+        let mut arrived = self.arrived.subscribe();
         // The sender lives in here.
-        drop(heard.wait_for(|heard| *heard).await);
+        drop(arrived.wait_for(|arrived| *arrived).await);
     }
 }
