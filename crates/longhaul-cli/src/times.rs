@@ -117,6 +117,15 @@ pub(crate) fn iso_duration(duration: Duration) -> String {
     span.map_or_else(|_| length.to_string(), |span| span.to_string())
 }
 
+/// A number and a time, as `100/1m` or `100/m`; `None` when there is something else, an error when the time cannot be read.
+pub(crate) fn rate(text: &str) -> Option<Result<(u32, Duration), String>> {
+    let (count, per) = text.split_once('/')?;
+    let count = count.trim().parse().ok()?;
+    let per = per.trim();
+    let one = if per.starts_with(|it: char| it.is_ascii_digit() || it == 'P') { "" } else { "1" };
+    Some(duration(&format!("{one}{per}")).map(|per| (count, per)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

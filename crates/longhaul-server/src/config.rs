@@ -47,6 +47,9 @@ pub struct ServerConfig {
     pub create_queues: bool,
     /// Limits on requests and connections.
     pub limits: Limits,
+    /// How many requests each caller may make; further ones are answered with 429 and `Retry-After`. A caller is a token, by its name, or where there are no tokens
+    /// the address at the other end of the connection. Routes that everybody may use are free. Default none.
+    pub rate_limit: Option<RateLimit>,
     /// The URL by which other programs reach this gateway, such as `https://tasks-1.example.org`: gateways of a queue name each other to callers. Default: where it listens,
     /// unless that is every address of the machine.
     pub advertised_url: Option<String>,
@@ -87,6 +90,26 @@ pub struct Limits {
     pub handshake_time: Duration,
     /// The longest wait of a long poll. Default 30 s.
     pub poll_time: Duration,
+}
+
+/// A bucket of requests for each caller: so many may come in a time, and some more at once after a pause.
+///
+/// ```
+/// use longhaul_server::{RateLimit, ServerConfig};
+/// use std::time::Duration;
+///
+/// let mut config = ServerConfig::default();
+/// config.rate_limit = Some(RateLimit { requests: 100, per: Duration::from_secs(1), burst: 200 });
+/// assert!(config.validate().is_ok());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateLimit {
+    /// So many requests.
+    pub requests: u32,
+    /// In this time.
+    pub per: Duration,
+    /// How many the bucket holds: so many may come at once.
+    pub burst: u32,
 }
 
 /// TLS of a gateway: PEM files, which are read again when they change.
@@ -151,6 +174,7 @@ impl Default for ServerConfig {
             create_queues: false,
             advertised_url: None,
             limits: Limits::default(),
+            rate_limit: None,
             dialects: Vec::new(),
             dialect_queue: "default".to_owned(),
             look_after_all: true,
@@ -204,7 +228,19 @@ impl ServerConfig {
         }
         crate::core::QueueName::parse(&self.dialect_queue)
             .map_err(|error| ConfigError::Queue(error.to_string()))?;
+        self.rate_limit.map_or(Ok(()), RateLimit::validate)?;
         self.limits.validate()
+    }
+}
+
+impl RateLimit {
+    const fn validate(self) -> Result<(), ConfigError> {
+        match self {
+            Self { requests: 0, .. } => Err(ConfigError::Zero("rate_limit.requests")),
+            Self { per: Duration::ZERO, .. } => Err(ConfigError::Zero("rate_limit.per")),
+            Self { burst: 0, .. } => Err(ConfigError::Zero("rate_limit.burst")),
+            Self { .. } => Ok(()),
+        }
     }
 }
 
@@ -287,6 +323,14 @@ mod tests {
         assert_eq!(changed(|it| it.limits.requests = 0), Err(ConfigError::Zero("requests")));
         let zero = changed(|it| it.limits.header_time = Duration::ZERO);
         assert_eq!(zero, Err(ConfigError::Zero("header_time")));
+        let rate = |requests, seconds, burst| {
+            let limit = RateLimit { requests, per: Duration::from_secs(seconds), burst };
+            changed(|it| it.rate_limit = Some(limit))
+        };
+        assert_eq!(rate(1, 1, 1), Ok(()));
+        assert_eq!(rate(0, 1, 1), Err(ConfigError::Zero("rate_limit.requests")));
+        assert_eq!(rate(1, 0, 1), Err(ConfigError::Zero("rate_limit.per")));
+        assert_eq!(rate(1, 1, 0), Err(ConfigError::Zero("rate_limit.burst")));
         let queue = changed(|it| it.dialect_queue = "a/b".to_owned());
         assert!(matches!(queue, Err(ConfigError::Queue(_))));
     }

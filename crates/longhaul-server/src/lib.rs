@@ -25,6 +25,6 @@ mod testing;
 mod v1;
 
 pub use auth::TokenFileError;
-pub use config::{ConfigError, DEFAULT_PORT, Dialect, Limits, ServerConfig, TlsConfig};
+pub use config::{ConfigError, DEFAULT_PORT, Dialect, Limits, RateLimit, ServerConfig, TlsConfig};
 pub use server::{Server, StartError};
 pub use shell::TlsError;

@@ -198,12 +198,7 @@ fn time(text: &str) -> Result<Value, String> {
 fn rate(text: &str) -> Result<Value, String> {
     let help = "expected tokens and a time, such as 100/1m, or none";
     or_none(text, |text| {
-        let (tokens, per) = text.split_once('/').ok_or(help)?;
-        let tokens: u32 = tokens.trim().parse().map_err(|_| help.to_owned())?;
-        let per = per.trim();
-        let one =
-            if per.starts_with(|it: char| it.is_ascii_digit() || it == 'P') { "" } else { "1" };
-        let per: Duration = times::duration(&format!("{one}{per}"))?;
+        let (tokens, per) = times::rate(text).ok_or(help)??;
         Ok(json!({ "tokens": tokens, "per": times::iso_duration(per) }))
     })
 }

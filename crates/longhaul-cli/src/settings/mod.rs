@@ -87,6 +87,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     plain("http-hosts"),
     plain("http-origins"),
     defaulting("insecure", "false"),
+    plain("rate-limit"),
     defaulting("drain", "30s"),
 ];
 

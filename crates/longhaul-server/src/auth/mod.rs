@@ -59,6 +59,13 @@ impl Identity {
         Self { name: None, scopes: Scope::ALL.into(), queues: None }
     }
 
+    /// Somebody with this name, who may do nothing.
+    #[cfg(test)]
+    pub(crate) fn named(name: Option<&str>) -> Self {
+        let name = name.map(str::to_owned);
+        Self { name, scopes: BTreeSet::new(), queues: None }
+    }
+
     pub(crate) fn may(&self, scope: Scope) -> bool {
         self.scopes.contains(&scope) || self.scopes.contains(&Scope::Admin)
     }

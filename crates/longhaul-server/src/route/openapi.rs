@@ -7,8 +7,8 @@ use std::sync::LazyLock;
 use utoipa::openapi::path::{HttpMethod, PathsBuilder};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{
-    ComponentsBuilder, ContentBuilder, InfoBuilder, OpenApi, OpenApiBuilder, Ref, RefOr,
-    ResponseBuilder, Schema,
+    ComponentsBuilder, ContentBuilder, HeaderBuilder, InfoBuilder, OpenApi, OpenApiBuilder, Ref,
+    RefOr, ResponseBuilder, Schema,
 };
 use utoipa::{PartialSchema, ToSchema};
 
@@ -41,6 +41,13 @@ fn without_null_defaults(schema: &mut RefOr<Schema>) {
     }
 }
 
+/// An answer that is a problem.
+fn problem(described: &str) -> ResponseBuilder {
+    let problem = ContentBuilder::new().schema(Some(Ref::from_schema_name(Problem::name())));
+    let answer = ResponseBuilder::new().description(described);
+    answer.content("application/problem+json", problem.build())
+}
+
 fn make(routes: Vec<Route>) -> OpenApi {
     let mut paths = PathsBuilder::new().build();
     let mut components = ComponentsBuilder::new()
@@ -48,12 +55,14 @@ fn make(routes: Vec<Route>) -> OpenApi {
         .security_scheme("token", SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
     for Route { info, operation, schemas, .. } in routes {
         let mut operation = operation.build();
-        let problem = ContentBuilder::new().schema(Some(Ref::from_schema_name(Problem::name())));
-        let problem = ResponseBuilder::new()
-            .description("What went wrong.")
-            .content("application/problem+json", problem.build());
-        operation.responses.responses.insert("default".to_owned(), problem.build().into());
+        let answers = &mut operation.responses.responses;
+        answers.insert("default".to_owned(), problem("What went wrong.").build().into());
         if let Access::Needs(scope) = info.access {
+            let seconds = HeaderBuilder::new().schema(Some(u32::schema()));
+            let seconds = seconds.description(Some("After how many seconds to ask again."));
+            let limited = problem("There were too many requests: `code` says which.");
+            let limited = limited.header("Retry-After", seconds.build()).build();
+            answers.insert("429".to_owned(), limited.into());
             operation.security =
                 Some(vec![SecurityRequirement::new("token", [scope.word().to_owned()])]);
         }

@@ -36,6 +36,8 @@ fn every_route_is_in_the_document_and_describes_itself() {
         );
         let answers = operation["responses"].as_object().unwrap();
         assert!(answers.len() >= 2 && answers.contains_key("default"), "{method} {path}");
+        let is_limited = answers.contains_key("429");
+        assert_eq!(is_limited, route.info.access != super::Access::Open, "{method} {path}");
         let described = operation["parameters"].as_array().cloned().unwrap_or_default();
         for parameter in parameters(path) {
             assert!(

@@ -3,7 +3,7 @@
 //! The plain `serve` of axum has no timer, so that a client may send the head of its request as slowly as it likes. This loop has one, and a limit on
 //! connections.
 
-use super::{Shell, Tls};
+use super::{Peer, Shell, Tls};
 use crate::config::Limits;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -18,6 +18,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 use tower::Service;
+use tower::util::MapRequest;
 
 /// How long to wait when no connection can be accepted: out of file descriptors, most likely.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -66,11 +67,11 @@ impl Listener {
             tasks.spawn(async move {
                 let served = async {
                     match tls {
-                        None => serve_connection(stream, service, &shell).await,
+                        None => serve_connection(stream, peer, service, &shell).await,
                         Some(tls) => {
                             let time = shell.config.limits.handshake_time;
                             let Some(stream) = tls.accept(stream, peer, time).await else { return };
-                            serve_connection(stream, service, &shell).await;
+                            serve_connection(stream, peer, service, &shell).await;
                         }
                     }
                 };
@@ -108,7 +109,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-async fn serve_connection<S, I>(stream: I, service: S, shell: &Shell)
+async fn serve_connection<S, I>(stream: I, peer: SocketAddr, service: S, shell: &Shell)
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service<hyper::Request<Incoming>, Response = axum::response::Response>
@@ -118,6 +119,10 @@ where
     S::Future: Send,
     S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
+    let service = MapRequest::new(service, move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(Peer(peer.ip()));
+        request
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(shell.config.limits.header_time)

@@ -51,6 +51,9 @@ impl Gate {
     fn admit(&self, request: &Request) -> Result<(Caller, Held), Problem> {
         let headers = request.headers();
         let identity = self.shell.auth.identify_for(self.route.access, headers)?;
+        if self.route.access != Access::Open {
+            self.shell.check_rate(&identity, request.extensions().get().copied())?;
+        }
         if let Access::Needs(scope) = self.route.access
             && !identity.may(scope)
         {

@@ -4,12 +4,14 @@ mod accept;
 mod body;
 mod gate;
 mod guard;
+mod rate;
 mod tls;
 
 pub(crate) use accept::Listener;
 pub(crate) use body::{Body, Json};
 pub(crate) use gate::{Caller, Gate, gate};
 pub(crate) use guard::guard;
+pub(crate) use rate::Peer;
 pub(crate) use tls::Tls;
 pub use tls::TlsError;
 
@@ -17,6 +19,7 @@ use crate::auth::Auth;
 use crate::config::ServerConfig;
 use crate::server::Stops;
 use guard::Guard;
+use rate::Rates;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -27,6 +30,7 @@ pub(crate) struct Shell {
     pub(crate) config: ServerConfig,
     pub(crate) auth: Auth,
     guard: Guard,
+    rates: Option<Rates>,
     stops: Stops,
     requests: Arc<Semaphore>,
     waiting: Arc<Semaphore>,
@@ -40,6 +44,7 @@ impl Shell {
         let permits = |count: usize| Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)));
         Self {
             guard: Guard::new(&config, has_tls),
+            rates: config.rate_limit.map(Rates::new),
             requests: permits(limits.requests),
             waiting: permits(limits.waiting),
             body_room: permits(body::kib(limits.all_body_bytes)),

@@ -55,6 +55,9 @@ pub(crate) struct Start {
     /// Origins of web pages that may use the gateway, with commas in between.
     #[arg(long, value_name = "ORIGINS")]
     http_origins: Option<String>,
+    /// How many requests each caller may make, such as 100/1s, or 100/1s,burst=200.
+    #[arg(long, value_name = "RATE")]
+    rate_limit: Option<String>,
     /// How long it may take to end in order.
     #[arg(long, value_name = "TIME")]
     drain: Option<String>,
@@ -145,6 +148,7 @@ impl Start {
             ("http-client-authorities", &self.http_client_authorities),
             ("http-hosts", &self.http_hosts),
             ("http-origins", &self.http_origins),
+            ("rate-limit", &self.rate_limit),
             ("drain", &self.drain),
         ]));
         said.extend(self.insecure.then_some(("insecure", "true")));

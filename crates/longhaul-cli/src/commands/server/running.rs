@@ -7,8 +7,9 @@ use crate::exit::{Code, Failure};
 use crate::output::Output;
 use crate::settings::Settings;
 use crate::signals::Signals;
+use crate::times;
 use longhaul::Client;
-use longhaul_server::{Dialect, Server, ServerConfig, StartError, TlsConfig};
+use longhaul_server::{Dialect, RateLimit, Server, ServerConfig, StartError, TlsConfig};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -143,8 +144,21 @@ fn config(settings: &Settings) -> Result<ServerConfig, Failure> {
     };
     config.allowed_hosts = engine::list(settings, "http-hosts");
     config.allowed_origins = engine::list(settings, "http-origins");
+    config.rate_limit = settings.parsed("rate-limit", rate_limit)?;
     config.dialects = settings.parsed("dialect", dialects)?.unwrap_or_default();
     Ok(config)
+}
+
+/// `100/1s`, or `100/1s,burst=200`; without it as many may come at once as in that time.
+fn rate_limit(text: &str) -> Result<RateLimit, String> {
+    let help = "expected requests and a time, such as 100/1s or 100/1s,burst=200";
+    let (rate, burst) = match text.split_once(',') {
+        None => (text, None),
+        Some((rate, burst)) => (rate, Some(burst.trim().strip_prefix("burst=").ok_or(help)?)),
+    };
+    let (requests, per) = times::rate(rate).ok_or(help)??;
+    let burst = burst.map_or(Ok(requests), |it| it.trim().parse().map_err(|_| help.to_owned()))?;
+    Ok(RateLimit { requests, per, burst })
 }
 
 fn dialects(text: &str) -> Result<Vec<Dialect>, String> {
@@ -154,4 +168,35 @@ fn dialects(text: &str) -> Result<Vec<Dialect>, String> {
         _ => Err("expected 001, 002 or both with a comma".to_owned()),
     };
     text.split(',').map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_limit_has_requests_a_time_and_perhaps_a_burst() {
+        for (text, requests, seconds, burst) in [
+            ("100/1s", 100, 1, 100),
+            ("100/s", 100, 1, 100),
+            ("600/1m,burst=50", 600, 60, 50),
+            (" 5 / 2m , burst=9 ", 5, 120, 9),
+        ] {
+            let per = Duration::from_secs(seconds);
+            assert_eq!(rate_limit(text), Ok(RateLimit { requests, per, burst }), "{text}");
+        }
+        for wrong in [
+            "",
+            "100",
+            "100/",
+            "/1s",
+            "-1/1s",
+            "100/1s,",
+            "100/1s,200",
+            "100/1s,burst=",
+            "1/s,burst=a",
+        ] {
+            assert!(rate_limit(wrong).is_err(), "{wrong}");
+        }
+    }
 }
