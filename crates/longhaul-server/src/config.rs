@@ -53,6 +53,9 @@ pub struct ServerConfig {
     /// The URL by which other programs reach this gateway, such as `https://tasks-1.example.org`: gateways of a queue name each other to callers. Default: where it listens,
     /// unless that is every address of the machine.
     pub advertised_url: Option<String>,
+    /// Shows payloads and results to nobody but tokens with the scope `admin`, and to workers with their leases; checkpoints are shown to those alone anyway. Default no: whoever may
+    /// read sees them.
+    pub hide_payloads: bool,
     /// Dialects that are served beside the native API. Default none.
     pub dialects: Vec<Dialect>,
     /// The queue of the routes of document 001 and 002, which name none. Default `default`.
@@ -175,6 +178,7 @@ impl Default for ServerConfig {
             advertised_url: None,
             limits: Limits::default(),
             rate_limit: None,
+            hide_payloads: false,
             dialects: Vec::new(),
             dialect_queue: "default".to_owned(),
             look_after_all: true,

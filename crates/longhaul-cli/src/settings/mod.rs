@@ -88,6 +88,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     plain("http-origins"),
     defaulting("insecure", "false"),
     plain("rate-limit"),
+    defaulting("hide-payloads", "false"),
     defaulting("drain", "30s"),
 ];
 

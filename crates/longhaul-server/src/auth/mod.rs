@@ -24,7 +24,7 @@ pub(crate) enum Scope {
     Submit,
     /// To lease tasks and to report on them.
     Work,
-    /// To look at everything, payloads and results included.
+    /// To look at everything, payloads and results included unless they are hidden.
     Read,
     /// To change queues, schedules and limits, and to act upon tasks: cancel, delete, replay, purge. It includes the other scopes.
     Admin,

@@ -48,6 +48,9 @@ pub(super) enum JobState {
 pub(super) struct Job {
     id: String,
     payload: String,
+    /// The payload is hidden from whoever asks, and empty here.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    hidden: bool,
     state: JobState,
     #[serde(skip_serializing_if = "Option::is_none")]
     lease_owner: Option<String>,
@@ -95,6 +98,7 @@ impl Job {
         Self {
             id,
             payload: String::from_utf8_lossy(&lease.payload).into_owned(),
+            hidden: false,
             state: JobState::Leased,
             lease_owner: Some(worker),
             lease_expires_at: Some(clock::instant_ms(lease.expires_at) / 1_000),
@@ -111,6 +115,7 @@ pub(super) async fn jobs(
     service: &Service,
     queue: &QueueName,
     which: Which,
+    hidden: bool,
 ) -> Result<Jobs, ServiceError> {
     let of = |statuses: &[TaskStatus]| {
         statuses.iter().fold(TaskFilter::new(), |filter, status| filter.status(*status))
@@ -134,7 +139,7 @@ pub(super) async fn jobs(
             }
         }
     }
-    let jobs = stream::iter(tasks.into_iter().map(|task| job(service, queue, task)));
+    let jobs = stream::iter(tasks.into_iter().map(|task| job(service, queue, task, hidden)));
     let jobs: Vec<Option<Job>> = jobs.buffered(READS_AT_ONCE).try_collect().await?;
     let jobs = jobs.into_iter().flatten();
     Ok((jobs.map(|job| (job.id.clone(), job)).collect(), more))
@@ -145,6 +150,7 @@ async fn job(
     service: &Service,
     queue: &QueueName,
     task: Task,
+    hidden: bool,
 ) -> Result<Option<Job>, ServiceError> {
     let Some(id) = job_id(task.name) else { return Ok(None) };
     let (payload, max_tries) = payload(service, queue, task.name).await?;
@@ -155,7 +161,8 @@ async fn job(
     let expires_at = lease.as_ref().map(|lease| clock::instant_ms(lease.expires_at) / 1_000);
     Ok(Some(Job {
         id: id.to_string(),
-        payload,
+        payload: if hidden { String::new() } else { payload },
+        hidden,
         state,
         lease_owner: lease.map(|lease| lease.worker),
         lease_expires_at: expires_at,

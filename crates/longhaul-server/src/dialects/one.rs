@@ -188,7 +188,7 @@ async fn all(
     Extension(caller): Extension<Caller>,
 ) -> Result<Response, Problem> {
     let queue = queue(&service, &caller)?;
-    Ok(listed(jobs(&service, queue, Which::All).await?))
+    Ok(listed(jobs(&service, queue, Which::All, caller.is_blind()).await?))
 }
 
 async fn dead(
@@ -196,7 +196,7 @@ async fn dead(
     Extension(caller): Extension<Caller>,
 ) -> Result<Response, Problem> {
     let queue = queue(&service, &caller)?;
-    Ok(listed(jobs(&service, queue, Which::Dead).await?))
+    Ok(listed(jobs(&service, queue, Which::Dead, caller.is_blind()).await?))
 }
 
 fn listed((jobs, more): Jobs) -> Response {

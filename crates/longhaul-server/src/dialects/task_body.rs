@@ -28,6 +28,9 @@ pub(super) struct TaskBody {
     id: String,
     state: State,
     payload: Value,
+    /// The payload is hidden from whoever asks, and null here.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    hidden: bool,
     /// 1, 0 or -1: the level that it is on.
     priority: i64,
     /// Attempts that were begun.
@@ -108,6 +111,7 @@ impl TaskBody {
             id: name.to_string(),
             state: State::Leased,
             payload: value_of(&lease.payload, Some(&lease.properties)),
+            hidden: false,
             priority: number_of(name.level),
             attempts: lease.attempt,
             max_retries: Some(lease.max_attempts.saturating_sub(1)),
@@ -125,6 +129,7 @@ pub(super) async fn task(
     service: &Service,
     queue: &QueueName,
     name: TaskName,
+    hidden: bool,
 ) -> Result<TaskBody, ServiceError> {
     let task = service.task(queue, name).await?;
     let state = State::from(task.status());
@@ -133,6 +138,7 @@ pub(super) async fn task(
         State::Pending | State::Completed | State::Failed | State::DeadLetter => None,
     };
     let payload = match service.payload(queue, name).await {
+        Ok(_) if hidden => Value::Null,
         Ok(payload) => value_of(&payload.bytes, payload.properties.as_ref()),
         Err(ServiceError::Gone(_) | ServiceError::NoTask(_)) => Value::Null,
         Err(error) => return Err(error),
@@ -142,6 +148,7 @@ pub(super) async fn task(
         id: name.to_string(),
         state,
         payload,
+        hidden,
         priority: number_of(name.level),
         attempts: info.map_or(0, |info| info.attempts),
         max_retries: None,

@@ -118,7 +118,7 @@ async fn submit(
             ..NewTask::default()
         };
         let name = service.enqueue(queue, new).await?;
-        let body = task(&service, queue, name).await?;
+        let body = task(&service, queue, name, caller.is_blind()).await?;
         Ok((StatusCode::CREATED, Json(body)).into_response())
     };
     hinted(&service, submitted.await)
@@ -155,7 +155,7 @@ async fn show(
 ) -> Response {
     let shown = async {
         let queue = queue(&service, &caller)?;
-        Ok(Json(task(&service, queue, name(&id)?).await?).into_response())
+        Ok(Json(task(&service, queue, name(&id)?, caller.is_blind()).await?).into_response())
     };
     hinted(&service, shown.await)
 }
@@ -209,7 +209,7 @@ async fn report(
         Held::No(reason) => return Err(conflict(reason, id)),
         Held::Yes(_) => {}
     }
-    Ok(Json(task(service, queue, task_name).await?).into_response())
+    Ok(Json(task(service, queue, task_name, caller.is_blind()).await?).into_response())
 }
 
 async fn statistics(

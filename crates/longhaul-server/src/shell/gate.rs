@@ -1,7 +1,7 @@
 //! What is checked of a request when its route is known: who asks, whether there is room, and how long it may take.
 
 use super::{Shell, body};
-use crate::auth::Identity;
+use crate::auth::{Identity, Scope};
 use crate::clock::{self, Stopwatch};
 use crate::problem::Problem;
 use crate::route::{Access, RouteInfo, Span};
@@ -19,6 +19,23 @@ pub(crate) struct Caller {
     pub(crate) identity: Arc<Identity>,
     pub(crate) shell: Arc<Shell>,
     pub(crate) body_bytes: usize,
+}
+
+impl Caller {
+    /// Whether payloads and results are hidden from it. Who acts without a token is nobody in particular, whatever it may do.
+    pub(crate) fn is_blind(&self) -> bool {
+        let sees = self.identity.name.is_some() && self.identity.may(Scope::Admin);
+        self.shell.config.hide_payloads && !sees
+    }
+
+    /// Refuses bytes that are hidden from it.
+    pub(crate) fn check_sight(&self) -> Result<(), Problem> {
+        if !self.is_blind() {
+            return Ok(());
+        }
+        let detail = "this gateway hides payloads and results from all but tokens with the scope `admin` (`hide_payloads`): ask with such a token";
+        Err(Problem::new(StatusCode::FORBIDDEN, "payload_hidden", detail))
+    }
 }
 
 /// What the gate of a route knows.

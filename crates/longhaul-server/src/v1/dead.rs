@@ -96,6 +96,9 @@ pub(crate) struct DeadLetterBody {
     /// The payload; left out of lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload_base64: Option<String>,
+    /// The payload is hidden from whoever asks.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    hidden: bool,
 }
 
 /// What became of each replay.
@@ -189,7 +192,8 @@ fn position_of(text: &str) -> Result<Position, Problem> {
     read().ok_or_else(|| Problem::bad_request("query_invalid", detail))
 }
 
-fn body(queue: &QueueName, letter: DeadLetter) -> DeadLetterBody {
+fn body(queue: &QueueName, letter: DeadLetter, hidden: bool) -> DeadLetterBody {
+    let payload = letter.payload.filter(|_| !hidden);
     DeadLetterBody {
         task: TaskName::of(&letter.task).to_string(),
         queue: queue.to_string(),
@@ -203,13 +207,14 @@ fn body(queue: &QueueName, letter: DeadLetter) -> DeadLetterBody {
         key: letter.key,
         properties: letter.properties,
         payload_bytes: letter.payload_bytes,
-        payload_base64: letter.payload.map(|payload| STANDARD.encode(payload)),
+        payload_base64: payload.map(|payload| STANDARD.encode(payload)),
+        hidden,
     }
 }
 
 async fn list(
     State(service): State<Arc<Service>>,
-    QueueAt { queue, .. }: QueueAt,
+    QueueAt { queue, caller }: QueueAt,
     Asked(query): Asked<DeadQuery>,
 ) -> Result<Json<DeadLetterList>, Problem> {
     let limit = page(query.limit)?;
@@ -217,16 +222,18 @@ async fn list(
     let filter = filter_of(reason.as_ref(), &tag.0, task_type.as_ref(), key.as_ref());
     let after = after.as_deref().map(position_of).transpose()?;
     let page = service.dead_letters(&queue, &filter, after, limit).await?;
-    let dead_letters = page.letters.into_iter().map(|letter| body(&queue, letter)).collect();
+    let (letters, hidden) = (page.letters.into_iter(), caller.is_blind());
+    let dead_letters = letters.map(|letter| body(&queue, letter, hidden)).collect();
     let next = page.next.map(position_text);
     Ok(Json(DeadLetterList { dead_letters, next, now: clock::wall_ms() }))
 }
 
 async fn show(
     State(service): State<Arc<Service>>,
-    TaskAt { queue, task, .. }: TaskAt,
+    TaskAt { queue, task, caller }: TaskAt,
 ) -> Result<Json<DeadLetterBody>, Problem> {
-    Ok(Json(body(&queue, service.dead_letter(&queue, task).await?)))
+    let letter = service.dead_letter(&queue, task).await?;
+    Ok(Json(body(&queue, letter, caller.is_blind())))
 }
 
 impl DeadSelection {

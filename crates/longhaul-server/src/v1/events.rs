@@ -70,33 +70,41 @@ async fn events(
     };
     let events = service.events(&queue, query.level.into(), behind, from).await?;
     let draining = caller.draining().clone().cancelled_owned();
-    let stream = stream::unfold((events, queue), next).take_until(draining);
+    let to = Watcher { queue, hidden: caller.is_blind() };
+    let stream = stream::unfold((events, to), next).take_until(draining);
     Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
 }
 
 type Sent = Result<axum::response::sse::Event, Infallible>;
 
+/// To whom events are sent, and of what.
+struct Watcher {
+    queue: QueueName,
+    hidden: bool,
+}
+
 /// The next event. When there are no more the stream ends, and the client comes again with the last id.
-async fn next((mut events, queue): (Events, QueueName)) -> Option<(Sent, (Events, QueueName))> {
+async fn next((mut events, to): (Events, Watcher)) -> Option<(Sent, (Events, Watcher))> {
     loop {
         let (event, place) = match events.next().await? {
             Ok(next) => next,
             Err(error) => {
-                tracing::warn!(event = "events_ended", %queue, %error, "a stream of events has ended");
+                tracing::warn!(event = "events_ended", queue = %to.queue, %error, "a stream of events has ended");
                 return None;
             }
         };
-        if let Some(sent) = sent(&queue, event, place) {
-            return Some((Ok(sent), (events, queue)));
+        if let Some(sent) = sent(&to, event, place) {
+            return Some((Ok(sent), (events, to)));
         }
     }
 }
 
-fn sent(queue: &QueueName, event: Event, place: String) -> Option<axum::response::sse::Event> {
+fn sent(to: &Watcher, event: Event, place: String) -> Option<axum::response::sse::Event> {
+    let Watcher { queue, hidden } = to;
     let (kind, data) = match event {
         Event::Task(name, shown) => {
             let task = Task { name, info: None, shown: Some(*shown) };
-            ("task", serde_json::to_string(&TaskBody::new(queue, task)).ok()?)
+            ("task", serde_json::to_string(&TaskBody::new(queue, task, *hidden)).ok()?)
         }
         Event::Evicted(name) => (
             "evicted",

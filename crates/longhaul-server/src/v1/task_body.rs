@@ -50,6 +50,9 @@ pub(crate) struct TaskBody {
     /// How many bytes its result has: GET …/result.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) result_bytes: Option<usize>,
+    /// Its payload and its result are hidden from whoever asks.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) hidden: bool,
     /// The tasks that it waits for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) waits_for: Vec<String>,
@@ -129,10 +132,11 @@ impl From<&WorkerIdentity> for WorkerBody {
 }
 
 impl TaskBody {
-    pub(crate) fn new(queue: &QueueName, task: Task) -> Self {
+    pub(crate) fn new(queue: &QueueName, task: Task, hidden: bool) -> Self {
         let status = task.status();
         let Task { name, info, shown } = task;
         let mut body = Self::empty(name.to_string(), queue, status.word());
+        body.hidden = hidden;
         if let Some(shown) = shown {
             body.say(shown);
         }
@@ -169,6 +173,7 @@ impl TaskBody {
             warning: None,
             log: Vec::new(),
             result_bytes: None,
+            hidden: false,
             waits_for: Vec::new(),
             tags: Vec::new(),
             task_type: None,

@@ -167,7 +167,7 @@ pub(crate) fn page(limit: Option<usize>) -> Result<usize, Problem> {
 
 async fn list(
     State(service): State<Arc<Service>>,
-    QueueAt { queue, .. }: QueueAt,
+    QueueAt { queue, caller }: QueueAt,
     Asked(query): Asked<TaskQuery>,
 ) -> Result<Json<TaskList>, Problem> {
     let (filter, limit) = (query.filter()?, page(query.limit)?);
@@ -175,7 +175,8 @@ async fn list(
     let after = after.map_err(ServiceError::from)?.map(|name| name.id);
     let listed = service.list(&queue, query.level.into(), &filter, after, limit).await?;
     let (tasks, next) = listed;
-    let tasks = tasks.into_iter().map(|task| TaskBody::new(&queue, task)).collect();
+    let hidden = caller.is_blind();
+    let tasks = tasks.into_iter().map(|task| TaskBody::new(&queue, task, hidden)).collect();
     let next = next.map(|name| name.to_string());
     Ok(Json(TaskList { tasks, next, now: clock::wall_ms() }))
 }
@@ -199,10 +200,10 @@ async fn count(
 
 async fn get(
     State(service): State<Arc<Service>>,
-    TaskAt { queue, task, .. }: TaskAt,
+    TaskAt { queue, task, caller }: TaskAt,
 ) -> Result<Json<TaskBody>, Problem> {
     let task = service.task(&queue, task).await?;
-    Ok(Json(TaskBody::new(&queue, task)))
+    Ok(Json(TaskBody::new(&queue, task, caller.is_blind())))
 }
 
 async fn wait(
@@ -213,23 +214,26 @@ async fn wait(
     let time = caller.poll_time(timeout.map(|it| it.0));
     let waiting = Box::pin(service.wait(&queue, task, time));
     match caller.draining().run_until_cancelled(waiting).await.transpose()?.flatten() {
-        Some(task) => Ok(Json(TaskBody::new(&queue, task)).into_response()),
+        Some(task) => Ok(Json(TaskBody::new(&queue, task, caller.is_blind())).into_response()),
         None => Ok(StatusCode::NO_CONTENT.into_response()),
     }
 }
 
 async fn result(
     State(service): State<Arc<Service>>,
-    TaskAt { queue, task, .. }: TaskAt,
+    TaskAt { queue, task, caller }: TaskAt,
 ) -> Result<Response, Problem> {
-    Ok(download(service.result(&queue, task).await?))
+    let result = service.result(&queue, task).await?;
+    caller.check_sight()?;
+    Ok(download(result))
 }
 
 async fn payload(
     State(service): State<Arc<Service>>,
-    TaskAt { queue, task, .. }: TaskAt,
+    TaskAt { queue, task, caller }: TaskAt,
 ) -> Result<Response, Problem> {
     let payload = service.payload(&queue, task).await?;
+    caller.check_sight()?;
     let mut response = download(payload.bytes);
     let kept = payload.properties.as_ref().and_then(|it| it.get(CONTENT_TYPE_PROPERTY));
     // A browser must not take the payload for a page of the gateway: its type is told beside.

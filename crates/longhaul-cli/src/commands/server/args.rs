@@ -58,6 +58,9 @@ pub(crate) struct Start {
     /// How many requests each caller may make, such as 100/1s, or 100/1s,burst=200.
     #[arg(long, value_name = "RATE")]
     rate_limit: Option<String>,
+    /// Shows payloads and results to tokens with the scope admin alone, and to workers with their leases.
+    #[arg(long)]
+    hide_payloads: bool,
     /// How long it may take to end in order.
     #[arg(long, value_name = "TIME")]
     drain: Option<String>,
@@ -152,6 +155,7 @@ impl Start {
             ("drain", &self.drain),
         ]));
         said.extend(self.insecure.then_some(("insecure", "true")));
+        said.extend(self.hide_payloads.then_some(("hide-payloads", "true")));
         said
     }
 }

@@ -144,6 +144,7 @@ fn config(settings: &Settings) -> Result<ServerConfig, Failure> {
     };
     config.allowed_hosts = engine::list(settings, "http-hosts");
     config.allowed_origins = engine::list(settings, "http-origins");
+    config.hide_payloads = settings.is("hide-payloads")?;
     config.rate_limit = settings.parsed("rate-limit", rate_limit)?;
     config.dialects = settings.parsed("dialect", dialects)?.unwrap_or_default();
     Ok(config)

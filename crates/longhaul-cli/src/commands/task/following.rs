@@ -105,7 +105,12 @@ pub(crate) fn print_result(task: &Task, context: &Context) -> anyhow::Result<()>
         let what = format!("{} has no result yet: it is {}", task.task, task.status);
         return Err(Failure::new(Code::Conflict, what).help("--wait waits for it").into());
     }
-    let why = task.reason.as_ref().map(|it| format!(": {it}")).unwrap_or_default();
+    let why = task
+        .reason
+        .as_ref()
+        .or(task.warning.as_ref())
+        .map(|it| format!(": {it}"))
+        .unwrap_or_default();
     let what =
         format!("{} has {} after {} attempts{why}", task.task, ended_word(task), task.attempts);
     let help = format!("`longhaul task history {}` shows what happened", task.task);
@@ -116,7 +121,7 @@ fn ended_word(task: &Task) -> &'static str {
     match task.status {
         "cancelled" => "been cancelled",
         "expired" => "expired",
-        "completed" => "completed without a result that is kept,",
+        "completed" => "completed without a result to show,",
         _ => "failed",
     }
 }

@@ -26,6 +26,9 @@ const PAGE: usize = 1_000;
 /// The longest event that is read.
 const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
+/// Why there is no result.
+const HIDDEN: &str = "the gateway shows results to tokens with the scope `admin` alone";
+
 /// A task as a gateway tells of it.
 #[derive(Debug, Deserialize)]
 struct Told {
@@ -46,6 +49,8 @@ struct Told {
     #[serde(default)]
     log: Vec<String>,
     result_bytes: Option<usize>,
+    #[serde(default)]
+    hidden: bool,
     #[serde(default)]
     waits_for: Vec<String>,
     #[serde(default)]
@@ -317,9 +322,11 @@ impl Tasks for Gateway {
 impl Gateway {
     /// The task, with its result.
     async fn with_result(&self, task: &TaskRef, told: Told) -> anyhow::Result<Task> {
-        let has_result = told.result_bytes.is_some();
+        let (has_result, hidden) = (told.result_bytes.is_some(), told.hidden);
         let mut it = told.task();
-        if has_result && it.is_completed() {
+        if hidden && it.is_completed() {
+            it.warning.get_or_insert_with(|| HIDDEN.to_owned());
+        } else if has_result && it.is_completed() {
             let (queue, name) = name_of(task)?;
             let request =
                 self.request(Method::GET, &["queues", &queue, "tasks", &name, "result"])?;

@@ -3,6 +3,7 @@
 mod acting;
 mod allowed;
 mod draining;
+mod hiding;
 mod leasing;
 mod logging;
 mod streaming;
