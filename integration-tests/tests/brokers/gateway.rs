@@ -2,6 +2,7 @@
 //!
 //! The broker is that of `LONGHAUL_TEST_BROKER`.
 
+mod cut_off;
 mod types;
 
 use anyhow::{Context, Result, ensure};

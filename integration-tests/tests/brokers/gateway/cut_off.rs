@@ -1,0 +1,93 @@
+//! A gateway that has lost its way to the broker names one that has not: 503 with a hint, by the routes of document 002.
+
+use super::*;
+use integration_tests::sandbox::{Broker, BrokerConfig, Proxy};
+use integration_tests::until;
+use longhaul_server::Dialect;
+use reqwest::Response;
+
+const QUEUE: &str = "jobs";
+
+impl Gateway {
+    /// One that serves document 002.
+    async fn of_002(service_url: &str, broker: &Broker) -> Result<Self> {
+        let builder = Client::builder(service_url);
+        let client = builder.admin_url(broker.admin().url()).connect().await?;
+        let mut config = ServerConfig::default();
+        config.listen = "127.0.0.1:0".parse()?;
+        config.dialects = vec![Dialect::Document002];
+        config.dialect_queue = QUEUE.to_owned();
+        config.create_queues = true;
+        let server = Server::start(client, config).await?;
+        Ok(Self { server, http: reqwest::Client::new() })
+    }
+
+    async fn post_002(&self, path: &str, body: Value) -> Result<Response> {
+        let url = format!("{}{path}", self.server.url());
+        Ok(self.http.post(url).json(&body).send().await?)
+    }
+
+    /// Waits until it sees as many workers of the queue: gateways are workers.
+    async fn sees(&self, workers: usize) -> Result<()> {
+        until("workers", PATIENCE, async || {
+            let (_, listed) = self.get(&format!("/{QUEUE}/workers")).await?;
+            let seen = listed.get("workers").and_then(Value::as_array).map_or(0, Vec::len);
+            Ok((seen == workers).then_some(()))
+        })
+        .await
+    }
+}
+
+fn header(answer: &Response, name: &str) -> Option<String> {
+    Some(answer.headers().get(name)?.to_str().ok()?.to_owned())
+}
+
+#[tokio::test]
+async fn a_gateway_without_its_broker_names_one_that_has_it() -> Result<()> {
+    let Some(mut broker) = Broker::from_env(BrokerConfig::default()).await? else { return Ok(()) };
+    let proxy = Proxy::start(broker.service_url(), 1).await?;
+    let whole = Gateway::of_002(broker.service_url(), &broker).await?;
+    ensure!(whole.post_002("/tasks", json!({"payload": "first"})).await?.status() == 201);
+    whole.sees(1).await?;
+    let cut = Gateway::of_002(proxy.service_url(), &broker).await?;
+    whole.sees(2).await?;
+    // It has looked around when it answers these.
+    cut.sees(2).await?;
+    let submitted = cut.post_002("/tasks", json!({"payload": "second"})).await?;
+    ensure!(submitted.status() == 201, "it still has its broker: {submitted:?}");
+    let id = submitted.json::<Value>().await?["id"].as_str().context("it has an id")?.to_owned();
+
+    drop(proxy);
+    let wants = json!({"worker_id": "ann", "wait": "1s"});
+    for (path, body) in [
+        ("/tasks/lease".to_owned(), wants.clone()),
+        ("/tasks".to_owned(), json!({"payload": "third"})),
+        (format!("/tasks/{id}/ack"), json!({"worker_id": "ann", "lease_id": 1})),
+    ] {
+        let refused = until("a refusal", PATIENCE, async || {
+            let answer = cut.post_002(&path, body.clone()).await?;
+            Ok((answer.status() == 503).then_some(answer))
+        })
+        .await?;
+        ensure!(header(&refused, "retry-after").is_some(), "{path}: {refused:?}");
+        let hint = header(&refused, "longhaul-gateway");
+        ensure!(hint == Some(whole.server.url()), "{path}: {refused:?}");
+        let problem: Value = refused.json().await?;
+        let detail = problem["detail"].as_str().context("it has a detail")?;
+        ensure!(detail.contains(&whole.server.url()), "{path}: {problem}");
+    }
+    // Whoever follows the hint gets what he wanted.
+    let leased = whole.post_002("/tasks/lease", wants.clone()).await?;
+    ensure!(leased.status() == 200, "{leased:?}");
+    ensure!(leased.json::<Value>().await?["payload"] == json!("first"));
+
+    // With the broker itself dead nobody can help, and it says so in the same way.
+    broker.kill().await?;
+    let refused = until("a refusal", PATIENCE, async || {
+        let answer = whole.post_002("/tasks/lease", wants.clone()).await?;
+        Ok((answer.status() == 503).then_some(answer))
+    })
+    .await?;
+    ensure!(header(&refused, "retry-after").is_some(), "{refused:?}");
+    Ok(())
+}
