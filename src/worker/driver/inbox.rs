@@ -166,7 +166,7 @@ impl Driver {
         }
         let task = TaskId::new(message.position, lane.partition());
         let batch_size = message.batch_size;
-        let (published_ms, redeliveries) = (message.publish_time_ms, message.redelivery_count);
+        let published_ms = message.publish_time_ms;
         let mut payload = TaskPayload::from(message);
         payload.complete_terms(defaults.as_deref());
         let waits_until_ms = payload.terms.as_deref().and_then(Terms::waits_until_ms);
@@ -183,7 +183,7 @@ impl Driver {
         if let Some(limits) = limits {
             lane.core.note_limits(task, limits);
         }
-        self.note_delivery(id, task, redeliveries);
+        self.note_type(id, task);
         if !is_plain {
             self.look_at_key(id, task, now);
             self.note_after(id, task, now);

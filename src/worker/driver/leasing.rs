@@ -94,16 +94,6 @@ impl Driver {
         Some(Bytes::copy_from_slice(bound.worker.as_bytes()))
     }
 
-    /// A task was delivered, so many times before: that is of interest where somebody asks for some types only.
-    pub(super) fn note_delivery(&mut self, id: LaneId, task: TaskId, redeliveries: u32) {
-        self.note_type(id, task);
-        if self.leasing.as_ref().is_some_and(|it| it.typed)
-            && let Some(lane) = self.lanes.get_mut(&id)
-        {
-            lane.core.note_redeliveries(task, redeliveries);
-        }
-    }
-
     /// A task came, or its message was read: whoever asks for some types only must know its type.
     pub(super) fn note_type(&mut self, id: LaneId, task: TaskId) {
         if self.leasing.as_ref().is_some_and(|it| it.typed)

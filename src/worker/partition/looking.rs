@@ -40,9 +40,8 @@ pub(super) struct Open {
     not_before: Moment,
     late_count: u32,
     unreadable_count: u32,
-    /// What type it has, once somebody has asked for tasks of some types, and how often it was delivered before.
+    /// What type it has, once somebody has asked for tasks of some types.
     pub(super) task_type: Option<TaskType>,
-    pub(super) redeliveries: u32,
     /// Its payload was read, or is, for a slot out of a quota: the claim needs no other.
     pub(super) granted: bool,
 }
@@ -69,7 +68,6 @@ impl Open {
             late_count: 0,
             unreadable_count: 0,
             task_type: None,
-            redeliveries: 0,
             granted: false,
         }
     }

@@ -23,15 +23,19 @@ const KEPT_MAX: usize = 10_000;
 /// So many more are asked for at once as are kept already, up to this: behind a million of them lies what is asked for.
 const AHEAD_MAX: usize = 256;
 
-/// Where others are it goes back after so long for the first time, and twice as long each time after that, up to a second.
-const HAND_BACK_FIRST: Duration = Duration::from_millis(100);
+/// Where others are a task goes back after so long: nobody else can have it meanwhile.
+const HELD_BESIDE_OTHERS: Duration = Duration::from_millis(100);
 
-/// They go back so many at a time, with this pause: ten thousand that nobody asks for anywhere would go to and fro each second.
-const HAND_BACK_AT_ONCE_MAX: usize = 100;
+/// They go back so many at a time, with this pause.
+const HAND_BACK_AT_ONCE_MAX: usize = 1_000;
 const HAND_BACK_PAUSE: Duration = Duration::from_millis(100);
 
-/// So long no more are asked for when some have gone back: others are to have them.
+/// Beside others so many are looked at in a round, and then none for so long, in which the others can have them. Both double with each round in which
+/// nothing was found that is asked for, up to these: so a request for what there is not costs the others a tenth of their time.
+const LOOK_BESIDE_OTHERS: usize = 16;
+const LOOK_BESIDE_OTHERS_MAX: usize = 1_000;
 const LEFT_TO_OTHERS: Duration = Duration::from_millis(50);
+const LEFT_TO_OTHERS_MAX: Duration = Duration::from_secs(1);
 
 /// See the module's documentation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -45,8 +49,11 @@ pub(super) struct Unwanted {
     /// Payloads that are being read for whoever asks for this type.
     reading: BTreeMap<TaskId, TaskType>,
     reads: BTreeMap<TaskType, usize>,
-    /// When some of them went back.
+    /// When some of them went back, and until when others are to have them.
     handed_back: Option<Moment>,
+    left_until: Moment,
+    /// Rounds in which nothing was found that is asked for.
+    rounds: u32,
     /// When to look at them, if nothing happens.
     pub(super) look_at: Option<Moment>,
 }
@@ -115,8 +122,10 @@ impl Unwanted {
     }
 
     pub(super) fn begin_read(&mut self, id: TaskId, task_type: TaskType) {
-        self.reading.insert(id, task_type);
-        *self.reads.entry(task_type).or_default() += 1;
+        // A read that goes on is not counted again.
+        if self.reading.insert(id, task_type).is_none() {
+            *self.reads.entry(task_type).or_default() += 1;
+        }
     }
 
     pub(super) fn end_read(&mut self, id: TaskId) {
@@ -147,9 +156,14 @@ impl Unwanted {
         self.handed_back.map(|at| at + HAND_BACK_PAUSE)
     }
 
-    /// Those that count as what was asked for.
-    pub(super) fn beyond(&self) -> usize {
-        self.held.len().saturating_sub(KEPT_MAX)
+    /// Some have gone back. Those that follow while others are to have them belong to the same round.
+    fn note_handed_back(&mut self, now: Moment) {
+        self.handed_back = Some(now);
+        if now >= self.left_until {
+            let left = LEFT_TO_OTHERS * (1 << self.rounds.min(8));
+            self.left_until = now + left.min(LEFT_TO_OTHERS_MAX);
+            self.rounds = self.rounds.saturating_add(1);
+        }
     }
 }
 
@@ -158,13 +172,6 @@ impl Partition {
     pub fn note_type(&mut self, id: TaskId, task_type: TaskType) {
         if let Some(open) = self.open.get_mut(&id) {
             open.task_type = Some(task_type);
-        }
-    }
-
-    /// How often a task was delivered before, to whomever.
-    pub fn note_redeliveries(&mut self, id: TaskId, redeliveries: u32) {
-        if let Some(open) = self.open.get_mut(&id) {
-            open.redeliveries = redeliveries;
         }
     }
 
@@ -184,10 +191,23 @@ impl Partition {
         kept.min(AHEAD_MAX).min(KEPT_MAX.saturating_sub(kept))
     }
 
+    /// Deliveries for which nobody asks that count as what was asked for, so that no more come.
+    #[must_use]
+    pub fn unwanted_beyond(&self, now: Moment) -> usize {
+        let held = self.unwanted.held.len();
+        if held == 0 {
+            return 0;
+        }
+        let beside_others = LOOK_BESIDE_OTHERS << self.unwanted.rounds.min(8);
+        let most =
+            if self.has_others(now) { beside_others.min(LOOK_BESIDE_OTHERS_MAX) } else { KEPT_MAX };
+        held.saturating_sub(most)
+    }
+
     /// Whether others are to have what has just gone back.
     #[must_use]
     pub fn leaves_to_others(&self, now: Moment) -> bool {
-        self.unwanted.handed_back.is_some_and(|at| now < at + LEFT_TO_OTHERS)
+        now < self.unwanted.left_until
     }
 
     /// The type of a task that nobody asks for. What type it has that was not delivered here tells its message, which is read for that.
@@ -217,15 +237,16 @@ impl Partition {
     }
 
     /// A task is claimed: one less is asked for.
-    pub(super) fn take_for(&self, id: TaskId, slots: &mut Slots) {
+    pub(super) fn take_for(&mut self, id: TaskId, slots: &mut Slots) {
         if slots.wanted().is_some()
             && let Some(task_type) = self.open.get(&id).and_then(|open| open.task_type)
         {
             slots.take_for(task_type);
+            self.unwanted.rounds = 0;
         }
     }
 
-    /// Nobody asks for it: it waits without its payload, and asks for nothing but its end.
+    /// Nobody asks for it: it waits without its payload, and is looked at again when it may be closed.
     pub(super) fn keep_unwanted(&mut self, id: TaskId, task_type: TaskType, now: Moment) {
         self.machine.drop_waiting_payload(id);
         self.waiting.remove(id);
@@ -258,8 +279,8 @@ impl Partition {
         }
         let paused = self.unwanted.paused_until().unwrap_or_default();
         let back = self.unwanted.held.next().map(|back| back.max(paused));
-        let left = self.unwanted.handed_back.map(|at| at + LEFT_TO_OTHERS);
-        self.unwanted.look_at = back.into_iter().chain(left.filter(|at| *at > now)).min();
+        let left = Some(self.unwanted.left_until).filter(|at| *at > now);
+        self.unwanted.look_at = back.into_iter().chain(left).min();
     }
 
     fn hand_back_unwanted(&mut self, now: Moment) {
@@ -270,7 +291,7 @@ impl Partition {
                 self.unwanted.held.set(id, now + WAIT_FOR_SLOT_MAX);
             } else {
                 self.hand_back(id);
-                self.unwanted.handed_back = Some(now);
+                self.unwanted.note_handed_back(now);
             }
         }
     }
@@ -278,6 +299,5 @@ impl Partition {
 
 /// When a task that was delivered then may go back.
 fn back_at(open: &Open, received: Moment) -> Moment {
-    let doubled = 1 << open.redeliveries.min(4);
-    received.max(open.due) + (HAND_BACK_FIRST * doubled).min(WAIT_FOR_SLOT_MAX)
+    received.max(open.due) + HELD_BESIDE_OTHERS
 }
