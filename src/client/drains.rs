@@ -9,6 +9,7 @@ use super::{Client, DocumentError};
 use crate::clock::Clock;
 use crate::protocol::register::{DocumentKey, DocumentKind, DocumentName, Entry, Key};
 use crate::task::{WorkerIdentity, text};
+use crate::topics::Priority;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,6 +56,9 @@ pub enum DrainError {
         /// An owner id of each.
         owners: Vec<String>,
     },
+    /// It is the topic of a level of a queue, whose register its workers do not read.
+    #[error("`{0}` has the name of a level: name its queue, without `-high` or `-low`")]
+    Level(String),
     /// The workers of the queue cannot be read.
     #[error("cannot read who works on the queue")]
     View(#[from] TaskViewError),
@@ -111,6 +115,7 @@ impl Client {
         name: &str,
         reason: impl AsRef<str>,
     ) -> Result<Arc<WorkerIdentity>, DrainError> {
+        refuse_level(topic)?;
         let view = self.claimed_tasks(topic).await?;
         self.drain_worker_in(&view, topic, name, reason).await
     }
@@ -126,6 +131,7 @@ impl Client {
         name: &str,
         reason: impl AsRef<str>,
     ) -> Result<Arc<WorkerIdentity>, DrainError> {
+        refuse_level(topic)?;
         let workers = view.workers()?;
         let found = match find(&workers, name) {
             Err(DrainError::NoSuchWorker { .. }) if holds_lease(view, name)? => {
@@ -184,6 +190,13 @@ impl Client {
         }
         Clock::System.wall_ms()
     }
+}
+
+/// A worker with levels reads the register of its queue, and none of a level: a request there would have no effect, and be said to have one.
+fn refuse_level(topic: &str) -> Result<(), DrainError> {
+    let is_level =
+        [Priority::High, Priority::Low].iter().any(|level| topic.ends_with(level.suffix()));
+    if is_level { Err(DrainError::Level(topic.to_owned())) } else { Ok(()) }
 }
 
 fn document_of(instance: &str) -> Result<DocumentName, DocumentError> {

@@ -32,7 +32,7 @@ impl Priority {
     }
 
     /// What the name of its task topic ends with.
-    const fn suffix(self) -> &'static str {
+    pub(crate) const fn suffix(self) -> &'static str {
         match self {
             Self::Low => "-low",
             Self::Normal => "",

@@ -226,9 +226,13 @@ fn of_document(error: &DocumentError) -> Option<Code> {
 }
 
 fn of_drain(error: &DrainError) -> Option<Code> {
-    use DrainError::{Ambiguous, Gateway, HoldsLeases, NoSuchWorker, TooOld};
+    use DrainError::{Ambiguous, Gateway, HoldsLeases, Level, NoSuchWorker, TooOld};
     let is_conflict = matches!(error, Ambiguous { .. } | Gateway(_) | HoldsLeases(_) | TooOld(_));
-    first(&[(matches!(error, NoSuchWorker { .. }), Code::NotFound), (is_conflict, Code::Conflict)])
+    first(&[
+        (matches!(error, NoSuchWorker { .. }), Code::NotFound),
+        (matches!(error, Level(_)), Code::Usage),
+        (is_conflict, Code::Conflict),
+    ])
 }
 
 fn of_schedules(error: &SchedulesError) -> Option<Code> {

@@ -256,6 +256,7 @@ fn drain(error: &DrainError, text: String) -> Problem {
         DrainError::Gateway(_) => conflict("worker_is_gateway"),
         DrainError::TooOld(_) => conflict("worker_too_old"),
         DrainError::Ambiguous { .. } => conflict("worker_ambiguous"),
+        DrainError::Level(_) => name_invalid(text),
         DrainError::View(error) => view(error, text),
         DrainError::Register(error) => document(error, text),
         _ => broker_refused(text),

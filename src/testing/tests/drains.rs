@@ -121,6 +121,8 @@ fn a_worker_of_several_queues_and_levels_leaves_them_all() {
     let builder = engine.worker(TOPIC, processor).name("first");
     let worker = engine.start(builder.levels(crate::Levels::strict()).also("letters"));
     engine.run(worker.ready());
+    let refused = engine.run(engine.client().drain_worker("tasks-high", "first", "")).unwrap_err();
+    assert!(matches!(refused, DrainError::Level(_)), "{refused}");
     engine.run(engine.client().drain_worker("letters", "first", "")).unwrap();
     engine.run(worker.join()).unwrap();
     assert!(names_of_workers(&engine).is_empty());
