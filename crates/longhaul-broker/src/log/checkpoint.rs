@@ -1,5 +1,8 @@
 //! The checkpoint: the state after all records before a position, in a file of its own.
 //!
+//! Version 2 has the same bytes as version 1, and says who wrote it: a version of the broker that keeps the inventory, and records a change only when it
+//! applies. Versions that do neither refuse it, so that from then on both hold.
+//!
 //! Header, big endian: `8 magic | u32 version | u32 segment | u32 offset | u32 images | u64 bytes behind the header |
 //! u32 crc32c`; then each image as `u32 len | u32 crc32c | bytes`. The checksum of an image starts from the header's checksum
 //! and the image's index, so that no image of another checkpoint, or another place, passes for it.
@@ -18,25 +21,44 @@ pub(super) const NAME: &str = "checkpoint";
 pub(super) const NAME_NEW: &str = "checkpoint.tmp";
 
 const MAGIC: &[u8; 8] = b"LHLOGCKP";
-const VERSION: u32 = 1;
+/// What is written.
+const VERSION: u32 = 2;
+/// What earlier versions of the broker have written.
+const VERSION_EARLIER: u32 = 1;
 const HEADER_BYTES: usize = 36;
 const IMAGE_HEAD_BYTES: usize = 8;
 
 /// Writes a checkpoint in place of the one before: after a crash there is the one or the other.
 pub(super) fn write(storage: &dyn Storage, at: Position, image: &[Bytes]) -> io::Result<()> {
-    let result = write_file(storage, at, image).and_then(|()| storage.rename(NAME_NEW, NAME));
+    write_version(storage, VERSION, at, image)
+}
+
+/// The same with another version, as other versions of the broker do.
+pub(super) fn write_version(
+    storage: &dyn Storage,
+    version: u32,
+    at: Position,
+    image: &[Bytes],
+) -> io::Result<()> {
+    let result = write_file(storage, version, at, image);
+    let result = result.and_then(|()| storage.rename(NAME_NEW, NAME));
     if result.is_err() {
         drop(storage.remove(NAME_NEW));
     }
     result.and_then(|()| storage.sync_dir(""))
 }
 
-fn write_file(storage: &dyn Storage, at: Position, image: &[Bytes]) -> io::Result<()> {
+fn write_file(
+    storage: &dyn Storage,
+    version: u32,
+    at: Position,
+    image: &[Bytes],
+) -> io::Result<()> {
     let too_large = |_| io::Error::from(io::ErrorKind::FileTooLarge);
     let file = storage.create(NAME_NEW)?;
     let mut header = BytesMut::with_capacity(HEADER_BYTES);
     header.put_slice(MAGIC);
-    header.put_u32(VERSION);
+    header.put_u32(version);
     header.put_u32(at.segment);
     header.put_u32(at.offset);
     header.put_u32(u32::try_from(image.len()).map_err(too_large)?);
@@ -66,6 +88,8 @@ fn write_file(storage: &dyn Storage, at: Position, image: &[Bytes]) -> io::Resul
 pub(super) struct Checkpoint {
     /// What it stands for: every record before this.
     pub(super) at: Position,
+    /// An earlier version of the broker has written it.
+    pub(super) is_earlier: bool,
     /// How messages name the file.
     path: String,
     file: Arc<dyn StorageFile>,
@@ -102,7 +126,7 @@ impl Checkpoint {
         }
         rest.advance(MAGIC.len());
         let version = rest.get_u32();
-        if version != VERSION {
+        if !matches!(version, VERSION | VERSION_EARLIER) {
             return Err(OpenError::Version { file: path, version });
         }
         let at = Position { segment: rest.get_u32(), offset: rest.get_u32() };
@@ -110,7 +134,8 @@ impl Checkpoint {
         if length - HEADER_BYTES as u64 != bytes {
             return damaged(length, "the file has another size than its header says");
         }
-        Ok(Some(Self { at, path, file, images, bytes, crc }))
+        let is_earlier = version == VERSION_EARLIER;
+        Ok(Some(Self { at, is_earlier, path, file, images, bytes, crc }))
     }
 
     /// Hands out the images in order, each after its checksum was verified.

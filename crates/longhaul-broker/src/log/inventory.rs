@@ -1,8 +1,8 @@
 //! The inventory: the numbers of the segments that must be there at the next start, in a file of its own.
 //!
 //! Segments are removed in any order, so that a gap in their numbers says nothing. The inventory is written anew before a checkpoint and before segments
-//! are removed, and what it names and is not there has been lost. Where it is missing nothing is known of segments before the checkpoint: earlier versions
-//! wrote none, and a full disk has no room for one.
+//! are removed, and what it names and is not there has been lost. Where it is missing nothing is known of segments before the checkpoint: a full disk has no
+//! room for one, and earlier versions wrote none. These remove segments without a change to it, so that it says nothing beside a checkpoint of theirs.
 //!
 //! Big endian: `8 magic | u32 version | u32 count | u32 number, as often | u32 crc32c` of everything before.
 

@@ -89,7 +89,10 @@ pub(super) fn recover(
     let checkpoint = Checkpoint::open(&*storage)?;
     let segments = open_segments(&*storage, &files)?;
     check_complete(&*storage, &segments, checkpoint.as_ref())?;
-    check_inventory(&*storage, &segments)?;
+    // An earlier version removes segments and leaves the inventory as it is.
+    if checkpoint.as_ref().is_none_or(|checkpoint| !checkpoint.is_earlier) {
+        check_inventory(&*storage, &segments)?;
+    }
     let mut replay = Replay { storage: &*storage, checkpoint, apply, records: 0 };
     replay.images()?;
     let tail = replay.segments(&segments)?;

@@ -1,9 +1,10 @@
 //! Damage to files that were sound.
 
 use super::*;
-use crate::log::Storage;
+use crate::log::record::Position;
 use crate::log::record::{self, Mark};
 use crate::log::segment::{self, HEADER_BYTES, Header};
+use crate::log::{Storage, checkpoint};
 
 /// Equal segments, each with room for a few groups.
 fn options() -> Options {
@@ -173,6 +174,49 @@ fn a_missing_segment_before_the_checkpoint_is_refused_unless_it_was_removed() {
     // What earlier versions have written has no inventory.
     sample.storage.remove("segments").unwrap();
     assert!(recover_with(&sample.storage, options()).is_ok());
+}
+
+/// An earlier version had removed a segment and left the inventory as it was: every start was refused from then on.
+#[test]
+fn an_inventory_beside_a_checkpoint_of_an_earlier_version_says_nothing() {
+    let sample = sample();
+    let (parts, _) = recover_with(&sample.storage, options()).unwrap();
+    let (shared, at) = (Arc::clone(&parts.writer.shared), parts.composer.end());
+    background::checkpoint(&shared, at, &[]).unwrap();
+    drop((parts, shared));
+    let image = [b"one".to_vec().into(), b"another".to_vec().into()];
+    let write = |version| checkpoint::write_version(&sample.storage, version, at, &image).unwrap();
+    write(1);
+    sample.storage.remove(&segment::name(1)).unwrap();
+    let (parts, seen) = recover_with(&sample.storage, options()).unwrap();
+    assert_eq!(seen.images, image);
+    assert_eq!(parts.writer.shared.checkpoint(), Some(at));
+    // From the next checkpoint on the inventory counts again.
+    background::checkpoint(&parts.writer.shared, at, &[]).unwrap();
+    drop(parts);
+    assert!(recover_with(&sample.storage.fork(), options()).is_ok());
+    sample.storage.remove(&segment::name(2)).unwrap();
+    let refused = recover_with(&sample.storage, options()).unwrap_err();
+    assert!(matches!(&refused, OpenError::Missing { .. }), "{refused}");
+    write(1);
+    assert!(recover_with(&sample.storage, options()).is_ok());
+}
+
+#[test]
+fn a_checkpoint_of_a_later_version_is_refused() {
+    let storage = sample().storage;
+    let at = Position { segment: 3, offset: HEADER_BYTES };
+    let write = |version| checkpoint::write_version(&storage, version, at, &[]).unwrap();
+    for version in 1..=2 {
+        write(version);
+        assert!(recover_with(&storage, options()).is_ok(), "{version}");
+    }
+    for version in [0, 3] {
+        write(version);
+        let refused = recover_with(&storage, options()).unwrap_err();
+        let named = matches!(&refused, OpenError::Version { file, version: it } if file == "simulated/checkpoint" && *it == version);
+        assert!(named, "{refused}");
+    }
 }
 
 #[test]
