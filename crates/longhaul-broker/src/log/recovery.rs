@@ -36,6 +36,9 @@ pub enum Replayed<'a> {
         body: &'a [u8],
         /// The checkpoint stands for it: only entries are of use.
         before_checkpoint: bool,
+        /// An earlier version may have recorded it, and those recorded a change before they knew whether it applies. There is no checkpoint, or one of
+        /// such a version.
+        may_be_unchecked: bool,
     },
 }
 
@@ -90,7 +93,7 @@ pub(super) fn recover(
     let segments = open_segments(&*storage, &files)?;
     check_complete(&*storage, &segments, checkpoint.as_ref())?;
     // An earlier version removes segments and leaves the inventory as it is.
-    if checkpoint.as_ref().is_none_or(|checkpoint| !checkpoint.is_earlier) {
+    if !checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.is_earlier) {
         check_inventory(&*storage, &segments)?;
     }
     let mut replay = Replay { storage: &*storage, checkpoint, apply, records: 0 };
@@ -279,6 +282,7 @@ impl Replay<'_> {
             length.min(segment.header.size)
         });
         let at = self.checkpoint.as_ref().map(|checkpoint| checkpoint.at);
+        let may_be_unchecked = self.checkpoint.as_ref().is_none_or(|it| it.is_earlier);
         let mut scanner = Scanner::new(Arc::clone(&segment.file), segment.seed, limit);
         let mut tail = Tail::new(&segment.header);
         while let Some((offset, parsed)) = scanner.next().map_err(io)? {
@@ -296,7 +300,8 @@ impl Replay<'_> {
                     let Some(size) = tail.record_size(body) else { break };
                     let place = Place { segment: number, offset, size };
                     let before_checkpoint = at.is_some_and(|at| place.start() < at);
-                    let record = Replayed::Record { head, place, body, before_checkpoint };
+                    let record =
+                        Replayed::Record { head, place, body, before_checkpoint, may_be_unchecked };
                     (self.apply)(record).map_err(|reason| {
                         let file = self.storage.describe(&segment::name(number));
                         OpenError::Apply { file, offset: u64::from(offset), reason }

@@ -12,11 +12,12 @@ pub(crate) type SetAside = StateError;
 
 /// Applies one record, as the machine did when it appended it.
 ///
-/// A change that contradicts what was recorded before it is set aside, and returned: the state is the same as then, so the running broker refused it as
-/// well. Earlier versions recorded a change before they knew whether it applies.
+/// A change that contradicts what was recorded before it is set aside, and returned, where an earlier version may have recorded it: those did so before
+/// they knew whether a change applies. The state is the same as then, so the running broker refused it as well.
 ///
 /// # Errors
-/// What cannot be read, or comes from a later version; and a checkpoint that contradicts itself, since nobody ever writes one.
+/// What cannot be read, or comes from a later version; a checkpoint that contradicts itself, since nobody ever writes one; and any other change that
+/// contradicts what was recorded before it: something that was recorded is not there any more, or is read in another way.
 pub(crate) fn replay(state: &mut State, it: Replayed<'_>) -> Result<Option<SetAside>, String> {
     match it {
         Replayed::Checkpoint(mut image) => {
@@ -27,20 +28,34 @@ pub(crate) fn replay(state: &mut State, it: Replayed<'_>) -> Result<Option<SetAs
             }
             Ok(None)
         }
-        Replayed::Record { head, place, body, before_checkpoint } => match head.kind {
-            Kind::Entry => {
-                let mut body = body;
-                let entry = EntryHead::decode(&mut body).ok_or("an entry without a head")?;
-                let position = Position { ledger: head.ledger, entry: head.entry };
-                state.restore(head.topic, position, place, &entry);
-                Ok(None)
+        Replayed::Record { head, place, body, before_checkpoint, may_be_unchecked } => {
+            match head.kind {
+                Kind::Entry => {
+                    let mut body = body;
+                    let entry = EntryHead::decode(&mut body).ok_or("an entry without a head")?;
+                    let position = Position { ledger: head.ledger, entry: head.entry };
+                    state.restore(head.topic, position, place, &entry);
+                    Ok(None)
+                }
+                Kind::Change if before_checkpoint => Ok(None),
+                Kind::Change => replay_change(state, body, may_be_unchecked),
             }
-            Kind::Change if before_checkpoint => Ok(None),
-            Kind::Change => {
-                let record = ChangeRecord::decode(body).map_err(|cause| cause.to_string())?;
-                Ok(state.apply(&known(record)?).err())
-            }
-        },
+        }
+    }
+}
+
+fn replay_change(
+    state: &mut State,
+    body: &[u8],
+    may_be_unchecked: bool,
+) -> Result<Option<SetAside>, String> {
+    let record = ChangeRecord::decode(body).map_err(|cause| cause.to_string())?;
+    match state.apply(&known(record)?) {
+        Ok(()) => Ok(None),
+        Err(cause) if may_be_unchecked => Ok(Some(cause)),
+        Err(cause) => Err(format!(
+            "this change contradicts what was recorded before it ({cause}). Restore the data directory from a copy"
+        )),
     }
 }
 

@@ -1,10 +1,10 @@
 //! Damage to files that were sound.
 
 use super::*;
+use crate::log::Storage;
 use crate::log::record::Position;
 use crate::log::record::{self, Mark};
 use crate::log::segment::{self, HEADER_BYTES, Header};
-use crate::log::{Storage, checkpoint};
 
 /// Equal segments, each with room for a few groups.
 fn options() -> Options {

@@ -9,7 +9,7 @@ mod threads;
 use super::record::{Head, Kind, Place};
 use super::recovery::{self, Parts, Replayed};
 use super::storage::SimulatedStorage;
-use super::{OpenError, Options, background};
+use super::{OpenError, Options, background, checkpoint};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -27,6 +27,7 @@ struct Record {
     place: Place,
     body: Vec<u8>,
     before_checkpoint: bool,
+    may_be_unchecked: bool,
 }
 
 /// Segments of a few blocks.
@@ -43,8 +44,10 @@ fn recover_with(storage: &SimulatedStorage, options: Options) -> Result<(Parts, 
     let parts = recovery::recover(Arc::new(storage.clone()), options, &mut |replayed| {
         match replayed {
             Replayed::Checkpoint(image) => seen.images.push(image.to_vec()),
-            Replayed::Record { head, place, body, before_checkpoint } => {
-                seen.records.push(Record { head, place, body: body.to_vec(), before_checkpoint });
+            Replayed::Record { head, place, body, before_checkpoint, may_be_unchecked } => {
+                let body = body.to_vec();
+                let record = Record { head, place, body, before_checkpoint, may_be_unchecked };
+                seen.records.push(record);
             }
         }
         Ok(())
@@ -144,6 +147,26 @@ fn a_checkpoint_comes_first_and_marks_what_it_stands_for() {
     assert_eq!(seen.images, images);
     let flags: Vec<bool> = seen.records.iter().map(|it| it.before_checkpoint).collect();
     assert_eq!(flags, [true, false]);
+}
+
+/// What earlier versions have recorded stands behind none of the checkpoints that this one writes.
+#[test]
+fn a_record_may_be_unchecked_unless_a_checkpoint_of_this_version_stands_before_it() {
+    let storage = SimulatedStorage::new(1);
+    let (mut parts, _) = recover(&storage).unwrap();
+    write_group(&mut parts, &[b"before".to_vec()]);
+    let at = parts.composer.end();
+    write_group(&mut parts, &[b"after".to_vec()]);
+    drop(parts);
+    let flags = || {
+        let (_, seen) = recover(&storage).unwrap();
+        seen.records.iter().map(|it| it.may_be_unchecked).collect::<Vec<_>>()
+    };
+    assert_eq!(flags(), [true, true], "without a checkpoint");
+    checkpoint::write_version(&storage, 1, at, &[]).unwrap();
+    assert_eq!(flags(), [true, true], "with one of an earlier version");
+    checkpoint::write(&storage, at, &[]).unwrap();
+    assert_eq!(flags(), [false, false]);
 }
 
 #[test]
