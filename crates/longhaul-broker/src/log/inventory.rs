@@ -50,7 +50,8 @@ pub(super) fn remove(storage: &dyn Storage) -> io::Result<()> {
     }
 }
 
-/// The segments that must be there; `None` if there is no inventory.
+/// The segments that must be there; `None` if there is no inventory, or a damaged one: it holds nothing but what the segments say too, so that the log can
+/// do without it.
 pub(super) fn read(storage: &dyn Storage) -> Result<Option<BTreeSet<u32>>, OpenError> {
     let path = storage.describe(NAME);
     let io = |source| OpenError::Io { what: format!("read {path}"), source };
@@ -67,8 +68,11 @@ pub(super) fn read(storage: &dyn Storage) -> Result<Option<BTreeSet<u32>>, OpenE
         Ok(numbers) => Ok(Some(numbers)),
         Err(Fault::Version(version)) => Err(OpenError::Version { file: path, version }),
         Err(Fault::Damaged) => {
-            let what = "this is no inventory of segments".to_owned();
-            Err(OpenError::Damaged { file: path, offset: 0, what })
+            tracing::warn!(
+                file = path,
+                "the inventory of the segments is damaged: a missing segment before the checkpoint does not show at this start; the next checkpoint writes the inventory anew. Check the disk"
+            );
+            Ok(None)
         }
     }
 }
