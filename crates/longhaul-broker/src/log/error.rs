@@ -112,6 +112,16 @@ pub enum OpenError {
         /// The file.
         file: String,
     },
+    /// A segment is missing that only the inventory names. The log is whole without it, but for what it held.
+    #[error(
+        "{file} is missing, and the broker has not removed it. Put it back, or restore the data directory from a copy. To go on without what it held, delete {inventory}. Nothing was changed"
+    )]
+    NotRemoved {
+        /// The file.
+        file: String,
+        /// The file that names it.
+        inventory: String,
+    },
     /// A later version wrote the file.
     #[error(
         "{file} has format version {version}, which this broker does not know: use a later broker"

@@ -193,14 +193,17 @@ fn check_complete(
     }
 }
 
-/// Refuses a log that lacks a segment of its inventory.
+/// Refuses a log that lacks a segment of its inventory. What it needs besides is there.
 fn check_inventory(
     storage: &dyn Storage,
     segments: &BTreeMap<u32, Arc<Segment>>,
 ) -> Result<(), OpenError> {
     let listed = inventory::read(storage)?.unwrap_or_default();
     match listed.into_iter().find(|number| !segments.contains_key(number)) {
-        Some(number) => Err(OpenError::Missing { file: storage.describe(&segment::name(number)) }),
+        Some(number) => Err(OpenError::NotRemoved {
+            file: storage.describe(&segment::name(number)),
+            inventory: storage.describe(inventory::NAME),
+        }),
         None => Ok(()),
     }
 }

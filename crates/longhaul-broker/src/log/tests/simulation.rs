@@ -130,7 +130,8 @@ impl World {
         }
         copy.remove(&segment::name(lost)).unwrap();
         let opened = recover(&copy).map(|_| ());
-        let is_refused = matches!(&opened, Err(OpenError::Missing { .. }));
+        let is_refused =
+            matches!(&opened, Err(OpenError::Missing { .. } | OpenError::NotRemoved { .. }));
         assert!(is_refused, "seed {}: {lost} is lost: {opened:?}", self.seed);
         self.losses += 1;
     }
