@@ -12,16 +12,21 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Makes the next segment, unless there is one.
+/// Notes that a segment has begun, and makes the next one, unless there is one.
 pub(super) fn prepare(shared: &Shared) {
+    // Before the spare is held, for which the writer waits.
+    if shared.newest().is_some_and(|newest| shared.is_unlisted(newest.header.number))
+        && let Err(error) = write_inventory(shared, &BTreeSet::new())
+        && !is_full(&error)
+    {
+        complain(shared, "could not write", inventory::NAME, &error);
+    }
     let mut spare = lock(&shared.spare);
     let size = shared.wanted.load(Ordering::Relaxed);
     if spare.as_ref().is_some_and(|spare| spare.size == size) {
         shared.full.store(false, Ordering::Relaxed);
         return;
     }
-    // A segment has begun since the last one was made ready. Where there is no room the next checkpoint notes it.
-    drop(inventory::write(&*shared.storage, &shared.numbers(|_| true)));
     if spare.take().is_some()
         && let Err(error) = shared.storage.remove(SPARE)
     {
@@ -49,8 +54,11 @@ pub(super) fn prepare(shared: &Shared) {
 pub(super) fn remove(shared: &Shared, numbers: &[u32]) {
     // Without a checkpoint every record counts; behind it, every change.
     let Some(checkpoint) = shared.checkpoint() else { return };
-    let old: BTreeSet<u32> =
-        numbers.iter().copied().filter(|&number| number < checkpoint.segment).collect();
+    let is_old = |number| number < checkpoint.segment && numbers.contains(&number);
+    let old: BTreeSet<u32> = shared.numbers(is_old).into_iter().collect();
+    if old.is_empty() {
+        return;
+    }
     if let Err(error) = strike_off(shared, &old) {
         return complain(shared, "could not write", inventory::NAME, &error);
     }
@@ -70,10 +78,21 @@ pub(super) fn remove(shared: &Shared, numbers: &[u32]) {
 
 /// Says that these segments may be missing from now on. On a full disk, where removal is what makes room, nothing is said of any.
 fn strike_off(shared: &Shared, gone: &BTreeSet<u32>) -> io::Result<()> {
-    match inventory::write(&*shared.storage, &shared.numbers(|number| !gone.contains(&number))) {
-        Err(error) if is_full(&error) => inventory::remove(&*shared.storage),
+    match write_inventory(shared, gone) {
+        Err(error) if is_full(&error) => {
+            shared.listed.store(0, Ordering::Relaxed);
+            inventory::remove(&*shared.storage)
+        }
         written => written,
     }
+}
+
+/// Writes the inventory without the segments that are gone.
+fn write_inventory(shared: &Shared, gone: &BTreeSet<u32>) -> io::Result<()> {
+    let numbers = shared.numbers(|number| !gone.contains(&number));
+    // Where there is no room, the next checkpoint writes it, or removal does.
+    shared.listed.store(numbers.last().copied().unwrap_or(0), Ordering::Relaxed);
+    inventory::write(&*shared.storage, &numbers)
 }
 
 fn remove_one(shared: &Shared, segment: Arc<Segment>) -> io::Result<()> {
@@ -96,7 +115,7 @@ fn remove_one(shared: &Shared, segment: Arc<Segment>) -> io::Result<()> {
 /// Writes a checkpoint, in place of the one before.
 pub(super) fn checkpoint(shared: &Shared, at: Position, image: &[Bytes]) -> Result<(), WriteError> {
     // From the new position on a gap shows by itself; what lies before it and is needed has to be known.
-    let listed = inventory::write(&*shared.storage, &shared.numbers(|_| true));
+    let listed = write_inventory(shared, &BTreeSet::new());
     let written = listed.and_then(|()| checkpoint::write(&*shared.storage, at, image));
     written.map_err(|error| WriteError::Checkpoint {
         file: shared.storage.describe(checkpoint::NAME),

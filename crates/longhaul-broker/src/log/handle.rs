@@ -181,7 +181,7 @@ fn write(mut writer: Writer, groups: &Receiver<(Group, Done)>, jobs: &Jobs) {
         let result = writer.write(&group);
         // The driver may go on before the background hears of it.
         done(result);
-        if writer.wants_spare() {
+        if writer.wants_prepare() {
             lock(&jobs.pending).prepare = true;
             jobs.wake.notify_all();
         } else if lock(&jobs.pending).checkpoint.is_some() {

@@ -55,6 +55,8 @@ pub(super) struct Shared {
     pub(super) wanted: AtomicU32,
     /// Whether the last attempt to make a spare found no room.
     pub(super) full: AtomicBool,
+    /// The newest segment when the inventory was last written, or found no room; 0 if there is none that this process has written.
+    pub(super) listed: AtomicU32,
     /// Why nothing may be written any more.
     poison: OnceLock<String>,
     /// How far the disk confirmed the log.
@@ -89,6 +91,7 @@ impl Shared {
             spare: Mutex::new(None),
             wanted,
             full: AtomicBool::new(false),
+            listed: AtomicU32::new(0),
             poison: OnceLock::new(),
             durable: Mutex::new(Position { segment: 0, offset: 0 }),
             sync_nanos: AtomicU64::new(0),
@@ -106,6 +109,11 @@ impl Shared {
     pub(super) fn newest(&self) -> Option<Arc<Segment>> {
         let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
         segments.last_key_value().map(|(_, segment)| Arc::clone(segment))
+    }
+
+    /// Whether this segment has begun since the inventory was written.
+    pub(super) fn is_unlisted(&self, number: u32) -> bool {
+        number > self.listed.load(Ordering::Relaxed)
     }
 
     /// The segments there are, with the bytes of their files.

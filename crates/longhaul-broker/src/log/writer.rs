@@ -71,11 +71,12 @@ impl Writer {
         Ok(())
     }
 
-    /// Whether the next segment should be prepared.
-    pub(super) fn wants_spare(&self) -> bool {
+    /// Whether the next segment should be prepared, or the current one is to be noted.
+    pub(super) fn wants_prepare(&self) -> bool {
         // While the disk is full, only freed space or the owner's request makes another attempt worth it.
         !self.shared.full.load(Ordering::Relaxed)
-            && self.shared.spare.try_lock().is_ok_and(|spare| spare.is_none())
+            && (self.shared.is_unlisted(self.current.header.number)
+                || self.shared.spare.try_lock().is_ok_and(|spare| spare.is_none()))
     }
 
     fn failed(&self, number: u32, what: &str, error: &std::io::Error) -> WriteError {

@@ -181,6 +181,35 @@ fn a_missing_segment_before_the_checkpoint_is_refused_unless_it_was_removed() {
     assert!(recover_with(&lost, options()).is_ok());
 }
 
+/// A record that needs a segment of its own leaves the spare where it is: that segment was noted by the next checkpoint only.
+#[test]
+fn a_segment_that_has_begun_is_noted_even_if_the_spare_stays() {
+    let sample = sample();
+    let (mut parts, _) = recover_with(&sample.storage, options()).unwrap();
+    let shared = Arc::clone(&parts.writer.shared);
+    background::prepare(&shared);
+    assert!(!parts.writer.wants_prepare());
+    write_group(&mut parts, &[vec![1; 20_000]]);
+    assert_eq!(parts.composer.end().segment, 4);
+    assert!(sample.storage.file(segment::SPARE).is_some());
+    assert!(parts.writer.wants_prepare(), "it is to be noted");
+    background::prepare(&shared);
+    assert!(!parts.writer.wants_prepare());
+    let lost = sample.storage.fork();
+    lost.remove(&segment::name(4)).unwrap();
+    let refused = recover_with(&lost, options()).unwrap_err();
+    let file = "simulated/log/0000000004.seg";
+    let is_named = matches!(&refused, OpenError::NotRemoved { file: it, .. } if it == file);
+    assert!(is_named, "{refused}");
+    // What says nothing new is not written.
+    background::checkpoint(&shared, parts.composer.end(), &[]).unwrap();
+    let before = sample.storage.operations();
+    background::prepare(&shared);
+    background::remove(&shared, &[]);
+    background::remove(&shared, &[4, 99]);
+    assert_eq!(sample.storage.operations(), before);
+}
+
 /// An earlier version had removed a segment and left the inventory as it was: every start was refused from then on.
 #[test]
 fn an_inventory_beside_a_checkpoint_of_an_earlier_version_says_nothing() {

@@ -13,6 +13,9 @@ fn a_full_disk_refuses_stays_readable_and_works_again() {
     storage.set_bytes_max(Some(9000));
     background::prepare(&shared);
     assert!(shared.full.load(Ordering::Relaxed), "known before anything is refused");
+    storage.remove("segments").unwrap();
+    background::prepare(&shared);
+    assert!(storage.file("segments").is_none(), "it is not written again each second");
     let first = write_group(&mut parts, &[b"fits".to_vec()]);
     let places: Vec<Place> =
         (0..3).map(|number| parts.composer.append(entry(number), &[&[1; 3000]]).unwrap()).collect();

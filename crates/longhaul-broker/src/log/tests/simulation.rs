@@ -5,8 +5,8 @@ use crate::log::WriteError;
 use crate::log::composer::Group;
 use crate::log::error::AppendError;
 use crate::log::record::Position;
-use crate::log::segment;
 use crate::log::storage::{Storage, Surprise};
+use crate::log::{inventory, segment};
 use fastrand::Rng;
 use std::collections::BTreeSet;
 
@@ -115,14 +115,16 @@ impl World {
         parts
     }
 
-    /// Somebody deletes a file between two lives: a copy of the disk that lacks a segment with confirmed records is not opened, unless no checkpoint has
-    /// been written since the segment began, or a full disk had no room to note which segments there are.
+    /// Somebody deletes a file between two lives: a copy of the disk that lacks a segment is not opened, unless it is the newest and not yet noted, or a
+    /// full disk had no room to note which segments there are.
     fn lose_one(&mut self) {
         let copy = self.storage.fork();
         let mut kept: Vec<u32> =
             copy.list("log").unwrap().iter().filter_map(|file| segment::number_of(file)).collect();
         kept.sort_unstable();
-        kept.pop();
+        // The newest one is noted soon after it has begun.
+        let listed = inventory::read(&copy).unwrap().unwrap_or_default();
+        kept.pop_if(|newest| !listed.contains(newest));
         kept.retain(|number| !self.removed.contains(number));
         let Some(&lost) = self.random.choice(&kept) else { return };
         if self.has_checkpoint && copy.file("segments").is_none() {
