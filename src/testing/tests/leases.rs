@@ -9,7 +9,6 @@ use bytes::Bytes;
 
 mod random;
 mod troubles;
-mod types;
 
 const TOPIC: &str = "tasks";
 const LEASE_TIME: Duration = Duration::from_secs(30);

@@ -120,10 +120,7 @@ impl Driver {
 
     fn publish(&mut self, id: LaneId, mut entry: Entry) {
         let holder = match &mut entry {
-            Entry::Claim(claim) => match self.bind_claim(id, claim) {
-                Some(holder) => holder,
-                None => return self.withdraw_claim(id, claim.key),
-            },
+            Entry::Claim(claim) => self.bind_claim(id, claim),
             Entry::Done(_)
             | Entry::Cancel(_)
             | Entry::Heartbeat(_)
@@ -131,12 +128,12 @@ impl Driver {
             | Entry::Renewal(_)
             | Entry::Seal(_)
             | Entry::Config(_)
-            | Entry::Tombstone(_) => Bytes::new(),
+            | Entry::Tombstone(_) => None,
         };
         let entry = &entry;
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let content = match entry {
-            Entry::Claim(Claim { lease_ms: Some(_), .. }) => holder,
+            Entry::Claim(Claim { lease_ms: Some(_), .. }) => holder.unwrap_or_default(),
             // Whoever shows the end reads the reason back: another claim of that epoch, with another one, may have won.
             Entry::Claim(claim) => {
                 let (task, kind) = (claim.key.task, claim.kind);
@@ -234,8 +231,6 @@ impl Driver {
             }
             lane.payloads.insert(task_id, payload);
         }
-        self.note_type(id, task_id);
-        let Some(lane) = self.lanes.get_mut(&id) else { return };
         lane.core.handle_payload(task_id, found, now);
         self.look_at_key(id, task_id, now);
         self.note_after(id, task_id, now);

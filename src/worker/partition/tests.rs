@@ -14,7 +14,6 @@ mod sealing;
 mod slots;
 mod solo;
 mod sweeping;
-mod unwanted;
 
 use super::*;
 use crate::protocol::invariants::TAKEOVER;
