@@ -61,7 +61,11 @@ pub(crate) struct WorkerRun {
     /// How often the worker says that it is alive: after two of these without a word, another one takes its tasks over
     #[arg(long, value_name = "DURATION", env = "LONGHAUL_HEARTBEAT", default_value = "10s", value_parser = duration)]
     pub(crate) heartbeat: Duration,
-    /// What you call this worker: lists of workers and tasks show it
+    /// The worker's name, by which lists show it and `worker drain` finds it: give each of a queue its own, such as the name of its pod [default: one drawn
+    /// at the start]
+    #[arg(long, value_name = "TEXT", env = "LONGHAUL_WORKER_NAME")]
+    pub(crate) name: Option<String>,
+    /// Anything else to tell workers apart by, such as a version: lists of workers and tasks show it
     #[arg(long, value_name = "TEXT", env = "LONGHAUL_LABEL", default_value = "")]
     pub(crate) label: String,
 }

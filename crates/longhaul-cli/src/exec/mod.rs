@@ -61,6 +61,9 @@ async fn work(
 ) -> anyhow::Result<()> {
     let client = context.client().await?;
     let mut worker = client.worker(&args.queue, processor).config(args.config());
+    if let Some(name) = &args.name {
+        worker = worker.name(name);
+    }
     if args.levels {
         worker = worker.levels(Levels::strict());
     }

@@ -45,7 +45,7 @@ impl Bench {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_word_has_a_worker_finish_what_runs_and_end() {
+async fn a_drain_request_has_a_worker_finish_what_runs_and_end() {
     let mut bench = Bench::new(config("mine"), None, ten_seconds);
     bench.submit(&[]);
     bench.run_for(2 * SECOND).await;
@@ -119,7 +119,7 @@ async fn a_worker_that_reads_late_drains_late() {
 
 /// A process that takes the place of a drained one has its name, and drained as well. The requests to others stay for them.
 #[tokio::test(start_paused = true)]
-async fn a_worker_obeys_no_word_to_another_one() {
+async fn a_worker_obeys_no_drain_request_to_another_one() {
     let mut bench = Bench::new(config("mine"), None, ten_seconds);
     bench.tell("theirs", 1);
     bench.run_for(2 * SECOND).await;
@@ -137,7 +137,7 @@ async fn a_worker_obeys_no_word_to_another_one() {
 
 /// A worker of the last version does not know drain requests, as this one does not know the documents of the next.
 #[tokio::test(start_paused = true)]
-async fn a_word_that_a_worker_does_not_know_does_no_harm() {
+async fn a_document_that_a_worker_does_not_know_does_no_harm() {
     let mut bench = Bench::new(config("mine"), None, ten_seconds);
     bench.run_for(2 * SECOND).await;
     let name = DocumentName::new(DocumentKind::Drain, "mine").unwrap();

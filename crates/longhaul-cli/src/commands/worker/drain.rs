@@ -1,5 +1,6 @@
 //! `longhaul worker drain`: has a worker end in order, and waits for that.
 
+use crate::clock;
 use crate::context::Context;
 use crate::exit::{Code, Failure};
 use crate::service::workers::{Look, Worker};
@@ -13,6 +14,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// A worker that is not heard of for so long has died: twice the longest heartbeat of a ledger that is kept for an hour, and a little.
 const SILENCE_MAX: Duration = Duration::from_secs(360);
+
+/// Somebody who waits is told that a worker was not heard of for so long.
+const SILENCE_TOLD: Duration = Duration::from_secs(30);
 
 /// # Errors
 /// When there is no such worker, it cannot be drained by its name, or it has died.
@@ -47,6 +51,10 @@ async fn gone(
             loop {
                 every.tick().await;
                 let Some(worker) = found(look, instance).await? else { return Ok(None) };
+                if heard.is_none() && is_silent(&worker) {
+                    let told = "either it is cut off, and drains when it is back, or it has died";
+                    context.output.note(&format!("heard of last {}: {told}", worker.heartbeat()));
+                }
                 if running != Some(worker.running.len()) {
                     running = Some(worker.running.len());
                     context.output.note(&told(&worker.running));
@@ -63,6 +71,12 @@ async fn gone(
             return Ok(());
         }
     }
+}
+
+/// Whether it has not been heard of for a while: most workers say every few seconds that they are alive.
+fn is_silent(worker: &Worker) -> bool {
+    let silent = worker.last_heartbeat_ms.map(|at| clock::wall_ms().saturating_sub(at));
+    silent.is_some_and(|silent| u128::from(silent) > SILENCE_TOLD.as_millis())
 }
 
 async fn found(look: &impl Look, instance: &str) -> anyhow::Result<Option<Worker>> {
@@ -88,6 +102,16 @@ fn died(name: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_was_not_heard_of_for_a_while_is_silent() {
+        let heard = |ago: u64| Worker {
+            last_heartbeat_ms: Some(clock::wall_ms() - ago * 1000),
+            ..Worker::default()
+        };
+        assert_eq!([heard(0), heard(20), heard(40)].map(|it| is_silent(&it)), [false, false, true]);
+        assert!(!is_silent(&Worker::default()), "it has left");
+    }
 
     #[test]
     fn what_still_runs_is_told() {

@@ -13,6 +13,7 @@ use crate::settings::Settings;
 use anyhow::Context as _;
 use bytes::Bytes;
 use longhaul::{TaskId, TaskRef};
+use reqwest::header::RETRY_AFTER;
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -30,6 +31,10 @@ const ANSWER_TIME: Duration = Duration::from_secs(120);
 
 /// The largest answer that is read.
 const ANSWER_BYTES_MAX: usize = 512 * 1024 * 1024;
+
+/// How often a request waits because the gateway has had too many, and how long at most.
+const PAUSES_MAX: u32 = 5;
+const PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// A gateway.
 #[derive(Clone)]
@@ -118,13 +123,27 @@ impl Gateway {
         })
     }
 
-    async fn send(&self, request: RequestBuilder) -> anyhow::Result<Response> {
-        let response = request.send().await.map_err(|error| self.lost(&error))?;
-        if response.status().is_success() {
-            return Ok(response);
+    /// Sends a request. One that comes too soon behind others is sent again when the gateway says, a few times.
+    async fn send(&self, mut request: RequestBuilder) -> anyhow::Result<Response> {
+        let mut pauses = 0;
+        loop {
+            let again = request.try_clone();
+            let response = request.send().await.map_err(|error| self.lost(&error))?;
+            if response.status().is_success() {
+                return Ok(response);
+            }
+            match (again, pause(&response)) {
+                (Some(again), Some(pause)) if pauses < PAUSES_MAX => {
+                    pauses += 1;
+                    tokio::time::sleep(pause).await;
+                    request = again;
+                }
+                _ => {
+                    let (status, body) = (response.status(), self.body(response).await?);
+                    return Err(refused(status, &body).into());
+                }
+            }
         }
-        let (status, body) = (response.status(), self.body(response).await?);
-        Err(refused(status, &body).into())
     }
 
     /// The whole body of an answer.
@@ -184,6 +203,16 @@ fn token(settings: &Settings) -> Result<Option<String>, Failure> {
     Ok(Some(text.trim().to_owned()))
 }
 
+/// How long to wait before a request is sent again that came too soon behind others. `None`: it was not that, or it takes too long.
+fn pause(response: &Response) -> Option<Duration> {
+    if response.status() != StatusCode::TOO_MANY_REQUESTS {
+        return None;
+    }
+    let said = response.headers().get(RETRY_AFTER).and_then(|it| it.to_str().ok()?.parse().ok());
+    let pause = Duration::from_secs(said.unwrap_or(1));
+    (pause <= PAUSE_MAX).then_some(pause)
+}
+
 /// What a gateway did not do, as this program tells it.
 fn refused(status: StatusCode, body: &[u8]) -> Failure {
     let problem = serde_json::from_slice(body).unwrap_or_else(|_| Problem {
@@ -195,11 +224,12 @@ fn refused(status: StatusCode, body: &[u8]) -> Failure {
         404 => Code::NotFound,
         409 => Code::Conflict,
         400 | 405 | 413 | 415 | 422 => Code::Usage,
-        502..=504 => Code::Unreachable,
+        429 | 502..=504 => Code::Unreachable,
         _ => Code::Failed,
     };
     let failure = Failure::new(code, what);
     match (status.as_u16(), problem.code.as_str()) {
+        (429, _) => failure.help("ask less often, or have its --rate-limit raised"),
         (401 | 403, _) => {
             failure.help("give a token of the gateway with --token-file or LONGHAUL_TOKEN")
         }
@@ -288,5 +318,35 @@ mod tests {
             assert_eq!(code_of(&failure.into()), code, "{status}");
         }
         assert_eq!(refused(StatusCode::BAD_GATEWAY, b"<html>").to_string(), "<html>");
+    }
+
+    /// Bulk commands ended in the middle, with exit code 1, where a gateway limits requests.
+    #[tokio::test]
+    async fn a_request_that_comes_too_soon_is_sent_again() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let base = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let serving = async {
+            let mut bodies = Vec::new();
+            for status in ["429 Too Many Requests\r\nretry-after: 0", "200 OK"] {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut asked = Vec::new();
+                while !asked.ends_with(b"}") {
+                    assert_ne!(stream.read_buf(&mut asked).await.unwrap(), 0);
+                }
+                bodies.push(String::from_utf8(asked).unwrap());
+                let answer = format!(
+                    "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{{}}"
+                );
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+            bodies
+        };
+        rustls::crypto::ring::default_provider().install_default().ok();
+        let gateway = Gateway { http: reqwest::Client::new(), base, token: None };
+        let body = serde_json::json!({"reason": "x"});
+        let (answer, bodies) = tokio::join!(gateway.post::<Value>(&["queues"], &body), serving);
+        assert_eq!(answer.unwrap(), serde_json::json!({}));
+        assert!(bodies.iter().all(|it| it.ends_with(r#"{"reason":"x"}"#)), "{bodies:?}");
     }
 }
