@@ -91,9 +91,7 @@ impl Machine {
 
     /// Some messages of a batch. What is not known to be a batch of that size is left alone: it will be delivered again.
     fn collect_in_batch(&self, id: &MessageIdData, ordinal: u64, ack: &mut Ack) {
-        let Some(slot) = self.state.topic(ack.topic).and_then(|it| it.entries.get(ordinal)) else {
-            return;
-        };
+        let Some(messages) = self.messages_of_batch(ack.topic, ordinal) else { return };
         let partial = self
             .state
             .topic(ack.topic)
@@ -102,9 +100,19 @@ impl Machine {
         if partial + ack.batches.len() >= PARTIAL_MAX {
             return;
         }
-        if slot.is_batch() && id.ack_set.len() <= slot.messages().div_ceil(64) as usize {
+        if id.ack_set.len() <= messages.div_ceil(64) as usize {
             let open = id.ack_set.iter().map(|word| word.cast_unsigned()).collect();
-            ack.batches.push(BatchAck { ordinal, open, messages: slot.messages() });
+            ack.batches.push(BatchAck { ordinal, open, messages });
+        }
+    }
+
+    /// How many messages the batch has. One that was trimmed can still be read in the compacted view, which does not say whether an entry of one message is
+    /// a batch: nobody acknowledges a part of what is none.
+    fn messages_of_batch(&self, topic: u32, ordinal: u64) -> Option<u32> {
+        let slot = self.state.topic(topic)?.entries.get(ordinal);
+        match slot.filter(|slot| slot.is_here()) {
+            Some(slot) => slot.is_batch().then(|| slot.messages()),
+            None => self.view(topic, true)?.get(ordinal).map(|item| item.messages),
         }
     }
 

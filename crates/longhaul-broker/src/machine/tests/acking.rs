@@ -172,3 +172,26 @@ fn what_a_consumer_asks_for_again_comes_at_once() {
     assert_eq!(ask(&mut rig, 5, Vec::new()), [0, 1]);
     assert_eq!(rig.figures().redeliveries, 3);
 }
+
+/// What was compacted is trimmed, and goes on in the compacted view. Of a batch there, the acknowledgement of a part was answered with success and forgotten.
+#[test]
+fn a_part_of_a_batch_is_acknowledged_in_the_compacted_view_too() {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    rig.batch(3);
+    let job = support::job(&rig.call(TopicCall::Compact)).unwrap();
+    rig.machine.compacted(&job, Ok(reading::slots(&[(0, 3, 9)])));
+    rig.settle();
+    rig.call(TopicCall::Unload);
+    rig.pass(2000);
+    assert_eq!(rig.first(), 1, "it is in the compacted view alone");
+    assert_eq!(rig.subscribe(1, 5, |it| it.read_compacted = Some(true)), [0]);
+    assert_eq!(rig.ack(5, Individual, vec![open(0, &[0b101])]).0, None);
+    assert_eq!(rig.cursor().open_in_batch(0), Some(&[0b101][..]));
+    rig.ack(5, Cumulative, vec![open(0, &[0b100])]);
+    assert_eq!(rig.cursor().open_in_batch(0), Some(&[0b100][..]));
+    rig.ack(5, Individual, vec![open(0, &[0, 0])]);
+    assert_eq!(rig.cursor().open_in_batch(0), Some(&[0b100][..]), "more words than it has");
+    rig.ack(5, Individual, vec![open(0, &[0])]);
+    assert_eq!(rig.cursor(), &Cursor::at(1));
+}
