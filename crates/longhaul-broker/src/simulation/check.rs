@@ -129,6 +129,7 @@ impl World {
         let seed = self.seed;
         let (node, found) = opened.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         self.node = node;
+        self.latest = self.now;
         self.model = self.recovered(&found);
         (self.start, self.opened) = (found.end, self.node.durable);
         if !has_removed && self.random.u8(0..3) == 0 {

@@ -46,6 +46,8 @@ pub(super) struct World {
     pub(super) now: u64,
     /// How often it was.
     pub(super) turned_back: u64,
+    /// The latest time that it has shown since the last start. What was due then stays due.
+    pub(super) latest: u64,
     /// The clock that never goes back.
     up: u64,
     pub(super) conns: BTreeMap<u64, Conn>,
@@ -174,6 +176,7 @@ impl World {
             now,
             up: 0,
             turned_back: 0,
+            latest: now,
             conns: BTreeMap::new(),
             runs: BTreeMap::new(),
             orphans: BTreeMap::new(),
@@ -191,6 +194,7 @@ impl World {
     pub(super) fn pass(&mut self, ms: u64) {
         self.now += ms;
         self.up += ms;
+        self.latest = self.latest.max(self.now);
     }
 
     /// Somebody turns the wall clock back, by up to an hour.
