@@ -13,6 +13,7 @@ mod client;
 
 use client::{Client, PATIENCE};
 use longhaul_wire::messages::{Command, CommandGetLastMessageId, MessageIdData};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -46,12 +47,26 @@ fn program(data: &Path) -> Program {
 }
 
 impl Server {
+    fn start(data: &Path) -> Self {
+        Self::start_as(program(data))
+    }
+
+    /// With these options of `ulimit`.
+    fn start_limited(data: &Path, limit: &str) -> Self {
+        let whole = program(data);
+        let mut shell = Program::new("sh");
+        shell.args(["-c", &format!("ulimit {limit} && exec \"$0\" \"$@\"")]);
+        shell.arg(whole.get_program()).args(whole.get_args());
+        shell.env("NO_COLOR", "1").env("RUST_LOG", "info").stderr(Stdio::piped());
+        Self::start_as(shell)
+    }
+
     #[expect(
         clippy::zombie_processes,
         reason = "the process is waited for when the server is dropped"
     )]
-    fn start(data: &Path) -> Self {
-        let mut child = program(data).spawn().unwrap();
+    fn start_as(mut program: Program) -> Self {
+        let mut child = program.spawn().unwrap();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let mut said = String::new();
         loop {
@@ -261,4 +276,58 @@ fn refuses_a_second(data: &Path) {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success(), "{said}");
     assert!(said.contains("is in use by process"), "{said}");
+}
+
+/// Sockets that said nothing, without any token, took all descriptors of the process, and the broker ended at its next segment.
+async fn silent_sockets_do_no_harm(limit: &str, sockets: usize) -> String {
+    let data = tempfile::tempdir().unwrap();
+    let server = Server::start_limited(data.path(), limit);
+    let mut client = Client::connect(server.address).await.unwrap();
+    client.produce(TOPIC, 1).await.unwrap();
+    let mut silent = Vec::new();
+    for _ in 0..sockets {
+        silent.push(Client::dial(server.address).await.unwrap());
+    }
+    // Several segments, each of which is a new file.
+    let body = vec![7; 1024 * 1024];
+    for sequence in 0..40 {
+        client.publish_one(1, sequence, &body).await.unwrap();
+    }
+    let segments = std::fs::read_dir(data.path().join("log")).unwrap().count();
+    assert!(segments >= 4, "{segments}");
+    let one_more = match Client::connect(server.address).await {
+        Ok(_) => "served".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    drop(silent);
+    // The broker learns one by one that they have gone.
+    let connected =
+        timeout(PATIENCE, async { while Client::connect(server.address).await.is_err() {} });
+    connected.await.unwrap();
+    client::serves(server.address).await;
+    let before = server.said.clone();
+    let (is_well, said) = server.terminate();
+    assert!(is_well, "{said}");
+    format!("{one_more} {before}{said}")
+}
+
+/// The common limit: it is raised.
+#[tokio::test]
+async fn silent_sockets_do_not_end_the_broker() {
+    let limit = Resource::Nofile;
+    let maximum = getrlimit(limit).maximum;
+    // The other ends are here.
+    setrlimit(limit, Rlimit { current: maximum, maximum }).unwrap();
+    let said = silent_sockets_do_no_harm("-Sn 1024", 1_500).await;
+    assert!(said.starts_with("served") && !said.contains("open files"), "{said}");
+}
+
+/// Where it cannot be raised, those that are one too many learn why.
+#[tokio::test]
+async fn silent_sockets_do_not_end_the_broker_under_a_hard_limit() {
+    let said = silent_sockets_do_no_harm("-n 200", 400).await;
+    assert!(said.contains("allows fewer connections"), "{said}");
+    assert!(said.contains("as many connections as it may have"), "{said}");
+    assert_eq!(said.matches("more are closed").count(), 1, "{said}");
+    assert!(!said.contains("nothing is written"), "{said}");
 }

@@ -1,7 +1,7 @@
 //! Work that no append waits for: the next segment, the removal of old ones, checkpoints. One step per job, without a thread.
 
 use super::checkpoint;
-use super::error::{WriteError, is_full};
+use super::error::{WriteError, is_full, is_passing};
 use super::inventory;
 use super::record::Position;
 use super::segment::{self, FOLDER, SPARE, SPARE_NEW};
@@ -44,7 +44,7 @@ pub(super) fn prepare(shared: &Shared) {
             shared.full.store(false, Ordering::Relaxed);
         }
         Err(error) => {
-            shared.full.store(is_full(&error), Ordering::Relaxed);
+            shared.full.store(is_passing(&error), Ordering::Relaxed);
             complain(shared, "could not prepare", SPARE, &error);
         }
     }

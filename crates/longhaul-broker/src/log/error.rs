@@ -1,5 +1,6 @@
 //! What can go wrong, each with the place and with what to do about it.
 
+use rustix::io::Errno;
 use std::io;
 
 /// Why a record cannot be appended.
@@ -22,11 +23,16 @@ pub enum AppendError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// The disk has no room for the next segment. Nothing is lost: submit the same group again when there is room.
-    #[error("no room for {file}: free space or remove segments, then submit the same group again")]
+    /// The next segment cannot be made at the moment: the disk has no room, or the process no file descriptor. Nothing is lost: submit the same group
+    /// again when there is.
+    #[error(
+        "cannot make {file}: {reason}. Free space, or file descriptors, then submit the same group again"
+    )]
     Full {
         /// The file that could not be made.
         file: String,
+        /// What the operating system said.
+        reason: String,
     },
     /// A write or a sync failed, now or earlier. What the disk holds is known only after a restart.
     #[error("the log is closed for writes until the next start, because {reason}")]
@@ -204,4 +210,10 @@ fn holder(pid: Option<u32>) -> String {
 /// Whether the disk, or the owner's share of it, has no room.
 pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Whether it may go well a little later: there was no room, or no file descriptor or no memory for what was to be opened.
+pub(super) fn is_passing(error: &io::Error) -> bool {
+    let lacking = [Errno::MFILE, Errno::NFILE, Errno::NOMEM].map(|it| Some(it.raw_os_error()));
+    is_full(error) || lacking.contains(&error.raw_os_error())
 }

@@ -349,9 +349,7 @@ fn first_segment(shared: &Shared) -> Result<Arc<Segment>, OpenError> {
     let header = Header { number: 1, size, previous: 0, previous_end: 0, group: 1, salt };
     let name = segment::name(1);
     shared.begin_segment(header).map_err(|error| match error {
-        BeginError::Full => {
-            failed(&*shared.storage, "make", &name, io::ErrorKind::StorageFull.into())
-        }
+        BeginError::Full(error) => failed(&*shared.storage, "make", &name, error),
         BeginError::Failed(what, source) => {
             let file = shared.storage.describe(&name);
             OpenError::Io { what: format!("make {what} in {file}"), source }

@@ -1,6 +1,6 @@
 //! What the writer, the background and the readers of one log share.
 
-use super::error::is_full;
+use super::error::is_passing;
 use super::options::Options;
 use super::record::Position;
 use super::segment::{self, HEADER_BYTES, Header};
@@ -70,8 +70,8 @@ pub(super) struct Shared {
 /// Why a segment was not begun.
 #[derive(Debug)]
 pub(super) enum BeginError {
-    /// There is no room. Nothing of it is left, so that it may be tried again.
-    Full,
+    /// There is no room, or no file descriptor. Nothing of it is left, so that it may be tried again.
+    Full(io::Error),
     /// A step failed of which nobody knows what the disk made of it.
     Failed(&'static str, io::Error),
 }
@@ -167,7 +167,7 @@ impl Shared {
             Some(spare) => (spare.file, segment::SPARE),
             None => match make_file(&*self.storage, segment::SEGMENT_NEW, header.size) {
                 Ok(file) => (file, segment::SEGMENT_NEW),
-                Err(error) if is_full(&error) => return Err(self.give_up(&mut spare)),
+                Err(error) if is_passing(&error) => return Err(self.give_up(&mut spare, error)),
                 Err(error) => return Err(BeginError::Failed("a new segment", error)),
             },
         };
@@ -177,9 +177,9 @@ impl Shared {
         }
         match file.write_at(&block, 0).and_then(|()| file.sync_data()) {
             Ok(()) => {}
-            Err(error) if is_full(&error) => {
+            Err(error) if is_passing(&error) => {
                 drop(self.storage.remove(from));
-                return Err(self.give_up(&mut spare));
+                return Err(self.give_up(&mut spare, error));
             }
             Err(error) => return Err(BeginError::Failed("the header of a segment", error)),
         }
@@ -194,12 +194,12 @@ impl Shared {
     }
 
     /// Gives the room of a spare that does not fit back, for the next attempt.
-    fn give_up(&self, spare: &mut Option<Spare>) -> BeginError {
+    fn give_up(&self, spare: &mut Option<Spare>, error: io::Error) -> BeginError {
         if spare.take().is_some() {
             drop(self.storage.remove(segment::SPARE));
         }
         self.full.store(true, Ordering::Relaxed);
-        BeginError::Full
+        BeginError::Full(error)
     }
 
     /// A sync has taken so long.

@@ -44,10 +44,10 @@ impl Writer {
             if let Some(header) = chunk.begins {
                 match self.shared.begin_segment(header) {
                     Ok(segment) => self.current = segment,
-                    Err(BeginError::Full) => {
+                    Err(BeginError::Full(error)) => {
                         let file = segment::name(header.number);
                         let file = self.shared.storage.describe(&file);
-                        return Err(WriteError::Full { file });
+                        return Err(WriteError::Full { file, reason: error.to_string() });
                     }
                     Err(BeginError::Failed(what, error)) => {
                         return Err(self.failed(chunk.segment, what, &error));

@@ -16,7 +16,8 @@ impl Machine {
         let refuse = |text: String| Err(Refusal::new(ServerError::PersistenceError, text));
         if self.keeper.is_full() {
             return refuse(
-                "the disk is full: free some space, the broker goes on by itself".to_owned(),
+                "the log cannot go on for want of disk space or of file descriptors, as the broker's own log says: free some, the broker goes on by itself"
+                    .to_owned(),
             );
         }
         let used = self.keeper.disk_bytes();

@@ -263,8 +263,8 @@ impl Driver {
                     self.machine.committed(&group);
                 }
             }
-            Report::Written(Err(WriteError::Full { file })) => {
-                tracing::warn!(file, "the disk is full: nothing is written until there is room");
+            Report::Written(Err(error @ WriteError::Full { .. })) => {
+                tracing::warn!(%error, "nothing is written until then");
                 self.machine.set_full(true);
                 self.retry_at = Some(self.uptime.ms() + FULL_PAUSE_MS);
             }

@@ -4,11 +4,15 @@ use super::connection::{self, Rules};
 use super::driver::{Event, Events};
 use super::messages::Messages;
 use super::outbox::Outbox;
+use crate::clock;
+use bytes::BytesMut;
+use longhaul_wire::frame;
+use longhaul_wire::messages::{CommandError, ServerError};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
@@ -18,6 +22,8 @@ use tokio_util::task::TaskTracker;
 
 /// Pause after a connection could not be accepted, mostly for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How often the log says that there are too many connections.
+const CROWD_PAUSE: Duration = Duration::from_secs(60);
 /// For the last answers.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -66,6 +72,7 @@ impl Listener {
     /// Accepts until it is told to stop.
     pub(super) async fn run(self, house: Arc<House>, stop: CancellationToken) {
         let tasks = TaskTracker::new();
+        let mut crowd = Crowd::default();
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -82,7 +89,10 @@ impl Listener {
             };
             let Ok(permit) = Arc::clone(&house.room).try_acquire_owned() else {
                 // Who is one too many learns it at once instead of waiting.
-                tracing::warn!("too many connections: one more was closed");
+                if self.tls.is_none() {
+                    tell_why(&stream);
+                }
+                crowd.note(clock::monotonic());
                 continue;
             };
             let (house, tls) = (Arc::clone(&house), self.tls.clone());
@@ -96,6 +106,35 @@ impl Listener {
             tracing::debug!("some connections did not take their last answers in time");
         }
     }
+}
+
+/// Connections that were closed because there are too many.
+#[derive(Debug, Default)]
+struct Crowd {
+    told: Option<Instant>,
+    untold: u64,
+}
+
+impl Crowd {
+    /// Whoever was closed comes again at once, so that the log says so once a minute.
+    fn note(&mut self, now: Instant) {
+        self.untold += 1;
+        if self.told.is_some_and(|told| now.duration_since(told) < CROWD_PAUSE) {
+            return;
+        }
+        let closed = std::mem::take(&mut self.untold);
+        tracing::warn!(closed, "there are as many connections as are allowed: more are closed");
+        self.told = Some(now);
+    }
+}
+
+/// Says why a connection ends. A new one has room for that; it is for people, so that it does no harm if it is lost.
+fn tell_why(stream: &TcpStream) {
+    let mut out = BytesMut::new();
+    let message = "the broker has as many connections as it may have: try again later".to_owned();
+    let error = ServerError::ServiceNotReady.into();
+    frame::encode(CommandError { request_id: u64::MAX, error, message }, &mut out);
+    stream.try_write(&out).ok();
 }
 
 async fn connect(stream: TcpStream, tls: Option<TlsAcceptor>, house: &House) {

@@ -2,6 +2,7 @@
 
 mod alarm;
 mod connection;
+mod descriptors;
 mod driver;
 mod listener;
 mod messages;
@@ -244,7 +245,10 @@ async fn prepare(config: BrokerConfig) -> Result<Prepared, StartError> {
     // Ports first: a port that is taken mostly means that the data are, too, and says it better.
     let ports = Ports::listen(&config).await?;
     let advertised = advertise(&config, &ports.addresses);
+    // The log opens each of its segments.
+    descriptors::raise();
     let opened = open::open(&config)?;
+    let files = opened.log.segments().len() + opened.files.len();
     let messages = Messages::new(opened.log.reader(), opened.files);
     let machine = Machine::new(
         settings(&config, &advertised),
@@ -254,6 +258,9 @@ async fn prepare(config: BrokerConfig) -> Result<Prepared, StartError> {
         opened.compacted,
         clock::wall_ms(),
     );
+    let limits = admin::Limits::default();
+    let (connections_max, of_admin) =
+        descriptors::connections(files, config.connections_max, limits.connections);
     let (events, received) = mpsc::channel(QUEUE);
     let driver = Driver::new(machine, opened.log, opened.storage, messages.clone(), received);
     let urls = (advertised.broker_url.clone(), advertised.broker_url_tls.clone());
@@ -263,7 +270,7 @@ async fn prepare(config: BrokerConfig) -> Result<Prepared, StartError> {
         authenticator,
         tls: None,
         clock: Arc::new(|| clock::wall_ms() / 1000),
-        limits: admin::Limits::default(),
+        limits: admin::Limits { connections: of_admin, ..limits },
         refused: Arc::default(),
     };
     let plain = Listener { listener: ports.service, tls: None };
@@ -275,7 +282,7 @@ async fn prepare(config: BrokerConfig) -> Result<Prepared, StartError> {
         admin: ports.admin.map(|listener| (listener, admin)),
         addresses: ports.addresses,
         advertised: urls,
-        connections_max: config.connections_max,
+        connections_max,
         rules: Rules {
             message_bytes_max: config.message_bytes_max,
             keep_alive: config.keep_alive,

@@ -46,7 +46,7 @@ impl World {
     fn live(&mut self) {
         self.storage.no_surprises();
         if self.random.bool() {
-            let kinds = [Surprise::Broken, Surprise::Full, Surprise::PowerCut];
+            let kinds = [Surprise::Broken, Surprise::Full, Surprise::Exhausted, Surprise::PowerCut];
             let surprise = *self.random.choice(kinds.iter()).unwrap();
             let after = self.storage.operations() + self.random.u64(0..80);
             self.storage.surprise(after, surprise);

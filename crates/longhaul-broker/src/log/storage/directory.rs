@@ -16,6 +16,8 @@ const FOLDERS: &[&str] = &["log", "compact"];
 #[derive(Clone, Debug)]
 pub struct FileStorage {
     root: PathBuf,
+    /// The directory and its folders, open: to sync a name must not fail for want of a file descriptor.
+    folders: Arc<[(&'static str, File)]>,
 }
 
 impl FileStorage {
@@ -28,7 +30,9 @@ impl FileStorage {
         for folder in FOLDERS {
             fs::create_dir_all(root.join(folder))?;
         }
-        let storage = Self { root };
+        let open = |folder| Ok((folder, File::open(root.join(folder))?));
+        let folders = [""].iter().chain(FOLDERS).copied().map(open).collect::<io::Result<_>>()?;
+        let storage = Self { root, folders };
         storage.sync_dir("")?;
         // The directory's own name lies in its parent, which need not be ours to read.
         if let Some(parent) = storage.root.parent().filter(|path| !path.as_os_str().is_empty()) {
@@ -102,7 +106,10 @@ impl Storage for FileStorage {
     }
 
     fn sync_dir(&self, folder: &str) -> io::Result<()> {
-        File::open(self.root.join(folder))?.sync_all()
+        match self.folders.iter().find(|(known, _)| *known == folder) {
+            Some((_, folder)) => folder.sync_all(),
+            None => File::open(self.root.join(folder))?.sync_all(),
+        }
     }
 }
 

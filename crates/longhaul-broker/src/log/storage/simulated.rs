@@ -18,6 +18,8 @@ pub enum Surprise {
     Broken,
     /// The disk is full.
     Full,
+    /// The process has no file descriptor left: fails what opens a file, and nothing else.
+    Exhausted,
     /// The power fails: this operation and all after it fail, until [`SimulatedStorage::crash`].
     PowerCut,
 }
@@ -225,10 +227,17 @@ impl Disk {
             return Err((Surprise::PowerCut, io::Error::other("the power is cut")));
         }
         match surprise {
-            None => Ok(()),
+            None | Some(Surprise::Exhausted) => Ok(()),
             Some(Surprise::Full) => Err((Surprise::Full, io::ErrorKind::StorageFull.into())),
             Some(other) => Err((other, io::Error::other("the device is broken"))),
         }
+    }
+
+    /// The same for one that opens a file.
+    fn operate_to_open(&mut self) -> io::Result<()> {
+        let is_exhausted = self.surprises.get(&self.operations) == Some(&Surprise::Exhausted);
+        self.operate().map_err(|(_, error)| error)?;
+        if is_exhausted { Err(rustix::io::Errno::MFILE.into()) } else { Ok(()) }
     }
 
     fn change(&mut self, change: Rename) {
@@ -317,7 +326,7 @@ impl Storage for SimulatedStorage {
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
         let mut disk = self.disk();
-        disk.operate().map_err(|(_, error)| error)?;
+        disk.operate_to_open()?;
         let node = disk.add_node();
         disk.change(Rename { from: None, to: Some((name.to_owned(), node)) });
         drop(disk);

@@ -21,8 +21,8 @@ fn a_full_disk_refuses_stays_readable_and_works_again() {
         (0..3).map(|number| parts.composer.append(entry(number), &[&[1; 3000]]).unwrap()).collect();
     let group = parts.composer.take().unwrap();
     let refused = parts.writer.write(&group).unwrap_err();
-    let file = "simulated/log/0000000002.seg".to_owned();
-    assert_eq!(refused, WriteError::Full { file });
+    let WriteError::Full { file, .. } = &refused else { panic!("{refused}") };
+    assert_eq!(file, "simulated/log/0000000002.seg");
     assert_eq!(parts.writer.write(&group), Err(refused), "still no room");
     assert_eq!(&parts.reader.read(first[0]).unwrap()[..], b"fits");
     assert!(storage.list("log").unwrap().iter().all(|file| file.ends_with(".seg")));
@@ -101,6 +101,28 @@ fn removal_makes_room_where_there_is_none_at_all() {
     assert!(parts.writer.shared.segment(4).is_some());
 }
 
+/// A thousand sockets that said nothing took all file descriptors, and the broker ended at its next segment.
+#[test]
+fn a_process_without_file_descriptors_goes_on_when_it_has_some() {
+    let storage = SimulatedStorage::new(1);
+    let (mut parts, _) = recover(&storage).unwrap();
+    let shared = Arc::clone(&parts.writer.shared);
+    parts.composer.append(entry(1), &[&[1; 5000]]).unwrap();
+    let group = parts.composer.take().unwrap();
+    for _ in 0..3 {
+        let next = storage.operations();
+        (next..next + 10).for_each(|step| storage.surprise(step, Surprise::Exhausted));
+        let refused = parts.writer.write(&group).unwrap_err();
+        assert!(matches!(refused, WriteError::Full { .. }), "{refused}");
+        assert!(refused.to_string().contains("os error 24"), "{refused}");
+        assert!(shared.full.load(Ordering::Relaxed) && shared.poison().is_none());
+    }
+    storage.no_surprises();
+    parts.writer.write(&group).unwrap();
+    background::prepare(&shared);
+    assert!(!shared.full.load(Ordering::Relaxed));
+}
+
 /// One run through everything that touches the disk. Says which groups were confirmed.
 fn script(storage: &SimulatedStorage) -> u64 {
     let Ok((mut parts, _)) = recover(storage) else { return 0 };
@@ -133,7 +155,7 @@ fn a_failure_at_any_step_loses_nothing_that_was_confirmed() {
     assert_eq!(script(&whole), 14);
     let steps = whole.operations();
     assert!(steps > 60);
-    for surprise in [Surprise::Broken, Surprise::Full, Surprise::PowerCut] {
+    for surprise in [Surprise::Broken, Surprise::Full, Surprise::Exhausted, Surprise::PowerCut] {
         for step in 0..steps {
             for seed in 0..6 {
                 let storage = SimulatedStorage::new(seed);

@@ -65,7 +65,12 @@ impl World {
         if self.random.bool() {
             let surprise = *self
                 .random
-                .choice(&[Surprise::Broken, Surprise::Full, Surprise::PowerCut])
+                .choice(&[
+                    Surprise::Broken,
+                    Surprise::Full,
+                    Surprise::Exhausted,
+                    Surprise::PowerCut,
+                ])
                 .as_ref()
                 .unwrap();
             let after = self.storage.operations() + self.random.u64(0..60);
