@@ -2,7 +2,7 @@
 
 use super::letters::namer;
 use super::tasks::{Counts, Filter};
-use super::workers::Workers;
+use super::workers::{Worker, Workers};
 use super::{Pulsar, short_topic};
 use crate::exit::{Code, Failure};
 use crate::output::Row;
@@ -55,6 +55,23 @@ impl Row for Named {
     }
 }
 
+/// Who is alive of those that work on a queue.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Alive {
+    /// They run tasks themselves.
+    pub(crate) workers: usize,
+    /// They lease tasks to workers over HTTP.
+    pub(crate) gateways: usize,
+}
+
+impl Alive {
+    pub(crate) fn of(workers: &[Worker]) -> Self {
+        let alive = workers.iter().filter(|it| it.last_heartbeat_ms.is_some());
+        let (gateways, workers): (Vec<_>, Vec<_>) = alive.partition(|it| it.grants_leases);
+        Self { workers: workers.len(), gateways: gateways.len() }
+    }
+}
+
 /// How a queue stands.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -63,8 +80,8 @@ pub(crate) struct Stats {
     pub(crate) counts: Counts,
     pub(crate) paused: bool,
     pub(crate) settings_version: u64,
-    /// Workers that are alive.
-    pub(crate) workers: usize,
+    #[serde(flatten)]
+    pub(crate) alive: Alive,
     pub(crate) dead_letters: usize,
     /// Whether there are more than were counted.
     pub(crate) has_more_dead_letters: bool,
@@ -76,7 +93,8 @@ impl Stats {
         let mut fields = vec![
             ("queue", self.counts.queue.clone()),
             ("paused", if self.paused { "yes" } else { "no" }.to_owned()),
-            ("workers", self.workers.to_string()),
+            ("workers", self.alive.workers.to_string()),
+            ("gateways", self.alive.gateways.to_string()),
             ("dead letters", format!("{}{more}", self.dead_letters)),
         ];
         fields.extend(self.counts.fields());
@@ -141,14 +159,14 @@ impl Queues for Pulsar {
     async fn stats(&self, queue: &str) -> anyhow::Result<Stats> {
         let view = self.client.tasks(queue).await?;
         let settings = self.settings(queue).await?;
-        let workers = self.workers(queue).await?;
+        let alive = Alive::of(&self.workers(queue).await?);
         let letters = self.client.dead_letters(queue)?;
         let letters = letters.list(&DeadLetterFilter::new(), None, LETTERS_MAX).await?;
         Ok(Stats {
             counts: Counts::of(short_topic(queue), &view.counts()?),
             paused: settings.settings.paused,
             settings_version: settings.version,
-            workers: workers.iter().filter(|it| it.last_heartbeat_ms.is_some()).count(),
+            alive,
             dead_letters: letters.letters.len(),
             has_more_dead_letters: letters.next.is_some(),
         })

@@ -45,6 +45,9 @@ pub(crate) struct Worker {
     /// Drawn anew at each start; empty if it does not say it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) instance: String,
+    /// It grants leases to workers over HTTP, as a gateway does, and runs nothing itself.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) grants_leases: bool,
     /// Ms since the epoch, by its own clock.
     pub(crate) last_heartbeat_ms: Option<u64>,
     /// Its owner ids, by partition.
@@ -154,6 +157,7 @@ fn of_identity(seen: &Seen) -> Worker {
     let Some(identity) = &seen.identity else {
         return Worker { name: seen.owner.clone(), ..Worker::default() };
     };
-    let WorkerIdentity { name, host, process, version, label, instance, .. } = identity.clone();
-    Worker { name, host, process, version, label, instance, ..Worker::default() }
+    let WorkerIdentity { name, host, process, version, label, instance, grants_leases, .. } =
+        identity.clone();
+    Worker { name, host, process, version, label, instance, grants_leases, ..Worker::default() }
 }

@@ -3,7 +3,7 @@
 use super::{Gateway, camel, queue_of, renamed, shown, snake};
 use crate::exit::Failure;
 use crate::service::letters::{LetterFilter, Letters};
-use crate::service::queues::{Action, Named, Purges, Queues, Settings, Stats, patched};
+use crate::service::queues::{Action, Alive, Named, Purges, Queues, Settings, Stats, patched};
 use crate::service::tasks::{Filter, Tasks};
 use crate::service::workers::Workers;
 use futures::{StreamExt, stream};
@@ -67,13 +67,13 @@ impl Queues for Gateway {
     async fn stats(&self, queue: &str) -> anyhow::Result<Stats> {
         let counts = self.counts(queue, None).await?;
         let settings = Queues::settings(self, queue).await?;
-        let workers = self.workers(queue).await?;
+        let alive = Alive::of(&self.workers(queue).await?);
         let letters = self.letters(queue, &LetterFilter::default(), LETTERS_MAX).await?;
         Ok(Stats {
             counts,
             paused: settings.settings.paused,
             settings_version: settings.version,
-            workers: workers.iter().filter(|it| it.last_heartbeat_ms.is_some()).count(),
+            alive,
             dead_letters: letters.letters.len(),
             has_more_dead_letters: letters.has_more,
         })

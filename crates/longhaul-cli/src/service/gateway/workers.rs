@@ -15,9 +15,25 @@ struct Told {
 struct ToldWorker {
     partition: i32,
     owner: String,
-    worker: Option<WorkerIdentity>,
+    worker: Option<Said>,
     last_heartbeat_at: Option<u64>,
     running: Vec<String>,
+}
+
+/// Who a worker is. A gateway has its own style of names.
+#[derive(Debug, Deserialize)]
+struct Said {
+    #[serde(flatten)]
+    identity: WorkerIdentity,
+    #[serde(default)]
+    grants_leases: bool,
+}
+
+impl From<Said> for WorkerIdentity {
+    fn from(Said { mut identity, grants_leases }: Said) -> Self {
+        identity.grants_leases |= grants_leases;
+        identity
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -47,7 +63,7 @@ impl Look for GatewayLook {
         let seen = |it: ToldWorker| Seen {
             partition: it.partition,
             owner: it.owner,
-            identity: it.worker,
+            identity: it.worker.map(Into::into),
             last_heartbeat_ms: it.last_heartbeat_at,
             running: it.running.iter().map(|task| shown(queue, task)).collect(),
         };
