@@ -183,6 +183,13 @@ impl Callers {
         Ok(done)
     }
 
+    /// Asks for a lease without waiting for one. A gateway that nobody asks for tasks receives none, and so cannot acknowledge those that have ended and come
+    /// to it from one that was killed.
+    pub(super) async fn knock(&self, gateway: usize) -> Result<()> {
+        let request = json!({ "worker": "judge", "wait": "0s" });
+        self.ask(gateway, Method::POST, "leases", Some(&request)).await.map(drop)
+    }
+
     /// Does what is planned, and reports it until somebody has said what becomes of that, as any worker would.
     async fn handle(
         &self,

@@ -268,6 +268,9 @@ impl Crowd {
                 let log = Log::read(&tasks, &history);
                 break (history, log, report);
             }
+            for gateway in 0..COUNT {
+                self.callers.knock(gateway).await?;
+            }
             tokio::time::sleep(SETTLE_PAUSE).await;
             waited += SETTLE_PAUSE;
         };
