@@ -112,7 +112,8 @@ impl SteppedBroker {
         let spare = spare_composer().map_err(unreadable)?;
         let composer = std::mem::replace(&mut log.composer, spare);
         let (files, compacted) = views::open(&state, storage).map_err(StartError::Compacted)?;
-        let machine = Machine::new(settings(), None, state, composer, compacted, now);
+        let mut machine = Machine::new(settings(), None, state, composer, compacted, now);
+        log.checkpointed().into_iter().for_each(|at| machine.set_checkpoint(at));
         Ok(Self {
             machine,
             log,

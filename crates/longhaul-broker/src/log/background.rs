@@ -4,6 +4,8 @@ use super::checkpoint;
 use super::error::{WriteError, is_full, is_passing};
 use super::inventory;
 use super::record::Position;
+use super::reserve;
+use super::room::size_within;
 use super::segment::{self, FOLDER, SPARE, SPARE_NEW};
 use super::shared::{Segment, Shared, Spare, lock, make_file};
 use bytes::Bytes;
@@ -22,30 +24,46 @@ pub(super) fn prepare(shared: &Shared) {
         complain(shared, "could not write", inventory::NAME, &error);
     }
     let mut spare = lock(&shared.spare);
-    let size = shared.wanted.load(Ordering::Relaxed);
-    if spare.as_ref().is_some_and(|spare| spare.size == size) {
-        shared.full.store(false, Ordering::Relaxed);
+    reserve::keep(shared, shared.measure(&spare));
+    let left = shared.measure(&spare);
+    let was_full = shared.room.is_full();
+    if spare.is_some() {
+        shared.room.set_full(false);
         return;
     }
-    if spare.take().is_some()
-        && let Err(error) = shared.storage.remove(SPARE)
-    {
-        complain(shared, "could not remove", SPARE, &error);
-    }
-    let storage = &*shared.storage;
-    let made = make_file(storage, SPARE_NEW, size).and_then(|file| {
-        storage.rename(SPARE_NEW, SPARE)?;
-        storage.sync_dir(FOLDER)?;
-        Ok(file)
-    });
-    match made {
-        Ok(file) => {
-            *spare = Some(Spare { file, size });
-            shared.full.store(false, Ordering::Relaxed);
+    match make_spare(shared, left) {
+        Ok(made) => {
+            shared.measure(&spare);
+            shared.room.set_spare(made.size);
+            *spare = Some(made);
+            shared.room.set_full(false);
         }
         Err(error) => {
-            shared.full.store(is_passing(&error), Ordering::Relaxed);
-            complain(shared, "could not prepare", SPARE, &error);
+            shared.room.set_full(is_passing(&error));
+            // It is tried again each second.
+            if !was_full {
+                complain(shared, "could not prepare", SPARE, &error);
+            }
+        }
+    }
+}
+
+/// Makes the next segment, as large as there is room for.
+fn make_spare(shared: &Shared, left: u64) -> io::Result<Spare> {
+    let storage = &*shared.storage;
+    let (wanted, first) =
+        (shared.wanted.load(Ordering::Relaxed), shared.options.segment_bytes_first);
+    let mut size = size_within(&shared.options, wanted, left).ok_or(io::ErrorKind::StorageFull)?;
+    loop {
+        let made = make_file(storage, SPARE_NEW, size).and_then(|file| {
+            storage.rename(SPARE_NEW, SPARE)?;
+            storage.sync_dir(FOLDER)?;
+            Ok(Spare { file, size })
+        });
+        match made {
+            // The system may count less room than it has, or a quota may be smaller.
+            Err(error) if is_full(&error) && size > first => size = (size / 2).max(first),
+            made => return made,
         }
     }
 }
@@ -71,7 +89,8 @@ pub(super) fn remove(shared: &Shared, numbers: &[u32]) {
     if let Err(error) = shared.storage.sync_dir(FOLDER) {
         complain(shared, "could not sync", FOLDER, &error);
     }
-    if shared.full.load(Ordering::Relaxed) {
+    shared.measure(&lock(&shared.spare));
+    if shared.room.is_full() {
         prepare(shared);
     }
 }
@@ -98,14 +117,18 @@ fn write_inventory(shared: &Shared, gone: &BTreeSet<u32>) -> io::Result<()> {
 fn remove_one(shared: &Shared, segment: Arc<Segment>) -> io::Result<()> {
     let name = segment::name(segment.header.number);
     let mut spare = lock(&shared.spare);
-    let fits = segment.header.size == shared.wanted.load(Ordering::Relaxed);
+    let size = segment.header.size;
+    let free = shared.measure(&spare).saturating_add(u64::from(size));
+    let wanted = shared.wanted.load(Ordering::Relaxed);
+    let fits = size_within(&shared.options, wanted, free) == Some(size);
     match Arc::into_inner(segment).filter(|_| fits && spare.is_none()) {
         Some(segment) => {
             shared.storage.rename(&name, SPARE)?;
             // Before anything is written over it: a crash must not bring the old name back with a new header.
             shared.storage.sync_dir(FOLDER)?;
-            *spare = Some(Spare { file: segment.file, size: segment.header.size });
-            shared.full.store(false, Ordering::Relaxed);
+            *spare = Some(Spare { file: segment.file, size });
+            shared.room.set_spare(size);
+            shared.room.set_full(false);
             Ok(())
         }
         None => shared.storage.remove(&name),
@@ -114,9 +137,10 @@ fn remove_one(shared: &Shared, segment: Arc<Segment>) -> io::Result<()> {
 
 /// Writes a checkpoint, in place of the one before.
 pub(super) fn checkpoint(shared: &Shared, at: Position, image: &[Bytes]) -> Result<(), WriteError> {
-    // From the new position on a gap shows by itself; what lies before it and is needed has to be known.
-    let listed = write_inventory(shared, &BTreeSet::new());
-    let written = listed.and_then(|()| checkpoint::write(&*shared.storage, at, image));
+    let mut written = write_checkpoint(shared, at, image);
+    if written.as_ref().is_err_and(is_full) && reserve::give_up(shared) {
+        written = write_checkpoint(shared, at, image);
+    }
     written.map_err(|error| WriteError::Checkpoint {
         file: shared.storage.describe(checkpoint::NAME),
         reason: error.to_string(),
@@ -125,6 +149,15 @@ pub(super) fn checkpoint(shared: &Shared, at: Position, image: &[Bytes]) -> Resu
     Ok(())
 }
 
-fn complain(shared: &Shared, what: &str, name: &str, error: &io::Error) {
+fn write_checkpoint(shared: &Shared, at: Position, image: &[Bytes]) -> io::Result<()> {
+    // From the new position on a gap shows by itself; what lies before it and is needed has to be known.
+    write_inventory(shared, &BTreeSet::new())?;
+    checkpoint::write(&*shared.storage, at, image)?;
+    let bytes = image.iter().map(|one| one.len() as u64).sum();
+    shared.checkpoint_bytes.store(bytes, Ordering::Relaxed);
+    Ok(())
+}
+
+pub(super) fn complain(shared: &Shared, what: &str, name: &str, error: &io::Error) {
     tracing::warn!(file = shared.storage.describe(name), %error, "{what}");
 }

@@ -9,6 +9,7 @@ use super::options::Options;
 use super::record::{
     self, HEAD_BYTES, Head, Mark, Place, Position, RECORD_OVERHEAD as MARK_BYTES, RECORD_OVERHEAD,
 };
+use super::room::Room;
 use super::segment::{HEADER_BYTES, Header};
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
@@ -22,6 +23,8 @@ const CAPACITY_MAX: usize = 1024 * 1024;
 pub struct Composer {
     /// Sizes, limits and the salt of new segments.
     options: Options,
+    /// What the disk has room for.
+    room: Arc<Room>,
     /// The segment that records are appended to.
     header: Header,
     /// The seed of its checksums.
@@ -66,10 +69,17 @@ pub struct Group {
 
 impl Composer {
     /// Goes on behind what is in the log.
-    pub(super) fn new(options: Options, header: Header, offset: u32, group: u64) -> Self {
+    pub(super) fn new(
+        options: Options,
+        room: Arc<Room>,
+        header: Header,
+        offset: u32,
+        group: u64,
+    ) -> Self {
         let (buffer, chunks) = (BytesMut::new(), Vec::new());
         Self {
             options,
+            room,
             seed: header.seed(),
             header,
             offset,
@@ -109,6 +119,16 @@ impl Composer {
         let limit = self.options.body_bytes_max;
         let size = u32::try_from(bytes).ok().filter(|&bytes| bytes <= limit);
         Ok(size.ok_or(AppendError::TooLarge { size: bytes, limit })? + RECORD_OVERHEAD)
+    }
+
+    /// Whether the disk has room for an entry with a body of so many bytes, and then for what frees space.
+    #[must_use]
+    pub fn has_room_for(&self, bytes: usize) -> bool {
+        // What is too large is refused as such.
+        let Ok(size) = self.size_of(bytes) else { return true };
+        let marks = if self.open.is_some() { MARK_BYTES } else { 2 * MARK_BYTES };
+        let left = self.header.size.saturating_sub(self.offset).saturating_sub(marks);
+        self.room.has_room(&self.options, left, size, size_for(size))
     }
 
     /// Bytes that wait for [`Composer::take`].
@@ -167,12 +187,10 @@ impl Composer {
 
     /// Begins a segment that holds at least a record of this size.
     fn begin_segment(&mut self, record: u32) {
-        let needed = HEADER_BYTES + MARK_BYTES + record + MARK_BYTES;
-        // Whole blocks, as the header has.
-        let needed = needed.div_ceil(HEADER_BYTES) * HEADER_BYTES;
+        let size = self.room.claim(&self.options, self.header.size, size_for(record));
         let header = Header {
             number: self.header.number + 1,
-            size: self.options.size_after(self.header.size).max(needed),
+            size,
             previous: self.header.number,
             previous_end: self.offset,
             group: self.group,
@@ -208,6 +226,13 @@ impl Composer {
         self.buffer.extend_from_slice(&record::encode_mark(start, mark));
         self.offset += MARK_BYTES;
     }
+}
+
+/// The size of a segment that holds a record of this size.
+fn size_for(record: u32) -> u32 {
+    let needed = HEADER_BYTES + MARK_BYTES + record + MARK_BYTES;
+    // Whole blocks, as the header has.
+    needed.div_ceil(HEADER_BYTES) * HEADER_BYTES
 }
 
 impl Group {

@@ -13,7 +13,6 @@ use super::writer::Writer;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -120,6 +119,12 @@ impl Log {
         self.jobs.wake.notify_all();
     }
 
+    /// What the durable checkpoint stands for, if there is one.
+    #[must_use]
+    pub fn checkpointed(&self) -> Option<Position> {
+        self.shared.checkpoint()
+    }
+
     /// The segments there are, with the bytes of their files.
     #[must_use]
     pub fn segments(&self) -> Vec<(u32, u64)> {
@@ -130,13 +135,6 @@ impl Log {
     #[must_use]
     pub fn sync_time(&self) -> Duration {
         self.shared.sync_time()
-    }
-
-    /// Whether the disk had no room when the next segment was last prepared. There is still room in the current one: who refuses
-    /// entries now, and goes on with what frees space, will hardly ever see [`WriteError::Full`].
-    #[must_use]
-    pub fn is_full(&self) -> bool {
-        self.shared.full.load(Ordering::Relaxed)
     }
 
     /// Tries in the background to prepare the next segment: to be called now and then while the disk is full.

@@ -21,6 +21,8 @@ mod options;
 mod reader;
 mod record;
 mod recovery;
+mod reserve;
+mod room;
 #[cfg(test)]
 mod scan;
 mod scanner;

@@ -10,6 +10,7 @@ use super::inventory;
 use super::options::Options;
 use super::reader::Reader;
 use super::record::{Head, Mark, Parsed, Place, Position, RECORD_OVERHEAD};
+use super::reserve;
 use super::scanner::Scanner;
 use super::segment::{self, FOLDER, HEADER_BYTES, Header, HeaderFault, SPARE};
 use super::shared::{BeginError, Segment, Shared, Spare, lock};
@@ -122,8 +123,9 @@ pub(super) fn recover(
     shared.set_durable(Position { segment: header.number, offset: end });
     shared.wanted.store(options.size_after(header.size), Ordering::Relaxed);
     adopt_spare(&shared, &files)?;
+    reserve::adopt(&shared)?;
     Ok(Parts {
-        composer: Composer::new(options, header, end, group),
+        composer: Composer::new(options, Arc::clone(&shared.room), header, end, group),
         reader: Reader::new(Arc::clone(&shared)),
         writer: Writer::new(shared, newest, group),
         lock: directory_lock,
@@ -357,7 +359,7 @@ fn first_segment(shared: &Shared) -> Result<Arc<Segment>, OpenError> {
     })
 }
 
-/// Keeps the spare of the process before, if it has the size that is needed next. Its bytes are of no importance.
+/// Keeps the spare of the process before, if it is not larger than the next segment should be, and not too small. Its bytes are of no importance.
 fn adopt_spare(shared: &Shared, files: &[String]) -> Result<(), OpenError> {
     if !files.iter().any(|file| SPARE.strip_prefix("log/") == Some(file)) {
         return Ok(());
@@ -369,9 +371,12 @@ fn adopt_spare(shared: &Shared, files: &[String]) -> Result<(), OpenError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(io("open", error)),
     };
-    let size = shared.wanted.load(Ordering::Relaxed);
-    if file.len().map_err(|error| io("read", error))? == u64::from(size) {
+    let wanted = shared.wanted.load(Ordering::Relaxed);
+    let sizes = shared.options.segment_bytes_first.min(wanted)..=wanted;
+    let size = u32::try_from(file.len().map_err(|error| io("read", error))?);
+    if let Some(size) = size.ok().filter(|size| sizes.contains(size)) {
         *lock(&shared.spare) = Some(Spare { file, size });
+        shared.room.set_spare(size);
         return Ok(());
     }
     shared.storage.remove(SPARE).map_err(|error| io("remove", error))

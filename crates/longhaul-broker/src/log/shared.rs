@@ -3,11 +3,12 @@
 use super::error::is_passing;
 use super::options::Options;
 use super::record::Position;
+use super::room::Room;
 use super::segment::{self, HEADER_BYTES, Header};
 use super::storage::{Storage, StorageFile};
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -53,8 +54,12 @@ pub(super) struct Shared {
     pub(super) spare: Mutex<Option<Spare>>,
     /// The size that the next segment will most likely have.
     pub(super) wanted: AtomicU32,
-    /// Whether the last attempt to make a spare found no room.
-    pub(super) full: AtomicBool,
+    /// What is known of the disk's room.
+    pub(super) room: Arc<Room>,
+    /// Bytes of the file that is given up where a checkpoint finds no room; 0 without one.
+    pub(super) reserved: AtomicU64,
+    /// Bytes of the last checkpoint.
+    pub(super) checkpoint_bytes: AtomicU64,
     /// The newest segment when the inventory was last written, or found no room; 0 if there is none that this process has written.
     pub(super) listed: AtomicU32,
     /// Why nothing may be written any more.
@@ -84,13 +89,17 @@ impl Shared {
         checkpoint: Option<Position>,
     ) -> Self {
         let wanted = AtomicU32::new(options.segment_bytes_first);
+        // Where the system cannot tell, an attempt does.
+        let room = Arc::new(Room::new(storage.free_bytes().unwrap_or(u64::MAX)));
         Self {
             storage,
             options,
             segments: RwLock::new(segments),
             spare: Mutex::new(None),
             wanted,
-            full: AtomicBool::new(false),
+            room,
+            reserved: AtomicU64::new(0),
+            checkpoint_bytes: AtomicU64::new(0),
             listed: AtomicU32::new(0),
             poison: OnceLock::new(),
             durable: Mutex::new(Position { segment: 0, offset: 0 }),
@@ -164,9 +173,15 @@ impl Shared {
     pub(super) fn begin_segment(&self, header: Header) -> Result<Arc<Segment>, BeginError> {
         let mut spare = lock(&self.spare);
         let (file, from) = match spare.take_if(|spare| spare.size == header.size) {
-            Some(spare) => (spare.file, segment::SPARE),
+            Some(spare) => {
+                self.room.use_spare(spare.size);
+                (spare.file, segment::SPARE)
+            }
             None => match make_file(&*self.storage, segment::SEGMENT_NEW, header.size) {
-                Ok(file) => (file, segment::SEGMENT_NEW),
+                Ok(file) => {
+                    self.room.made(header.size);
+                    (file, segment::SEGMENT_NEW)
+                }
                 Err(error) if is_passing(&error) => return Err(self.give_up(&mut spare, error)),
                 Err(error) => return Err(BeginError::Failed("a new segment", error)),
             },
@@ -179,6 +194,7 @@ impl Shared {
             Ok(()) => {}
             Err(error) if is_passing(&error) => {
                 drop(self.storage.remove(from));
+                self.room.claim_file(header.size);
                 return Err(self.give_up(&mut spare, error));
             }
             Err(error) => return Err(BeginError::Failed("the header of a segment", error)),
@@ -195,11 +211,18 @@ impl Shared {
 
     /// Gives the room of a spare that does not fit back, for the next attempt.
     fn give_up(&self, spare: &mut Option<Spare>, error: io::Error) -> BeginError {
-        if spare.take().is_some() {
+        if let Some(spare) = spare.take() {
             drop(self.storage.remove(segment::SPARE));
+            self.room.lose_spare(spare.size);
         }
-        self.full.store(true, Ordering::Relaxed);
+        self.room.set_full(true);
         BeginError::Full(error)
+    }
+
+    /// Looks how much room the disk has, and says what is left of it. The caller holds the spare.
+    pub(super) fn measure(&self, _spare: &Option<Spare>) -> u64 {
+        self.room.set_free(self.storage.free_bytes().unwrap_or(u64::MAX));
+        self.room.left()
     }
 
     /// A sync has taken so long.

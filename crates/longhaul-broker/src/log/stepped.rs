@@ -11,7 +11,6 @@ use super::storage::{Storage, StorageLock};
 use super::writer::Writer;
 use bytes::Bytes;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// An open log that does nothing by itself.
 #[derive(Debug)]
@@ -71,16 +70,16 @@ impl Stepped {
         background::prepare(&self.writer.shared);
     }
 
-    /// Whether the disk had no room when the next segment was last prepared.
-    #[must_use]
-    pub fn is_full(&self) -> bool {
-        self.writer.shared.full.load(Ordering::Relaxed)
-    }
-
     /// Reads what is written.
     #[must_use]
     pub fn reader(&self) -> Reader {
         self.reader.clone()
+    }
+
+    /// What the durable checkpoint stands for, if there is one.
+    #[must_use]
+    pub fn checkpointed(&self) -> Option<Position> {
+        self.writer.shared.checkpoint()
     }
 
     /// The segments there are, with the bytes of their files.

@@ -7,7 +7,6 @@ use super::segment;
 use super::shared::{BeginError, Segment, Shared};
 use crate::clock;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Writes the groups of one log, one after the other.
 #[derive(Debug)]
@@ -74,7 +73,7 @@ impl Writer {
     /// Whether the next segment should be prepared, or the current one is to be noted.
     pub(super) fn wants_prepare(&self) -> bool {
         // While the disk is full, only freed space or the owner's request makes another attempt worth it.
-        !self.shared.full.load(Ordering::Relaxed)
+        !self.shared.room.is_full()
             && (self.shared.is_unlisted(self.current.header.number)
                 || self.shared.spare.try_lock().is_ok_and(|spare| spare.is_none()))
     }

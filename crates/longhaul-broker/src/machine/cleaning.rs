@@ -30,13 +30,17 @@ pub(super) struct Cleaner {
     last: u32,
     /// Copies are being read.
     is_busy: bool,
+    /// Copies on their way to the disk.
+    pub(super) copying: usize,
     next_warning: u64,
 }
 
 impl Machine {
     /// Looks for an old segment of which little is needed.
     pub(super) fn clean(&mut self) {
-        if self.cleaner.is_busy || self.up < self.cleaner.next {
+        // What is on its way already would be copied again: on a full disk once in each pause.
+        let is_busy = self.cleaner.is_busy || self.cleaner.copying > 0 || self.keeper.is_full();
+        if is_busy || self.up < self.cleaner.next {
             return;
         }
         self.cleaner.next = self.up + PAUSE_MS;
@@ -116,7 +120,12 @@ impl Machine {
                 ledger: it.position.ledger,
                 entry: it.position.entry,
             };
+            // What finds no room stays where it is.
+            if !self.composer.has_room_for(body.len()) {
+                break;
+            }
             let Ok(place) = self.composer.append(head, &[&body]) else { continue };
+            self.cleaner.copying += 1;
             self.totals.records += 1;
             // Until the copy is on disk the entry is read where it was.
             self.waiting
@@ -126,6 +135,7 @@ impl Machine {
 
     /// A copy is on disk.
     pub(super) fn copied(&mut self, it: Survivor, ordinal: u64, place: Place) {
+        self.cleaner.copying = self.cleaner.copying.saturating_sub(1);
         let slot = self.state.topic(it.topic).and_then(|topic| topic.entries.get(ordinal));
         if slot.is_some_and(|slot| slot.place == it.place) {
             self.state.relocate(it.topic, ordinal, Some(place));

@@ -16,6 +16,8 @@ use std::time::Duration;
 
 /// How often retention, expiry and thresholds are looked at.
 const ROUND_MS: u64 = 1000;
+/// A checkpoint that failed is tried again after so long: to compose one takes its time.
+const CHECKPOINT_PAUSE_MS: u64 = 5000;
 /// A checkpoint holds changes in pieces of about this size.
 const IMAGE_BYTES: usize = 256 * 1024;
 
@@ -48,11 +50,13 @@ impl Compaction {
 pub(super) struct Keeper {
     /// When the next round is, by the clock that never goes back.
     next_round: u64,
-    /// Where the last checkpoint stands, and the one that is under way.
+    /// Where the last checkpoint stands, and how many bytes were logged then.
     checkpoint: Position,
-    writing: Option<Position>,
-    /// Bytes logged when it was written.
     logged_then: u64,
+    /// The same of the one that is under way.
+    writing: Option<(Position, u64)>,
+    /// One has failed, and is not tried again before.
+    next_checkpoint: u64,
     /// Bytes of the log's files, and whether the disk is full, as the driver reports it.
     disk_bytes: u64,
     is_full: bool,
@@ -299,7 +303,7 @@ impl Machine {
     /// A checkpoint lets the log forget what lies before it, and keeps a restart short.
     fn checkpoint_if_useful(&mut self) {
         let (keeper, live) = (&self.keeper, self.state.live());
-        if keeper.writing.is_some() {
+        if keeper.writing.is_some() || self.up < keeper.next_checkpoint {
             return;
         }
         let since = self.totals.bytes_logged.saturating_sub(keeper.logged_then);
@@ -313,7 +317,7 @@ impl Machine {
             // What says that nobody needs them any more has to be on disk first.
             self.after_commit(Waiting::Then(Effect::RemoveSegments(covered)));
         }
-        if since >= self.settings.checkpoint_bytes || (!uncovered.is_empty() && since > 0) {
+        if since >= self.settings.checkpoint_bytes || !uncovered.is_empty() {
             self.checkpoint();
         }
     }
@@ -331,15 +335,23 @@ impl Machine {
             }
         }
         image.push(piece.into());
-        self.keeper.writing = Some(self.composer.end());
-        self.keeper.logged_then = self.totals.bytes_logged + self.composer.pending_bytes() as u64;
+        let logged = self.totals.bytes_logged + self.composer.pending_bytes() as u64;
+        self.keeper.writing = Some((self.composer.end(), logged));
         self.after_commit(Waiting::Then(Effect::Checkpoint { at: self.composer.end(), image }));
+    }
+
+    /// The log has a checkpoint from before the start.
+    pub fn set_checkpoint(&mut self, at: Position) {
+        self.keeper.checkpoint = at;
     }
 
     /// The checkpoint under way was written, or not.
     pub fn checkpointed(&mut self, done: bool) {
-        if let Some(at) = self.keeper.writing.take().filter(|_| done) {
-            self.keeper.checkpoint = at;
+        match self.keeper.writing.take() {
+            Some((at, logged)) if done => {
+                (self.keeper.checkpoint, self.keeper.logged_then) = (at, logged);
+            }
+            _ => self.keeper.next_checkpoint = self.up + CHECKPOINT_PAUSE_MS,
         }
     }
 }

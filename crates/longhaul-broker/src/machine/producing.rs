@@ -393,7 +393,7 @@ impl Machine {
             // All chunks of a message have one sequence id: the last one completes it.
             sequence = (!message.has_next_chunk).then_some((name, highest));
         }
-        self.check_room(topic)?;
+        self.check_room(topic, message.payload.bytes().len())?;
         let head = EntryHead {
             publish_time: message.publish_time,
             batch: message.batch,

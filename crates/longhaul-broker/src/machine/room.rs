@@ -11,10 +11,10 @@ use longhaul_wire::messages::ServerError;
 const RESERVE_BYTES: u64 = 64 * 1024 * 1024;
 
 impl Machine {
-    /// Whether there is room for another entry.
-    pub(super) fn check_room(&self, topic: u32) -> Result<(), Refusal> {
+    /// Whether there is room for another entry, of so many bytes.
+    pub(super) fn check_room(&self, topic: u32, bytes: usize) -> Result<(), Refusal> {
         let refuse = |text: String| Err(Refusal::new(ServerError::PersistenceError, text));
-        if self.keeper.is_full() {
+        if self.keeper.is_full() || !self.composer.has_room_for(bytes) {
             return refuse(
                 "the log cannot go on for want of disk space or of file descriptors, as the broker's own log says: free some, the broker goes on by itself"
                     .to_owned(),

@@ -186,13 +186,11 @@ impl Driver {
 
     /// Lets the machine do what is due, and does what it wants. Says whether it has more to do at once.
     fn advance(&mut self, up: u64) -> bool {
-        // Not once a second: a small segment is filled sooner.
-        self.machine.set_full(self.retry_at.is_some() || self.log.is_full());
+        self.machine.set_full(self.retry_at.is_some());
         if up >= self.next_look {
             self.next_look = up + LOOK_MS;
-            if self.log.is_full() {
-                self.log.prepare();
-            }
+            // Others use the disk as well.
+            self.log.prepare();
             self.machine.set_disk(self.log.segments());
             self.machine.set_sync_time(self.log.sync_time());
         }

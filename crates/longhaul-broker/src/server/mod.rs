@@ -250,7 +250,7 @@ async fn prepare(config: BrokerConfig) -> Result<Prepared, StartError> {
     let opened = open::open(&config)?;
     let files = opened.log.segments().len() + opened.files.len();
     let messages = Messages::new(opened.log.reader(), opened.files);
-    let machine = Machine::new(
+    let mut machine = Machine::new(
         settings(&config, &advertised),
         authenticator.clone(),
         opened.state,
@@ -258,6 +258,7 @@ async fn prepare(config: BrokerConfig) -> Result<Prepared, StartError> {
         opened.compacted,
         clock::wall_ms(),
     );
+    opened.log.checkpointed().into_iter().for_each(|at| machine.set_checkpoint(at));
     let limits = admin::Limits::default();
     let (connections_max, of_admin) =
         descriptors::connections(files, config.connections_max, limits.connections);

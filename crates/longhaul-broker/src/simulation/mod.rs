@@ -21,6 +21,7 @@ mod node;
 mod observe;
 mod operators;
 mod publishers;
+mod volume;
 mod world;
 
 use crate::log::Surprise;

@@ -29,6 +29,8 @@ pub(super) struct Node {
     pub(super) durable: Position,
     /// The log takes no more: a real broker ends here.
     pub(super) is_dead: bool,
+    /// The disk has no room for what is to be written.
+    is_stuck: bool,
     /// Segments were given back, so that the log alone no longer leads to the state.
     pub(super) has_removed: bool,
 }
@@ -70,10 +72,10 @@ fn settings() -> Settings {
 }
 
 /// What the log of a directory leads to.
-fn read(storage: &SimulatedStorage) -> Result<(Stepped, Found), OpenError> {
+fn read(storage: &SimulatedStorage, options: Options) -> Result<(Stepped, Found), OpenError> {
     let mut state = State::default();
     let mut end = Position { segment: 0, offset: 0 };
-    let log = Stepped::open(Arc::new(storage.clone()), options(), &mut |it| {
+    let log = Stepped::open(Arc::new(storage.clone()), options, &mut |it| {
         if let crate::log::Replayed::Record { place, .. } = it {
             end = Position { segment: place.segment, offset: place.offset + place.size };
         }
@@ -86,7 +88,7 @@ fn read(storage: &SimulatedStorage) -> Result<(Stepped, Found), OpenError> {
 pub(super) fn without_checkpoint(storage: &SimulatedStorage) -> State {
     let copy = storage.fork();
     copy.remove("checkpoint").ok();
-    read(&copy).map(|(_, found)| found.state).unwrap()
+    read(&copy, options()).map(|(_, found)| found.state).unwrap()
 }
 
 impl Node {
@@ -95,13 +97,23 @@ impl Node {
         now: u64,
         has_removed: bool,
     ) -> Result<(Self, Found), OpenError> {
-        let (log, mut found) = read(storage)?;
+        Self::open_with(storage, options(), now, has_removed)
+    }
+
+    pub(super) fn open_with(
+        storage: &SimulatedStorage,
+        options: Options,
+        now: u64,
+        has_removed: bool,
+    ) -> Result<(Self, Found), OpenError> {
+        let (log, mut found) = read(storage, options)?;
         let views = compaction::views::open(&found.state, storage);
         let (files, compacted) = views.unwrap_or_else(|error| panic!("{error}"));
         found.state.close_ledgers();
         let (mut log, state) = (log, found.state.clone());
         let composer = std::mem::replace(&mut log.composer, spare_composer());
-        let machine = Machine::new(settings(), None, state, composer, compacted, now);
+        let mut machine = Machine::new(settings(), None, state, composer, compacted, now);
+        log.checkpointed().into_iter().for_each(|at| machine.set_checkpoint(at));
         // Where the log goes on may lie in another segment than the last record.
         let durable = machine.recorded();
         let node = Self {
@@ -115,6 +127,7 @@ impl Node {
             copies: VecDeque::new(),
             durable,
             is_dead: false,
+            is_stuck: false,
             has_removed,
         };
         Ok((node, found))
@@ -134,10 +147,15 @@ impl Node {
             Ok(()) => {
                 self.durable = group.end();
                 self.machine.committed(group);
+                self.is_stuck = false;
+                self.machine.set_full(false);
                 self.in_flight = None;
                 return true;
             }
-            Err(WriteError::Full { .. }) => self.machine.set_full(true),
+            Err(WriteError::Full { .. }) => {
+                self.is_stuck = true;
+                self.machine.set_full(true);
+            }
             Err(_) => self.is_dead = true,
         }
         false
@@ -145,10 +163,8 @@ impl Node {
 
     /// Looks at the disk, as the driver does once a second.
     pub(super) fn look(&mut self) {
-        if self.log.is_full() {
-            self.log.prepare();
-        }
-        self.machine.set_full(self.log.is_full());
+        self.log.prepare();
+        self.machine.set_full(self.is_stuck);
         self.machine.set_disk(self.log.segments());
     }
 

@@ -105,6 +105,11 @@ impl Storage for FileStorage {
         fs::remove_file(self.root.join(name))
     }
 
+    fn free_bytes(&self) -> io::Result<u64> {
+        let disk = rustix::fs::statvfs(&self.root)?;
+        Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+    }
+
     fn sync_dir(&self, folder: &str) -> io::Result<()> {
         match self.folders.iter().find(|(known, _)| *known == folder) {
             Some((_, folder)) => folder.sync_all(),

@@ -48,6 +48,11 @@ pub trait Storage: Debug + Send + Sync {
     /// # Errors
     /// Those of the operating system.
     fn remove(&self, name: &str) -> io::Result<()>;
+    /// How many bytes more the disk takes.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    fn free_bytes(&self) -> io::Result<u64>;
     /// Makes the names of a folder durable; an empty name means the data directory itself.
     ///
     /// # Errors

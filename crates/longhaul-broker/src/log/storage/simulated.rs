@@ -351,6 +351,11 @@ impl Storage for SimulatedStorage {
         Ok(())
     }
 
+    fn free_bytes(&self) -> io::Result<u64> {
+        let disk = self.disk();
+        Ok(disk.bytes_max.map_or(u64::MAX, |max| max.saturating_sub(disk.used())))
+    }
+
     fn sync_dir(&self, folder: &str) -> io::Result<()> {
         let mut disk = self.disk();
         disk.operate().map_err(|(_, error)| error)?;

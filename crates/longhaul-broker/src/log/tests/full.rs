@@ -3,7 +3,6 @@
 use super::*;
 use crate::log::storage::Surprise;
 use crate::log::{Storage, WriteError};
-use std::sync::atomic::Ordering;
 
 #[test]
 fn a_full_disk_refuses_stays_readable_and_works_again() {
@@ -12,7 +11,7 @@ fn a_full_disk_refuses_stays_readable_and_works_again() {
     let shared = Arc::clone(&parts.writer.shared);
     storage.set_bytes_max(Some(9000));
     background::prepare(&shared);
-    assert!(shared.full.load(Ordering::Relaxed), "known before anything is refused");
+    assert!(shared.room.is_full(), "known before anything is refused");
     storage.remove("segments").unwrap();
     background::prepare(&shared);
     assert!(storage.file("segments").is_none(), "it is not written again each second");
@@ -31,7 +30,7 @@ fn a_full_disk_refuses_stays_readable_and_works_again() {
     parts.writer.write(&group).unwrap();
     assert_eq!(&parts.reader.read(places[2]).unwrap()[..], &[1; 3000]);
     background::prepare(&shared);
-    assert!(!shared.full.load(Ordering::Relaxed));
+    assert!(!shared.room.is_full());
     drop((parts, shared));
     storage.crash();
     let (_, seen) = recover(&storage).unwrap();
@@ -68,11 +67,11 @@ fn removal_makes_room() {
     }
     storage.set_bytes_max(Some(60_000));
     background::prepare(&shared);
-    assert!(shared.full.load(Ordering::Relaxed));
+    assert!(shared.room.is_full());
     storage.set_bytes_max(Some(75_000));
     background::checkpoint(&shared, parts.composer.end(), &[]).unwrap();
     background::remove(&shared, &[1, 2, 3]);
-    assert!(!shared.full.load(Ordering::Relaxed));
+    assert!(!shared.room.is_full());
     while parts.composer.end().segment < 6 {
         write_group(&mut parts, &[vec![1; 2000]]);
     }
@@ -115,12 +114,12 @@ fn a_process_without_file_descriptors_goes_on_when_it_has_some() {
         let refused = parts.writer.write(&group).unwrap_err();
         assert!(matches!(refused, WriteError::Full { .. }), "{refused}");
         assert!(refused.to_string().contains("os error 24"), "{refused}");
-        assert!(shared.full.load(Ordering::Relaxed) && shared.poison().is_none());
+        assert!(shared.room.is_full() && shared.poison().is_none());
     }
     storage.no_surprises();
     parts.writer.write(&group).unwrap();
     background::prepare(&shared);
-    assert!(!shared.full.load(Ordering::Relaxed));
+    assert!(!shared.room.is_full());
 }
 
 /// One run through everything that touches the disk. Says which groups were confirmed.

@@ -86,6 +86,28 @@ fn an_entry_that_stays_open_is_copied_and_its_segment_goes() {
     assert!(effects.iter().any(|it| matches!(it, Effect::RemoveSegments(it) if it[..] == [1])));
 }
 
+/// On a full disk copies wait. They were made again every five seconds, each time behind those that waited.
+#[test]
+fn what_is_on_its_way_is_not_copied_again() {
+    let copies_later = |rig: &mut Rig| {
+        rig.now += 6_000;
+        rig.machine.set_time(rig.now, rig.now);
+        rig.machine.tick();
+        survivors(&rig.machine.take_effects()).is_some()
+    };
+    let mut rig = rig(1..7);
+    rig.machine.set_full(true);
+    assert!(!copies_later(&mut rig), "there is no room");
+    rig.machine.set_full(false);
+    let found = survivors(&rig.pass(6_000)).unwrap();
+    let read = read(&rig, found);
+    rig.machine.copy(read);
+    assert!(!copies_later(&mut rig));
+    rig.settle();
+    assert_eq!(rig.machine.cleaner.copying, 0);
+    assert_eq!(needed(&rig), [2, 3, 4, 5]);
+}
+
 /// Which entries are given up though an older one stays, and which only look like it.
 #[test]
 fn what_somebody_may_still_read_stays() {

@@ -443,17 +443,31 @@ fn segments_go_behind_a_checkpoint() {
     assert_eq!(removed(&rig.pass(1_000)), [4]);
 }
 
-/// The disk may be full, or broken: what failed once would fail every second.
+/// The disk may be full, or broken: what failed once would fail every second. It was not tried again before something else was logged, which a full disk
+/// refuses.
 #[test]
-fn a_checkpoint_that_failed_is_tried_again_when_there_is_more_to_say() {
+fn a_checkpoint_that_failed_is_tried_again_after_a_while() {
     let mut rig = rig(2);
     rig.ack(5, Cumulative, vec![id(1)]);
     assert!(image(&rig.pass(1_000)).is_some(), "the first segment can go");
     rig.machine.checkpointed(false);
-    assert!(image(&rig.pass(1_000)).is_none());
     rig.publish(1, 1, b"x");
+    assert!(image(&rig.pass(1_000)).is_none());
+    assert!(image(&rig.pass(3_999)).is_none());
     let effects = rig.pass(1_000);
     assert!(image(&effects).is_some() && removed(&effects).is_empty());
+    rig.machine.checkpointed(false);
+    assert!(image(&rig.pass(5_000)).is_some(), "nothing was logged since");
+}
+
+/// After a start nobody knew of the checkpoint, so that what lay before it stayed.
+#[test]
+fn segments_go_behind_a_checkpoint_from_before_the_start() {
+    let mut rig = rig(4);
+    rig.ack(5, Cumulative, vec![id(3)]);
+    rig.machine.set_disk(rig.log.segments());
+    rig.machine.set_checkpoint(rig.machine.composer.end());
+    assert_eq!(removed(&rig.pass(1_000)), [1, 2, 3]);
 }
 
 #[test]

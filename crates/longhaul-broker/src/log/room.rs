@@ -1,0 +1,200 @@
+//! How much room there is for the log, and what follows from it: how large the next segment is, and whether entries may be appended.
+//!
+//! Where there is plenty of room each segment is twice as large as the one before, up to a limit. Where there is less they get smaller, so that a small
+//! volume has several of which the old ones can go, and some room is left for what frees space: acknowledgements, and a checkpoint.
+
+use super::options::Options;
+use super::segment::HEADER_BYTES;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// A segment takes one part in so many of the room that is left, if that is more than the smallest size.
+const SHARE: u64 = 4;
+
+/// What the background knows of the disk, for who lays out records.
+#[derive(Debug)]
+pub(super) struct Room {
+    /// The size of the spare segment that nothing was laid out for yet; 0 if there is none.
+    spare: AtomicU32,
+    /// Free bytes when somebody last looked. Whoever changes it holds the spare, so that no file comes or goes between a look and what it says.
+    free: AtomicU64,
+    /// Bytes of the segments that records were laid out for, and whose files are not made yet.
+    claimed: AtomicU64,
+    /// The last attempt to make a spare failed for want of room or of file descriptors.
+    full: AtomicBool,
+}
+
+impl Room {
+    /// On a disk with so many free bytes.
+    pub(super) const fn new(free: u64) -> Self {
+        Self {
+            spare: AtomicU32::new(0),
+            free: AtomicU64::new(free),
+            claimed: AtomicU64::new(0),
+            full: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn set_free(&self, bytes: u64) {
+        self.free.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Free bytes that nothing was laid out for.
+    pub(super) fn left(&self) -> u64 {
+        self.free.load(Ordering::Relaxed).saturating_sub(self.claimed.load(Ordering::Relaxed))
+    }
+
+    /// There is a spare of this size.
+    pub(super) fn set_spare(&self, size: u32) {
+        self.spare.store(size, Ordering::Relaxed);
+    }
+
+    /// The spare of this size is given up. Where records were laid out for it they need another file.
+    pub(super) fn lose_spare(&self, size: u32) {
+        if self.spare.swap(0, Ordering::Relaxed) == 0 {
+            self.claim_file(size);
+        }
+    }
+
+    /// The spare of this size becomes a segment. If no records were laid out for it, they were for a file of this size that need not be made now.
+    pub(super) fn use_spare(&self, size: u32) {
+        if self.spare.swap(0, Ordering::Relaxed) > 0 {
+            lower(&self.claimed, size);
+        }
+    }
+
+    /// Records were laid out for a file of this size.
+    pub(super) fn claim_file(&self, size: u32) {
+        self.claimed.fetch_add(u64::from(size), Ordering::Relaxed);
+    }
+
+    /// Such a file was made.
+    pub(super) fn made(&self, size: u32) {
+        lower(&self.free, size);
+        lower(&self.claimed, size);
+    }
+
+    pub(super) fn set_full(&self, is_full: bool) {
+        self.full.store(is_full, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
+    }
+
+    /// The size of the segment after one of this size, which is to hold so many bytes at least. Takes the spare, or some of the room.
+    pub(super) fn claim(&self, options: &Options, size: u32, needed: u32) -> u32 {
+        let spare = self.spare.load(Ordering::Relaxed);
+        let take =
+            || self.spare.compare_exchange(spare, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if spare >= needed && take() {
+            return spare;
+        }
+        // Only what frees space gets so far where there is no room.
+        let wanted = size_within(options, options.size_after(size), self.left());
+        let size = wanted.unwrap_or(options.segment_bytes_first / 4).max(needed);
+        self.claim_file(size);
+        size
+    }
+
+    /// Whether there is room for an entry of so many bytes, where so many are left in the segment, and for what frees space besides.
+    pub(super) fn has_room(&self, options: &Options, left: u32, entry: u32, needed: u32) -> bool {
+        let spare = self.spare.load(Ordering::Relaxed);
+        let reserve = u64::from(options.segment_bytes_first / 2);
+        if !self.is_full()
+            && self.left() >= u64::from(needed) + 2 * u64::from(options.segment_bytes_first)
+        {
+            return true;
+        }
+        let after = if entry <= left {
+            u64::from(left - entry) + u64::from(spare)
+        } else if needed <= spare {
+            u64::from(spare - needed)
+        } else {
+            return false;
+        };
+        after >= reserve
+    }
+}
+
+fn lower(bytes: &AtomicU64, by: u32) {
+    let less = |bytes: u64| Some(bytes.saturating_sub(u64::from(by)));
+    bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok();
+}
+
+/// The size that a segment of the wanted size has on a disk with so many free bytes; `None` where there is no room even for a small one.
+pub(super) fn size_within(options: &Options, wanted: u32, free: u64) -> Option<u32> {
+    let first = options.segment_bytes_first;
+    let most = (free / SHARE).max(u64::from(first));
+    let mut size = wanted;
+    while u64::from(size) > most {
+        size /= 2;
+    }
+    // Whole blocks, as the header has.
+    let size = (size / HEADER_BYTES * HEADER_BYTES).max(first.min(wanted));
+    (free >= u64::from(size) + u64::from(first)).then_some(size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1024 * 1024;
+
+    #[test]
+    fn segments_get_smaller_with_the_room() {
+        let options = Options::default();
+        let size = |wanted: u64, free| {
+            let size = size_within(&options, u32::try_from(wanted * MIB).unwrap(), free * MIB);
+            size.map(|it| u64::from(it) / MIB)
+        };
+        assert_eq!(size(64, 1_000_000), Some(64));
+        assert_eq!((size(64, 256), size(64, 255)), (Some(64), Some(32)));
+        assert_eq!((size(64, 16), size(64, 9), size(64, 8)), (Some(4), Some(4), Some(4)));
+        assert_eq!((size(64, 7), size(4, 7), size(64, 0)), (None, None, None));
+        assert_eq!(size(64, u64::MAX / MIB), Some(64));
+    }
+
+    #[test]
+    fn the_spare_is_taken_once() {
+        let (options, room) = (Options::default(), Room::new(4 * MIB));
+        let first = options.segment_bytes_first;
+        room.set_spare(2 * first);
+        assert_eq!(room.claim(&options, first, 5000), 2 * first);
+        assert_eq!(room.claim(&options, first, 5000), first / 4, "for what frees space");
+        assert_eq!(room.left(), 3 * MIB);
+        room.made(first / 4);
+        room.set_free(3 * MIB);
+        assert_eq!(room.left(), 3 * MIB, "it was counted once");
+        room.set_spare(first);
+        assert_eq!(room.claim(&options, first, 2 * first), 2 * first, "it does not fit");
+        assert_eq!(room.claim(&options, first, first), first, "the spare is there still");
+        room.set_free(64 * MIB);
+        assert_eq!(room.left(), 56 * MIB);
+        room.lose_spare(first);
+        assert_eq!(room.left(), 52 * MIB, "records lie in it");
+        room.set_spare(first);
+        room.lose_spare(first);
+        assert_eq!(room.left(), 52 * MIB, "none do");
+        room.set_spare(first);
+        room.use_spare(first);
+        assert_eq!(room.left(), 56 * MIB, "there is a file less to be made");
+        room.use_spare(first);
+        assert_eq!(room.left(), 56 * MIB, "it was for these records");
+    }
+
+    /// What is left for acknowledgements is half a small segment.
+    #[test]
+    fn entries_leave_room_for_what_frees_space() {
+        let (options, room) = (Options::default(), Room::new(0));
+        let first = options.segment_bytes_first;
+        let has = |left, entry| room.has_room(&options, left, entry, entry + 5000);
+        assert!(has(first, first / 2) && !has(first, first / 2 + 1));
+        room.set_spare(first);
+        assert!(has(100, 100) && has(0, 100) && !has(0, first / 2));
+        room.set_spare(0);
+        room.set_free(3 * u64::from(first));
+        assert!(has(0, first - 5000) && !has(0, first), "others may be given some as well");
+        room.set_full(true);
+        assert!(!has(0, 100), "there may be no file descriptors");
+    }
+}

@@ -1,0 +1,298 @@
+//! Small volumes, filled and drained: whatever is drained takes publishes again, without help and without a restart.
+//!
+//! Segments are a 64th of what they are by default, and so are the volumes: one of 320 KiB stands for 20 MiB.
+
+use super::node::Node;
+use crate::log::{Options, SimulatedStorage, Storage};
+use crate::machine::effect::{Effect, Request};
+use crate::server::requests::verified;
+use longhaul_wire::messages::{
+    Command, CommandAck, CommandCloseProducer, CommandConnect, CommandFlow, CommandProducer,
+    CommandSend, CommandSubscribe, MessageIdData, MessageMetadata,
+};
+use longhaul_wire::payload::Payload;
+
+const KIB: u64 = 1024;
+const TOPIC: &str = "persistent://public/default/volume";
+const CONN: u64 = 1;
+const START: u64 = 1_700_000_000_000;
+const SEEDS: u64 = 200;
+/// Seconds in which the broker must have made room.
+const PATIENCE: u64 = 30;
+
+fn options() -> Options {
+    Options {
+        segment_bytes_first: 64 * 1024,
+        segment_bytes_max: 1024 * 1024,
+        body_bytes_max: 20_000,
+        salt: 7,
+    }
+}
+
+/// A broker on a volume of a few segments, with a producer and a consumer.
+struct Volume {
+    storage: SimulatedStorage,
+    node: Node,
+    up: u64,
+    /// Delivered, and not acknowledged.
+    held: Vec<MessageIdData>,
+    producer: u64,
+    produces: bool,
+}
+
+impl Volume {
+    fn new(bytes: u64) -> Self {
+        let storage = SimulatedStorage::new(1);
+        storage.set_bytes_max(Some(bytes));
+        Self::open(storage, 0)
+    }
+
+    fn open(storage: SimulatedStorage, up: u64) -> Self {
+        let mut volume = Self::reopen(storage, up);
+        let subscribe = CommandSubscribe {
+            topic: TOPIC.to_owned(),
+            subscription: "s".to_owned(),
+            sub_type: 1,
+            consumer_id: 1,
+            initial_position: Some(1),
+            ..CommandSubscribe::default()
+        };
+        volume.ask(Request::Command(subscribe.into()));
+        volume
+    }
+
+    /// Starts on what is there, without a consumer.
+    fn reopen(storage: SimulatedStorage, up: u64) -> Self {
+        let node = Node::open_with(&storage, options(), START + up, false).unwrap().0;
+        let mut volume = Self { storage, node, up, held: Vec::new(), producer: 1, produces: false };
+        volume.node.machine.opened(CONN, "/volume".to_owned());
+        let connect = CommandConnect { protocol_version: Some(21), ..CommandConnect::default() };
+        volume.ask(Request::Command(connect.into()));
+        volume
+    }
+
+    /// Everything goes on that is under way, and no time passes.
+    fn step(&mut self) -> Vec<Effect> {
+        let node = &mut self.node;
+        node.machine.set_time(START + self.up, self.up);
+        node.machine.tick();
+        node.machine.dispatch();
+        node.submit();
+        node.write();
+        assert!(!node.is_dead, "the log is closed for writes");
+        node.copy();
+        let effects = node.machine.take_effects();
+        for effect in &effects {
+            match effect {
+                Effect::Checkpoint { at, image } => node.set_checkpoint(*at, image.clone()),
+                Effect::RemoveSegments(segments) => node.remove_segments(segments),
+                Effect::Copy(survivors) => node.copies.push_back(survivors.clone()),
+                Effect::Deliver { command, bytes, .. } => {
+                    self.held.push(command.message_id.clone());
+                    node.machine.written(CONN, u64::from(*bytes));
+                }
+                _ => {}
+            }
+        }
+        effects
+    }
+
+    fn ask(&mut self, request: Request) -> Vec<Effect> {
+        self.node.machine.request(CONN, request);
+        let mut effects = self.step();
+        for _ in 0..3 {
+            effects.extend(self.step());
+        }
+        effects
+    }
+
+    /// A second passes, and the background does its work.
+    fn pass(&mut self) {
+        self.up += 1000;
+        self.node.look();
+        for _ in 0..3 {
+            self.step();
+            self.node.write_checkpoint();
+        }
+    }
+
+    /// Publishes. Says whether there was room.
+    fn publish(&mut self, bytes: usize) -> bool {
+        let producer_id = self.producer;
+        if !self.produces {
+            let topic = TOPIC.to_owned();
+            let producer = CommandProducer { topic, producer_id, ..CommandProducer::default() };
+            self.ask(Request::Command(producer.into()));
+        }
+        let metadata = MessageMetadata { publish_time: START, ..MessageMetadata::default() };
+        let message = verified(Payload::new(&metadata, &vec![1; bytes]));
+        let send = CommandSend { producer_id, ..CommandSend::default() };
+        let effects = self.ask(Request::Publish(send, message));
+        self.node.log.prepare();
+        let is_receipt = |it: &Effect| matches!(it, Effect::Send(_, Command::SendReceipt(_)));
+        let is_stored = effects.iter().any(is_receipt);
+        // One whose message was refused has ended. One without an answer waits for the disk, and may have been refused itself.
+        self.produces = is_stored;
+        if !is_stored {
+            self.producer += 1;
+            self.ask(Request::Command(CommandCloseProducer::new(producer_id, 1).into()));
+        }
+        is_stored
+    }
+
+    /// Publishes so many at once, while the background and the writer get their turns, and lets everything come to an end that can.
+    fn burst(&mut self, random: &mut fastrand::Rng, messages: usize, bytes: usize) {
+        let producer_id = self.producer;
+        let topic = TOPIC.to_owned();
+        let producer = CommandProducer { topic, producer_id, ..CommandProducer::default() };
+        self.ask(Request::Command(producer.into()));
+        for _ in 0..messages {
+            let metadata = MessageMetadata { publish_time: START, ..MessageMetadata::default() };
+            let message = verified(Payload::new(&metadata, &vec![1; bytes]));
+            let send = CommandSend { producer_id, ..CommandSend::default() };
+            self.node.machine.request(CONN, Request::Publish(send, message));
+            match random.u8(0..24) {
+                0 => drop(self.step()),
+                1 => self.node.log.prepare(),
+                2 => self.node.submit(),
+                _ => {}
+            }
+        }
+        for _ in 0..3 {
+            self.step();
+            self.node.log.prepare();
+        }
+        let close = CommandCloseProducer::new(producer_id, 1);
+        self.ask(Request::Command(close.into()));
+        (self.producer, self.produces) = (producer_id + 1, false);
+    }
+
+    /// The process or the machine ends, and the broker starts again.
+    fn restart(self, is_power_cut: bool) -> Self {
+        let Self { storage, node, up, .. } = self;
+        if is_power_cut {
+            storage.crash()
+        } else {
+            storage.kill()
+        }
+        drop(node);
+        Self::open(storage, up)
+    }
+
+    /// Publishes until there is no room for long. Says how much went in.
+    fn fill(&mut self, bytes: usize) -> u64 {
+        let (mut stored, mut refused) = (0, 0);
+        while refused < PATIENCE {
+            if self.publish(bytes) {
+                stored += bytes as u64;
+            } else {
+                refused += 1;
+                self.pass();
+            }
+        }
+        stored
+    }
+
+    /// Acknowledges everything, one by one, so many a second.
+    fn drain(&mut self) {
+        self.pass();
+        while self.acknowledge() {
+            self.pass();
+        }
+    }
+
+    /// Acknowledges what is delivered next. Says whether there was anything.
+    fn acknowledge(&mut self) -> bool {
+        let flow = CommandFlow { consumer_id: 1, message_permits: 100 };
+        self.ask(Request::Command(flow.into()));
+        let held = std::mem::take(&mut self.held);
+        for id in &held {
+            let message_id = vec![id.clone()];
+            let ack = CommandAck { consumer_id: 1, message_id, ..CommandAck::default() };
+            self.ask(Request::Command(ack.into()));
+        }
+        !held.is_empty()
+    }
+
+    fn has_room_soon(&mut self, bytes: usize) -> bool {
+        (0..PATIENCE).any(|_| {
+            self.pass();
+            self.publish(bytes)
+        })
+    }
+}
+
+/// The next segment only ever doubled: volumes that were drained and half empty had no room for it, and refused publishes for ever.
+#[test]
+fn a_small_volume_that_is_drained_takes_publishes_again() {
+    for (size, least) in [(320 * KIB, 90 * KIB), (1000 * KIB, 650 * KIB)] {
+        for bytes in [700, 3000, 9000] {
+            let mut volume = Volume::new(size);
+            for round in 0..4 {
+                let stored = volume.fill(bytes);
+                let what = format!("{size} bytes, messages of {bytes}, round {round}");
+                assert!(stored >= least, "{what}: {stored} were stored");
+                volume.drain();
+                assert!(volume.has_room_soon(bytes), "{what}: no room");
+            }
+        }
+    }
+}
+
+/// The broker was drained and killed before it could write a checkpoint. After the start it knew of none, waited for something to log before it wrote one, and
+/// refused what there was to log: what nobody needed stayed on the full disk.
+#[test]
+fn a_volume_that_was_drained_without_a_checkpoint_takes_publishes_after_a_start() {
+    let mut volume = Volume::new(4800 * KIB);
+    assert!(volume.fill(9000) >= 3000 * KIB);
+    while volume.acknowledge() {}
+    assert!(volume.node.log.segments().len() > 5, "no checkpoint was written");
+    let Volume { storage, node, up, .. } = volume;
+    storage.kill();
+    drop(node);
+    let mut volume = Volume::reopen(storage, up);
+    assert!(volume.has_room_soon(9000));
+    assert!(volume.node.log.segments().len() < 5, "{:?}", volume.node.log.segments());
+}
+
+/// Others fill the volume to the last byte, while everything is acknowledged: there was no room for the checkpoint without which nothing is given back.
+#[test]
+fn there_is_room_for_a_checkpoint_on_a_volume_without_any() {
+    let size = 4800 * KIB;
+    let mut volume = Volume::new(size);
+    while volume.publish(9000) {}
+    let free = volume.storage.free_bytes().unwrap();
+    volume.storage.set_bytes_max(Some(size - free));
+    volume.drain();
+    assert!(volume.node.log.checkpointed().is_some());
+    assert!(volume.node.log.segments().len() < 5, "{:?}", volume.node.log.segments());
+}
+
+/// Whatever happened on it: bursts of any size, restarts, others that take the room and give it back.
+#[test]
+fn a_volume_that_is_drained_takes_publishes_again_whatever_happened_before() {
+    for seed in 0..SEEDS {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let size = random.u64(320..2000) * KIB;
+        let mut volume = Volume::new(size);
+        for _ in 0..random.usize(4..40) {
+            match random.u8(0..12) {
+                0..=4 => {
+                    let (messages, bytes) = (random.usize(1..300), random.usize(1..9_500));
+                    volume.burst(&mut random, messages, bytes);
+                }
+                5 => drop(volume.fill(random.usize(500..9_500))),
+                6 => volume.drain(),
+                7 => volume.storage.set_bytes_max(Some(random.u64(0..size))),
+                8 => volume.storage.set_bytes_max(Some(size)),
+                9 => volume = volume.restart(random.bool()),
+                _ => (0..random.usize(1..8)).for_each(|_| volume.pass()),
+            }
+        }
+        volume.storage.set_bytes_max(Some(size));
+        volume.pass();
+        volume.drain();
+        let segments = volume.node.log.segments();
+        assert!(volume.has_room_soon(1000), "seed {seed}: {size} bytes, {segments:?}");
+    }
+}
