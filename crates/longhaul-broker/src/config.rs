@@ -34,6 +34,9 @@ pub struct BrokerConfig {
     pub listen_tls: Option<SocketAddr>,
     /// Where the admin interface and the metrics are. `None`: nowhere.
     pub admin: Option<SocketAddr>,
+    /// Names by which the admin interface may be asked for (`Host`), besides `localhost`, the advertised host and the numbers of its address: for a
+    /// proxy in front of it. While it listens on this machine alone, others are refused; beyond, only if some are given here.
+    pub admin_hosts: Vec<String>,
     /// Host that clients are told to connect to. `None`: the address that is listened on.
     pub advertised_host: Option<String>,
     /// Certificate and key.
@@ -71,6 +74,7 @@ impl Default for BrokerConfig {
             listen: any,
             listen_tls: None,
             admin: Some(any),
+            admin_hosts: Vec::new(),
             advertised_host: None,
             tls: None,
             auth: None,

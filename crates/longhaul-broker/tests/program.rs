@@ -63,10 +63,15 @@ impl Server {
 
     /// Asks the admin interface, and returns the whole answer.
     fn ask(&self, request: &str, token: Option<&str>) -> String {
+        self.ask_as("localhost", request, token)
+    }
+
+    /// The same, by another name of the host.
+    fn ask_as(&self, host: &str, request: &str, token: Option<&str>) -> String {
         let mut stream = TcpStream::connect(&self.admin).unwrap();
         let token = token.map(|it| format!("Authorization: Bearer {it}\r\n")).unwrap_or_default();
         let head =
-            format!("{request} HTTP/1.1\r\nHost: broker\r\nConnection: close\r\n{token}\r\n");
+            format!("{request} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{token}\r\n");
         stream.write_all(head.as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
@@ -107,6 +112,17 @@ fn what_cannot_be_read_is_refused_in_words() {
         let said = text(&refused.stderr);
         assert!(said.contains(words), "{arguments:?}: {said}");
     }
+}
+
+#[test]
+fn the_admin_interface_answers_for_the_hosts_that_it_was_told() {
+    let hosts = ["--admin-host", "admin.example", "--advertised-host", "broker.example"];
+    let server = Server::start(&hosts);
+    let health = "GET /status.html";
+    for host in ["localhost", "127.0.0.1:80", "admin.example", "broker.example:8080"] {
+        assert!(server.ask_as(host, health, None).starts_with("HTTP/1.1 200"), "{host}");
+    }
+    assert!(server.ask_as("evil.test", health, None).starts_with("HTTP/1.1 421"));
 }
 
 /// The time was always 0.

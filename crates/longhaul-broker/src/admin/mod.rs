@@ -5,11 +5,13 @@
 //! - [`stats`]: figures of topics, in the JSON that Pulsar's tools read.
 //! - `route`: from method, path, query and body to a request. Pure.
 //! - `answer`: from the core's reply to status and body. Pure.
+//! - `guard`: whom requests may come from, and whom they may be meant for. Pure.
 //! - [`serve`]: connections, limits, and who may do what.
 //!
 //! It decides nothing about topics: it reads a request, asks the core, and writes the answer.
 
 mod answer;
+mod guard;
 mod message;
 mod names;
 pub(crate) mod policies;
@@ -29,6 +31,7 @@ mod tests;
 const CLUSTER: &str = "standalone";
 
 pub(crate) use answer::Advertised;
+pub(crate) use guard::Guard;
 
 /// What the core is asked by a call, if it is one that it answers.
 #[cfg(test)]

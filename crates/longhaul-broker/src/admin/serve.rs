@@ -4,6 +4,7 @@
 //! asked for may still happen.
 
 use super::answer::{Advertised, Answer, known, reply};
+use super::guard::Guard;
 use super::policies::Action;
 use super::request::{AdminError, AdminReply, AdminRequest, NamespaceCall};
 use super::route::{Access, Asked, Work, route};
@@ -82,6 +83,8 @@ pub(crate) struct Admin {
     pub(crate) handler: Handler,
     /// What clients are told.
     pub(crate) advertised: Advertised,
+    /// Whose requests are looked at at all.
+    pub(crate) guard: Guard,
     /// Where tokens are asked for.
     pub(crate) authenticator: Option<Arc<Authenticator>>,
     /// Where connections are encrypted.
@@ -202,6 +205,8 @@ impl Admin {
         request: Request<Incoming>,
         peer: SocketAddr,
     ) -> Result<Answer, Answer> {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        self.guard.check(request.uri(), request.headers(), scheme)?;
         let asker = self.authenticate(&request).map_err(|error| {
             self.tell(peer, error);
             unknown(&error)

@@ -1,6 +1,7 @@
 //! The interface over a socket, with a stand-in for the core.
 
 use super::answer::Advertised;
+use super::guard::Guard;
 use super::policies::{Action, Grants, Policies, PolicyLevels};
 use super::request::{
     AdminError, AdminReply, AdminRequest, CompactionState, CompactionStatus, NamespaceCall,
@@ -55,6 +56,7 @@ impl Server {
                 http_url: format!("http://{address}"),
                 message_bytes_max: 5_242_880,
             },
+            guard: Guard::new(address, None, &[]),
             authenticator: None,
             tls: None,
             clock: Arc::new(|| 1_800_000_000),
@@ -89,7 +91,7 @@ impl Server {
     async fn send(&self, method: &str, path: &str, headers: &str, body: &str) -> (u16, String) {
         let length = body.len();
         let request = format!(
-            "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}content-length: {length}\r\n\r\n{body}"
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}content-length: {length}\r\n\r\n{body}"
         );
         let answer = String::from_utf8(self.raw(request.as_bytes()).await).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
@@ -286,10 +288,26 @@ async fn refusals_say_why() {
     server.end().await;
 }
 
+/// Any web page could empty a backlog: a POST without a body is sent by a browser to whoever is named, and the page need not read the answer.
+#[tokio::test]
+async fn web_pages_of_others_and_unknown_hosts_are_refused() {
+    let server = Server::start().await;
+    let skip = format!("{A}/subscription/s/skip_all");
+    assert_eq!(server.send("POST", &skip, "", "").await.0, 204);
+    for page in ["origin: http://evil.test\r\n", "sec-fetch-site: cross-site\r\n"] {
+        let (status, answer) = server.send("POST", &skip, page, "").await;
+        assert!(status == 403 && answer.contains("another origin"), "{page}: {answer}");
+    }
+    let rebound = format!("POST {skip} HTTP/1.1\r\nhost: evil.test\r\nconnection: close\r\n\r\n");
+    let answer = String::from_utf8(server.raw(rebound.as_bytes()).await).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 421 ") && answer.contains("--admin-host"), "{answer}");
+    server.end().await;
+}
+
 #[tokio::test]
 async fn a_message_is_shown_without_its_bad_headers() {
     let server = Server::start().await;
-    let request = format!("GET {A}/ledger/3/entry/7 HTTP/1.0\r\n\r\n");
+    let request = format!("GET {A}/ledger/3/entry/7 HTTP/1.0\r\nhost: localhost\r\n\r\n");
     let answer = String::from_utf8(server.raw(request.as_bytes()).await).unwrap();
     assert!(answer.ends_with("\r\n\r\nbody"), "{answer}");
     assert!(answer.contains("x-pulsar-message-id: 3:7\r\n"), "{answer}");
@@ -322,14 +340,14 @@ async fn it_is_served_over_tls() {
     let stream = TcpStream::connect(server.address).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
     let mut stream = TlsConnector::from(Arc::new(client)).connect(name, stream).await.unwrap();
-    stream.write_all(b"GET /status.html HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    stream.write_all(b"GET /status.html HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     let mut answer = [0; 12];
     stream.read_exact(&mut answer).await.unwrap();
     assert_eq!(&answer, b"HTTP/1.1 200");
     drop(stream);
 
     // Who speaks no TLS gets no answer, and disturbs nobody.
-    let plain = server.raw(b"GET /status.html HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let plain = server.raw(b"GET /status.html HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     assert!(!plain.starts_with(b"HTTP"), "{plain:?}");
     server.end().await;
 }
@@ -392,7 +410,7 @@ async fn what_is_too_large_or_too_slow_is_cut_off() {
 async fn who_says_nothing_is_hung_up_on() {
     let short = Duration::from_millis(100);
     let server = Server::with(|admin| admin.limits.head_timeout = short).await;
-    let whole = "GET /status.html HTTP/1.1\r\nhost: x\r\n\r\n";
+    let whole = "GET /status.html HTTP/1.1\r\nhost: localhost\r\n\r\n";
     // Nothing at all, half a head, and nothing after an answer.
     for said in ["", "GET / HT", whole] {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
@@ -411,7 +429,7 @@ async fn one_connection_too_many_is_closed_and_the_others_live() {
     let _second = TcpStream::connect(server.address).await.unwrap();
     let mut third = TcpStream::connect(server.address).await.unwrap();
     assert_eq!(third.read(&mut [0; 8]).await.unwrap_or(0), 0);
-    first.write_all(b"GET /status.html HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    first.write_all(b"GET /status.html HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     let mut answer = [0; 12];
     first.read_exact(&mut answer).await.unwrap();
     assert_eq!(&answer, b"HTTP/1.1 200");
@@ -422,7 +440,7 @@ async fn one_connection_too_many_is_closed_and_the_others_live() {
 async fn the_end_does_not_wait_for_idle_connections() {
     let server = Server::start().await;
     let mut idle = TcpStream::connect(server.address).await.unwrap();
-    idle.write_all(b"GET /status.html HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    idle.write_all(b"GET /status.html HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     idle.read_exact(&mut [0; 12]).await.unwrap();
     tokio::time::timeout(Duration::from_secs(1), server.end()).await.unwrap();
 }
@@ -435,8 +453,8 @@ fn random_bytes_never_break_it() {
     let heads = prop::sample::select(vec![
         "",
         "GET ",
-        "GET / HTTP/1.1\r\n",
-        "PUT /a HTTP/1.1\r\ncontent-length: 9\r\n\r\n",
+        "GET / HTTP/1.1\r\nhost: localhost\r\n",
+        "PUT /a HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n",
     ]);
     let bytes = prop::collection::vec(any::<u8>(), 0..300);
     runner

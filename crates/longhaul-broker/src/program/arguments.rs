@@ -73,6 +73,10 @@ struct BrokerArguments {
         default_value = "127.0.0.1:8080"
     )]
     admin: SocketAddr,
+    /// Name by which the admin interface may be asked for besides localhost, --advertised-host and the number of its address, for a proxy in front of
+    /// it; may be given several times.
+    #[arg(long, value_name = "HOST")]
+    admin_host: Vec<String>,
     /// Address for clients that encrypt.
     #[arg(
         long,
@@ -137,6 +141,7 @@ impl BrokerArguments {
             listen: self.listen,
             listen_tls: self.listen_tls,
             admin: Some(self.admin),
+            admin_hosts: self.admin_host,
             advertised_host: self.advertised_host,
             tls,
             auth: key.map(|key| AuthConfig { key, superusers }),

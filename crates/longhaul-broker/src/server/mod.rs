@@ -10,9 +10,9 @@ mod open;
 mod outbox;
 pub(crate) mod requests;
 
-use crate::admin::Advertised;
 use crate::admin::request::{AdminError, AdminRequest};
 use crate::admin::serve::{self as admin, Admin, Handler};
+use crate::admin::{Advertised, Guard};
 use crate::auth::Authenticator;
 use crate::clock;
 use crate::config::BrokerConfig;
@@ -265,22 +265,26 @@ async fn prepare(config: BrokerConfig) -> Result<Prepared, StartError> {
     let (events, received) = mpsc::channel(QUEUE);
     let driver = Driver::new(machine, opened.log, opened.storage, messages.clone(), received);
     let urls = (advertised.broker_url.clone(), advertised.broker_url_tls.clone());
-    let admin = Admin {
+    let advertised_host = config.advertised_host.as_deref();
+    let admin_at = |address| Admin {
         handler: handler(events.clone()),
         advertised,
+        guard: Guard::new(address, advertised_host, &config.admin_hosts),
         authenticator,
         tls: None,
         clock: Arc::new(|| clock::wall_ms() / 1000),
         limits: admin::Limits { connections: of_admin, ..limits },
         refused: Arc::default(),
     };
+    let admin = ports.admin.zip(ports.addresses.admin);
+    let admin = admin.map(|(listener, address)| (listener, admin_at(address)));
     let plain = Listener { listener: ports.service, tls: None };
     let encrypted = ports.tls.map(|listener| Listener { listener, tls: acceptor });
     Ok(Prepared {
         driver,
         events,
         listeners: [Some(plain), encrypted].into_iter().flatten().collect(),
-        admin: ports.admin.map(|listener| (listener, admin)),
+        admin,
         addresses: ports.addresses,
         advertised: urls,
         connections_max,

@@ -70,6 +70,9 @@ pub(crate) struct Start {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Embedded broker")]
 struct Secured {
+    /// Names by which its admin API may be asked for, with commas in between: for a proxy in front of it.
+    #[arg(long, value_name = "HOSTS")]
+    admin_hosts: Option<String>,
     /// The host that clients are told to connect to.
     #[arg(long, value_name = "HOST")]
     broker_host: Option<String>,
@@ -138,6 +141,7 @@ impl Start {
         let mut said = self.listen.said();
         said.extend(given(&[
             ("engine", &self.engine),
+            ("admin-hosts", &self.secured.admin_hosts),
             ("broker-host", &self.secured.broker_host),
             ("broker-token-secret", &self.secured.broker_token_secret),
             ("broker-superusers", &self.secured.broker_superusers),

@@ -55,6 +55,7 @@ impl Embedded {
             data: settings.path("data"),
             listen,
             admin: Some(admin),
+            admin_hosts: list(settings, "admin-hosts"),
             listen_tls: listen_tls.transpose()?,
             tls: tls(settings)?,
             advertised_host: settings.text("broker-host").map(str::to_owned),
