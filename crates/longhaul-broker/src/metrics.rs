@@ -38,6 +38,8 @@ pub(crate) struct MetricsSnapshot {
     pub(crate) redeliveries: u64,
     /// Entries acknowledged.
     pub(crate) acks: u64,
+    /// Entries that could not be read and were set aside.
+    pub(crate) unreadable: u64,
     /// Compactions that ended well.
     pub(crate) compactions: u64,
     /// Compactions that failed.
@@ -144,6 +146,11 @@ fn broker(page: &mut Page, snapshot: &MetricsSnapshot) {
             snapshot.redeliveries,
         ),
         ("longhaul_broker_acks_total", "Entries acknowledged.", snapshot.acks),
+        (
+            "longhaul_broker_unreadable_entries_total",
+            "Entries that could not be read and were set aside.",
+            snapshot.unreadable,
+        ),
         ("longhaul_broker_compactions_total", "Compactions that ended well.", snapshot.compactions),
         (
             "longhaul_broker_compactions_failed_total",

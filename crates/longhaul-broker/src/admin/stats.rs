@@ -37,6 +37,8 @@ pub(crate) struct TopicStats {
     pub(crate) topic_epoch: Option<u64>,
     pub(crate) non_contiguous_deleted_messages_ranges: u64,
     pub(crate) compaction: CompactionStats,
+    /// Entries that could not be read and were set aside since the start. Pulsar has no such figure.
+    pub(crate) unreadable_entries: u64,
     /// `host:port` of the admin interface; the router fills it.
     pub(crate) owner_broker: String,
 }

@@ -46,6 +46,7 @@ fn add(sum: &mut TopicStats, stats: &TopicStats) {
     sum.msg_chunk_published |= stats.msg_chunk_published;
     sum.storage_size += stats.storage_size;
     sum.backlog_size += stats.backlog_size;
+    sum.unreadable_entries += stats.unreadable_entries;
     sum.waiting_publishers += stats.waiting_publishers;
     sum.non_contiguous_deleted_messages_ranges += stats.non_contiguous_deleted_messages_ranges;
     sum.publishers.extend(stats.publishers.iter().cloned());

@@ -21,6 +21,12 @@ pub struct Held {
 }
 
 impl Held {
+    /// Where it lies.
+    #[must_use]
+    pub const fn place(&self) -> Place {
+        self.place
+    }
+
     /// The whole record's bytes.
     #[must_use]
     pub const fn size(&self) -> u32 {

@@ -202,6 +202,32 @@ impl Dispatcher {
         self.next = cursor.mark();
     }
 
+    /// Takes back an entry that could not be sent, with the permits that it took. It is dealt out again if it is still here.
+    pub fn take_back(
+        &mut self,
+        key: ConsumerKey,
+        ordinal: u64,
+        messages: u32,
+        is_here: bool,
+        cursor: &Cursor,
+    ) {
+        let held = self.pending.get(&ordinal).is_some_and(|it| it.consumer == key);
+        if held {
+            self.unpend(ordinal);
+        }
+        if !held && self.active() != Some(key) {
+            return;
+        }
+        if let Some(consumer) = self.consumer_mut(key) {
+            consumer.permits += i64::from(messages);
+        }
+        match (is_here, self.kind == Kind::Shared) {
+            (true, true) => drop(self.replay.insert(ordinal)),
+            (true, false) => self.rewind(cursor),
+            (false, _) => drop(self.redeliveries.remove(&ordinal)),
+        }
+    }
+
     /// Notes that an entry is acknowledged, by whomever.
     pub fn acked(&mut self, ordinal: u64) {
         self.unpend(ordinal);

@@ -23,6 +23,8 @@ pub(super) struct Totals {
     pub(super) groups: u64,
     pub(super) records: u64,
     pub(super) bytes_logged: u64,
+    /// Entries that could not be read and were set aside.
+    pub(super) unreadable: u64,
 }
 
 impl Totals {
@@ -43,6 +45,8 @@ pub(super) struct Figures {
     pub(super) entries_in: u64,
     pub(super) messages_in: u64,
     pub(super) bytes_in: u64,
+    /// Entries that could not be read and were set aside.
+    pub(super) unreadable: u64,
     subscriptions: BTreeMap<u32, SubscriptionFigures>,
     /// Messages and bytes of subscriptions that are gone: counters never fall.
     gone: (u64, u64),

@@ -13,6 +13,7 @@
 //! - [`removing`]: topics that go.
 //! - [`probing`]: whether the holder of an exclusive place still lives.
 //! - [`commands`]: what clients ask for, and which command goes where.
+//! - [`unreadable`]: entries that the disk does not give back.
 //! - [`cleaning`]: old segments of the log; [`keeping`]: what happens with time: trimming, expiry, compaction, checkpoints.
 //! - [`admin`]: calls of the HTTP interface.
 //!
@@ -43,6 +44,7 @@ mod stats;
 #[cfg(test)]
 mod tests;
 mod topics;
+pub mod unreadable;
 pub mod view;
 
 use crate::auth::{Authenticator, RefusedLogins};

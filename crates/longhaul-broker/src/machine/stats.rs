@@ -42,6 +42,7 @@ impl Machine {
             bytes_out_counter,
             msg_out_counter,
             storage_size: topic.bytes,
+            unreadable_entries: live.figures.unreadable,
             backlog_size: topic
                 .lowest_mark()
                 .map_or(0, |mark| bytes_from(topic, mark, live.readable)),
@@ -225,6 +226,7 @@ impl Machine {
             publishes: totals.publishes,
             publish_errors: totals.publish_errors,
             publishes_deduplicated: totals.publishes_deduplicated,
+            unreadable: totals.unreadable,
             deliveries: totals.deliveries,
             redeliveries: totals.redeliveries,
             acks: totals.acks,

@@ -27,6 +27,7 @@ mod reading;
 mod sessions;
 mod starting;
 mod support;
+mod unreadable;
 
 const START: u64 = 1_700_000_000_000;
 const TOPIC: &str = "persistent://public/default/t";

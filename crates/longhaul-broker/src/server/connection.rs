@@ -256,8 +256,11 @@ async fn write(
                         stored.push((command, next));
                         credit += more;
                     }
-                    let read = messages.read(stored).await?;
-                    read.into_iter().for_each(|bytes| pieces.push_stored(bytes));
+                    let read = messages.read(id, stored).await?;
+                    if !read.unreadable.is_empty() {
+                        events.send(Event::Unreadable(read.unreadable)).await.ok();
+                    }
+                    read.frames.into_iter().for_each(|bytes| pieces.push_stored(bytes));
                     pieces.credit += credit;
                 }
             }

@@ -4,7 +4,8 @@ use super::alarm::Alarm;
 use super::connection::Ticket;
 use super::messages::{COPY_BYTES_MAX, Messages, message_of};
 use super::outbox::{Chunk, Outbox};
-use crate::admin::request::{AdminError, AdminReply, AdminRequest, StoredMessage};
+use super::unreadable;
+use crate::admin::request::{AdminError, AdminReply, AdminRequest};
 use crate::clock::{self, Uptime};
 use crate::compaction;
 use crate::error::BrokerError;
@@ -13,10 +14,10 @@ use crate::log::{CompactedFile, Group, Log, Position, Slot, Storage, WriteError}
 use crate::machine::Machine;
 use crate::machine::effect::Survivor;
 use crate::machine::effect::{CompactionJob, Effect, Request, Source};
+use crate::machine::unreadable::Unreadable;
 use bytes::{Bytes, BytesMut};
 use longhaul_wire::frame;
 use longhaul_wire::messages::{Command, CommandMessage};
-use longhaul_wire::payload::Payload;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,6 +53,8 @@ pub(super) enum Event {
     /// Enough deliveries were sent on a connection to make room for more.
     Written(u64),
     Closed(u64),
+    /// Entries that cannot be read.
+    Unreadable(Vec<Unreadable>),
     Call(AdminRequest, oneshot::Sender<Result<AdminReply, AdminError>>),
 }
 
@@ -63,7 +66,7 @@ enum Report {
     Written(Result<(), WriteError>),
     Checkpointed(Result<(), WriteError>),
     Compacted(Box<CompactionJob>, Result<CompactedFile, String>),
-    Read(Vec<(Survivor, Bytes)>),
+    Read(Vec<(Survivor, Bytes)>, Vec<Unreadable>),
 }
 
 /// A connection, as the driver sees it.
@@ -238,6 +241,7 @@ impl Driver {
                     .insert(conn, Link { outbox, buffer: BytesMut::new(), capacity: 0, credit: 0 });
                 self.machine.opened(conn, peer);
             }
+            Event::Unreadable(entries) => unreadable::set_aside(&mut self.machine, &entries),
             Event::Closed(conn) => {
                 self.collect_sent(conn);
                 self.links.remove(&conn);
@@ -267,7 +271,10 @@ impl Driver {
                 self.retry_at = Some(self.uptime.ms() + FULL_PAUSE_MS);
             }
             Report::Written(Err(error)) => return Err(BrokerError::Log(Arc::new(error))),
-            Report::Read(read) => self.machine.copy(read),
+            Report::Read(read, unreadable) => {
+                self.machine.copy(read);
+                unreadable::set_aside(&mut self.machine, &unreadable);
+            }
             Report::Checkpointed(result) => {
                 if let Err(error) = &result {
                     tracing::warn!(%error, "no checkpoint");
@@ -311,20 +318,8 @@ impl Driver {
             }
             Effect::Read { ticket, position, place } => {
                 let Some(reply) = self.calls.remove(&ticket) else { return };
-                let reader = self.messages.reader().clone();
-                self.tasks.spawn_blocking(move || {
-                    let read =
-                        reader.read(place).map_err(|it| AdminError::NotFound(it.to_string()));
-                    let parsed = read.and_then(|body| {
-                        Payload::parse(message_of(body))
-                            .map_err(|it| AdminError::Internal(it.to_string()))
-                    });
-                    reply
-                        .send(parsed.map(|payload| {
-                            AdminReply::Message(StoredMessage { position, payload })
-                        }))
-                        .ok();
-                });
+                let messages = self.messages.clone();
+                self.tasks.spawn_blocking(move || reply.send(messages.peek(position, place)).ok());
             }
             Effect::Compact(job) => {
                 self.compactions.push_back(job);
@@ -353,15 +348,12 @@ impl Driver {
         self.log.checkpoint(at, image, Box::new(done));
     }
 
-    /// Reads entries that are to be copied. What cannot be read stays where it is.
+    /// Reads entries that are to be copied.
     fn read(&self, survivors: Vec<Survivor>) {
         let (reader, reports) = (self.messages.reader().clone(), self.reports.0.clone());
-        self.tasks.spawn_blocking(move || {
-            let places: Vec<_> = survivors.iter().map(|it| it.place).collect();
-            let bodies = reader.read_many(&places).into_iter();
-            let read =
-                survivors.into_iter().zip(bodies).filter_map(|(it, body)| Some((it, body.ok()?)));
-            reports.blocking_send(Report::Read(read.collect())).ok();
+        self.tasks.spawn(async move {
+            let (read, unreadable) = unreadable::read_survivors(&reader, survivors).await;
+            reports.send(Report::Read(read, unreadable)).await.ok();
         });
     }
 

@@ -1,14 +1,19 @@
 //! Messages that are not in memory any more: read from the log, or from a compacted view.
 
-use crate::log::{CompactedFile, Held, ReadError, Reader, Slot};
+use super::unreadable;
+use crate::admin::request::{AdminError, AdminReply, Position, StoredMessage};
+use crate::log::{CompactedFile, Held, Place, ReadError, Reader, Slot};
 use crate::machine::effect::Source;
+use crate::machine::unreadable::Unreadable;
 use crate::state::entry::EntryHead;
 use bytes::{Bytes, BytesMut};
 use longhaul_wire::frame;
 use longhaul_wire::messages::{Command, CommandMessage};
+use longhaul_wire::payload::Payload;
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Larger messages are not copied together with others.
 pub(super) const COPY_BYTES_MAX: usize = 16 * 1024;
@@ -21,6 +26,15 @@ pub(super) enum Stored {
     Memory(Bytes),
     Log(Held),
     Compacted(CompactedFile, Slot),
+}
+
+/// What was read.
+#[derive(Debug)]
+pub(super) struct Read {
+    /// Commands and messages.
+    pub(super) frames: Vec<Bytes>,
+    /// Those that could not be read.
+    pub(super) unreadable: Vec<Unreadable>,
 }
 
 /// Reads messages. Clones are cheap.
@@ -65,42 +79,71 @@ impl Messages {
         }
     }
 
-    /// Reads messages and puts their commands in front.
+    /// Reads a message for the admin interface. Blocks.
+    pub(super) fn peek(&self, position: Position, place: Place) -> Result<AdminReply, AdminError> {
+        let body = self.reader.read(place).map_err(|it| AdminError::NotFound(it.to_string()))?;
+        let payload =
+            Payload::parse(message_of(body)).map_err(|it| AdminError::Internal(it.to_string()))?;
+        Ok(AdminReply::Message(StoredMessage { position, payload }))
+    }
+
+    /// Reads messages and puts their commands in front. What cannot be read is tried again a few times, and left out then.
     pub(super) async fn read(
         &self,
+        conn: u64,
         stored: Vec<(CommandMessage, Stored)>,
-    ) -> io::Result<Vec<Bytes>> {
+    ) -> io::Result<Read> {
         // What the operating system has in memory takes less time than to ask another thread for it.
         if let Some(bodies) = self.read_cached(&stored) {
             let commands = stored.into_iter().map(|(command, _)| command);
-            return Ok(framed(commands.zip(bodies)));
+            let frames = framed(commands.zip(bodies));
+            return Ok(Read { frames, unreadable: Vec::new() });
         }
-        let this = self.clone();
-        let read = tokio::task::spawn_blocking(move || this.read_now(stored));
-        let read = read.await.map_err(io::Error::other)?;
-        read.map_err(|error| {
-            // The client comes back for the same message, again and again: somebody has to know.
-            tracing::error!(%error, "a message cannot be read, and its consumer is cut off");
-            io::Error::other(error)
-        })
+        let (commands, stored): (Vec<_>, Vec<_>) = stored.into_iter().unzip();
+        let stored = Arc::new(stored);
+        let mut bodies: Vec<Option<Result<Bytes, ReadError>>> = vec![None; stored.len()];
+        for pause in [Duration::ZERO].into_iter().chain(unreadable::PAUSES) {
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
+            let (this, stored) = (self.clone(), Arc::clone(&stored));
+            let read = tokio::task::spawn_blocking(move || this.read_missing(&stored, bodies));
+            bodies = read.await.map_err(io::Error::other)?;
+            if bodies.iter().all(|it| matches!(it, Some(Ok(_)))) {
+                break;
+            }
+        }
+        let mut read = Vec::with_capacity(bodies.len());
+        let mut unreadable = Vec::new();
+        for ((command, stored), body) in commands.into_iter().zip(stored.iter()).zip(bodies) {
+            match body.unwrap_or(Err(ReadError::Gone { segment: 0 })) {
+                Ok(body) => read.push((command, body)),
+                Err(cause) => unreadable.push(unreadable::of(conn, &command, stored, cause)),
+            }
+        }
+        Ok(Read { frames: framed(read), unreadable })
     }
 
-    fn read_now(&self, stored: Vec<(CommandMessage, Stored)>) -> Result<Vec<Bytes>, ReadError> {
-        let held = stored.iter().filter_map(|(_, stored)| match stored {
-            Stored::Log(held) => Some(held),
-            Stored::Memory(_) | Stored::Compacted(..) => None,
+    /// Reads what was not read yet.
+    fn read_missing(
+        &self,
+        stored: &[Stored],
+        mut bodies: Vec<Option<Result<Bytes, ReadError>>>,
+    ) -> Vec<Option<Result<Bytes, ReadError>>> {
+        let missing = |body: &Option<Result<Bytes, ReadError>>| !matches!(body, Some(Ok(_)));
+        let held = stored.iter().zip(&bodies).filter_map(|(stored, body)| match stored {
+            Stored::Log(held) if missing(body) => Some(held),
+            Stored::Log(_) | Stored::Memory(_) | Stored::Compacted(..) => None,
         });
-        let mut bodies = self.reader.read_held(held).into_iter();
-        let mut found = Vec::with_capacity(stored.len());
-        for (command, stored) in stored {
-            let body = match stored {
-                Stored::Memory(body) => body,
-                Stored::Log(_) => bodies.next().unwrap_or(Err(ReadError::Gone { segment: 0 }))?,
-                Stored::Compacted(file, slot) => file.read(&slot)?,
+        let mut read = self.reader.read_held(held).into_iter();
+        for (stored, body) in stored.iter().zip(&mut bodies).filter(|(_, body)| missing(body)) {
+            *body = match stored {
+                Stored::Memory(body) => Some(Ok(body.clone())),
+                Stored::Log(_) => read.next(),
+                Stored::Compacted(file, slot) => Some(file.read(slot)),
             };
-            found.push((command, body));
         }
-        Ok(framed(found))
+        bodies
     }
 
     /// The bodies of a few messages of the log, unless the disk has to be waited for.

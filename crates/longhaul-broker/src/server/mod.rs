@@ -9,6 +9,7 @@ mod messages;
 mod open;
 mod outbox;
 pub(crate) mod requests;
+mod unreadable;
 
 use crate::admin::request::{AdminError, AdminRequest};
 use crate::admin::serve::{self as admin, Admin, Handler};

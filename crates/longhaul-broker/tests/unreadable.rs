@@ -1,0 +1,102 @@
+//! One rotten byte in the log of a running broker costs the entry that it is in, and nothing else.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test that cannot go on has failed"
+)]
+
+mod client;
+
+use client::Client;
+use longhaul_broker::{Broker, BrokerConfig};
+use longhaul_wire::messages::{Command, CommandPing};
+use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+const ENTRIES: u64 = 300;
+/// The entries whose bytes rot.
+const ROTTEN: [u64; 2] = [7, 100];
+
+fn body(number: u64) -> Vec<u8> {
+    format!("this is entry {number:06}").into_bytes()
+}
+
+/// Flips a bit of the entry with this body, behind the broker's back.
+fn rot(data: &Path, body: &[u8]) {
+    for file in std::fs::read_dir(data.join("log")).unwrap() {
+        let path = file.unwrap().path();
+        let bytes = std::fs::read(&path).unwrap();
+        if let Some(at) = bytes.windows(body.len()).position(|it| it == body) {
+            let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+            file.write_all_at(&[bytes[at] ^ 1], at as u64).unwrap();
+            return;
+        }
+    }
+    panic!("no file has it");
+}
+
+fn ask(broker: &Broker, path: &str) -> String {
+    let admin = broker.admin_url().unwrap();
+    let mut stream = std::net::TcpStream::connect(admin.strip_prefix("http://").unwrap()).unwrap();
+    let host = admin.strip_prefix("http://").unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// The numbers of the next so many entries that the consumer gets on one connection.
+async fn consume(broker: &Broker, name: &str, count: u64) -> (Client, Vec<u64>) {
+    let mut client = Client::connect(broker.address()).await.unwrap();
+    client.subscribe("t", name, 1).await.unwrap();
+    client.flow(1, 1000).await.unwrap();
+    let mut found = Vec::new();
+    while (found.len() as u64) < count {
+        match client.answer().await.unwrap().command {
+            Command::Message(it) => found.push(it.message_id.entry_id),
+            other => panic!("{other:?}"),
+        }
+    }
+    (client, found)
+}
+
+/// A Shared consumer was cut off 40 times in under 0.1 s, and nobody got what lay behind the entry.
+#[tokio::test]
+async fn a_rotten_entry_is_left_out_and_what_lies_behind_it_is_delivered() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = BrokerConfig {
+        data: Some(folder.path().to_owned()),
+        admin: Some(([127, 0, 0, 1], 0).into()),
+        // Everything is read from the log.
+        recent_bytes: 0,
+        ..BrokerConfig::default()
+    };
+    let broker = Broker::start(config).unwrap();
+    let mut client = Client::connect(broker.address()).await.unwrap();
+    client.produce("t", 1).await.unwrap();
+    for number in 0..ENTRIES {
+        client.publish_one(1, number, &body(number)).await.unwrap();
+    }
+    ROTTEN.iter().for_each(|&number| rot(folder.path(), &body(number)));
+    let sound: Vec<u64> = (0..ENTRIES).filter(|it| !ROTTEN.contains(it)).collect();
+    for name in ["one", "two"] {
+        let (mut client, found) = consume(&broker, name, sound.len() as u64).await;
+        assert_eq!(found, sound, "{name}");
+        client.send(CommandPing {}).await.unwrap();
+        let answer = client.answer().await.unwrap().command;
+        assert!(
+            matches!(answer, Command::Pong(_)),
+            "nothing follows, nobody is cut off: {answer:?}"
+        );
+    }
+    let metrics = ask(&broker, "/metrics");
+    assert!(metrics.contains("\nlonghaul_broker_unreadable_entries_total 2\n"), "{metrics}");
+    let stats = ask(&broker, "/admin/v2/persistent/public/default/t/stats");
+    assert!(stats.contains("\"unreadableEntries\":2"), "{stats}");
+    broker.shutdown().unwrap();
+}
