@@ -8,6 +8,7 @@ mod der;
 mod refused;
 mod sign;
 
+use crate::admin::policies::{Action, Grants};
 use base64::Engine;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 pub(crate) use refused::RefusedLogins;
@@ -33,8 +34,8 @@ const KEY_BYTES_MAX: u64 = 64 * 1024;
 ///
 /// let key = TokenKey::Secret(TokenKey::new_secret()?);
 /// let token = key.create_token("admin", None)?;
-/// let superusers = ["admin".to_owned()].into();
-/// let config = BrokerConfig { auth: Some(AuthConfig { key, superusers }), ..BrokerConfig::default() };
+/// let auth = AuthConfig::new(key, ["admin".to_owned()].into());
+/// let config = BrokerConfig { auth: Some(auth), ..BrokerConfig::default() };
 /// # drop((token, config));
 /// # Ok::<(), longhaul_broker::AuthConfigError>(())
 /// ```
@@ -42,9 +43,18 @@ const KEY_BYTES_MAX: u64 = 64 * 1024;
 pub struct AuthConfig {
     /// What tokens are verified with.
     pub key: TokenKey,
-    /// Roles that may do everything, administration included. Others may publish and consume: everywhere at first, and in a
-    /// namespace where roles were granted something, only those.
+    /// Roles that may do everything, administration included. Others may do in a namespace what they were granted there.
     pub superusers: BTreeSet<String>,
+    /// Whether every role may publish and consume in a namespace where nobody was ever granted anything.
+    pub open_namespaces: bool,
+}
+
+impl AuthConfig {
+    /// With these superusers. Other roles need grants.
+    #[must_use]
+    pub const fn new(key: TokenKey, superusers: BTreeSet<String>) -> Self {
+        Self { key, superusers, open_namespaces: false }
+    }
 }
 
 /// What tokens are verified with.
@@ -144,6 +154,9 @@ pub enum AuthError {
     /// It does not say whose it is.
     #[error("the token names no role (claim `sub`)")]
     NoRole,
+    /// A connection belongs to the role that has opened it.
+    #[error("the new token is that of another role")]
+    OtherRole,
 }
 
 /// Somebody who was let in.
@@ -153,12 +166,22 @@ pub struct Role {
     pub name: String,
     /// May do everything.
     pub superuser: bool,
+    /// End of the token, in seconds since 1970.
+    pub expires: Option<u64>,
+}
+
+impl Role {
+    /// Anybody, where no tokens are asked for.
+    pub(crate) const fn trusted() -> Self {
+        Self { name: String::new(), superuser: true, expires: None }
+    }
 }
 
 /// Verifies tokens.
 pub struct Authenticator {
     key: Key,
     superusers: BTreeSet<String>,
+    open_namespaces: bool,
 }
 
 enum Key {
@@ -201,7 +224,8 @@ impl Authenticator {
             TokenKey::Secret(secret) => Key::Secret(secret.clone()),
             TokenKey::Public(key) => public_key(key).ok_or(AuthConfigError::Key)?,
         };
-        Ok(Self { key, superusers: config.superusers.clone() })
+        let superusers = config.superusers.clone();
+        Ok(Self { key, superusers, open_namespaces: config.open_namespaces })
     }
 
     /// Finds out who shows this: the method and the data of CONNECT.
@@ -227,7 +251,13 @@ impl Authenticator {
         }
         let name = claims.sub.filter(|name| !name.is_empty()).ok_or(AuthError::NoRole)?;
         let superuser = self.superusers.contains(&name);
-        Ok(Role { name, superuser })
+        Ok(Role { name, superuser, expires: claims.exp.map(seconds) })
+    }
+
+    /// Whether the role may do this in the namespace that has these grants.
+    pub(crate) fn allows(&self, role: &Role, grants: Option<&Grants>, action: Action) -> bool {
+        let granted = grants.and_then(|it| it.allow(&role.name, action));
+        role.superuser || granted.unwrap_or(self.open_namespaces)
     }
 
     /// The claims, which are not looked at before the signature.

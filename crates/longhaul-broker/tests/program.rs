@@ -63,15 +63,17 @@ impl Server {
 
     /// Asks the admin interface, and returns the whole answer.
     fn ask(&self, request: &str, token: Option<&str>) -> String {
-        self.ask_as("localhost", request, token)
+        self.ask_as("localhost", request, token, "")
     }
 
-    /// The same, by another name of the host.
-    fn ask_as(&self, host: &str, request: &str, token: Option<&str>) -> String {
+    /// The same, by another name of the host, and with a body.
+    fn ask_as(&self, host: &str, request: &str, token: Option<&str>, body: &str) -> String {
         let mut stream = TcpStream::connect(&self.admin).unwrap();
         let token = token.map(|it| format!("Authorization: Bearer {it}\r\n")).unwrap_or_default();
-        let head =
-            format!("{request} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{token}\r\n");
+        let head = format!(
+            "{request} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{token}Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
         stream.write_all(head.as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
@@ -120,9 +122,9 @@ fn the_admin_interface_answers_for_the_hosts_that_it_was_told() {
     let server = Server::start(&hosts);
     let health = "GET /status.html";
     for host in ["localhost", "127.0.0.1:80", "admin.example", "broker.example:8080"] {
-        assert!(server.ask_as(host, health, None).starts_with("HTTP/1.1 200"), "{host}");
+        assert!(server.ask_as(host, health, None, "").starts_with("HTTP/1.1 200"), "{host}");
     }
-    assert!(server.ask_as("evil.test", health, None).starts_with("HTTP/1.1 421"));
+    assert!(server.ask_as("evil.test", health, None, "").starts_with("HTTP/1.1 421"));
 }
 
 /// The time was always 0.
@@ -160,9 +162,15 @@ fn a_secret_and_a_token_are_two_commands() {
     let mut server = Server::start(&["--token-secret-key", path, "--superuser", "admin"]);
     let (tenants, own) =
         ("GET /admin/v2/tenants", "GET /lookup/v2/topic/persistent/public/default/t");
-    assert!(server.ask(tenants, Some(&create("admin"))).starts_with("HTTP/1.1 200"));
+    let admin = create("admin");
+    assert!(server.ask(tenants, Some(&admin)).starts_with("HTTP/1.1 200"));
     let worker = create("worker");
     assert!(server.ask(tenants, Some(&worker)).starts_with("HTTP/1.1 403"));
+    let denied = server.ask(own, Some(&worker));
+    assert!(denied.starts_with("HTTP/1.1 403") && denied.contains("may grant it"), "{denied}");
+    let grant = "POST /admin/v2/namespaces/public/default/permissions/worker";
+    let granted = server.ask_as("localhost", grant, Some(&admin), r#"["produce","consume"]"#);
+    assert!(granted.starts_with("HTTP/1.1 204"), "{granted}");
     assert!(server.ask(own, Some(&worker)).starts_with("HTTP/1.1 200"));
     for _ in 0..3 {
         assert!(server.ask(tenants, None).starts_with("HTTP/1.1 401"));

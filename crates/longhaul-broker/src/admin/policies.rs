@@ -249,8 +249,8 @@ pub(crate) enum Action {
     Packages,
 }
 
-/// Who may use a namespace. While nobody was ever granted anything, whoever has a valid token may produce and consume; from
-/// the first grant on, also after it was revoked, only who is named here.
+/// Who may use a namespace. From the first grant on, also after it was revoked, only who is named here; before that the broker's configuration
+/// says whether everybody may.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Grants {
     roles: Option<BTreeMap<String, Vec<Action>>>,
@@ -269,13 +269,11 @@ impl Grants {
         self.roles.get_or_insert_default().remove(role);
     }
 
-    /// Whether the role may do this. Superusers are not asked for.
+    /// Whether the role may do this; `None` while nobody was ever granted anything. Superusers are not asked for.
     #[must_use]
-    pub(crate) fn allow(&self, role: &str, action: Action) -> bool {
-        match &self.roles {
-            None => true,
-            Some(roles) => roles.get(role).is_some_and(|actions| actions.contains(&action)),
-        }
+    pub(crate) fn allow(&self, role: &str, action: Action) -> Option<bool> {
+        let roles = self.roles.as_ref()?;
+        Some(roles.get(role).is_some_and(|actions| actions.contains(&action)))
     }
 
     /// What was granted, by role.

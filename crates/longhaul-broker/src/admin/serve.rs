@@ -281,10 +281,13 @@ impl Admin {
                     return Err(denied(role, "may not use this namespace"));
                 };
                 let mut uses = [Action::Produce, Action::Consume].into_iter();
-                if uses.any(|action| grants.allow(&role.name, action)) {
+                let allows = |it: &Authenticator, action| it.allows(role, Some(&grants), action);
+                if uses
+                    .any(|action| self.authenticator.as_ref().is_some_and(|it| allows(it, action)))
+                {
                     Ok(())
                 } else {
-                    Err(denied(role, "may not use this namespace"))
+                    Err(denied(role, "may not use this namespace: a superuser may grant it that"))
                 }
             }
         }

@@ -72,7 +72,7 @@ impl Server {
 
     async fn guarded() -> Self {
         let superusers = BTreeSet::from(["root".to_owned()]);
-        let config = AuthConfig { key: TokenKey::Secret(SECRET.to_vec()), superusers };
+        let config = AuthConfig::new(TokenKey::Secret(SECRET.to_vec()), superusers);
         let authenticator = Arc::new(Authenticator::new(&config).unwrap());
         Self::with(|admin| admin.authenticator = Some(authenticator)).await
     }

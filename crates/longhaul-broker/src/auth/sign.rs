@@ -85,7 +85,7 @@ mod tests {
         assert_ne!(secret, TokenKey::new_secret().unwrap());
         let key = TokenKey::Secret(secret);
         let superusers = BTreeSet::from(["root".to_owned()]);
-        let broker = Authenticator::new(&AuthConfig { key: key.clone(), superusers }).unwrap();
+        let broker = Authenticator::new(&AuthConfig::new(key.clone(), superusers)).unwrap();
         let now = clock::wall_ms() / 1000;
         let token = key.create_token("root", None).unwrap();
         let role = broker.authenticate("token", token.as_bytes(), now + (1 << 40)).unwrap();

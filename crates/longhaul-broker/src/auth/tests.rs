@@ -7,12 +7,18 @@ const SECRET: [u8; 32] = [7; 32];
 const NOW: u64 = 1_800_000_000;
 
 fn config(key: TokenKey) -> AuthConfig {
-    AuthConfig { key, superusers: BTreeSet::from(["root".to_owned()]) }
+    AuthConfig::new(key, BTreeSet::from(["root".to_owned()]))
 }
 
 /// Verifies what [`token`] signs; `root` may do everything.
 pub(crate) fn with_secret() -> Authenticator {
     Authenticator::new(&config(TokenKey::Secret(SECRET.to_vec()))).unwrap()
+}
+
+/// The same, where a namespace is open to all roles until something is granted in it.
+pub(crate) fn with_open_namespaces() -> Authenticator {
+    let config = config(TokenKey::Secret(SECRET.to_vec()));
+    Authenticator::new(&AuthConfig { open_namespaces: true, ..config }).unwrap()
 }
 
 fn signed(header: &str, claims: &str, sign: impl FnOnce(&[u8]) -> Vec<u8>) -> String {
@@ -43,7 +49,7 @@ fn a_token_says_who_one_is() {
     // As it is read from a file: with the line's end.
     check(&format!("{}\n", token(r#"{"sub":"tasks"}"#)), Ok("tasks"));
     let root = with_secret().authenticate("token", token(r#"{"sub":"root"}"#).as_bytes(), NOW);
-    assert_eq!(root, Ok(Role { name: "root".to_owned(), superuser: true }));
+    assert_eq!(root, Ok(Role { name: "root".to_owned(), superuser: true, expires: None }));
     for (name, algorithm) in [("HS384", hmac::HMAC_SHA384), ("HS512", hmac::HMAC_SHA512)] {
         let header = format!(r#"{{"typ":"JWT","alg":"{name}"}}"#);
         check(&signed(&header, r#"{"sub":"a"}"#, hmac(algorithm, &SECRET)), Ok("a"));
@@ -52,6 +58,12 @@ fn a_token_says_who_one_is() {
 
 #[test]
 fn time_is_honoured() {
+    let ends = with_secret().authenticate(
+        "token",
+        token(r#"{"sub":"a","exp":1900000000.7}"#).as_bytes(),
+        NOW,
+    );
+    assert_eq!(ends.map(|role| role.expires), Ok(Some(1_900_000_000)));
     let claim = |name: &str, time: u64| token(&format!(r#"{{"sub":"a","{name}":{time}}}"#));
     check(&claim("exp", NOW + 1), Ok("a"));
     check(&claim("exp", NOW), Err(AuthError::Expired));

@@ -25,6 +25,8 @@ impl Machine {
             peer,
             client: String::new(),
             role: None,
+            renews: false,
+            asked: None,
             producers: HashMap::new(),
             closed: HashSet::new(),
             consumers: HashMap::new(),
@@ -104,7 +106,7 @@ impl Machine {
     fn connect(&mut self, conn: u64, connect: &CommandConnect) {
         let version = connect.protocol_version.unwrap_or_default();
         let role = match &self.auth {
-            None => Ok(Role { name: String::new(), superuser: true }),
+            None => Ok(Role::trusted()),
             Some(auth) => {
                 let method = connect.auth_method_name.as_deref().unwrap_or_default();
                 let data = connect.auth_data.as_deref().unwrap_or_default();
@@ -113,17 +115,13 @@ impl Machine {
         };
         let role = match role {
             Ok(role) => role,
-            Err(cause) => {
-                let peer = self.sessions.get(&conn).map_or("", |it| it.peer.as_str());
-                let told = self.refused_logins.note(peer, cause, self.now / 1000);
-                self.effects.extend(told.map(Effect::Warn));
-                let refusal = Refusal::new(ServerError::AuthenticationError, cause.to_string());
-                return self.refuse_connection(conn, &refusal);
-            }
+            Err(cause) => return self.refuse_login(conn, cause),
         };
         let max_message_size = i32::try_from(self.settings.message_bytes_max).ok();
         let Some(session) = self.session(conn) else { return };
         session.role = Some(role);
+        let flags = connect.feature_flags.as_ref();
+        session.renews = flags.is_some_and(|it| it.supports_auth_refresh());
         session.client = connect.client_version.chars().take(100).collect();
         self.send(
             conn,
@@ -159,6 +157,7 @@ impl Machine {
         match command {
             // It is known already that the client is there.
             Command::Pong(_) => {}
+            Command::AuthResponse(it) if self.auth.is_some() => self.renew(conn, *it),
             Command::PartitionedMetadata(it) => self.partitioned_metadata(conn, &it),
             Command::Lookup(it) => self.lookup(conn, &it),
             Command::GetTopicsOfNamespace(it) => self.topics_of_namespace(conn, &it),

@@ -112,6 +112,7 @@ impl Machine {
         if self.up >= self.keeper.next_round {
             self.keeper.next_round = self.up + ROUND_MS;
             self.round();
+            self.check_logins();
         }
     }
 

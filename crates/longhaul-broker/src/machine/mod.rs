@@ -34,6 +34,7 @@ pub mod effect;
 mod figures;
 mod keeping;
 mod last_id;
+mod logins;
 mod probing;
 mod producing;
 mod recent;

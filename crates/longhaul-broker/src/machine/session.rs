@@ -19,6 +19,10 @@ pub(super) struct Session {
     pub(super) client: String,
     /// `None` before CONNECT.
     pub(super) role: Option<Role>,
+    /// The client can show a new token when its token ends.
+    pub(super) renews: bool,
+    /// It was asked for one, and has until then.
+    pub(super) asked: Option<u64>,
     pub(super) producers: HashMap<u64, ProducerHandle>,
     /// Producers that the broker has closed. What their clients had sent before they knew is not answered.
     pub(super) closed: HashSet<u64>,
@@ -89,11 +93,7 @@ impl Machine {
         let Some(role) = self.sessions.get(&conn).and_then(|it| it.role.as_ref()) else {
             return Err(Refusal::new(ServerError::AuthorizationError, "not connected"));
         };
-        if self.auth.is_none() || role.superuser {
-            return Ok(());
-        }
-        let grants = self.state.settings(topic.namespace()).map(|it| &it.grants);
-        if grants.is_none_or(|it| it.allow(&role.name, action)) {
+        if self.allows(role, topic.namespace(), action) {
             return Ok(());
         }
         let what = if action == Action::Produce { "produce" } else { "consume" };

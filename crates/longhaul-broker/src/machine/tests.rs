@@ -20,6 +20,7 @@ mod admin;
 mod cleaning;
 mod consuming;
 mod keeping;
+mod logins;
 mod policies;
 mod probing;
 mod producing;

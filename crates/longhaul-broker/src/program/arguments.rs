@@ -112,6 +112,9 @@ struct BrokerArguments {
     /// Role that may do everything; may be given several times.
     #[arg(long, value_name = "ROLE")]
     superuser: Vec<String>,
+    /// Lets every role publish and consume in a namespace where nobody was ever granted anything. Otherwise a role that is no superuser needs a grant.
+    #[arg(long)]
+    open_namespaces: bool,
     /// Bytes on disk beyond which publishes are refused, such as 512M or 10G.
     #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
     disk_bytes_max: Option<u64>,
@@ -135,6 +138,7 @@ impl BrokerArguments {
             (None, Some(public)) => Some(TokenKey::public(public)?),
             (None, None) => None,
         };
+        let open_namespaces = self.open_namespaces;
         let superusers = self.superuser.into_iter().collect();
         Ok(BrokerConfig {
             data: self.data,
@@ -144,7 +148,7 @@ impl BrokerArguments {
             admin_hosts: self.admin_host,
             advertised_host: self.advertised_host,
             tls,
-            auth: key.map(|key| AuthConfig { key, superusers }),
+            auth: key.map(|key| AuthConfig { open_namespaces, ..AuthConfig::new(key, superusers) }),
             disk_bytes_max: self.disk_bytes_max,
             message_bytes_max: self.message_bytes_max,
             connections_max: self.connections_max,

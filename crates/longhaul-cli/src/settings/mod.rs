@@ -76,6 +76,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     plain("broker-host"),
     secret("broker-token-secret"),
     plain("broker-superusers"),
+    defaulting("broker-open-namespaces", "false"),
     plain("broker-tls"),
     plain("broker-certificate-file"),
     plain("broker-key-file"),

@@ -18,7 +18,7 @@ impl Secured {
     fn new() -> Self {
         let key = TokenKey::Secret(TokenKey::new_secret().unwrap());
         let token = key.create_token("ann", None).unwrap();
-        let auth = Some(AuthConfig { key, superusers: ["ann".to_owned()].into() });
+        let auth = Some(AuthConfig::new(key, ["ann".to_owned()].into()));
         let broker = Broker::start(BrokerConfig { auth, ..BrokerConfig::default() }).unwrap();
         Self { folder: TempDir::new().unwrap(), broker, token }
     }

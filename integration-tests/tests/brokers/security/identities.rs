@@ -66,7 +66,7 @@ async fn a_token_file_lets_tasks_run() -> Result<()> {
 /// A broker asks again when a token ends. Who then has a new one keeps the connection and all that is open on it.
 #[tokio::test]
 async fn a_token_that_ends_is_renewed_without_a_new_connection() -> Result<()> {
-    let Some(guarded) = pulsar_from_env().await? else { return Ok(()) };
+    let Some(guarded) = Guarded::from_env().await? else { return Ok(()) };
     let names = guarded.topics("renewed").await?;
     let topic = TopicPartition { topic: names.task, partition: -1 };
     let folder = tempfile::tempdir()?;

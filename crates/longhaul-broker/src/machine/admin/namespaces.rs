@@ -68,10 +68,14 @@ impl Machine {
                 self.state.settings(namespace).map(|it| it.grants.clone()).unwrap_or_default(),
             )),
             NamespaceCall::Grant { role, actions } => {
-                done(self.set(namespace, |it| it.grants.grant(&role, actions)))
+                let set = self.set(namespace, |it| it.grants.grant(&role, actions));
+                self.end_unpermitted(namespace);
+                done(set)
             }
             NamespaceCall::Revoke { role } => {
-                done(self.set(namespace, |it| it.grants.revoke(&role)))
+                let set = self.set(namespace, |it| it.grants.revoke(&role));
+                self.end_unpermitted(namespace);
+                done(set)
             }
         }
     }

@@ -310,13 +310,3 @@ fn who_is_refused_learns_what_it_may_not_do() {
     let found = text(&rig.ask(4, subscribe));
     assert_eq!(found, [(4, "role nobody may not consume in public/default".to_owned())]);
 }
-
-/// Where nothing was granted to anybody, everybody may do everything.
-#[test]
-fn a_namespace_without_grants_is_open() {
-    let tokens = ["one", "two"].map(|name| Some(named(name)));
-    let mut rig = Rig::guarded(Some(Arc::new(with_secret())), tokens);
-    assert_eq!(rig.produce(1, 1, AccessMode::Shared), Ok(true));
-    rig.publish(1, 1, b"x");
-    assert_eq!(rig.subscribe(2, 5, |_| {}), [0]);
-}

@@ -82,6 +82,9 @@ struct Secured {
     /// Roles that may do everything, with commas in between.
     #[arg(long, value_name = "ROLES")]
     broker_superusers: Option<String>,
+    /// Lets every role publish and consume in a namespace where nobody was ever granted anything.
+    #[arg(long)]
+    broker_open_namespaces: bool,
     /// Where it listens for clients that encrypt.
     #[arg(long, value_name = "HOST:PORT")]
     broker_tls: Option<String>,
@@ -158,6 +161,8 @@ impl Start {
             ("rate-limit", &self.rate_limit),
             ("drain", &self.drain),
         ]));
+        let open = self.secured.broker_open_namespaces;
+        said.extend(open.then_some(("broker-open-namespaces", "true")));
         said.extend(self.insecure.then_some(("insecure", "true")));
         said.extend(self.hide_payloads.then_some(("hide-payloads", "true")));
         said

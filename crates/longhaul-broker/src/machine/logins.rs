@@ -1,0 +1,126 @@
+//! What is asked again while a connection is open: whether its token still holds, and whether its role still may do what it does.
+
+use super::Machine;
+use super::dispatcher::ConsumerKey;
+use super::effect::{Effect, Refusal};
+use super::session::Session;
+use crate::admin::policies::Action;
+use crate::auth::{AuthError, Role};
+use longhaul_wire::messages::{
+    AuthData, CommandAuthChallenge, CommandAuthResponse, CommandCloseConsumer,
+    CommandCloseProducer, ServerError,
+};
+use std::collections::BTreeSet;
+
+/// For a client to show a new token after its token has ended.
+const PATIENCE_MS: u64 = 30_000;
+/// By which Pulsar's clients know that a new token is wanted.
+const REFRESH: &[u8] = b"PulsarAuthRefresh";
+
+impl Machine {
+    /// Whether the role may do this in the namespace.
+    pub(super) fn allows(&self, role: &Role, namespace: &str, action: Action) -> bool {
+        let Some(auth) = &self.auth else { return true };
+        auth.allows(role, self.state.settings(namespace).map(|it| &it.grants), action)
+    }
+
+    /// Ends the producers and consumers in a namespace whose roles may not have them any more. Their clients ask for them again, and are told why
+    /// they do not get them.
+    pub(super) fn end_unpermitted(&mut self, namespace: &str) {
+        let (mut producers, mut consumers) = (BTreeSet::new(), BTreeSet::new());
+        for (&conn, session) in &self.sessions {
+            let Some(role) = &session.role else { continue };
+            let is_there =
+                |topic| self.state.topic(topic).is_some_and(|it| it.name.namespace() == namespace);
+            if !self.allows(role, namespace, Action::Produce) {
+                let found = session.producers.iter().filter(|(_, it)| is_there(it.topic));
+                producers.extend(found.map(|(&id, it)| (conn, id, it.topic)));
+            }
+            if !self.allows(role, namespace, Action::Consume) {
+                let found = session.consumers.iter().filter(|(_, it)| is_there(it.topic));
+                consumers.extend(found.map(|(&id, it)| (conn, id, it.topic, it.subscription)));
+            }
+        }
+        for (conn, id, topic) in producers {
+            if let Some(session) = self.session(conn) {
+                session.producers.remove(&id);
+                session.note_closed(id);
+            }
+            self.drop_producer(topic, conn, id);
+            self.send_after_commit(conn, CommandCloseProducer::new(id, u64::MAX));
+        }
+        for (conn, id, topic, subscription) in consumers {
+            if let Some(session) = self.session(conn) {
+                session.consumers.remove(&id);
+            }
+            self.drop_consumer(ConsumerKey { conn, id }, topic, subscription, false);
+            self.send_after_commit(conn, CommandCloseConsumer::new(id, u64::MAX));
+        }
+    }
+
+    /// Asks for new tokens where tokens have ended, and ends the connections that showed none in time, or cannot show another one.
+    pub(super) fn check_logins(&mut self) {
+        let now_s = self.now / 1000;
+        let has_ended = |it: &Session| {
+            it.role.as_ref().is_some_and(|role| role.expires.is_some_and(|end| end <= now_s))
+        };
+        let ended = self.sessions.iter().filter(|(_, it)| has_ended(it)).map(|(&conn, _)| conn);
+        for conn in ended.collect::<BTreeSet<u64>>() {
+            let deadline = self.up + PATIENCE_MS;
+            let up = self.up;
+            let Some(session) = self.session(conn) else { continue };
+            match session.asked {
+                Some(deadline) if up < deadline => {}
+                None if session.renews => {
+                    session.asked = Some(deadline);
+                    self.challenge(conn);
+                }
+                Some(_) | None => self.end_login(conn, AuthError::Expired),
+            }
+        }
+    }
+
+    fn challenge(&mut self, conn: u64) {
+        let challenge = AuthData {
+            auth_method_name: Some("token".to_owned()),
+            auth_data: Some(REFRESH.into()),
+        };
+        let challenge =
+            CommandAuthChallenge { challenge: Some(challenge), ..CommandAuthChallenge::default() };
+        self.send(conn, challenge);
+    }
+
+    /// A client shows a new token.
+    pub(super) fn renew(&mut self, conn: u64, it: CommandAuthResponse) {
+        let shown = it.response.unwrap_or_default();
+        let method = shown.auth_method_name.unwrap_or_default();
+        let data = shown.auth_data.unwrap_or_default();
+        let Some(auth) = &self.auth else { return };
+        let role = auth.authenticate(&method, &data, self.now / 1000);
+        let Some(session) = self.session(conn) else { return };
+        match role {
+            Ok(role) if session.role.as_ref().is_some_and(|it| it.name == role.name) => {
+                session.role = Some(role);
+                session.asked = None;
+            }
+            // Its producers and consumers belong to the role that they were opened by.
+            Ok(_) => self.end_login(conn, AuthError::OtherRole),
+            Err(cause) => self.end_login(conn, cause),
+        }
+    }
+
+    /// Says why, and ends the connection with all that it has open.
+    fn end_login(&mut self, conn: u64, cause: AuthError) {
+        self.refuse_login(conn, cause);
+        self.closed(conn);
+    }
+
+    /// Says why somebody is not let in, and closes.
+    pub(super) fn refuse_login(&mut self, conn: u64, cause: AuthError) {
+        let peer = self.sessions.get(&conn).map_or("", |it| it.peer.as_str());
+        let told = self.refused_logins.note(peer, cause, self.now / 1000);
+        self.effects.extend(told.map(Effect::Warn));
+        let refusal = Refusal::new(ServerError::AuthenticationError, cause.to_string());
+        self.refuse_connection(conn, &refusal);
+    }
+}

@@ -1,0 +1,172 @@
+//! What is asked again while a connection is open.
+
+use super::support::{named, refusal, sent, shared, with_roles};
+use super::*;
+use crate::admin::policies::Action;
+use crate::admin::request::NamespaceCall;
+use crate::auth::tests::{token, with_open_namespaces, with_secret};
+use bytes::Bytes;
+use longhaul_wire::messages::{AuthData, CommandAuthResponse, FeatureFlags};
+
+fn grants(rig: &mut Rig, call: NamespaceCall) -> Vec<Effect> {
+    let namespace = "public/default".to_owned();
+    rig.machine.call(1, AdminRequest::Namespace { namespace, call });
+    rig.settle()
+}
+
+/// With their connections.
+type Handles = Vec<(u64, u64)>;
+
+/// The producers that are closed, and the consumers.
+fn closed(effects: &[Effect]) -> (Handles, Handles) {
+    let producer = |it: &Command| match it {
+        Command::CloseProducer(it) => Some(it.producer_id),
+        _ => None,
+    };
+    let consumer = |it: &Command| match it {
+        Command::CloseConsumer(it) => Some(it.consumer_id),
+        _ => None,
+    };
+    (sent(effects, producer), sent(effects, consumer))
+}
+
+fn ends(effects: &[Effect]) -> Vec<u64> {
+    let conn = |it: &Effect| match it {
+        Effect::Close(conn) => Some(*conn),
+        _ => None,
+    };
+    effects.iter().filter_map(conn).collect()
+}
+
+const DENIED: ServerError = ServerError::AuthorizationError;
+const UNKNOWN: ServerError = ServerError::AuthenticationError;
+
+/// A role without any grant could do everything in a namespace without grants.
+#[test]
+fn without_a_grant_a_role_may_nothing_unless_namespaces_are_open() {
+    let tokens = || ["one", "two"].map(|name| Some(named(name)));
+    let mut rig = Rig::guarded(Some(Arc::new(with_secret())), tokens());
+    let effects = rig.ask(1, producer(1, 7, AccessMode::Shared));
+    assert_eq!(refusal(&effects), Some(DENIED.into()));
+    assert!(rig.machine.state.topics().next().is_none(), "nothing is created");
+    let mut rig = Rig::guarded(Some(Arc::new(with_open_namespaces())), tokens());
+    assert_eq!(rig.produce(1, 1, AccessMode::Shared), Ok(true));
+    rig.publish(1, 1, b"x");
+    assert_eq!(rig.subscribe(2, 5, |_| {}), [0]);
+    // The first grant closes the namespace to all others, who have something open there.
+    let one = NamespaceCall::Grant { role: "one".to_owned(), actions: vec![Action::Produce] };
+    assert_eq!(closed(&grants(&mut rig, one)), (vec![], vec![(2, 5)]));
+}
+
+#[test]
+fn who_loses_a_grant_loses_what_is_open() {
+    let mut rig = with_roles();
+    let grant = |role: &str, actions: &[Action]| NamespaceCall::Grant {
+        role: role.to_owned(),
+        actions: actions.to_vec(),
+    };
+    grants(&mut rig, grant("producer", &[Action::Produce, Action::Consume]));
+    assert_eq!(rig.produce(1, 1, AccessMode::Shared), Ok(true));
+    assert_eq!(rig.subscribe(2, 5, shared), [0; 0]);
+    rig.publish(1, 1, b"x");
+    assert_eq!(delivered(&grants(&mut rig, grant("another", &[Action::Consume]))), [0; 0]);
+    // What the one held goes to the other.
+    assert_eq!(rig.subscribe(1, 6, shared), [0; 0]);
+    let effects = grants(&mut rig, NamespaceCall::Revoke { role: "consumer".to_owned() });
+    assert_eq!(closed(&effects), (vec![], vec![(2, 5)]));
+    assert_eq!(delivered(&effects), [0]);
+    let subscribe = CommandSubscribe {
+        topic: TOPIC.to_owned(),
+        subscription: "s".to_owned(),
+        consumer_id: 5,
+        ..CommandSubscribe::default()
+    };
+    assert_eq!(refusal(&rig.ask(2, subscribe)), Some(DENIED.into()));
+    let effects = grants(&mut rig, grant("producer", &[Action::Consume]));
+    assert_eq!(closed(&effects), (vec![(1, 1)], vec![]), "it may still consume");
+    assert!(names(&rig.publish(1, 1, b"y")).is_empty(), "what was under way is not answered");
+    let effects = rig.ask(1, producer(1, 7, AccessMode::Shared));
+    assert_eq!(refusal(&effects), Some(DENIED.into()));
+    assert_eq!(rig.topic().entries.end(), 1);
+}
+
+/// A client with a token that ends after 100 s, on connection 3, with a consumer and a producer.
+fn with_short_token(renews: bool) -> Rig {
+    let mut rig = with_roles();
+    let actions = vec![Action::Produce, Action::Consume];
+    grants(&mut rig, NamespaceCall::Grant { role: "short".to_owned(), actions });
+    rig.machine.opened(3, "/host:1".to_owned());
+    let connect = CommandConnect {
+        auth_method_name: Some("token".to_owned()),
+        auth_data: Some(short(100).into()),
+        feature_flags: Some(FeatureFlags {
+            supports_auth_refresh: Some(renews),
+            ..FeatureFlags::default()
+        }),
+        ..CommandConnect::default()
+    };
+    rig.ask(3, connect);
+    assert_eq!(rig.produce(3, 1, AccessMode::Exclusive), Ok(true));
+    rig.subscribe(3, 5, |_| {});
+    rig
+}
+
+/// A token that ends so many seconds after the start.
+fn short(seconds: u64) -> String {
+    token(&format!(r#"{{"sub":"short","exp":{}}}"#, START / 1000 + seconds))
+}
+
+fn shows(rig: &mut Rig, token: String) -> Vec<Effect> {
+    let response =
+        AuthData { auth_method_name: Some("token".to_owned()), auth_data: Some(token.into()) };
+    rig.ask(3, CommandAuthResponse { response: Some(response), ..CommandAuthResponse::default() })
+}
+
+#[track_caller]
+fn is_ended(rig: &Rig, effects: &[Effect]) {
+    assert_eq!((refusal(effects), ends(effects)), (Some(UNKNOWN.into()), vec![3]));
+    assert!(!rig.machine.sessions.contains_key(&3));
+    assert!(rig.machine.live.values().all(|it| it.dispatchers.is_empty()), "its consumer is gone");
+}
+
+/// A token that had ended was good for as long as its connection stayed open.
+#[test]
+fn a_token_that_ends_ends_the_connection_of_who_has_no_other() {
+    let mut rig = with_short_token(false);
+    assert!(ends(&rig.pass(99_000)).is_empty());
+    let effects = rig.pass(1_000);
+    is_ended(&rig, &effects);
+    assert!(rig.ask(3, producer(1, 7, AccessMode::Shared)).is_empty(), "nobody hears it any more");
+}
+
+#[test]
+fn who_shows_a_new_token_keeps_the_connection() {
+    let mut rig = with_short_token(true);
+    let effects = rig.pass(100_000);
+    let asked = sent(&effects, |it| match it {
+        Command::AuthChallenge(it) => it.challenge.clone()?.auth_data,
+        _ => None,
+    });
+    assert_eq!(asked, [(3, Bytes::from_static(b"PulsarAuthRefresh"))]);
+    assert!(ends(&effects).is_empty());
+    assert!(rig.pass(1_000).is_empty(), "it is asked once");
+    assert!(shows(&mut rig, short(200)).is_empty());
+    assert!(ends(&rig.pass(60_000)).is_empty(), "it had until then");
+    assert_eq!(rig.machine.sessions[&3].consumers.len(), 1);
+    assert_eq!(names(&rig.pass(60_000)), [36], "it is asked again when the next one ends");
+}
+
+#[test]
+fn who_shows_none_in_time_or_that_of_another_is_ended() {
+    let mut rig = with_short_token(true);
+    rig.pass(100_000);
+    assert!(ends(&rig.pass(29_000)).is_empty());
+    let effects = rig.pass(1_000);
+    is_ended(&rig, &effects);
+    for wrong in [short(100), named("root"), "no token".to_owned()] {
+        let mut rig = with_short_token(true);
+        rig.pass(100_000);
+        let effects = shows(&mut rig, wrong);
+        is_ended(&rig, &effects);
+    }
+}
