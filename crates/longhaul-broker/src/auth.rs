@@ -45,15 +45,17 @@ pub struct AuthConfig {
     pub key: TokenKey,
     /// Roles that may do everything, administration included. Others may do in a namespace what they were granted there.
     pub superusers: BTreeSet<String>,
+    /// Roles that may see the figures of the whole broker, and the statistics of all topics. Others see those of namespaces where they may do something.
+    pub monitors: BTreeSet<String>,
     /// Whether every role may publish and consume in a namespace where nobody was ever granted anything.
     pub open_namespaces: bool,
 }
 
 impl AuthConfig {
-    /// With these superusers. Other roles need grants.
+    /// With these superusers, and no monitors. Other roles need grants.
     #[must_use]
     pub const fn new(key: TokenKey, superusers: BTreeSet<String>) -> Self {
-        Self { key, superusers, open_namespaces: false }
+        Self { key, superusers, monitors: BTreeSet::new(), open_namespaces: false }
     }
 }
 
@@ -160,12 +162,14 @@ pub enum AuthError {
 }
 
 /// Somebody who was let in.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Role {
     /// Subject of the token.
     pub name: String,
     /// May do everything.
     pub superuser: bool,
+    /// May see all figures.
+    pub monitor: bool,
     /// End of the token, in seconds since 1970.
     pub expires: Option<u64>,
 }
@@ -173,7 +177,7 @@ pub struct Role {
 impl Role {
     /// Anybody, where no tokens are asked for.
     pub(crate) const fn trusted() -> Self {
-        Self { name: String::new(), superuser: true, expires: None }
+        Self { name: String::new(), superuser: true, monitor: true, expires: None }
     }
 }
 
@@ -181,6 +185,7 @@ impl Role {
 pub struct Authenticator {
     key: Key,
     superusers: BTreeSet<String>,
+    monitors: BTreeSet<String>,
     open_namespaces: bool,
 }
 
@@ -225,7 +230,8 @@ impl Authenticator {
             TokenKey::Public(key) => public_key(key).ok_or(AuthConfigError::Key)?,
         };
         let superusers = config.superusers.clone();
-        Ok(Self { key, superusers, open_namespaces: config.open_namespaces })
+        let (monitors, open_namespaces) = (config.monitors.clone(), config.open_namespaces);
+        Ok(Self { key, superusers, monitors, open_namespaces })
     }
 
     /// Finds out who shows this: the method and the data of CONNECT.
@@ -251,13 +257,19 @@ impl Authenticator {
         }
         let name = claims.sub.filter(|name| !name.is_empty()).ok_or(AuthError::NoRole)?;
         let superuser = self.superusers.contains(&name);
-        Ok(Role { name, superuser, expires: claims.exp.map(seconds) })
+        let monitor = superuser || self.monitors.contains(&name);
+        Ok(Role { name, superuser, monitor, expires: claims.exp.map(seconds) })
     }
 
     /// Whether the role may do this in the namespace that has these grants.
     pub(crate) fn allows(&self, role: &Role, grants: Option<&Grants>, action: Action) -> bool {
         let granted = grants.and_then(|it| it.allow(&role.name, action));
         role.superuser || granted.unwrap_or(self.open_namespaces)
+    }
+
+    /// Whether the role may do anything at all there.
+    pub(crate) fn allows_any(&self, role: &Role, grants: Option<&Grants>) -> bool {
+        [Action::Produce, Action::Consume].iter().any(|&it| self.allows(role, grants, it))
     }
 
     /// The claims, which are not looked at before the signature.

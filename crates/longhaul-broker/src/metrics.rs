@@ -14,6 +14,8 @@ pub(crate) const TOPICS_SHOWN_MAX: usize = 1000;
 pub(crate) struct MetricsSnapshot {
     /// Topics without partitions, and partitions, by full name. The core may leave some out: see `topics_total`.
     pub(crate) topics: BTreeMap<String, TopicMetrics>,
+    /// There are figures of these topics alone, not of the broker.
+    pub(crate) is_part: bool,
     /// How many topics there are.
     pub(crate) topics_total: u64,
     /// Connections that are open.
@@ -100,8 +102,10 @@ pub(crate) struct SubscriptionMetrics {
 #[must_use]
 pub(crate) fn render(snapshot: &MetricsSnapshot) -> String {
     let mut page = Page::default();
-    broker(&mut page, snapshot);
-    log(&mut page, &snapshot.log);
+    if !snapshot.is_part {
+        broker(&mut page, snapshot);
+        log(&mut page, &snapshot.log);
+    }
     topics(&mut page, snapshot);
     subscriptions(&mut page, snapshot);
     page.text

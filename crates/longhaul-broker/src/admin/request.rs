@@ -6,6 +6,7 @@
 
 use super::policies::{Action, Grants, Policies, Policy, PolicyLevels};
 use super::stats::{InternalStats, TopicStats};
+use crate::auth::Role;
 use crate::metrics::MetricsSnapshot;
 use longhaul_wire::payload::Payload;
 use serde::Serialize;
@@ -18,7 +19,10 @@ pub(crate) enum AdminRequest {
     /// Whether it publishes and reads: [`AdminReply::Done`], or [`AdminError::Unavailable`].
     Health,
     /// Figures for Prometheus: [`AdminReply::Metrics`].
-    Metrics,
+    Metrics {
+        /// Who is shown no more than the topics that it may use; `None` for who may see everything.
+        viewer: Option<Role>,
+    },
     /// All tenants: [`AdminReply::Names`].
     Tenants,
     /// Creates a tenant; [`AdminError::Conflict`] when it exists.

@@ -5,7 +5,6 @@
 
 use super::answer::{Advertised, Answer, known, reply};
 use super::guard::Guard;
-use super::policies::Action;
 use super::request::{AdminError, AdminReply, AdminRequest, NamespaceCall};
 use super::route::{Access, Asked, Work, route};
 use super::target::Target;
@@ -189,6 +188,18 @@ enum Asker {
     Role(Role),
 }
 
+impl Asker {
+    /// Whose eyes figures are shown to, unless all may be seen.
+    fn viewer(&self) -> Option<Role> {
+        match self {
+            Self::Role(role) if !role.monitor => Some(role.clone()),
+            Self::Trusted | Self::Role(_) => None,
+            // Nobody comes so far without a token.
+            Self::Nobody => Some(Role::default()),
+        }
+    }
+}
+
 impl Admin {
     async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Full<Bytes>> {
         let late = "not answered in time: what was asked for may still happen";
@@ -227,6 +238,10 @@ impl Admin {
         self.authorize(&asker, route.access).await?;
         Ok(match route.work {
             Work::Tell(fact) => known(fact, &self.advertised),
+            Work::Ask(AdminRequest::Metrics { .. }, show) => {
+                let request = AdminRequest::Metrics { viewer: asker.viewer() };
+                reply((self.handler)(request).await?, &show, &self.advertised)
+            }
             Work::Ask(request, show) => {
                 reply((self.handler)(request).await?, &show, &self.advertised)
             }
@@ -274,17 +289,15 @@ impl Admin {
         match access {
             Access::Everybody | Access::Authenticated => Ok(()),
             Access::Superuser => Err(denied(role, "is no superuser")),
-            Access::User { namespace } => {
+            Access::Viewer { .. } if role.monitor => Ok(()),
+            Access::User { namespace } | Access::Viewer { namespace } => {
                 let call = NamespaceCall::Grants;
                 let request = AdminRequest::Namespace { namespace, call };
                 let AdminReply::Grants(grants) = (self.handler)(request).await? else {
                     return Err(denied(role, "may not use this namespace"));
                 };
-                let mut uses = [Action::Produce, Action::Consume].into_iter();
-                let allows = |it: &Authenticator, action| it.allows(role, Some(&grants), action);
-                if uses
-                    .any(|action| self.authenticator.as_ref().is_some_and(|it| allows(it, action)))
-                {
+                let authenticator = self.authenticator.as_ref();
+                if authenticator.is_some_and(|it| it.allows_any(role, Some(&grants))) {
                     Ok(())
                 } else {
                     Err(denied(role, "may not use this namespace: a superuser may grant it that"))

@@ -10,6 +10,7 @@ use super::request::{
 use super::serve::{Admin, Handler, Limits, serve};
 use super::stats::{CursorStats, InternalStats, LedgerStats, TopicStats};
 use crate::auth::{AuthConfig, Authenticator, TokenKey};
+use crate::metrics::MetricsSnapshot;
 use crate::tls::TlsConfig;
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -72,7 +73,8 @@ impl Server {
 
     async fn guarded() -> Self {
         let superusers = BTreeSet::from(["root".to_owned()]);
-        let config = AuthConfig::new(TokenKey::Secret(SECRET.to_vec()), superusers);
+        let mut config = AuthConfig::new(TokenKey::Secret(SECRET.to_vec()), superusers);
+        config.monitors.insert("watcher".to_owned());
         let authenticator = Arc::new(Authenticator::new(&config).unwrap());
         Self::with(|admin| admin.authenticator = Some(authenticator)).await
     }
@@ -116,7 +118,11 @@ async fn core(request: AdminRequest) -> Result<AdminReply, AdminError> {
     let missing = || AdminError::NotFound("no such topic".to_owned());
     match request {
         AdminRequest::Health => Ok(AdminReply::Done),
-        AdminRequest::Metrics => Ok(AdminReply::Metrics(Box::default())),
+        AdminRequest::Metrics { viewer } => {
+            let is_part = viewer.is_some();
+            let snapshot = MetricsSnapshot { is_part, ..MetricsSnapshot::default() };
+            Ok(AdminReply::Metrics(Box::new(snapshot)))
+        }
         AdminRequest::Tenants => Ok(AdminReply::Names(vec!["public".to_owned()])),
         AdminRequest::Namespace { call: NamespaceCall::Grants, .. } => {
             let mut grants = Grants::default();
@@ -366,22 +372,30 @@ async fn a_token_opens_what_its_role_may_do() {
     let status = async |path: &str, headers: &str| server.send("GET", path, headers, "").await.0;
     let (root, tasks, stranger) = (bearer("root"), bearer("tasks"), bearer("stranger"));
     let lookup = "/lookup/v2/topic/persistent/public/default/a";
-    let stats = &format!("{A}/stats");
+    let (stats, tenants) = (&format!("{A}/stats"), "/admin/v2/tenants");
+    let watcher = bearer("watcher");
     let cases = [
-        ("", [200, 401, 401, 401, 401]),
-        ("authorization: Bearer nonsense\r\n", [401; 5]),
-        ("authorization: Basic x\r\n", [401; 5]),
-        (stranger.as_str(), [200, 200, 403, 403, 404]),
-        (tasks.as_str(), [200, 200, 200, 403, 404]),
-        (root.as_str(), [200, 200, 200, 200, 404]),
+        ("", [200, 401, 401, 401, 401, 401]),
+        ("authorization: Bearer nonsense\r\n", [401; 6]),
+        ("authorization: Basic x\r\n", [401; 6]),
+        (stranger.as_str(), [200, 200, 403, 403, 403, 404]),
+        (tasks.as_str(), [200, 200, 200, 200, 403, 404]),
+        (watcher.as_str(), [200, 200, 403, 200, 403, 404]),
+        (root.as_str(), [200, 200, 200, 200, 200, 404]),
     ];
     for (headers, expected) in cases {
-        let paths = ["/admin/v2/brokers/health", "/metrics", lookup, stats, "/nowhere"];
+        let health = "/admin/v2/brokers/health";
+        let paths = [health, "/metrics", lookup, stats, tenants, "/nowhere"];
         for (path, expected) in paths.into_iter().zip(expected) {
             assert_eq!(status(path, headers).await, expected, "{path} {headers}");
         }
     }
-    let (_, refused) = server.send("GET", stats, &tasks, "").await;
+    for (role, sees_all) in [(&stranger, false), (&tasks, false), (&watcher, true), (&root, true)] {
+        let (_, page) = server.send("GET", "/metrics", role, "").await;
+        assert_eq!(page.contains("pulsar_active_connections"), sees_all, "{page}");
+        assert!(page.contains("pulsar_producers_count"), "{page}");
+    }
+    let (_, refused) = server.send("GET", tenants, &tasks, "").await;
     assert_eq!(refused, r#"{"reason":"the role `tasks` is no superuser"}"#);
     server.end().await;
 }

@@ -49,7 +49,10 @@ fn a_token_says_who_one_is() {
     // As it is read from a file: with the line's end.
     check(&format!("{}\n", token(r#"{"sub":"tasks"}"#)), Ok("tasks"));
     let root = with_secret().authenticate("token", token(r#"{"sub":"root"}"#).as_bytes(), NOW);
-    assert_eq!(root, Ok(Role { name: "root".to_owned(), superuser: true, expires: None }));
+    assert_eq!(
+        root,
+        Ok(Role { name: "root".to_owned(), superuser: true, monitor: true, expires: None })
+    );
     for (name, algorithm) in [("HS384", hmac::HMAC_SHA384), ("HS512", hmac::HMAC_SHA512)] {
         let header = format!(r#"{{"typ":"JWT","alg":"{name}"}}"#);
         check(&signed(&header, r#"{"sub":"a"}"#, hmac(algorithm, &SECRET)), Ok("a"));

@@ -6,6 +6,7 @@ use super::effect::{Effect, Refusal};
 use super::session::Session;
 use crate::admin::policies::Action;
 use crate::auth::{AuthError, Role};
+use crate::name::TopicName;
 use longhaul_wire::messages::{
     AuthData, CommandAuthChallenge, CommandAuthResponse, CommandCloseConsumer,
     CommandCloseProducer, ServerError,
@@ -22,6 +23,12 @@ impl Machine {
     pub(super) fn allows(&self, role: &Role, namespace: &str, action: Action) -> bool {
         let Some(auth) = &self.auth else { return true };
         auth.allows(role, self.state.settings(namespace).map(|it| &it.grants), action)
+    }
+
+    /// Whether the role may do anything at all with the topic.
+    pub(super) fn allows_any(&self, role: &Role, topic: &TopicName) -> bool {
+        let Some(auth) = &self.auth else { return true };
+        auth.allows_any(role, self.state.settings(topic.namespace()).map(|it| &it.grants))
     }
 
     /// Ends the producers and consumers in a namespace whose roles may not have them any more. Their clients ask for them again, and are told why

@@ -8,6 +8,7 @@ use crate::admin::stats::{
     AccessMode, CompactionStats, ConsumerStats, CursorStats, DeduplicationStatus, InternalStats,
     LedgerStats, PublisherStats, SubscriptionKind, SubscriptionStats, TopicStats,
 };
+use crate::auth::Role;
 use crate::metrics::{LogMetrics, MetricsSnapshot, SubscriptionMetrics, TopicMetrics};
 use crate::state::entries::Position;
 use crate::state::{Subscription, Topic};
@@ -208,14 +209,22 @@ impl Machine {
         })
     }
 
-    pub(super) fn metrics(&self) -> MetricsSnapshot {
-        let topics = self.state.topics().take(METRICS_TOPICS_MAX).filter_map(|(id, topic)| {
+    /// All figures, or those of the topics that somebody may use.
+    pub(super) fn metrics(&self, viewer: Option<&Role>) -> MetricsSnapshot {
+        let is_seen = |it: &Topic| viewer.is_none_or(|role| self.allows_any(role, &it.name));
+        let topics = self.state.topics().filter(|(_, it)| is_seen(it)).take(METRICS_TOPICS_MAX);
+        let topics = topics.filter_map(|(id, topic)| {
             let live = self.live.get(&id)?;
             Some((topic.name.as_str().to_owned(), topic_metrics(topic, live)))
         });
+        let topics = topics.collect();
+        if viewer.is_some() {
+            return MetricsSnapshot { topics, is_part: true, ..MetricsSnapshot::default() };
+        }
         let totals = &self.totals;
         MetricsSnapshot {
-            topics: topics.collect(),
+            topics,
+            is_part: false,
             topics_total: self.live.len() as u64,
             connections: self.sessions.len() as u64,
             connections_accepted: totals.connections_accepted,

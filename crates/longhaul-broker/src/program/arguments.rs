@@ -112,6 +112,9 @@ struct BrokerArguments {
     /// Role that may do everything; may be given several times.
     #[arg(long, value_name = "ROLE")]
     superuser: Vec<String>,
+    /// Role that may see all metrics and the statistics of all topics, and nothing else; may be given several times.
+    #[arg(long, value_name = "ROLE")]
+    monitor: Vec<String>,
     /// Lets every role publish and consume in a namespace where nobody was ever granted anything. Otherwise a role that is no superuser needs a grant.
     #[arg(long)]
     open_namespaces: bool,
@@ -138,7 +141,8 @@ impl BrokerArguments {
             (None, Some(public)) => Some(TokenKey::public(public)?),
             (None, None) => None,
         };
-        let open_namespaces = self.open_namespaces;
+        let (monitors, open_namespaces) =
+            (self.monitor.into_iter().collect(), self.open_namespaces);
         let superusers = self.superuser.into_iter().collect();
         Ok(BrokerConfig {
             data: self.data,
@@ -148,7 +152,11 @@ impl BrokerArguments {
             admin_hosts: self.admin_host,
             advertised_host: self.advertised_host,
             tls,
-            auth: key.map(|key| AuthConfig { open_namespaces, ..AuthConfig::new(key, superusers) }),
+            auth: key.map(|key| AuthConfig {
+                monitors,
+                open_namespaces,
+                ..AuthConfig::new(key, superusers)
+            }),
             disk_bytes_max: self.disk_bytes_max,
             message_bytes_max: self.message_bytes_max,
             connections_max: self.connections_max,

@@ -76,6 +76,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     plain("broker-host"),
     secret("broker-token-secret"),
     plain("broker-superusers"),
+    plain("broker-monitors"),
     defaulting("broker-open-namespaces", "false"),
     plain("broker-tls"),
     plain("broker-certificate-file"),

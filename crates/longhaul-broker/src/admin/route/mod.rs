@@ -43,6 +43,11 @@ pub(super) enum Access {
         /// The topic's `tenant/namespace`.
         namespace: String,
     },
+    /// These, and whoever may see all figures.
+    Viewer {
+        /// The topic's `tenant/namespace`.
+        namespace: String,
+    },
     /// Superusers.
     Superuser,
 }
@@ -114,7 +119,8 @@ pub(super) fn route(asked: Asked<'_>) -> Routed {
             user(tenant, namespace, Work::Tell(Known::Lookup))
         }
         ["metrics"] if asked.method == "GET" => {
-            Ok(Route { access: Access::Authenticated, work: as_is(AdminRequest::Metrics) })
+            let work = as_is(AdminRequest::Metrics { viewer: None });
+            Ok(Route { access: Access::Authenticated, work })
         }
         ["status.html"] if asked.method == "GET" => everybody(ask_ok(AdminRequest::Health)),
         _ => Err(unknown(asked)),
@@ -161,6 +167,11 @@ fn everybody(work: Work) -> Routed {
 fn user(tenant: &str, namespace: &str, work: Work) -> Routed {
     let namespace = names::namespace(tenant, namespace)?;
     Ok(Route { access: Access::User { namespace }, work })
+}
+
+fn viewer(tenant: &str, namespace: &str, work: Work) -> Routed {
+    let namespace = names::namespace(tenant, namespace)?;
+    Ok(Route { access: Access::Viewer { namespace }, work })
 }
 
 fn tell(known: Known) -> Routed {

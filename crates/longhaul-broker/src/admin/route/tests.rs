@@ -181,7 +181,14 @@ fn who_may_do_what() {
     assert_eq!(access("GET", "/lookup/v2/topic/persistent/public/default/a"), user);
     assert_eq!(access("GET", "/admin/v2/persistent/public/default/a/partitions"), user);
     assert_eq!(access("GET", "/admin/v2/schemas/public/default/a/schema"), user);
-    for (method, path) in [("GET", "/stats"), ("PUT", ""), ("DELETE", ""), ("PUT", "/unload")] {
+    let viewer = Access::Viewer { namespace: "public/default".to_owned() };
+    for path in ["/stats", "/partitioned-stats", "/internalStats"] {
+        let path = format!("/admin/v2/persistent/public/default/a{path}");
+        assert_eq!(access("GET", &path), viewer, "{path}");
+    }
+    for (method, path) in
+        [("GET", "/subscriptions"), ("PUT", ""), ("DELETE", ""), ("PUT", "/unload")]
+    {
         let path = format!("/admin/v2/persistent/public/default/a{path}");
         assert_eq!(access(method, &path), Access::Superuser, "{method} {path}");
     }

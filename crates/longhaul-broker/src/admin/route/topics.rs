@@ -5,7 +5,9 @@ use super::super::policy_json::{Level, Spec};
 use super::super::request::{
     AdminError, AdminRequest, Position, Start, SubscriptionCall, TopicCall,
 };
-use super::{Asked, Routed, Show, Work, as_is, json_body, number, parse, superuser, unknown, user};
+use super::{
+    Asked, Routed, Show, Work, as_is, json_body, number, parse, superuser, unknown, user, viewer,
+};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -66,7 +68,10 @@ pub(super) fn topics(
         }
         _ => return Err(unknown(asked)),
     };
-    superuser(Work::Ask(AdminRequest::Topic { topic, call }, show))
+    let is_figure =
+        matches!(call, TopicCall::Stats | TopicCall::PartitionedStats | TopicCall::InternalStats);
+    let work = Work::Ask(AdminRequest::Topic { topic, call }, show);
+    if is_figure { viewer(tenant, namespace, work) } else { superuser(work) }
 }
 
 fn subscription(asked: Asked<'_>, topic: String, name: &str, path: &[&str]) -> Routed {

@@ -17,7 +17,9 @@ impl Machine {
     pub(crate) fn call(&mut self, ticket: u64, request: AdminRequest) {
         let answer = match request {
             AdminRequest::Health => Ok(AdminReply::Done),
-            AdminRequest::Metrics => Ok(AdminReply::Metrics(Box::new(self.metrics()))),
+            AdminRequest::Metrics { viewer } => {
+                Ok(AdminReply::Metrics(Box::new(self.metrics(viewer.as_ref()))))
+            }
             AdminRequest::Tenants => Ok(self.names(|it| !it.contains('/'))),
             AdminRequest::CreateTenant(name) => self.create_tenant(name),
             AdminRequest::DeleteTenant(name) => self.delete_tenant(&name),

@@ -82,6 +82,9 @@ struct Secured {
     /// Roles that may do everything, with commas in between.
     #[arg(long, value_name = "ROLES")]
     broker_superusers: Option<String>,
+    /// Roles that may see its metrics and the statistics of all topics, with commas in between.
+    #[arg(long, value_name = "ROLES")]
+    broker_monitors: Option<String>,
     /// Lets every role publish and consume in a namespace where nobody was ever granted anything.
     #[arg(long)]
     broker_open_namespaces: bool,
@@ -148,6 +151,7 @@ impl Start {
             ("broker-host", &self.secured.broker_host),
             ("broker-token-secret", &self.secured.broker_token_secret),
             ("broker-superusers", &self.secured.broker_superusers),
+            ("broker-monitors", &self.secured.broker_monitors),
             ("broker-tls", &self.secured.broker_tls),
             ("broker-certificate-file", &self.secured.broker_certificate_file),
             ("broker-key-file", &self.secured.broker_key_file),

@@ -50,6 +50,7 @@ impl Embedded {
         let mut superusers: BTreeSet<String> =
             list(settings, "broker-superusers").into_iter().collect();
         superusers.insert(OWN_ROLE.to_owned());
+        let monitors = list(settings, "broker-monitors").into_iter().collect();
         let open_namespaces = settings.is("broker-open-namespaces")?;
         let listen_tls = settings.text("broker-tls").map(|_| address(settings, "broker-tls"));
         let config = BrokerConfig {
@@ -60,7 +61,11 @@ impl Embedded {
             listen_tls: listen_tls.transpose()?,
             tls: tls(settings)?,
             advertised_host: settings.text("broker-host").map(str::to_owned),
-            auth: key.map(|key| AuthConfig { open_namespaces, ..AuthConfig::new(key, superusers) }),
+            auth: key.map(|key| AuthConfig {
+                monitors,
+                open_namespaces,
+                ..AuthConfig::new(key, superusers)
+            }),
             ..BrokerConfig::default()
         };
         // It reads its log, and answers when that is done.

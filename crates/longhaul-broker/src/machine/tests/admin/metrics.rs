@@ -2,6 +2,8 @@
 
 use super::stats::{Story, publish, sizes, stats, story};
 use super::*;
+use crate::auth::Role;
+use crate::machine::tests::support::with_roles;
 use crate::metrics::{LogMetrics, MetricsSnapshot, SubscriptionMetrics, TopicMetrics};
 use longhaul_wire::messages::{CommandConsumerStats, CommandConsumerStatsResponse};
 
@@ -12,7 +14,7 @@ fn metrics_are_the_sum_of_it() {
     rig.machine.opened(3, "/other".to_owned());
     rig.machine.set_disk(vec![(0, 100), (1, 50)]);
     rig.machine.set_sync_time(std::time::Duration::from_millis(1500));
-    let Ok(AdminReply::Metrics(found)) = rig.answer(AdminRequest::Metrics) else {
+    let Ok(AdminReply::Metrics(found)) = rig.answer(AdminRequest::Metrics { viewer: None }) else {
         panic!("they are metrics")
     };
     let all: u64 = sizes.iter().sum();
@@ -79,7 +81,7 @@ fn counters_never_fall() {
     assert!(after.subscriptions.is_empty());
     assert_eq!((after.msg_out_counter, after.bytes_out_counter), (1, sizes(&rig)[0]));
     rig.answer(topic("t", TopicCall::Delete { force: true })).unwrap();
-    assert_eq!(rig.machine.metrics().bytes_in, published);
+    assert_eq!(rig.machine.metrics(None).bytes_in, published);
 }
 
 fn consumer_stats(rig: &mut Rig, consumer_id: u64) -> CommandConsumerStatsResponse {
@@ -122,4 +124,30 @@ fn a_client_is_told_the_figures_of_its_consumer() {
         ..CommandConsumerStatsResponse::default()
     };
     assert_eq!(consumer_stats(&mut rig, 9), missing);
+}
+
+/// Whoever had a token saw the names and figures of all topics.
+#[test]
+fn a_role_sees_the_topics_that_it_may_use() {
+    let mut rig = with_roles();
+    assert_eq!(
+        rig.answer(namespace("public/other", NamespaceCall::Create { policies: vec![] })),
+        DONE
+    );
+    for topic in ["persistent://public/default/t", "persistent://public/other/u"] {
+        let topic = topic.to_owned();
+        assert_eq!(rig.answer(AdminRequest::Topic { topic, call: TopicCall::Create }), DONE);
+    }
+    let mut seen = |name: &str| {
+        let viewer = Some(Role { name: name.to_owned(), ..Role::default() });
+        let Ok(AdminReply::Metrics(found)) = rig.answer(AdminRequest::Metrics { viewer }) else {
+            panic!("they are metrics")
+        };
+        assert!(found.is_part && found.connections_accepted == 0 && found.log.records == 0);
+        found.topics.into_keys().collect::<Vec<_>>()
+    };
+    for role in ["producer", "consumer"] {
+        assert_eq!(seen(role), ["persistent://public/default/t"]);
+    }
+    assert!(seen("nobody").is_empty());
 }
