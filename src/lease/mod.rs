@@ -31,6 +31,9 @@ const WAITING_MAX: u64 = 100_000;
 /// The most leases that a request may ask for.
 pub(crate) const COUNT_MAX: usize = 1_000;
 
+/// The most types of tasks that a request may name.
+pub(crate) const TYPES_MAX: usize = 16;
+
 /// The longest name of a worker that holds a lease, in bytes.
 pub(crate) const WORKER_BYTES_MAX: usize = 256;
 

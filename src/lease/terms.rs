@@ -1,7 +1,8 @@
 //! What is asked of leases, and what is answered.
 
-use super::{COUNT_MAX, LEASE_TIME, LeaseToken, WORKER_BYTES_MAX};
+use super::{COUNT_MAX, LEASE_TIME, LeaseToken, TYPES_MAX, WORKER_BYTES_MAX};
 use crate::client::TaskRef;
+use crate::task::text::TASK_TYPE_BYTES_MAX;
 use crate::task::{Progress, TaskOutcome, TaskState};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -17,13 +18,20 @@ pub struct LeaseRequest {
     pub(crate) count: usize,
     pub(crate) wait: Duration,
     pub(crate) lease_time: Option<Duration>,
+    pub(crate) types: Option<Vec<String>>,
 }
 
 impl LeaseRequest {
     /// One lease for this worker, which may be called anything: at most 256 bytes without control characters. It does not wait.
     #[must_use]
     pub fn of(worker: impl Into<String>) -> Self {
-        Self { worker: worker.into(), count: 1, wait: Duration::ZERO, lease_time: None }
+        Self {
+            worker: worker.into(),
+            count: 1,
+            wait: Duration::ZERO,
+            lease_time: None,
+            types: None,
+        }
     }
 
     /// So many leases at most, up to 1,000.
@@ -44,6 +52,13 @@ impl LeaseRequest {
         Self { lease_time: Some(lease_time), ..self }
     }
 
+    /// Tasks of these types only, 1 to 16 of them: see [`Submission::task_type`](crate::Submission::task_type). A task without a type is leased only to who
+    /// asks for tasks of any type.
+    #[must_use]
+    pub fn types(self, types: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self { types: Some(types.into_iter().map(Into::into).collect()), ..self }
+    }
+
     pub(super) fn validate(&self) -> Result<(), LeaseError> {
         let named =
             self.worker.len() <= WORKER_BYTES_MAX && !self.worker.contains(char::is_control);
@@ -52,6 +67,12 @@ impl LeaseRequest {
         }
         if !(1..=COUNT_MAX).contains(&self.count) {
             return Err(LeaseError::Count { count: self.count });
+        }
+        let of_type = |name: &String| (1..=TASK_TYPE_BYTES_MAX).contains(&name.len());
+        if let Some(types) = &self.types
+            && !((1..=TYPES_MAX).contains(&types.len()) && types.iter().all(of_type))
+        {
+            return Err(LeaseError::Types);
         }
         match self.lease_time {
             Some(time) if !LEASE_TIME.contains(&time) => Err(LeaseError::LeaseTime { time }),
@@ -178,6 +199,11 @@ pub enum LeaseError {
         /// That was asked for.
         count: usize,
     },
+    /// The types of tasks.
+    #[error(
+        "a request names 1 to {TYPES_MAX} types of 1 to {TASK_TYPE_BYTES_MAX} bytes each; one that names none asks for tasks of any type"
+    )]
+    Types,
     /// The lease time.
     #[error("a lease may be silent for 100 ms to 7 days, not for {time:?}")]
     LeaseTime {

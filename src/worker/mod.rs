@@ -34,6 +34,7 @@ mod shares;
 mod stats;
 mod task_error;
 mod test_context;
+pub mod wanted;
 
 pub use blocking::{Blocking, BlockingFn, BlockingProcessor, blocking, blocking_fn};
 pub use builder::WorkerBuilder;

@@ -205,7 +205,10 @@ fn lease(error: &LeaseError, text: String) -> Problem {
     match error {
         LeaseError::Busy { .. } => Problem::unavailable("too_many_requests", text),
         LeaseError::Stopped => Problem::unavailable("draining", text),
-        LeaseError::Worker | LeaseError::Count { .. } | LeaseError::LeaseTime { .. } => unfit(text),
+        LeaseError::Worker
+        | LeaseError::Count { .. }
+        | LeaseError::Types
+        | LeaseError::LeaseTime { .. } => unfit(text),
         _ => unfit(text),
     }
 }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 
 mod random;
 mod troubles;
+mod types;
 
 const TOPIC: &str = "tasks";
 const LEASE_TIME: Duration = Duration::from_secs(30);

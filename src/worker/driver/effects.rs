@@ -120,7 +120,10 @@ impl Driver {
 
     fn publish(&mut self, id: LaneId, mut entry: Entry) {
         let holder = match &mut entry {
-            Entry::Claim(claim) => self.bind_claim(id, claim),
+            Entry::Claim(claim) => match self.bind_claim(id, claim) {
+                Some(holder) => holder,
+                None => return self.withdraw_claim(id, claim.key),
+            },
             Entry::Done(_)
             | Entry::Cancel(_)
             | Entry::Heartbeat(_)
@@ -128,12 +131,12 @@ impl Driver {
             | Entry::Renewal(_)
             | Entry::Seal(_)
             | Entry::Config(_)
-            | Entry::Tombstone(_) => None,
+            | Entry::Tombstone(_) => Bytes::new(),
         };
         let entry = &entry;
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let content = match entry {
-            Entry::Claim(Claim { lease_ms: Some(_), .. }) => holder.unwrap_or_default(),
+            Entry::Claim(Claim { lease_ms: Some(_), .. }) => holder,
             // Whoever shows the end reads the reason back: another claim of that epoch, with another one, may have won.
             Entry::Claim(claim) => {
                 let (task, kind) = (claim.key.task, claim.kind);
@@ -231,6 +234,8 @@ impl Driver {
             }
             lane.payloads.insert(task_id, payload);
         }
+        self.note_type(id, task_id);
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
         lane.core.handle_payload(task_id, found, now);
         self.look_at_key(id, task_id, now);
         self.note_after(id, task_id, now);

@@ -183,6 +183,7 @@ impl Driver {
         if let Some(limits) = limits {
             lane.core.note_limits(task, limits);
         }
+        self.note_type(id, task);
         if !is_plain {
             self.look_at_key(id, task, now);
             self.note_after(id, task, now);

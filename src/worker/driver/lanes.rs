@@ -188,7 +188,7 @@ impl Lanes {
         self.fresh.retain(|fresh| *fresh != id);
         self.marked.remove(&id);
         self.alarms.set(id, lane.timeout());
-        if lane.core.waiting() > 0 {
+        if lane.core.waiting() > 0 || lane.core.has_unwanted() {
             self.waiting.insert(id);
         } else {
             self.waiting.remove(&id);

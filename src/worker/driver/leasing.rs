@@ -2,19 +2,21 @@
 //! granted and those that have been silent for too long are in `lease_keeping.rs`.
 
 use super::Driver;
-use super::lane::Lane;
+use super::lane::{Lane, TaskPayload};
 use super::lanes::LaneId;
 use crate::lease::{Lease, LeaseToken, ReportError};
 use crate::ledger;
 use crate::protocol::entry::{Claim, Done, Entry, LeaseMs, lease_time};
+use crate::protocol::key::OnceKey;
 use crate::protocol::moment::Moment;
-use crate::task::{TaskId, WorkerIdentity};
+use crate::task::{TaskId, WorkerIdentity, text};
 use crate::transport::Message;
 use crate::worker::erased::ErasedProcessor;
 use crate::worker::leasing::answers::Reported;
 use crate::worker::leasing::{
     Asked, Attendant, Desk, LeaseEvent, LeaseKey, LeaseTerms, Reply, Told,
 };
+use crate::worker::wanted::TaskType;
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -34,6 +36,8 @@ pub(super) type Answer = (Result<(), ReportError>, Reply<()>);
 pub(super) struct Leasing {
     pub(super) desk: Desk,
     pub(super) terms: LeaseTerms,
+    /// Somebody has asked for some types only, ever: before that no task's type is of interest.
+    typed: bool,
     /// Who waits to hear that the end of a lease counts, and what it has reported.
     pub(super) reporters: HashMap<LeaseKey, Vec<(Reported, Reply<()>)>>,
     /// Answers that wait until the metadata topic shows what they tell: whoever has the answer may look there.
@@ -47,6 +51,7 @@ impl Leasing {
         Self {
             desk: Desk::default(),
             terms,
+            typed: false,
             reporters: HashMap::new(),
             unshown: HashMap::new(),
             attending: HashMap::new(),
@@ -72,17 +77,48 @@ impl Driver {
     pub(super) fn set_free_slots(&mut self) {
         if let Some(leasing) = &self.leasing {
             self.slots.set_free(leasing.desk.free());
+            self.slots.set_wanted(leasing.desk.wanted());
         }
     }
 
-    /// The claim that is to be published asks for a lease: says for whom. Returns the worker's name, which is the claim's body.
+    /// The claim that is to be published asks for a lease: says for whom. Returns the worker's name, which is the claim's body; `None` if nobody asks for
+    /// such a task any more, so that it is not to be published.
     pub(super) fn bind_claim(&mut self, id: LaneId, claim: &mut Claim) -> Option<Bytes> {
-        claim.lease_ms?;
-        let leasing = self.leasing.as_mut()?;
-        let bound = leasing.desk.bind((id, claim.key.task));
-        let lease_time = bound.as_ref().map_or(leasing.terms.lease_time, |it| it.lease_time);
-        claim.lease_ms = Some(lease_ms(lease_time));
-        bound.map(|bound| Bytes::copy_from_slice(bound.worker.as_bytes()))
+        let leasing = self.leasing.as_mut().filter(|_| claim.lease_ms.is_some());
+        let Some(leasing) = leasing else { return Some(Bytes::new()) };
+        let task = claim.key.task;
+        let payload = || self.lanes.get(&id).and_then(|lane| lane.payloads.get(task));
+        let task_type = if leasing.typed { payload().map(TaskPayload::task_type) } else { None };
+        let bound = leasing.desk.bind((id, task), task_type)?;
+        claim.lease_ms = Some(lease_ms(bound.lease_time));
+        Some(Bytes::copy_from_slice(bound.worker.as_bytes()))
+    }
+
+    /// A task came, or its message was read: whoever asks for some types only must know its type.
+    pub(super) fn note_type(&mut self, id: LaneId, task: TaskId) {
+        if self.leasing.as_ref().is_some_and(|it| it.typed)
+            && let Some(lane) = self.lanes.get_mut(&id)
+            && let Some(payload) = lane.payloads.get(task)
+        {
+            lane.core.note_type(task, payload.task_type());
+        }
+    }
+
+    /// Somebody asks for some types only, for the first time: what was of no interest until now is noted of the tasks that are here.
+    fn note_types(&mut self) {
+        for lane in self.lanes.values_mut() {
+            for (task, payload) in lane.payloads.iter() {
+                lane.core.note_type(task, payload.task_type());
+            }
+        }
+    }
+
+    /// A claim is not published: the task waits until somebody asks for it.
+    pub(super) fn withdraw_claim(&mut self, id: LaneId, key: OnceKey) {
+        let now = self.env.clock.now();
+        if let Some(lane) = self.lanes.get_mut(&id) {
+            lane.core.handle_publish_failed(key, now);
+        }
     }
 
     /// Nothing is on its way any more for this task.
@@ -147,7 +183,11 @@ impl Driver {
         };
         match asked {
             Asked::Lease { wish, request, reply } => {
+                let first = request.types.is_some() && !std::mem::replace(&mut leasing.typed, true);
                 leasing.desk.ask(wish, request, leasing.terms.lease_time, reply);
+                if first {
+                    self.note_types();
+                }
                 self.wake();
             }
             Asked::Gone(wish) => leasing.desk.gone(wish),
@@ -173,6 +213,13 @@ impl Driver {
             // It has ended by itself if it does not listen.
             drop(attendant.try_send(Told::Unwanted));
         }
+    }
+}
+
+impl TaskPayload {
+    /// What type of task it is.
+    fn task_type(&self) -> TaskType {
+        TaskType::of(self.properties.get(text::TASK_TYPE).map(String::as_str))
     }
 }
 

@@ -150,6 +150,9 @@ impl Driver {
         let Some(lane) = self.lanes.look_at(id) else { return false };
         let Some(session) = lane.session.filter(|_| lane.core.may_take(now)) else { return true };
         let core = &lane.core;
+        if core.leaves_to_others(now) {
+            return true;
+        }
         let waiting = core.waiting() + core.machine().waiting_for_keys() + asked;
         let wanted = if self.shares.is_single() {
             let free = self.slots.free().saturating_sub(waiting).min(room);
@@ -158,7 +161,8 @@ impl Driver {
         } else {
             self.shares.credit(id.topic, waiting, self.slots.free(), room, probe, now)
         };
-        let wanted = wanted + lane.skim.min(room);
+        let ahead = if self.slots.free() > 0 { core.looks_ahead(now) } else { 0 };
+        let wanted = wanted + lane.skim.max(ahead).min(room);
         if wanted > lane.credit {
             if lane.credit == 0 {
                 self.shares.may_have_more(id.topic, now);

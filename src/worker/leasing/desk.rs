@@ -7,7 +7,8 @@
 use super::{Lease, LeaseKey, LeaseRequest, Told, WishId};
 use crate::task::TaskId;
 use crate::worker::driver::LaneId;
-use std::collections::{BTreeMap, HashMap};
+use crate::worker::wanted::{TaskType, Wanted};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -19,10 +20,13 @@ type LaneTask = (LaneId, TaskId);
 #[derive(Default)]
 pub(in crate::worker) struct Desk {
     wishes: BTreeMap<WishId, Wish>,
-    /// Those of them that ask for more than claims are on their way for.
-    open: std::collections::BTreeSet<WishId>,
-    /// How many leases they ask for in all.
+    /// Those of them that ask for more than claims are on their way for, and for any type.
+    open: BTreeSet<WishId>,
+    /// The same of those that ask for some types only, by type.
+    typed: BTreeMap<TaskType, BTreeSet<WishId>>,
+    /// How many leases they ask for in all, and of which types.
     free: usize,
+    wanted: Wanted,
     /// Claims on their way, and for whom.
     bound: HashMap<LaneTask, Bound>,
     /// Who looks after the leases of this worker.
@@ -42,6 +46,8 @@ pub(in crate::worker) struct Bound {
 struct Wish {
     worker: Arc<str>,
     lease_time: Duration,
+    /// None: it asks for any.
+    types: Box<[TaskType]>,
     /// So many more it asks for.
     open: usize,
     /// Claims for it on their way.
@@ -59,21 +65,40 @@ impl Desk {
         by_default: Duration,
         reply: oneshot::Sender<Vec<Lease>>,
     ) {
-        let LeaseRequest { worker, count, lease_time, .. } = request;
+        let LeaseRequest { worker, count, lease_time, types, .. } = request;
         let lease_time = lease_time.unwrap_or(by_default);
-        let worker = worker.into();
-        let wish = Wish { worker, lease_time, open: count, bound: 0, granted: Vec::new(), reply };
-        self.free += count;
-        self.open.insert(id);
+        let types: BTreeSet<_> =
+            types.iter().flatten().map(|name| TaskType::of(Some(name))).collect();
+        let (worker, types) = (worker.into(), types.into_iter().collect());
+        let wish =
+            Wish { worker, lease_time, types, open: 0, bound: 0, granted: Vec::new(), reply };
         self.wishes.insert(id, wish);
+        self.set_open(id, count);
+    }
+
+    /// It asks for so many leases that no claim is on its way for.
+    fn set_open(&mut self, id: WishId, open: usize) {
+        let Some(wish) = self.wishes.get_mut(&id) else { return };
+        let before = std::mem::replace(&mut wish.open, open);
+        self.free = (self.free + open).saturating_sub(before);
+        if wish.types.is_empty() {
+            self.wanted.change(None, before, open);
+            set(&mut self.open, id, open > 0);
+        }
+        for task_type in &wish.types {
+            self.wanted.change(Some(*task_type), before, open);
+            let of_type = self.typed.entry(*task_type).or_default();
+            set(of_type, id, open > 0);
+            if of_type.is_empty() {
+                self.typed.remove(task_type);
+            }
+        }
     }
 
     /// Nobody waits for it any more. What is on its way for it is given back when it comes.
     pub(in crate::worker) fn gone(&mut self, id: WishId) {
-        if let Some(wish) = self.wishes.remove(&id) {
-            self.free -= wish.open;
-            self.open.remove(&id);
-        }
+        self.set_open(id, 0);
+        self.wishes.remove(&id);
     }
 
     /// How many leases are asked for that no claim is on its way for.
@@ -81,19 +106,26 @@ impl Desk {
         self.free
     }
 
-    /// A claim is published: for whoever has waited longest.
-    pub(in crate::worker) fn bind(&mut self, of: LaneTask) -> Option<Bound> {
-        let id = *self.open.first()?;
+    /// The same by type, while somebody asks for some types only.
+    pub(in crate::worker) fn wanted(&self) -> Option<&Wanted> {
+        (!self.wanted.types.is_empty()).then_some(&self.wanted)
+    }
+
+    /// A claim of a task of this type is published: for whoever has waited longest of those that ask for such a one. `None`: nobody does.
+    pub(in crate::worker) fn bind(
+        &mut self,
+        of: LaneTask,
+        task_type: Option<TaskType>,
+    ) -> Option<Bound> {
+        let of_type = task_type.and_then(|task_type| self.typed.get(&task_type)?.first());
+        let id = of_type.into_iter().chain(self.open.first()).min().copied()?;
         let wish = self.wishes.get_mut(&id)?;
-        wish.open -= 1;
         wish.bound += 1;
-        self.free -= 1;
-        if wish.open == 0 {
-            self.open.remove(&id);
-        }
         let bound =
             Bound { wish: id, worker: Arc::clone(&wish.worker), lease_time: wish.lease_time };
+        let open = wish.open;
         self.bound.insert(of, bound.clone());
+        self.set_open(id, open.saturating_sub(1));
         Some(bound)
     }
 
@@ -103,9 +135,8 @@ impl Desk {
         let Some(wish) = self.wishes.get_mut(&id) else { return };
         wish.bound -= 1;
         if wish.granted.is_empty() || wish.bound > 0 {
-            wish.open += 1;
-            self.free += 1;
-            self.open.insert(id);
+            let open = wish.open;
+            self.set_open(id, open + 1);
         } else {
             self.answer(id);
         }
@@ -128,10 +159,20 @@ impl Desk {
 
     /// False if the one lease that it was given finds nobody.
     fn answer(&mut self, id: WishId) -> bool {
+        self.set_open(id, 0);
         let Some(wish) = self.wishes.remove(&id) else { return false };
-        self.free -= wish.open;
-        self.open.remove(&id);
         // Whoever has just given up holds leases that it does not know of: they end in silence.
         wish.reply.send(wish.granted).is_ok()
     }
 }
+
+fn set(wishes: &mut BTreeSet<WishId>, id: WishId, is_in: bool) {
+    if is_in {
+        wishes.insert(id);
+    } else {
+        wishes.remove(&id);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -15,6 +15,13 @@ impl Machine {
         }
     }
 
+    /// Drops the payload of a task that waits until somebody asks for it, also that of a new one.
+    pub fn drop_waiting_payload(&mut self, id: TaskId) {
+        if self.task(id).is_some_and(|task| task.stage == Stage::Idle) {
+            self.drop_payload(id);
+        }
+    }
+
     /// An attempt has ended, and neither the outcome nor what follows it takes the payload. Were the outcome not accepted, nothing would
     /// follow here.
     pub fn payload_spent(&mut self, id: TaskId) {

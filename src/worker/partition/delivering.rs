@@ -84,13 +84,21 @@ impl Partition {
     pub(super) fn serve(&mut self, now: Moment, slots: &mut Slots) {
         while slots.may_read() {
             let due = self.due_place(now, slots);
+            let unwanted = self.first_unwanted(now, slots);
             let waiting = self.waiting.next();
             let granted = || self.waiting.first().is_some_and(|id| self.tickets.is_granted(id));
             if !self.may_ask(slots) && !granted() {
                 return;
             }
-            let next = match due {
-                Some(due) if waiting.is_none_or(|waiting| due < waiting) => self.start_kept(now),
+            let next = match (due, unwanted) {
+                (due, Some((place, id)))
+                    if due.into_iter().chain(waiting).all(|other| place < other) =>
+                {
+                    Some(id)
+                }
+                (Some(due), _) if waiting.is_none_or(|waiting| due < waiting) => {
+                    self.start_kept(now)
+                }
                 _ => self.waiting.pop_first(),
             };
             let Some(id) = next else { return };
@@ -151,7 +159,7 @@ impl Partition {
     }
 
     /// Whether other workers are there that could have a task.
-    fn has_others(&self, now: Moment) -> bool {
+    pub(super) fn has_others(&self, now: Moment) -> bool {
         self.silence.live_owners(now).any(|owner| !self.machine.is_own(owner))
     }
 

@@ -49,6 +49,7 @@ impl Partition {
     /// A payload was read from the task topic, or is not there (`found` false).
     pub fn handle_payload(&mut self, id: TaskId, found: bool, now: Moment) {
         self.no_longer_read += usize::from(self.reading.remove(&id));
+        self.unwanted.end_read(id);
         self.machine.payload_read(id, found);
         let here = |machine: &Machine| machine.task(id).is_some_and(|task| task.payload);
         // Its delivery may have brought it.
@@ -110,10 +111,11 @@ impl Partition {
         !self.processors.is_empty()
     }
 
-    /// How many deliveries are held that wait for a slot; of those that were kept until now one is counted.
+    /// How many deliveries are held that wait for a slot; of those that were kept until now one is counted, and of those that nobody asks for what is
+    /// beyond their limit.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.waiting.len() + usize::from(self.kept_is_due)
+        self.waiting.len() + usize::from(self.kept_is_due) + self.unwanted.beyond()
     }
 
     /// A processor is gone: its slot is free.

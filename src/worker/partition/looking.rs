@@ -10,6 +10,7 @@ use crate::protocol::moment::Moment;
 use crate::protocol::rank::{adoption_delay, rank};
 use crate::task::{EntryId, Position, TaskId};
 use crate::worker::machine::{Action, Stage, Task};
+use crate::worker::wanted::TaskType;
 use std::time::Duration;
 
 /// How long a new task may wait for a slot here before it is handed back, so that an idle worker can have it.
@@ -39,6 +40,8 @@ pub(super) struct Open {
     not_before: Moment,
     late_count: u32,
     unreadable_count: u32,
+    /// What type it has, once somebody has asked for tasks of some types.
+    pub(super) task_type: Option<TaskType>,
     /// Its payload was read, or is, for a slot out of a quota: the claim needs no other.
     granted: bool,
 }
@@ -64,6 +67,7 @@ impl Open {
             not_before: now,
             late_count: 0,
             unreadable_count: 0,
+            task_type: None,
             granted: false,
         }
     }
@@ -109,6 +113,7 @@ impl Partition {
             self.look(id, now, slots);
         }
         self.look_at_kept(now);
+        self.look_at_unwanted(now);
         self.look_after_finished(now);
         self.settle();
         self.ask_for_legacy(now);
@@ -131,7 +136,8 @@ impl Partition {
     #[must_use]
     pub fn timeout(&self) -> Moment {
         let mut next = self.silence.heartbeat_at();
-        for at in [self.agenda.next(), self.next_kept].into_iter().flatten() {
+        for at in [self.agenda.next(), self.next_kept, self.unwanted.look_at].into_iter().flatten()
+        {
             next = next.min(at);
         }
         if let Some(at) = self.legacy_timeout() {
@@ -200,6 +206,7 @@ impl Partition {
     }
 
     pub(super) fn look(&mut self, id: TaskId, now: Moment, slots: &mut Slots) {
+        self.unwanted.remove(id);
         if self.machine.is_aside(id) {
             return self.look_aside(id);
         }
@@ -222,6 +229,9 @@ impl Partition {
         let closes = closes.or_else(|| self.parks(id).then_some(ClaimKind::Park));
         let decision = self.machine.decide(id, due <= now, closes);
         let closes = matches!(decision, Decision::Claim(claim) if claim.kind != ClaimKind::Run);
+        if !closes && let Some(task_type) = self.unwanted_type(id, decision, slots) {
+            return self.keep_unwanted(id, task_type, now);
+        }
         match decision {
             Decision::Wait if due > now => self.agenda.set(id, due),
             Decision::Wait => {}
@@ -236,6 +246,7 @@ impl Partition {
             Decision::ReadPayload if slots.may_read() => {
                 slots.reading += usize::from(self.reading.insert(id));
                 self.grant(id, slots);
+                self.note_read(id, slots);
                 self.machine.read_payload(id);
             }
             Decision::ReadPayload => self.wait_for_slot(id, now),
@@ -269,6 +280,7 @@ impl Partition {
             if !granted {
                 slots.take();
             }
+            slots.take_for(self.open.get(&id).and_then(|open| open.task_type));
             self.claims.insert(id, now);
             self.tickets.use_up(id);
         }
@@ -353,8 +365,10 @@ impl Partition {
         for member in members {
             self.waiting.remove(member);
             self.forget_legacy(member);
+            self.unwanted.let_go(member);
             if self.machine.task(member).is_none() {
                 self.open.remove(&member);
+                self.unwanted.remove(member);
             } else if let Some(open) = self.open.get_mut(&member) {
                 open.received = None;
             }

@@ -20,6 +20,7 @@ mod sealing;
 mod sent;
 mod slots;
 mod tickets;
+mod unwanted;
 mod wall;
 
 use crate::protocol::config::{LedgerConfig, LedgerConfigError};
@@ -45,6 +46,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 pub use tickets::ClaimLimits;
 use tickets::Tickets;
+use unwanted::Unwanted;
 use wall::WallClock;
 
 /// What a partition must know of the worker's settings.
@@ -122,6 +124,8 @@ pub struct Partition {
     scheduled: Scheduled,
     next_kept: Option<Moment>,
     kept_is_due: bool,
+    /// Tasks of types that nobody asks for.
+    unwanted: Unwanted,
     /// Tasks that wait for the next own heartbeat to come back, to be claimed or, if they were set aside, to be handed back.
     awaiting_heartbeat: BTreeSet<TaskId>,
     /// Tasks whose payload is being read for a claim: not more than there are free slots.
@@ -181,6 +185,7 @@ impl Partition {
             scheduled: Scheduled::default(),
             next_kept: None,
             kept_is_due: false,
+            unwanted: Unwanted::default(),
             reading: BTreeSet::new(),
             awaiting_heartbeat: BTreeSet::new(),
             claims: BTreeMap::new(),
@@ -355,6 +360,7 @@ impl Partition {
         }
         let machine = &self.machine;
         self.open.retain(|id, _| machine.task(*id).is_some());
+        self.unwanted.session_lost(|id| machine.task(id).is_some());
         self.settle();
     }
 
@@ -419,20 +425,15 @@ impl Partition {
 
     /// Brings what time knows of a task in line with its fold.
     fn update(&mut self, id: TaskId, cancelled: bool, now: Moment) {
-        let Some(task) = self.machine.task(id) else {
+        let fold = self.machine.task(id).map(|task| task.fold);
+        let Some(fold) = fold.filter(|fold| !fold.phase.is_terminal()) else {
             self.open.remove(&id);
             self.waits.remove(&id);
             self.agenda.remove(id);
-            return;
-        };
-        let fold = task.fold;
-        if fold.phase.is_terminal() {
-            self.open.remove(&id);
-            self.waits.remove(&id);
-            self.agenda.remove(id);
+            self.unwanted.remove(id);
             self.forget_legacy(id);
             return;
-        }
+        };
         let due = now + Duration::from_millis(fold.next_attempt.delay_ms);
         let open = self.open.entry(id).or_insert_with(|| Open::new(&fold, now, due));
         open.follow(&fold, due);
@@ -478,24 +479,6 @@ impl Partition {
             self.settle_claim(task);
         }
         self.effects.push_back(Effect::Do(action));
-    }
-
-    /// Whether every claim that has a slot is still on its way.
-    #[cfg(test)]
-    fn claims_are_settled(&self) -> bool {
-        self.claims.keys().all(|id| self.is_claiming(*id))
-    }
-
-    /// Gives back the slot of a claim that came to nothing. Call it where that may have happened, after [`Partition::settle`].
-    fn settle_claim(&mut self, id: TaskId) {
-        if !self.is_claiming(id) && self.claims.remove(&id).is_some() {
-            self.freed += 1;
-            self.tell_settled(id);
-        }
-    }
-
-    fn is_claiming(&self, id: TaskId) -> bool {
-        self.machine.task(id).is_some_and(|task| task.stage.is_claiming())
     }
 }
 

@@ -1,6 +1,8 @@
 //! How many attempts a worker may run at once.
 
 use super::Partition;
+use crate::task::TaskId;
+use crate::worker::wanted::{TaskType, Wanted};
 
 /// Processing slots of a worker, shared by its partitions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -15,13 +17,23 @@ pub struct Slots {
     pub(super) asked_elsewhere: usize,
     /// How many of the free ones may be taken, where others are to have the rest.
     quota: Option<usize>,
+    /// Which types of tasks the free ones are for, while somebody asks for leases of some types only.
+    wanted: Option<Wanted>,
 }
 
 impl Slots {
     /// All free.
     #[must_use]
     pub const fn new(total: usize) -> Self {
-        Self { total, used: 0, reading: 0, full: false, asked_elsewhere: 0, quota: None }
+        Self {
+            total,
+            used: 0,
+            reading: 0,
+            full: false,
+            asked_elsewhere: 0,
+            quota: None,
+            wanted: None,
+        }
     }
 
     /// Tells how many payloads more the worker may hold.
@@ -63,6 +75,24 @@ impl Slots {
         self.total = self.used.saturating_add(free);
     }
 
+    /// Sets which types of tasks they are for; `None`: for any.
+    pub fn set_wanted(&mut self, wanted: Option<&Wanted>) {
+        if self.wanted.as_ref() != wanted {
+            self.wanted = wanted.cloned();
+        }
+    }
+
+    pub(super) const fn wanted(&self) -> Option<&Wanted> {
+        self.wanted.as_ref()
+    }
+
+    /// One of them is for a task of this type now.
+    pub(super) fn take_for(&mut self, task_type: Option<TaskType>) {
+        if let Some((wanted, task_type)) = self.wanted.as_mut().zip(task_type) {
+            wanted.take(task_type);
+        }
+    }
+
     /// So many that are used go: whoever waited for them has what it waited for.
     pub(super) const fn withdraw(&mut self, count: usize) {
         self.used = self.used.saturating_sub(count);
@@ -91,6 +121,24 @@ impl Partition {
     pub fn held_slots(&self) -> usize {
         let processors = if self.machine.leases() { 0 } else { self.processors.len() };
         self.claims.len() + processors + self.reading.len()
+    }
+
+    /// Whether every claim that has a slot is still on its way.
+    #[cfg(test)]
+    pub(super) fn claims_are_settled(&self) -> bool {
+        self.claims.keys().all(|id| self.is_claiming(*id))
+    }
+
+    /// Gives back the slot of a claim that came to nothing. Call it where that may have happened, after [`Partition::settle`].
+    pub(super) fn settle_claim(&mut self, id: TaskId) {
+        if !self.is_claiming(id) && self.claims.remove(&id).is_some() {
+            self.freed += 1;
+            self.tell_settled(id);
+        }
+    }
+
+    pub(super) fn is_claiming(&self, id: TaskId) -> bool {
+        self.machine.task(id).is_some_and(|task| task.stage.is_claiming())
     }
 }
 

@@ -14,6 +14,7 @@ mod sealing;
 mod slots;
 mod solo;
 mod sweeping;
+mod unwanted;
 
 use super::*;
 use crate::protocol::invariants::TAKEOVER;

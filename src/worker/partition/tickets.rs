@@ -185,6 +185,13 @@ impl Partition {
         self.effects.push_back(Effect::ReturnTicket(id));
     }
 
+    /// Nobody asks for the task: its ticket is of use to another one.
+    pub(super) fn give_up_ticket(&mut self, id: TaskId) {
+        if self.tickets.is_granted(id) {
+            self.return_ticket(id);
+        }
+    }
+
     fn needs_ticket(&self, id: TaskId, state: State) -> bool {
         if state == State::Used {
             let epochs = (id, Epoch(0))..=(id, Epoch(u32::MAX));

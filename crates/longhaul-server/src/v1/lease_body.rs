@@ -38,6 +38,9 @@ pub(crate) struct LeaseRequestBody {
     /// The silence after which these leases end, 100 ms to 7 days; 30 s, if it is not said.
     #[serde(alias = "lease_seconds")]
     pub(crate) lease_time: Option<Length>,
+    /// Tasks of these types only, 1 to 16 of them, each of 1 to 128 bytes; of any type, and also those that have none, if it is not said.
+    #[schema(min_items = 1, max_items = 16)]
+    pub(crate) types: Option<Vec<String>>,
 }
 
 /// A task that is leased.
@@ -217,6 +220,10 @@ impl LeaseRequestBody {
             return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "request_unfit", detail));
         }
         let request = LeaseRequest::of(self.worker).count(count).wait(wait);
+        let request = match self.types {
+            Some(types) => request.types(types),
+            None => request,
+        };
         Ok(match self.lease_time {
             Some(Length(time)) => request.lease_time(time),
             None => request,

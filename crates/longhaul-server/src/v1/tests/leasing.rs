@@ -272,6 +272,37 @@ fn another_owner_is_told_that_it_is_not_the_one() {
     assert_eq!(is(&report(&bench, &lease, succeeded())), told(404, "task_not_found"));
 }
 
+/// The types that are asked for, and nothing else; and whoever names none gets what is left.
+#[test]
+fn tasks_are_leased_by_their_types() {
+    let bench = Bench::new();
+    let mut ids = Vec::new();
+    for task_type in [Some("mail"), Some("resize"), None, Some("mail")] {
+        let task = match task_type {
+            Some(task_type) => json!({"payload": "work", "type": task_type}),
+            None => json!({"payload": "work"}),
+        };
+        ids.push(bench.post("/v1/queues/tasks/tasks", task).text("id"));
+    }
+    let ask = |types: &[&str]| {
+        let body = json!({"worker": "ann", "wait": "5s", "types": types});
+        let answer = bench.post(LEASES, body);
+        if answer.status == 204 {
+            return None;
+        }
+        let lease = answer.json()["leases"][0].clone();
+        assert_eq!(report(&bench, &lease, succeeded()).status, 200);
+        Some(lease["task"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(ask(&["resize", "print"]).as_ref(), Some(&ids[1]));
+    assert_eq!(ask(&["print"]), None);
+    assert_eq!(ask(&["mail"]).as_ref(), Some(&ids[0]), "the first of them");
+    let untyped = bench.post(LEASES, json!({"worker": "ann", "wait": "5s", "types": null})).json();
+    assert_eq!(untyped["leases"][0]["task"], json!(ids[2]), "any: the first that is left");
+    assert_eq!(ask(&["print", "mail"]).as_ref(), Some(&ids[3]));
+    assert_eq!(ask(&["mail", "resize"]), None);
+}
+
 /// What cannot be used is refused with its reason, and the lease goes on.
 #[test]
 fn what_cannot_be_used_changes_nothing() {
@@ -287,6 +318,13 @@ fn what_cannot_be_used_changes_nothing() {
         (json!({"worker": "ann", "lease_time": "8d"}), "json_unfit"),
         (json!({"worker": "ann", "lease_time": 700_000}), "request_unfit"),
         (json!({"worker": "ann", "wait": "soon"}), "json_unfit"),
+        (json!({"worker": "ann", "types": []}), "request_unfit"),
+        (json!({"worker": "ann", "types": vec!["a"; 17]}), "request_unfit"),
+        (json!({"worker": "ann", "types": [""]}), "request_unfit"),
+        (json!({"worker": "ann", "types": ["t".repeat(129)]}), "request_unfit"),
+        (json!({"worker": "ann", "types": "a"}), "json_unfit"),
+        (json!({"worker": "ann", "types": [1]}), "json_unfit"),
+        (json!({"worker": "ann", "types": [null]}), "json_unfit"),
         (json!({"worker": "ann", "colour": "red"}), "json_unfit"),
     ] {
         assert_eq!(is(&bench.post(LEASES, body.clone())), told(422, code), "{body}");

@@ -1,0 +1,93 @@
+//! Who gets which task.
+
+use super::*;
+use crate::task::EntryId;
+
+struct Bench {
+    desk: Desk,
+    replies: BTreeMap<WishId, oneshot::Receiver<Vec<Lease>>>,
+}
+
+const fn task(entry: u64) -> LaneTask {
+    let EntryId { ledger, entry } = EntryId { ledger: 1, entry };
+    (LaneId::new(0, -1), TaskId { ledger, entry, partition: -1, batch_index: None })
+}
+
+fn of(name: &str) -> Option<TaskType> {
+    Some(TaskType::of(Some(name)))
+}
+
+impl Bench {
+    /// Each asks for so many of these types, in this order; for any, if there are none.
+    fn of(wishes: &[(usize, &[&str])]) -> Self {
+        let mut bench = Self { desk: Desk::default(), replies: BTreeMap::new() };
+        for (id, (count, types)) in (1..).zip(wishes) {
+            let request = LeaseRequest::of(format!("w{id}")).count(*count);
+            let request =
+                if types.is_empty() { request } else { request.types(types.iter().copied()) };
+            let (reply, granted) = oneshot::channel();
+            bench.desk.ask(WishId(id), request, Duration::from_secs(30), reply);
+            bench.replies.insert(WishId(id), granted);
+        }
+        bench
+    }
+
+    /// Who is to have a task of this type.
+    fn bind(&mut self, entry: u64, task_type: Option<TaskType>) -> Option<u64> {
+        self.desk.bind(task(entry), task_type).map(|bound| bound.wish.0)
+    }
+
+    fn wanted(&self, name: &str) -> usize {
+        of(name).map_or(0, |name| self.desk.wanted.of(name))
+    }
+}
+
+#[test]
+fn who_has_waited_longest_of_those_that_want_it_gets_a_task() {
+    let mut bench = Bench::of(&[(1, &["a"]), (2, &["a", "b"]), (1, &[]), (1, &["b"])]);
+    assert_eq!((bench.desk.free(), bench.wanted("a"), bench.wanted("b")), (5, 4, 4));
+    let got: Vec<_> = [of("b"), of("c"), of("a"), of("b"), of("b"), of("a")]
+        .into_iter()
+        .zip(0..)
+        .map(|(task_type, entry)| bench.bind(entry, task_type))
+        .collect();
+    assert_eq!(got, [Some(2), Some(3), Some(1), Some(2), Some(4), None]);
+    assert_eq!((bench.desk.free(), bench.desk.wanted()), (0, None));
+}
+
+#[test]
+fn a_task_without_a_type_is_for_whoever_takes_any() {
+    let mut bench = Bench::of(&[(1, &["a"]), (1, &[])]);
+    assert_eq!(bench.bind(1, Some(TaskType::of(None))), Some(2));
+    assert_eq!(bench.bind(2, Some(TaskType::of(None))), None);
+    // Before anybody asks for types none is looked for.
+    assert_eq!(Bench::of(&[(1, &[])]).bind(1, None), Some(1));
+}
+
+#[test]
+fn what_came_to_nothing_is_asked_for_again_and_by_the_same_types() {
+    let mut bench = Bench::of(&[(1, &["a", "b"])]);
+    assert_eq!(bench.bind(1, of("a")), Some(1));
+    assert_eq!((bench.wanted("a"), bench.wanted("b"), bench.desk.free()), (0, 0, 0));
+    bench.desk.unbind(task(1));
+    assert_eq!((bench.wanted("a"), bench.wanted("b"), bench.desk.free()), (1, 1, 1));
+    assert_eq!(bench.bind(2, of("b")), Some(1));
+}
+
+#[test]
+fn a_request_that_is_given_up_asks_for_nothing() {
+    let mut bench = Bench::of(&[(2, &["a", "b"]), (1, &["a"])]);
+    assert_eq!(bench.bind(1, of("a")), Some(1));
+    bench.desk.gone(WishId(1));
+    assert_eq!((bench.wanted("a"), bench.wanted("b"), bench.desk.free()), (1, 0, 1));
+    bench.desk.unbind(task(1));
+    bench.desk.gone(WishId(2));
+    assert_eq!((bench.desk.free(), bench.desk.wanted(), bench.desk.typed.len()), (0, None, 0));
+}
+
+/// A name twice is a name.
+#[test]
+fn a_type_that_is_named_twice_counts_once() {
+    let bench = Bench::of(&[(1, &["a", "a"])]);
+    assert_eq!(bench.wanted("a"), 1);
+}
