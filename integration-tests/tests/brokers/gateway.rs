@@ -3,12 +3,12 @@
 //! The broker is that of `LONGHAUL_TEST_BROKER`.
 
 mod cut_off;
-
-||||||| 2def4ce (A task that nobody asks for here goes back soon when it is new; leases by type before a broker, in the random histories and in the docs)
+mod types;
 
 use anyhow::{Context, Result, ensure};
 use integration_tests::generated::GeneratedClient;
 use integration_tests::sandbox::Sandbox;
+use integration_tests::say;
 use longhaul::{Client, TaskContext, Text, processor_fn};
 use longhaul_server::{Server, ServerConfig};
 use reqwest::Method;

@@ -150,10 +150,11 @@ impl Driver {
         let Some(lane) = self.lanes.look_at(id) else { return false };
         let Some(session) = lane.session.filter(|_| lane.core.may_take(now)) else { return true };
         let core = &lane.core;
-        if core.leaves_to_others(now) {
+        if core.leaves_to_others(now) && self.slots.wants_types_only() {
             return true;
         }
-        let waiting = core.waiting() + core.machine().waiting_for_keys() + asked;
+        let unwanted = core.unwanted_beyond(now);
+        let waiting = core.waiting() + unwanted + core.machine().waiting_for_keys() + asked;
         let wanted = if self.shares.is_single() {
             let free = self.slots.free().saturating_sub(waiting).min(room);
             let least = usize::from(free == 0 && room > 0 && probe);

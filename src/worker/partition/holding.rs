@@ -115,7 +115,7 @@ impl Partition {
     /// beyond their limit.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.waiting.len() + usize::from(self.kept_is_due) + self.unwanted.beyond()
+        self.waiting.len() + usize::from(self.kept_is_due)
     }
 
     /// A processor is gone: its slot is free.

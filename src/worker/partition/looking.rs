@@ -43,7 +43,7 @@ pub(super) struct Open {
     /// What type it has, once somebody has asked for tasks of some types.
     pub(super) task_type: Option<TaskType>,
     /// Its payload was read, or is, for a slot out of a quota: the claim needs no other.
-    granted: bool,
+    pub(super) granted: bool,
 }
 
 /// What time says of a task that nothing is being done about.
@@ -280,7 +280,7 @@ impl Partition {
             if !granted {
                 slots.take();
             }
-            slots.take_for(self.open.get(&id).and_then(|open| open.task_type));
+            self.take_for(id, slots);
             self.claims.insert(id, now);
             self.tickets.use_up(id);
         }
@@ -408,19 +408,11 @@ impl Partition {
     }
 
     /// From when on the task's own limits, or those that it waited for, close it instead of running it, and how.
-    fn closes_at(&self, id: TaskId, task: &Task) -> Option<(Moment, ClaimKind)> {
+    pub(super) fn closes_at(&self, id: TaskId, task: &Task) -> Option<(Moment, ClaimKind)> {
         let limits = || task.limits.as_deref()?.closes_at(&task.fold, task.created_ms);
         let limited = limits().map(|(at_ms, kind)| (self.wall.moment(at_ms), kind));
         let closed = self.closed_by_others(id, &task.fold);
         [closed, limited].into_iter().flatten().min_by_key(|(at, _)| *at)
-    }
-
-    /// Whoever waits longer than its limits allow is closed then.
-    pub(super) fn look_when_it_closes(&mut self, id: TaskId, now: Moment) {
-        let closes = self.machine.task(id).and_then(|task| self.closes_at(id, &task));
-        if let Some((at, _)) = closes.filter(|(at, _)| *at > now) {
-            self.agenda.set_by(id, at);
-        }
     }
 
     /// When this worker may take the task over, as far as is known now. `None`: the next own heartbeat will tell.

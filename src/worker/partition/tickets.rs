@@ -185,6 +185,14 @@ impl Partition {
         self.effects.push_back(Effect::ReturnTicket(id));
     }
 
+    /// Whoever waits longer than its limits allow is closed then.
+    pub(super) fn look_when_it_closes(&mut self, id: TaskId, now: Moment) {
+        let closes = self.machine.task(id).and_then(|task| self.closes_at(id, &task));
+        if let Some((at, _)) = closes.filter(|(at, _)| *at > now) {
+            self.agenda.set_by(id, at);
+        }
+    }
+
     /// Nobody asks for the task: its ticket is of use to another one.
     pub(super) fn give_up_ticket(&mut self, id: TaskId) {
         if self.tickets.is_granted(id) {

@@ -2,10 +2,11 @@
 //! goes on: they can be cancelled, they expire, and their retries are counted.
 //!
 //! A subscription cannot tell the broker which types it wants, so that a gateway is given all of them. Where other workers are, what was delivered and is
-//! not asked for goes back after a second; a gateway that is alone keeps it.
+//! not asked for goes back: soon when it was delivered for the first time, for another gateway may be asked for it, and after a second when all that have
+//! had it were not. A gateway that is alone keeps it.
 
 use super::delivering::place;
-use super::looking::WAIT_FOR_SLOT_MAX;
+use super::looking::{Open, WAIT_FOR_SLOT_MAX};
 use super::{Mode, Partition, Slots};
 use crate::protocol::claim::Decision;
 use crate::protocol::moment::Moment;
@@ -15,18 +16,26 @@ use crate::worker::wanted::{TaskType, Wanted};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// So many deliveries of a partition are kept for which nobody asks, before those that wait count as what was asked for, and no more come. About 1 kB each.
+/// So many deliveries of a partition are kept for which nobody asks, before those that wait count as what was asked for, and no more come.
+/// Each takes up 1.3 kB, so that a partition has 13 MB of them at most.
 const KEPT_MAX: usize = 10_000;
 
 /// So many more are asked for at once as are kept already, up to this: behind a million of them lies what is asked for.
 const AHEAD_MAX: usize = 256;
 
-/// They go back so many at a time, with this pause: ten thousand that nobody asks for anywhere would go to and fro each second.
-const HAND_BACK_AT_ONCE_MAX: usize = 100;
+/// Where others are a task goes back after so long: nobody else can have it meanwhile.
+const HELD_BESIDE_OTHERS: Duration = Duration::from_millis(100);
+
+/// They go back so many at a time, with this pause.
+const HAND_BACK_AT_ONCE_MAX: usize = 1_000;
 const HAND_BACK_PAUSE: Duration = Duration::from_millis(100);
 
-/// So long no more are asked for when some have gone back: others are to have them.
+/// Beside others so many are looked at in a round, and then none for so long, in which the others can have them. Both double with each round in which
+/// nothing was found that is asked for, up to these: so a request for what there is not costs the others a tenth of their time.
+const LOOK_BESIDE_OTHERS: usize = 16;
+const LOOK_BESIDE_OTHERS_MAX: usize = 1_000;
 const LEFT_TO_OTHERS: Duration = Duration::from_millis(50);
+const LEFT_TO_OTHERS_MAX: Duration = Duration::from_secs(1);
 
 /// See the module's documentation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -35,26 +44,29 @@ pub(super) struct Unwanted {
     /// In the order in which they became ready.
     order: BTreeSet<(Moment, TaskId)>,
     by_type: BTreeMap<TaskType, BTreeSet<(Moment, TaskId)>>,
-    /// Those of them that are held here, and since when.
+    /// Those of them that are held here, and when they may go back.
     held: Agenda<TaskId>,
     /// Payloads that are being read for whoever asks for this type.
     reading: BTreeMap<TaskId, TaskType>,
     reads: BTreeMap<TaskType, usize>,
-    /// When some of them went back.
+    /// When some of them went back, and until when others are to have them.
     handed_back: Option<Moment>,
+    left_until: Moment,
+    /// Rounds in which nothing was found that is asked for.
+    rounds: u32,
     /// When to look at them, if nothing happens.
     pub(super) look_at: Option<Moment>,
 }
 
 impl Unwanted {
-    /// A task that became ready then waits until it is asked for. `held`: since when it is held here, if it is.
-    fn keep(&mut self, id: TaskId, task_type: TaskType, ready: Moment, held: Option<Moment>) {
+    /// A task that became ready then waits until it is asked for. `back`: when it may go back, if it is held here.
+    fn keep(&mut self, id: TaskId, task_type: TaskType, ready: Moment, back: Option<Moment>) {
         self.remove(id);
         self.tasks.insert(id, (task_type, ready));
         self.order.insert((ready, id));
         self.by_type.entry(task_type).or_default().insert((ready, id));
-        if let Some(since) = held {
-            self.held.set(id, since);
+        if let Some(back) = back {
+            self.held.set(id, back);
         }
     }
 
@@ -110,8 +122,10 @@ impl Unwanted {
     }
 
     pub(super) fn begin_read(&mut self, id: TaskId, task_type: TaskType) {
-        self.reading.insert(id, task_type);
-        *self.reads.entry(task_type).or_default() += 1;
+        // A read that goes on is not counted again.
+        if self.reading.insert(id, task_type).is_none() {
+            *self.reads.entry(task_type).or_default() += 1;
+        }
     }
 
     pub(super) fn end_read(&mut self, id: TaskId) {
@@ -142,9 +156,14 @@ impl Unwanted {
         self.handed_back.map(|at| at + HAND_BACK_PAUSE)
     }
 
-    /// Those that count as what was asked for.
-    pub(super) fn beyond(&self) -> usize {
-        self.held.len().saturating_sub(KEPT_MAX)
+    /// Some have gone back. Those that follow while others are to have them belong to the same round.
+    fn note_handed_back(&mut self, now: Moment) {
+        self.handed_back = Some(now);
+        if now >= self.left_until {
+            let left = LEFT_TO_OTHERS * (1 << self.rounds.min(8));
+            self.left_until = now + left.min(LEFT_TO_OTHERS_MAX);
+            self.rounds = self.rounds.saturating_add(1);
+        }
     }
 }
 
@@ -172,10 +191,23 @@ impl Partition {
         kept.min(AHEAD_MAX).min(KEPT_MAX.saturating_sub(kept))
     }
 
+    /// Deliveries for which nobody asks that count as what was asked for, so that no more come.
+    #[must_use]
+    pub fn unwanted_beyond(&self, now: Moment) -> usize {
+        let held = self.unwanted.held.len();
+        if held == 0 {
+            return 0;
+        }
+        let beside_others = LOOK_BESIDE_OTHERS << self.unwanted.rounds.min(8);
+        let most =
+            if self.has_others(now) { beside_others.min(LOOK_BESIDE_OTHERS_MAX) } else { KEPT_MAX };
+        held.saturating_sub(most)
+    }
+
     /// Whether others are to have what has just gone back.
     #[must_use]
     pub fn leaves_to_others(&self, now: Moment) -> bool {
-        self.unwanted.handed_back.is_some_and(|at| now < at + LEFT_TO_OTHERS)
+        now < self.unwanted.left_until
     }
 
     /// The type of a task that nobody asks for. What type it has that was not delivered here tells its message, which is read for that.
@@ -204,15 +236,26 @@ impl Partition {
         }
     }
 
-    /// Nobody asks for it: it waits without its payload, and asks for nothing but its end.
+    /// A task is claimed: one less is asked for.
+    pub(super) fn take_for(&mut self, id: TaskId, slots: &mut Slots) {
+        if slots.wanted().is_some()
+            && let Some(task_type) = self.open.get(&id).and_then(|open| open.task_type)
+        {
+            slots.take_for(task_type);
+            self.unwanted.rounds = 0;
+        }
+    }
+
+    /// Nobody asks for it: it waits without its payload, and is looked at again when it may be closed.
     pub(super) fn keep_unwanted(&mut self, id: TaskId, task_type: TaskType, now: Moment) {
         self.machine.drop_waiting_payload(id);
         self.waiting.remove(id);
         self.give_up_ticket(id);
         let held = self.machine.task(id).is_some_and(|task| task.held);
-        if let Some(open) = self.open.get(&id) {
-            let since = open.received.filter(|_| held).map(|received| received.max(open.due));
-            self.unwanted.keep(id, task_type, place(open.ready_ms), since);
+        if let Some(open) = self.open.get_mut(&id) {
+            open.granted = false;
+            let back = open.received.filter(|_| held).map(|received| back_at(open, received));
+            self.unwanted.keep(id, task_type, place(open.ready_ms), back);
         }
         self.look_when_it_closes(id, now);
     }
@@ -225,7 +268,7 @@ impl Partition {
         self.unwanted.first(slots.wanted())
     }
 
-    /// What was delivered here and nobody asks for goes back after a while, where others are that may be asked for it.
+    /// What was delivered here and nobody asks for goes back after a while where others are: they may be asked for it.
     pub(super) fn look_at_unwanted(&mut self, now: Moment) {
         self.unwanted.look_at = None;
         if self.unwanted.held.next().is_none() || self.mode != Mode::Live || !self.has_others(now) {
@@ -234,27 +277,27 @@ impl Partition {
         if self.unwanted.paused_until().is_none_or(|until| until <= now) {
             self.hand_back_unwanted(now);
         }
-        let late = self.unwanted.held.next().map(|since| since + WAIT_FOR_SLOT_MAX);
-        let late = late.map(|late| self.unwanted.paused_until().map_or(late, |at| at.max(late)));
-        let left = self.unwanted.handed_back.map(|at| at + LEFT_TO_OTHERS);
-        self.unwanted.look_at = late.into_iter().chain(left.filter(|at| *at > now)).min();
+        let paused = self.unwanted.paused_until().unwrap_or_default();
+        let back = self.unwanted.held.next().map(|back| back.max(paused));
+        let left = Some(self.unwanted.left_until).filter(|at| *at > now);
+        self.unwanted.look_at = back.into_iter().chain(left).min();
     }
 
     fn hand_back_unwanted(&mut self, now: Moment) {
         for _ in 0..HAND_BACK_AT_ONCE_MAX {
-            let late = |since: &Moment| *since + WAIT_FOR_SLOT_MAX <= now;
-            if self.unwanted.held.next().filter(late).is_none() {
-                return;
-            }
-            let Some(id) = self.unwanted.held.first() else { return };
+            let Some(id) = self.unwanted.held.pop_due(now) else { return };
             if self.machine.works_on_entry(id) {
                 // Others of its batch are under way: it goes on waiting with them.
-                self.unwanted.held.set(id, now);
+                self.unwanted.held.set(id, now + WAIT_FOR_SLOT_MAX);
             } else {
                 self.hand_back(id);
-                self.unwanted.let_go(id);
-                self.unwanted.handed_back = Some(now);
+                self.unwanted.note_handed_back(now);
             }
         }
     }
+}
+
+/// When a task that was delivered then may go back.
+fn back_at(open: &Open, received: Moment) -> Moment {
+    received.max(open.due) + HELD_BESIDE_OTHERS
 }

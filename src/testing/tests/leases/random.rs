@@ -17,6 +17,9 @@ const HOLDERS: usize = 3;
 const ATTEMPTS: u32 = 3;
 const SEEDS: u32 = 12;
 
+/// Of the tasks; each third has none.
+const TYPES: [&str; 2] = ["a", "b"];
+
 /// What holders were told: of which lease a success counts, and its result.
 type Told = RefCell<Vec<(LeaseToken, String)>>;
 
@@ -65,8 +68,16 @@ impl World<'_> {
         let mut before: Vec<LeaseToken> = Vec::new();
         while !*self.over.borrow() {
             let request = LeaseRequest::of(&name).wait(Duration::from_secs(20));
+            // Everybody asks for anything now and then, so that all is done some time.
+            let wanted = TYPES.get(rng.usize(..4));
+            let request = match wanted {
+                Some(wanted) => request.types([*wanted]),
+                None => request,
+            };
             let asked = self.any(&mut rng).lease(request).await;
             for lease in asked.unwrap_or_default() {
+                let is = lease.properties.get("TASK_TYPE").map(String::as_str);
+                assert!(wanted.is_none_or(|wanted| is == Some(*wanted)), "{wanted:?}, not {is:?}");
                 *self.leases.borrow_mut() += 1;
                 before.push(lease.token);
                 self.work(&lease, &mut rng).await;
@@ -119,8 +130,15 @@ impl World<'_> {
 fn run(seed: u32) -> usize {
     let engine = TestEngine::new();
     let mut rng = fastrand::Rng::with_seed(u64::from(seed));
-    let tasks: Vec<TaskRef> =
-        (0..TASKS).map(|it| engine.submit(TOPIC, &text(&it.to_string()))).collect();
+    let submit = |number: usize| {
+        let submission = engine.client().submission(TOPIC, &text(&number.to_string()));
+        let submission = match TYPES.get(number % 3) {
+            Some(task_type) => submission.task_type(*task_type),
+            None => submission,
+        };
+        engine.run(submission.send()).unwrap()
+    };
+    let tasks: Vec<TaskRef> = (0..TASKS).map(submit).collect();
     let world = World {
         engine: &engine,
         gateways: RefCell::default(),

@@ -1,7 +1,7 @@
 //! Leases of some types of tasks.
 
 use super::*;
-use crate::{Submission, TaskRef};
+use crate::{Priority, Submission, TaskRef};
 
 fn submit(engine: &TestEngine, task_type: &str) -> TaskRef {
     submit_as(engine, task_type, |submission| submission)
@@ -176,4 +176,33 @@ fn requests_name_one_to_sixteen_types_that_a_task_may_have() {
     let longest = "t".repeat(128);
     let task = submit(&engine, &longest);
     assert_eq!(ask_for(&engine, &leases, &[longest.as_str(); 16]).unwrap().task, task);
+}
+
+/// Those of a higher level that nobody asks for do not go before those of a lower one that somebody does.
+#[test]
+fn what_nobody_wants_of_a_high_level_is_passed_over() {
+    let engine = TestEngine::new();
+    let builder = engine.client().leases(TOPIC).levels(Levels::strict());
+    let leases = engine.run(builder.start()).unwrap();
+    engine.run(leases.ready());
+    for _ in 0..50 {
+        submit_as(&engine, "other", |it| it.priority(Priority::High));
+    }
+    for priority in [Priority::Low, Priority::Normal] {
+        submit_as(&engine, "wanted", |it| it.priority(priority));
+    }
+    let before = engine.time_passed();
+    let next = |types: &[&str]| {
+        let lease = ask_for(&engine, &leases, types).expect("one is there");
+        succeed(&engine, &leases, &lease.token).unwrap();
+        (String::from_utf8_lossy(&lease.payload).into_owned(), lease.task.topic)
+    };
+    let wanted =
+        |topic: &str| ("wanted".to_owned(), format!("persistent://public/default/{topic}"));
+    assert_eq!(next(&["wanted"]), wanted("tasks"));
+    assert_eq!(next(&["wanted"]), wanted("tasks-low"));
+    assert_eq!(next(&["wanted", "other"]).0, "other");
+    assert!(engine.time_passed() - before < Duration::from_secs(5));
+    let any = LeaseRequest::of("bob").count(10).wait(WAIT);
+    assert_eq!(payloads(&engine, &leases, &any, 49), vec!["other"; 49]);
 }

@@ -1,0 +1,151 @@
+//! Workers that ask for tasks of some types only, through two gateways.
+
+use super::*;
+use std::collections::BTreeMap;
+use std::time::Instant;
+use tokio::sync::mpsc;
+
+/// Of each type.
+const TASKS: usize = 200;
+
+/// How often the time from a submit to its lease is taken, with so many tasks that nobody wants.
+const SAMPLES: usize = 100;
+const UNWANTED: usize = 1_000;
+
+/// An end that a worker is told of by nobody else.
+const LAST_OF_ALL: Duration = Duration::from_secs(20);
+
+#[expect(clippy::disallowed_methods, reason = "a measurement decides nothing")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+impl Gateway {
+    async fn submit(&self, queue: &str, types: &[&str]) -> Result<()> {
+        for some in types.chunks(100) {
+            let tasks: Vec<_> =
+                some.iter().map(|it| json!({"payload": format!("for {it}"), "type": it})).collect();
+            let path = format!("/{queue}/tasks:batch");
+            let (status, answer) = self.call(Method::POST, &path, json!({"tasks": tasks})).await?;
+            ensure!((200..300).contains(&status), "{status} {answer}");
+        }
+        Ok(())
+    }
+
+    /// Leases up to ten tasks of this type, or of any.
+    async fn lease(&self, queue: &str, task_type: Option<&str>, wait: &str) -> Result<Vec<Value>> {
+        let types = task_type.map(|task_type| [task_type, "never"]);
+        let body = json!({"worker": "ann", "count": 10, "wait": wait, "types": types});
+        let (status, answer) = self.call(Method::POST, &format!("/{queue}/leases"), body).await?;
+        ensure!([200, 204].contains(&status), "{status} {answer}");
+        Ok(answer.get("leases").and_then(Value::as_array).cloned().unwrap_or_default())
+    }
+
+    async fn succeed(&self, queue: &str, leases: &[Value]) -> Result<()> {
+        let lease = |it: &Value| it.get("lease").cloned();
+        let reports: Vec<_> =
+            leases.iter().map(|it| json!({"lease": lease(it), "status": "SUCCEEDED"})).collect();
+        let path = format!("/{queue}/leases:report-batch");
+        let (_, answer) = self.call(Method::POST, &path, json!({"reports": reports})).await?;
+        let outcomes = answer.get("outcomes").and_then(Value::as_array);
+        for outcome in outcomes.context("it has outcomes")? {
+            ensure!(outcome.get("outcome") == Some(&json!("RESULT_OK")), "{answer}");
+        }
+        Ok(())
+    }
+
+    /// Works until all tasks of this type are done. Returns how often each was leased.
+    async fn work(&self, queue: &str, task_type: &str) -> Result<BTreeMap<String, usize>> {
+        let mut leased = BTreeMap::new();
+        while leased.len() < TASKS {
+            let leases = self.lease(queue, Some(task_type), "20s").await?;
+            ensure!(!leases.is_empty(), "{task_type}: only {} of {TASKS} came", leased.len());
+            for lease in &leases {
+                let is = lease.get("type").and_then(Value::as_str);
+                ensure!(is == Some(task_type), "{task_type} was asked for: {lease}");
+                let task = lease.get("task").and_then(Value::as_str).context("it has a name")?;
+                *leased.entry(task.to_owned()).or_default() += 1;
+            }
+            self.succeed(queue, &leases).await?;
+        }
+        Ok(leased)
+    }
+}
+
+#[tokio::test]
+async fn each_worker_gets_the_tasks_of_its_type_through_its_own_gateway() -> Result<()> {
+    let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };
+    let queue = name(&sandbox)?;
+    let one = Gateway::start(&sandbox, |_| {}).await?;
+    let other = Gateway::start(&sandbox, |_| {}).await?;
+    ensure!(one.call(Method::PUT, &format!("/{queue}"), json!({"partitions": 2})).await?.0 == 200);
+    for gateway in [&one, &other] {
+        ensure!(gateway.lease(&queue, Some("none"), "1s").await?.is_empty(), "nothing is there");
+    }
+    let mixed: Vec<&str> = (0..2 * TASKS).map(|it| ["resize", "mail"][it % 2]).collect();
+    one.submit(&queue, &["print"]).await?;
+    one.submit(&queue, &mixed).await?;
+    let (mails, pictures) = tokio::join!(one.work(&queue, "mail"), other.work(&queue, "resize"));
+    for leased in [mails?, pictures?] {
+        ensure!(leased.len() == TASKS && leased.values().all(|times| *times == 1), "{leased:?}");
+    }
+    let (_, counts) = other.get(&format!("/{queue}/counts")).await?;
+    ensure!(counts["by_status"]["completed"] == json!(2 * TASKS), "{counts}");
+    let rest = other.lease(&queue, None, "20s").await?;
+    ensure!(rest.len() == 1 && rest[0]["type"] == json!("print"), "{rest:?}");
+    ensure!(rest[0]["attempt"] == json!(1), "nobody has tried it before: {rest:?}");
+    other.succeed(&queue, &rest).await
+}
+
+/// What a gateway is not asked for it gives back, so that the other one has it, though a thousand that nobody wants go to and fro.
+#[tokio::test]
+async fn a_task_reaches_the_gateway_that_is_asked_for_it() -> Result<()> {
+    let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };
+    let queue = name(&sandbox)?;
+    let one = Gateway::start(&sandbox, |_| {}).await?;
+    let other = Gateway::start(&sandbox, |_| {}).await?;
+    ensure!(one.call(Method::PUT, &format!("/{queue}"), json!({})).await?.0 == 200);
+    one.submit(&queue, &vec!["nobody"; UNWANTED]).await?;
+    let polling = async {
+        loop {
+            let leases = one.lease(&queue, Some("x"), "30s").await?;
+            ensure!(leases.is_empty(), "there is none: {leases:?}");
+        }
+    };
+    let (comes, mut came) = mpsc::channel(1);
+    let working = async {
+        loop {
+            let leases = other.lease(&queue, Some("y"), "30s").await?;
+            if !leases.is_empty() {
+                comes.send(now()).await?;
+                other.succeed(&queue, &leases).await?;
+            }
+        }
+    };
+    let asking = async {
+        let mut took = Vec::new();
+        for _ in 0..SAMPLES {
+            let begin = now();
+            one.submit(&queue, &["y"]).await?;
+            let came = came.recv().await.context("somebody works")?;
+            took.push(came.duration_since(begin));
+        }
+        anyhow::Ok(took)
+    };
+    let mut took = tokio::select! {
+        failed = polling => return failed,
+        failed = working => return failed,
+        took = asking => took?,
+    };
+    took.sort_unstable();
+    let at = |percent: usize| took.get(SAMPLES * percent / 100).or_else(|| took.last()).copied();
+    say(&format!(
+        "from submit to lease, p50 {:?}, p90 {:?}, p99 {:?}, most {:?}",
+        at(50).unwrap_or_default(),
+        at(90).unwrap_or_default(),
+        at(99).unwrap_or_default(),
+        took.last().copied().unwrap_or_default()
+    ));
+    ensure!(took.iter().all(|it| *it < LAST_OF_ALL), "{took:?}");
+    Ok(())
+}
