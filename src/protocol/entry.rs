@@ -7,6 +7,7 @@
 //! | `t` | task id |
 //! | `e`, `a`, `o` | epoch, attempt, owner |
 //! | `s` | status of a claim or an outcome; of a claim `PARKED` if the task waits for those that the body names |
+//! | `y`, `at` | of a claim PARKED that offers the task to anybody: its type, and since when it is ready, in ms |
 //! | `na`, `nd` | next attempt: wall-clock ms, and the delay in ms |
 //! | `w` | of a RELEASED: `drain` if the attempt had begun and its worker was stopped, `park` if the task waits for those that the body names |
 //! | `b` | of a claim: how many tasks of the batch that the task came in were not acknowledged one by one |
@@ -28,6 +29,7 @@ use super::config::LedgerConfig;
 use super::key::{Key, OnceKey, OwnerId};
 use super::limits::Limits;
 pub use super::next_attempt::{After, NextAttempt};
+pub use super::offer::Offer;
 use super::seal::{self, Counts, Seal};
 use crate::task::{Position, Properties, PropertyWriter, TaskId};
 use bytes::Bytes;
@@ -129,6 +131,8 @@ pub enum ClaimKind {
     Expired,
     /// Parks: the task waits for others, which the body names. Nothing runs in this epoch, and no attempt is used.
     Park,
+    /// Offers: nobody asks for the task where it was delivered, so that anybody may claim it. Nothing runs in this epoch, and no attempt is used.
+    Offer(Offer),
 }
 
 /// An outcome.
@@ -379,7 +383,7 @@ impl ClaimKind {
             Self::Final => "FINAL",
             Self::Cancelled => "CANCELLED",
             Self::Expired => "EXPIRED",
-            Self::Park => "PARKED",
+            Self::Park | Self::Offer(_) => "PARKED",
         }
     }
 }
@@ -419,6 +423,9 @@ fn write_claim(out: &mut PropertyWriter, claim: &Claim) {
     }
     if let Some(base) = claim.base {
         out.put("f", base.created_ms);
+    }
+    if let ClaimKind::Offer(offer) = claim.kind {
+        offer.write(&mut |name, value| out.put(name, value));
     }
     claim.limits.write(&mut |name, value| out.put(name, value));
     if let Some(lease_ms) = claim.lease_ms {

@@ -10,7 +10,7 @@
 //!    └──────────────────────┴── closing claim FINAL, CANCELLED, EXPIRED ┘
 //! ```
 //!
-//! A claim PARKED comes from any open state to RETRY: the task waits for others.
+//! A claim PARKED comes from any open state to RETRY: the task waits for others, or is offered to anybody.
 //!
 //! A seal that names the task ends all of this: it is terminal then, whatever else stands in the ledger.
 //!
@@ -153,6 +153,12 @@ impl TaskFold {
         matches!(self.phase, Phase::Retry) && self.next_attempt.is_parked()
     }
 
+    /// Whether anybody may claim the task at once, for whoever had it was not asked for it.
+    #[must_use]
+    pub const fn is_offered(&self) -> bool {
+        matches!(self.phase, Phase::Retry) && self.next_attempt.is_offered()
+    }
+
     const fn judge_claim(&self, claim: &Claim) -> Verdict {
         if self.phase.is_terminal() {
             Verdict::Ignored(Reason::Terminal)
@@ -187,13 +193,14 @@ impl TaskFold {
             ClaimKind::Final => Phase::Final,
             ClaimKind::Cancelled => Phase::Cancelled,
             ClaimKind::Expired => Phase::Expired,
-            ClaimKind::Park => Phase::Retry,
+            ClaimKind::Park | ClaimKind::Offer(_) => Phase::Retry,
         };
         if matches!(claim.kind, ClaimKind::Run) {
             self.attempt = claim.attempt;
         }
         self.next_attempt = match claim.kind {
             ClaimKind::Park => NextAttempt::PARKED,
+            ClaimKind::Offer(offer) => NextAttempt::offered(offer),
             ClaimKind::Run | ClaimKind::Final | ClaimKind::Cancelled | ClaimKind::Expired => {
                 NextAttempt::new(0, 0)
             }

@@ -61,7 +61,8 @@ impl Limits {
             | Phase::Expired
             | Phase::Sealed => true,
         };
-        let claimed = fold.phase != Phase::New;
+        // A task that was only offered has not begun to use up its budget.
+        let claimed = fold.phase != Phase::New && !(fold.is_offered() && created_ms == 0);
         let expires = self.expires_at_ms.filter(|_| !begun).map(|at| (at, ClaimKind::Expired));
         let used_up = |total: u64| (created_ms.saturating_add(total), ClaimKind::Final);
         let total = self.total_ms.filter(|_| claimed).map(used_up);

@@ -16,6 +16,7 @@ pub mod invariants;
 pub mod key;
 pub mod limits;
 pub mod next_attempt;
+pub mod offer;
 pub mod operator;
 #[cfg(test)]
 pub(crate) mod properties;

@@ -1,5 +1,7 @@
 //! When a task that has not ended is tried again.
 
+use super::offer::{Offer, TaskType};
+
 /// When the next attempt is due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NextAttempt {
@@ -21,13 +23,15 @@ pub enum After {
     Drain,
     /// The end of other tasks: it is due when those are over, which no time says (`waits.rs`).
     Others,
+    /// An offer of a task of this type: nobody asked for it where it was delivered, and whoever wants it may begin.
+    Offer(TaskType),
 }
 
 impl After {
     /// What stands for it on the ledger.
     pub(super) const fn mark(self) -> Option<&'static str> {
         match self {
-            Self::Other => None,
+            Self::Other | Self::Offer(_) => None,
             Self::Drain => Some("drain"),
             Self::Others => Some("park"),
         }
@@ -46,6 +50,18 @@ impl NextAttempt {
 
     /// When the tasks are over that the entry's body names.
     pub const PARKED: Self = Self { at_ms: 0, delay_ms: 0, after: After::Others };
+
+    /// At once, in the order of when the task became ready.
+    #[must_use]
+    pub const fn offered(offer: Offer) -> Self {
+        Self { at_ms: offer.ready_ms, delay_ms: 0, after: After::Offer(offer.task_type) }
+    }
+
+    /// Whether it follows an offer.
+    #[must_use]
+    pub const fn is_offered(&self) -> bool {
+        matches!(self.after, After::Offer(_))
+    }
 
     /// Whether it follows the end of other tasks.
     #[must_use]

@@ -3,12 +3,13 @@
 use super::body;
 use super::config::LedgerConfig;
 use super::entry::{
-    Base, Claim, ClaimKind, Done, Entry, Heartbeat, LeaseMs, NextAttempt, Outcome, Renewal,
+    Base, Claim, ClaimKind, Done, Entry, Heartbeat, LeaseMs, NextAttempt, Offer, Outcome, Renewal,
 };
 use super::entry_set::{Ended, EntrySet, Range};
 use super::fold::{TaskFold, Verdict};
 use super::key::{Epoch, Key, OnceKey, OwnerId, RENEWAL_SERIAL, SealKey};
 use super::limits::Limits;
+use super::offer::TaskType;
 use super::seal::{Counts, Seal};
 use crate::task::{Position, Properties, TaskId};
 use proptest::collection::{btree_map, vec};
@@ -53,6 +54,10 @@ fn any_kind() -> impl Strategy<Value = ClaimKind> {
         1 => Just(ClaimKind::Cancelled),
         1 => Just(ClaimKind::Expired),
         1 => Just(ClaimKind::Park),
+        1 => (any::<u64>(), any::<u8>()).prop_map(|(ready_ms, name)| {
+            let task_type = TaskType::of(Some(&name.to_string()));
+            ClaimKind::Offer(Offer { task_type, ready_ms })
+        }),
     ]
 }
 
@@ -187,7 +192,11 @@ fn small_entry() -> impl Strategy<Value = Entry> {
 
 /// What an entry's body must hold.
 pub(crate) const fn content_of(entry: &Entry) -> &'static [u8] {
-    if matches!(entry, Entry::Claim(Claim { kind: ClaimKind::Park, .. })) { b"run " } else { b"" }
+    if matches!(entry, Entry::Claim(Claim { kind: ClaimKind::Park | ClaimKind::Offer(_), .. })) {
+        b"run "
+    } else {
+        b""
+    }
 }
 
 pub(crate) fn ledger() -> impl Strategy<Value = Vec<Entry>> {
@@ -277,7 +286,7 @@ proptest! {
     #[test]
     fn any_properties_are_read_without_a_panic(
         key in prop_oneof![any_key().prop_map(|key| key.to_string()), ".*"],
-        properties in btree_map("(k|t|e|a|o|s|na|nd|w|b|ma|tb|x|ttl|by|sub|q|c|u|m|p|h|r|g|v)", ".{0,12}", 0..12),
+        properties in btree_map("(k|t|e|a|o|s|na|nd|w|b|ma|tb|x|ttl|y|at|by|sub|q|c|u|m|p|h|r|g|v)", ".{0,12}", 0..12),
         null: bool,
     ) {
         let properties = Properties::from(properties);

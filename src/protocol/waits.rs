@@ -114,7 +114,7 @@ impl ClaimKind {
     #[must_use]
     pub const fn closes(self) -> bool {
         match self {
-            Self::Run | Self::Park => false,
+            Self::Run | Self::Park | Self::Offer(_) => false,
             Self::Final | Self::Cancelled | Self::Expired => true,
         }
     }

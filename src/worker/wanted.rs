@@ -1,23 +1,7 @@
 //! Which types of tasks are asked for, where leases are: pure.
 
+pub use crate::protocol::offer::TaskType;
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::num::NonZeroU64;
-
-/// The type of a task, as a number of 64 bits: tasks are compared by it, and no table of names has to be kept. Two names that somebody has found to have
-/// the same number count as one type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TaskType(NonZeroU64);
-
-impl TaskType {
-    /// Of this name; `None`: of tasks that have none.
-    #[must_use]
-    pub fn of(name: Option<&str>) -> Self {
-        let mut hasher = DefaultHasher::new();
-        name.hash(&mut hasher);
-        Self(NonZeroU64::new(hasher.finish()).unwrap_or(NonZeroU64::MIN))
-    }
-}
 
 /// How many leases are asked for that no claim is on its way for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -60,14 +44,6 @@ impl Wanted {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn types_are_the_same_by_their_names_and_no_type_is_one_of_its_own() {
-        assert_eq!(TaskType::of(Some("a")), TaskType::of(Some("a")));
-        assert_ne!(TaskType::of(Some("a")), TaskType::of(Some("b")));
-        assert_ne!(TaskType::of(Some("")), TaskType::of(None));
-        assert_eq!(size_of::<Option<TaskType>>(), 8);
-    }
 
     #[test]
     fn what_is_asked_for_is_counted_by_type() {

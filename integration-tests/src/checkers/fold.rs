@@ -1,7 +1,9 @@
 //! The ledger's rules once more, written from the protocol's table and not from the library: a checker that shared the library's
 //! fold would share its mistakes. `table.rs` compares the two.
 
-use longhaul::internals::protocol::entry::{Claim, ClaimKind, Done, Entry, NextAttempt, Outcome};
+use longhaul::internals::protocol::entry::{
+    After, Claim, ClaimKind, Done, Entry, NextAttempt, Offer, Outcome,
+};
 use longhaul::internals::protocol::fold::{Phase, TaskFold};
 use longhaul::internals::protocol::key::{Epoch, OwnerId};
 
@@ -77,6 +79,10 @@ impl State {
             ClaimKind::Cancelled => Stand::Ended(End::Cancelled),
             ClaimKind::Expired => Stand::Ended(End::Expired),
             ClaimKind::Park => Stand::Waiting(NextAttempt::PARKED),
+            ClaimKind::Offer(Offer { task_type, ready_ms }) => {
+                let after = After::Offer(task_type);
+                Stand::Waiting(NextAttempt { after, ..NextAttempt::new(ready_ms, 0) })
+            }
         };
         self.epoch = claim.key.epoch.0;
         self.owner = claim.key.owner;

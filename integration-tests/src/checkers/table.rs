@@ -4,10 +4,11 @@ use super::fold::State;
 use longhaul::TaskId;
 use longhaul::internals::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
 use longhaul::internals::protocol::entry::{
-    Base, Claim, ClaimKind, Done, Entry, Heartbeat, NextAttempt, Outcome,
+    Base, Claim, ClaimKind, Done, Entry, Heartbeat, NextAttempt, Offer, Outcome,
 };
 use longhaul::internals::protocol::fold::{TaskFold, Verdict};
 use longhaul::internals::protocol::key::{Epoch, Key, OnceKey, OwnerId};
+use longhaul::internals::protocol::offer::TaskType;
 use std::time::Duration;
 
 const TASK: TaskId = TaskId { ledger: 7, entry: 1, partition: -1, batch_index: None };
@@ -15,8 +16,6 @@ const TASK: TaskId = TaskId { ledger: 7, entry: 1, partition: -1, batch_index: N
 const OWNER: OwnerId = OwnerId(1);
 const OTHER: OwnerId = OwnerId(2);
 const LATER: NextAttempt = NextAttempt::new(5_000, 3_000);
-const CLAIMS: [ClaimKind; 5] =
-    [ClaimKind::Run, ClaimKind::Final, ClaimKind::Cancelled, ClaimKind::Expired, ClaimKind::Park];
 const OUTCOMES: [Outcome; 7] = [
     Outcome::Released(NextAttempt::PARKED),
     Outcome::Completed,
@@ -26,6 +25,19 @@ const OUTCOMES: [Outcome; 7] = [
     Outcome::Released(NextAttempt::new(0, 0)),
     Outcome::Released(NextAttempt::AFTER_DRAIN),
 ];
+
+/// Each kind once.
+fn claims() -> [ClaimKind; 6] {
+    let offer = Offer { task_type: TaskType::of(Some("y")), ready_ms: 7 };
+    [
+        ClaimKind::Run,
+        ClaimKind::Final,
+        ClaimKind::Cancelled,
+        ClaimKind::Expired,
+        ClaimKind::Park,
+        ClaimKind::Offer(offer),
+    ]
+}
 
 /// Both folds, fed with the same.
 #[derive(Clone, Copy, Default)]
@@ -75,7 +87,7 @@ fn ways() -> Vec<Vec<Entry>> {
     let mut ways = vec![Vec::new(), running.clone()];
     ways.extend(OUTCOMES.map(|outcome| with(done(outcome, 3, OWNER, 3))));
     // A closing claim leaves the attempt where it is.
-    ways.extend(CLAIMS[1..].iter().map(|kind| with(claim(*kind, 4, OWNER, 3))));
+    ways.extend(claims()[1..].iter().map(|kind| with(claim(*kind, 4, OWNER, 3))));
     let cancelled = |way: &Vec<Entry>| way.iter().cloned().chain([Entry::Cancel(TASK)]).collect();
     let cancelled: Vec<Vec<Entry>> = ways.iter().map(cancelled).collect();
     ways.extend(cancelled);
@@ -91,7 +103,7 @@ fn probes(at: &State) -> Vec<Entry> {
             probes.push(Entry::Checkpoint(key(epoch, owner)));
             for attempt in around(at.attempt).into_iter().flatten() {
                 probes.push(based(epoch, owner, attempt));
-                probes.extend(CLAIMS.map(|kind| claim(kind, epoch, owner, attempt)));
+                probes.extend(claims().map(|kind| claim(kind, epoch, owner, attempt)));
                 probes.extend(OUTCOMES.map(|outcome| done(outcome, epoch, owner, attempt)));
             }
         }

@@ -47,6 +47,8 @@ pub struct Bounds {
     pub operate: u8,
     /// Tasks that expired get a dead letter, too.
     pub letters: bool,
+    /// Tasks that whoever holds them offers to anybody: workers that do not want them decide so for reasons of their own.
+    pub offers: u8,
     /// Workers that stop stepping, keeping their deliveries.
     pub freeze: u8,
     /// Frozen workers that go on.
@@ -168,6 +170,7 @@ impl Bounds {
             "giveup" => &mut self.giveup,
             "cancel" => &mut self.cancel,
             "operate" => &mut self.operate,
+            "offers" => &mut self.offers,
             "freeze" => &mut self.freeze,
             "thaw" => &mut self.thaw,
             "drain" => &mut self.drain,

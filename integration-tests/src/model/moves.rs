@@ -7,6 +7,7 @@ use super::{operating, sealing};
 use longhaul::internals::protocol::claim::{Decision, NextClaim, next_claim};
 use longhaul::internals::protocol::entry::{ClaimKind, Entry};
 use longhaul::internals::protocol::fold::{Phase, TaskFold};
+use longhaul::internals::protocol::offer::{Offer, TaskType};
 use longhaul::internals::protocol::operator::OperatorAction;
 use longhaul::internals::worker::machine::{Stage, Step as Closing, Task};
 
@@ -28,6 +29,8 @@ pub enum Move {
     Take { worker: u8, task: u8, live_owner: bool },
     /// A worker closes the task because its wall clock says that it has expired.
     Expire { worker: u8, task: u8 },
+    /// A worker that holds the task offers it to anybody.
+    Offer { worker: u8, task: u8 },
     /// A body ends.
     Finish { worker: u8, body: u8, end: End },
     /// The first publish in flight lands.
@@ -121,6 +124,7 @@ impl Move {
             | Self::BrokerRestart
             | Self::Cancel { .. }
             | Self::Operate { .. }
+            | Self::Offer { .. }
             | Self::Drain { .. }
             | Self::Take { live_owner: true, .. } => true,
             Self::Deliver { .. }
@@ -339,6 +343,9 @@ fn task_moves(
         if expires(bounds, worker, task).is_some() {
             into.push(Move::Expire { worker: number, task });
         }
+        if world.budget.offers > 0 && offers(bounds, worker, task).is_some() {
+            into.push(Move::Offer { worker: number, task });
+        }
     }
     let publishing = matches!(known.stage, Stage::Claiming { .. } | Stage::Finishing { .. });
     if world.budget.giveup > 0 && publishing {
@@ -389,6 +396,22 @@ pub(super) fn expires(bounds: &Bounds, worker: &Worker, task: u8) -> Option<Next
     }
 }
 
+/// The claim by which a worker offers a task that it holds and that may begin: whether it wants it is its own affair.
+pub(super) fn offers(bounds: &Bounds, worker: &Worker, task: u8) -> Option<NextClaim> {
+    let id = task_id(bounds, task);
+    let known = worker.machine.task(id).filter(|known| known.held)?;
+    let waits = bounds.park && task == 1 && !is_over(bounds, worker);
+    let open = matches!(known.fold.phase, Phase::New | Phase::Retry) && !known.fold.is_offered();
+    if waits || !open {
+        return None;
+    }
+    let kind = ClaimKind::Offer(Offer { task_type: TaskType::of(None), ready_ms: 0 });
+    match worker.machine.decide(id, true, Some(kind)) {
+        Decision::Claim(claim) if claim.kind == kind => Some(claim),
+        Decision::Claim(_) | Decision::ReadPayload | Decision::Wait => None,
+    }
+}
+
 /// Whether the task that the other one waits for is over, as far as the worker knows.
 #[must_use]
 pub fn is_over(bounds: &Bounds, worker: &Worker) -> bool {
@@ -432,4 +455,38 @@ fn unstarted(bounds: &Bounds, world: &World, fold: &TaskFold, task: u8) -> bool 
 
 fn small(number: usize) -> u8 {
     super::world::small(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scenario::find;
+    use super::super::step::step;
+    use super::*;
+
+    /// A search in which nobody can offer anything finds nothing, either.
+    #[test]
+    fn who_has_no_delivery_claims_what_was_offered() {
+        let bounds = find("offer:crash=0").map(|scenario| scenario.bounds).unwrap();
+        let mut world = World::new(&bounds);
+        let takes = |world: &World| {
+            let mut all = Vec::new();
+            moves(&bounds, world, &mut all);
+            all.contains(&Move::Take { worker: 1, task: 0, live_owner: false })
+        };
+        let offers = [
+            Move::Deliver { message: 0, to: 0 },
+            Move::Offer { worker: 0, task: 0 },
+            Move::Land { worker: 0 },
+            Move::Read { worker: 1 },
+        ];
+        for next in offers {
+            assert!(!takes(&world), "before {next:?}");
+            let (mut all, mut violations) = (Vec::new(), Vec::new());
+            moves(&bounds, &world, &mut all);
+            assert!(all.contains(&next), "{next:?} is none of {all:?}");
+            world = step(&bounds, &world, next, &mut violations);
+            assert_eq!(violations, []);
+        }
+        assert!(takes(&world));
+    }
 }

@@ -37,6 +37,7 @@ const BASE: Bounds = Bounds {
     cancel: 0,
     operate: 0,
     letters: false,
+    offers: 0,
     freeze: 0,
     thaw: 0,
     brokerto: true,
@@ -71,6 +72,10 @@ const LETTER: Bounds = Bounds { attempts: 1, fail: true, receipts: 2, ..MARKED }
 
 /// Operators act upon tasks.
 const OPERATE: Bounds = Bounds { operate: 1, redeliver: 0, ..ADOPT };
+
+/// Tasks are offered.
+const OFFER: Bounds =
+    Bounds { offers: 1, redeliver: 0, fail: false, crash: 0, spurious: 0, ..ADOPT };
 
 /// Every claim but the first has a base, and what is older goes.
 const KEYS: Bounds = Bounds { keys: 1, compact: 2, ..ADOPT };
@@ -324,6 +329,18 @@ pub const SCENARIOS: &[Scenario] = &[
         Bounds { seal: true, crash: 1, ..PARK },
         "the same, seals and a crash",
     ),
+    named("offer", Bounds { offers: 2, redeliver: 1, ..OFFER }, "holders offer tasks to anybody"),
+    named("offer-crash", Bounds { crash: 1, ..OFFER }, "the same and a crash"),
+    named(
+        "offer-fail",
+        Bounds { fail: true, spurious: 1, ..OFFER },
+        "the same, failed attempts and a takeover from a live owner",
+    ),
+    named("offer-giveup", Bounds { giveup: 1, ..OFFER }, "the same and publishes of unknown fate"),
+    named("offer-cancel", Bounds { cancel: 1, ..OFFER }, "the same and a cancel request"),
+    named("offer-keep", Bounds { fences: 1, ..OFFER }, "the same and a self-fence"),
+    named("offer-seal", Bounds { offers: 1, ..SEAL }, "offers, seals and forgotten acks"),
+    named("offer-park", Bounds { offers: 1, ..PARK }, "offers of tasks that wait for others"),
     named("md", MARKED, "acks are forgotten"),
     named("md-crash", Bounds { crash: 1, redeliver: 0, ..MARKED }, "the same and a crash"),
     named(

@@ -2,7 +2,7 @@
 
 use super::bounds::Bounds;
 use super::fingerprint::Part;
-use super::moves::{End, Move, expires, is_seen_only, judge};
+use super::moves::{End, Move, expires, is_seen_only, judge, offers};
 use super::settle::Settle;
 use super::tamper::Fault;
 use super::world::{
@@ -51,6 +51,7 @@ pub fn step(bounds: &Bounds, world: &World, step: Move, violations: &mut Vec<Vio
         | Move::Read { worker }
         | Move::Take { worker, .. }
         | Move::Expire { worker, .. }
+        | Move::Offer { worker, .. }
         | Move::Finish { worker, .. }
         | Move::ConnectionLost { worker }
         | Move::GiveUp { worker, .. }
@@ -270,6 +271,12 @@ impl Settle<'_> {
             Move::Expire { task, .. } => {
                 if let Some(claim) = expires(self.bounds, worker, task) {
                     worker.late &= !(1 << task);
+                    worker.machine.claim(task_id(self.bounds, task), claim);
+                }
+            }
+            Move::Offer { task, .. } => {
+                self.world.budget.offers -= 1;
+                if let Some(claim) = offers(self.bounds, worker, task) {
                     worker.machine.claim(task_id(self.bounds, task), claim);
                 }
             }

@@ -268,6 +268,20 @@ fn tasks_wait_for_others() {
     holds_at_first(&["park-crash", "park-live", "park-giveup", "park-keep", "park-seal-crash"]);
 }
 
+/// Whoever holds a task may offer it at any time: it still runs once, and always can end.
+#[test]
+fn tasks_are_offered() {
+    holds(&["offer:compact=0", "offer-cancel:compact=0", "offer-park:compact=0"]);
+    holds_at_first(&[
+        "offer-crash",
+        "offer-fail",
+        "offer-giveup",
+        "offer-keep",
+        "offer-seal",
+        "offer-park",
+    ]);
+}
+
 #[test]
 fn a_parked_task_that_does_not_wait_for_the_end_is_found() {
     finds(Fault::ParkedUntilClaimed, "park", &["C-24"], CAP);

@@ -99,6 +99,8 @@ pub enum HistoryEvent {
         /// Their ids, and `key:` with their keys.
         waits_for: Vec<String>,
     },
+    /// Nobody asked for the task where it was delivered: anybody may claim it.
+    Offered,
     /// The attempt left a checkpoint of so many bytes for its successor.
     Checkpoint {
         /// How many.
@@ -329,6 +331,7 @@ fn event(entry: &Entry, content: &[u8]) -> Option<HistoryEvent> {
     Some(match entry {
         Entry::Claim(Claim { kind, attempt, lease_ms, .. }) => match kind {
             ClaimKind::Park => parked(content),
+            ClaimKind::Offer(_) => HistoryEvent::Offered,
             ClaimKind::Run if lease_ms.is_some() => {
                 HistoryEvent::Leased { attempt: *attempt, worker: reason() }
             }

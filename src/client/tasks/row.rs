@@ -134,7 +134,8 @@ impl Row {
             // A lease has an owner id of its own, which nobody asks for when it is over.
             self.owner =
                 owners.place_of(if self.leased.is_some() { owner.lessor() } else { owner });
-            self.due_ms = if phase == Phase::Retry { next_attempt.at_ms } else { 0 };
+            let waits = phase == Phase::Retry && !fold.is_offered();
+            self.due_ms = if waits { next_attempt.at_ms } else { 0 };
         }
         if phase != Phase::Running {
             self.leased = None;

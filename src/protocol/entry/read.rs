@@ -1,6 +1,6 @@
 //! Reads entries from the properties of their messages.
 
-use super::{Base, Claim, ClaimKind, Done, EntryError, Heartbeat, Outcome, Renewal};
+use super::{Base, Claim, ClaimKind, Done, EntryError, Heartbeat, Offer, Outcome, Renewal};
 use crate::protocol::key::{OnceKey, OwnerId, RENEWAL_SERIAL, SealKey, parse_owner};
 use crate::protocol::limits::Limits;
 use crate::protocol::next_attempt::{After, NextAttempt};
@@ -44,7 +44,7 @@ impl<'a> Reader<'a> {
             "FINAL" => ClaimKind::Final,
             "CANCELLED" => ClaimKind::Cancelled,
             "EXPIRED" => ClaimKind::Expired,
-            "PARKED" => ClaimKind::Park,
+            "PARKED" => Offer::read(self.properties).map_or(ClaimKind::Park, ClaimKind::Offer),
             _ => return Err(EntryError::Property("s")),
         };
         let batch_size: Option<u32> =
@@ -57,7 +57,8 @@ impl<'a> Reader<'a> {
         let created = self.properties.contains_key("f").then(|| self.number("f")).transpose()?;
         let base = created.filter(|_| kind == ClaimKind::Run).map(|created_ms| Base { created_ms });
         let limits = Limits::read(&|name| self.properties.get(name));
-        let readable = kind != ClaimKind::Park || WaitsFor::of_content(content).is_some();
+        let parks = matches!(kind, ClaimKind::Park | ClaimKind::Offer(_));
+        let readable = !parks || WaitsFor::of_content(content).is_some();
         if !readable {
             return Err(EntryError::Body);
         }

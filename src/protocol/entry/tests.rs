@@ -6,6 +6,8 @@ use crate::protocol::entry_set::{Ended, EntrySet};
 use crate::protocol::fold::{Phase, TaskFold, Verdict};
 use crate::protocol::key::Epoch;
 use crate::protocol::key::SealKey;
+use crate::protocol::offer::TaskType;
+use crate::protocol::waits::WaitsFor;
 use crate::task::EntryId;
 use std::time::Duration;
 
@@ -157,6 +159,41 @@ fn a_task_is_parked_only_by_an_entry_that_says_what_it_waits_for() {
         assert_eq!(fold.apply(entry), Verdict::Accepted);
         assert_eq!(fold.is_parked(), parked);
     }
+}
+
+/// To a worker that knows no offers it is a claim that parks a task which waits for nothing: both have to make the same of the epoch.
+#[test]
+fn an_offer_is_a_claim_that_parks_to_whoever_does_not_know_it() {
+    let offer = Offer { task_type: TaskType::of(Some("resize")), ready_ms: 5_000 };
+    let entry = claim(ClaimKind::Offer(offer), None);
+    let text = "k=claim @ a=6 s=PARKED y=0987068e0bfeb7ee at=5000";
+    assert_eq!(entry.properties(), properties(text), "the same in every build");
+    let body = entry.body(WaitsFor::default().content().as_bytes());
+    let key = entry.key().to_string();
+    let read = |text: &str| Entry::read(Some(&key), &properties(text), &body, false);
+    assert_eq!(read(text), Ok(entry.clone()));
+    let at_once = Offer { ready_ms: 0, ..offer };
+    for missing in ["y=0987068e0bfeb7ee", "y=0987068e0bfeb7ee at=soon"] {
+        let text = format!("k=claim @ a=6 s=PARKED {missing}");
+        assert_eq!(read(&text), Ok(claim(ClaimKind::Offer(at_once), None)));
+    }
+    let parks = claim(ClaimKind::Park, None);
+    for unknown in ["", "at=5000", "y=0", "y=resize at=5000"] {
+        assert_eq!(read(&format!("k=claim @ a=6 s=PARKED {unknown}")), Ok(parks.clone()));
+    }
+    let without_list = Entry::read(Some(&key), &entry.properties(), &entry.body(b""), false);
+    assert_eq!(without_list, Err(EntryError::Body));
+    let mut folds = [&entry, &parks].map(|entry| {
+        let mut fold = TaskFold { epoch: Epoch(3), attempt: 5, ..TaskFold::default() };
+        assert_eq!(fold.apply(entry), Verdict::Accepted);
+        fold
+    });
+    assert_eq!(folds.map(|it| (it.is_offered(), it.is_parked())), [(true, false), (false, true)]);
+    for fold in &mut folds {
+        fold.next_attempt = NextAttempt::default();
+    }
+    assert_eq!(folds[0], folds[1]);
+    assert_eq!((folds[0].phase, folds[0].attempt), (Phase::Retry, 5));
 }
 
 /// What may be left out: older workers did not write it, or it does not apply.

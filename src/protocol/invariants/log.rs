@@ -259,7 +259,7 @@ impl LogJudge {
         if let Some((Breach { id, what }, detail)) = broken {
             self.find(Violation { id, what, task: Some(task) }, Place::Ledger(at), detail);
         }
-        let runs = matches!(entry, Entry::Claim(claim) if claim.kind == ClaimKind::Run);
+        let runs = matches!(entry, Entry::Claim(claim) if matches!(claim.kind, ClaimKind::Run | ClaimKind::Offer(_)));
         if let Some(first) = waited.filter(|_| runs).and_then(|waited| self.not_over(&waited)) {
             let what = "a task is claimed before one that it waits for is over";
             let violation = Violation { id: AFTER, what, task: Some(task) };

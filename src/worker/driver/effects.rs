@@ -140,9 +140,9 @@ impl Driver {
             // Whoever shows the end reads the reason back: another claim of that epoch, with another one, may have won.
             Entry::Claim(claim) => {
                 let (task, kind) = (claim.key.task, claim.kind);
-                let parks = kind == ClaimKind::Park;
+                let parks = matches!(kind, ClaimKind::Park | ClaimKind::Offer(_));
                 match (lane.core.machine().lost_to(task), lane.core.closing_reason(task, kind)) {
-                    _ if parks => self.parked.content((id, task)).into(),
+                    _ if parks => self.parked.content((id, task), kind).into(),
                     (Some(holder), _) => {
                         let topic = self.topics.get(usize::from(id.topic));
                         let apart =

@@ -209,9 +209,11 @@ impl Parked {
         !self.unbound.is_empty()
     }
 
-    /// The content of the claim that parks a task. Without a list, which then was read from nowhere, the task waits for nothing.
-    pub(super) fn content(&self, place: Place) -> String {
-        self.tasks.get(&place).map(Waiting::resolved).unwrap_or_default().content()
+    /// The content of the claim that parks a task, or offers it. An offer waits for nothing, and so does a task without a list, which then was read from
+    /// nowhere.
+    pub(super) fn content(&self, place: Place, kind: ClaimKind) -> String {
+        let waiting = self.tasks.get(&place).filter(|_| kind == ClaimKind::Park);
+        waiting.map(Waiting::resolved).unwrap_or_default().content()
     }
 
     /// What M shows of what a task waits for, and of how many names these are the first.

@@ -150,10 +150,7 @@ impl Driver {
         let Some(lane) = self.lanes.look_at(id) else { return false };
         let Some(session) = lane.session.filter(|_| lane.core.may_take(now)) else { return true };
         let core = &lane.core;
-        if core.leaves_to_others(now) && self.slots.wants_types_only() {
-            return true;
-        }
-        let unwanted = core.unwanted_beyond(now);
+        let unwanted = core.unwanted_beyond();
         let waiting = core.waiting() + unwanted + core.machine().waiting_for_keys() + asked;
         let wanted = if self.shares.is_single() {
             let free = self.slots.free().saturating_sub(waiting).min(room);
@@ -162,7 +159,7 @@ impl Driver {
         } else {
             self.shares.credit(id.topic, waiting, self.slots.free(), room, probe, now)
         };
-        let ahead = if self.slots.free() > 0 { core.looks_ahead(now) } else { 0 };
+        let ahead = if self.slots.free() > 0 { core.looks_ahead() } else { 0 };
         let wanted = wanted + lane.skim.max(ahead).min(room);
         if wanted > lane.credit {
             if lane.credit == 0 {

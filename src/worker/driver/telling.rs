@@ -44,7 +44,7 @@ impl Lane {
             Entry::Done(Done { key, outcome: Outcome::Final, .. }) => (key.owner, "failed"),
             Entry::Done(Done { key, outcome: Outcome::Cancelled, .. }) => (key.owner, "cancelled"),
             Entry::Claim(Claim { key, kind, .. }) => match kind {
-                ClaimKind::Run | ClaimKind::Park => return,
+                ClaimKind::Run | ClaimKind::Park | ClaimKind::Offer(_) => return,
                 ClaimKind::Final => (key.owner, "failed"),
                 ClaimKind::Cancelled => (key.owner, "cancelled"),
                 ClaimKind::Expired => (key.owner, "expired"),

@@ -125,7 +125,8 @@ impl Machine {
             }
             Action::Publish(Entry::Claim(claim)) => {
                 let Known { fold, held, payload, .. } = self.known(claim.key.task);
-                if claim.kind == ClaimKind::Run && fold.phase == Phase::New {
+                let binds = matches!(claim.kind, ClaimKind::Run | ClaimKind::Offer(_));
+                if binds && fold.phase == Phase::New {
                     self.admitting.judge_run(claim.key.task)?;
                 }
                 invariants::claim(&fold, claim, held, payload)

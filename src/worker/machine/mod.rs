@@ -449,7 +449,7 @@ impl Machine {
 fn limits_of(task: &Task, claim: NextClaim, max_attempts: u32) -> Limits {
     let Some(limits) = task.limits.as_deref() else { return Limits::NONE };
     match claim.kind {
-        ClaimKind::Run | ClaimKind::Park => *limits,
+        ClaimKind::Run | ClaimKind::Park | ClaimKind::Offer(_) => *limits,
         ClaimKind::Final if claim.attempt < task.max_attempts(max_attempts) => {
             Limits { total_ms: limits.total_ms, ..Limits::NONE }
         }

@@ -45,7 +45,7 @@ impl Machine {
             task.own_record.update(&task.fold);
         }
         let outdated = task.checkpoint.as_deref().copied();
-        note(task, &read, accepted);
+        note(task, &read, accepted, before.phase);
         let over = task.fold.phase.is_terminal();
         if over {
             task.limits = None;
@@ -156,7 +156,7 @@ impl Machine {
             self.set_stage(id, Stage::Idle);
             if accepted && claim.kind.closes() {
                 self.begin_closing(id);
-            } else if accepted {
+            } else if accepted && claim.kind == ClaimKind::Park {
                 self.act(Action::ShowRetry(id));
             }
         } else if fold.cancel {
@@ -227,7 +227,7 @@ pub(super) fn is_gone(task: &Task) -> bool {
     task.trail.is_empty() && !task.held && task.stage.is_at_rest()
 }
 
-fn note(task: &mut Task, read: &ReadEntry<'_>, accepted: bool) {
+fn note(task: &mut Task, read: &ReadEntry<'_>, accepted: bool, before: Phase) {
     match read.entry {
         Entry::Claim(claim) => {
             task.trail.note_claim(claim.key, accepted, claim.base.is_some());
@@ -238,8 +238,12 @@ fn note(task: &mut Task, read: &ReadEntry<'_>, accepted: bool) {
                 if !claim.limits.is_none() {
                     task.limits = Some(Box::new(claim.limits));
                 }
-                (task.state_at, task.state_ms) = (Some(read.position), read.publish_time_ms);
-                if task.created_ms == 0 {
+                let offers = matches!(claim.kind, ClaimKind::Offer(_));
+                // An offer says nothing of how the attempt before it has ended.
+                if !(offers && before == Phase::Retry) {
+                    (task.state_at, task.state_ms) = (Some(read.position), read.publish_time_ms);
+                }
+                if task.created_ms == 0 && !offers {
                     let first = claim.base.map(|base| base.created_ms);
                     task.created_ms = first.unwrap_or(read.publish_time_ms);
                 }

@@ -55,7 +55,7 @@ impl Body {
 /// The reason that a claim gives which closes a task.
 pub(in crate::worker) const fn closing_reason(claim: &Claim) -> &'static str {
     match claim.kind {
-        ClaimKind::Run | ClaimKind::Park => "",
+        ClaimKind::Run | ClaimKind::Park | ClaimKind::Offer(_) => "",
         ClaimKind::Final if claim.limits.total_ms.is_some() => text::OVER_BUDGET,
         ClaimKind::Final => text::ALL_ATTEMPTS_FAILED,
         ClaimKind::Cancelled => text::CANCELLED,

@@ -111,8 +111,7 @@ impl Partition {
         !self.processors.is_empty()
     }
 
-    /// How many deliveries are held that wait for a slot; of those that were kept until now one is counted, and of those that nobody asks for what is
-    /// beyond their limit.
+    /// How many deliveries are held that wait for a slot; of those that were kept until now one is counted.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.len() + usize::from(self.kept_is_due)

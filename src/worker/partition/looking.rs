@@ -1,15 +1,16 @@
 //! Looking at tasks: is it time to claim this one?
 
 use super::delivering::place;
+use super::judging::Judged;
 use super::{Effect, Mode, Partition, Slots};
 use crate::protocol::claim::{Decision, NextClaim};
-use crate::protocol::entry::{ClaimKind, Entry, Heartbeat};
+use crate::protocol::entry::{After, ClaimKind, Entry, Heartbeat};
 use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::key::{Epoch, OwnerId};
 use crate::protocol::moment::Moment;
 use crate::protocol::rank::{adoption_delay, rank};
 use crate::task::{EntryId, Position, TaskId};
-use crate::worker::machine::{Action, Stage, Task};
+use crate::worker::machine::Action;
 use crate::worker::wanted::TaskType;
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ pub(super) struct Open {
     /// When its cancellation was read.
     pub(super) cancelled: Option<Moment>,
     /// Since when its owner is known to be stale.
-    stale: Option<Moment>,
+    pub(super) stale: Option<Moment>,
     /// When anything was read last of the lease that runs it.
     pub(super) heard: Moment,
     /// After own claims that came back too late: no claim before this, and how many there were.
@@ -42,20 +43,14 @@ pub(super) struct Open {
     unreadable_count: u32,
     /// What type it has, once somebody has asked for tasks of some types.
     pub(super) task_type: Option<TaskType>,
+    /// When this worker offered it last.
+    pub(super) offered: Option<Moment>,
     /// Its payload was read, or is, for a slot out of a quota: the claim needs no other.
     pub(super) granted: bool,
 }
 
-/// What time says of a task that nothing is being done about.
-pub(super) struct Judged {
-    /// When it may be claimed.
-    pub(super) due: Moment,
-    /// From when on a claim closes it, and how.
-    closes: Option<(Moment, ClaimKind)>,
-}
-
 impl Open {
-    pub(super) const fn new(fold: &TaskFold, now: Moment, due: Moment) -> Self {
+    pub(super) fn new(fold: &TaskFold, now: Moment, due: Moment) -> Self {
         Self {
             state: (fold.epoch, fold.phase),
             received: None,
@@ -67,7 +62,8 @@ impl Open {
             not_before: now,
             late_count: 0,
             unreadable_count: 0,
-            task_type: None,
+            task_type: offered_type(fold),
+            offered: None,
             granted: false,
         }
     }
@@ -81,6 +77,7 @@ impl Open {
             self.state = (fold.epoch, fold.phase);
             self.due = due;
             self.ready_ms = fold.next_attempt.at_ms;
+            self.task_type = offered_type(fold).or(self.task_type);
         }
     }
 
@@ -93,6 +90,14 @@ impl Open {
         let wait = UNREADABLE_WAIT * (1 << self.unreadable_count.min(6));
         self.unreadable_count += 1;
         wait
+    }
+}
+
+/// What type a task has that is offered.
+fn offered_type(fold: &TaskFold) -> Option<TaskType> {
+    match fold.next_attempt.after {
+        After::Offer(task_type) => Some(task_type),
+        After::Other | After::Drain | After::Others => None,
     }
 }
 
@@ -113,7 +118,7 @@ impl Partition {
             self.look(id, now, slots);
         }
         self.look_at_kept(now);
-        self.look_at_unwanted(now);
+        self.offer_unwanted(now, slots);
         self.look_after_finished(now);
         self.settle();
         self.ask_for_legacy(now);
@@ -136,7 +141,7 @@ impl Partition {
     #[must_use]
     pub fn timeout(&self) -> Moment {
         let mut next = self.silence.heartbeat_at();
-        for at in [self.agenda.next(), self.next_kept, self.unwanted.look_at].into_iter().flatten()
+        for at in [self.agenda.next(), self.next_kept, self.unwanted.offer_at].into_iter().flatten()
         {
             next = next.min(at);
         }
@@ -206,6 +211,17 @@ impl Partition {
     }
 
     pub(super) fn look(&mut self, id: TaskId, now: Moment, slots: &mut Slots) {
+        self.look_or_offer(id, false, now, slots);
+    }
+
+    /// `offers`: what nobody asks for here is to be offered to the others.
+    pub(super) fn look_or_offer(
+        &mut self,
+        id: TaskId,
+        offers: bool,
+        now: Moment,
+        slots: &mut Slots,
+    ) {
         self.unwanted.remove(id);
         if self.machine.is_aside(id) {
             return self.look_aside(id);
@@ -227,9 +243,10 @@ impl Partition {
         }
         let closes = closes.filter(|(at, _)| *at <= now).map(|(_, kind)| kind);
         let closes = closes.or_else(|| self.parks(id).then_some(ClaimKind::Park));
+        let closes = closes.or_else(|| if offers { self.offer_of(id, now, slots) } else { None });
         let decision = self.machine.decide(id, due <= now, closes);
         let closes = matches!(decision, Decision::Claim(claim) if claim.kind != ClaimKind::Run);
-        if !closes && let Some(task_type) = self.unwanted_type(id, decision, slots) {
+        if !closes && let Some(task_type) = self.unwanted_type(id, decision, now, slots) {
             return self.keep_unwanted(id, task_type, now);
         }
         match decision {
@@ -283,6 +300,11 @@ impl Partition {
             self.take_for(id, slots);
             self.claims.insert(id, now);
             self.tickets.use_up(id);
+        }
+        if let ClaimKind::Offer(_) = claim.kind
+            && let Some(open) = self.open.get_mut(&id)
+        {
+            open.offered = Some(now);
         }
         let claim = self.legacy_claim(id, claim);
         self.machine.claim(id, claim);
@@ -373,75 +395,6 @@ impl Partition {
                 open.received = None;
             }
         }
-    }
-
-    /// When the retry is due, or the owner stale, for a worker in this role: until then nothing is claimed. `None`: something else than
-    /// time must happen first.
-    pub(super) fn judge(&mut self, id: TaskId, now: Moment) -> Option<Judged> {
-        let task = self.machine.task(id)?;
-        let (fold, held) = (task.fold, task.held);
-        if task.stage != Stage::Idle {
-            return None;
-        }
-        let own = self.machine.is_own(fold.owner);
-        let closes = self.closes_at(id, &task);
-        let open = self.open.get(&id)?;
-        let due = match fold.phase {
-            Phase::Retry => {
-                let due = self.due_unless_parked(id, open.due);
-                let at = open.cancelled.map_or(due, |cancelled| due.min(cancelled));
-                let at = closes.map_or(at, |(closes, _)| at.min(closes));
-                let patience = 2 * self.settings.ledger.heartbeat;
-                // The last owner has the payload and goes first, as a holder does.
-                if held || own { at } else { at + patience + self.delay(id, now) }
-            }
-            Phase::Running => match task.lease_ms {
-                Some(lease_ms) => self.lease_over_at(id, lease_ms, held, now)?,
-                None => self.stale_at(id, &fold, held, now)?,
-            },
-            Phase::New => now,
-            Phase::Completed | Phase::Final | Phase::Cancelled | Phase::Expired | Phase::Sealed => {
-                return None;
-            }
-        };
-        Some(Judged { due, closes })
-    }
-
-    /// From when on the task's own limits, or those that it waited for, close it instead of running it, and how.
-    pub(super) fn closes_at(&self, id: TaskId, task: &Task) -> Option<(Moment, ClaimKind)> {
-        let limits = || task.limits.as_deref()?.closes_at(&task.fold, task.created_ms);
-        let limited = limits().map(|(at_ms, kind)| (self.wall.moment(at_ms), kind));
-        let closed = self.closed_by_others(id, &task.fold);
-        [closed, limited].into_iter().flatten().min_by_key(|(at, _)| *at)
-    }
-
-    /// When this worker may take the task over, as far as is known now. `None`: the next own heartbeat will tell.
-    fn stale_at(&mut self, id: TaskId, fold: &TaskFold, held: bool, now: Moment) -> Option<Moment> {
-        if !self.silence.is_stale(fold.owner) {
-            if let Some(open) = self.open.get_mut(&id) {
-                open.stale = None;
-            }
-            return self.ask_whether_silent(id, self.silence.extra_at(fold.owner), now);
-        }
-        let open = self.open.get_mut(&id)?;
-        let stale = *open.stale.get_or_insert(now);
-        Some(if held { stale } else { stale + self.delay(id, now) })
-    }
-
-    /// Sends the heartbeat that tells whether whoever runs the task has fallen silent, or says when it is to be sent. `None`: it is on its way.
-    pub(super) fn ask_whether_silent(
-        &mut self,
-        id: TaskId,
-        extra_at: Option<Moment>,
-        now: Moment,
-    ) -> Option<Moment> {
-        match extra_at {
-            Some(at) if at > now => return Some(at),
-            Some(_) => self.send_heartbeats(now),
-            None => {}
-        }
-        self.awaiting_heartbeat.insert(id);
-        None
     }
 
     /// When the silence of an owner began, as far as this worker has read without a gap. `None` of one that nothing was read of.

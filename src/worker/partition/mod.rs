@@ -11,6 +11,7 @@ mod delivering;
 mod ended;
 mod finishers;
 mod holding;
+mod judging;
 mod leases;
 mod legacy;
 mod looking;

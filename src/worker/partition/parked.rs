@@ -54,13 +54,16 @@ impl Partition {
 
     /// Whether the next claim of this task parks it.
     pub(super) fn parks(&self, id: TaskId) -> bool {
-        self.waits.get(&id) == Some(&Standing::Waits) && !self.machine.fold(id).is_parked()
+        let fold = self.machine.fold(id);
+        // Whoever has offered it has seen that they are over.
+        self.waits.get(&id) == Some(&Standing::Waits) && !fold.is_parked() && !fold.is_offered()
     }
 
     /// Whether all workers of the ledger know claims of this kind. If not, the task is looked at again when they do.
     pub(super) fn knows_all_of(&mut self, kind: ClaimKind, id: TaskId, now: Moment) -> bool {
         let since = match kind {
             ClaimKind::Park => PROTOCOL_PARKS,
+            ClaimKind::Offer(_) => PROTOCOL_LEASES,
             ClaimKind::Run if self.machine.leases() => PROTOCOL_LEASES,
             ClaimKind::Run | ClaimKind::Final | ClaimKind::Cancelled | ClaimKind::Expired => {
                 return true;

@@ -86,12 +86,6 @@ impl Slots {
         self.wanted.as_ref()
     }
 
-    /// Whether there are some, and none for tasks of any type.
-    #[must_use]
-    pub fn wants_types_only(&self) -> bool {
-        self.wanted.as_ref().is_some_and(|wanted| wanted.any == 0)
-    }
-
     /// One of them is for a task of this type now.
     pub(super) fn take_for(&mut self, task_type: TaskType) {
         if let Some(wanted) = &mut self.wanted {

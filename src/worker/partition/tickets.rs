@@ -187,7 +187,7 @@ impl Partition {
 
     /// Whoever waits longer than its limits allow is closed then.
     pub(super) fn look_when_it_closes(&mut self, id: TaskId, now: Moment) {
-        let closes = self.machine.task(id).and_then(|task| self.closes_at(id, &task));
+        let closes = self.machine.task(id).and_then(|task| self.closes_at(id, &task, now));
         if let Some((at, _)) = closes.filter(|(at, _)| *at > now) {
             self.agenda.set_by(id, at);
         }

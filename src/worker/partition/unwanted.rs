@@ -1,41 +1,35 @@
 //! Tasks of types that nobody asks for here, where tasks are leased: they wait without their payloads, and stand in nobody's way. What else becomes of them
 //! goes on: they can be cancelled, they expire, and their retries are counted.
 //!
-//! A subscription cannot tell the broker which types it wants, so that a gateway is given all of them. Where other workers are, what was delivered and is
-//! not asked for goes back: soon when it was delivered for the first time, for another gateway may be asked for it, and after a second when all that have
-//! had it were not. A gateway that is alone keeps it.
+//! A subscription cannot tell the broker which types it wants, so that a gateway is given all of them. Where other workers are, what was delivered here
+//! and is not asked for is offered to them on the ledger (`protocol/offer.rs`), once. A gateway that is alone says nothing.
 
 use super::delivering::place;
-use super::looking::{Open, WAIT_FOR_SLOT_MAX};
 use super::{Mode, Partition, Slots};
 use crate::protocol::claim::Decision;
+use crate::protocol::entry::{After, ClaimKind, Offer};
+use crate::protocol::fold::Phase;
 use crate::protocol::moment::Moment;
 use crate::task::TaskId;
 use crate::worker::agenda::Agenda;
+use crate::worker::machine::Task;
 use crate::worker::wanted::{TaskType, Wanted};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// So many deliveries of a partition are kept for which nobody asks, before those that wait count as what was asked for, and no more come.
-/// Each takes up 1.3 kB, so that a partition has 13 MB of them at most.
+/// So many tasks of a partition may wait for which nobody asks, offered ones of others included, before they count as what was asked for, and no more are
+/// received. Each takes up 1.3 kB, so that a partition has 13 MB of them at most.
 const KEPT_MAX: usize = 10_000;
 
 /// So many more are asked for at once as are kept already, up to this: behind a million of them lies what is asked for.
 const AHEAD_MAX: usize = 256;
 
-/// Where others are a task goes back after so long: nobody else can have it meanwhile.
-const HELD_BESIDE_OTHERS: Duration = Duration::from_millis(100);
+/// A task is offered when nobody has asked for it here for so long: who works on one task after the other soon asks again.
+const OFFERED_AFTER: Duration = Duration::from_millis(20);
 
-/// They go back so many at a time, with this pause.
-const HAND_BACK_AT_ONCE_MAX: usize = 1_000;
-const HAND_BACK_PAUSE: Duration = Duration::from_millis(100);
-
-/// Beside others so many are looked at in a round, and then none for so long, in which the others can have them. Both double with each round in which
-/// nothing was found that is asked for, up to these: so a request for what there is not costs the others a tenth of their time.
-const LOOK_BESIDE_OTHERS: usize = 16;
-const LOOK_BESIDE_OTHERS_MAX: usize = 1_000;
-const LEFT_TO_OTHERS: Duration = Duration::from_millis(50);
-const LEFT_TO_OTHERS_MAX: Duration = Duration::from_secs(1);
+/// So many are offered within this time at most.
+const OFFERS_MAX: usize = 1_000;
+const OFFERS_PAUSE: Duration = Duration::from_millis(100);
 
 /// See the module's documentation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -44,29 +38,26 @@ pub(super) struct Unwanted {
     /// In the order in which they became ready.
     order: BTreeSet<(Moment, TaskId)>,
     by_type: BTreeMap<TaskType, BTreeSet<(Moment, TaskId)>>,
-    /// Those of them that are held here, and when they may go back.
-    held: Agenda<TaskId>,
+    /// Those of them that are to be offered where others are, and when.
+    to_offer: Agenda<TaskId>,
     /// Payloads that are being read for whoever asks for this type.
     reading: BTreeMap<TaskId, TaskType>,
     reads: BTreeMap<TaskType, usize>,
-    /// When some of them went back, and until when others are to have them.
-    handed_back: Option<Moment>,
-    left_until: Moment,
-    /// Rounds in which nothing was found that is asked for.
-    rounds: u32,
-    /// When to look at them, if nothing happens.
-    pub(super) look_at: Option<Moment>,
+    /// Since when, and how many, were offered without a pause.
+    offers: (Moment, usize),
+    /// When the next ones are to be offered.
+    pub(super) offer_at: Option<Moment>,
 }
 
 impl Unwanted {
-    /// A task that became ready then waits until it is asked for. `back`: when it may go back, if it is held here.
-    fn keep(&mut self, id: TaskId, task_type: TaskType, ready: Moment, back: Option<Moment>) {
+    /// A task that became ready then waits until it is asked for, or is offered.
+    fn keep(&mut self, id: TaskId, task_type: TaskType, ready: Moment, offer: Option<Moment>) {
         self.remove(id);
         self.tasks.insert(id, (task_type, ready));
         self.order.insert((ready, id));
         self.by_type.entry(task_type).or_default().insert((ready, id));
-        if let Some(back) = back {
-            self.held.set(id, back);
+        if let Some(offer) = offer {
+            self.to_offer.set(id, offer);
         }
     }
 
@@ -83,12 +74,12 @@ impl Unwanted {
                 self.by_type.remove(&task_type);
             }
         }
-        self.held.remove(id);
+        self.to_offer.remove(id);
     }
 
     /// It is not held here any more.
     pub(super) fn let_go(&mut self, id: TaskId) {
-        self.held.remove(id);
+        self.to_offer.remove(id);
     }
 
     /// The session that brought them has ended: `knows` says which of them are known all the same.
@@ -151,19 +142,23 @@ impl Unwanted {
         move |task_type| any_left || of(&wanted.types, task_type) > of(&self.reads, task_type)
     }
 
-    /// None goes back before that.
-    fn paused_until(&self) -> Option<Moment> {
-        self.handed_back.map(|at| at + HAND_BACK_PAUSE)
+    /// When the next one may be offered.
+    fn may_offer_at(&self) -> Moment {
+        let (since, count) = self.offers;
+        if count < OFFERS_MAX { Moment::default() } else { since + OFFERS_PAUSE }
     }
 
-    /// Some have gone back. Those that follow while others are to have them belong to the same round.
-    fn note_handed_back(&mut self, now: Moment) {
-        self.handed_back = Some(now);
-        if now >= self.left_until {
-            let left = LEFT_TO_OTHERS * (1 << self.rounds.min(8));
-            self.left_until = now + left.min(LEFT_TO_OTHERS_MAX);
-            self.rounds = self.rounds.saturating_add(1);
+    fn next_to_offer(&mut self, now: Moment) -> Option<TaskId> {
+        if self.may_offer_at() > now {
+            return None;
         }
+        let id = self.to_offer.pop_due(now)?;
+        let (since, count) = &mut self.offers;
+        if now >= *since + OFFERS_PAUSE {
+            (*since, *count) = (now, 0);
+        }
+        *count += 1;
+        Some(id)
     }
 }
 
@@ -181,48 +176,37 @@ impl Partition {
         !self.unwanted.tasks.is_empty()
     }
 
-    /// How many deliveries more may come than there are requests, so that those are found that are asked for: nobody else is there who could have the others.
+    /// How many deliveries more may come than there are requests, so that those are found that are asked for.
     #[must_use]
-    pub fn looks_ahead(&self, now: Moment) -> usize {
-        let kept = self.unwanted.held.len();
-        if kept == 0 || self.has_others(now) {
-            return 0;
-        }
+    pub fn looks_ahead(&self) -> usize {
+        let kept = self.unwanted.tasks.len();
         kept.min(AHEAD_MAX).min(KEPT_MAX.saturating_sub(kept))
     }
 
-    /// Deliveries for which nobody asks that count as what was asked for, so that no more come.
+    /// Tasks for which nobody asks that count as what was asked for, so that no more come.
     #[must_use]
-    pub fn unwanted_beyond(&self, now: Moment) -> usize {
-        let held = self.unwanted.held.len();
-        if held == 0 {
-            return 0;
-        }
-        let beside_others = LOOK_BESIDE_OTHERS << self.unwanted.rounds.min(8);
-        let most =
-            if self.has_others(now) { beside_others.min(LOOK_BESIDE_OTHERS_MAX) } else { KEPT_MAX };
-        held.saturating_sub(most)
+    pub fn unwanted_beyond(&self) -> usize {
+        self.unwanted.tasks.len().saturating_sub(KEPT_MAX)
     }
 
-    /// Whether others are to have what has just gone back.
-    #[must_use]
-    pub fn leaves_to_others(&self, now: Moment) -> bool {
-        now < self.unwanted.left_until
-    }
-
-    /// The type of a task that nobody asks for. What type it has that was not delivered here tells its message, which is read for that.
+    /// The type of a task that nobody asks for. What type it has that was neither delivered nor offered tells its message,
+    /// which is read for that.
     pub(super) fn unwanted_type(
         &self,
         id: TaskId,
         decision: Decision,
+        now: Moment,
         slots: &Slots,
     ) -> Option<TaskType> {
-        let wanted = slots.wanted()?;
         let task_type = self.open.get(&id)?.task_type?;
-        let is_wanted = match decision {
-            Decision::ReadPayload => self.unwanted.may_read(wanted)(&task_type),
-            Decision::Claim(_) => wanted.of(task_type) > 0,
-            Decision::Wait => true,
+        let is_wanted = match (decision, slots.wanted()) {
+            (Decision::ReadPayload, Some(wanted)) => self.unwanted.may_read(wanted)(&task_type),
+            (Decision::Claim(_), Some(wanted)) => wanted.of(task_type) > 0,
+            // What was still on its way for a request that is over the others may be asked for.
+            (Decision::ReadPayload | Decision::Claim(_), None) => {
+                slots.free() > 0 || !self.machine.leases() || !self.has_others(now)
+            }
+            (Decision::Wait, _) => true,
         };
         (!is_wanted).then_some(task_type)
     }
@@ -242,7 +226,6 @@ impl Partition {
             && let Some(task_type) = self.open.get(&id).and_then(|open| open.task_type)
         {
             slots.take_for(task_type);
-            self.unwanted.rounds = 0;
         }
     }
 
@@ -251,11 +234,14 @@ impl Partition {
         self.machine.drop_waiting_payload(id);
         self.waiting.remove(id);
         self.give_up_ticket(id);
-        let held = self.machine.task(id).is_some_and(|task| task.held);
+        let may = self.may_offer(id);
+        let heartbeat = self.settings.ledger.heartbeat;
         if let Some(open) = self.open.get_mut(&id) {
             open.granted = false;
-            let back = open.received.filter(|_| held).map(|received| back_at(open, received));
-            self.unwanted.keep(id, task_type, place(open.ready_ms), back);
+            // An offer that came to nothing is not repeated at full speed.
+            let again = open.offered.map(|at| at + heartbeat).unwrap_or_default();
+            let offer = may.then_some((now + OFFERED_AFTER).max(again));
+            self.unwanted.keep(id, task_type, place(open.ready_ms), offer);
         }
         self.look_when_it_closes(id, now);
     }
@@ -268,36 +254,52 @@ impl Partition {
         self.unwanted.first(slots.wanted())
     }
 
-    /// What was delivered here and nobody asks for goes back after a while where others are: they may be asked for it.
-    pub(super) fn look_at_unwanted(&mut self, now: Moment) {
-        self.unwanted.look_at = None;
-        if self.unwanted.held.next().is_none() || self.mode != Mode::Live || !self.has_others(now) {
+    /// What was delivered here and nobody has asked for is offered where others are: they may be asked for it.
+    pub(super) fn offer_unwanted(&mut self, now: Moment, slots: &mut Slots) {
+        self.unwanted.offer_at = None;
+        if self.unwanted.to_offer.next().is_none()
+            || self.mode != Mode::Live
+            || !self.has_others(now)
+        {
             return;
         }
-        if self.unwanted.paused_until().is_none_or(|until| until <= now) {
-            self.hand_back_unwanted(now);
+        while let Some(id) = self.unwanted.next_to_offer(now) {
+            self.look_or_offer(id, true, now, slots);
         }
-        let paused = self.unwanted.paused_until().unwrap_or_default();
-        let back = self.unwanted.held.next().map(|back| back.max(paused));
-        let left = Some(self.unwanted.left_until).filter(|at| *at > now);
-        self.unwanted.look_at = back.into_iter().chain(left).min();
+        let next = self.unwanted.to_offer.next();
+        self.unwanted.offer_at = next.map(|at| at.max(self.unwanted.may_offer_at()));
     }
 
-    fn hand_back_unwanted(&mut self, now: Moment) {
-        for _ in 0..HAND_BACK_AT_ONCE_MAX {
-            let Some(id) = self.unwanted.held.pop_due(now) else { return };
-            if self.machine.works_on_entry(id) {
-                // Others of its batch are under way: it goes on waiting with them.
-                self.unwanted.held.set(id, now + WAIT_FOR_SLOT_MAX);
-            } else {
-                self.hand_back(id);
-                self.unwanted.note_handed_back(now);
-            }
+    /// The claim that offers a task to the others, if nobody asks for it here.
+    pub(super) fn offer_of(&self, id: TaskId, now: Moment, slots: &Slots) -> Option<ClaimKind> {
+        let ready_by = self.wall.at(now);
+        let may = self.may_offer(id);
+        let open = self.open.get(&id).filter(|_| may)?;
+        let task_type = open.task_type?;
+        let asked_for = slots.wanted().map_or_else(|| slots.free(), |wanted| wanted.of(task_type));
+        if asked_for > 0 {
+            return None;
         }
+        // Whose clock is ahead must not make others wait.
+        Some(ClaimKind::Offer(Offer { task_type, ready_ms: open.ready_ms.min(ready_by) }))
     }
-}
 
-/// When a task that was delivered then may go back.
-fn back_at(open: &Open, received: Moment) -> Moment {
-    received.max(open.due) + HELD_BESIDE_OTHERS
+    /// Whether a task may be offered: others would not come by it, or late. What goes on with an attempt that had begun is not: an offer would not say so.
+    fn may_offer(&self, id: TaskId) -> bool {
+        let ours = |task: &Task| task.held || self.machine.is_own(task.fold.owner);
+        let may = |task: &Task| match task.fold.phase {
+            Phase::New => task.held,
+            Phase::Retry => match task.fold.next_attempt.after {
+                After::Other | After::Others => ours(task),
+                After::Drain | After::Offer(_) => false,
+            },
+            Phase::Running
+            | Phase::Completed
+            | Phase::Final
+            | Phase::Cancelled
+            | Phase::Expired
+            | Phase::Sealed => false,
+        };
+        self.machine.task(id).is_some_and(|task| may(&task))
+    }
 }

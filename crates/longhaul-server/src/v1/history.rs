@@ -32,7 +32,7 @@ pub(crate) struct History {
 pub(crate) struct HistoryEntryBody {
     /// When it was published, by the clock of its publisher.
     at: u64,
-    /// `claimed`, `leased`, `renewed`, `closed`, `completed`, `failed`, `ended`, `released`, `parked`, `checkpoint`, `cancel_requested`, `sealed`, `shown` or `evicted`.
+    /// `claimed`, `leased`, `renewed`, `closed`, `completed`, `failed`, `ended`, `released`, `parked`, `offered`, `checkpoint`, `cancel_requested`, `sealed`, `shown` or `evicted`.
     event: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     epoch: Option<u32>,
@@ -172,6 +172,7 @@ impl HistoryEntryBody {
                 self.waits_for = waits_for;
                 "parked"
             }
+            HistoryEvent::Offered => "offered",
             HistoryEvent::Checkpoint { bytes } => {
                 self.bytes = Some(bytes);
                 "checkpoint"

@@ -281,7 +281,7 @@ proptest! {
             let row = bench.table.rows.get(&id).map(|row| row.fold(&bench.table.owners));
             // How long a delay was is not kept, nor when an attempt was due that nobody waits for.
             let waits = fold.phase == Phase::Retry;
-            let at_ms = if waits { fold.next_attempt.at_ms } else { 0 };
+            let at_ms = if waits && !fold.is_offered() { fold.next_attempt.at_ms } else { 0 };
             let next_attempt = if fold.is_parked() {
                 NextAttempt::PARKED
             } else {

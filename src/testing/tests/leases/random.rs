@@ -2,6 +2,7 @@
 //! say what they have to say to any gateway, more than once if need be.
 
 use super::*;
+use crate::{HistoryEvent, WaitError};
 use longhaul_memory::Faults;
 use std::cell::RefCell;
 
@@ -127,7 +128,18 @@ impl World<'_> {
     }
 }
 
-fn run(seed: u32) -> usize {
+/// How a task ends: whoever could not ask the broker asks again.
+async fn wait(engine: &TestEngine, task: &TaskRef) -> Result<Text, WaitError> {
+    loop {
+        match engine.client().wait(task).await {
+            Err(WaitError::Transport(_)) => tokio::time::sleep(Duration::from_secs(1)).await,
+            end => return end,
+        }
+    }
+}
+
+/// Returns how many leases there were, and how many tasks were offered.
+fn run(seed: u32) -> [usize; 2] {
     let engine = TestEngine::new();
     let mut rng = fastrand::Rng::with_seed(u64::from(seed));
     let submit = |number: usize| {
@@ -159,7 +171,7 @@ fn run(seed: u32) -> usize {
             world.kill(rng.fork()).await;
             let mut ends = Vec::new();
             for task in &tasks {
-                let end = tokio::time::timeout(END, engine.client().wait::<Text>(task)).await;
+                let end = tokio::time::timeout(END, wait(&engine, task)).await;
                 ends.push(end.unwrap_or_else(|_| panic!("seed {seed}: {} never ends", task.id)));
             }
             *world.over.borrow_mut() = true;
@@ -168,6 +180,7 @@ fn run(seed: u32) -> usize {
         let (ends, _) = tokio::join!(until_over, futures::future::join_all(holders));
         ends
     });
+    let mut offers = 0;
     for (task, end) in tasks.iter().zip(ends) {
         let told = world.told.borrow();
         let of_task: Vec<_> = told.iter().filter(|(token, _)| token.task() == task.id).collect();
@@ -187,14 +200,21 @@ fn run(seed: u32) -> usize {
         }
         let info = engine.run(engine.client().get(task)).unwrap().unwrap();
         assert!(info.attempts <= ATTEMPTS, "seed {seed}: {info:?}");
+        let history = engine.run(engine.client().history(task)).unwrap();
+        offers += history.entries.iter().filter(|it| it.event == HistoryEvent::Offered).count();
     }
     let verified = engine.run(engine.client().verify(TOPIC)).unwrap();
     assert!(verified.is_sound(), "seed {seed}: {:?}", verified.findings);
-    world.leases.into_inner()
+    [world.leases.into_inner(), offers]
 }
 
 #[test]
 fn whatever_happens_each_task_ends_once() {
-    let leases: usize = (0..SEEDS).map(run).sum();
+    let [mut leases, mut offers] = [0; 2];
+    for [leased, offered] in (0..SEEDS).map(run) {
+        leases += leased;
+        offers += offered;
+    }
     assert!(leases > TASKS * 12, "only {leases} leases: nothing was tried");
+    assert!(offers > 12, "only {offers} offers");
 }

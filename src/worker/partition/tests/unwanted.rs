@@ -1,7 +1,8 @@
 //! Tasks of types that nobody asks for.
 
-use super::solo::{MILLISECOND, OTHER, Solo, claims, reading, task};
+use super::solo::{MILLISECOND, OTHER, Solo, claims, once, reading, task};
 use super::*;
+use crate::protocol::entry::{NextAttempt, Offer};
 use crate::protocol::limits::Limits;
 use crate::worker::wanted::{TaskType, Wanted};
 
@@ -64,7 +65,7 @@ fn what_nobody_asks_for_is_neither_claimed_nor_read_and_stands_in_nobodys_way() 
     let did = solo.run();
     assert_eq!(did, (0..100).map(|entry| dropped(task(entry))).collect::<Vec<_>>());
     assert_eq!((solo.core.waiting(), solo.core.has_unwanted(), solo.slots.free()), (0, true, 1));
-    assert_eq!(solo.core.looks_ahead(solo.now), 100);
+    assert_eq!(solo.core.looks_ahead(), 100);
     solo.deliver_of(task(200), "x");
     assert_eq!(claimed_ids(&solo.run()), [task(200)]);
 }
@@ -135,62 +136,233 @@ fn a_gateway_that_is_alone_keeps_them_and_sleeps() {
     assert_eq!(solo.core.open_entries(), 1_000);
 }
 
-/// What others could run was held for a second of each second, by a gateway that was asked for something else: a worker beside it took seven times as long.
+fn offers(did: &[(Duration, Effect)]) -> Vec<(Duration, Claim)> {
+    let offer = |(at, effect): &(Duration, Effect)| {
+        let Effect::Do(Action::Publish(Entry::Claim(claim))) = effect else { return None };
+        matches!(claim.kind, ClaimKind::Offer(_)).then_some((*at, *claim))
+    };
+    did.iter().filter_map(offer).collect()
+}
+
+const OFFERED_AFTER: Duration = Duration::from_millis(20);
+
+/// What was handed back came again and again, to the same one, while others that were asked for it waited.
 #[test]
-fn where_others_are_they_go_back_and_are_left_to_them_for_longer_each_time() {
+fn where_others_are_each_is_offered_once_and_then_nothing_more_is_said() {
     let mut solo = Solo::gateway(&[("x", 1)]);
     solo.alive = vec![OTHER];
     solo.wait(H);
-    let mut next = 0;
-    for (looked_at, left) in
-        [(16, 50), (32, 100), (64, 200), (128, 400), (256, 800), (512, 1_000), (1_000, 1_000)]
-    {
-        for entry in next..next + looked_at + 1 {
-            solo.deliver_of(task(entry), "y");
-        }
-        solo.run();
-        assert_eq!(solo.core.unwanted_beyond(solo.now), 1, "no more than {looked_at}");
-        assert_eq!(solo.core.looks_ahead(solo.now), 0);
-        assert_eq!(handed_back(&solo.wait(99 * MILLISECOND)), 0);
-        let back = handed_back(&solo.wait(MILLISECOND));
-        assert_eq!(back, usize::try_from(looked_at + 1).unwrap().min(1_000));
-        assert!(solo.core.leaves_to_others(solo.now));
-        solo.wait((left - 1) * MILLISECOND);
-        assert!(solo.core.leaves_to_others(solo.now), "for {left} ms");
-        solo.wait(MILLISECOND);
-        assert!(!solo.core.leaves_to_others(solo.now), "for {left} ms");
-        solo.wait(SECOND);
-        assert!(!solo.core.has_unwanted() && solo.core.open.is_empty());
-        next += looked_at + 1;
-    }
-    // Something was found: it looks as carefully as at first.
-    solo.deliver_of(task(next), "x");
-    let read = solo.run();
-    assert_eq!(read.len(), 1, "{read:?}");
-    let [claim] = claims(&read)[..] else { panic!("{read:?}") };
-    solo.land_claim(claim);
-    for entry in next + 1..next + 18 {
+    let ready_ms = solo.core.wall.at(solo.now);
+    for entry in 0..100 {
         solo.deliver_of(task(entry), "y");
     }
-    solo.run();
-    assert_eq!(solo.core.unwanted_beyond(solo.now), 1);
+    let offered = offers(&solo.wait(SECOND));
+    assert_eq!(offered.len(), 100);
+    for (entry, (at, claim)) in (0..).zip(offered) {
+        let expected = Offer { task_type: of("y"), ready_ms };
+        assert_eq!((at, claim.kind), (OFFERED_AFTER, ClaimKind::Offer(expected)));
+        assert_eq!((claim.key.task, claim.attempt, claim.lease_ms), (task(entry), 0, None));
+        solo.land_claim(claim);
+    }
+    assert_eq!(solo.wait(Duration::from_secs(3600)), []);
+    assert_eq!(solo.core.looks_ahead(), 100, "they count all the same");
+    solo.ask(&[("y", 1)], 0);
+    assert_eq!(solo.run(), [reading(task(0))]);
+    let [claim] = claims(&solo.payload_of(task(0), "y"))[..] else { panic!("one") };
+    assert_eq!((claim.attempt, claim.key.epoch), (1, Epoch(2)));
 }
 
 #[test]
-fn a_batch_of_which_one_runs_stays_until_that_is_over() {
+fn what_is_asked_for_again_soon_is_not_offered() {
     let mut solo = Solo::gateway(&[("x", 1)]);
     solo.alive = vec![OTHER];
     solo.wait(H);
+    solo.deliver_of(task(1), "y");
+    assert_eq!(offers(&solo.wait(OFFERED_AFTER - MILLISECOND)), []);
+    solo.ask(&[("x", 1), ("y", 1)], 0);
+    assert_eq!(solo.wait(SECOND), [(Duration::ZERO, reading(task(1)))]);
+}
+
+#[test]
+fn an_offer_whose_fate_is_unknown_is_repeated_after_a_heartbeat() {
+    let mut solo = Solo::gateway(&[("x", 1)]);
+    solo.alive = vec![OTHER];
+    solo.wait(H);
+    solo.deliver_of(task(1), "y");
+    let [(_, claim)] = offers(&solo.wait(SECOND))[..] else { panic!("one") };
+    solo.core.handle_publish_failed(claim.key, solo.now);
+    assert_eq!(offers(&solo.wait(H - SECOND)), []);
+    assert_eq!(offers(&solo.wait(SECOND)).len(), 1);
+}
+
+#[test]
+fn a_gateway_that_was_alone_offers_them_in_portions_as_soon_as_it_is_not() {
+    let mut solo = Solo::gateway(&[("x", 1)]);
+    for entry in 0..2_500 {
+        solo.deliver_of(task(entry), "y");
+    }
+    assert_eq!(offers(&solo.wait(SECOND)), []);
+    solo.read(solo::beat(SECOND, 0));
+    let offered = offers(&solo.wait(SECOND));
+    let at =
+        |after: u64| offered.iter().filter(|(at, _)| *at == Duration::from_millis(after)).count();
+    assert_eq!([0, 100, 200].map(at), [1_000, 1_000, 500]);
+}
+
+impl Solo {
+    /// Another worker, which wants no tasks of this type, offers one.
+    fn offered(&mut self, id: TaskId, name: &str) {
+        let kind = ClaimKind::Offer(Offer { task_type: of(name), ready_ms: WALL_MS });
+        self.read(Entry::Claim(Claim::plain(once(id, 1, OTHER, 1), 0, kind)));
+    }
+}
+
+#[test]
+fn what_another_one_offers_is_read_at_once_if_it_is_asked_for_and_only_then() {
+    let mut solo = Solo::gateway(&[("x", 1)]);
+    solo.alive = vec![OTHER];
+    solo.wait(H);
+    for entry in 0..100 {
+        solo.offered(task(entry), "y");
+    }
+    assert_eq!(solo.wait(Duration::from_secs(3600)), [], "nothing is read, nor offered again");
+    assert_eq!(solo.core.looks_ahead(), 100);
+    solo.offered(task(100), "x");
+    assert_eq!(solo.run(), [reading(task(100))]);
+    solo.core.handle_payload(task(100), true, solo.now);
+    assert_eq!(claimed_ids(&solo.run()), [task(100)]);
+    solo.ask(&[], 3);
+    assert_eq!(solo.run(), [0, 1, 2].map(|entry| reading(task(entry))));
+}
+
+/// Each claimed all of them, and all but one of the claims were in vain.
+#[test]
+fn of_several_that_want_what_is_offered_each_begins_with_others() {
+    let third = OwnerId(11);
+    let (mut at_once, mut later) = (0, 0);
+    for entry in 0..100 {
+        let mut solo = Solo::new(1);
+        solo.alive = vec![OTHER, third];
+        solo.wait(H);
+        solo.offered(task(entry), "y");
+        let did = solo.wait(SECOND);
+        assert_eq!(did.len(), 1, "{did:?}");
+        match did[0].0.as_millis() {
+            0 => at_once += 1,
+            20 => later += 1,
+            other => panic!("after {other} ms"),
+        }
+    }
+    assert!(at_once > 30 && later > 30, "{at_once} and {later}: the line is of two");
+}
+
+#[test]
+fn a_worker_takes_what_is_offered_in_the_order_in_which_it_became_ready() {
+    let mut solo = Solo::new(0);
+    solo.alive = vec![OTHER];
+    solo.wait(H);
+    for (entry, ready_ms) in [(1, 30), (2, 10), (3, 20)] {
+        let kind = ClaimKind::Offer(Offer { task_type: of("y"), ready_ms });
+        solo.read(Entry::Claim(Claim::plain(once(task(entry), 1, OTHER, 1), 0, kind)));
+    }
+    assert_eq!(solo.wait(SECOND), []);
+    solo.slots.set_free(2);
+    assert_eq!(solo.run(), [2, 3].map(|entry| reading(task(entry))));
+}
+
+#[test]
+fn the_end_of_what_is_offered_is_its_holders_and_only_later_that_of_the_others() {
+    let limits = Limits { expires_at_ms: Some(WALL_MS + 5_000), ..Limits::NONE };
+    for (cancels, held, after) in
+        [(true, true, 0), (true, false, 500), (false, true, 5_000), (false, false, 5_500)]
+    {
+        let mut solo = Solo::gateway(&[("x", 1)]);
+        solo.alive = vec![OTHER];
+        // The wall clock of the tests stands still until something is read.
+        solo.offered(task(1), "y");
+        if held {
+            solo.deliver_of(task(1), "y");
+        }
+        solo.core.note_limits(task(1), limits);
+        solo.run();
+        if cancels {
+            solo.read(Entry::Cancel(task(1)));
+        }
+        let did = solo.wait(Duration::from_secs(8));
+        let ends: Vec<_> = did
+            .iter()
+            .flat_map(|(at, effect)| claims([effect]).into_iter().map(|claim| (*at, claim.kind)))
+            .collect();
+        let kind = if cancels { ClaimKind::Cancelled } else { ClaimKind::Expired };
+        let [(at, is)] = ends[..] else { panic!("{did:?}") };
+        let line = [0, 500].map(|more| Duration::from_millis(after + more));
+        assert_eq!(is, kind);
+        assert!(at == line[0] || !held && at == line[1], "{cancels} {held}: {at:?}");
+    }
+}
+
+/// It has failed here: nobody else would have it before two heartbeats have passed.
+#[test]
+fn a_retry_that_is_due_is_offered_by_whoever_had_it_unless_it_goes_on() {
+    for (after, count) in [(NextAttempt::new(0, 0), 1), (NextAttempt::AFTER_DRAIN, 0)] {
+        let mut solo = Solo::gateway(&[("x", 1)]);
+        solo.alive = vec![OTHER];
+        solo.wait(H);
+        solo.read(solo::claimed(task(1)));
+        solo.deliver_of(task(1), "y");
+        solo.read(solo::ended(task(1), Outcome::Released(after)));
+        let offered = offers(&solo.wait(SECOND));
+        assert_eq!(offered.len(), count);
+        if let Some((_, claim)) = offered.first() {
+            assert_eq!((claim.key.epoch, claim.attempt), (Epoch(2), 0));
+        }
+    }
+}
+
+#[test]
+fn what_waits_for_others_or_for_its_key_is_not_offered() {
+    let mut solo = Solo::gateway(&[("x", 1)]);
+    solo.alive = vec![OTHER];
+    solo.wait(H);
+    solo.deliver_of(task(1), "y");
+    solo.core.machine.wait_for_key(task(1));
+    solo.deliver_of(task(2), "y");
+    solo.core.note_standing(task(2), Standing::Waits, solo.now);
+    let did = solo.wait(SECOND);
+    assert_eq!(offers(&did), []);
+    let parked: Vec<_> = did.iter().flat_map(|(_, effect)| claims([effect])).collect();
+    let [claim] = parked[..] else { panic!("{did:?}") };
+    assert_eq!((claim.key.task, claim.kind), (task(2), ClaimKind::Park));
+    solo.land_claim(claim);
+    assert_eq!(offers(&solo.wait(SECOND)), []);
+    // Both are over.
+    solo.core.note_standing(task(2), Standing::Over, solo.now);
+    solo.core.machine.admit(task(1));
+    solo.core.agenda.set(task(1), solo.now);
+    let offered = offers(&solo.wait(SECOND));
+    let ids: Vec<_> = offered.iter().map(|(_, claim)| claim.key.task).collect();
+    assert_eq!(ids, [task(1), task(2)]);
+}
+
+#[test]
+fn of_a_batch_those_are_offered_that_are_not_asked_for() {
+    let mut solo = Solo::gateway(&[("x", 1)]);
+    solo.alive = vec![OTHER];
+    solo.wait(H);
+    let member = |index| TaskId { batch_index: Some(index), ..TASK };
     for (index, name) in (0..).zip(["x", "y"]) {
-        let id = TaskId { batch_index: Some(index), ..TASK };
-        solo.core.handle_delivery(id, Some(2), solo.now);
-        solo.core.note_type(id, of(name));
+        solo.core.handle_delivery(member(index), Some(2), solo.now);
+        solo.core.note_type(member(index), of(name));
     }
     let [claim] = claims(&solo.run())[..] else { panic!("one of them") };
     solo.land_claim(claim);
-    assert_eq!(handed_back(&solo.wait(5 * SECOND)), 0);
+    let did = solo.wait(5 * SECOND);
+    let [(_, offer)] = offers(&did)[..] else { panic!("{did:?}") };
+    assert_eq!((offer.key.task, offer.batch_size), (member(1), Some(2)));
+    solo.land_claim(offer);
+    assert_eq!(handed_back(&did), 0);
     solo.ask(&[("y", 1)], 0);
-    assert_eq!(solo.run(), [reading(TaskId { batch_index: Some(1), ..TASK })]);
+    assert_eq!(solo.run(), [reading(member(1))]);
 }
 
 #[test]
@@ -234,14 +406,11 @@ fn beyond_so_many_they_count_as_what_was_asked_for() {
         }
         if entry == 9_998 {
             solo.run();
-            assert_eq!(
-                (solo.core.unwanted_beyond(solo.now), solo.core.looks_ahead(solo.now)),
-                (0, 1)
-            );
+            assert_eq!((solo.core.unwanted_beyond(), solo.core.looks_ahead()), (0, 1));
         }
     }
     solo.run();
-    assert_eq!((solo.core.unwanted_beyond(solo.now), solo.core.looks_ahead(solo.now)), (2, 0));
+    assert_eq!((solo.core.unwanted_beyond(), solo.core.looks_ahead()), (2, 0));
     solo.core.handle_session_lost();
     assert_eq!((solo.core.waiting(), solo.core.has_unwanted()), (0, false));
 }

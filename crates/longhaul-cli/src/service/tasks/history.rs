@@ -100,6 +100,7 @@ fn event(event: HistoryEvent) -> (&'static str, String) {
         HistoryEvent::Parked { waits_for } => {
             ("parked", format!("waits for {}", waits_for.join(", ")))
         }
+        HistoryEvent::Offered => ("offered", String::new()),
         HistoryEvent::Checkpoint { bytes } => ("checkpoint", format!("{bytes} bytes")),
         HistoryEvent::CancelRequested => ("cancel requested", String::new()),
         HistoryEvent::Sealed => ("sealed", String::new()),
