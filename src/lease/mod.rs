@@ -25,6 +25,13 @@ use tokio::time::timeout;
 /// How long an answer about a lease may take: what the log has not confirmed by then may count or not.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
+/// The shortest time that a request waits, whatever it says: a task that is there must be delivered and claimed before it can be leased. A request that
+/// waited for none of that got nothing as a rule, though there were tasks.
+const LOOK_MIN: Duration = Duration::from_millis(250);
+
+/// How long a request that has waited as long as it may goes on waiting for claims that were published for it.
+const LAST_MAX: Duration = Duration::from_secs(5);
+
 /// The most requests for leases that may wait at once.
 const WAITING_MAX: u64 = 100_000;
 
@@ -128,8 +135,8 @@ impl Leases {
         self.shared.view.stats()
     }
 
-    /// Up to as many leases as are asked for, as soon as there is one; none when none came in the time that the request may wait. Dropping the future
-    /// ends the wait: a lease that was on its way is given back, at no attempt.
+    /// Up to as many leases as are asked for, as soon as there is one; none when none came in the time that the request may wait, which is 250 ms at least: so long
+    /// it takes to see what is there. Dropping the future ends the wait: a lease that was on its way is given back, at no attempt.
     ///
     /// # Errors
     /// When the request is out of its bounds, or too many others wait.
@@ -143,9 +150,14 @@ impl Leases {
             return Err(LeaseError::Busy { waiting: WAITING_MAX });
         }
         let (reply, mut granted) = oneshot::channel();
-        let wait = request.wait;
+        let wait = request.wait.max(LOOK_MIN);
         shared.door.ask(Asked::Lease { wish, request, reply });
-        let leases = match timeout(wait, &mut granted).await {
+        let mut answer = timeout(wait, &mut granted).await;
+        if answer.is_err() {
+            shared.door.ask(Asked::Last(wish));
+            answer = timeout(LAST_MAX, &mut granted).await;
+        }
+        let leases = match answer {
             Ok(Ok(leases)) => Ok(leases),
             Ok(Err(_)) => Err(LeaseError::Stopped),
             Err(_) => {

@@ -22,7 +22,7 @@ pub struct LeaseRequest {
 }
 
 impl LeaseRequest {
-    /// One lease for this worker, which may be called anything: at most 256 bytes without control characters. It does not wait.
+    /// One lease for this worker, which may be called anything: at most 256 bytes without control characters. It waits no longer than it takes to look.
     #[must_use]
     pub fn of(worker: impl Into<String>) -> Self {
         Self {

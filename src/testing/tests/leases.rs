@@ -136,6 +136,25 @@ fn the_first_request_of_a_fresh_gateway_gets_what_lies_there() {
     assert!(took < Duration::from_secs(3), "{took:?}");
 }
 
+/// Each such request was gone before its claim was read back: of a hundred one after the other two got a lease, and each task had epochs and pauses for nothing.
+#[test]
+fn a_request_that_does_not_wait_gets_what_is_there() {
+    let engine = TestEngine::new();
+    let leases = gateway(&engine);
+    let tasks: Vec<_> = (0..20)
+        .map(|_| engine.run(engine.client().submission(TOPIC, "x").send()).unwrap())
+        .collect();
+    let request = || LeaseRequest::of("ann");
+    for _ in &tasks {
+        let lease = engine.run(leases.lease(request())).unwrap().pop().expect("there are tasks");
+        succeed(&engine, &leases, &lease.token).unwrap();
+    }
+    assert!(engine.run(leases.lease(request())).unwrap().is_empty());
+    for task in &tasks {
+        engine.assert_transitions(task, ["PROCESSING 1", "COMPLETED 1"]);
+    }
+}
+
 #[test]
 fn a_request_waits_until_there_is_a_task() {
     let engine = TestEngine::new();

@@ -34,6 +34,7 @@ impl Driver {
                 asked @ (Asked::Report { .. }
                 | Asked::KeepAlive { .. }
                 | Asked::Lease { .. }
+                | Asked::Last(_)
                 | Asked::Gone(_)
                 | Asked::Find { .. }) => {
                     asked.refuse(ReportError::Ended { state: TaskState::Completed, outcome: None })
@@ -54,7 +55,7 @@ impl Driver {
         match asked {
             Asked::KeepAlive { token, keep, reply } => self.renew_lease(key, &token, keep, reply),
             Asked::Report { outcome, reply, .. } => self.report(key, outcome, reply),
-            Asked::Lease { .. } | Asked::Gone(_) | Asked::Find { .. } => {}
+            Asked::Lease { .. } | Asked::Last(_) | Asked::Gone(_) | Asked::Find { .. } => {}
         }
     }
 

@@ -190,6 +190,7 @@ impl Driver {
                 }
                 self.wake();
             }
+            Asked::Last(wish) => leasing.desk.last(wish),
             Asked::Gone(wish) => leasing.desk.gone(wish),
             Asked::Find { task, reply } => self.find_lease(task, reply, until, now),
             Asked::KeepAlive { .. } | Asked::Report { .. } => self.handle_told(asked, until, now),

@@ -52,6 +52,8 @@ struct Wish {
     open: usize,
     /// Claims for it on their way.
     bound: usize,
+    /// It waits for these alone.
+    last: bool,
     granted: Vec<Lease>,
     reply: oneshot::Sender<Vec<Lease>>,
 }
@@ -70,8 +72,8 @@ impl Desk {
         let types: BTreeSet<_> =
             types.iter().flatten().map(|name| TaskType::of(Some(name))).collect();
         let (worker, types) = (worker.into(), types.into_iter().collect());
-        let wish =
-            Wish { worker, lease_time, types, open: 0, bound: 0, granted: Vec::new(), reply };
+        let (open, bound, last, granted) = (0, 0, false, Vec::new());
+        let wish = Wish { worker, lease_time, types, open, bound, last, granted, reply };
         self.wishes.insert(id, wish);
         self.set_open(id, count);
     }
@@ -92,6 +94,16 @@ impl Desk {
             if of_type.is_empty() {
                 self.typed.remove(task_type);
             }
+        }
+    }
+
+    /// It has waited as long as it may: for claims on their way it waits on, and is answered at once where there are none.
+    pub(in crate::worker) fn last(&mut self, id: WishId) {
+        self.set_open(id, 0);
+        let Some(wish) = self.wishes.get_mut(&id) else { return };
+        wish.last = true;
+        if wish.bound == 0 {
+            self.answer(id);
         }
     }
 
@@ -134,11 +146,12 @@ impl Desk {
         let Some(Bound { wish: id, .. }) = self.bound.remove(&of) else { return };
         let Some(wish) = self.wishes.get_mut(&id) else { return };
         wish.bound -= 1;
-        if wish.granted.is_empty() || wish.bound > 0 {
+        let is_over = wish.last || !wish.granted.is_empty();
+        if is_over && wish.bound == 0 {
+            self.answer(id);
+        } else if !wish.last {
             let open = wish.open;
             self.set_open(id, open + 1);
-        } else {
-            self.answer(id);
         }
     }
 

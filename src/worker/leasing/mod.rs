@@ -48,6 +48,8 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, ReportError>>;
 pub(crate) enum Asked {
     /// For leases.
     Lease { wish: WishId, request: LeaseRequest, reply: oneshot::Sender<Vec<Lease>> },
+    /// That one waits for no more than what is on its way for it.
+    Last(WishId),
     /// That one is not waited for any more.
     Gone(WishId),
     /// To note that a lease is alive.
@@ -85,7 +87,7 @@ impl Asked {
     pub(super) const fn token(&self) -> Option<LeaseToken> {
         match self {
             Self::KeepAlive { token, .. } | Self::Report { token, .. } => Some(*token),
-            Self::Lease { .. } | Self::Gone(_) | Self::Find { .. } => None,
+            Self::Lease { .. } | Self::Last(_) | Self::Gone(_) | Self::Find { .. } => None,
         }
     }
 
@@ -96,7 +98,7 @@ impl Asked {
             Self::KeepAlive { reply, .. } => drop(reply.send(Err(error))),
             Self::Report { reply, .. } => drop(reply.send(Err(error))),
             Self::Find { reply, .. } => drop(reply.send(Err(error))),
-            Self::Lease { .. } | Self::Gone(_) => {}
+            Self::Lease { .. } | Self::Last(_) | Self::Gone(_) => {}
         }
     }
 }

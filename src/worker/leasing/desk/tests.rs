@@ -91,3 +91,22 @@ fn a_type_that_is_named_twice_counts_once() {
     let bench = Bench::of(&[(1, &["a", "a"])]);
     assert_eq!(bench.wanted("a"), 1);
 }
+
+/// A request that does not wait was forgotten while the claim for it was on its way: the task was given back, and nobody who asked so got any.
+#[test]
+fn who_may_wait_no_longer_waits_for_what_is_on_its_way_and_for_nothing_else() {
+    let mut bench = Bench::of(&[(3, &["a"]), (1, &[])]);
+    assert_eq!((bench.bind(1, of("a")), bench.bind(2, of("a"))), (Some(1), Some(1)));
+    for wish in [WishId(1), WishId(2)] {
+        bench.desk.last(wish);
+    }
+    assert_eq!((bench.desk.free(), bench.desk.wanted()), (0, None));
+    let mut answer = |id| bench.replies.get_mut(&WishId(id)).unwrap().try_recv();
+    assert!(answer(1).is_err(), "two are on their way");
+    assert!(answer(2).unwrap().is_empty());
+    bench.desk.unbind(task(1));
+    assert_eq!((bench.desk.free(), bench.bind(3, of("a"))), (0, None), "it asks for no other");
+    bench.desk.unbind(task(2));
+    assert!(bench.replies.get_mut(&WishId(1)).unwrap().try_recv().unwrap().is_empty());
+    bench.desk.last(WishId(1));
+}
