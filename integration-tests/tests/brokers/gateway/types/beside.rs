@@ -8,9 +8,10 @@ const DONE: usize = 200;
 /// How often the time from a submit to its lease is taken at each gateway.
 const SAMPLED: usize = 50;
 
-/// How much longer they may take then.
+/// How much longer they may take then, on a machine that is busy with all other tests: less than when such tasks went back to the broker. On a quiet one it
+/// was 0.6 s for the gateway at most, and 0.2 s for the worker.
 const FACTOR: f64 = 1.5;
-const MORE: Duration = Duration::from_secs(1);
+const MORE: Duration = Duration::from_secs(5);
 
 /// Waits in vain for tasks of a type of which there are none, until it is dropped.
 async fn asks_in_vain(gateway: &Gateway, queue: &str) -> Result<()> {
