@@ -341,6 +341,8 @@ fn between(state: &State, lower: &Model, upper: &Model) -> Model {
         let mut topic = Topic::clone(longest);
         topic.entries.truncate(usize::try_from(kept.entries.end()).unwrap());
         topic.first = kept.entries.first();
+        // A segment that was removed shortly before may be there again.
+        topic.gone.retain(|&it| !kept.entries.get(it).is_some_and(Slot::is_here));
         let horizon = kept.compacted.as_ref().map(|it| it.horizon);
         let view = known.iter().find(|it| it.view.as_ref().map(|it| it.0) == horizon);
         topic.view = view.unwrap().view.clone();

@@ -1,6 +1,6 @@
 //! What clients do.
 
-use super::model::{Cursor, Topic};
+use super::model::Cursor;
 use super::world::{Conn, Consumer, ConsumerId, Run, TOPICS, What, World};
 use crate::machine::dispatcher::Kind;
 use crate::state::entries::Position as Id;
@@ -414,10 +414,9 @@ impl World {
         let consumer = &self.conns[&conn].consumers[&consumer_id];
         let (topic, reads_compacted) = (consumer.topic, consumer.reads_compacted);
         let readable = self.readable(topic);
+        // Whoever waited for one that is gone would wait for ever.
         let last = self.model.topics.get(&topic).and_then(|it| {
-            let mut all = Topic::clone(it);
-            all.gone.clear();
-            let ordinal = *all.visible(reads_compacted, readable).last()?;
+            let ordinal = *it.visible(reads_compacted, readable).last()?;
             Some(it.entry(ordinal).id)
         });
         let request_id = self.number();

@@ -139,7 +139,9 @@ impl World {
         if let Some(slots) = slots.filter(|_| is_known) {
             let seed = self.seed;
             let from = job.entries.iter().next().map_or(job.horizon, |it| it.0);
-            self.model.topic(job.topic).compact(job.horizon, from);
+            // What goes while it is compacted is there still.
+            let entries = job.entries.iter().map(|it| it.0).collect();
+            self.model.topic(job.topic).compact(job.horizon, from, &entries);
             let topic = &self.model.topics[&job.topic];
             let expected = topic.visible(true, job.horizon);
             let found: Vec<u64> = slots.iter().map(|it| it.ordinal).collect();

@@ -174,9 +174,9 @@ impl Topic {
     }
 
     /// Compacts: the last message of each key, and none of those whose last is a tombstone.
-    pub(super) fn compact(&mut self, horizon: u64, from: u64) {
+    pub(super) fn compact(&mut self, horizon: u64, from: u64, entries: &BTreeSet<u64>) {
         let mut last = self.view.take().map(|it| it.1).unwrap_or_default();
-        for ordinal in (from..horizon).filter(|it| !self.gone.contains(it)) {
+        for ordinal in (from..horizon).filter(|it| entries.contains(it)) {
             for (index, part) in (0..).zip(&self.entry(ordinal).parts) {
                 let Some(key) = part.key else { continue };
                 if part.is_tombstone {

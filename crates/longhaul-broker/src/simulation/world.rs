@@ -314,7 +314,9 @@ impl World {
             }
             let horizon = topic.view.as_ref().map(|it| it.0);
             for ordinal in topic.first..first {
-                let is_acked = topic.cursors.values().all(|it| it.is_acked(ordinal));
+                // A subscription that came late has not acknowledged what is gone.
+                let is_acked = topic.gone.contains(&ordinal)
+                    || topic.cursors.values().all(|it| it.is_acked(ordinal));
                 let is_needed = match horizon {
                     Some(horizon) => ordinal >= horizon,
                     None => topic.cursors.is_empty() || topic.compacts,
