@@ -98,6 +98,7 @@ impl Machine {
         let oldest = retention.oldest_ms(self.now);
         let mut subscriptions = topic.durable().peekable();
         !is_compacted(topic, policies)
+            && !live.compaction.is_running
             && subscriptions.peek().is_some()
             && oldest.is_some_and(|oldest| publish_time < oldest)
             && subscriptions.all(|it| it.cursor.is_acked(ordinal))

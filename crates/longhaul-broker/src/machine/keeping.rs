@@ -24,7 +24,7 @@ const IMAGE_BYTES: usize = 256 * 1024;
 /// A topic's compactions.
 #[derive(Debug, Default)]
 pub(super) struct Compaction {
-    is_running: bool,
+    pub(super) is_running: bool,
     pub(super) last: Option<Result<(), String>>,
     pub(super) last_at: u64,
     pub(super) took_ms: u64,
@@ -174,8 +174,14 @@ impl Machine {
 
     /// Forgets what every subscription has acknowledged and no policy keeps.
     pub(super) fn trim(&mut self, topic: u32, policies: &Policies) -> Result<(), Refusal> {
-        let Some(kept) = self.state.topic(topic) else { return Ok(()) };
-        let readable = self.live.get(&topic).map_or(0, |it| it.readable);
+        let Some((kept, live)) = self.state.topic(topic).zip(self.live.get(&topic)) else {
+            return Ok(());
+        };
+        // Between the trim and the end of the first compaction a reader would see neither the entries nor the view.
+        if live.compaction.is_running {
+            return Ok(());
+        }
+        let readable = live.readable;
         let limit =
             if kept.is_open { readable.min(self.first_of_current_segment(kept)) } else { readable };
         let first = trim_point(kept, policies, limit, self.now);

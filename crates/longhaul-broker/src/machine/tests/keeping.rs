@@ -11,7 +11,7 @@ use longhaul_wire::messages::AckType::Cumulative;
 const MIB: u64 = 1024 * 1024;
 
 /// With producer 1, consumer 5, and so many entries, each in a segment of its own, from 1.
-fn rig(entries: u64) -> Rig {
+pub(super) fn rig(entries: u64) -> Rig {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     rig.subscribe(1, 5, |_| {});

@@ -4,7 +4,7 @@ use super::*;
 use crate::log::{CompactedWriter, Place, Slot as CompactedSlot};
 use crate::machine::view::{Item, View};
 use crate::state::entries::{Entries, Extras, Position, Slot};
-use longhaul_wire::messages::{CommandGetLastMessageId, CommandGetLastMessageIdResponse};
+use longhaul_wire::messages::{AckType, CommandGetLastMessageId, CommandGetLastMessageIdResponse};
 
 /// A compacted view of these entries: ordinals, numbers of messages and bytes. They lie in ledger 0.
 pub(super) fn slots(entries: &[(u64, u32, usize)]) -> Arc<[CompactedSlot]> {
@@ -182,4 +182,19 @@ fn a_reader_of_the_compacted_view_waits_for_nothing_that_is_gone() {
     rig.subscribe(2, 6, failover("a", false));
     assert_eq!(last_id(&mut rig, 5).last_message_id.entry_id, 1);
     assert_eq!(last_id(&mut rig, 6).last_message_id.entry_id, 2);
+}
+
+/// Between a trim and the end of the first compaction a reader saw neither the entries nor the view, and never came back to what it had passed.
+#[test]
+fn what_is_compacted_for_the_first_time_stays_until_there_is_a_view() {
+    let mut rig = keeping::rig(3);
+    rig.ack(5, AckType::Cumulative, vec![support::id(1)]);
+    let job = support::job(&rig.call(TopicCall::Compact)).unwrap();
+    rig.pass(6_000);
+    let is_here = |it: (u64, &Slot)| it.1.is_here();
+    assert!(rig.first() == 0 && rig.topic().entries.iter().all(is_here));
+    rig.machine.compacted(&job, Ok(slots(&[(0, 1, 9)])));
+    rig.settle();
+    rig.pass(6_000);
+    assert_eq!(rig.first(), 2);
 }
