@@ -8,7 +8,7 @@
     reason = "a new command is one that has no answer until it is listed"
 )]
 
-mod calls;
+pub(crate) mod calls;
 
 use crate::log::{Options, SimulatedStorage, Stepped};
 use crate::machine::effect::{Effect, Request};

@@ -1,6 +1,7 @@
 //! Calls of the admin interface with whatever in their paths and bodies.
 
 use super::{Effect, Rig};
+use crate::admin::request::AdminRequest;
 use crate::admin::request_of;
 use fastrand::Rng;
 
@@ -9,17 +10,22 @@ const NESTED_MAX: usize = 130;
 
 /// Sends one, and sees to it that it is answered.
 pub(super) fn any_call(rig: &mut Rig, random: &mut Rng) {
-    let method =
-        *random.choice(["GET", "PUT", "PUT", "POST", "POST", "DELETE", "PATCH"].iter()).unwrap();
-    let (path, query, body) = (any_path(random), any_query(random), any_body(random));
-    let shown = format!("{method} {path}?{query} {}", String::from_utf8_lossy(&body));
-    let Some(request) = request_of(method, &path, Some(&query), &body) else { return };
+    let (shown, Some(request)) = any_request(random) else { return };
     let ticket = rig.next_ticket;
     rig.next_ticket += 1;
     rig.replies.clear();
     rig.machine.call(ticket, request);
     let is_read = rig.settle().contains(&ticket);
     assert!(is_read || rig.replies.contains(&ticket), "no answer to {shown}");
+}
+
+/// A call as it was sent, and what the core is asked by it.
+pub(crate) fn any_request(random: &mut Rng) -> (String, Option<AdminRequest>) {
+    let method =
+        *random.choice(["GET", "PUT", "PUT", "POST", "POST", "DELETE", "PATCH"].iter()).unwrap();
+    let (path, query, body) = (any_path(random), any_query(random), any_body(random));
+    let shown = format!("{method} {path}?{query} {}", String::from_utf8_lossy(&body));
+    (shown, request_of(method, &path, Some(&query), &body))
 }
 
 /// The ticket of a call that is answered with an entry, which somebody else reads.

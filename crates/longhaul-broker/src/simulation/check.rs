@@ -64,7 +64,7 @@ fn audit(state: &State, model: &Model, what: &str) {
 }
 
 /// Two states that the same records led to.
-fn same(left: &State, right: &State, has_cleaned: bool, what: &str) {
+pub(super) fn same(left: &State, right: &State, has_cleaned: bool, what: &str) {
     let parts = |state: &State| {
         let mut changes: Vec<String> =
             state.snapshot().iter().map(|it| format!("{it:?}")).collect();
@@ -102,6 +102,9 @@ impl World {
 
     /// The process or the machine ends, and the broker starts again.
     pub(super) fn crash(&mut self) {
+        if !self.node.is_dead && self.random.bool() {
+            self.hostile_calls();
+        }
         let has_removed = self.node.has_removed;
         self.conns.clear();
         self.runs.clear();
@@ -137,6 +140,9 @@ impl World {
             alone.close_ledgers();
             let what = format!("seed {seed}: the checkpoint");
             same(&alone, &found.state, self.has_cleaned, &what);
+        }
+        if self.random.u8(0..4) == 0 {
+            self.lose_a_file(&found.state);
         }
         self.history = VecDeque::from([(self.node.durable, self.model.clone(), found.state)]);
         self.follow_cleaning();
@@ -261,8 +267,9 @@ impl World {
         self.pump();
         let topics: Vec<(u32, Arc<Topic>)> =
             self.model.topics.iter().map(|(&id, it)| (id, Arc::clone(it))).collect();
-        let conn = self.connect();
         for (id, topic) in topics {
+            // A connection has not too many consumers.
+            let conn = self.connect();
             for (subscription, cursor) in &topic.cursors {
                 let kind = if self.random.bool() { Kind::Shared } else { Kind::Exclusive };
                 let open = topic.visible(false, topic.end());

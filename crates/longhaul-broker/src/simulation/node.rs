@@ -43,7 +43,7 @@ pub(super) struct Found {
 }
 
 /// Segments of a few blocks.
-fn options() -> Options {
+pub(super) fn options() -> Options {
     Options { segment_bytes_first: 8192, segment_bytes_max: 8192, body_bytes_max: 20_000, salt: 7 }
 }
 
@@ -72,7 +72,10 @@ fn settings() -> Settings {
 }
 
 /// What the log of a directory leads to.
-fn read(storage: &SimulatedStorage, options: Options) -> Result<(Stepped, Found), OpenError> {
+pub(super) fn read(
+    storage: &SimulatedStorage,
+    options: Options,
+) -> Result<(Stepped, Found), OpenError> {
     let mut state = State::default();
     let mut end = Position { segment: 0, offset: 0 };
     let log = Stepped::open(Arc::new(storage.clone()), options, &mut |it| {

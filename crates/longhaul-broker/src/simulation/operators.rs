@@ -4,7 +4,8 @@ use super::model::Cursor;
 use super::world::{TOPICS, World};
 use crate::admin::policies::Policy;
 use crate::admin::request::{AdminRequest, Start, SubscriptionCall, TopicCall};
-use std::collections::BTreeMap;
+use crate::hostile::calls;
+use std::collections::{BTreeMap, BTreeSet};
 
 const PARTS: &str = "persistent://public/default/parts";
 
@@ -34,6 +35,35 @@ impl World {
             9 if self.random.bool() => self.truncate(name),
             _ => self.subscription_step(name),
         }
+    }
+
+    /// Somebody calls with names and bodies that cannot be meant: nothing of what is refused may keep the broker from its next start.
+    pub(super) fn hostile_calls(&mut self) {
+        for _ in 0..self.random.usize(0..32) {
+            let Some(request) = calls::any_request(&mut self.random).1 else { continue };
+            if !is_about_others(&request) {
+                continue;
+            }
+            self.call(request, Self::follow_others);
+            if self.random.u8(0..8) == 0 {
+                self.write();
+            }
+        }
+    }
+
+    /// Topics that no client uses come and go.
+    fn follow_others(&mut self) {
+        let state = self.node.machine.state();
+        self.model.topics.retain(|&id, _| state.topic(id).is_some());
+        let ids: Vec<u32> = self.model.topics.keys().copied().collect();
+        for id in ids {
+            let Some(kept) = self.node.machine.state().topic(id) else { continue };
+            let names: BTreeSet<String> = kept.durable().map(|it| it.name.clone()).collect();
+            if !TOPICS.contains(&kept.name.as_str()) {
+                self.model.topic(id).cursors.retain(|name, _| names.contains(name));
+            }
+        }
+        self.know_new_cursors();
     }
 
     pub(super) fn skip_all(&mut self) {
@@ -214,5 +244,16 @@ impl World {
         let mut open = (topic.first..readable).filter(|&it| !cursor.is_acked(it));
         let last = usize::try_from(entries - 1).ok().and_then(|skip| open.nth(skip));
         last.map_or(readable, |it| it + 1)
+    }
+}
+
+/// Whether a call leaves alone what the clients use, of which the model knows what each call does.
+fn is_about_others(request: &AdminRequest) -> bool {
+    match request {
+        AdminRequest::Topic { topic, .. } | AdminRequest::Subscription { topic, .. } => {
+            !TOPICS.contains(&topic.as_str()) && topic != PARTS
+        }
+        AdminRequest::Namespace { namespace, .. } => namespace != "public/default",
+        _ => true,
     }
 }

@@ -66,6 +66,8 @@ pub(super) struct World {
     pub(super) has_cleaned: bool,
     pub(super) delivered: u64,
     pub(super) receipts: u64,
+    /// Starts that lacked a file, and said so.
+    pub(super) missed: u64,
 }
 
 /// A client's connection.
@@ -187,6 +189,7 @@ impl World {
             has_cleaned: false,
             delivered: 0,
             receipts: 0,
+            missed: 0,
         }
     }
 

@@ -1,0 +1,72 @@
+//! Files vanish. A start that needs one says which, and one that goes on lacks nothing.
+
+use super::check::same;
+use super::node::{options, read};
+use super::world::World;
+use crate::compaction::views;
+use crate::log::{SimulatedStorage, Storage};
+use crate::state::State;
+use crate::state::entries::Slot;
+
+impl World {
+    /// Starts on a copy that lacks a file. What a start finds otherwise is known.
+    pub(super) fn lose_a_file(&mut self, found: &State) {
+        let copy = self.storage.fork();
+        let files = files(&copy);
+        let Some(name) = self.random.choice(&files) else { return };
+        copy.remove(name).unwrap();
+        let what = format!("seed {}: without {name}", self.seed);
+        let opened = read(&copy, options()).map_err(|error| error.to_string());
+        let opened = opened.and_then(|(_, without)| {
+            let views = views::open(&without.state, &copy).map_err(|error| error.to_string());
+            views.map(|_| without.state)
+        });
+        match opened {
+            // Without a checkpoint a log needs the segments that were removed behind it.
+            Err(error) => {
+                let is_named = error.contains(name.as_str()) || name == "checkpoint";
+                assert!(is_named && !error.is_empty(), "{what}: {error}");
+                self.missed += 1;
+            }
+            Ok(mut state) => {
+                let mut found = found.clone();
+                found.close_ledgers();
+                state.close_ledgers();
+                same(&state, &found, true, &what);
+                lacks_nothing(&state, &found, &what);
+            }
+        }
+    }
+}
+
+/// The files whose loss must show: without an inventory nothing is known of old segments, and of the newest one before the inventory has it.
+fn files(storage: &SimulatedStorage) -> Vec<String> {
+    let list = |folder: &str, end: &str| {
+        let mut names = storage.list(folder).unwrap();
+        names.retain(|name| name.ends_with(end));
+        names.sort();
+        names
+    };
+    let mut segments = list("log", ".seg");
+    segments.pop();
+    if storage.file("segments").is_none() {
+        segments.clear();
+    }
+    let mut files: Vec<String> = segments.iter().map(|name| format!("log/{name}")).collect();
+    files.extend(list("compact", ".seg").iter().map(|name| format!("compact/{name}")));
+    files.extend(storage.file("checkpoint").map(|_| "checkpoint".to_owned()));
+    files
+}
+
+/// What is not there any more was acknowledged by everybody: a removed segment may be there again after a crash.
+fn lacks_nothing(without: &State, found: &State, what: &str) {
+    for (id, topic) in found.topics() {
+        let left = without.topic(id).unwrap();
+        for (ordinal, _) in topic.entries.iter().filter(|(_, slot)| slot.is_here()) {
+            let is_here = left.entries.get(ordinal).is_some_and(Slot::is_here);
+            let mut cursors = topic.durable().peekable();
+            let is_dead = cursors.peek().is_some() && cursors.all(|it| it.cursor.is_acked(ordinal));
+            assert!(is_here || is_dead, "{what}: {ordinal} of {} is lost", topic.name.as_str());
+        }
+    }
+}
