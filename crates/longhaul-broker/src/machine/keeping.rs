@@ -16,6 +16,8 @@ use std::time::Duration;
 
 /// How often retention, expiry and thresholds are looked at.
 const ROUND_MS: u64 = 1000;
+/// How long a compaction waits after one that failed, at first and at most: each attempt reads everything that is to be compacted.
+const COMPACTION_PAUSE_MS: (u64, u64) = (2000, 600_000);
 /// A checkpoint that failed is tried again after so long: to compose one takes its time.
 const CHECKPOINT_PAUSE_MS: u64 = 5000;
 /// A checkpoint holds changes in pieces of about this size.
@@ -30,11 +32,27 @@ pub(super) struct Compaction {
     pub(super) took_ms: u64,
     pub(super) removed: u64,
     began: u64,
+    /// After one that failed the next one waits, twice as long each time, until then.
+    pause_ms: u64,
+    not_before: u64,
     /// Bytes that were not compacted, and the bytes that the topic had taken when they were counted.
     behind: Option<(u64, u64)>,
 }
 
 impl Compaction {
+    /// Whether one that nobody has asked for may begin.
+    const fn is_due(&self, up: u64) -> bool {
+        up >= self.not_before
+    }
+
+    fn note(&mut self, outcome: Result<(), String>, up: u64) {
+        let (least, most) = COMPACTION_PAUSE_MS;
+        self.pause_ms =
+            outcome.as_ref().err().map_or(0, |_| (2 * self.pause_ms).clamp(least, most));
+        self.not_before = up + self.pause_ms;
+        self.last = Some(outcome);
+    }
+
     pub(super) const fn state(&self) -> CompactionState {
         match &self.last {
             _ if self.is_running => CompactionState::Running,
@@ -129,7 +147,8 @@ impl Machine {
             drop(self.evict(topic));
             drop(self.trim(topic, &policies));
             let threshold = policies.compaction_threshold_bytes.unwrap_or_default();
-            if threshold > 0 && self.uncompacted_bytes(topic) >= threshold {
+            let is_due = self.live.get(&topic).is_some_and(|it| it.compaction.is_due(self.up));
+            if threshold > 0 && is_due && self.uncompacted_bytes(topic) >= threshold {
                 drop(self.compact(topic));
             }
             let up = self.up;
@@ -295,7 +314,7 @@ impl Machine {
             }
         }
         if let Some(live) = self.live.get_mut(&job.topic) {
-            live.compaction.last = Some(outcome);
+            live.compaction.note(outcome, up);
         }
     }
 

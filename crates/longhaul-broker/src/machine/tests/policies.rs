@@ -86,3 +86,27 @@ fn an_epoch_that_has_passed_is_fenced() {
         assert_eq!(refusal(&rig.ask(2, with_epoch(mode, 5))), None, "{mode:?}");
     }
 }
+
+/// One that fails was tried again each second, for ever, and read everything each time.
+#[test]
+fn a_compaction_that_fails_is_tried_again_later_and_later() {
+    let mut rig = keeping::rig(1);
+    rig.call(TopicCall::SetPolicy(Policy::CompactionThreshold(Some(1))));
+    let mut pauses = Vec::new();
+    for _ in 0..12 {
+        let mut pause = 0;
+        let job = loop {
+            pause += 1;
+            if let Some(job) = support::job(&rig.pass(1_000)) {
+                break job;
+            }
+        };
+        pauses.push(pause);
+        rig.machine.compacted(&job, Err("no room".to_owned()));
+    }
+    assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600], "seconds");
+    let asked = support::job(&rig.call(TopicCall::Compact)).expect("who asks does not wait");
+    rig.machine.compacted(&asked, Ok(reading::slots(&[(0, 1, 9)])));
+    rig.publish(1, 1, b"x");
+    assert!(support::job(&rig.pass(1_000)).is_some(), "it has gone well");
+}
