@@ -107,6 +107,10 @@ impl Storage for FileStorage {
 
     fn free_bytes(&self) -> io::Result<u64> {
         let disk = rustix::fs::statvfs(&self.root)?;
+        // Some file systems do not say how large they are.
+        if disk.f_blocks == 0 {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
     }
 
