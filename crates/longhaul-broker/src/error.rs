@@ -4,7 +4,7 @@ use crate::auth::AuthConfigError;
 use crate::log::{OpenError, WriteError};
 use crate::tls::TlsError;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why a broker does not start.
 #[derive(Debug, thiserror::Error)]
@@ -19,7 +19,7 @@ pub enum StartError {
         source: std::io::Error,
     },
     /// The log cannot be opened: it is damaged, or another process has it.
-    #[error("cannot open the log in {}", path.display())]
+    #[error("cannot open the log in {}{}", path.display(), damage_hint(path, source))]
     Log {
         /// The data directory.
         path: PathBuf,
@@ -61,6 +61,23 @@ pub enum BrokerError {
     /// A defect.
     #[error("the broker has ended unexpectedly")]
     Ended,
+}
+
+/// What to do about a log that is damaged.
+fn damage_hint(path: &Path, source: &OpenError) -> String {
+    match source {
+        OpenError::Damaged { .. }
+        | OpenError::Missing { .. }
+        | OpenError::NotRemoved { .. }
+        | OpenError::Apply { .. } => format!(
+            ". To see all that is damaged and what that costs, run `longhaul-broker check {0}`; for a new directory of what can be read, `longhaul-broker salvage {0} NEW`",
+            path.display()
+        ),
+        OpenError::Locked { .. }
+        | OpenError::Version { .. }
+        | OpenError::Options(_)
+        | OpenError::Io { .. } => String::new(),
+    }
 }
 
 /// What is most likely the matter, where that is known.

@@ -34,6 +34,7 @@ mod log;
 mod machine;
 mod metrics;
 mod name;
+pub mod rescue;
 mod server;
 #[cfg(test)]
 mod simulation;

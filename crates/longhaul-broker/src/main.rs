@@ -7,18 +7,22 @@ use clap::Parser;
 use longhaul_broker::{Broker, BrokerConfig};
 use program::arguments::{Arguments, Wish};
 use std::io::IsTerminal;
+use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
-fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<ExitCode> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     // Colours are for people who look at a terminal, and want them.
     let ansi = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(ansi);
     log.with_writer(std::io::stderr).init();
     match Arguments::parse().wish()? {
-        Wish::Serve(config) => serve(*config),
-        Wish::Token(token) => token.run(),
+        Wish::Serve(config) => serve(*config)?,
+        Wish::Token(token) => token.run()?,
+        Wish::Check(check) => return Ok(check.run()),
+        Wish::Salvage(copy) => return Ok(copy.salvage()),
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn serve(config: BrokerConfig) -> anyhow::Result<()> {

@@ -5,5 +5,6 @@
 //! while it runs.
 
 pub(crate) mod plan;
+pub(crate) mod rebuild;
 pub(crate) mod run;
 pub(crate) mod views;

@@ -101,6 +101,15 @@ pub(super) struct Checkpoint {
 impl Checkpoint {
     /// Opens the checkpoint, if there is one.
     pub(super) fn open(storage: &dyn Storage) -> Result<Option<Self>, OpenError> {
+        Self::open_any(storage, false)
+    }
+
+    /// The same, also of a file that was cut off.
+    pub(super) fn open_lenient(storage: &dyn Storage) -> Result<Option<Self>, OpenError> {
+        Self::open_any(storage, true)
+    }
+
+    fn open_any(storage: &dyn Storage, may_be_cut: bool) -> Result<Option<Self>, OpenError> {
         let path = storage.describe(NAME);
         let io = |source| OpenError::Io { what: format!("read {path}"), source };
         let file = match storage.open(NAME) {
@@ -131,7 +140,7 @@ impl Checkpoint {
         }
         let at = Position { segment: rest.get_u32(), offset: rest.get_u32() };
         let (images, bytes) = (rest.get_u32(), rest.get_u64());
-        if length - HEADER_BYTES as u64 != bytes {
+        if length - HEADER_BYTES as u64 != bytes && !may_be_cut {
             return damaged(length, "the file has another size than its header says");
         }
         let is_earlier = version == VERSION_EARLIER;
@@ -166,6 +175,27 @@ impl Checkpoint {
             offset = from + u64::from(size);
         }
         if offset == end { Ok(()) } else { self.damaged(offset) }
+    }
+
+    /// Hands out the images that are sound, and `None` for those that are not.
+    pub(super) fn images_lenient(&self, mut each: impl FnMut(u64, Option<&[u8]>)) {
+        let mut offset = HEADER_BYTES as u64;
+        for index in 0..self.images {
+            let mut head = [0; IMAGE_HEAD_BYTES];
+            let from = offset + IMAGE_HEAD_BYTES as u64;
+            let is_read = self.read(&mut head, offset).is_ok();
+            let mut rest = &head[..];
+            let (size, crc) = (rest.get_u32(), rest.get_u32());
+            let is_within = from + u64::from(size) <= HEADER_BYTES as u64 + self.bytes;
+            let mut bytes = vec![0; if is_within { size as usize } else { 0 }];
+            if !is_read || !is_within || self.read(&mut bytes, from).is_err() {
+                // Where the next one begins is not known.
+                return each(offset, None);
+            }
+            let is_sound = crc32c::crc32c_append(self.crc.wrapping_add(index), &bytes) == crc;
+            each(offset, is_sound.then_some(&bytes[..]));
+            offset = from + u64::from(size);
+        }
     }
 
     /// How messages name the file.

@@ -14,13 +14,13 @@ use std::sync::Arc;
 
 const MAGIC: &[u8; 8] = b"LHLOGCPT";
 const VERSION: u32 = 1;
-const HEADER_BYTES: usize = 16;
+pub(super) const HEADER_BYTES: usize = 16;
 const TRAILER_BYTES: usize = 32;
 const SLOT_BYTES: usize = 36;
 /// Bytes of an entry in front of its body.
-const ENTRY_HEAD_BYTES: usize = 32;
+pub(super) const ENTRY_HEAD_BYTES: usize = 32;
 /// What offsets count, so that 32 bits reach 64 GiB.
-const UNIT_BYTES: u64 = 16;
+pub(super) const UNIT_BYTES: u64 = 16;
 /// Bytes that are written at once.
 const WRITE_BYTES: usize = 1024 * 1024;
 
@@ -232,6 +232,11 @@ impl CompactedFile {
         Ok(Self { inner: Arc::new(Inner { file, path, slots }) })
     }
 
+    /// A file whose index is known.
+    pub(super) fn with_index(file: Arc<dyn StorageFile>, path: String, slots: Vec<Slot>) -> Self {
+        Self { inner: Arc::new(Inner { file, path, slots: slots.into() }) }
+    }
+
     /// The entries, in the order in which they were appended.
     #[must_use]
     pub fn slots(&self) -> &Arc<[Slot]> {
@@ -264,13 +269,24 @@ impl CompactedFile {
 }
 
 impl Slot {
+    pub(super) const fn new(
+        ordinal: u64,
+        ledger: u64,
+        entry: u64,
+        messages: u32,
+        offset: u32,
+        size: u32,
+    ) -> Self {
+        Self { ordinal, ledger, entry, messages, offset, size }
+    }
+
     /// Where the entry lies in the file.
     fn position(&self) -> u64 {
         u64::from(self.offset) * UNIT_BYTES
     }
 
     /// Bytes of the entry, head included.
-    fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         ENTRY_HEAD_BYTES + self.size as usize
     }
 
@@ -292,6 +308,18 @@ impl Slot {
         let (messages, offset, size) = (bytes.get_u32(), bytes.get_u32(), bytes.get_u32());
         Self { ordinal, ledger, entry, messages, offset, size }
     }
+}
+
+/// Where the index begins and how many entries it has, if the trailer is sound.
+pub(super) fn read_trailer(file: &dyn StorageFile, length: u64) -> Option<(u64, u64)> {
+    let at = length.checked_sub(TRAILER_BYTES as u64)?;
+    let mut trailer = [0; TRAILER_BYTES];
+    file.read_at(&mut trailer, at).ok()?;
+    let mut rest = &trailer[..];
+    let (index, count, _crc) = (rest.get_u64(), rest.get_u64(), rest.get_u32());
+    let index_bytes = count.checked_mul(SLOT_BYTES as u64)?;
+    (rest.starts_with(MAGIC) && crc_fits(&trailer) && index.checked_add(index_bytes)? == at)
+        .then_some((index, count))
 }
 
 /// Whether the last four bytes are the checksum of those before.

@@ -67,7 +67,7 @@ pub enum ReadError {
         segment: u32,
     },
     /// What stands there is not what was written.
-    #[error("{file} is damaged at offset {offset}: check the disk and restore the data directory")]
+    #[error("{file} is damaged at offset {offset}: check the disk")]
     Damaged {
         /// The file.
         file: String,
@@ -100,7 +100,7 @@ pub enum OpenError {
     },
     /// Bytes that were confirmed are not there any more.
     #[error(
-        "{file} is damaged at offset {offset}: {what}. Restore the data directory from a copy; nothing was changed"
+        "{file} is damaged at offset {offset}: {what}. Nothing was changed. Restore the data directory from a copy, or salvage what can be read"
     )]
     Damaged {
         /// The file.
@@ -112,7 +112,7 @@ pub enum OpenError {
     },
     /// A segment is missing between others, or behind the checkpoint.
     #[error(
-        "{file} is missing, but the log needs it. Restore the data directory from a copy; nothing was changed"
+        "{file} is missing, but the log needs it. Nothing was changed. Restore the data directory from a copy, or salvage what can be read"
     )]
     Missing {
         /// The file.
@@ -120,7 +120,7 @@ pub enum OpenError {
     },
     /// A segment is missing that only the inventory names. The log is whole without it, but for what it held.
     #[error(
-        "{file} is missing, and the broker has not removed it. Put it back, or restore the data directory from a copy. To go on without what it held, delete {inventory}. Nothing was changed"
+        "{file} is missing, and the broker has not removed it. Put it back, or restore the data directory from a copy, or salvage what can be read. To go on without what it held, delete {inventory}. Nothing was changed"
     )]
     NotRemoved {
         /// The file.

@@ -13,6 +13,7 @@ mod background;
 mod blocks;
 mod checkpoint;
 mod compacted;
+mod compacted_scan;
 mod composer;
 mod error;
 mod handle;
@@ -31,6 +32,7 @@ mod shared;
 #[cfg(any(test, feature = "testing"))]
 mod stepped;
 mod storage;
+mod survey;
 mod tail;
 mod writer;
 
@@ -38,22 +40,24 @@ mod writer;
 mod tests;
 
 pub use compacted::{CompactedFile, CompactedWriter, Slot};
+pub use compacted_scan::scan_compacted;
 pub use composer::{Composer, Group};
 pub use error::{AppendError, CompactedError, OpenError, ReadError, WriteError};
 pub use handle::{Log, open};
 pub use options::Options;
 pub use reader::{Held, Reader};
 pub use record::{Head, Kind, Place, Position};
-pub use recovery::Replayed;
+pub use recovery::{Replayed, verify};
 #[cfg(any(test, feature = "testing"))]
 pub use stepped::Stepped;
-pub use storage::{FileStorage, Storage};
+pub use storage::{FileStorage, LockError, ReadOnlyStorage, Storage, StorageLock};
 #[cfg(any(test, feature = "testing"))]
 pub use storage::{SimulatedStorage, Surprise};
+pub use survey::{Cost, Finding, survey};
 #[cfg(feature = "testing")]
 pub use {
     handle::Done,
     record::RECORD_OVERHEAD,
     recovery::{Apply, Opened, Truncated},
-    storage::{LockError, StorageFile, StorageLock},
+    storage::StorageFile,
 };

@@ -195,6 +195,21 @@ pub(super) fn parse(start: u32, bytes: &[u8]) -> Option<Parsed<'_>> {
     }
 }
 
+/// What the bytes of a damaged record say of themselves, if that may be so: nothing is verified.
+pub(super) fn unverified_head(bytes: &[u8]) -> Option<Head> {
+    let (kind, rest) = bytes.get(PREFIX_BYTES..)?.split_first()?;
+    let (topic, rest) = rest.split_first_chunk::<4>()?;
+    let (ledger, rest) = rest.split_first_chunk()?;
+    let (entry, _) = rest.split_first_chunk()?;
+    let kind = match *kind {
+        KIND_ENTRY => Kind::Entry,
+        KIND_CHANGE => Kind::Change,
+        _ => return None,
+    };
+    let (ledger, entry) = (u64::from_be_bytes(*ledger), u64::from_be_bytes(*entry));
+    Some(Head { kind, topic: u32::from_be_bytes(*topic), ledger, entry })
+}
+
 /// The marks in these bytes of a segment, the first of which lies at `from`: each with its offset. They are verified, so that no
 /// body imitates one.
 pub(super) fn marks(seed: u32, from: u32, bytes: &[u8]) -> impl Iterator<Item = (u32, Mark)> + '_ {

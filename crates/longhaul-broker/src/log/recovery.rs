@@ -89,22 +89,10 @@ pub(super) fn recover(
 ) -> Result<Parts, OpenError> {
     options.validate().map_err(OpenError::Options)?;
     let directory_lock = take_lock(&*storage)?;
-    let files = storage.list(FOLDER).map_err(|source| failed(&*storage, "list", FOLDER, source))?;
-    let checkpoint = Checkpoint::open(&*storage)?;
-    let segments = open_segments(&*storage, &files)?;
-    check_complete(&*storage, &segments, checkpoint.as_ref())?;
-    // An earlier version removes segments and leaves the inventory as it is.
-    if !checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.is_earlier) {
-        check_inventory(&*storage, &segments)?;
-    }
-    let mut replay = Replay { storage: &*storage, checkpoint, apply, records: 0 };
-    replay.images()?;
-    let tail = replay.segments(&segments)?;
-    let (at, records) = (replay.checkpoint.map(|it| it.at), replay.records);
+    let Sound { files, segments, tail, at, records } = read(&*storage, apply)?;
     let mut truncated = None;
     if let (Some(tail), Some(newest)) = (&tail, segments.values().next_back()) {
         let name = segment::name(newest.header.number);
-        tail.check(newest, &storage.describe(&name))?;
         let repaired =
             tail.repair(newest).and_then(|bytes| storage.sync_dir(FOLDER).map(|()| bytes));
         let bytes =
@@ -132,6 +120,45 @@ pub(super) fn recover(
         truncated,
         records,
     })
+}
+
+/// A log that was read and found sound.
+struct Sound {
+    files: Vec<String>,
+    segments: BTreeMap<u32, Arc<Segment>>,
+    /// What the newest segment ends with.
+    tail: Option<Tail>,
+    /// The position of the checkpoint.
+    at: Option<Position>,
+    records: u64,
+}
+
+/// Reads everything, and changes nothing.
+fn read(storage: &dyn Storage, apply: Apply<'_>) -> Result<Sound, OpenError> {
+    let files = storage.list(FOLDER).map_err(|source| failed(storage, "list", FOLDER, source))?;
+    let checkpoint = Checkpoint::open(storage)?;
+    let segments = open_segments(storage, &files)?;
+    check_complete(storage, &segments, checkpoint.as_ref())?;
+    // An earlier version removes segments and leaves the inventory as it is.
+    if !checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.is_earlier) {
+        check_inventory(storage, &segments)?;
+    }
+    let mut replay = Replay { storage, checkpoint, apply, records: 0 };
+    replay.images()?;
+    let tail = replay.segments(&segments)?;
+    let (at, records) = (replay.checkpoint.map(|it| it.at), replay.records);
+    if let (Some(tail), Some(newest)) = (&tail, segments.values().next_back()) {
+        tail.check(newest, &storage.describe(&segment::name(newest.header.number)))?;
+    }
+    Ok(Sound { files, segments, tail, at, records })
+}
+
+/// Says why a start would refuse a log, if it would.
+///
+/// # Errors
+/// Those of a start.
+pub fn verify(storage: &dyn Storage, apply: Apply<'_>) -> Result<(), OpenError> {
+    read(storage, apply).map(drop)
 }
 
 fn take_lock(storage: &dyn Storage) -> Result<Box<dyn StorageLock>, OpenError> {

@@ -7,9 +7,8 @@ use crate::admin::policies::Policies;
 use crate::admin::request::CompactionState;
 use crate::log::{Position, Slot};
 use crate::state::Topic;
-use crate::state::change::{Ack, ChangeRecord, Compacted, Trim};
-use bytes::Bytes;
-use prost::Message as _;
+use crate::state::change::{Ack, Compacted, Trim};
+use crate::state::snapshot::image;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +19,6 @@ const ROUND_MS: u64 = 1000;
 const COMPACTION_PAUSE_MS: (u64, u64) = (2000, 600_000);
 /// A checkpoint that failed is tried again after so long: to compose one takes its time.
 const CHECKPOINT_PAUSE_MS: u64 = 5000;
-/// A checkpoint holds changes in pieces of about this size.
-const IMAGE_BYTES: usize = 256 * 1024;
 
 /// A topic's compactions.
 #[derive(Debug, Default)]
@@ -351,16 +348,7 @@ impl Machine {
     /// Writes a checkpoint of what the log has led to so far. What is composed but not on disk belongs to it; whoever writes it
     /// waits for that first.
     pub fn checkpoint(&mut self) {
-        let mut image: Vec<Bytes> = Vec::new();
-        let mut piece = Vec::new();
-        for change in self.state.snapshot() {
-            let record = ChangeRecord { change: Some(change) };
-            piece.extend_from_slice(&record.encode_length_delimited_to_vec());
-            if piece.len() >= IMAGE_BYTES {
-                image.push(std::mem::take(&mut piece).into());
-            }
-        }
-        image.push(piece.into());
+        let image = image(&self.state);
         let logged = self.totals.bytes_logged + self.composer.pending_bytes() as u64;
         self.keeper.writing = Some((self.composer.end(), logged));
         self.after_commit(Waiting::Then(Effect::Checkpoint { at: self.composer.end(), image }));

@@ -1,5 +1,6 @@
 //! The options, and what they ask for.
 
+use super::rescue::{Check, Copy};
 use super::token::Token;
 use super::units;
 use clap::{Args, Parser, Subcommand};
@@ -26,6 +27,10 @@ enum Command {
     /// Makes secrets, and tokens that are signed with them.
     #[command(subcommand)]
     Token(Token),
+    /// Reads a data directory that no broker uses, and says what is damaged in it and what that costs. Changes nothing. Exits with 0 if it is sound, 1 if it is damaged, 2 if it cannot be read.
+    Check(Check),
+    /// Makes a new data directory of everything that can be read of a damaged one, which is not changed, and says what is lost. Exits with 0 if nothing was damaged, 1 if something was, 2 if the new directory could not be made.
+    Salvage(Copy),
 }
 
 /// What is asked of the program.
@@ -35,6 +40,10 @@ pub(crate) enum Wish {
     Serve(Box<BrokerConfig>),
     /// To make something about tokens.
     Token(Token),
+    /// To read a data directory.
+    Check(Check),
+    /// To make a new data directory of a damaged one.
+    Salvage(Copy),
 }
 
 impl Arguments {
@@ -45,6 +54,8 @@ impl Arguments {
     pub(crate) fn wish(self) -> anyhow::Result<Wish> {
         match self.command {
             Some(Command::Token(token)) => Ok(Wish::Token(token)),
+            Some(Command::Check(check)) => Ok(Wish::Check(check)),
+            Some(Command::Salvage(copy)) => Ok(Wish::Salvage(copy)),
             None => Ok(Wish::Serve(Box::new(self.broker.config()?))),
         }
     }

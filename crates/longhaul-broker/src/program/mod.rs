@@ -1,5 +1,6 @@
 //! What the program takes from its command line.
 
 pub(crate) mod arguments;
+mod rescue;
 mod token;
 mod units;

@@ -10,7 +10,7 @@ pub mod entries;
 pub mod entry;
 mod ranges;
 pub(crate) mod replay;
-mod snapshot;
+pub(crate) mod snapshot;
 #[cfg(test)]
 mod tests;
 mod topic;

@@ -54,7 +54,7 @@ fn replay_change(
         Ok(()) => Ok(None),
         Err(cause) if may_be_unchecked => Ok(Some(cause)),
         Err(cause) => Err(format!(
-            "this change contradicts what was recorded before it ({cause}). Restore the data directory from a copy"
+            "this change contradicts what was recorded before it ({cause}). Restore the data directory from a copy, or salvage what can be read"
         )),
     }
 }

@@ -1,15 +1,34 @@
 //! A state as the changes that lead to it: what a checkpoint holds.
 
 use super::change::{
-    Ack, AddSchema, BatchAck, Change, Compacted, CreateNamespace, CreateSubscription, CreateTopic,
-    DeleteNamespace, Numbers, OpenLedger, Sequence, SetPartitions, SetPolicies, TopicEnd,
-    TopicEpoch, Trim,
+    Ack, AddSchema, BatchAck, Change, ChangeRecord, Compacted, CreateNamespace, CreateSubscription,
+    CreateTopic, DeleteNamespace, Numbers, OpenLedger, Sequence, SetPartitions, SetPolicies,
+    TopicEnd, TopicEpoch, Trim,
 };
 use super::{State, Topic};
 use bytes::Bytes;
+use prost::Message as _;
 
 /// A change holds at most this many entries or ranges, so that no record becomes too large.
 const PIECES_MAX: usize = 10_000;
+
+/// A checkpoint holds changes in pieces of about this size.
+const IMAGE_BYTES: usize = 256 * 1024;
+
+/// The state as a checkpoint holds it, in pieces.
+pub(crate) fn image(state: &State) -> Vec<Bytes> {
+    let mut image: Vec<Bytes> = Vec::new();
+    let mut piece = Vec::new();
+    for change in state.snapshot() {
+        let record = ChangeRecord { change: Some(change) };
+        piece.extend_from_slice(&record.encode_length_delimited_to_vec());
+        if piece.len() >= IMAGE_BYTES {
+            image.push(std::mem::take(&mut piece).into());
+        }
+    }
+    image.push(piece.into());
+    image
+}
 
 impl State {
     /// The changes that lead from nothing to this state, entries left out: those come from the log.

@@ -4,11 +4,11 @@ use super::{LockError, Storage, StorageFile, StorageLock};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The name of the file that processes lock.
-const LOCK: &str = "LOCK";
+pub(super) const LOCK: &str = "LOCK";
 /// The folders of a data directory.
 const FOLDERS: &[&str] = &["log", "compact"];
 
@@ -71,17 +71,7 @@ impl Storage for FileStorage {
     }
 
     fn list(&self, folder: &str) -> io::Result<Vec<String>> {
-        let entries = match fs::read_dir(self.root.join(folder)) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error),
-        };
-        let mut names = Vec::new();
-        for entry in entries {
-            // A name that is no UTF-8 is none of ours.
-            names.extend(entry?.file_name().into_string().ok());
-        }
-        Ok(names)
+        list(&self.root.join(folder))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
@@ -122,11 +112,26 @@ impl Storage for FileStorage {
     }
 }
 
+/// The files of a folder.
+pub(super) fn list(folder: &Path) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        // A name that is no UTF-8 is none of ours.
+        names.extend(entry?.file_name().into_string().ok());
+    }
+    Ok(names)
+}
+
 #[derive(Debug)]
-struct DirectoryFile {
-    file: File,
+pub(super) struct DirectoryFile {
+    pub(super) file: File,
     /// As it was opened; it may have another name by now.
-    path: PathBuf,
+    pub(super) path: PathBuf,
 }
 
 /// Bytes of zeros that are written at once.

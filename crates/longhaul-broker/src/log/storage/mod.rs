@@ -3,10 +3,12 @@
 //! Names are paths within the data directory, as `log/0000000001.seg`.
 
 mod directory;
+mod read_only;
 #[cfg(any(test, feature = "testing"))]
 mod simulated;
 
 pub use directory::FileStorage;
+pub use read_only::ReadOnlyStorage;
 #[cfg(any(test, feature = "testing"))]
 pub use simulated::{SimulatedStorage, Surprise};
 

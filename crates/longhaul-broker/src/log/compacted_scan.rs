@@ -1,0 +1,64 @@
+//! A compacted file whose index is lost: each entry says itself which one it is, so that the index is made again from the entries.
+
+use super::compacted::{
+    CompactedFile, ENTRY_HEAD_BYTES, HEADER_BYTES, Slot, UNIT_BYTES, read_trailer,
+};
+use super::storage::{Storage, StorageFile};
+use bytes::Buf;
+use std::io;
+
+/// Entries above this are no entries.
+const ENTRY_BYTES_MAX: u64 = 1 << 30;
+
+/// Makes the index again of a compacted file. `messages` says of a body how many messages it has. Says as well whether the file is known to have had no other
+/// entries.
+///
+/// # Errors
+/// Those of the operating system: the file is not there, for example.
+pub fn scan_compacted(
+    storage: &dyn Storage,
+    name: &str,
+    messages: impl Fn(&[u8]) -> u32,
+) -> io::Result<(CompactedFile, bool)> {
+    let file = storage.open(name)?;
+    let length = file.len()?;
+    let trailer = read_trailer(&*file, length);
+    let end = trailer.map_or(length, |(index, _)| index);
+    let mut slots = Vec::new();
+    let mut offset = HEADER_BYTES as u64;
+    while offset + ENTRY_HEAD_BYTES as u64 <= end {
+        let found = entry_at(&*file, offset, end, &messages);
+        offset +=
+            found.map_or(UNIT_BYTES, |slot| (slot.bytes() as u64).next_multiple_of(UNIT_BYTES));
+        slots.extend(found);
+    }
+    let is_complete = trailer.is_some_and(|(_, count)| count == slots.len() as u64);
+    Ok((CompactedFile::with_index(file, storage.describe(name), slots), is_complete))
+}
+
+/// The entry that begins at a multiple of 16 bytes, if one does.
+fn entry_at(
+    file: &dyn StorageFile,
+    offset: u64,
+    end: u64,
+    messages: &impl Fn(&[u8]) -> u32,
+) -> Option<Slot> {
+    let mut head = [0; ENTRY_HEAD_BYTES];
+    file.read_at(&mut head, offset).ok()?;
+    let mut rest = &head[..];
+    let (len, crc) = (rest.get_u32(), rest.get_u32());
+    let ids = rest;
+    let (ordinal, ledger, entry) = (rest.get_u64(), rest.get_u64(), rest.get_u64());
+    let size = len.checked_sub(24)?;
+    let from = offset + ENTRY_HEAD_BYTES as u64;
+    if u64::from(size) > ENTRY_BYTES_MAX || from + u64::from(size) > end {
+        return None;
+    }
+    let mut body = vec![0; size as usize];
+    file.read_at(&mut body, from).ok()?;
+    if crc32c::crc32c_append(crc32c::crc32c(ids), &body) != crc {
+        return None;
+    }
+    let unit = u32::try_from(offset / UNIT_BYTES).ok()?;
+    Some(Slot::new(ordinal, ledger, entry, messages(&body), unit, size))
+}

@@ -1,0 +1,143 @@
+//! A data directory that is only read: nothing in it changes, not even its lock file.
+
+use super::directory::DirectoryFile;
+use super::{LockError, Storage, StorageFile, StorageLock};
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Bytes that are given up at once where the disk does not give them back.
+const BLOCK_BYTES: usize = 4096;
+
+/// A data directory that is only read. What the disk does not give back is read as zeros, which no checksum passes for anything else.
+#[derive(Clone, Debug)]
+pub struct ReadOnlyStorage {
+    root: PathBuf,
+}
+
+impl ReadOnlyStorage {
+    /// Reads this directory.
+    ///
+    /// # Errors
+    /// Those of the operating system: it does not exist, for example.
+    pub fn new(root: impl Into<PathBuf>) -> io::Result<Self> {
+        let root = root.into();
+        if fs::metadata(&root)?.is_dir() {
+            Ok(Self { root })
+        } else {
+            Err(io::ErrorKind::NotADirectory.into())
+        }
+    }
+}
+
+fn refused() -> io::Error {
+    io::ErrorKind::ReadOnlyFilesystem.into()
+}
+
+impl Storage for ReadOnlyStorage {
+    fn describe(&self, name: &str) -> String {
+        if name.is_empty() {
+            self.root.display().to_string()
+        } else {
+            self.root.join(name).display().to_string()
+        }
+    }
+
+    fn lock(&self) -> Result<Box<dyn StorageLock>, LockError> {
+        let mut file = match File::open(self.root.join(super::directory::LOCK)) {
+            Ok(file) => file,
+            // No broker has ever used it: it is a copy.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Box::new(Unlocked)),
+            Err(error) => return Err(LockError::Io(error)),
+        };
+        match file.try_lock_shared() {
+            Ok(()) => Ok(Box::new(SharedLock { _file: file })),
+            Err(TryLockError::WouldBlock) => {
+                let mut text = String::new();
+                let read = file.read_to_string(&mut text).ok();
+                Err(LockError::Held(read.and_then(|_| text.trim().parse().ok())))
+            }
+            Err(TryLockError::Error(error)) => Err(LockError::Io(error)),
+        }
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<String>> {
+        super::directory::list(&self.root.join(folder))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        let path = self.root.join(name);
+        let file = File::open(&path)?;
+        Ok(Arc::new(Patched(DirectoryFile { file, path })))
+    }
+
+    fn create(&self, _name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        Err(refused())
+    }
+
+    fn rename(&self, _from: &str, _to: &str) -> io::Result<()> {
+        Err(refused())
+    }
+
+    fn remove(&self, _name: &str) -> io::Result<()> {
+        Err(refused())
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        Ok(0)
+    }
+
+    fn sync_dir(&self, _folder: &str) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct SharedLock {
+    _file: File,
+}
+
+impl StorageLock for SharedLock {}
+
+#[derive(Debug)]
+struct Unlocked;
+
+impl StorageLock for Unlocked {}
+
+/// A file with zeros where the disk gives nothing back.
+#[derive(Debug)]
+struct Patched(DirectoryFile);
+
+impl StorageFile for Patched {
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        match self.0.read_at(buffer, offset) {
+            Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => {}
+            read => return read,
+        }
+        let mut at = offset;
+        for block in buffer.chunks_mut(BLOCK_BYTES) {
+            if self.0.read_at(block, at).is_err() {
+                block.fill(0);
+            }
+            at += block.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, _bytes: &[u8], _offset: u64) -> io::Result<()> {
+        Err(refused())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn allocate(&self, _size: u64) -> io::Result<()> {
+        Err(refused())
+    }
+}

@@ -1,0 +1,382 @@
+//! What a damaged log still holds. Recovery refuses a log at the first damage; this goes on behind it, names each one, and changes nothing.
+//!
+//! A record is taken for one only if its checksum says so, wherever it stands. Behind something that is none, the next one is looked for byte by byte: the
+//! checksum covers the seed of the segment and the offset, so that nothing else passes for one.
+
+use super::checkpoint::Checkpoint;
+use super::error::OpenError;
+use super::inventory;
+use super::options::Options;
+use super::reader::Reader;
+use super::record::{self, Head, Kind, Mark, Parsed, Place, Position, RECORD_OVERHEAD};
+use super::recovery::Replayed;
+use super::segment::{self, FOLDER, HEADER_BYTES, Header, HeaderFault};
+use super::shared::{Segment, Shared};
+use super::storage::{Storage, StorageFile};
+use super::tail::Tail;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Something that is not as it was written.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// The file.
+    pub file: String,
+    /// Where in it.
+    pub offset: u64,
+    /// What is wrong there.
+    pub what: String,
+    /// What is lost with it.
+    pub cost: Cost,
+}
+
+/// What a finding costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cost {
+    /// Nothing that is not elsewhere.
+    Nothing,
+    /// One entry. What its damaged record says of it is not verified.
+    Entry(Head),
+    /// Entries in so many bytes of a segment.
+    Entries(u64),
+    /// The same, and changes of state among them.
+    Anything(u64),
+    /// A part of the state that the checkpoint holds, or all of it.
+    State,
+}
+
+impl Cost {
+    /// Whether changes of state may be lost, and not only entries.
+    #[must_use]
+    pub const fn is_state(self) -> bool {
+        matches!(self, Self::Anything(_) | Self::State)
+    }
+}
+
+/// What was found.
+#[derive(Debug)]
+pub struct Survey {
+    /// In the order in which they were found.
+    pub findings: Vec<Finding>,
+    /// Reads the records that were handed out.
+    pub reader: Reader,
+}
+
+/// Is given everything that can be read: images of the checkpoint, then records.
+pub type Take<'a> = &'a mut dyn FnMut(Replayed<'_>) -> Result<(), String>;
+
+/// Reads everything that can be read. What `take` cannot apply is a finding as well.
+///
+/// # Errors
+/// A later version has written it, or the folder cannot be listed.
+pub fn survey(storage: &Arc<dyn Storage>, take: Take<'_>) -> Result<Survey, OpenError> {
+    let mut surveyor =
+        Surveyor { storage: &**storage, findings: Vec::new(), checkpoint: None, take };
+    surveyor.checkpoint()?;
+    let segments = surveyor.open_segments()?;
+    surveyor.missing(&segments)?;
+    let newest = segments.keys().next_back().copied();
+    for (number, segment) in &segments {
+        let next = segments.get(&(number + 1)).map(|it| it.header);
+        surveyor.segment(segment, Some(*number) == newest, next)?;
+    }
+    let Surveyor { findings, .. } = surveyor;
+    let shared = Shared::new(Arc::clone(storage), Options::default(), segments, None);
+    Ok(Survey { findings, reader: Reader::new(Arc::new(shared)) })
+}
+
+struct Surveyor<'a> {
+    storage: &'a dyn Storage,
+    findings: Vec<Finding>,
+    checkpoint: Option<Checkpoint>,
+    take: Take<'a>,
+}
+
+/// A segment in memory.
+struct Scan<'a> {
+    segment: &'a Segment,
+    bytes: Vec<u8>,
+}
+
+impl Scan<'_> {
+    /// The record that begins here, and its size.
+    fn at(&self, offset: u32) -> Option<(u32, Parsed<'_>)> {
+        let rest = self.bytes.get(offset as usize..)?;
+        let size = record::size_of(rest)?;
+        let whole = rest.get(..size as usize)?;
+        Some((size, record::parse(record::start(self.segment.seed, offset), whole)?))
+    }
+
+    /// Where the next record begins behind something that is none.
+    fn next_after(&self, offset: u32) -> Option<u32> {
+        let end = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
+        // Mostly the size that stands there is right.
+        let stated = self.bytes.get(offset as usize..).and_then(record::size_of);
+        let stated = stated.and_then(|size| offset.checked_add(size));
+        stated
+            .filter(|&next| self.at(next).is_some())
+            .or_else(|| (offset + 1..end).find(|&next| self.at(next).is_some()))
+    }
+
+    /// What a damaged record says of itself, if it may be an entry that ends at `next`.
+    fn entry_at(&self, offset: u32, next: u32) -> Option<Head> {
+        let bytes = self.bytes.get(offset as usize..next as usize)?;
+        (record::size_of(bytes)? as usize == bytes.len()).then_some(())?;
+        record::unverified_head(bytes).filter(|head| head.kind == Kind::Entry)
+    }
+}
+
+impl Surveyor<'_> {
+    fn find(&mut self, name: &str, offset: u64, what: impl Into<String>, cost: Cost) {
+        let (file, what) = (self.storage.describe(name), what.into());
+        self.findings.push(Finding { file, offset, what, cost });
+    }
+
+    fn checkpoint(&mut self) -> Result<(), OpenError> {
+        let checkpoint = match Checkpoint::open_lenient(self.storage) {
+            Ok(checkpoint) => checkpoint,
+            Err(error @ OpenError::Version { .. }) => return Err(error),
+            Err(error) => {
+                let name = super::checkpoint::NAME;
+                self.find(name, 0, without_advice(&error), Cost::State);
+                return Ok(());
+            }
+        };
+        let Some(checkpoint) = checkpoint else { return Ok(()) };
+        let mut bad = Vec::new();
+        let take = &mut *self.take;
+        checkpoint.images_lenient(|offset, image| match image {
+            Some(image) => {
+                if let Err(reason) = take(Replayed::Checkpoint(image)) {
+                    bad.push((offset, reason));
+                }
+            }
+            None => bad
+                .push((offset, "a part of the checkpoint does not match its checksum".to_owned())),
+        });
+        for (offset, what) in bad {
+            self.find(super::checkpoint::NAME, offset, what, Cost::State);
+        }
+        self.checkpoint = Some(checkpoint);
+        Ok(())
+    }
+
+    fn at(&self) -> Option<Position> {
+        self.checkpoint.as_ref().map(|it| it.at)
+    }
+
+    /// Opens the segments, also those whose header is damaged: their records say which seed they have.
+    fn open_segments(&mut self) -> Result<BTreeMap<u32, Arc<Segment>>, OpenError> {
+        let files = self.storage.list(FOLDER).map_err(|source| OpenError::Io {
+            what: format!("list {}", self.storage.describe(FOLDER)),
+            source,
+        })?;
+        let mut numbers: Vec<u32> = files.iter().filter_map(|it| segment::number_of(it)).collect();
+        numbers.sort_unstable();
+        let (mut sound, mut broken) = (BTreeMap::new(), Vec::new());
+        for number in numbers {
+            let name = segment::name(number);
+            let file = match self.storage.open(&name) {
+                Ok(file) => file,
+                Err(error) => {
+                    self.find(
+                        &name,
+                        0,
+                        format!("it cannot be opened: {error}"),
+                        self.cost_of(number, 0, 0),
+                    );
+                    continue;
+                }
+            };
+            let mut bytes = vec![0; HEADER_BYTES as usize];
+            let read = file.read_at(&mut bytes, 0);
+            match Header::decode(&bytes) {
+                Ok(header) if read.is_ok() && header.number == number => {
+                    sound.insert(number, Arc::new(Segment::new(header, file)));
+                }
+                Err(HeaderFault::Version(version)) => {
+                    return Err(OpenError::Version { file: self.storage.describe(&name), version });
+                }
+                Ok(_) | Err(HeaderFault::Damaged) => broken.push((number, file)),
+            }
+        }
+        let salts: BTreeSet<u64> = sound.values().map(|it| it.header.salt).collect();
+        for (number, file) in broken {
+            let found = salts.iter().find_map(|&salt| with_salt(number, &file, salt));
+            let name = segment::name(number);
+            let what = "the header of the segment is damaged";
+            match found {
+                Some(segment) => {
+                    self.find(&name, 0, what, Cost::Nothing);
+                    sound.insert(number, Arc::new(segment));
+                }
+                None => {
+                    let bytes = file.len().unwrap_or_default();
+                    self.find(&name, 0, what, self.cost_of(number, 0, bytes));
+                }
+            }
+        }
+        Ok(sound)
+    }
+
+    /// What is lost with bytes of a segment, by where they lie.
+    fn cost_of(&self, segment: u32, offset: u32, bytes: u64) -> Cost {
+        match self.at() {
+            Some(at) if (Position { segment, offset }) < at => Cost::Entries(bytes),
+            Some(_) | None => Cost::Anything(bytes),
+        }
+    }
+
+    /// Segments that must be there.
+    fn missing(&mut self, segments: &BTreeMap<u32, Arc<Segment>>) -> Result<(), OpenError> {
+        let from = self.at().map_or(1, |at| at.segment);
+        let newest = segments.keys().next_back().copied().unwrap_or(0);
+        let least = if self.checkpoint.is_some() { from } else { 0 };
+        let needed: BTreeSet<u32> = (from..=newest.max(least)).collect();
+        let is_earlier = self.checkpoint.as_ref().is_some_and(|it| it.is_earlier);
+        let listed = match inventory::read(self.storage) {
+            Ok(Some(listed)) if !is_earlier => listed,
+            Ok(None) if self.storage.open(inventory::NAME).is_ok() => {
+                let what = "the inventory of the segments is damaged";
+                self.find(inventory::NAME, 0, what, Cost::Nothing);
+                BTreeSet::new()
+            }
+            Ok(_) => BTreeSet::new(),
+            Err(error @ OpenError::Version { .. }) => return Err(error),
+            Err(error) => {
+                self.find(inventory::NAME, 0, without_advice(&error), Cost::Nothing);
+                BTreeSet::new()
+            }
+        };
+        let named: BTreeSet<String> = self.findings.iter().map(|it| it.file.clone()).collect();
+        for number in needed.union(&listed).filter(|it| !segments.contains_key(it)) {
+            let name = segment::name(*number);
+            // One that is there and cannot be opened is named already.
+            if !named.contains(&self.storage.describe(&name)) {
+                self.find(&name, 0, "the file is missing", self.cost_of(*number, 0, 0));
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands out what a segment holds.
+    fn segment(
+        &mut self,
+        segment: &Segment,
+        is_newest: bool,
+        next: Option<Header>,
+    ) -> Result<(), OpenError> {
+        let (number, name) = (segment.header.number, segment::name(segment.header.number));
+        let length = segment.file.len().unwrap_or_default().min(u64::from(segment.header.size));
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+        if let Err(error) = segment.file.read_at(&mut bytes, 0) {
+            self.find(
+                &name,
+                0,
+                format!("it cannot be read: {error}"),
+                self.cost_of(number, 0, length),
+            );
+            return Ok(());
+        }
+        let scan = Scan { segment, bytes };
+        let mut tail = Tail::new(&segment.header);
+        let mut is_whole = true;
+        loop {
+            let offset = tail.end;
+            match scan.at(offset) {
+                Some((_, Parsed::Mark(Mark::Seal { group, .. }))) => {
+                    tail.seal = Some(group);
+                    break;
+                }
+                Some((size, Parsed::Mark(Mark::Group { group, bytes }))) => {
+                    if !tail.begin(group, offset, bytes) {
+                        if is_whole {
+                            let what = format!("group {group} follows group {}", tail.group);
+                            self.find(&name, offset.into(), what, self.cost_of(number, offset, 0));
+                        }
+                        is_whole = true;
+                        (tail.group, tail.chunk) = (group, Some((offset, bytes)));
+                    }
+                    tail.end = offset + size;
+                }
+                Some((size, Parsed::Record(head, body))) => {
+                    self.record(&name, head, Place { segment: number, offset, size }, body);
+                    tail.end = offset + size;
+                }
+                None => {
+                    let before_end =
+                        self.at().is_some_and(|at| at.segment == number && offset < at.offset);
+                    if is_newest && !before_end && tail.check(segment, &name).is_ok() {
+                        // The rest of a group that nobody was told about.
+                        break;
+                    }
+                    is_whole = false;
+                    let next = scan.next_after(offset);
+                    let to = next.unwrap_or_else(|| u32::try_from(length).unwrap_or(u32::MAX));
+                    let entry = next.and_then(|next| scan.entry_at(offset, next));
+                    let lost = self.cost_of(number, offset, u64::from(to.saturating_sub(offset)));
+                    let cost = entry.map_or(lost, Cost::Entry);
+                    let what = format!("no record stands in {} bytes", to.saturating_sub(offset));
+                    self.find(&name, offset.into(), what, cost);
+                    let Some(next) = next else { return Ok(()) };
+                    tail.end = next;
+                }
+            }
+        }
+        let agrees = |next: Header| {
+            next.previous != number || next.previous_end == tail.end + RECORD_OVERHEAD
+        };
+        if is_whole && !is_newest && tail.seal.is_some() && !next.is_none_or(agrees) {
+            let what = "the segment ends here, but the next one says otherwise";
+            self.find(&name, tail.end.into(), what, self.cost_of(number, tail.end, 0));
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, name: &str, head: Head, place: Place, body: &[u8]) {
+        let before_checkpoint = self.at().is_some_and(|at| place.start() < at);
+        let may_be_unchecked = self.checkpoint.as_ref().is_none_or(|it| it.is_earlier);
+        let record = Replayed::Record { head, place, body, before_checkpoint, may_be_unchecked };
+        if let Err(reason) = (self.take)(record) {
+            let cost = match head.kind {
+                Kind::Entry => Cost::Entry(head),
+                Kind::Change => Cost::Anything(u64::from(place.size)),
+            };
+            self.find(
+                name,
+                place.offset.into(),
+                format!("a record cannot be applied: {reason}"),
+                cost,
+            );
+        }
+    }
+}
+
+/// A segment whose header is lost, if its first record has a seed with this salt.
+fn with_salt(number: u32, file: &Arc<dyn StorageFile>, salt: u64) -> Option<Segment> {
+    let size = u32::try_from(file.len().ok()?).ok()?;
+    let unknown = Header { number, size, previous: 0, previous_end: 0, group: 1, salt };
+    let mut bytes = vec![0; RECORD_OVERHEAD as usize];
+    file.read_at(&mut bytes, u64::from(HEADER_BYTES)).ok()?;
+    match record::parse(record::start(unknown.seed(), HEADER_BYTES), &bytes)? {
+        Parsed::Mark(mark) => {
+            let header = Header { group: mark.group(), ..unknown };
+            Some(Segment::new(header, Arc::clone(file)))
+        }
+        Parsed::Record(..) => None,
+    }
+}
+
+/// What an error says, without what to do about it: that is said once, at the end.
+fn without_advice(error: &OpenError) -> String {
+    match error {
+        OpenError::Damaged { what, .. } => what.clone(),
+        OpenError::Io { what, source } => format!("could not {what}: {source}"),
+        other @ (OpenError::Locked { .. }
+        | OpenError::Missing { .. }
+        | OpenError::NotRemoved { .. }
+        | OpenError::Version { .. }
+        | OpenError::Options(_)
+        | OpenError::Apply { .. }) => other.to_string(),
+    }
+}

@@ -1,0 +1,114 @@
+//! Data directories that are damaged, or are to be copied while a broker uses them.
+//!
+//! [`check`] reads everything and names what is damaged and what that costs. [`salvage`] makes a new directory of what can be read. Neither changes the
+//! directory that it reads.
+
+mod reading;
+mod report;
+mod salvage;
+mod views;
+
+use crate::log::{LockError, OpenError, ReadOnlyStorage, Storage, StorageLock, WriteError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub use report::Report;
+pub use salvage::salvage;
+
+/// Why a data directory cannot be checked, salvaged or copied.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RescueError {
+    /// A broker uses it.
+    #[error("a broker uses {} ({}): stop it first", path.display(), holder(*pid))]
+    InUse {
+        /// The data directory.
+        path: PathBuf,
+        /// The process, if it said so.
+        pid: Option<u32>,
+    },
+    /// What is to be made is there already.
+    #[error("{} is there already and is not empty: choose another directory", path.display())]
+    Exists {
+        /// The directory that was to be made.
+        path: PathBuf,
+    },
+    /// A later version has written it, or the operating system refused.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The data directory.
+        path: PathBuf,
+        /// Why.
+        source: OpenError,
+    },
+    /// The operating system refused.
+    #[error("could not {what}")]
+    Io {
+        /// What was tried, with the path.
+        what: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The new directory could not be written.
+    #[error("could not write {}", path.display())]
+    Write {
+        /// The new directory.
+        path: PathBuf,
+        /// Why.
+        source: WriteError,
+    },
+    /// A compacted view could not be written.
+    #[error("could not write a compacted view")]
+    Compacted(#[from] crate::log::CompactedError),
+}
+
+fn holder(pid: Option<u32>) -> String {
+    pid.map_or_else(|| "its process is not known".to_owned(), |pid| format!("process {pid}"))
+}
+
+/// Reads a data directory that no broker uses, and says what is damaged. Changes nothing.
+///
+/// # Errors
+/// See [`RescueError`]. Damage is none.
+pub fn check(directory: &Path) -> Result<Report, RescueError> {
+    let (storage, _lock) = open(directory)?;
+    let read = reading::read(&storage).map_err(|source| refused(directory, source))?;
+    let views = views::check(&read.state, &*storage);
+    let mut report = Report::new(directory, &read, &views);
+    if report.is_sound() {
+        drop(read);
+        // The last word has what a start does.
+        report.refusal = reading::refusal(&*storage);
+    }
+    Ok(report)
+}
+
+fn refused(directory: &Path, source: OpenError) -> RescueError {
+    RescueError::Read { path: directory.to_owned(), source }
+}
+
+/// Makes a directory, or takes an empty one.
+fn make_empty(new: &Path) -> Result<(), RescueError> {
+    let io = |source| RescueError::Io { what: format!("make {}", new.display()), source };
+    std::fs::create_dir_all(new).map_err(io)?;
+    let mut entries = std::fs::read_dir(new).map_err(io)?;
+    if entries.next().is_some() {
+        return Err(RescueError::Exists { path: new.to_owned() });
+    }
+    Ok(())
+}
+
+/// A data directory that is read, and what keeps brokers away meanwhile.
+type Opened = (Arc<dyn Storage>, Box<dyn StorageLock>);
+
+/// Opens a directory for reading, and keeps brokers away meanwhile.
+fn open(directory: &Path) -> Result<Opened, RescueError> {
+    let io = |source| RescueError::Io { what: format!("read {}", directory.display()), source };
+    let storage = ReadOnlyStorage::new(directory).map_err(io)?;
+    let lock = storage.lock().map_err(|error| match error {
+        LockError::Held(pid) => RescueError::InUse { path: directory.to_owned(), pid },
+        LockError::Io(source) => io(source),
+    })?;
+    Ok((Arc::new(storage), lock))
+}

@@ -1,0 +1,235 @@
+//! What a check or a salvage says.
+
+use super::reading::{Read, entry_of};
+use super::views::Damaged;
+use crate::log::{Cost, Finding};
+use crate::state::State;
+use crate::state::entries::Position;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Findings and ranges of ids that are written out.
+const SHOWN_MAX: usize = 1000;
+
+/// What was found in a data directory, as text for people.
+#[derive(Clone, Debug)]
+pub struct Report {
+    directory: PathBuf,
+    /// Topics and messages that can be read.
+    kept: (usize, u64),
+    damage: Vec<String>,
+    /// By topic.
+    lost: Vec<Lost>,
+    notes: Vec<String>,
+    /// Why a start would refuse the directory, where nothing else was found.
+    pub(super) refusal: Option<String>,
+    /// The new directory.
+    pub(super) made: Option<PathBuf>,
+}
+
+/// What is lost of a topic.
+#[derive(Clone, Debug)]
+struct Lost {
+    topic: String,
+    messages: u64,
+    ids: Vec<(Position, Position)>,
+}
+
+impl Report {
+    pub(super) fn new(directory: &Path, read: &Read, views: &[Damaged]) -> Self {
+        let state = &read.state;
+        let here = |topic: &crate::state::Topic| {
+            topic.entries.iter().filter(|(_, slot)| slot.is_here()).count() as u64
+        };
+        let kept = (state.topics().count(), state.topics().map(|(_, it)| here(it)).sum());
+        let mut damage: Vec<String> = read.findings.iter().map(|it| line(state, it)).collect();
+        damage.extend(views.iter().map(|it| view_line(state, it)));
+        if read.findings.is_empty() && read.unapplied.0 > 0 {
+            damage.push(format!(
+                "{} changes of state contradict what was recorded before them; the first: {}",
+                read.unapplied.0, read.unapplied.1
+            ));
+        }
+        let lost = state.topics().filter_map(|(_, topic)| {
+            let ids = read.lost(topic);
+            let messages = ids.iter().map(|(from, to)| to.entry - from.entry + 1).sum();
+            let topic = topic.name.as_str().to_owned();
+            (!ids.is_empty()).then_some(Lost { topic, messages, ids })
+        });
+        let (lost, notes) = (lost.collect(), notes(read));
+        Self {
+            directory: directory.to_owned(),
+            kept,
+            damage,
+            lost,
+            notes,
+            refusal: None,
+            made: None,
+        }
+    }
+
+    /// Whether nothing is damaged.
+    #[must_use]
+    pub const fn is_sound(&self) -> bool {
+        self.damage.is_empty() && self.refusal.is_none()
+    }
+
+    /// How many messages can be read.
+    #[must_use]
+    pub const fn messages(&self) -> u64 {
+        self.kept.1
+    }
+
+    /// Something else that is worth to be known.
+    pub(super) fn note(&mut self, text: String) {
+        self.notes.push(text);
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = if self.is_sound() { "sound" } else { "damaged" };
+        let (topics, messages) = self.kept;
+        writeln!(f, "{} is {state}.", self.directory.display())?;
+        writeln!(f, "It has {topics} topics, and {messages} messages that can be read.")?;
+        if let Some(refusal) = &self.refusal {
+            writeln!(f, "A start would refuse it: {refusal}")?;
+        }
+        list(f, "Damage:", &self.damage)?;
+        if !self.lost.is_empty() {
+            writeln!(f, "Messages that are lost, by topic and id (ledger:entry):")?;
+        }
+        for lost in &self.lost {
+            write!(f, "  {}: {}", lost.topic, lost.messages)?;
+            for (number, (from, to)) in lost.ids.iter().take(SHOWN_MAX).enumerate() {
+                let separator = if number == 0 { ":" } else { "," };
+                write!(f, "{separator} {}:{}", from.ledger, from.entry)?;
+                if from != to {
+                    write!(f, "-{}", to.entry)?;
+                }
+            }
+            if lost.ids.len() > SHOWN_MAX {
+                write!(f, ", and {} ranges more", lost.ids.len() - SHOWN_MAX)?;
+            }
+            writeln!(f)?;
+        }
+        list(f, "Besides:", &self.notes)?;
+        match &self.made {
+            Some(made) => writeln!(
+                f,
+                "Everything that can be read is in {}: start the broker with it. Nothing was changed in {}.",
+                made.display(),
+                self.directory.display()
+            ),
+            None if self.is_sound() => Ok(()),
+            None => writeln!(
+                f,
+                "Keep the directory as it is, and check the disk. Restore a copy, or make a new directory of what can be read: longhaul-broker salvage {} NEW",
+                self.directory.display()
+            ),
+        }
+    }
+}
+
+fn list(f: &mut fmt::Formatter<'_>, head: &str, lines: &[String]) -> fmt::Result {
+    if !lines.is_empty() {
+        writeln!(f, "{head}")?;
+    }
+    for line in lines.iter().take(SHOWN_MAX) {
+        writeln!(f, "  {line}")?;
+    }
+    if lines.len() > SHOWN_MAX {
+        writeln!(f, "  and {} more", lines.len() - SHOWN_MAX)?;
+    }
+    Ok(())
+}
+
+fn line(state: &State, it: &Finding) -> String {
+    let place = if it.offset == 0 { String::new() } else { format!(" at offset {}", it.offset) };
+    format!("{}{place}: {}; {}", it.file, it.what, cost(state, it))
+}
+
+/// What a finding costs, in words.
+fn cost(state: &State, it: &Finding) -> String {
+    if let Some((id, position)) = entry_of(it) {
+        let Position { ledger, entry } = position;
+        let topic = state.topic(id);
+        let ordinal = topic.and_then(|it| Some((it, it.entries.ordinal_of(position)?)));
+        return match (topic, ordinal) {
+            (None, _) => format!(
+                "message {ledger}:{entry} of topic number {id}, which was deleted or whose name is lost"
+            ),
+            (Some(topic), None) => {
+                format!(
+                    "a message of {} that says to be {ledger}:{entry}, which is unknown",
+                    topic.name
+                )
+            }
+            (_, Some((topic, ordinal))) => {
+                let why = match topic.entries.get(ordinal) {
+                    Some(slot) if slot.is_here() => ", of which another copy can be read",
+                    Some(_) => "",
+                    None => ", which was not needed any more",
+                };
+                format!("message {ledger}:{entry} of {}{why}", topic.name)
+            }
+        };
+    }
+    match it.cost {
+        Cost::Nothing | Cost::Entry(_) => "nothing is lost".to_owned(),
+        Cost::Entries(0) => "the messages in it".to_owned(),
+        Cost::Entries(bytes) => format!("the messages in these {bytes} bytes"),
+        Cost::Anything(0) => "the messages in it, and changes of state".to_owned(),
+        Cost::Anything(bytes) => {
+            format!("the messages in these {bytes} bytes, and maybe changes of state")
+        }
+        Cost::State => {
+            "a part of the state: topics, subscriptions, acknowledgements, policies".to_owned()
+        }
+    }
+}
+
+fn view_line(state: &State, it: &Damaged) -> String {
+    let name = state.topic(it.topic).map_or("", |it| it.name.as_str());
+    let cost = if it.is_complete {
+        "nothing is lost: it can be made again".to_owned()
+    } else if it.unreadable.is_empty() {
+        format!("messages of the compacted view of {name} that the log does not have any more")
+    } else {
+        let ids: Vec<String> = it
+            .unreadable
+            .iter()
+            .take(SHOWN_MAX)
+            .map(|id| format!("{}:{}", id.ledger, id.entry))
+            .collect();
+        format!("of the compacted view of {name} the messages {}", ids.join(", "))
+    };
+    format!("{}: {}; {cost}", it.file, it.what)
+}
+
+fn notes(read: &Read) -> Vec<String> {
+    let mut notes = Vec::new();
+    if read.has_lost_state() {
+        notes.push(
+            "Changes of state may be lost: messages whose acknowledgements are lost are delivered again; topics, subscriptions and policies may be missing, or be there as they were before.".to_owned(),
+        );
+    }
+    if !read.findings.is_empty() && read.unapplied.0 > 0 {
+        notes.push(format!(
+            "{} changes do not apply to what is left, and are left out; the first: {}",
+            read.unapplied.0, read.unapplied.1
+        ));
+    }
+    for topic in &read.nameless {
+        notes.push(format!(
+            "Topic number {topic} has lost its name: its messages are in persistent://public/default/salvaged-{topic}."
+        ));
+    }
+    if read.unplaced > 0 {
+        notes.push(format!(
+            "{} messages can be read but their place in their topic is lost: they are left out.",
+            read.unplaced
+        ));
+    }
+    notes
+}

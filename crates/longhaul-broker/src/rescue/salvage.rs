@@ -1,0 +1,118 @@
+//! A new data directory of what can be read of a damaged one.
+
+use super::reading::{self, Read};
+use super::report::Report;
+use super::{RescueError, open, refused, views};
+use crate::compaction::rebuild;
+use crate::log::{
+    self, Composer, FileStorage, Head, Kind, Log, Options, Place, ReadOnlyStorage, Replayed,
+    Storage, WriteError,
+};
+use crate::state::entries::Position;
+use crate::state::snapshot::image;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+
+/// Bytes that are written at once.
+const GROUP_BYTES: usize = 4 * 1024 * 1024;
+/// Entries that are read at once.
+const READ_COUNT: usize = 256;
+/// Any message that a broker has taken.
+const BODY_BYTES_MAX: u32 = 1 << 30;
+
+/// Makes a new data directory of everything that can be read of a damaged one, which is not changed. Messages keep their ids, and nothing new gets the id of
+/// one that is lost.
+///
+/// # Errors
+/// See [`RescueError`].
+pub fn salvage(directory: &Path, new: &Path) -> Result<Report, RescueError> {
+    let (storage, _lock) = open(directory)?;
+    super::make_empty(new)?;
+    let read = reading::read(&storage).map_err(|source| refused(directory, source))?;
+    let damaged = views::check(&read.state, &*storage);
+    let mut report = Report::new(directory, &read, &damaged);
+    let io = |source| RescueError::Io { what: format!("make {}", new.display()), source };
+    let to: Arc<dyn Storage> = Arc::new(FileStorage::new(new).map_err(io)?);
+    let written = write(&read, &to).map_err(|source| match source {
+        Failed::Open(source) => refused(new, source),
+        Failed::Write(source) => RescueError::Write { path: new.to_owned(), source },
+    })?;
+    for (position, topic) in written.unreadable {
+        let Position { ledger, entry } = position;
+        report.note(format!(
+            "Message {ledger}:{entry} of {topic} could be read once and not again: it is lost."
+        ));
+    }
+    let from = ReadOnlyStorage::new(directory).map_err(io)?;
+    for (_, topic) in read.state.topics() {
+        let Some(view) = &topic.compacted else { continue };
+        let left = rebuild::look(&from, topic, view);
+        let (file, _) = rebuild::write(&left, topic, view, &read.reader, Arc::clone(&to))?;
+        if !left.is_complete {
+            report.note(format!(
+                "The compacted view of {} has {} messages. Others that it had, and that the log does not have any more, are lost: readers of the view do not see them, and may see earlier messages of the same keys.",
+                topic.name,
+                file.slots().len()
+            ));
+        }
+    }
+    report.made = Some(new.to_owned());
+    Ok(report)
+}
+
+enum Failed {
+    Open(log::OpenError),
+    Write(WriteError),
+}
+
+#[derive(Debug, Default)]
+struct Written {
+    unreadable: Vec<(Position, String)>,
+}
+
+/// Writes the entries, and a checkpoint with the state.
+fn write(read: &Read, to: &Arc<dyn Storage>) -> Result<Written, Failed> {
+    let options = Options { body_bytes_max: BODY_BYTES_MAX, ..Options::default() };
+    let opened = log::open(Arc::clone(to), options, &mut |_: Replayed<'_>| Ok(()));
+    let opened = opened.map_err(Failed::Open)?;
+    let (mut composer, log) = (opened.composer, opened.log);
+    let mut entries: Vec<(Place, u32, Position)> = Vec::new();
+    for (id, topic) in read.state.topics() {
+        let here = topic.entries.iter().filter(|(_, slot)| slot.is_here());
+        entries.extend(here.filter_map(|(ordinal, slot)| {
+            Some((slot.place, id, topic.entries.position_of(ordinal)?))
+        }));
+    }
+    // In the order of the log, as they were published.
+    entries.sort_unstable_by_key(|(place, ..)| place.start());
+    let mut written = Written::default();
+    for chunk in entries.chunks(READ_COUNT) {
+        let places: Vec<Place> = chunk.iter().map(|it| it.0).collect();
+        for ((_, topic, position), body) in chunk.iter().zip(read.reader.read_many(&places)) {
+            let Position { ledger, entry } = *position;
+            let head = Head { kind: Kind::Entry, topic: *topic, ledger, entry };
+            let appended = body.ok().and_then(|body| composer.append(head, &[&body]).ok());
+            if appended.is_none() {
+                let name = read.state.topic(*topic).map_or("", |it| it.name.as_str());
+                written.unreadable.push((*position, name.to_owned()));
+            }
+            if composer.pending_bytes() >= GROUP_BYTES {
+                submit(&mut composer, &log).map_err(Failed::Write)?;
+            }
+        }
+    }
+    submit(&mut composer, &log).map_err(Failed::Write)?;
+    let (done, result) = sync_channel(1);
+    let done = Box::new(move |outcome| drop(done.send(outcome)));
+    log.checkpoint(composer.end(), image(&read.state), done);
+    result.recv().unwrap_or(Err(WriteError::Closed)).map_err(Failed::Write)?;
+    Ok(written)
+}
+
+fn submit(composer: &mut Composer, log: &Log) -> Result<(), WriteError> {
+    let Some(group) = composer.take() else { return Ok(()) };
+    let (done, result) = sync_channel(1);
+    log.submit(group, Box::new(move |outcome| drop(done.send(outcome))));
+    result.recv().unwrap_or(Err(WriteError::Closed))
+}

@@ -1,0 +1,48 @@
+//! The compacted views of a data directory.
+
+use crate::compaction::rebuild;
+use crate::log::{CompactedFile, Storage};
+use crate::state::State;
+use crate::state::entries::Position;
+use std::error::Error;
+
+/// A view that is damaged.
+#[derive(Debug)]
+pub(super) struct Damaged {
+    /// The topic's number.
+    pub(super) topic: u32,
+    /// How messages name the file.
+    pub(super) file: String,
+    pub(super) what: String,
+    /// Entries that cannot be read in it. Those that the segments still have are not lost.
+    pub(super) unreadable: Vec<Position>,
+    /// Nothing is missing: a start makes it again.
+    pub(super) is_complete: bool,
+}
+
+/// Reads all views that are in use.
+pub(super) fn check(state: &State, storage: &dyn Storage) -> Vec<Damaged> {
+    let mut damaged = Vec::new();
+    for (id, topic) in state.topics() {
+        let Some(view) = &topic.compacted else { continue };
+        let (what, unreadable) = match CompactedFile::open(storage, &view.file) {
+            Ok(file) => {
+                let bad = file.slots().iter().filter(|slot| file.read(slot).is_err());
+                let bad = bad.map(|slot| Position { ledger: slot.ledger, entry: slot.entry });
+                ("entries do not match their checksums".to_owned(), bad.collect())
+            }
+            Err(error) => {
+                let cause = error.source().map(|it| format!(": {it}")).unwrap_or_default();
+                (format!("{error}{cause}"), Vec::new())
+            }
+        };
+        let is_open = CompactedFile::open(storage, &view.file).is_ok();
+        if is_open && unreadable.is_empty() {
+            continue;
+        }
+        let is_complete = rebuild::look(storage, topic, view).is_complete;
+        let file = storage.describe(&view.file);
+        damaged.push(Damaged { topic: id, file, what, unreadable, is_complete });
+    }
+    damaged
+}

@@ -1,0 +1,409 @@
+//! A damaged data directory is named as what it is, and a new one is made of everything that can be read of it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test that cannot go on has failed"
+)]
+
+mod client;
+
+use client::Client;
+use longhaul_broker::rescue::{Report, check, salvage};
+use longhaul_broker::{Broker, BrokerConfig};
+use longhaul_wire::messages::{Command, MessageIdData};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+/// Messages of 60 KB: two segments have them.
+const LARGE: u64 = 120;
+/// Small ones behind them, of which most came after the checkpoint.
+const SMALL: u64 = 60;
+/// All of them but the first one, which is acknowledged and trimmed.
+const KEPT: u64 = LARGE + SMALL - 1;
+const TOPIC: &str = "persistent://public/default/a";
+
+type Id = (u64, u64);
+
+/// A data directory with what was confirmed in it.
+struct Sample {
+    folder: tempfile::TempDir,
+    data: PathBuf,
+    ids: Vec<Id>,
+    /// Those that subscription `s` has acknowledged.
+    acked: BTreeSet<Id>,
+}
+
+fn start(data: &Path) -> Result<Broker, longhaul_broker::StartError> {
+    Broker::start(BrokerConfig { data: Some(data.to_owned()), ..BrokerConfig::default() })
+}
+
+fn body(number: u64) -> Vec<u8> {
+    let mut body = format!("entry {number:06} ").into_bytes();
+    body.resize(if number < LARGE { 60_000 } else { 100 }, b'.');
+    body
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        // The broker may just be making it.
+        if entry.file_name().to_string_lossy().starts_with("spare") {
+            continue;
+        }
+        let to = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &to);
+        } else {
+            fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
+async fn publish(broker: &Broker, numbers: std::ops::Range<u64>, ids: &mut Vec<Id>) {
+    let mut client = Client::connect(broker.address()).await.unwrap();
+    client.produce(TOPIC, 1).await.unwrap();
+    for number in numbers {
+        let id = client.publish_one(1, number, &body(number)).await.unwrap();
+        ids.push((id.ledger_id, id.entry_id));
+    }
+}
+
+/// What `s` gets, which is everything that it has not acknowledged.
+async fn consume(broker: &Broker, count: usize) -> (Client, Vec<Id>) {
+    let mut client = Client::connect(broker.address()).await.unwrap();
+    client.subscribe(TOPIC, "s", 1).await.unwrap();
+    client.flow(1, 10_000).await.unwrap();
+    let mut found = Vec::new();
+    while found.len() < count {
+        match client.answer().await.unwrap().command {
+            Command::Message(it) => found.push((it.message_id.ledger_id, it.message_id.entry_id)),
+            other => panic!("{other:?}"),
+        }
+    }
+    (client, found)
+}
+
+/// Two runs of a broker, of which the second one has written no checkpoint.
+async fn sample() -> Sample {
+    let folder = tempfile::tempdir().unwrap();
+    let (first, data) = (folder.path().join("first"), folder.path().join("data"));
+    let (mut ids, mut acked) = (Vec::new(), BTreeSet::new());
+    let broker = start(&first).unwrap();
+    let (mut client, _) = consume(&broker, 0).await;
+    publish(&broker, 0..LARGE + 10, &mut ids).await;
+    for &(ledger_id, entry_id) in ids.iter().step_by(5) {
+        let id = MessageIdData { ledger_id, entry_id, ..MessageIdData::default() };
+        client.ack(1, id, entry_id + 100).await.unwrap();
+        loop {
+            match client.answer().await.unwrap().command {
+                Command::AckResponse(_) => break,
+                Command::Message(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        acked.insert((ledger_id, entry_id));
+    }
+    drop(client);
+    broker.shutdown().unwrap();
+    let broker = start(&first).unwrap();
+    publish(&broker, LARGE + 10..LARGE + SMALL, &mut ids).await;
+    // Nobody writes: this is what a kill leaves.
+    copy(&first, &data);
+    fs::remove_file(data.join("LOCK")).unwrap();
+    broker.shutdown().unwrap();
+    Sample { folder, data, ids, acked }
+}
+
+impl Sample {
+    /// A copy that something has happened to.
+    fn damaged(&self, name: &str, damage: impl FnOnce(&Path)) -> PathBuf {
+        let to = self.folder.path().join(name);
+        copy(&self.data, &to);
+        damage(&to);
+        to
+    }
+
+    /// What subscription `s` is to get, without these.
+    fn open(&self, without: &[Id]) -> Vec<Id> {
+        let is_open = |id: &&Id| !self.acked.contains(id) && !without.contains(id);
+        self.ids.iter().filter(is_open).copied().collect()
+    }
+
+    /// Salvages a directory, starts a broker with what comes out, and says what was said. The subscription gets everything that is not lost.
+    async fn mend(&self, damaged: &Path, lost: &[Id]) -> Report {
+        let new = damaged.with_extension("new");
+        let before = digest(damaged);
+        let report = salvage(damaged, &new).unwrap();
+        assert_eq!(digest(damaged), before, "it has changed");
+        assert!(check(&new).unwrap().is_sound(), "{}", check(&new).unwrap());
+        let broker = start(&new).unwrap();
+        let expected = self.open(lost);
+        let (_, found) = consume(&broker, expected.len()).await;
+        assert_eq!(found, expected, "{report}");
+        // What comes next has an id that nothing has had.
+        let mut next = Vec::new();
+        publish(&broker, 0..1, &mut next).await;
+        assert!(!self.ids.contains(&next[0]));
+        broker.shutdown().unwrap();
+        report
+    }
+}
+
+/// All files with their bytes.
+fn digest(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(digest(&path));
+        } else {
+            files.push((path.clone(), fs::read(&path).unwrap()));
+        }
+    }
+    files.sort();
+    files
+}
+
+fn segment(data: &Path, number: u32) -> PathBuf {
+    data.join(format!("log/{number:010}.seg"))
+}
+
+fn change(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = fs::read(path).unwrap();
+    change(&mut bytes);
+    fs::write(path, bytes).unwrap();
+}
+
+/// The segment that has a message, and where its body begins.
+fn find(data: &Path, number: u64) -> (PathBuf, usize) {
+    let text = format!("entry {number:06} ");
+    for it in 1..10 {
+        let path = segment(data, it);
+        let bytes = fs::read(&path).unwrap();
+        if let Some(at) = bytes.windows(text.len()).position(|it| it == text.as_bytes()) {
+            return (path, at);
+        }
+    }
+    panic!("{number} is nowhere");
+}
+
+/// The ids that a report says are lost.
+fn lost(report: &Report) -> BTreeSet<Id> {
+    let text = report.to_string();
+    let line = text.lines().find_map(|it| it.trim().strip_prefix(&format!("{TOPIC}: ")));
+    let Some((_, ranges)) = line.and_then(|it| it.split_once(": ")) else { return BTreeSet::new() };
+    let mut ids = BTreeSet::new();
+    for range in ranges.split(", ") {
+        let (ledger, entries) = range.split_once(':').unwrap();
+        let (from, to) = entries.split_once('-').unwrap_or((entries, entries));
+        let ledger = ledger.parse().unwrap();
+        ids.extend((from.parse().unwrap()..=to.parse().unwrap()).map(|entry| (ledger, entry)));
+    }
+    ids
+}
+
+#[tokio::test]
+async fn a_sound_directory_is_sound() {
+    let sample = sample().await;
+    let report = check(&sample.data).unwrap();
+    assert!(report.is_sound(), "{report}");
+    assert_eq!(report.messages(), KEPT);
+    sample.mend(&sample.data, &[]).await;
+}
+
+/// One byte made every start refuse, and the only advice was a copy.
+#[tokio::test]
+async fn a_rotten_message_costs_itself() {
+    let sample = sample().await;
+    for number in [7, LARGE + 3, LARGE + 30] {
+        let damaged = sample.damaged(&format!("rot-{number}"), |data| {
+            let (path, at) = find(data, number);
+            change(&path, |bytes| bytes[at] ^= 1);
+        });
+        let refused = start(&damaged).unwrap_err();
+        let told = format!("{:#}", anyhow::Error::from(refused));
+        for command in ["longhaul-broker check", "longhaul-broker salvage"] {
+            assert!(told.contains(command), "{told}");
+        }
+        let id = sample.ids[usize::try_from(number).unwrap()];
+        let found = check(&damaged).unwrap();
+        assert!(!found.is_sound());
+        assert_eq!(lost(&found), BTreeSet::from([id]), "{found}");
+        let named = format!("message {}:{} of {TOPIC}", id.0, id.1);
+        assert!(found.to_string().contains(&named), "{found}");
+        let report = sample.mend(&damaged, &[id]).await;
+        assert_eq!(lost(&report), BTreeSet::from([id]));
+    }
+}
+
+#[tokio::test]
+async fn a_hole_costs_what_was_in_it() {
+    let sample = sample().await;
+    let damaged = sample.damaged("hole", |data| {
+        let ((path, from), (_, to)) = (find(data, 20), find(data, 23));
+        change(&path, |bytes| bytes[from..to - 200].fill(0));
+    });
+    let gone: Vec<Id> = sample.ids[20..23].to_vec();
+    let report = sample.mend(&damaged, &gone).await;
+    let needed = gone.into_iter().filter(|it| !sample.acked.contains(it)).collect();
+    assert_eq!(lost(&report), needed, "{report}");
+}
+
+#[tokio::test]
+async fn a_lost_header_costs_nothing_and_a_lost_segment_its_messages() {
+    let sample = sample().await;
+    let damaged = sample.damaged("header", |data| change(&segment(data, 1), |it| it[9] ^= 1));
+    assert!(start(&damaged).is_err());
+    let report = sample.mend(&damaged, &[]).await;
+    assert!(lost(&report).is_empty() && report.to_string().contains("header"), "{report}");
+    let damaged = sample.damaged("gone", |data| fs::remove_file(segment(data, 1)).unwrap());
+    assert!(start(&damaged).is_err());
+    let inside = |number: &u64| find(&sample.data, *number).0 == segment(&sample.data, 1);
+    let gone = (0..LARGE).take_while(inside).count();
+    assert!(gone > 10);
+    let gone = sample.ids[..gone].to_vec();
+    let report = sample.mend(&damaged, &gone).await;
+    let needed = gone.into_iter().filter(|it| !sample.acked.contains(it)).collect();
+    assert_eq!(lost(&report), needed, "{report}");
+}
+
+/// Without its checkpoint the log is replayed from its beginning, if that is there.
+#[tokio::test]
+async fn a_damaged_checkpoint_costs_only_what_is_nowhere_else() {
+    let sample = sample().await;
+    let damaged = sample.damaged("head", |data| change(&data.join("checkpoint"), |it| it[20] ^= 1));
+    assert!(start(&damaged).is_err());
+    let report = sample.mend(&damaged, &[]).await;
+    assert!(report.to_string().contains("checkpoint"), "{report}");
+    // Its only image: the topic has no name any more, and nobody knows who has subscribed.
+    let damaged =
+        sample.damaged("image", |data| change(&data.join("checkpoint"), |it| it[50] ^= 1));
+    assert!(start(&damaged).is_err());
+    let new = damaged.with_extension("new");
+    let report = salvage(&damaged, &new).unwrap();
+    assert!(report.to_string().contains("salvaged-0"), "{report}");
+    let found = check(&new).unwrap();
+    assert!(found.is_sound(), "{found}");
+    assert_eq!(found.messages(), LARGE + SMALL, "the trimmed one is back");
+    start(&new).unwrap().shutdown().unwrap();
+}
+
+/// The record that began the second ledger, and what is around it: without it nobody knows where its messages stand.
+#[tokio::test]
+async fn a_lost_change_costs_no_message() {
+    let sample = sample().await;
+    let first = sample.ids.iter().position(|it| it.0 > 0).unwrap();
+    let (path, at) = find(&sample.data, first as u64);
+    let file = path.strip_prefix(&sample.data).unwrap().to_owned();
+    let mut without_state = 0;
+    for back in (0..260).step_by(13) {
+        let damaged = sample.damaged(&format!("change-{back}"), |data| {
+            change(&data.join(&file), |bytes| bytes[at - back] ^= 1);
+        });
+        let found = check(&damaged).unwrap();
+        assert!(!found.is_sound(), "{back}: {found}");
+        without_state += usize::from(found.to_string().contains("Changes of state may be lost"));
+        let gone = lost(&found);
+        assert!(gone.len() <= 1, "{back}: {found}");
+        sample.mend(&damaged, &gone.into_iter().collect::<Vec<Id>>()).await;
+    }
+    assert!(without_state > 1, "none of these bytes was of a change");
+}
+
+#[tokio::test]
+async fn a_damaged_inventory_is_named() {
+    let sample = sample().await;
+    let damaged =
+        sample.damaged("inventory", |data| change(&data.join("segments"), |it| it[14] ^= 1));
+    let report = check(&damaged).unwrap();
+    assert!(!report.is_sound() && report.to_string().contains("segments"), "{report}");
+    assert!(lost(&report).is_empty());
+}
+
+/// Whatever byte changes: a start that is refused finds the damage named, and what is left and what is lost are everything.
+#[tokio::test]
+async fn any_byte_may_rot() {
+    let sample = sample().await;
+    let files: Vec<PathBuf> = digest(&sample.data).into_iter().map(|it| it.0).collect();
+    let names = ["checkpoint", "0000000001.seg", "0000000002.seg"];
+    let mut random = fastrand::Rng::with_seed(15);
+    for round in 0..30 {
+        let name = names[round % names.len()];
+        let file = files.iter().find(|it| it.ends_with(name)).unwrap();
+        let used = fs::read(file).unwrap();
+        let used = used.iter().rposition(|it| *it != 0).unwrap() + 1;
+        // Every second one near the end, where the small messages are.
+        let at = if round % 2 == 0 {
+            random.usize(..used)
+        } else {
+            random.usize(used.saturating_sub(8000)..used)
+        };
+        let damaged = sample.damaged("any", |data| {
+            change(&data.join(file.strip_prefix(&sample.data).unwrap()), |it| it[at] ^= 0x10);
+        });
+        let what = format!("{name} at {at}");
+        let found = check(&damaged).unwrap();
+        let refused = start(&damaged).map(|it| it.shutdown().unwrap());
+        assert!(refused.is_ok() || !found.is_sound(), "{what}: {found}");
+        let new = damaged.with_extension("new");
+        if found.is_sound() {
+            fs::remove_dir_all(&damaged).unwrap();
+            continue;
+        }
+        let report = salvage(&damaged, &new).unwrap();
+        let left = check(&new).unwrap();
+        assert!(left.is_sound(), "{what}: {left}");
+        // One in five is acknowledged, and not missed by anybody.
+        let missing = KEPT.saturating_sub(left.messages());
+        let lost = lost(&report).len() as u64;
+        assert!(lost <= missing && missing <= lost + 1, "{what}: {missing} of {report}");
+        assert!(name == "checkpoint" || missing <= 1, "{what}: {report}");
+        fs::remove_dir_all(&damaged).unwrap();
+        fs::remove_dir_all(&new).unwrap();
+    }
+}
+
+fn run(arguments: &[&str]) -> Output {
+    let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_longhaul-broker"));
+    program.args(arguments).output().unwrap()
+}
+
+#[tokio::test]
+async fn the_commands_say_so_with_their_exit_codes() {
+    let sample = sample().await;
+    let data = sample.data.to_str().unwrap();
+    assert_eq!(run(&["check", data]).status.code(), Some(0));
+    let damaged = sample.damaged("rot", |data| {
+        let (path, at) = find(data, 7);
+        change(&path, |bytes| bytes[at] ^= 1);
+    });
+    let (damaged, new) = (damaged.to_str().unwrap().to_owned(), damaged.with_extension("new"));
+    let checked = run(&["check", &damaged]);
+    assert_eq!(checked.status.code(), Some(1));
+    assert!(String::from_utf8(checked.stdout).unwrap().contains("salvage"));
+    let salvaged = run(&["salvage", &damaged, new.to_str().unwrap()]);
+    assert_eq!(salvaged.status.code(), Some(1));
+    assert_eq!(
+        run(&["salvage", &damaged, new.to_str().unwrap()]).status.code(),
+        Some(2),
+        "it is not empty"
+    );
+    assert_eq!(run(&["check", new.to_str().unwrap()]).status.code(), Some(0));
+    assert_eq!(run(&["check", "/nowhere"]).status.code(), Some(2));
+    let broker = start(&sample.data).unwrap();
+    let beside = run(&["check", data]);
+    assert_eq!(beside.status.code(), Some(2));
+    let told = String::from_utf8(beside.stderr).unwrap();
+    assert!(
+        told.contains("a broker uses") && told.contains(&std::process::id().to_string()),
+        "{told}"
+    );
+    broker.shutdown().unwrap();
+}
