@@ -27,7 +27,9 @@ pub enum StartError {
         source: OpenError,
     },
     /// A compacted view is damaged or missing.
-    #[error("cannot open a compacted topic")]
+    #[error(
+        "cannot open a compacted topic, nor make it again, as the log has not all of its messages any more. Put the file back, or restore the data directory from a copy; `longhaul-broker check DIR` says what is lost, `longhaul-broker salvage DIR NEW` makes a new directory of what can be read"
+    )]
     Compacted(#[source] crate::log::CompactedError),
     /// A port cannot be listened on.
     #[error("cannot listen on {address}{}", listen_hint(source))]

@@ -19,6 +19,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
+use tokio::sync::{RwLock, RwLockReadGuard};
 
 /// Messages of 60 KB: two segments have them.
 const LARGE: u64 = 120;
@@ -30,8 +31,12 @@ const TOPIC: &str = "persistent://public/default/a";
 
 type Id = (u64, u64);
 
+/// A process that is being started has what this one has open, locks too, for a moment: the test that starts some runs by itself.
+static ALONE: RwLock<()> = RwLock::const_new(());
+
 /// A data directory with what was confirmed in it.
 struct Sample {
+    beside_others: Option<RwLockReadGuard<'static, ()>>,
     folder: tempfile::TempDir,
     data: PathBuf,
     ids: Vec<Id>,
@@ -92,6 +97,7 @@ async fn consume(broker: &Broker, count: usize) -> (Client, Vec<Id>) {
 
 /// Two runs of a broker, of which the second one has written no checkpoint.
 async fn sample() -> Sample {
+    let beside_others = Some(ALONE.read().await);
     let folder = tempfile::tempdir().unwrap();
     let (first, data) = (folder.path().join("first"), folder.path().join("data"));
     let (mut ids, mut acked) = (Vec::new(), BTreeSet::new());
@@ -118,7 +124,7 @@ async fn sample() -> Sample {
     copy(&first, &data);
     fs::remove_file(data.join("LOCK")).unwrap();
     broker.shutdown().unwrap();
-    Sample { folder, data, ids, acked }
+    Sample { beside_others, folder, data, ids, acked }
 }
 
 impl Sample {
@@ -377,7 +383,9 @@ fn run(arguments: &[&str]) -> Output {
 
 #[tokio::test]
 async fn the_commands_say_so_with_their_exit_codes() {
-    let sample = sample().await;
+    let mut sample = sample().await;
+    sample.beside_others = None;
+    let _alone = ALONE.write().await;
     let data = sample.data.to_str().unwrap();
     assert_eq!(run(&["check", data]).status.code(), Some(0));
     let damaged = sample.damaged("rot", |data| {

@@ -1,11 +1,15 @@
 //! A compacted view whose file is lost or damaged, made again from what its file still has and from the segments.
 
+use crate::compaction::run::run;
 use crate::log::{CompactedError, CompactedFile, CompactedWriter, Reader, Storage, scan_compacted};
+use crate::machine::effect::CompactionJob;
 use crate::state::entries::Position;
 use crate::state::entry::EntryHead;
-use crate::state::{CompactedView, Topic};
+use crate::state::{CompactedView, State, Topic};
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// What is left of a view.
 #[derive(Debug)]
@@ -28,20 +32,44 @@ pub(crate) fn look(storage: &dyn Storage, topic: &Topic, view: &CompactedView) -
     Left { file, is_complete: is_whole_file || is_in_segments }
 }
 
-/// Writes the view again, under its name. An entry that a later one covers may be in it again: whoever reads it sees both, in order. Returns the ids of those
-/// that could not be read.
+/// Writes the view again, under its name: what its file and the segments have together, compacted.
 ///
 /// # Errors
-/// See [`CompactedError`].
+/// What could not be read or written.
 pub(crate) fn write(
+    left: &Left,
+    id: u32,
+    topic: &Topic,
+    view: &CompactedView,
+    reader: &Reader,
+    storage: &Arc<dyn Storage>,
+) -> Result<CompactedFile, String> {
+    // A start removes it, where this does not come to its end.
+    let name = format!("{}.together", view.file);
+    let together = put_together(left, topic, view, reader, Arc::clone(storage), &name);
+    let together = together.map_err(|cause| cause.to_string())?;
+    let job = CompactionJob {
+        topic: id,
+        file: view.file.clone(),
+        previous: Some(name.clone()),
+        horizon: view.horizon,
+        entries: topic.entries.copy(view.horizon, view.horizon),
+    };
+    let made = run(&job, Some(&together), reader, Arc::clone(storage), &AtomicBool::new(false));
+    storage.remove(&name).ok();
+    made
+}
+
+/// All entries of the view that can be read.
+fn put_together(
     left: &Left,
     topic: &Topic,
     view: &CompactedView,
     reader: &Reader,
     storage: Arc<dyn Storage>,
-) -> Result<(CompactedFile, Vec<Position>), CompactedError> {
-    let mut writer = CompactedWriter::create(storage, &view.file)?;
-    let mut unreadable = Vec::new();
+    name: &str,
+) -> Result<CompactedFile, CompactedError> {
+    let mut writer = CompactedWriter::create(storage, name)?;
     let slots = left.file.iter().flat_map(|it| it.slots().iter());
     let in_file: BTreeMap<u64, _> = slots.map(|slot| (slot.ordinal, slot)).collect();
     let segments = topic.entries.range(0, view.horizon).filter(|(_, slot)| slot.is_here());
@@ -59,15 +87,41 @@ pub(crate) fn write(
             let slot = topic.entries.get(ordinal).filter(|slot| slot.is_here())?;
             reader.read(slot.place).ok()
         });
-        match body {
-            Some(body) => {
-                let (ledger, entry, messages) = (position.ledger, position.entry, messages(&body));
-                writer.append(ordinal, ledger, entry, messages, &body)?;
-            }
-            None => unreadable.push(position),
+        if let Some(body) = body {
+            let (ledger, entry, messages) = (position.ledger, position.entry, messages(&body));
+            writer.append(ordinal, ledger, entry, messages, &body)?;
         }
     }
-    Ok((writer.finish()?, unreadable))
+    writer.finish()
+}
+
+/// Makes the views again that cannot be opened, as far as nothing of them is missing. Others stay as they are.
+pub(crate) fn mend(state: &State, reader: &Reader, storage: &Arc<dyn Storage>) {
+    for (id, topic) in state.topics() {
+        let Some(view) = &topic.compacted else { continue };
+        let Err(cause) = CompactedFile::open(&**storage, &view.file) else { continue };
+        let is_gone = |source: &io::Error| source.kind() == io::ErrorKind::NotFound;
+        let is_lost = match &cause {
+            CompactedError::Damaged { .. } => true,
+            CompactedError::Io { source, .. } => is_gone(source),
+            CompactedError::TooLarge { .. } | CompactedError::Version { .. } => false,
+        };
+        let left = is_lost.then(|| look(&**storage, topic, view));
+        let Some(left) = left.filter(|left| left.is_complete) else { continue };
+        let file = storage.describe(&view.file);
+        match write(&left, id, topic, view, reader, storage) {
+            Ok(made) => tracing::warn!(
+                file,
+                topic = %topic.name,
+                messages = made.slots().len(),
+                %cause,
+                "a compacted view was lost or damaged, and was made again: nothing of it is missing. Check the disk"
+            ),
+            Err(error) => {
+                tracing::error!(file, topic = %topic.name, error, "a compacted view cannot be made again");
+            }
+        }
+    }
 }
 
 /// How many messages a body has.

@@ -173,7 +173,7 @@ pub enum CompactedError {
         file: String,
     },
     /// It is not what a writer finished.
-    #[error("{file} is damaged at offset {offset}: {what}. Remove it, and compact the topic again")]
+    #[error("{file} is damaged at offset {offset}: {what}")]
     Damaged {
         /// The file.
         file: String,

@@ -59,8 +59,13 @@ pub enum RescueError {
         source: WriteError,
     },
     /// A compacted view could not be written.
-    #[error("could not write a compacted view")]
-    Compacted(#[from] crate::log::CompactedError),
+    #[error("could not write the compacted view of {topic}: {reason}")]
+    View {
+        /// Whose view.
+        topic: String,
+        /// Why.
+        reason: String,
+    },
 }
 
 fn holder(pid: Option<u32>) -> String {

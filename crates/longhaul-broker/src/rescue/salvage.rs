@@ -45,10 +45,12 @@ pub fn salvage(directory: &Path, new: &Path) -> Result<Report, RescueError> {
         ));
     }
     let from = ReadOnlyStorage::new(directory).map_err(io)?;
-    for (_, topic) in read.state.topics() {
+    for (id, topic) in read.state.topics() {
         let Some(view) = &topic.compacted else { continue };
         let left = rebuild::look(&from, topic, view);
-        let (file, _) = rebuild::write(&left, topic, view, &read.reader, Arc::clone(&to))?;
+        let file = rebuild::write(&left, id, topic, view, &read.reader, &to);
+        let file =
+            file.map_err(|reason| RescueError::View { topic: topic.name.to_string(), reason })?;
         if !left.is_complete {
             report.note(format!(
                 "The compacted view of {} has {} messages. Others that it had, and that the log does not have any more, are lost: readers of the view do not see them, and may see earlier messages of the same keys.",

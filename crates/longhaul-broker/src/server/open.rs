@@ -61,7 +61,11 @@ pub(super) fn open(config: &BrokerConfig) -> Result<Opened, StartError> {
             "dropped what was being written when the broker ended"
         );
     }
-    let views = compaction::views::open(&state, storage.as_ref());
+    let open_views = || compaction::views::open(&state, storage.as_ref());
+    let views = open_views().or_else(|_| {
+        compaction::rebuild::mend(&state, &opened.log.reader(), &storage);
+        open_views()
+    });
     let (files, compacted) = views.map_err(StartError::Compacted)?;
     let took = clock::monotonic().duration_since(began);
     tracing::info!(path = %path.display(), records = opened.records, ?took, "the log is open");

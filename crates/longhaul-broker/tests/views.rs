@@ -1,0 +1,184 @@
+//! A compacted view whose file is lost or damaged is made again where nothing of it is missing. Where something is, a start refuses, and a salvage says so.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test that cannot go on has failed"
+)]
+
+mod client;
+
+use bytes::BytesMut;
+use client::Client;
+use longhaul_broker::rescue::{check, salvage};
+use longhaul_broker::{Broker, BrokerConfig, StartError};
+use longhaul_wire::frame;
+use longhaul_wire::messages::{
+    Command, CommandPing, CommandSend, CommandSubscribe, MessageMetadata,
+};
+use longhaul_wire::payload::Payload;
+use std::fs;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+const MESSAGES: u64 = 20;
+
+fn start(data: &Path) -> Result<Broker, StartError> {
+    Broker::start(BrokerConfig {
+        data: Some(data.to_owned()),
+        admin: Some(([127, 0, 0, 1], 0).into()),
+        ..BrokerConfig::default()
+    })
+}
+
+fn ask(broker: &Broker, method: &str, path: &str) -> String {
+    let admin = broker.admin_url().unwrap();
+    let host = admin.strip_prefix("http://").unwrap();
+    let mut stream = std::net::TcpStream::connect(host).unwrap();
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
+    write!(stream, "{head}Content-Length: 0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// Asks until the answer has these words.
+fn until(broker: &Broker, path: &str, words: &str) {
+    let answers = std::iter::repeat_with(|| ask(broker, "GET", path));
+    assert!(answers.take(100_000).any(|it| it.contains(words)), "{path} never says {words}");
+}
+
+/// The messages that the compacted view has.
+async fn view(broker: &Broker, count: usize) -> Vec<u64> {
+    let mut client = Client::connect(broker.address()).await.unwrap();
+    let request_id = client.request_id();
+    let reader = CommandSubscribe {
+        topic: "t".to_owned(),
+        subscription: "reader".to_owned(),
+        consumer_id: 1,
+        request_id,
+        durable: Some(false),
+        read_compacted: Some(true),
+        initial_position: Some(1),
+        ..CommandSubscribe::default()
+    };
+    client.send(reader).await.unwrap();
+    assert!(matches!(client.answer().await.unwrap().command, Command::Success(_)));
+    client.flow(1, 1000).await.unwrap();
+    let mut found = Vec::new();
+    while found.len() < count {
+        match client.answer().await.unwrap().command {
+            Command::Message(it) => found.push(it.message_id.entry_id),
+            other => panic!("{other:?}"),
+        }
+    }
+    client.send(CommandPing {}).await.unwrap();
+    let next = client.answer().await.unwrap().command;
+    assert!(matches!(next, Command::Pong(_)), "it has more: {next:?}");
+    found
+}
+
+/// Publishes a message with a key of its own.
+async fn publish(client: &mut Client, sequence_id: u64) {
+    let metadata = MessageMetadata {
+        producer_name: "tiny".to_owned(),
+        sequence_id,
+        publish_time: 1,
+        partition_key: Some(format!("key {sequence_id}")),
+        ..MessageMetadata::default()
+    };
+    let send = CommandSend { producer_id: 1, sequence_id, ..CommandSend::default() };
+    let mut out = BytesMut::new();
+    frame::encode_with(send, &Payload::new(&metadata, &[b'x'; 100]), &mut out);
+    client.write(&out).await.unwrap();
+    assert!(matches!(client.answer().await.unwrap().command, Command::SendReceipt(_)));
+}
+
+/// A topic with a compacted view. The log has its messages only if nobody has acknowledged them.
+async fn compacted(data: &Path, is_trimmed: bool) {
+    let broker = start(data).unwrap();
+    let mut client = Client::connect(broker.address()).await.unwrap();
+    client.produce("t", 1).await.unwrap();
+    for number in 0..MESSAGES {
+        publish(&mut client, number).await;
+    }
+    let dropped = client.publish_one(1, MESSAGES, b"without a key, so that compaction drops it");
+    dropped.await.unwrap();
+    let topic = "/admin/v2/persistent/public/default/t";
+    assert!(ask(&broker, "PUT", &format!("{topic}/compaction")).starts_with("HTTP/1.1 204"));
+    until(&broker, &format!("{topic}/compaction"), "SUCCESS");
+    if is_trimmed {
+        ask(&broker, "PUT", &format!("{topic}/subscription/s"));
+        ask(&broker, "POST", &format!("{topic}/subscription/s/skip_all"));
+        drop(client);
+        broker.shutdown().unwrap();
+        // Of a topic that nobody writes to everything goes.
+        let broker = start(data).unwrap();
+        until(&broker, &format!("{topic}/stats"), "\"storageSize\":0,");
+        broker.shutdown().unwrap();
+    } else {
+        broker.shutdown().unwrap();
+    }
+}
+
+fn file(data: &Path) -> PathBuf {
+    fs::read_dir(data.join("compact")).unwrap().next().unwrap().unwrap().path()
+}
+
+fn flip(path: &Path, from_end: usize) {
+    let mut bytes = fs::read(path).unwrap();
+    let at = bytes.len() - from_end;
+    bytes.get_mut(at).into_iter().for_each(|byte| *byte ^= 1);
+    fs::write(path, bytes).unwrap();
+}
+
+/// The advice was to remove the file, and without it the broker refused.
+#[tokio::test]
+async fn a_view_that_is_lost_is_made_again_from_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    compacted(folder.path(), false).await;
+    fs::remove_file(file(folder.path())).unwrap_or_else(|it| panic!("{it}"));
+    let found = check(folder.path()).unwrap();
+    assert!(!found.is_sound() && found.to_string().contains("can be made again"), "{found}");
+    let broker = start(folder.path()).unwrap();
+    assert_eq!(view(&broker, 20).await, (0..MESSAGES).collect::<Vec<u64>>());
+    broker.shutdown().unwrap();
+    let found = check(folder.path()).unwrap();
+    assert!(found.is_sound(), "{found}");
+}
+
+/// The index lies at the end of the file, and the entries say themselves which they are.
+#[tokio::test]
+async fn an_index_that_is_damaged_is_made_again_from_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    compacted(folder.path(), true).await;
+    flip(&file(folder.path()), 100);
+    let found = check(folder.path()).unwrap();
+    assert!(!found.is_sound() && found.to_string().contains("can be made again"), "{found}");
+    let broker = start(folder.path()).unwrap();
+    assert_eq!(view(&broker, 20).await, (0..MESSAGES).collect::<Vec<u64>>());
+    broker.shutdown().unwrap();
+}
+
+#[tokio::test]
+async fn a_view_of_which_something_is_missing_is_refused_and_salvaged() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, new) = (folder.path().join("data"), folder.path().join("new"));
+    compacted(&data, true).await;
+    // An entry and the index.
+    let path = file(&data);
+    let size = fs::metadata(&path).unwrap().len();
+    flip(&path, usize::try_from(size).unwrap() - 70);
+    flip(&path, 100);
+    let refused = start(&data).unwrap_err();
+    assert!(refused.to_string().contains("longhaul-broker salvage"), "{refused}");
+    let report = salvage(&data, &new).unwrap();
+    assert!(
+        report.to_string().contains("compacted view of persistent://public/default/t has 19"),
+        "{report}"
+    );
+    let broker = start(&new).unwrap();
+    assert_eq!(view(&broker, 19).await, (1..MESSAGES).collect::<Vec<u64>>());
+    broker.shutdown().unwrap();
+}
