@@ -34,6 +34,8 @@ pub struct BrokerConfig {
     pub listen_tls: Option<SocketAddr>,
     /// Where the admin interface and the metrics are. `None`: nowhere.
     pub admin: Option<SocketAddr>,
+    /// Where the admin interface and the metrics are by TLS, with the same certificate as for clients; needs [`BrokerConfig::tls`].
+    pub admin_tls: Option<SocketAddr>,
     /// Names by which the admin interface may be asked for (`Host`), besides `localhost`, the advertised host and the numbers of its address: for a
     /// proxy in front of it. While it listens on this machine alone, others are refused; beyond, only if some are given here.
     pub admin_hosts: Vec<String>,
@@ -74,6 +76,7 @@ impl Default for BrokerConfig {
             listen: any,
             listen_tls: None,
             admin: Some(any),
+            admin_tls: None,
             admin_hosts: Vec::new(),
             advertised_host: None,
             tls: None,
@@ -94,7 +97,8 @@ impl Default for BrokerConfig {
 
 impl BrokerConfig {
     pub(crate) fn validate(&self) -> Result<(), StartError> {
-        let problem = if self.listen_tls.is_some() && self.tls.is_none() {
+        let wants_tls = self.listen_tls.is_some() || self.admin_tls.is_some();
+        let problem = if wants_tls && self.tls.is_none() {
             "a port for TLS needs a certificate and a key"
         } else if self.message_bytes_max < 1024 || self.message_bytes_max > 512 * 1024 * 1024 {
             "the largest message must be between 1 KiB and 512 MiB"
@@ -111,7 +115,7 @@ impl BrokerConfig {
     }
 
     fn is_local(&self) -> bool {
-        let ports = [Some(self.listen), self.listen_tls, self.admin];
+        let ports = [Some(self.listen), self.listen_tls, self.admin, self.admin_tls];
         ports.into_iter().flatten().all(|it| it.ip().is_loopback())
     }
 }

@@ -30,7 +30,13 @@ fn serve(config: BrokerConfig) -> anyhow::Result<()> {
         tracing::warn!("no --data: whatever is stored is gone when this broker stops");
     }
     let broker = Broker::start(config)?;
-    tracing::info!(clients = broker.service_url(), admin = broker.admin_url(), "ready");
+    tracing::info!(
+        clients = broker.service_url(),
+        clients_tls = broker.service_url_tls(),
+        admin = broker.admin_url(),
+        admin_tls = broker.admin_url_tls(),
+        "ready"
+    );
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
         tokio::select! {

@@ -19,8 +19,10 @@ pub(crate) struct Advertised {
     pub(crate) broker_url: String,
     /// `pulsar+ssl://host:port`, where there is one.
     pub(crate) broker_url_tls: Option<String>,
-    /// `http://host:port` of this interface.
+    /// `http://host:port` of this interface, or the next where it is encrypted alone.
     pub(crate) http_url: String,
+    /// `https://host:port` of this interface, where there is one.
+    pub(crate) http_url_tls: Option<String>,
     /// Largest message that the broker takes.
     pub(crate) message_bytes_max: usize,
 }
@@ -79,22 +81,40 @@ impl From<AdminError> for Answer {
     }
 }
 
+/// Where clients with an HTTP service URL find a topic. Those that encrypt read the fields with `Tls`; older ones read `Ssl`.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Lookup<'a> {
+    broker_url: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    broker_url_tls: Option<&'a str>,
+    http_url: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    http_url_tls: Option<&'a str>,
+    native_url: &'a str,
+    broker_url_ssl: &'a str,
+}
+
 /// Answers without the core.
 pub(super) fn known(known: Known, advertised: &Advertised) -> Answer {
-    let Advertised { broker_url, broker_url_tls, http_url, message_bytes_max } = advertised;
+    let Advertised { broker_url, broker_url_tls, http_url, http_url_tls, message_bytes_max } =
+        advertised;
     let tls = broker_url_tls.as_deref().unwrap_or_default();
     match known {
         Known::Text(text) => Answer::body(TEXT, text),
         Known::Json(value) => Answer::json(&value),
-        Known::Lookup => Answer::json(&json!({
-            "brokerUrl": broker_url,
-            "httpUrl": http_url,
-            "nativeUrl": broker_url,
-            "brokerUrlSsl": tls,
-        })),
+        Known::Lookup => Answer::json(&Lookup {
+            broker_url,
+            broker_url_tls: broker_url_tls.as_deref(),
+            http_url,
+            http_url_tls: http_url_tls.as_deref(),
+            native_url: broker_url,
+            broker_url_ssl: tls,
+        }),
         Known::Brokers => Answer::json(&[host_of(http_url)]),
         Known::Cluster => Answer::json(&json!({
             "serviceUrl": http_url,
+            "serviceUrlTls": http_url_tls.as_deref().unwrap_or_default(),
             "brokerServiceUrl": broker_url,
             "brokerServiceUrlTls": tls,
         })),

@@ -48,11 +48,12 @@ const HEAD_BYTES_MAX: usize = 32 * 1024;
 /// Most headers of a request.
 const HEADERS_MAX: usize = 64;
 
+/// Connections at a time, where the system allows so many.
+pub(crate) const CONNECTIONS_MAX: usize = 512;
+
 /// Limits of the admin interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Open connections. One above it is closed at once.
-    pub(crate) connections: usize,
     /// Bytes of a body.
     pub(crate) body_bytes: usize,
     /// For a request's head to come whole, and for a connection to stay idle.
@@ -66,7 +67,6 @@ pub(crate) struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            connections: 512,
             body_bytes: 1024 * 1024,
             head_timeout: Duration::from_secs(30),
             request_timeout: Duration::from_secs(30),
@@ -92,6 +92,8 @@ pub(crate) struct Admin {
     pub(crate) clock: Clock,
     /// Limits.
     pub(crate) limits: Limits,
+    /// Room for connections, on all ports together. One above it is closed at once.
+    pub(crate) connections: Arc<Semaphore>,
     /// What the log was told of tokens that were refused.
     pub(crate) refused: Arc<Mutex<RefusedLogins>>,
 }
@@ -105,7 +107,6 @@ impl fmt::Debug for Admin {
 /// Serves until it is told to stop; requests under way are answered, within limits.
 pub(crate) async fn serve(listener: TcpListener, admin: Admin, stop: CancellationToken) {
     let admin = Arc::new(admin);
-    let connections = Arc::new(Semaphore::new(admin.limits.connections));
     let tasks = TaskTracker::new();
     loop {
         let accepted = tokio::select! {
@@ -122,7 +123,7 @@ pub(crate) async fn serve(listener: TcpListener, admin: Admin, stop: Cancellatio
             }
         };
         // Who is one too many learns it at once instead of waiting.
-        let Ok(permit) = Arc::clone(&connections).try_acquire_owned() else { continue };
+        let Ok(permit) = Arc::clone(&admin.connections).try_acquire_owned() else { continue };
         let (admin, stop) = (Arc::clone(&admin), stop.clone());
         tasks.spawn(async move {
             connect(stream, &admin, &stop).await;

@@ -7,7 +7,7 @@ use super::request::{
     AdminError, AdminReply, AdminRequest, CompactionState, CompactionStatus, NamespaceCall,
     Position, StoredMessage, StoredSchema, SubscriptionCall, TopicCall,
 };
-use super::serve::{Admin, Handler, Limits, serve};
+use super::serve::{Admin, CONNECTIONS_MAX, Handler, Limits, serve};
 use super::stats::{CursorStats, InternalStats, LedgerStats, TopicStats};
 use crate::auth::{AuthConfig, Authenticator, TokenKey};
 use crate::metrics::MetricsSnapshot;
@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tokio_util::sync::CancellationToken;
@@ -55,6 +56,7 @@ impl Server {
                 broker_url: "pulsar://broker:6650".to_owned(),
                 broker_url_tls: None,
                 http_url: format!("http://{address}"),
+                http_url_tls: None,
                 message_bytes_max: 5_242_880,
             },
             guard: Guard::new(address, None, &[]),
@@ -62,6 +64,7 @@ impl Server {
             tls: None,
             clock: Arc::new(|| 1_800_000_000),
             limits: Limits::default(),
+            connections: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
             refused: Arc::default(),
         };
         change(&mut admin);
@@ -438,7 +441,7 @@ async fn who_says_nothing_is_hung_up_on() {
 
 #[tokio::test]
 async fn one_connection_too_many_is_closed_and_the_others_live() {
-    let server = Server::with(|admin| admin.limits.connections = 2).await;
+    let server = Server::with(|admin| admin.connections = Arc::new(Semaphore::new(2))).await;
     let mut first = TcpStream::connect(server.address).await.unwrap();
     let _second = TcpStream::connect(server.address).await.unwrap();
     let mut third = TcpStream::connect(server.address).await.unwrap();

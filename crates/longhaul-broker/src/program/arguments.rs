@@ -84,6 +84,15 @@ struct BrokerArguments {
         default_value = "127.0.0.1:8080"
     )]
     admin: SocketAddr,
+    /// Address of the admin interface for those who encrypt, with the certificate that clients are shown.
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        value_parser = units::address,
+        requires = "tls_certificates",
+        requires = "tls_key"
+    )]
+    admin_tls: Option<SocketAddr>,
     /// Name by which the admin interface may be asked for besides localhost, --advertised-host and the number of its address, for a proxy in front of
     /// it; may be given several times.
     #[arg(long, value_name = "HOST")]
@@ -160,6 +169,7 @@ impl BrokerArguments {
             listen: self.listen,
             listen_tls: self.listen_tls,
             admin: Some(self.admin),
+            admin_tls: self.admin_tls,
             admin_hosts: self.admin_host,
             advertised_host: self.advertised_host,
             tls,

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -53,6 +53,7 @@ struct Addresses {
     service: SocketAddr,
     tls: Option<SocketAddr>,
     admin: Option<SocketAddr>,
+    admin_tls: Option<SocketAddr>,
 }
 
 impl Broker {
@@ -120,6 +121,12 @@ impl Broker {
         self.addresses.admin.map(|it| format!("http://{it}"))
     }
 
+    /// Where the admin interface is by TLS: `https://host:port`.
+    #[must_use]
+    pub fn admin_url_tls(&self) -> Option<String> {
+        self.addresses.admin_tls.map(|it| format!("https://{it}"))
+    }
+
     /// The port that it listens on.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
@@ -182,7 +189,7 @@ struct Prepared {
     driver: Driver,
     events: Events,
     listeners: Vec<Listener>,
-    admin: Option<(TcpListener, Admin)>,
+    admin: Vec<(TcpListener, Admin)>,
     addresses: Addresses,
     advertised: (String, Option<String>),
     connections_max: usize,
@@ -197,6 +204,7 @@ struct Ports {
     service: TcpListener,
     tls: Option<TcpListener>,
     admin: Option<TcpListener>,
+    admin_tls: Option<TcpListener>,
     addresses: Addresses,
 }
 
@@ -205,9 +213,14 @@ impl Ports {
         let (service, service_address) = listen(config.listen).await?;
         let (tls, tls_address) = listen_maybe(config.listen_tls).await?;
         let (admin, admin_address) = listen_maybe(config.admin).await?;
-        let addresses =
-            Addresses { service: service_address, tls: tls_address, admin: admin_address };
-        Ok(Self { service, tls, admin, addresses })
+        let (admin_tls, admin_tls_address) = listen_maybe(config.admin_tls).await?;
+        let addresses = Addresses {
+            service: service_address,
+            tls: tls_address,
+            admin: admin_address,
+            admin_tls: admin_tls_address,
+        };
+        Ok(Self { service, tls, admin, admin_tls, addresses })
     }
 }
 
@@ -217,10 +230,13 @@ fn advertise(config: &BrokerConfig, addresses: &Addresses) -> Advertised {
         Some(host) => format!("{host}:{}", address.port()),
         None => reachable(address).to_string(),
     };
+    let http_url_tls = addresses.admin_tls.map(|it| format!("https://{}", host(it)));
+    let http_url = addresses.admin.map(|it| format!("http://{}", host(it)));
     Advertised {
         broker_url: format!("pulsar://{}", host(addresses.service)),
         broker_url_tls: addresses.tls.map(|it| format!("pulsar+ssl://{}", host(it))),
-        http_url: addresses.admin.map(|it| format!("http://{}", host(it))).unwrap_or_default(),
+        http_url: http_url.or_else(|| http_url_tls.clone()).unwrap_or_default(),
+        http_url_tls,
         message_bytes_max: config.message_bytes_max,
     }
 }
@@ -239,10 +255,29 @@ fn settings(config: &BrokerConfig, advertised: &Advertised) -> Settings {
     }
 }
 
+/// Whoever is on the way reads a token that is not encrypted.
+fn warn_of_clear_text(config: &BrokerConfig) {
+    let ports = [
+        (Some(config.listen), "clients", "--listen-tls"),
+        (config.admin, "the admin interface", "--admin-tls"),
+    ];
+    for (address, what, instead) in ports {
+        if let Some(address) = address.filter(|it| config.auth.is_some() && !it.ip().is_loopback())
+        {
+            tracing::warn!(
+                %address,
+                instead,
+                "tokens of {what} travel in clear text to this port, which other machines reach"
+            );
+        }
+    }
+}
+
 async fn prepare(config: BrokerConfig) -> Result<Prepared, StartError> {
     let authenticator = config.auth.as_ref().map(Authenticator::new).transpose()?.map(Arc::new);
     let acceptor =
         config.tls.as_ref().map(crate::tls::TlsConfig::load).transpose()?.map(TlsAcceptor::from);
+    warn_of_clear_text(&config);
     // Ports first: a port that is taken mostly means that the data are, too, and says it better.
     let ports = Ports::listen(&config).await?;
     let advertised = advertise(&config, &ports.addresses);
@@ -260,32 +295,37 @@ async fn prepare(config: BrokerConfig) -> Result<Prepared, StartError> {
         clock::wall_ms(),
     );
     opened.log.checkpointed().into_iter().for_each(|at| machine.set_checkpoint(at));
-    let limits = admin::Limits::default();
     let (connections_max, of_admin) =
-        descriptors::connections(files, config.connections_max, limits.connections);
+        descriptors::connections(files, config.connections_max, admin::CONNECTIONS_MAX);
     let (events, received) = mpsc::channel(QUEUE);
     let driver = Driver::new(machine, opened.log, opened.storage, messages.clone(), received);
     let urls = (advertised.broker_url.clone(), advertised.broker_url_tls.clone());
     let advertised_host = config.advertised_host.as_deref();
-    let admin_at = |address| Admin {
+    let connections = Arc::new(Semaphore::new(of_admin));
+    let refused = Arc::default();
+    let admin_at = |address, tls| Admin {
         handler: handler(events.clone()),
-        advertised,
+        advertised: advertised.clone(),
         guard: Guard::new(address, advertised_host, &config.admin_hosts),
-        authenticator,
-        tls: None,
+        authenticator: authenticator.clone(),
+        tls,
         clock: Arc::new(|| clock::wall_ms() / 1000),
-        limits: admin::Limits { connections: of_admin, ..limits },
-        refused: Arc::default(),
+        limits: admin::Limits::default(),
+        connections: Arc::clone(&connections),
+        refused: Arc::clone(&refused),
     };
     let admin = ports.admin.zip(ports.addresses.admin);
-    let admin = admin.map(|(listener, address)| (listener, admin_at(address)));
+    let admin = admin.map(|(listener, address)| (listener, admin_at(address, None)));
+    let admin_tls = ports.admin_tls.zip(ports.addresses.admin_tls);
+    let admin_tls =
+        admin_tls.map(|(listener, address)| (listener, admin_at(address, acceptor.clone())));
     let plain = Listener { listener: ports.service, tls: None };
     let encrypted = ports.tls.map(|listener| Listener { listener, tls: acceptor });
     Ok(Prepared {
         driver,
         events,
         listeners: [Some(plain), encrypted].into_iter().flatten().collect(),
-        admin,
+        admin: [admin, admin_tls].into_iter().flatten().collect(),
         addresses: ports.addresses,
         advertised: urls,
         connections_max,
@@ -316,7 +356,7 @@ impl Prepared {
         for listener in self.listeners {
             tasks.spawn(listener.run(Arc::clone(&house), ending.clone()));
         }
-        if let Some((listener, admin)) = self.admin {
+        for (listener, admin) in self.admin {
             tasks.spawn(admin::serve(listener, admin, ending.clone()));
         }
         drop(house);

@@ -72,6 +72,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     defaulting("http", ports::DEFAULT.http),
     defaulting("broker", ports::DEFAULT.broker),
     defaulting("admin", ports::DEFAULT.admin),
+    plain("admin-tls"),
     plain("admin-hosts"),
     plain("broker-host"),
     secret("broker-token-secret"),

@@ -70,6 +70,9 @@ pub(crate) struct Start {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Embedded broker")]
 struct Secured {
+    /// Where its admin API listens for those who encrypt.
+    #[arg(long, value_name = "HOST:PORT")]
+    admin_tls: Option<String>,
     /// Names by which its admin API may be asked for, with commas in between: for a proxy in front of it.
     #[arg(long, value_name = "HOSTS")]
     admin_hosts: Option<String>,
@@ -147,6 +150,7 @@ impl Start {
         let mut said = self.listen.said();
         said.extend(given(&[
             ("engine", &self.engine),
+            ("admin-tls", &self.secured.admin_tls),
             ("admin-hosts", &self.secured.admin_hosts),
             ("broker-host", &self.secured.broker_host),
             ("broker-token-secret", &self.secured.broker_token_secret),

@@ -53,10 +53,12 @@ impl Embedded {
         let monitors = list(settings, "broker-monitors").into_iter().collect();
         let open_namespaces = settings.is("broker-open-namespaces")?;
         let listen_tls = settings.text("broker-tls").map(|_| address(settings, "broker-tls"));
+        let admin_tls = settings.text("admin-tls").map(|_| address(settings, "admin-tls"));
         let config = BrokerConfig {
             data: settings.path("data"),
             listen,
             admin: Some(admin),
+            admin_tls: admin_tls.transpose()?,
             admin_hosts: list(settings, "admin-hosts"),
             listen_tls: listen_tls.transpose()?,
             tls: tls(settings)?,
