@@ -21,6 +21,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Wish::Token(token) => token.run()?,
         Wish::Check(check) => return Ok(check.run()),
         Wish::Salvage(copy) => return Ok(copy.salvage()),
+        Wish::Snapshot(copy) => return Ok(copy.snapshot()),
     }
     Ok(ExitCode::SUCCESS)
 }

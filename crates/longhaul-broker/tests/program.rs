@@ -143,6 +143,22 @@ fn the_metrics_tell_how_long_the_disk_took() {
     assert!(seconds.take(100_000).any(|seconds| seconds > 0.0));
 }
 
+/// A backup needed a broker that was stopped.
+#[test]
+fn a_broker_that_runs_can_be_copied() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, copy) = (folder.path().join("data"), folder.path().join("copy"));
+    let (data, copy) = (data.to_str().unwrap(), copy.to_str().unwrap());
+    let server = Server::start(&["--data", data]);
+    assert!(server.ask("PUT /admin/v2/persistent/public/default/t", None).contains(" 204 "));
+    let taken = run(&["snapshot", data, copy]);
+    assert_eq!(taken.status.code(), Some(0), "{}", text(&taken.stderr));
+    assert!(text(&taken.stdout).contains("It has 1 topics"));
+    assert_eq!(run(&["snapshot", data, copy]).status.code(), Some(2), "it is there already");
+    assert_eq!(run(&["check", data]).status.code(), Some(2), "the broker uses it");
+    assert_eq!(run(&["check", copy]).status.code(), Some(0));
+}
+
 /// To let anybody in one had to know how JSON Web Tokens are made, and whoever was refused was told, but not the broker's log.
 #[test]
 fn a_secret_and_a_token_are_two_commands() {

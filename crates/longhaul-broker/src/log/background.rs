@@ -126,6 +126,10 @@ fn remove_one(shared: &Shared, segment: Arc<Segment>) -> io::Result<()> {
             shared.storage.rename(&name, SPARE)?;
             // Before anything is written over it: a crash must not bring the old name back with a new header.
             shared.storage.sync_dir(FOLDER)?;
+            // Looked at only now: nobody takes a copy of the spare.
+            if segment.file.has_other_names()? {
+                return shared.storage.remove(SPARE);
+            }
             *spare = Some(Spare { file: segment.file, size });
             shared.room.set_spare(size);
             shared.room.set_full(false);

@@ -401,7 +401,8 @@ fn adopt_spare(shared: &Shared, files: &[String]) -> Result<(), OpenError> {
     let wanted = shared.wanted.load(Ordering::Relaxed);
     let sizes = shared.options.segment_bytes_first.min(wanted)..=wanted;
     let size = u32::try_from(file.len().map_err(|error| io("read", error))?);
-    if let Some(size) = size.ok().filter(|size| sizes.contains(size)) {
+    let is_ours = !file.has_other_names().map_err(|error| io("read", error))?;
+    if let Some(size) = size.ok().filter(|size| sizes.contains(size) && is_ours) {
         *lock(&shared.spare) = Some(Spare { file, size });
         shared.room.set_spare(size);
         return Ok(());

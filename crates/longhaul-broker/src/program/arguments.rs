@@ -31,6 +31,8 @@ enum Command {
     Check(Check),
     /// Makes a new data directory of everything that can be read of a damaged one, which is not changed, and says what is lost. Exits with 0 if nothing was damaged, 1 if something was, 2 if the new directory could not be made.
     Salvage(Copy),
+    /// Makes a copy of a data directory while a broker uses it, with everything that was confirmed before: hard links where they serve, and SHA256SUMS, a list of all files. The copy is checked. Exits with 0, or with 2 if it could not be made.
+    Snapshot(Copy),
 }
 
 /// What is asked of the program.
@@ -44,6 +46,8 @@ pub(crate) enum Wish {
     Check(Check),
     /// To make a new data directory of a damaged one.
     Salvage(Copy),
+    /// To copy a data directory that is in use.
+    Snapshot(Copy),
 }
 
 impl Arguments {
@@ -56,6 +60,7 @@ impl Arguments {
             Some(Command::Token(token)) => Ok(Wish::Token(token)),
             Some(Command::Check(check)) => Ok(Wish::Check(check)),
             Some(Command::Salvage(copy)) => Ok(Wish::Salvage(copy)),
+            Some(Command::Snapshot(copy)) => Ok(Wish::Snapshot(copy)),
             None => Ok(Wish::Serve(Box::new(self.broker.config()?))),
         }
     }

@@ -43,6 +43,13 @@ impl Copy {
     }
 }
 
+impl Copy {
+    /// Exits with 0 if the copy is complete, with 2 if it could not be made.
+    pub(crate) fn snapshot(&self) -> ExitCode {
+        tell(rescue::snapshot(&self.directory, &self.new), |_| false)
+    }
+}
+
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "what the command is for")]
 fn tell(outcome: Result<Report, RescueError>, is_damaged: impl Fn(&Report) -> bool) -> ExitCode {
     match outcome {

@@ -6,6 +6,7 @@
 mod reading;
 mod report;
 mod salvage;
+mod snapshot;
 mod views;
 
 use crate::log::{LockError, OpenError, ReadOnlyStorage, Storage, StorageLock, WriteError};
@@ -15,6 +16,7 @@ use std::sync::Arc;
 
 pub use report::Report;
 pub use salvage::salvage;
+pub use snapshot::snapshot;
 
 /// Why a data directory cannot be checked, salvaged or copied.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +43,12 @@ pub enum RescueError {
         path: PathBuf,
         /// Why.
         source: OpenError,
+    },
+    /// What was to be copied is damaged.
+    #[error("the directory is damaged, and so is the copy of it. {report}")]
+    Damaged {
+        /// What was found in the copy.
+        report: Box<Report>,
     },
     /// The operating system refused.
     #[error("could not {what}")]

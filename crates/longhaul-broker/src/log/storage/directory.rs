@@ -146,6 +146,10 @@ impl StorageFile for DirectoryFile {
         Ok(self.file.metadata()?.len())
     }
 
+    fn has_other_names(&self) -> io::Result<bool> {
+        Ok(std::os::unix::fs::MetadataExt::nlink(&self.file.metadata()?) > 1)
+    }
+
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.file.read_exact_at(buffer, offset)
     }

@@ -70,6 +70,13 @@ pub trait StorageFile: Debug + Send + Sync {
     /// # Errors
     /// Those of the operating system.
     fn len(&self) -> io::Result<u64>;
+    /// Whether the file has other names: somebody has taken a copy of it that way, so that nothing may be written to it.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    fn has_other_names(&self) -> io::Result<bool> {
+        Ok(false)
+    }
     /// Fills the buffer from this offset.
     ///
     /// # Errors

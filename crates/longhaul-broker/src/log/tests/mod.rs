@@ -3,6 +3,7 @@
 mod bytes;
 mod damage;
 mod full;
+mod linked;
 mod simulation;
 mod threads;
 

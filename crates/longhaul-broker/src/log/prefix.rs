@@ -1,0 +1,68 @@
+//! The sound beginning of a segment that may be being written meanwhile.
+
+use super::error::OpenError;
+use super::inventory;
+use super::record::{self, Mark, Parsed};
+use super::segment::{self, FOLDER, HEADER_BYTES, Header};
+use super::storage::Storage;
+use std::io;
+
+/// The numbers of the segments that there are, in order.
+///
+/// # Errors
+/// Those of the operating system.
+pub fn segment_numbers(storage: &dyn Storage) -> io::Result<Vec<u32>> {
+    let files = storage.list(FOLDER)?;
+    let mut numbers: Vec<u32> = files.iter().filter_map(|it| segment::number_of(it)).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// The path of a segment within the data directory.
+#[must_use]
+pub fn segment_name(number: u32) -> String {
+    segment::name(number)
+}
+
+/// Says which segments must be there.
+///
+/// # Errors
+/// Those of the operating system.
+pub fn write_inventory(storage: &dyn Storage, numbers: &[u32]) -> io::Result<()> {
+    inventory::write(storage, numbers)
+}
+
+/// The bytes of a segment from its header up to its last whole record. Everything that was confirmed before the call is in it: it was read after that, and
+/// records are written one behind the other.
+///
+/// # Errors
+/// The header is not sound, or the operating system refuses.
+pub fn sound_prefix(storage: &dyn Storage, number: u32) -> Result<Vec<u8>, OpenError> {
+    let name = segment::name(number);
+    let io = |source| OpenError::Io { what: format!("read {}", storage.describe(&name)), source };
+    let file = storage.open(&name).map_err(io)?;
+    let mut bytes = vec![0; usize::try_from(file.len().map_err(io)?).unwrap_or(0)];
+    file.read_at(&mut bytes, 0).map_err(io)?;
+    let header = Header::decode(&bytes).ok().filter(|it| it.number == number);
+    let header = header.ok_or_else(|| OpenError::Damaged {
+        file: storage.describe(&name),
+        offset: 0,
+        what: "this is no header of the segment".to_owned(),
+    })?;
+    let mut end = HEADER_BYTES as usize;
+    loop {
+        let rest = bytes.get(end..).unwrap_or_default();
+        let whole = record::size_of(rest).and_then(|size| rest.get(..size as usize));
+        let Some(whole) = whole else { break };
+        let offset = u32::try_from(end).unwrap_or(u32::MAX);
+        let Some(parsed) = record::parse(record::start(header.seed(), offset), whole) else {
+            break;
+        };
+        end += whole.len();
+        if matches!(parsed, Parsed::Mark(Mark::Seal { .. })) {
+            break;
+        }
+    }
+    bytes.truncate(end);
+    Ok(bytes)
+}

@@ -1,0 +1,33 @@
+//! A segment that somebody has copied by a hard link is never written again.
+
+use super::*;
+use crate::log::storage::FileStorage;
+use crate::log::{Storage, background, recovery, segment};
+
+#[test]
+fn a_segment_with_another_name_becomes_no_spare() {
+    for is_linked in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let storage: Arc<dyn Storage> = Arc::new(FileStorage::new(folder.path()).unwrap());
+        let options = Options { segment_bytes_max: 8192, ..small() };
+        let mut parts = recovery::recover(storage, options, &mut |_| Ok(())).unwrap();
+        while parts.composer.end().segment < 3 {
+            write_group(&mut parts, &[vec![7; 300]]);
+        }
+        let (first, copy) = (folder.path().join(segment::name(1)), folder.path().join("copy"));
+        if is_linked {
+            std::fs::hard_link(&first, &copy).unwrap();
+        }
+        let before = std::fs::read(&first).unwrap();
+        let shared = Arc::clone(&parts.writer.shared);
+        background::checkpoint(&shared, parts.composer.end(), &[]).unwrap();
+        background::remove(&shared, &[1]);
+        assert_eq!(folder.path().join(segment::SPARE).try_exists().unwrap(), !is_linked);
+        while parts.composer.end().segment < 5 {
+            write_group(&mut parts, &[vec![9; 300]]);
+        }
+        if is_linked {
+            assert_eq!(std::fs::read(&copy).unwrap(), before);
+        }
+    }
+}

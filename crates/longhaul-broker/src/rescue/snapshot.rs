@@ -1,0 +1,165 @@
+//! A copy of a data directory while a broker uses it.
+//!
+//! Segments that are full, and compacted views, are never written again, so that a hard link is a copy: the broker does not use a file again that has other
+//! names. The two newest segments are copied up to their last whole record.
+
+use super::{Report, RescueError, check, make_empty};
+use crate::log::{
+    FileStorage, ReadOnlyStorage, segment_name, segment_numbers, sound_prefix, write_inventory,
+};
+use ring::digest::{Context, SHA256};
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{self, Read, Write as _};
+use std::path::{Path, PathBuf};
+
+/// The list of files with their checksums, as `sha256sum -c` reads it.
+const LIST: &str = "SHA256SUMS";
+/// While it is made the broker may remove a file that it needs: then it begins again.
+const ATTEMPTS: u32 = 5;
+/// Bytes that are read at once.
+const WINDOW_BYTES: usize = 1024 * 1024;
+
+/// Makes the directory `new` with everything that was confirmed before the call, and a list of its files with checksums. A broker may use the directory
+/// meanwhile. What was made is checked before this returns.
+///
+/// # Errors
+/// See [`RescueError`]. [`RescueError::Damaged`]: the directory itself is damaged.
+pub fn snapshot(directory: &Path, new: &Path) -> Result<Report, RescueError> {
+    make_empty(new)?;
+    let mut attempt = 1;
+    loop {
+        take(directory, new)?;
+        let report = check(new)?;
+        if report.is_sound() {
+            list(new).map_err(|source| failed("write the list of", new, source))?;
+            return Ok(report);
+        }
+        if attempt == ATTEMPTS {
+            return Err(RescueError::Damaged { report: Box::new(report) });
+        }
+        attempt += 1;
+        clear(new).map_err(|source| failed("clear", new, source))?;
+    }
+}
+
+fn failed(what: &str, path: &Path, source: io::Error) -> RescueError {
+    RescueError::Io { what: format!("{what} {}", path.display()), source }
+}
+
+/// Takes one.
+fn take(directory: &Path, new: &Path) -> Result<(), RescueError> {
+    let read = |source| failed("read", directory, source);
+    let made = |source| failed("write", new, source);
+    let from = ReadOnlyStorage::new(directory).map_err(read)?;
+    let to = FileStorage::new(new).map_err(made)?;
+    // The log is longer than the checkpoint says, if it is read later.
+    unless_gone(copy(&directory.join("checkpoint"), &new.join("checkpoint"))).map_err(made)?;
+    link_views(directory, new).map_err(made)?;
+    let numbers = segment_numbers(&from).map_err(read)?;
+    let full = numbers.len().saturating_sub(2);
+    let mut taken = Vec::new();
+    for (place, &number) in numbers.iter().enumerate() {
+        let name = segment_name(number);
+        let path = new.join(&name);
+        if place < full {
+            // One that is gone by now was not needed any more, which the newest segment says.
+            if unless_gone(link(&directory.join(&name), &path)).map_err(made)? {
+                taken.push(number);
+            }
+            continue;
+        }
+        let bytes = sound_prefix(&from, number)
+            .map_err(|source| RescueError::Read { path: directory.to_owned(), source })?;
+        File::create(&path)
+            .and_then(|mut file| file.write_all(&bytes).and_then(|()| file.sync_all()))
+            .map_err(made)?;
+        taken.push(number);
+    }
+    // A view that the newest segment names may be younger than the first look.
+    link_views(directory, new).map_err(made)?;
+    write_inventory(&to, &taken).map_err(made)?;
+    for folder in ["log", "compact", ""] {
+        File::open(new.join(folder)).and_then(|it| it.sync_all()).map_err(made)?;
+    }
+    Ok(())
+}
+
+/// Whether there was something: what the broker has removed meanwhile is no error.
+fn unless_gone(done: io::Result<()>) -> io::Result<bool> {
+    match done {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        done => done.map(|()| true),
+    }
+}
+
+fn link_views(directory: &Path, new: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(directory.join("compact"))? {
+        let entry = entry?;
+        let to = new.join("compact").join(entry.file_name());
+        if entry.path().extension().is_some_and(|it| it == "seg") && !to.try_exists()? {
+            unless_gone(link(&entry.path(), &to))?;
+        }
+    }
+    Ok(())
+}
+
+/// A hard link, or a copy where there can be none.
+fn link(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::hard_link(from, to) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => copy(from, to),
+        done => done,
+    }
+}
+
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    fs::copy(from, to)?;
+    File::open(to)?.sync_all()
+}
+
+/// Makes it empty again. What was linked stays where it is.
+fn clear(new: &Path) -> io::Result<()> {
+    fs::remove_dir_all(new.join("log"))?;
+    fs::remove_dir_all(new.join("compact"))?;
+    for name in ["checkpoint", "segments"] {
+        unless_gone(fs::remove_file(new.join(name)))?;
+    }
+    Ok(())
+}
+
+/// Writes the list of files with their checksums.
+fn list(new: &Path) -> io::Result<()> {
+    let mut names: Vec<PathBuf> = vec!["checkpoint".into(), "segments".into()];
+    for folder in ["log", "compact"] {
+        for entry in fs::read_dir(new.join(folder))? {
+            names.push(Path::new(folder).join(entry?.file_name()));
+        }
+    }
+    names.retain(|name| new.join(name).is_file());
+    names.sort();
+    let mut text = String::new();
+    for name in names {
+        let sum = sum(&new.join(&name))?;
+        for byte in sum.as_ref() {
+            write!(text, "{byte:02x}").map_err(io::Error::other)?;
+        }
+        writeln!(text, "  {}", name.display()).map_err(io::Error::other)?;
+    }
+    let mut file = File::create(new.join(LIST))?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    File::open(new)?.sync_all()
+}
+
+fn sum(path: &Path) -> io::Result<ring::digest::Digest> {
+    let mut file = File::open(path)?;
+    let mut context = Context::new(&SHA256);
+    let mut window = vec![0; WINDOW_BYTES];
+    loop {
+        let count = file.read(&mut window)?;
+        if count == 0 {
+            return Ok(context.finish());
+        }
+        context.update(window.get(..count).unwrap_or_default());
+    }
+}

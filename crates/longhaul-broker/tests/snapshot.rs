@@ -1,0 +1,127 @@
+//! A copy of the data directory of a running broker has everything that was confirmed before it, and stays as it is.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test that cannot go on has failed"
+)]
+
+mod client;
+
+use client::Client;
+use longhaul_broker::rescue::{RescueError, check, snapshot};
+use longhaul_broker::{Broker, BrokerConfig};
+use longhaul_wire::messages::{Command, MessageIdData};
+use ring::digest::{SHA256, digest};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::task::JoinSet;
+
+const SNAPSHOTS: usize = 5;
+
+fn start(data: &Path) -> Broker {
+    Broker::start(BrokerConfig {
+        data: Some(data.to_owned()),
+        // Checkpoints come and go meanwhile.
+        checkpoint_bytes: 3_000_000,
+        ..BrokerConfig::default()
+    })
+    .unwrap()
+}
+
+/// Compares the list with the files.
+fn verify_list(copy: &Path) -> usize {
+    let list = fs::read_to_string(copy.join("SHA256SUMS")).unwrap();
+    for line in list.lines() {
+        let (sum, name) = line.split_once("  ").unwrap();
+        let bytes = fs::read(copy.join(name)).unwrap();
+        let found: String =
+            digest(&SHA256, &bytes).as_ref().iter().map(|it| format!("{it:02x}")).collect();
+        assert_eq!(found, sum, "{name}");
+    }
+    list.lines().count()
+}
+
+/// How many messages a new subscription gets until there are this many.
+async fn consume(broker: &Broker, count: u64) -> Vec<MessageIdData> {
+    let mut client = Client::connect(broker.address()).await.unwrap();
+    client.subscribe("t", "new", 1).await.unwrap();
+    client.flow(1, 1_000_000).await.unwrap();
+    let mut found = Vec::new();
+    while (found.len() as u64) < count {
+        match client.answer().await.unwrap().command {
+            Command::Message(it) => found.push(it.message_id),
+            other => panic!("{other:?}"),
+        }
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_confirmed_before_is_in_it_while_the_broker_works() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let broker = start(&data);
+    let confirmed = Arc::new(AtomicU64::new(0));
+    let (address, counted) = (broker.address(), Arc::clone(&confirmed));
+    let mut publishing = JoinSet::new();
+    publishing.spawn(async move {
+        let mut client = Client::connect(address).await.unwrap();
+        client.produce("t", 1).await.unwrap();
+        for number in 0_u64.. {
+            let body = vec![b'x'; if number % 3 == 0 { 60_000 } else { 100 }];
+            client.publish_one(1, number, &body).await.unwrap();
+            counted.store(number + 1, Ordering::SeqCst);
+        }
+    });
+    let mut linked = 0;
+    for number in 0..SNAPSHOTS {
+        while confirmed.load(Ordering::SeqCst) < 400 * (number as u64 + 1) {
+            tokio::task::yield_now().await;
+        }
+        let before = confirmed.load(Ordering::SeqCst);
+        let copy = folder.path().join(format!("copy-{number}"));
+        let (from, to) = (data.clone(), copy.clone());
+        let taken = tokio::task::spawn_blocking(move || snapshot(&from, &to)).await.unwrap();
+        let report = taken.unwrap();
+        let after = confirmed.load(Ordering::SeqCst) + 1;
+        assert!((before..=after).contains(&report.messages()), "{before} to {after}: {report}");
+        assert!(verify_list(&copy) >= 3);
+        let files = fs::read_dir(copy.join("log")).unwrap();
+        linked += files.filter(|it| it.as_ref().unwrap().metadata().unwrap().nlink() > 1).count();
+    }
+    assert!(linked > 0, "the log was too short");
+    publishing.abort_all();
+    broker.shutdown().unwrap();
+    // What was copied stays as it is, and is a data directory like any other.
+    for number in 0..SNAPSHOTS {
+        let copy = folder.path().join(format!("copy-{number}"));
+        verify_list(&copy);
+        let kept = check(&copy).unwrap().messages();
+        let broker = start(&copy);
+        let found = consume(&broker, kept).await;
+        let ids: Vec<u64> = found.iter().map(|it| it.entry_id).collect();
+        assert_eq!(ids, (0..kept).collect::<Vec<u64>>());
+        broker.shutdown().unwrap();
+    }
+    assert!(check(&data).unwrap().is_sound(), "brokers of the copies have changed it");
+}
+
+#[test]
+fn a_directory_that_is_damaged_is_not_copied_as_a_sound_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, copy) = (folder.path().join("data"), folder.path().join("copy"));
+    start(&data).shutdown().unwrap();
+    let path = data.join("checkpoint");
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[20] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let refused = snapshot(&data, &copy).unwrap_err();
+    assert!(matches!(refused, RescueError::Damaged { .. }), "{refused}");
+    assert!(matches!(snapshot(&data, &copy), Err(RescueError::Exists { .. })));
+}
