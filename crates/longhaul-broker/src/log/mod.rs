@@ -55,7 +55,7 @@ pub use stepped::Stepped;
 pub use storage::{FileStorage, LockError, ReadOnlyStorage, Storage, StorageLock};
 #[cfg(any(test, feature = "testing"))]
 pub use storage::{SimulatedStorage, Surprise};
-pub use survey::{Cost, Finding, survey};
+pub use survey::{Cost, Finding, Survey, survey};
 #[cfg(feature = "testing")]
 pub use {
     handle::Done,
