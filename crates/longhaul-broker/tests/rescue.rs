@@ -323,6 +323,37 @@ async fn a_lost_change_costs_no_message() {
     assert!(without_state > 1, "none of these bytes was of a change");
 }
 
+/// The acknowledgements of messages that are lost must not be those of the next ones.
+#[tokio::test]
+async fn what_comes_next_is_not_acknowledged_for_what_was_lost() {
+    let _beside_others = ALONE.read().await;
+    let folder = tempfile::tempdir().unwrap();
+    let (first, data, new) =
+        (folder.path().join("first"), folder.path().join("data"), folder.path().join("new"));
+    let broker = start(&first).unwrap();
+    let (mut client, _) = consume(&broker, 0).await;
+    let mut ids = Vec::new();
+    publish(&broker, 0..10, &mut ids).await;
+    for &(ledger_id, entry_id) in &ids[7..] {
+        let id = MessageIdData { ledger_id, entry_id, ..MessageIdData::default() };
+        client.ack(1, id, entry_id + 100).await.unwrap();
+        while !matches!(client.answer().await.unwrap().command, Command::AckResponse(_)) {}
+    }
+    copy(&first, &data);
+    fs::remove_file(data.join("LOCK")).unwrap();
+    drop(client);
+    broker.shutdown().unwrap();
+    let ((path, from), (_, to)) = (find(&data, 7), find(&data, 9));
+    change(&path, |bytes| bytes[from..to + 59_000].fill(0));
+    salvage(&data, &new).unwrap();
+    let broker = start(&new).unwrap();
+    let mut next = Vec::new();
+    publish(&broker, 10..13, &mut next).await;
+    let (_, found) = consume(&broker, 10).await;
+    assert_eq!(found, [&ids[..7], &next[..]].concat());
+    broker.shutdown().unwrap();
+}
+
 #[tokio::test]
 async fn a_damaged_inventory_is_named() {
     let sample = sample().await;
