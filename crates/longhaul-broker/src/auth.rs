@@ -368,4 +368,6 @@ fn read(location: &str) -> Result<Vec<u8>, AuthConfigError> {
 }
 
 #[cfg(test)]
+mod rsa_tests;
+#[cfg(test)]
 pub(crate) mod tests;

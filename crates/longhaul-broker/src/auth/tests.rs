@@ -6,7 +6,7 @@ use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 const SECRET: [u8; 32] = [7; 32];
 const NOW: u64 = 1_800_000_000;
 
-fn config(key: TokenKey) -> AuthConfig {
+pub(super) fn config(key: TokenKey) -> AuthConfig {
     AuthConfig::new(key, BTreeSet::from(["root".to_owned()]))
 }
 
@@ -21,7 +21,7 @@ pub(crate) fn with_open_namespaces() -> Authenticator {
     Authenticator::new(&AuthConfig { open_namespaces: true, ..config }).unwrap()
 }
 
-fn signed(header: &str, claims: &str, sign: impl FnOnce(&[u8]) -> Vec<u8>) -> String {
+pub(super) fn signed(header: &str, claims: &str, sign: impl FnOnce(&[u8]) -> Vec<u8>) -> String {
     let encode = |bytes: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(bytes);
     let text = format!("{}.{}", encode(header.as_bytes()), encode(claims.as_bytes()));
     format!("{text}.{}", encode(&sign(text.as_bytes())))

@@ -67,6 +67,9 @@ impl Machine {
 
     /// Asks for new tokens where tokens have ended, and ends the connections that showed none in time, or cannot show another one.
     pub(super) fn check_logins(&mut self) {
+        if self.auth.is_none() {
+            return;
+        }
         let now_s = self.now / 1000;
         let has_ended = |it: &Session| {
             it.role.as_ref().is_some_and(|role| role.expires.is_some_and(|end| end <= now_s))
