@@ -193,8 +193,12 @@ impl Task {
             (Some(info), Some(end)) if !info.status.is_terminal() => end,
             (Some(info), _) => info.status,
             (None, Some(end)) => end,
-            (None, None) if self.shown.is_some() => TaskStatus::Running,
-            (None, None) => TaskStatus::Ready,
+            (None, None) => match self.shown.as_ref().map(|shown| shown.state) {
+                None => TaskStatus::Ready,
+                Some(TaskState::New) => TaskStatus::Waiting,
+                Some(TaskState::Failed) => TaskStatus::Retrying,
+                Some(_) => TaskStatus::Running,
+            },
         }
     }
 }

@@ -197,6 +197,18 @@ fn a_silent_lease_of_a_gateway_that_is_gone_is_ended_by_another_one() {
     );
 }
 
+/// The gateway that had granted a lease was said to work on its task.
+#[test]
+fn lists_name_who_holds_a_lease() {
+    let bench = Bench::new();
+    let id = bench.submit("tasks", "work");
+    lease(&bench, "ann");
+    let task = bench.get(&format!("/v1/queues/tasks/tasks/{id}")).json();
+    assert_eq!(task["worker"]["name"], "ann", "{task}");
+    let list = bench.get("/v1/queues/tasks/tasks").json();
+    assert_eq!(list["tasks"][0]["worker"]["name"], "ann", "{list}");
+}
+
 #[test]
 fn a_holder_hears_of_a_cancellation() {
     let bench = Bench::new();

@@ -54,6 +54,18 @@ fn events_go_on_behind_the_last_one_that_was_seen() {
     assert!(!events.contains(&format!(r#""id":"{first}""#)), "it was seen before: {events}");
 }
 
+/// Events said `running` of a task that waited for its next attempt.
+#[test]
+fn events_say_when_a_task_waits_for_its_next_attempt() {
+    let bench = Bench::new();
+    let fail = processor_fn(async |_: Text, _: TaskContext| Err::<Text, _>("no luck".into()));
+    let _worker = bench.engine.start(bench.engine.worker("tasks", fail));
+    let request = Bench::request("GET", "/v1/queues/tasks/events", "");
+    let mut stream = bench.engine.run(bench.router.clone().oneshot(request)).unwrap().into_body();
+    bench.submit("tasks", "a");
+    bench.engine.run(read_until(&mut stream, r#""status":"retrying""#));
+}
+
 #[test]
 fn the_end_of_the_gateway_ends_streams_and_long_polls() {
     let bench = Bench::new();
