@@ -59,6 +59,7 @@ impl Machine {
             for id in &it.message_id {
                 self.collect_cumulative(id, &mut ack);
             }
+            self.leave_out_withheld(&mut ack);
         } else {
             for id in &it.message_id {
                 self.collect_individual(id, &mut ack);
@@ -123,7 +124,7 @@ impl Machine {
         (ordinal < self.live.get(&topic)?.readable).then_some(ordinal)
     }
 
-    fn is_acked(&self, ack: &Ack, ordinal: u64) -> bool {
+    pub(super) fn is_acked(&self, ack: &Ack, ordinal: u64) -> bool {
         let subscription =
             self.state.topic(ack.topic).and_then(|it| it.subscriptions.get(&ack.subscription));
         subscription.is_none_or(|it| it.cursor.is_acked(ordinal))

@@ -7,9 +7,10 @@
 use super::Machine;
 use super::effect::{Effect, Survivor, Waiting};
 use super::figures::is_compacted;
-use crate::log::{Head, Kind, Place};
+use crate::log::{Head, Kind, Place, ReadError};
 use crate::state::Topic;
 use bytes::Bytes;
+use std::collections::BTreeMap;
 
 /// Segments that the log may have before any is cleaned.
 const SEGMENTS_MIN: usize = 4;
@@ -17,6 +18,8 @@ const SEGMENTS_MIN: usize = 4;
 const NEEDED_SHARE: u64 = 4;
 /// How often a segment is looked for.
 const PAUSE_MS: u64 = 5000;
+/// How long a segment is left alone of which something could not be read, at first and at most.
+const UNREADABLE_PAUSE_MS: (u64, u64) = (10_000, 600_000);
 /// A subscription that keeps more than this on disk is worth a warning.
 const WARN_BYTES: u64 = 1024 * 1024 * 1024;
 /// How often it is given.
@@ -33,6 +36,8 @@ pub(super) struct Cleaner {
     /// Copies on their way to the disk.
     pub(super) copying: usize,
     next_warning: u64,
+    /// Segments of which something could not be read: until when they are left alone, and how long that is.
+    unreadable: BTreeMap<u32, (u64, u64)>,
 }
 
 impl Machine {
@@ -50,7 +55,9 @@ impl Machine {
             return;
         }
         // One at a time: to look at a segment is to look at every entry there is.
-        let has_entries = |it: &&(u32, u64)| self.state.live().contains_key(&it.0);
+        let failed = &self.cleaner.unreadable;
+        let is_due = |it: u32| failed.get(&it).is_none_or(|&(until, _)| self.up >= until);
+        let has_entries = |it: &&(u32, u64)| self.state.live().contains_key(&it.0) && is_due(it.0);
         let next = segments.iter().filter(has_entries).find(|it| it.0 > self.cleaner.last);
         let Some(&(segment, bytes)) = next.or_else(|| segments.iter().find(has_entries)) else {
             return;
@@ -134,12 +141,37 @@ impl Machine {
         }
     }
 
+    /// What could not be read stays where it is. Its segment is left alone for a while, longer each time.
+    pub fn not_copied(&mut self, failed: &[(Survivor, ReadError)]) {
+        let mut segments = BTreeMap::new();
+        for (it, cause) in failed {
+            // One that was removed is needed by nobody.
+            if !matches!(cause, ReadError::Gone { .. }) {
+                segments.entry(it.place.segment).or_insert(cause);
+            }
+        }
+        let live = self.state.live();
+        self.cleaner.unreadable.retain(|segment, _| live.contains_key(segment));
+        for (segment, cause) in segments {
+            let (least, most) = UNREADABLE_PAUSE_MS;
+            let (until, pause) = self.cleaner.unreadable.entry(segment).or_default();
+            *pause = (2 * *pause).clamp(least, most);
+            *until = self.up + *pause;
+            let text = format!(
+                "a segment of the log that holds little is kept, and is looked at again after {} s, as it cannot be read: {cause}: check the disk",
+                *pause / 1000
+            );
+            self.effects.push(Effect::Warn(text));
+        }
+    }
+
     /// A copy is on disk.
     pub(super) fn copied(&mut self, it: Survivor, ordinal: u64, place: Place) {
         self.cleaner.copying = self.cleaner.copying.saturating_sub(1);
         let slot = self.state.topic(it.topic).and_then(|topic| topic.entries.get(ordinal));
         if slot.is_some_and(|slot| slot.place == it.place) {
             self.state.relocate(it.topic, ordinal, Some(place));
+            self.is_readable_again(it.topic, ordinal);
         }
     }
 

@@ -361,7 +361,12 @@ impl Machine {
             let slots = self.compacted.get(&it.file)?;
             Some((slots.as_ref(), it.horizon))
         });
-        Some(View { entries: &kept.entries, end: live.readable, compacted })
+        Some(View {
+            entries: &kept.entries,
+            end: live.readable,
+            compacted,
+            withheld: &live.withheld,
+        })
     }
 
     /// Hands the entries of a topic to the consumers of a subscription. Says whether there is more to look at.
@@ -387,7 +392,13 @@ impl Machine {
         let compacted = kept.compacted.as_ref().filter(|_| dispatcher.reads_compacted());
         let compacted =
             compacted.and_then(|it| Some((self.compacted.get(&it.file)?.as_ref(), it.horizon)));
-        let view = View { entries: &kept.entries, end: live.readable, compacted };
+        let withheld = &live.withheld;
+        // Where order counts, what lies behind an entry that is tried again waits for it.
+        let horizon = compacted.map_or(0, |it| it.1);
+        let waiting = (dispatcher.kind != Kind::Shared)
+            .then(|| withheld.first_waiting(dispatcher.next(), horizon, &record.cursor));
+        let end = waiting.flatten().map_or(live.readable, |it| it.min(live.readable));
+        let view = View { entries: &kept.entries, end, compacted, withheld };
         let limits = Limits {
             per_consumer: live.policies.unacked_per_consumer.unwrap_or_default(),
             per_subscription: live.policies.unacked_per_subscription.unwrap_or_default(),

@@ -202,29 +202,33 @@ impl Dispatcher {
         self.next = cursor.mark();
     }
 
-    /// Takes back an entry that could not be sent, with the permits that it took. It is dealt out again if it is still here.
-    pub fn take_back(
-        &mut self,
-        key: ConsumerKey,
-        ordinal: u64,
-        messages: u32,
-        is_here: bool,
-        cursor: &Cursor,
-    ) {
+    /// Takes back an entry that could not be sent, with the permits that it took. Says whether it was with this consumer.
+    pub fn take_back(&mut self, key: ConsumerKey, ordinal: u64, messages: u32) -> bool {
         let held = self.pending.get(&ordinal).is_some_and(|it| it.consumer == key);
         if held {
             self.unpend(ordinal);
         }
         if !held && self.active() != Some(key) {
-            return;
+            return false;
         }
         if let Some(consumer) = self.consumer_mut(key) {
             consumer.permits += i64::from(messages);
         }
-        match (is_here, self.kind == Kind::Shared) {
-            (true, true) => drop(self.replay.insert(ordinal)),
-            (true, false) => self.rewind(cursor),
-            (false, _) => drop(self.redeliveries.remove(&ordinal)),
+        true
+    }
+
+    /// Deals out again an entry that could not be read before. Where order counts, everything behind it follows again.
+    pub fn offer(&mut self, ordinal: u64, cursor: &Cursor) {
+        if cursor.is_acked(ordinal) || ordinal >= self.next {
+            return;
+        }
+        if self.kind != Kind::Shared {
+            self.next = ordinal;
+            return;
+        }
+        let is_delayed = self.delayed.iter().any(|it| it.1 == ordinal);
+        if !is_delayed && !self.pending.contains_key(&ordinal) {
+            self.replay.insert(ordinal);
         }
     }
 

@@ -8,6 +8,7 @@ use crate::admin::request::CompactionState;
 use crate::log::{Position, Slot};
 use crate::state::Topic;
 use crate::state::change::{Ack, Compacted, Trim};
+use crate::state::entries::Position as Id;
 use crate::state::snapshot::image;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -143,6 +144,7 @@ impl Machine {
             }
             drop(self.evict(topic));
             drop(self.trim(topic, &policies));
+            self.retry_unreadable(topic);
             let threshold = policies.compaction_threshold_bytes.unwrap_or_default();
             let is_due = self.live.get(&topic).is_some_and(|it| it.compaction.is_due(self.up));
             if threshold > 0 && is_due && self.uncompacted_bytes(topic) >= threshold {
@@ -247,7 +249,7 @@ impl Machine {
         bytes
     }
 
-    /// Starts a compaction. Says whether none was under way.
+    /// Starts a compaction, unless an entry that it has to see cannot be read. Says whether none was under way.
     pub(super) fn compact(&mut self, topic: u32) -> Result<bool, Refusal> {
         let Some((kept, live)) = self.state.topic(topic).zip(self.live.get_mut(&topic)) else {
             return Ok(true);
@@ -255,14 +257,25 @@ impl Machine {
         if live.compaction.is_running {
             return Ok(false);
         }
+        let previous = kept.compacted.as_ref();
+        let from = previous.map_or(0, |it| it.horizon).max(kept.entries.first());
+        if let Some(ordinal) = live.withheld.first_to_compact(from) {
+            let id = kept.entries.position_of(ordinal).unwrap_or(Id::NONE);
+            let text = format!(
+                "message {}:{} cannot be read, and an older value of its key would take its place: check the disk",
+                id.ledger, id.entry
+            );
+            self.effects.push(Effect::Warn(format!("{} is not compacted: {text}", kept.name)));
+            self.totals.compactions_failed += 1;
+            live.compaction.note(Err(text), self.up);
+            return Ok(true);
+        }
         // Never a name that was used before: a file of that name may be about to be removed. The log goes on behind whatever made
         // an earlier one known; those of this run differ by number.
         let at = self.composer.end();
         self.next_name = self.next_name.wrapping_add(1);
         live.compaction.is_running = true;
         live.compaction.began = self.up;
-        let previous = kept.compacted.as_ref();
-        let from = previous.map_or(0, |it| it.horizon).max(kept.entries.first());
         let job = CompactionJob {
             topic,
             file: format!("compact/{topic}-{}-{}-{:x}.seg", at.segment, at.offset, self.next_name),

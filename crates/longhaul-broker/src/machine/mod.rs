@@ -100,6 +100,8 @@ struct Live {
     orphans: BTreeMap<u32, u64>,
     figures: Figures,
     compaction: keeping::Compaction,
+    /// What cannot be read.
+    withheld: unreadable::Withheld,
     /// Topic, namespace and broker together; renewed when one of them changes.
     policies: Arc<crate::admin::policies::Policies>,
     /// In message ids; -1 for none.
@@ -144,6 +146,8 @@ pub struct Machine {
     compacted: HashMap<String, Arc<[CompactedSlot]>>,
     keeper: keeping::Keeper,
     cleaner: cleaning::Cleaner,
+    /// What the log was told of entries that cannot be read.
+    said: unreadable::Said,
     totals: figures::Totals,
     next_name: u64,
     /// Wall clock, in ms since the epoch, at the current event: for what messages, delays and policies say.
@@ -190,6 +194,7 @@ impl Machine {
             compacted,
             keeper,
             cleaner: cleaning::Cleaner::default(),
+            said: unreadable::Said::default(),
             totals: figures::Totals::default(),
             // Names of producers differ from those of earlier runs.
             next_name: now.wrapping_mul(1000),

@@ -1,25 +1,34 @@
 //! Entries that the disk does not give back.
 //!
-//! Such an entry is *set aside*: it counts as one that is not here any more. Consumers get what lies behind it, and it does not keep what lies before it from
-//! being trimmed. No subscription acknowledges it, because nobody has processed it: it stays in the backlog until its topic is trimmed beyond it, and it is
-//! counted and named. Nothing of that is recorded. A start reads the whole log anyway: it refuses what is still damaged, and what can be read again is delivered.
+//! Nothing is forgotten because it could not be read. The entry stays in the backlog of who has not acknowledged it, its place and its segment are kept, and
+//! nothing of it is recorded. Until it can be read it is *withheld* from consumers:
+//!
+//! - Its bytes are not those that were written: it is *set aside* for as long as the broker runs, and consumers get what lies behind it. No cumulative
+//!   acknowledgement includes it, so that the topic is not trimmed beyond it, unless an operator or a policy lets go of it. The topic is not compacted: an
+//!   older value of a key would take the place of the one that cannot be read.
+//! - The operating system refused to read: it is tried again after a pause. Shared subscriptions get what lies behind it meanwhile; others, whose order
+//!   counts, wait for it.
 
 use super::Machine;
-use super::dispatcher::ConsumerKey;
+use super::dispatcher::{ConsumerKey, Kind};
 use crate::log::{Place, ReadError};
+use crate::state::change::Ack;
+use crate::state::cursor::Cursor;
 use crate::state::entries::Position;
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
-/// Entries that are set aside in one run. A disk that gives nothing back at all must not make the topics forget everything.
-const SET_ASIDE_MAX: u64 = 10_000;
+/// Entries that are set aside in one run, and entries of one topic that wait: each takes some memory.
+const WITHHELD_MAX: usize = 10_000;
+/// How long the entries that the operating system refused to read wait before they are tried again, at first and at most.
+const PAUSE_MS: (u64, u64) = (1000, 60_000);
+/// What may concern very many entries is said once in this time.
+const SAY_PAUSE_MS: u64 = 60_000;
 
 /// An entry that could not be read, after several attempts.
 #[derive(Clone, Debug)]
 pub struct Unreadable {
-    /// Who was to get it; none where it was read for another purpose.
-    pub consumer: Option<ConsumerKey>,
-    /// Its topic, where there is no consumer.
-    pub topic: Option<u32>,
+    /// Who was to get it.
+    pub consumer: ConsumerKey,
     /// Its id.
     pub position: Position,
     /// Where it lies in the log; none in a compacted view.
@@ -28,78 +37,222 @@ pub struct Unreadable {
     pub cause: ReadError,
 }
 
+/// Where an entry was read, and its ordinal.
+type Copy = (Where, u64);
+
+/// Where an entry was read. It may lie in both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Where {
+    /// In the log.
+    Log,
+    /// In the compacted view.
+    View,
+}
+
+/// The entries of a topic that nobody gets for now.
+#[derive(Debug, Default)]
+pub struct Withheld {
+    /// For as long as the broker runs.
+    set_aside: BTreeSet<Copy>,
+    /// Until they are tried again.
+    waiting: BTreeSet<Copy>,
+    retry_at: u64,
+    pause_ms: u64,
+}
+
+/// Nothing is withheld.
+#[cfg(test)]
+pub(super) static NOTHING: Withheld =
+    Withheld { set_aside: BTreeSet::new(), waiting: BTreeSet::new(), retry_at: 0, pause_ms: 0 };
+
+impl Withheld {
+    /// Whether the entry is set aside.
+    #[must_use]
+    pub fn is_set_aside(&self, place: Where, ordinal: u64) -> bool {
+        self.set_aside.contains(&(place, ordinal))
+    }
+
+    /// Whether nobody gets the entry for now.
+    #[must_use]
+    pub fn contains(&self, place: Where, ordinal: u64) -> bool {
+        self.is_set_aside(place, ordinal) || self.waiting.contains(&(place, ordinal))
+    }
+
+    /// The first entry at or after an ordinal that is tried again, of a reader of the log, or of the view up to this horizon.
+    pub(super) fn first_waiting(&self, from: u64, horizon: u64, cursor: &Cursor) -> Option<u64> {
+        let concerned = |&&(place, ordinal): &&Copy| {
+            let is_in_view = ordinal < horizon;
+            ordinal >= from && is_in_view == (place == Where::View) && !cursor.is_acked(ordinal)
+        };
+        self.waiting.iter().filter(concerned).map(|it| it.1).min()
+    }
+
+    /// The entries before an ordinal, in order.
+    fn before(&self, end: u64) -> BTreeSet<u64> {
+        let all = self.set_aside.iter().chain(&self.waiting);
+        all.map(|it| it.1).filter(|&it| it < end).collect()
+    }
+
+    /// One that a compaction of the log from this ordinal on, and of the view before it, would miss.
+    pub(super) fn first_to_compact(&self, from: u64) -> Option<u64> {
+        let all = self.set_aside.iter().chain(&self.waiting);
+        all.filter(|it| it.0 == Where::View || it.1 >= from).map(|it| it.1).min()
+    }
+
+    fn wait(&mut self, copy: Copy, up: u64) {
+        if self.waiting.is_empty() {
+            let (least, most) = PAUSE_MS;
+            // One that fails again soon after it was tried waits longer.
+            let is_again = up <= self.retry_at.saturating_add(2 * most);
+            let pause = if is_again { 2 * self.pause_ms } else { 0 };
+            self.pause_ms = pause.clamp(least, most);
+            self.retry_at = up + self.pause_ms;
+        }
+        self.waiting.insert(copy);
+    }
+
+    /// What is to be tried again now.
+    fn take_due(&mut self, up: u64) -> BTreeSet<Copy> {
+        if up < self.retry_at {
+            return BTreeSet::new();
+        }
+        std::mem::take(&mut self.waiting)
+    }
+}
+
+/// When what may concern very many entries may be said again.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    refused: u64,
+    beyond: u64,
+}
+
 impl Machine {
     /// Goes on without an entry that cannot be read. Returns what the operator should know, if there is something new.
-    pub fn set_aside(&mut self, it: &Unreadable) -> Option<String> {
-        let consumer = it.consumer.and_then(|key| Some((key, self.place_of(key)?)));
-        let topic = consumer.map(|(_, (topic, _))| topic).or(it.topic)?;
+    pub fn withhold(&mut self, it: &Unreadable) -> Option<String> {
+        let (topic, subscription) = self.place_of(it.consumer)?;
         let ordinal = self.state.topic(topic)?.entries.ordinal_of(it.position)?;
-        let text = self.forget_unreadable(topic, ordinal, it);
-        if let Some((key, place)) = consumer {
-            self.take_back(key, place, ordinal);
+        let place = if it.place.is_some() { Where::Log } else { Where::View };
+        let withheld = &self.live.get(&topic)?.withheld;
+        let is_new = !withheld.contains(place, ordinal) && self.is_there(topic, ordinal, it.place);
+        let (waiting, set_aside) = (withheld.waiting.len(), self.totals.unreadable);
+        let is_damaged = matches!(it.cause, ReadError::Damaged { .. });
+        let has_room =
+            if is_damaged { set_aside < WITHHELD_MAX as u64 } else { waiting < WITHHELD_MAX };
+        if is_new && !has_room {
+            // It stays with the consumer: to deal it out again would go on without end.
+            return self.say_beyond(topic, it);
         }
+        let text = is_new.then(|| self.note_unreadable(topic, (place, ordinal), it)).flatten();
+        self.take_back(it.consumer, (topic, subscription), ordinal, place);
         text
     }
 
-    /// The same without the consumer that waits for it.
-    fn forget_unreadable(&mut self, topic: u32, ordinal: u64, it: &Unreadable) -> Option<String> {
-        let is_there = match it.place {
-            Some(place) => {
-                let slot = self.state.topic(topic)?.entries.get(ordinal);
-                // It may have been set aside, trimmed, or copied meanwhile.
-                slot.is_some_and(|slot| slot.is_here() && slot.place == place)
-            }
-            None => self.is_in_view(topic, ordinal),
-        };
-        if !is_there {
-            return None;
+    /// Whether the entry still is where it could not be read: it may have been trimmed, or copied.
+    fn is_there(&self, topic: u32, ordinal: u64, place: Option<Place>) -> bool {
+        let Some(kept) = self.state.topic(topic) else { return false };
+        match place {
+            Some(place) => kept.entries.get(ordinal).is_some_and(|slot| slot.place == place),
+            None => self.view(topic, true).is_some_and(|it| it.has_compacted(ordinal)),
         }
+    }
+
+    fn note_unreadable(&mut self, topic: u32, copy: Copy, it: &Unreadable) -> Option<String> {
         let name = self.state.topic(topic)?.name.as_str().to_owned();
         let (ledger, entry, cause) = (it.position.ledger, it.position.entry, &it.cause);
-        if self.totals.unreadable >= SET_ASIDE_MAX {
+        let live = self.live.get_mut(&topic)?;
+        if matches!(it.cause, ReadError::Damaged { .. }) {
+            live.withheld.set_aside.insert(copy);
+            live.figures.unreadable += 1;
+            self.totals.unreadable += 1;
             return Some(format!(
-                "message {ledger}:{entry} of {name} cannot be read ({cause}), and is not set aside, as {SET_ASIDE_MAX} are already: see to the disk, and start the broker again"
+                "message {ledger}:{entry} of {name} cannot be read and is set aside: consumers do not get it, nothing acknowledges it, and its file is kept. {cause}"
             ));
         }
-        match it.place {
-            Some(_) => self.state.relocate(topic, ordinal, None),
-            None => self.drop_from_view(topic, ordinal),
+        live.withheld.wait(copy, self.up);
+        let pause = live.withheld.pause_ms / 1000;
+        if self.up < self.said.refused {
+            return None;
         }
-        self.totals.unreadable += 1;
-        if let Some(live) = self.live.get_mut(&topic) {
-            live.figures.unreadable += 1;
-        }
+        self.said.refused = self.up + SAY_PAUSE_MS;
         Some(format!(
-            "message {ledger}:{entry} of {name} cannot be read and is set aside: consumers do not get it, and nothing acknowledges it. {cause}"
+            "message {ledger}:{entry} of {name} cannot be read now, and is tried again after {pause} s, as others are that this line does not name: {cause}: check the disk"
         ))
     }
 
-    fn is_in_view(&self, topic: u32, ordinal: u64) -> bool {
-        let view = self.state.topic(topic).and_then(|it| it.compacted.as_ref());
-        let slots = view.and_then(|it| self.compacted.get(&it.file));
-        slots.is_some_and(|slots| slots.binary_search_by_key(&ordinal, |it| it.ordinal).is_ok())
-    }
-
-    fn drop_from_view(&mut self, topic: u32, ordinal: u64) {
-        let view = self.state.topic(topic).and_then(|it| it.compacted.as_ref());
-        if let Some(slots) = view.and_then(|it| self.compacted.get_mut(&it.file)) {
-            let left: Arc<[_]> = slots.iter().filter(|it| it.ordinal != ordinal).copied().collect();
-            *slots = left;
+    fn say_beyond(&mut self, topic: u32, it: &Unreadable) -> Option<String> {
+        if self.up < self.said.beyond {
+            return None;
         }
+        self.said.beyond = self.up + SAY_PAUSE_MS;
+        let name = self.state.topic(topic)?.name.as_str();
+        let (ledger, entry, cause) = (it.position.ledger, it.position.entry, &it.cause);
+        Some(format!(
+            "message {ledger}:{entry} of {name} cannot be read ({cause}), and is not set aside, as {WITHHELD_MAX} are already; others may be concerned: see to the disk, and start the broker again"
+        ))
     }
 
     /// The consumer has its permits back.
-    fn take_back(&mut self, key: ConsumerKey, place: (u32, u32), ordinal: u64) {
+    fn take_back(&mut self, key: ConsumerKey, place: (u32, u32), ordinal: u64, from: Where) {
         let (topic, subscription) = place;
         let Some(kept) = self.state.topic(topic) else { return };
-        let slot = kept.entries.get(ordinal);
-        let is_here = slot.is_some_and(|slot| slot.is_here());
-        let messages = slot.map_or(1, |slot| slot.messages());
-        let Some(record) = kept.subscriptions.get(&subscription) else { return };
         let Some(live) = self.live.get_mut(&topic) else { return };
-        if let Some(dispatcher) = live.dispatchers.get_mut(&subscription) {
-            dispatcher.take_back(key, ordinal, messages, is_here, &record.cursor);
-            self.dirty.insert(place);
+        let Some(dispatcher) = live.dispatchers.get_mut(&subscription) else { return };
+        let messages = kept.entries.get(ordinal).map_or(1, |slot| slot.messages());
+        let Some(record) = kept.subscriptions.get(&subscription) else { return };
+        let was_taken = dispatcher.take_back(key, ordinal, messages);
+        let waits = live.withheld.waiting.contains(&(from, ordinal));
+        // Where order counts, one that waits is the next one; shared subscriptions get it when it is tried again.
+        let is_next = waits && dispatcher.kind != Kind::Shared;
+        if was_taken && (is_next || !live.withheld.contains(from, ordinal)) {
+            dispatcher.offer(ordinal, &record.cursor);
+        }
+        self.dirty.insert(place);
+    }
+
+    /// Deals out again what the operating system refused to read some time ago.
+    pub(super) fn retry_unreadable(&mut self, topic: u32) {
+        let Some((kept, live)) = self.state.topic(topic).zip(self.live.get_mut(&topic)) else {
+            return;
+        };
+        let is_here = |it: u64| kept.entries.get(it).is_some_and(|slot| slot.is_here());
+        live.withheld.set_aside.retain(|it| it.0 == Where::View || is_here(it.1));
+        let due = live.withheld.take_due(self.up);
+        due.into_iter().for_each(|(_, ordinal)| self.offer(topic, ordinal));
+    }
+
+    /// An entry has been read, and has another place now: it is withheld no longer.
+    pub(super) fn is_readable_again(&mut self, topic: u32, ordinal: u64) {
+        let Some(live) = self.live.get_mut(&topic) else { return };
+        let copy = (Where::Log, ordinal);
+        if live.withheld.set_aside.remove(&copy) | live.withheld.waiting.remove(&copy) {
+            self.offer(topic, ordinal);
+        }
+    }
+
+    fn offer(&mut self, topic: u32, ordinal: u64) {
+        let Some((kept, live)) = self.state.topic(topic).zip(self.live.get_mut(&topic)) else {
+            return;
+        };
+        for (subscription, dispatcher) in &mut live.dispatchers {
+            if let Some(record) = kept.subscriptions.get(subscription) {
+                dispatcher.offer(ordinal, &record.cursor);
+                self.dirty.insert((topic, *subscription));
+            }
+        }
+    }
+
+    /// A cumulative acknowledgement leaves out what its consumer did not get.
+    pub(super) fn leave_out_withheld(&self, ack: &mut Ack) {
+        let Some((end, live)) = ack.before.zip(self.live.get(&ack.topic)) else { return };
+        let mut left_out = live.withheld.before(end);
+        left_out.retain(|&it| !self.is_acked(ack, it));
+        let Some(&first) = left_out.first() else { return };
+        ack.before = Some(first);
+        let ends = left_out.iter().skip(1).copied().chain([end]);
+        for (from, to) in left_out.iter().map(|it| it + 1).zip(ends).filter(|(from, to)| from < to)
+        {
+            ack.ranges.extend([from, to]);
         }
     }
 }

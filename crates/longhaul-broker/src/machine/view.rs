@@ -1,5 +1,6 @@
 //! What a subscription may read of a topic: its entries as far as they are on disk, or the compacted view and what follows it.
 
+use super::unreadable::{Where, Withheld};
 use crate::log::Slot as CompactedSlot;
 use crate::state::entries::{Entries, Position, Slot};
 
@@ -31,6 +32,8 @@ pub struct View<'a> {
     pub end: u64,
     /// The compacted view and its horizon, for who asked for it.
     pub compacted: Option<(&'a [CompactedSlot], u64)>,
+    /// Entries that cannot be read.
+    pub withheld: &'a Withheld,
 }
 
 impl View<'_> {
@@ -46,7 +49,12 @@ impl View<'_> {
             return None;
         }
         let at = slots.partition_point(|slot| slot.ordinal < ordinal);
-        let slot = slots.get(at)?;
+        let mut rest = slots.iter().enumerate().skip(at);
+        let (at, slot) = rest.find(|(_, it)| !self.withheld.contains(Where::View, it.ordinal))?;
+        // Who has to wait for an entry does not get what lies behind it.
+        if slot.ordinal >= self.end {
+            return None;
+        }
         Some(Item {
             ordinal: slot.ordinal,
             position: Position { ledger: slot.ledger, entry: slot.entry },
@@ -62,7 +70,8 @@ impl View<'_> {
         let horizon = self.compacted.map_or(0, |(_, horizon)| horizon);
         let from = ordinal.max(horizon).max(self.entries.first());
         let mut range = self.entries.range(from, self.end);
-        let (ordinal, slot) = range.find(|(_, slot)| slot.is_here())?;
+        let (ordinal, slot) =
+            range.find(|&(at, slot)| slot.is_here() && !self.withheld.contains(Where::Log, at))?;
         self.item(ordinal, slot)
     }
 
@@ -78,23 +87,34 @@ impl View<'_> {
         })
     }
 
+    /// Whether the entry is in the compacted view.
+    #[must_use]
+    pub fn has_compacted(&self, ordinal: u64) -> bool {
+        let slots = self.compacted.map_or(&[][..], |it| it.0);
+        slots.binary_search_by_key(&ordinal, |it| it.ordinal).is_ok()
+    }
+
     /// The entry with this ordinal.
     #[must_use]
     pub fn get(&self, ordinal: u64) -> Option<Item> {
         self.at_or_after(ordinal).filter(|item| item.ordinal == ordinal)
     }
 
-    /// The last entry, and how many messages it has when it is a batch.
+    /// The last entry that is not set aside, and how many messages it has when it is a batch.
     #[must_use]
     pub fn last(&self) -> Option<(Position, Option<u32>)> {
         let horizon = self.compacted.map_or(0, |(_, horizon)| horizon);
         let from = self.entries.first().max(horizon);
         for ordinal in (from..self.end).rev() {
             let Some(slot) = self.entries.get(ordinal).filter(|it| it.is_here()) else { continue };
+            if self.withheld.is_set_aside(Where::Log, ordinal) {
+                continue;
+            }
             let batch = slot.is_batch().then(|| slot.messages());
             return Some((self.entries.position_of(ordinal)?, batch));
         }
-        let slot = self.compacted?.0.last()?;
+        let sound = |it: &&CompactedSlot| !self.withheld.is_set_aside(Where::View, it.ordinal);
+        let slot = self.compacted?.0.iter().rev().find(sound)?;
         let position = Position { ledger: slot.ledger, entry: slot.entry };
         Some((position, (slot.messages > 1).then_some(slot.messages)))
     }

@@ -10,7 +10,7 @@ use crate::clock::{self, Uptime};
 use crate::compaction;
 use crate::error::BrokerError;
 use crate::ids::IdMap;
-use crate::log::{CompactedFile, Group, Log, Position, Slot, Storage, WriteError};
+use crate::log::{CompactedFile, Group, Log, Position, ReadError, Slot, Storage, WriteError};
 use crate::machine::Machine;
 use crate::machine::effect::Survivor;
 use crate::machine::effect::{CompactionJob, Effect, Request, Source};
@@ -66,7 +66,7 @@ enum Report {
     Written(Result<(), WriteError>),
     Checkpointed(Result<(), WriteError>),
     Compacted(Box<CompactionJob>, Result<CompactedFile, String>),
-    Read(Vec<(Survivor, Bytes)>, Vec<Unreadable>),
+    Read(Vec<(Survivor, Bytes)>, Vec<(Survivor, ReadError)>),
 }
 
 /// A connection, as the driver sees it.
@@ -241,7 +241,7 @@ impl Driver {
                     .insert(conn, Link { outbox, buffer: BytesMut::new(), capacity: 0, credit: 0 });
                 self.machine.opened(conn, peer);
             }
-            Event::Unreadable(entries) => unreadable::set_aside(&mut self.machine, &entries),
+            Event::Unreadable(entries) => unreadable::withhold(&mut self.machine, &entries),
             Event::Closed(conn) => {
                 self.collect_sent(conn);
                 self.links.remove(&conn);
@@ -271,9 +271,9 @@ impl Driver {
                 self.retry_at = Some(self.uptime.ms() + FULL_PAUSE_MS);
             }
             Report::Written(Err(error)) => return Err(BrokerError::Log(Arc::new(error))),
-            Report::Read(read, unreadable) => {
+            Report::Read(read, failed) => {
                 self.machine.copy(read);
-                unreadable::set_aside(&mut self.machine, &unreadable);
+                self.machine.not_copied(&failed);
             }
             Report::Checkpointed(result) => {
                 if let Err(error) = &result {
@@ -352,8 +352,8 @@ impl Driver {
     fn read(&self, survivors: Vec<Survivor>) {
         let (reader, reports) = (self.messages.reader().clone(), self.reports.0.clone());
         self.tasks.spawn(async move {
-            let (read, unreadable) = unreadable::read_survivors(&reader, survivors).await;
-            reports.send(Report::Read(read, unreadable)).await.ok();
+            let (read, failed) = unreadable::read_survivors(reader, survivors).await;
+            reports.send(Report::Read(read, failed)).await.ok();
         });
     }
 

@@ -1,4 +1,4 @@
-//! What is done about an entry that cannot be read, before the machine sets it aside.
+//! What is done about an entry that cannot be read, before the machine goes on without it.
 
 use super::messages::Stored;
 use crate::log::{ReadError, Reader};
@@ -28,8 +28,7 @@ pub(super) fn of(
         Stored::Memory(_) | Stored::Compacted(..) => None,
     };
     Unreadable {
-        consumer: Some(ConsumerKey { conn, id: command.consumer_id }),
-        topic: None,
+        consumer: ConsumerKey { conn, id: command.consumer_id },
         position: Position { ledger: id.ledger_id, entry: id.entry_id },
         place,
         cause,
@@ -37,52 +36,30 @@ pub(super) fn of(
 }
 
 /// Lets the machine go on without these entries, and says so in the log.
-pub(super) fn set_aside(machine: &mut Machine, entries: &[Unreadable]) {
+pub(super) fn withhold(machine: &mut Machine, entries: &[Unreadable]) {
     for entry in entries {
-        if let Some(text) = machine.set_aside(entry) {
+        if let Some(text) = machine.withhold(entry) {
             tracing::error!("{text}");
         }
     }
 }
 
-/// Reads entries that are to be copied to the end of the log.
+/// Reads entries that are to be copied to the end of the log. What cannot be read is tried again when its segment is looked at again.
 pub(super) async fn read_survivors(
-    reader: &Reader,
+    reader: Reader,
     survivors: Vec<Survivor>,
-) -> (Vec<(Survivor, Bytes)>, Vec<Unreadable>) {
-    let (mut read, mut left) = (Vec::with_capacity(survivors.len()), survivors);
-    let mut unreadable = Vec::new();
-    for pause in [Duration::ZERO].into_iter().chain(PAUSES) {
-        if !pause.is_zero() {
-            tokio::time::sleep(pause).await;
-        }
-        let places: Vec<_> = left.iter().map(|it| it.place).collect();
-        let reader = reader.clone();
-        let bodies = tokio::task::spawn_blocking(move || reader.read_many(&places));
-        // It is not run where the broker ends, and then nothing is copied.
-        let Ok(bodies) = bodies.await else { break };
-        unreadable.clear();
-        let tried = std::mem::take(&mut left);
-        for (survivor, body) in tried.into_iter().zip(bodies) {
+) -> (Vec<(Survivor, Bytes)>, Vec<(Survivor, ReadError)>) {
+    let read = tokio::task::spawn_blocking(move || {
+        let places: Vec<_> = survivors.iter().map(|it| it.place).collect();
+        let (mut read, mut failed) = (Vec::with_capacity(survivors.len()), Vec::new());
+        for (survivor, body) in survivors.into_iter().zip(reader.read_many(&places)) {
             match body {
                 Ok(body) => read.push((survivor, body)),
-                // It was removed, so that nobody needs it.
-                Err(ReadError::Gone { .. }) => {}
-                Err(cause) => {
-                    left.push(survivor);
-                    unreadable.push(Unreadable {
-                        consumer: None,
-                        topic: Some(survivor.topic),
-                        position: survivor.position,
-                        place: Some(survivor.place),
-                        cause,
-                    });
-                }
+                Err(cause) => failed.push((survivor, cause)),
             }
         }
-        if left.is_empty() {
-            break;
-        }
-    }
-    (read, unreadable)
+        (read, failed)
+    });
+    // It is not run where the broker ends, and then nothing is copied.
+    read.await.unwrap_or_default()
 }

@@ -98,22 +98,10 @@ impl Topic {
     }
 
     /// The first entry that is here and that some durable subscription has not acknowledged; none without a subscription. One that
-    /// came late, or went back, has not acknowledged what is gone, and never will; nor does any acknowledge what cannot be read.
+    /// came late, or went back, has not acknowledged what is gone, and never will.
     #[must_use]
     pub fn lowest_mark(&self) -> Option<u64> {
-        self.durable().map(|it| self.first_open(&it.cursor)).min()
-    }
-
-    /// The first entry that is here and not acknowledged.
-    fn first_open(&self, cursor: &Cursor) -> u64 {
-        let mut at = cursor.mark();
-        loop {
-            let here = self.entries.next_here(at);
-            at = cursor.next_unacked(here);
-            if at == here || at >= self.entries.end() {
-                return at.max(here);
-            }
-        }
+        self.durable().map(|it| it.cursor.mark()).min().map(|mark| self.entries.next_here(mark))
     }
 
     /// The highest sequence id that the producer has published, where duplicates are dropped.

@@ -51,8 +51,8 @@ fn plain(count: usize) -> Entries {
     entries(&vec![(1, None); count])
 }
 
-const fn view(entries: &Entries, end: u64) -> View<'_> {
-    View { entries, end, compacted: None }
+fn view(entries: &Entries, end: u64) -> View<'_> {
+    View { entries, end, compacted: None, withheld: &crate::machine::unreadable::NOTHING }
 }
 
 /// A dispatcher with consumers 0, 1, 2 and so on, each with so many permits.

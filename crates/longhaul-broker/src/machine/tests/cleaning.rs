@@ -2,7 +2,7 @@
 
 use super::support::{id, shared};
 use super::*;
-use crate::log::Place;
+use crate::log::{Place, ReadError};
 use crate::machine::effect::Source;
 use crate::machine::effect::Survivor;
 use longhaul_wire::messages::AckType::Individual;
@@ -271,4 +271,40 @@ fn whoever_keeps_much_is_named() {
     assert_eq!(warnings(&rig(7 * GIB / 4, GIB).pass(1_000)).len(), 1, "just enough");
     assert!(warnings(&rig(7 * GIB / 4 - 1, GIB).pass(1_000)).is_empty());
     assert!(warnings(&rig(7 * GIB / 4, GIB - 1).pass(1_000)).is_empty(), "the log is small");
+}
+
+/// A disk that fails for a second while the cleaner reads cost an open entry that nobody had asked for, with its segment.
+#[test]
+fn what_cannot_be_read_is_not_copied_and_its_segment_is_tried_again_after_longer_and_longer_pauses()
+{
+    let mut rig = rig(1..7);
+    let former = place(&rig, 0);
+    let io = ReadError::Io { file: "x".to_owned(), offset: 1, reason: "EIO".to_owned() };
+    let damaged = ReadError::Damaged { file: "x".to_owned(), offset: 1 };
+    let mut tried = Vec::new();
+    for second in 0..200 {
+        rig.machine.set_disk(rig.log.segments());
+        rig.machine.checkpoint();
+        rig.settle();
+        rig.machine.checkpointed(true);
+        let effects = rig.pass(1_000);
+        let removed =
+            effects.iter().any(|it| matches!(it, Effect::RemoveSegments(it) if it.contains(&1)));
+        assert!(!removed, "the segment with the only copy of an open entry");
+        let Some(found) = survivors(&effects).filter(|it| it[0].place == former) else { continue };
+        tried.push(second);
+        rig.machine.copy(Vec::new());
+        let cause = if second % 2 == 0 { &io } else { &damaged };
+        rig.machine.not_copied(&[(found[0], cause.clone())]);
+        let told = rig.machine.take_effects();
+        assert!(matches!(&told[..], [Effect::Warn(it)] if it.contains("looked at again")));
+    }
+    let pauses: Vec<i32> = tried.windows(2).map(|it| it[1] - it[0]).collect();
+    assert!(pauses.is_sorted() && pauses.last() >= Some(&80), "{pauses:?}");
+    assert_eq!((place(&rig, 0), rig.machine.totals.unreadable), (former, 0));
+    let again = CommandRedeliverUnacknowledgedMessages { consumer_id: 5, ..Default::default() };
+    let effects = rig.ask(1, again);
+    assert!(
+        matches!(&effects[..], [Effect::Deliver { command, .. }] if command.message_id.entry_id == 0)
+    );
 }

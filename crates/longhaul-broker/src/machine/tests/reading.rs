@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::log::{CompactedWriter, Place, Slot as CompactedSlot};
+use crate::machine::unreadable::NOTHING;
 use crate::machine::view::{Item, View};
 use crate::state::entries::{Entries, Extras, Position, Slot};
 use longhaul_wire::messages::{AckType, CommandGetLastMessageId, CommandGetLastMessageIdResponse};
@@ -47,7 +48,7 @@ const fn item(ordinal: u64, messages: u32, bytes: u32) -> Item {
 #[test]
 fn a_view_shows_what_is_on_disk_and_here() {
     let entries = entries();
-    let view = View { entries: &entries, end: 5, compacted: None };
+    let view = View { entries: &entries, end: 5, compacted: None, withheld: &NOTHING };
     assert_eq!(view.get(0), Some(item(0, 2, 10)));
     assert_eq!(view.get(1), Some(item(1, 1, 11)));
     assert_eq!(view.get(2), None, "it is gone");
@@ -67,7 +68,7 @@ fn a_view_shows_what_is_on_disk_and_here() {
 fn a_compacted_view_replaces_what_lies_before_its_horizon() {
     let entries = entries();
     let slots = slots(&[(0, 0, 5), (3, 4, 7)]);
-    let view = View { entries: &entries, end: 6, compacted: Some((&slots, 4)) };
+    let view = View { entries: &entries, end: 6, compacted: Some((&slots, 4)), withheld: &NOTHING };
     let first = Item { compacted: Some(0), ..item(0, 1, 5) };
     let second = Item { compacted: Some(1), ..item(3, 4, 7) };
     assert_eq!(view.get(0), Some(first), "an entry has a message at least");
@@ -89,7 +90,8 @@ fn a_compacted_view_replaces_what_lies_before_its_horizon() {
 fn the_last_of_a_compacted_view_is_the_last_that_is_left() {
     let entries = entries();
     let last = |slots: &[CompactedSlot], horizon, end| {
-        View { entries: &entries, end, compacted: Some((slots, horizon)) }.last()
+        let compacted = Some((slots, horizon));
+        View { entries: &entries, end, compacted, withheld: &NOTHING }.last()
     };
     let (batch, plain) = (slots(&[(0, 2, 5), (3, 4, 7)]), slots(&[(0, 2, 5), (1, 1, 7)]));
     let id = |entry| Position { ledger: 0, entry };

@@ -1,119 +1,252 @@
-//! An entry that the disk does not give back is left out, counted and named, and acknowledged by nobody.
+//! An entry that the disk does not give back is left out, counted and named; nobody acknowledges it, and nothing of it is removed.
 
-use super::support::{id, shared};
+use super::support::{id, job, shared};
 use super::*;
+use crate::admin::policies::Policy;
+use crate::admin::request::{AdminReply, CompactionState, SubscriptionCall};
 use crate::log::ReadError;
 use crate::machine::unreadable::Unreadable;
 use crate::state::entries::Position;
-use longhaul_wire::messages::AckType::Individual;
+use longhaul_wire::messages::AckType::{Cumulative, Individual};
 use longhaul_wire::messages::CommandRedeliverUnacknowledgedMessages;
 
-/// What is said of entry `entry` of the first topic, which consumer `consumer` of connection 1 was to get.
-fn unreadable(rig: &Rig, consumer: u64, entry: u64) -> Unreadable {
+const FILE: &str = "log/0000000001.seg";
+
+/// What is said of entry `entry` of the first topic, which consumer 5 of connection 1 was to get.
+fn unreadable(rig: &Rig, entry: u64, cause: ReadError) -> Unreadable {
     let place = rig.topic().entries.get(entry).unwrap().place;
     Unreadable {
-        consumer: Some(ConsumerKey { conn: 1, id: consumer }),
-        topic: None,
+        consumer: ConsumerKey { conn: 1, id: 5 },
         position: Position { ledger: 0, entry },
         place: Some(place),
-        cause: ReadError::Damaged { file: "log/0000000001.seg".to_owned(), offset: 4711 },
+        cause,
     }
 }
 
+fn damaged(rig: &Rig, entry: u64) -> Unreadable {
+    unreadable(rig, entry, ReadError::Damaged { file: FILE.to_owned(), offset: 4711 })
+}
+
+fn refused(rig: &Rig, entry: u64) -> Unreadable {
+    let reason = "Input/output error".to_owned();
+    unreadable(rig, entry, ReadError::Io { file: FILE.to_owned(), offset: 4711, reason })
+}
+
 /// Six entries of which each of the last ones has a segment for itself. Consumer 5 has seen them.
-fn rig() -> Rig {
+fn rig(change: impl FnOnce(&mut CommandSubscribe)) -> Rig {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
-    rig.subscribe(1, 5, shared);
+    rig.subscribe(1, 5, change);
     (0..6).for_each(|_| drop(rig.publish(1, 1, &[7; 3000])));
     rig
 }
 
-fn permits(rig: &mut Rig, consumer: u64) -> i64 {
-    let key = ConsumerKey { conn: 1, id: consumer };
+fn exclusive(_: &mut CommandSubscribe) {}
+
+fn permits(rig: &mut Rig) -> i64 {
+    let key = ConsumerKey { conn: 1, id: 5 };
     let (topic, subscription) = rig.machine.place_of(key).unwrap();
     rig.machine.dispatcher(topic, subscription).unwrap().consumer_mut(key).unwrap().permits
 }
 
+fn segment(rig: &Rig, entry: u64) -> u32 {
+    rig.topic().entries.get(entry).unwrap().place.segment
+}
+
+fn needed(rig: &Rig) -> Vec<u32> {
+    rig.machine.state.live().keys().copied().collect()
+}
+
 #[test]
 fn it_is_named_and_counted_once_and_the_consumer_has_its_permits_back() {
-    let mut rig = rig();
-    let before = permits(&mut rig, 5);
-    let it = unreadable(&rig, 5, 2);
-    let told = rig.machine.set_aside(&it).unwrap();
-    for word in ["0:2", TOPIC, "log/0000000001.seg", "4711"] {
+    let mut rig = rig(shared);
+    let before = permits(&mut rig);
+    let it = damaged(&rig, 2);
+    let told = rig.machine.withhold(&it).unwrap();
+    for word in ["0:2", TOPIC, FILE, "4711", "is set aside"] {
         assert!(told.contains(word), "{word}: {told}");
     }
-    assert_eq!(permits(&mut rig, 5), before + 1);
-    assert_eq!(rig.machine.set_aside(&it), None, "another consumer came upon it, too");
-    assert_eq!(permits(&mut rig, 5), before + 1);
+    assert_eq!(permits(&mut rig), before + 1);
+    assert_eq!(rig.machine.withhold(&it), None, "another consumer came upon it, too");
+    assert_eq!(permits(&mut rig), before + 1);
     assert_eq!((rig.machine.totals.unreadable, rig.machine.live[&0].figures.unreadable), (1, 1));
-    let ids = rig.delivered(&CommandRedeliverUnacknowledgedMessages {
-        consumer_id: 5,
-        ..Default::default()
-    });
-    assert_eq!(ids, [0, 1, 3, 4, 5], "and never again");
+    assert_eq!(rig.again(), [0, 1, 3, 4, 5], "and never again");
+    rig.pass(100_000);
+    assert_eq!(rig.again(), [0, 1, 3, 4, 5]);
 }
 
-/// The cursor does not pass it, and yet it keeps nothing on disk.
+/// It was taken out of its segment's account: the only copy of an open entry went with the segment, after seconds.
 #[test]
-fn nothing_acknowledges_it_and_it_keeps_nothing() {
-    let mut rig = rig();
-    let it = unreadable(&rig, 5, 0);
-    rig.machine.set_aside(&it).unwrap();
+fn nothing_acknowledges_it_and_its_segment_is_kept_until_somebody_lets_go_of_it() {
+    let mut rig = rig(shared);
+    let it = damaged(&rig, 0);
+    rig.machine.withhold(&it).unwrap();
     rig.ack(5, Individual, (1..5).map(id).collect());
     assert_eq!((rig.cursor().mark(), rig.cursor().is_acked(0)), (0, false));
-    assert_eq!(rig.cursor().open_between(0, 6), 2, "0 and 5 are its backlog");
+    for _ in 0..5 {
+        rig.machine.set_disk(rig.log.segments());
+        let effects = rig.pass(10_000);
+        let kept = it.place.unwrap().segment;
+        let removes = |it: &Effect| matches!(it, Effect::RemoveSegments(it) if it.contains(&kept));
+        assert!(!effects.iter().any(removes), "{effects:?}");
+        rig.machine.checkpoint();
+        rig.settle();
+        rig.machine.checkpointed(true);
+    }
+    assert_eq!(rig.first(), 0);
+    assert_eq!(needed(&rig).first(), Some(&segment(&rig, 0)));
+    assert!(rig.log.reader().read(it.place.unwrap()).is_ok(), "it is still there");
+    // An operator lets go of it: that is recorded.
+    let (subscription, call) = ("s".to_owned(), SubscriptionCall::Skip { entries: 1 });
+    let topic = TOPIC.to_owned();
+    rig.machine.call(1, AdminRequest::Subscription { topic, subscription, call });
+    rig.settle();
     rig.pass(1_000);
-    assert_eq!(rig.topic().entries.first(), 5, "all behind it was trimmed");
-    assert_eq!(rig.cursor().open_between(5, 6), 1);
-    let needed: Vec<u32> = rig.machine.state.live().keys().copied().collect();
-    assert_eq!(needed, [rig.topic().entries.get(5).unwrap().place.segment]);
+    assert_eq!(rig.first(), 5);
+    assert_eq!(needed(&rig), [segment(&rig, 5)]);
+    assert_eq!(rig.machine.live[&0].withheld.first_to_compact(0), None, "nothing is left of it");
 }
 
 #[test]
-fn an_exclusive_consumer_goes_on_behind_it() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
-    rig.subscribe(1, 5, |_| {});
-    (0..3).for_each(|_| drop(rig.publish(1, 1, b"x")));
-    let before = permits(&mut rig, 5);
-    let it = unreadable(&rig, 5, 1);
-    rig.machine.set_aside(&it).unwrap();
-    assert_eq!(permits(&mut rig, 5), before + 1);
-    let ids = rig.delivered(&CommandRedeliverUnacknowledgedMessages {
-        consumer_id: 5,
-        ..Default::default()
-    });
-    assert_eq!(ids, [0, 2]);
+fn an_exclusive_consumer_goes_on_behind_it_and_acknowledges_only_what_it_got() {
+    let mut rig = rig(exclusive);
+    let before = permits(&mut rig);
+    for entry in [1, 3] {
+        let it = damaged(&rig, entry);
+        rig.machine.withhold(&it).unwrap();
+    }
+    assert_eq!(permits(&mut rig), before + 2);
+    assert_eq!(rig.again(), [0, 2, 4, 5]);
+    rig.ack(5, Cumulative, vec![id(0)]);
+    assert_eq!(rig.cursor().mark(), 1);
+    rig.ack(5, Cumulative, vec![id(4)]);
+    let acked: Vec<u64> = (0..6).filter(|&it| rig.cursor().is_acked(it)).collect();
+    assert_eq!((rig.cursor().mark(), acked), (1, vec![0, 2, 4]));
+    rig.pass(1_000);
+    assert_eq!((rig.first(), rig.again()), (1, vec![5]));
 }
 
 /// While an entry could not be read where it was, its copy was written elsewhere.
 #[test]
 fn an_entry_that_was_copied_meanwhile_is_delivered_from_there() {
-    let mut rig = rig();
-    let it = unreadable(&rig, 5, 2);
-    let elsewhere = rig.topic().entries.get(3).unwrap().place;
-    rig.machine.state.relocate(0, 2, Some(elsewhere));
-    assert_eq!(rig.machine.set_aside(&it), None);
-    assert_eq!(rig.machine.totals.unreadable, 0);
-    assert_eq!(rig.ids(), [2]);
+    for (change, expected) in [
+        (shared as fn(&mut CommandSubscribe), vec![2]),
+        // In order.
+        (exclusive, vec![2, 3, 4, 5]),
+    ] {
+        let mut rig = rig(change);
+        let it = damaged(&rig, 2);
+        let elsewhere = rig.topic().entries.get(3).unwrap().place;
+        rig.machine.state.relocate(0, 2, Some(elsewhere));
+        assert_eq!(rig.machine.withhold(&it), None);
+        assert_eq!(rig.machine.totals.unreadable, 0);
+        assert_eq!(rig.ids(), expected);
+    }
 }
 
-/// A disk that gives nothing back at all does not make the topics forget everything.
 #[test]
-fn there_is_an_end_to_it() {
-    let mut rig = rig();
-    rig.machine.totals.unreadable = 10_000;
-    let it = unreadable(&rig, 5, 2);
-    assert!(rig.machine.set_aside(&it).unwrap().contains("is not set aside"));
-    assert!(rig.topic().entries.get(2).unwrap().is_here());
+fn one_that_the_cleaner_could_read_is_delivered_again() {
+    let mut rig = rig(shared);
+    let it = damaged(&rig, 2);
+    rig.machine.withhold(&it).unwrap();
+    assert!(rig.ids().is_empty());
+    rig.machine.is_readable_again(0, 2);
+    assert_eq!(rig.ids(), [2]);
+    rig.machine.is_readable_again(0, 2);
+    assert!(rig.ids().is_empty(), "once");
+}
+
+/// Each consumer got it again at once, and an exclusive one everything before it, with a line of the log each time.
+#[test]
+fn beyond_the_limit_it_stays_with_its_consumer_and_is_told_once_a_minute() {
+    for change in [shared as fn(&mut CommandSubscribe), exclusive] {
+        let mut rig = rig(change);
+        rig.machine.totals.unreadable = 10_000;
+        let before = permits(&mut rig);
+        let it = damaged(&rig, 3);
+        assert!(rig.machine.withhold(&it).unwrap().contains("is not set aside"));
+        for _ in 0..60 {
+            assert_eq!(rig.machine.withhold(&it), None);
+            assert_eq!((rig.ids(), permits(&mut rig)), (vec![], before));
+            rig.pass(1_000);
+        }
+        assert!(rig.machine.withhold(&it).is_some());
+        assert_eq!(rig.machine.totals.unreadable, 10_000);
+        let ids = rig.again();
+        assert!(ids.contains(&3), "it is not withheld from who asks for it: {ids:?}");
+    }
+}
+
+/// Without it the value that its key had before would be the current one, for ever.
+#[test]
+fn a_topic_with_one_is_not_compacted() {
+    let mut rig = rig(shared);
+    rig.call(TopicCall::SetPolicy(Policy::CompactionThreshold(Some(5_000))));
+    let it = damaged(&rig, 3);
+    rig.machine.withhold(&it).unwrap();
+    let mut warned = Vec::new();
+    for second in 1..=8 {
+        let effects = rig.pass(1_000);
+        assert!(job(&effects).is_none());
+        let warns = |it: &Effect| matches!(it, Effect::Warn(it) if it.contains("is not compacted"));
+        warned.extend(effects.iter().any(warns).then_some(second));
+    }
+    assert_eq!(warned, [1, 3, 7], "with longer and longer pauses");
+    let effects = rig.call(TopicCall::Compact);
+    assert!(job(&effects).is_none(), "nor where somebody asks for it");
+    let effects = rig.call(TopicCall::Compaction);
+    let [Effect::Reply(1, Ok(AdminReply::Compaction(state)))] = &effects[..] else {
+        panic!("{effects:?}")
+    };
+    assert_eq!(state.status, CompactionState::Error);
+    assert!(state.last_error.contains("message 0:3 cannot be read"), "{}", state.last_error);
+    rig.machine.is_readable_again(0, 3);
+    assert!(job(&rig.call(TopicCall::Compact)).is_some());
+}
+
+/// A network disk that fails for seconds costs nothing but the time.
+#[test]
+fn what_the_system_refuses_to_read_is_tried_again_with_pauses() {
+    let mut rig = rig(shared);
+    let before = permits(&mut rig);
+    let it = refused(&rig, 2);
+    let told = rig.machine.withhold(&it).unwrap();
+    assert!(told.contains("0:2") && told.contains("after 1 s"), "{told}");
+    assert_eq!((permits(&mut rig), rig.machine.totals.unreadable), (before + 1, 0));
+    assert_eq!(rig.again(), [0, 1, 3, 4, 5], "the others need not wait");
+    let mut tried = Vec::new();
+    for second in 1..=200_u64 {
+        let ids = delivered(&rig.pass(1_000));
+        if ids.is_empty() {
+            continue;
+        }
+        assert_eq!(ids, [2]);
+        tried.push(second);
+        let told = rig.machine.withhold(&it);
+        assert_eq!(told.is_some(), [63, 123, 183].contains(&second), "{second}: {told:?}");
+    }
+    assert_eq!(tried, [1, 3, 7, 15, 31, 63, 123, 183]);
+    assert_eq!(rig.first(), 0);
+}
+
+/// A later value must not come before an earlier one.
+#[test]
+fn an_exclusive_consumer_waits_for_what_is_tried_again() {
+    let mut rig = rig(exclusive);
+    let it = refused(&rig, 2);
+    rig.machine.withhold(&it).unwrap();
+    assert_eq!(rig.again(), [0, 1]);
+    rig.ack(5, Cumulative, vec![id(3)]);
+    assert_eq!(rig.cursor().mark(), 2, "it got 3 before 2 could not be read");
+    assert_eq!(delivered(&rig.pass(1_000)), [2, 4, 5]);
 }
 
 impl Rig {
-    /// The entries that are delivered after a command.
-    fn delivered(&mut self, command: &CommandRedeliverUnacknowledgedMessages) -> Vec<u64> {
-        let effects = self.ask(1, command.clone());
+    /// The entries that are delivered when everything is asked for again.
+    fn again(&mut self) -> Vec<u64> {
+        let all = CommandRedeliverUnacknowledgedMessages { consumer_id: 5, ..Default::default() };
+        let effects = self.ask(1, all);
+        self.ask(1, CommandFlow { consumer_id: 5, message_permits: 10 });
         delivered(&effects)
     }
 
