@@ -126,9 +126,25 @@ impl Composer {
     pub fn has_room_for(&self, bytes: usize) -> bool {
         // What is too large is refused as such.
         let Ok(size) = self.size_of(bytes) else { return true };
+        self.room.has_room(&self.options, self.left(), size, size_for(size))
+    }
+
+    /// Whether the disk has room for every entry that may be appended, however large.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.has_room_for(self.options.body_bytes_max as usize)
+    }
+
+    /// Whether the disk has room for copies whose records take so many bytes, if it frees more that they are made.
+    #[must_use]
+    pub fn has_room_to_copy(&self, bytes: u64) -> bool {
+        self.room.has_room_to_copy(&self.options, self.left(), bytes)
+    }
+
+    /// Bytes that records may take in the segment, as it is.
+    fn left(&self) -> u32 {
         let marks = if self.open.is_some() { MARK_BYTES } else { 2 * MARK_BYTES };
-        let left = self.header.size.saturating_sub(self.offset).saturating_sub(marks);
-        self.room.has_room(&self.options, left, size, size_for(size))
+        self.header.size.saturating_sub(self.offset).saturating_sub(marks)
     }
 
     /// Bytes that wait for [`Composer::take`].

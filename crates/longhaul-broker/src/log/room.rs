@@ -114,6 +114,15 @@ impl Room {
         };
         after >= reserve
     }
+
+    /// Whether so many bytes of copies fit, by which more is freed than they take: some of what is kept for acknowledgements is theirs. So many bytes are left in the segment.
+    pub(super) fn has_room_to_copy(&self, options: &Options, left: u32, bytes: u64) -> bool {
+        let first = u64::from(options.segment_bytes_first);
+        let needed = bytes + first / 8;
+        let spare = u64::from(self.spare.load(Ordering::Relaxed));
+        // A new segment is small where there is little room, and what is left at its end may be as long as a record.
+        needed <= u64::from(left).max(spare) || self.left() >= 2 * needed + first / 4
+    }
 }
 
 fn lower(bytes: &AtomicU64, by: u32) {
@@ -196,5 +205,20 @@ mod tests {
         assert!(has(0, first - 5000) && !has(0, first), "others may be given some as well");
         room.set_full(true);
         assert!(!has(0, 100), "there may be no file descriptors");
+    }
+
+    /// They free more than they take, and leave a quarter of what is kept for acknowledgements.
+    #[test]
+    fn copies_may_use_what_entries_leave() {
+        let (options, room) = (Options::default(), Room::new(0));
+        let first = options.segment_bytes_first;
+        let kept = first / 8;
+        let has = |left, bytes: u32| room.has_room_to_copy(&options, left, u64::from(bytes));
+        assert!(has(first / 2, first / 2 - kept) && !has(first / 2, first / 2 - kept + 1));
+        room.set_spare(first);
+        assert!(has(0, first - kept) && !has(100, first));
+        room.set_spare(0);
+        room.set_free(u64::from(first));
+        assert!(has(0, first / 4) && !has(0, first / 2));
     }
 }

@@ -12,7 +12,7 @@ use crate::state::Topic;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-/// Segments that the log may have before any is cleaned.
+/// Segments that the log may have before any is cleaned, while there is room.
 const SEGMENTS_MIN: usize = 4;
 /// A segment is cleaned when less than one part in so many is needed: the copies then cost less than what they free.
 const NEEDED_SHARE: u64 = 4;
@@ -51,7 +51,7 @@ impl Machine {
         self.cleaner.next = self.up + PAUSE_MS;
         let current = self.composer.end().segment;
         let segments = self.keeper.sealed(current);
-        if segments.len() < SEGMENTS_MIN {
+        if segments.len() < SEGMENTS_MIN && self.composer.has_room() {
             return;
         }
         // One at a time: to look at a segment is to look at every entry there is.
@@ -65,7 +65,8 @@ impl Machine {
         self.cleaner.last = segment;
         let (survivors, dead) = self.survivors(segment);
         let needed: u64 = survivors.iter().map(|it| u64::from(it.place.size)).sum();
-        if needed * NEEDED_SHARE > bytes {
+        // Only when all of it is copied the segment can go.
+        if needed * NEEDED_SHARE > bytes || !self.composer.has_room_to_copy(needed) {
             return;
         }
         for (topic, ordinal) in dead {
@@ -114,6 +115,10 @@ impl Machine {
     /// Copies entries to the end of the log: their records, with the ids that they have.
     pub fn copy(&mut self, read: Vec<(Survivor, Bytes)>) {
         self.cleaner.is_busy = false;
+        // The room may have gone while they were read.
+        if !self.composer.has_room_to_copy(read.iter().map(|it| u64::from(it.0.place.size)).sum()) {
+            return;
+        }
         for (it, body) in read {
             let Some(ordinal) = self.state.topic(it.topic).and_then(|topic| {
                 let ordinal = topic.entries.ordinal_of(it.position)?;
@@ -128,10 +133,6 @@ impl Machine {
                 ledger: it.position.ledger,
                 entry: it.position.entry,
             };
-            // What finds no room stays where it is.
-            if !self.composer.has_room_for(body.len()) {
-                break;
-            }
             let Ok(place) = self.composer.append(head, &[&body]) else { continue };
             self.cleaner.copying += 1;
             self.totals.records += 1;
