@@ -11,7 +11,7 @@ mod sign;
 use crate::admin::policies::{Action, Grants};
 use base64::Engine;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
-pub(crate) use refused::RefusedLogins;
+pub(crate) use refused::{Reason, Refused};
 use ring::{hmac, signature};
 use rustls::pki_types::SubjectPublicKeyInfoDer;
 use rustls::pki_types::pem::PemObject;

@@ -269,6 +269,12 @@ impl Grants {
         self.roles.get_or_insert_default().remove(role);
     }
 
+    /// Whether anybody was ever granted anything.
+    #[must_use]
+    pub(crate) const fn is_closed(&self) -> bool {
+        self.roles.is_some()
+    }
+
     /// Whether the role may do this; `None` while nobody was ever granted anything. Superusers are not asked for.
     #[must_use]
     pub(crate) fn allow(&self, role: &str, action: Action) -> Option<bool> {

@@ -8,7 +8,7 @@ use super::guard::Guard;
 use super::request::{AdminError, AdminReply, AdminRequest, NamespaceCall};
 use super::route::{Access, Asked, Work, route};
 use super::target::Target;
-use crate::auth::{AuthError, Authenticator, RefusedLogins, Role};
+use crate::auth::{AuthError, Authenticator, Reason, Refused, Role};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
@@ -95,7 +95,7 @@ pub(crate) struct Admin {
     /// Room for connections, on all ports together. One above it is closed at once.
     pub(crate) connections: Arc<Semaphore>,
     /// What the log was told of tokens that were refused.
-    pub(crate) refused: Arc<Mutex<RefusedLogins>>,
+    pub(crate) refused: Arc<Mutex<Refused>>,
 }
 
 impl fmt::Debug for Admin {
@@ -236,7 +236,7 @@ impl Admin {
         if matches!(asker, Asker::Nobody) && route.access != Access::Everybody {
             self.tell(peer, AuthError::Missing);
         }
-        self.authorize(&asker, route.access).await?;
+        self.authorize(&asker, route.access, peer).await?;
         Ok(match route.work {
             Work::Tell(fact) => known(fact, &self.advertised),
             Work::Ask(AdminRequest::Metrics { .. }, show) => {
@@ -270,16 +270,21 @@ impl Admin {
         authenticator.authenticate("token", token, (self.clock)()).map(Asker::Role)
     }
 
-    fn tell(&self, peer: SocketAddr, error: AuthError) {
+    fn tell(&self, peer: SocketAddr, why: impl Into<Reason>) {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        let told = refused.note(&peer.to_string(), error, (self.clock)());
+        let told = refused.note(&peer.to_string(), why, (self.clock)());
         drop(refused);
         if let Some(text) = told {
             tracing::warn!("admin interface: {text}");
         }
     }
 
-    async fn authorize(&self, asker: &Asker, access: Access) -> Result<(), Answer> {
+    async fn authorize(
+        &self,
+        asker: &Asker,
+        access: Access,
+        peer: SocketAddr,
+    ) -> Result<(), Answer> {
         let role = match asker {
             Asker::Trusted => return Ok(()),
             Asker::Nobody if access == Access::Everybody => return Ok(()),
@@ -287,21 +292,26 @@ impl Admin {
             Asker::Role(role) if role.superuser => return Ok(()),
             Asker::Role(role) => role,
         };
+        let denied = |why| {
+            let text = format!("the role `{}` {why}", role.name);
+            self.tell(peer, Reason::Request(text.clone()));
+            Err(AdminError::Forbidden(text).into())
+        };
         match access {
             Access::Everybody | Access::Authenticated => Ok(()),
-            Access::Superuser => Err(denied(role, "is no superuser")),
+            Access::Superuser => denied("is no superuser"),
             Access::Viewer { .. } if role.monitor => Ok(()),
             Access::User { namespace } | Access::Viewer { namespace } => {
                 let call = NamespaceCall::Grants;
                 let request = AdminRequest::Namespace { namespace, call };
                 let AdminReply::Grants(grants) = (self.handler)(request).await? else {
-                    return Err(denied(role, "may not use this namespace"));
+                    return denied("may not use this namespace");
                 };
                 let authenticator = self.authenticator.as_ref();
                 if authenticator.is_some_and(|it| it.allows_any(role, Some(&grants))) {
                     Ok(())
                 } else {
-                    Err(denied(role, "may not use this namespace: a superuser may grant it that"))
+                    denied("may not use this namespace: a superuser may grant it that")
                 }
             }
         }
@@ -312,10 +322,6 @@ fn unknown(error: &AuthError) -> Answer {
     let mut answer = Answer::refusal(StatusCode::UNAUTHORIZED, &error.to_string());
     answer.headers.push((WWW_AUTHENTICATE.to_string(), "Bearer".to_owned()));
     answer
-}
-
-fn denied(role: &Role, why: &str) -> Answer {
-    AdminError::Forbidden(format!("the role `{}` {why}", role.name)).into()
 }
 
 /// Headers that came from messages and cannot be sent are left out.

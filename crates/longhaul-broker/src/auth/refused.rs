@@ -1,37 +1,68 @@
-//! Which refused logins are worth a line in the log. Pure.
+//! Which refused logins and requests are worth a line in the log. Pure.
 //!
 //! A client that is refused comes again within a second, for hours: each reason is told once per host and minute, with the number of those
 //! that were not told.
 
 use super::AuthError;
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// After this a refusal is told again.
 const QUIET_S: u64 = 60;
 /// Hosts and reasons that are remembered. Beyond them what is new is only counted.
 const REMEMBERED_MAX: usize = 1024;
 
-/// Refused logins of the last minute.
+/// Why somebody was refused.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Reason {
+    /// It is not known who it is.
+    Login(AuthError),
+    /// The role may not do it.
+    Request(String),
+}
+
+impl From<AuthError> for Reason {
+    fn from(error: AuthError) -> Self {
+        Self::Login(error)
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Login(error) => error.fmt(f),
+            // A role may have any name, and a line of the log ends where it ends.
+            Self::Request(text) => text.escape_debug().fmt(f),
+        }
+    }
+}
+
+/// What was refused in the last minute.
 #[derive(Debug, Default)]
-pub(crate) struct RefusedLogins {
+pub(crate) struct Refused {
     /// When it was told last, and how often it happened since, by host and reason.
-    seen: BTreeMap<(String, AuthError), (u64, u64)>,
+    seen: BTreeMap<(String, Reason), (u64, u64)>,
     /// Those for which there was no room.
     uncounted: u64,
 }
 
-impl RefusedLogins {
+impl Refused {
     /// Notes one, by `/host:port` or `host:port`. The text is what is to be logged.
-    pub(crate) fn note(&mut self, peer: &str, reason: AuthError, now_s: u64) -> Option<String> {
+    pub(crate) fn note(
+        &mut self,
+        peer: &str,
+        reason: impl Into<Reason>,
+        now_s: u64,
+    ) -> Option<String> {
         let host = peer.trim_start_matches('/');
         let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
-        let key = (host.to_owned(), reason);
+        let key = (host.to_owned(), reason.into());
         if let Some((told, since)) = self.seen.get_mut(&key) {
             if is_quiet(*told, now_s) {
                 *since += 1;
                 return None;
             }
-            let text = said(host, reason, *since);
+            let text = said(host, &key.1, *since);
             (*told, *since) = (now_s, 0);
             return Some(text);
         }
@@ -42,7 +73,7 @@ impl RefusedLogins {
             self.uncounted += 1;
             return None;
         }
-        let mut text = said(host, reason, 0);
+        let mut text = said(host, &key.1, 0);
         let uncounted = std::mem::take(&mut self.uncounted);
         if uncounted > 0 {
             text.push_str(&format!("; {uncounted} of other hosts were not told"));
@@ -57,12 +88,16 @@ fn is_quiet(told_s: u64, now_s: u64) -> bool {
     now_s.checked_sub(told_s).is_some_and(|since| since < QUIET_S)
 }
 
-fn said(host: &str, reason: AuthError, untold: u64) -> String {
+fn said(host: &str, reason: &Reason, untold: u64) -> String {
     let more = match untold {
         0 => String::new(),
         count => format!(" ({count} more since this was last told)"),
     };
-    format!("a login from {host} was refused: {reason}{more}")
+    let what = match reason {
+        Reason::Login(_) => "login",
+        Reason::Request(_) => "request",
+    };
+    format!("a {what} from {host} was refused: {reason}{more}")
 }
 
 #[cfg(test)]
@@ -72,7 +107,7 @@ mod tests {
     /// A client with an expired token was refused, again and again, and the broker's log said nothing.
     #[test]
     fn each_reason_is_told_once_per_host_and_minute() {
-        let mut refused = RefusedLogins::default();
+        let mut refused = Refused::default();
         let told = refused.note("/10.0.0.1:4000", AuthError::Expired, 100).unwrap();
         assert_eq!(told, "a login from 10.0.0.1 was refused: the token has expired");
         assert_eq!(refused.note("/10.0.0.1:4001", AuthError::Expired, 159), None);
@@ -85,7 +120,7 @@ mod tests {
 
     #[test]
     fn what_is_remembered_has_a_limit() {
-        let mut refused = RefusedLogins::default();
+        let mut refused = Refused::default();
         for host in 0..REMEMBERED_MAX {
             assert!(refused.note(&format!("{host}:1"), AuthError::Missing, 100).is_some());
         }

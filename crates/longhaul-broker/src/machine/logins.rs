@@ -31,6 +31,14 @@ impl Machine {
         auth.allows_any(role, self.state.settings(topic.namespace()).map(|it| &it.grants))
     }
 
+    /// The namespaces that have topics, and where nobody was ever granted anything.
+    #[must_use]
+    pub fn namespaces_without_grants(&self) -> BTreeSet<&str> {
+        let used = self.state.topics().map(|(_, topic)| topic.name.namespace());
+        let has_grants = |it: &str| self.state.settings(it).is_some_and(|it| it.grants.is_closed());
+        used.filter(|it| !has_grants(it)).collect()
+    }
+
     /// Ends the producers and consumers in a namespace whose roles may not have them any more. Their clients ask for them again, and are told why
     /// they do not get them.
     pub(super) fn end_unpermitted(&mut self, namespace: &str) {
@@ -128,7 +136,7 @@ impl Machine {
     /// Says why somebody is not let in, and closes.
     pub(super) fn refuse_login(&mut self, conn: u64, cause: AuthError) {
         let peer = self.sessions.get(&conn).map_or("", |it| it.peer.as_str());
-        let told = self.refused_logins.note(peer, cause, self.now / 1000);
+        let told = self.refused.note(peer, cause, self.now / 1000);
         self.effects.extend(told.map(Effect::Warn));
         let refusal = Refusal::new(ServerError::AuthenticationError, cause.to_string());
         self.refuse_connection(conn, &refusal);

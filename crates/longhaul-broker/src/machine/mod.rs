@@ -48,7 +48,7 @@ mod topics;
 pub mod unreadable;
 pub mod view;
 
-use crate::auth::{Authenticator, RefusedLogins};
+use crate::auth::{Authenticator, Refused};
 use crate::ids::IdMap;
 use crate::log::{AppendError, Composer, Group, Head, Kind, Slot as CompactedSlot};
 use crate::state::State;
@@ -115,8 +115,8 @@ struct Live {
 pub struct Machine {
     settings: Settings,
     auth: Option<Arc<Authenticator>>,
-    /// What the log was told of clients that were not let in.
-    refused_logins: RefusedLogins,
+    /// What the log was told of clients that were not let in, or may not do what they asked for.
+    refused: Refused,
     state: State,
     composer: Composer,
     sessions: IdMap<u64, Session>,
@@ -173,7 +173,7 @@ impl Machine {
         let mut machine = Self {
             settings,
             auth,
-            refused_logins: RefusedLogins::default(),
+            refused: Refused::default(),
             state,
             composer,
             sessions: IdMap::default(),

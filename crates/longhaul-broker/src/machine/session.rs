@@ -4,7 +4,7 @@ use super::Machine;
 use super::dues::Place;
 use super::effect::{Effect, Refusal, Waiting};
 use crate::admin::policies::Action;
-use crate::auth::Role;
+use crate::auth::{Reason, Role};
 use crate::name::TopicName;
 use longhaul_wire::messages::{Command, CommandError, CommandSuccess, ServerError};
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -85,25 +85,43 @@ impl Machine {
 
     /// Whether the connection's role may do this to the topic.
     pub(super) fn authorize(
-        &self,
+        &mut self,
         conn: u64,
         topic: &TopicName,
         action: Action,
     ) -> Result<(), Refusal> {
-        let Some(role) = self.sessions.get(&conn).and_then(|it| it.role.as_ref()) else {
-            return Err(Refusal::new(ServerError::AuthorizationError, "not connected"));
-        };
-        if self.allows(role, topic.namespace(), action) {
-            return Ok(());
-        }
         let what = if action == Action::Produce { "produce" } else { "consume" };
-        let text = format!("role {} may not {what} in {}", role.name, topic.namespace());
-        Err(Refusal::new(ServerError::AuthorizationError, text))
+        self.authorize_one_of(conn, topic, &[action], what)
     }
 
     /// Whether the role may do anything at all with the topic.
-    pub(super) fn authorize_any(&self, conn: u64, topic: &TopicName) -> Result<(), Refusal> {
-        self.authorize(conn, topic, Action::Consume)
-            .or_else(|_| self.authorize(conn, topic, Action::Produce))
+    pub(super) fn authorize_any(&mut self, conn: u64, topic: &TopicName) -> Result<(), Refusal> {
+        let any = [Action::Consume, Action::Produce];
+        self.authorize_one_of(conn, topic, &any, "produce or consume")
+    }
+
+    /// A refusal is told to the log as well: only an operator can do something about it.
+    fn authorize_one_of(
+        &mut self,
+        conn: u64,
+        topic: &TopicName,
+        actions: &[Action],
+        what: &str,
+    ) -> Result<(), Refusal> {
+        let refuse = |text: String| Err(Refusal::new(ServerError::AuthorizationError, text));
+        let session = self.sessions.get(&conn);
+        let Some((session, role)) = session.and_then(|it| Some((it, it.role.as_ref()?))) else {
+            return refuse("not connected".to_owned());
+        };
+        let namespace = topic.namespace();
+        if actions.iter().any(|&action| self.allows(role, namespace, action)) {
+            return Ok(());
+        }
+        let name = &role.name;
+        let text =
+            format!("role {name} may not {what} in {namespace}: a superuser may grant it that");
+        let told = self.refused.note(&session.peer, Reason::Request(text.clone()), self.now / 1000);
+        self.effects.extend(told.map(Effect::Warn));
+        refuse(text)
     }
 }

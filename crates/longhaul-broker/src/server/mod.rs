@@ -3,6 +3,7 @@
 mod alarm;
 mod connection;
 mod descriptors;
+mod doors;
 mod driver;
 mod listener;
 mod messages;
@@ -255,29 +256,11 @@ fn settings(config: &BrokerConfig, advertised: &Advertised) -> Settings {
     }
 }
 
-/// Whoever is on the way reads a token that is not encrypted.
-fn warn_of_clear_text(config: &BrokerConfig) {
-    let ports = [
-        (Some(config.listen), "clients", "--listen-tls"),
-        (config.admin, "the admin interface", "--admin-tls"),
-    ];
-    for (address, what, instead) in ports {
-        if let Some(address) = address.filter(|it| config.auth.is_some() && !it.ip().is_loopback())
-        {
-            tracing::warn!(
-                %address,
-                instead,
-                "tokens of {what} travel in clear text to this port, which other machines reach"
-            );
-        }
-    }
-}
-
 async fn prepare(config: BrokerConfig) -> Result<Prepared, StartError> {
     let authenticator = config.auth.as_ref().map(Authenticator::new).transpose()?.map(Arc::new);
     let acceptor =
         config.tls.as_ref().map(crate::tls::TlsConfig::load).transpose()?.map(TlsAcceptor::from);
-    warn_of_clear_text(&config);
+    doors::warn_of_clear_text(&config);
     // Ports first: a port that is taken mostly means that the data are, too, and says it better.
     let ports = Ports::listen(&config).await?;
     let advertised = advertise(&config, &ports.addresses);
@@ -294,6 +277,7 @@ async fn prepare(config: BrokerConfig) -> Result<Prepared, StartError> {
         opened.compacted,
         clock::wall_ms(),
     );
+    doors::warn_of_closed_namespaces(&config, &machine);
     opened.log.checkpointed().into_iter().for_each(|at| machine.set_checkpoint(at));
     let (connections_max, of_admin) =
         descriptors::connections(files, config.connections_max, admin::CONNECTIONS_MAX);

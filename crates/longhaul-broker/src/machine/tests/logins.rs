@@ -41,6 +41,40 @@ fn ends(effects: &[Effect]) -> Vec<u64> {
 const DENIED: ServerError = ServerError::AuthorizationError;
 const UNKNOWN: ServerError = ServerError::AuthenticationError;
 
+/// Clients that were locked out by an upgrade left no line in the log.
+#[test]
+fn what_a_role_may_not_do_is_told_once_a_minute() {
+    let mut rig = Rig::guarded(Some(Arc::new(with_secret())), [Some(named("one")), None]);
+    let told = |rig: &mut Rig| {
+        let effects = rig.ask(1, producer(1, 7, AccessMode::Shared));
+        assert_eq!(refusal(&effects), Some(DENIED.into()));
+        let text = |it: &Effect| match it {
+            Effect::Warn(text) => Some(text.clone()),
+            _ => None,
+        };
+        effects.iter().filter_map(text).collect::<Vec<_>>()
+    };
+    let first = told(&mut rig);
+    let [text] = &first[..] else { panic!("{first:?}") };
+    assert!(text.starts_with("a request from "), "{text}");
+    assert!(text.contains("role one may not produce in public/default"), "{text}");
+    assert!(text.ends_with("a superuser may grant it that"), "{text}");
+    assert_eq!(told(&mut rig), [""; 0]);
+    rig.pass(60_000);
+    assert!(told(&mut rig)[0].ends_with("(1 more since this was last told)"));
+}
+
+#[test]
+fn namespaces_that_only_superusers_may_use_are_known() {
+    let mut rig = Rig::guarded(Some(Arc::new(with_open_namespaces())), [Some(named("one")), None]);
+    assert!(rig.machine.namespaces_without_grants().is_empty(), "they have no topics");
+    assert_eq!(rig.produce(1, 1, AccessMode::Shared), Ok(true));
+    assert!(rig.machine.namespaces_without_grants().into_iter().eq(["public/default"]));
+    let one = NamespaceCall::Grant { role: "one".to_owned(), actions: vec![Action::Produce] };
+    grants(&mut rig, one);
+    assert!(rig.machine.namespaces_without_grants().is_empty());
+}
+
 /// A role without any grant could do everything in a namespace without grants.
 #[test]
 fn without_a_grant_a_role_may_nothing_unless_namespaces_are_open() {

@@ -305,8 +305,22 @@ fn who_is_refused_learns_what_it_may_not_do() {
         })
     };
     let found = text(&rig.ask(4, producer(1, 7, AccessMode::Shared)));
-    assert_eq!(found, [(4, "role nobody may not produce in public/default".to_owned())]);
+    assert_eq!(
+        found,
+        [(
+            4,
+            "role nobody may not produce in public/default: a superuser may grant it that"
+                .to_owned()
+        )]
+    );
     let subscribe = CommandSubscribe { topic: TOPIC.to_owned(), ..CommandSubscribe::default() };
     let found = text(&rig.ask(4, subscribe));
-    assert_eq!(found, [(4, "role nobody may not consume in public/default".to_owned())]);
+    assert_eq!(
+        found,
+        [(
+            4,
+            "role nobody may not consume in public/default: a superuser may grant it that"
+                .to_owned()
+        )]
+    );
 }

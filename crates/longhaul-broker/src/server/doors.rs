@@ -1,0 +1,84 @@
+//! What is worth a warning at the start, about who may come in.
+
+use crate::auth::AuthConfig;
+use crate::config::BrokerConfig;
+use crate::machine::Machine;
+
+/// Namespaces that a line of the log names.
+const NAMED_MAX: usize = 10;
+
+/// Whoever is on the way reads a token that is not encrypted.
+pub(super) fn warn_of_clear_text(config: &BrokerConfig) {
+    let ports = [
+        (Some(config.listen), "clients", "--listen-tls"),
+        (config.admin, "the admin interface", "--admin-tls"),
+    ];
+    for (address, what, instead) in ports {
+        if let Some(address) = address.filter(|it| config.auth.is_some() && !it.ip().is_loopback())
+        {
+            tracing::warn!(
+                %address,
+                instead,
+                "tokens of {what} travel in clear text to this port, which other machines reach"
+            );
+        }
+    }
+}
+
+/// Where tokens are asked for, who has neither a grant nor the whole broker may nothing.
+pub(super) fn warn_of_closed_namespaces(config: &BrokerConfig, machine: &Machine) {
+    let Some(auth) = config.auth.as_ref().filter(|it| !it.open_namespaces) else { return };
+    let namespaces: Vec<_> = machine.namespaces_without_grants().into_iter().collect();
+    if let Some(text) = nobody_may(auth, &namespaces) {
+        tracing::warn!("{text}");
+    } else if !namespaces.is_empty() {
+        let namespaces = listed(&namespaces);
+        tracing::info!(
+            "only superusers may use these namespaces, where nobody was granted anything: {namespaces}"
+        );
+    }
+}
+
+/// Without superusers nobody can grant anything.
+fn nobody_may(auth: &AuthConfig, namespaces: &[&str]) -> Option<String> {
+    if !auth.superusers.is_empty() {
+        return None;
+    }
+    let mut text = "there is no superuser: a role may do only what it was granted before, and nobody can grant it more. Name a superuser (--superuser), which may \
+                    grant, or let every role use what has no grants (--open-namespaces)"
+        .to_owned();
+    if !namespaces.is_empty() {
+        text.push_str(&format!(". Nobody may use {}", listed(namespaces)));
+    }
+    Some(text)
+}
+
+fn listed(namespaces: &[&str]) -> String {
+    let named: Vec<_> = namespaces.iter().take(NAMED_MAX).copied().collect();
+    match namespaces.len().saturating_sub(NAMED_MAX) {
+        0 => named.join(", "),
+        more => format!("{} and {more} more", named.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::TokenKey;
+
+    /// A broker with a key and no superuser let every role in before grants were needed. After its upgrade nobody could do anything, and its log said nothing.
+    #[test]
+    fn a_broker_that_lets_nobody_in_says_so() {
+        let auth = |superusers: &[&str]| {
+            let superusers = superusers.iter().map(|it| (*it).to_owned()).collect();
+            AuthConfig::new(TokenKey::Secret(vec![1; 32]), superusers)
+        };
+        assert_eq!(nobody_may(&auth(&["root"]), &["public/default"]), None);
+        let text = nobody_may(&auth(&[]), &[]).unwrap();
+        assert!(text.contains("--superuser") && text.ends_with("(--open-namespaces)"), "{text}");
+        let many: Vec<_> = (0..12).map(|it| format!("public/{it}")).collect();
+        let many: Vec<_> = many.iter().map(String::as_str).collect();
+        let text = nobody_may(&auth(&[]), &many).unwrap();
+        assert!(text.ends_with("public/8, public/9 and 2 more"), "{text}");
+    }
+}
