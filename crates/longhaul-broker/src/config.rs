@@ -1,5 +1,6 @@
 //! How a broker is set up.
 
+use crate::admin::host;
 use crate::auth::AuthConfig;
 use crate::defaults::{self, TopicDefaults};
 use crate::error::StartError;
@@ -109,13 +110,42 @@ impl BrokerConfig {
         } else if self.auth.is_none() && !self.is_local() {
             "a broker that other machines reach needs authentication: give it a key for tokens, or listen on 127.0.0.1"
         } else {
-            return Ok(());
+            return self.validate_hosts();
         };
         Err(StartError::Config(problem))
+    }
+
+    fn validate_hosts(&self) -> Result<(), StartError> {
+        let admin = self.admin_hosts.iter().map(|it| ("admin", it));
+        let mut all = admin.chain(self.advertised_host.iter().map(|it| ("advertised", it)));
+        all.find(|(_, it)| host::parse(it).is_none()).map_or(Ok(()), |(which, given)| {
+            Err(StartError::Host { which, given: given.escape_debug().to_string() })
+        })
     }
 
     fn is_local(&self) -> bool {
         let ports = [Some(self.listen), self.listen_tls, self.admin, self.admin_tls];
         ports.into_iter().flatten().all(|it| it.ip().is_loopback())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Such hosts never matched, and nothing said so.
+    #[test]
+    fn a_host_with_a_port_is_refused_with_what_to_write() {
+        let admin_hosts = vec!["fine.example.".to_owned(), "admin.example:8443".to_owned()];
+        let config = BrokerConfig { admin_hosts, ..BrokerConfig::default() };
+        let text = config.validate().unwrap_err().to_string();
+        assert!(text.starts_with("the admin host `admin.example:8443` is no host"), "{text}");
+        assert!(text.contains("without a port"), "{text}");
+        let advertised_host = Some("https://broker.example".to_owned());
+        let config = BrokerConfig { advertised_host, ..BrokerConfig::default() };
+        let text = config.validate().unwrap_err().to_string();
+        assert!(text.starts_with("the advertised host `https://broker.example`"), "{text}");
+        let advertised_host = Some("fd00::7".to_owned());
+        BrokerConfig { advertised_host, ..BrokerConfig::default() }.validate().unwrap();
     }
 }

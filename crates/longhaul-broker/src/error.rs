@@ -48,6 +48,16 @@ pub enum StartError {
     /// A setting contradicts another one.
     #[error("{0}")]
     Config(&'static str),
+    /// What was given as a host is none.
+    #[error(
+        "the {which} host `{given}` is no host: write a name or an address alone, without a port, a scheme or a path, such as broker.example or 10.0.0.1"
+    )]
+    Host {
+        /// The one that is advertised, or one that the admin interface is to answer for.
+        which: &'static str,
+        /// What was given.
+        given: String,
+    },
     /// The operating system gave no thread.
     #[error("cannot start a thread")]
     Thread(#[source] std::io::Error),

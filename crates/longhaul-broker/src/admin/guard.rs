@@ -2,6 +2,7 @@
 //! A browser asks a loopback address for any page that tells it to.
 
 use super::answer::Answer;
+use super::host;
 use hyper::header::{HOST, ORIGIN};
 use hyper::http::uri::Authority;
 use hyper::{HeaderMap, StatusCode, Uri};
@@ -10,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 /// Whom requests may come from, and whom they may be meant for.
 #[derive(Clone, Debug)]
 pub(crate) struct Guard {
-    /// In lower case; `None` allows all.
+    /// As [`host::parse`] gives them; `None` allows all.
     hosts: Option<Vec<String>>,
     listens: IpAddr,
 }
@@ -21,7 +22,8 @@ impl Guard {
     pub(crate) fn new(listens: SocketAddr, advertised: Option<&str>, allowed: &[String]) -> Self {
         let checks = listens.ip().is_loopback() || !allowed.is_empty();
         let names = allowed.iter().map(String::as_str).chain(advertised);
-        let names = names.chain(["localhost"]).map(str::to_ascii_lowercase);
+        // What is no host was refused at the start.
+        let names = names.chain(["localhost"]).filter_map(host::parse);
         Self { hosts: checks.then(|| names.collect()), listens: listens.ip() }
     }
 
@@ -40,11 +42,8 @@ impl Guard {
         }
         let header = headers.get(HOST).and_then(|it| it.to_str().ok());
         let named = uri.authority().cloned().or_else(|| header?.parse::<Authority>().ok());
-        let named = named.as_ref().map(Authority::host);
-        let is_known = |named: &str| {
-            hosts.iter().any(|it| named.eq_ignore_ascii_case(it)) || self.is_own_number(named)
-        };
-        if named.is_some_and(is_known) {
+        let named = named.and_then(|it| host::parse(it.host()));
+        if named.is_some_and(|it| hosts.contains(&it) || self.is_own_number(&it)) {
             return Ok(());
         }
         let reason = "the request names a host (`Host`) that this broker does not answer for: use localhost or the address that it listens on, or \
@@ -54,8 +53,7 @@ impl Guard {
 
     /// An address by its number, behind which there is no name that could resolve to another one.
     fn is_own_number(&self, named: &str) -> bool {
-        let number = named.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(named);
-        number
+        named
             .parse::<IpAddr>()
             .is_ok_and(|it| it == self.listens || it.is_loopback() || self.listens.is_unspecified())
     }
@@ -119,6 +117,10 @@ mod tests {
         let named = guard("127.0.0.1:8080", Some("broker.example"), &["Admin.example"]);
         hosts(&named, 200, &["broker.example:80", "admin.example", "localhost"]);
         hosts(&named, 421, &["other.example"]);
+        let dotted = guard("127.0.0.1:8080", Some("fd00::7"), &["dot.example.", "[fd00:0::8]"]);
+        hosts(&dotted, 200, &["dot.example", "DOT.example.:80", "localhost.", "[fd00::7]:8080"]);
+        hosts(&dotted, 200, &["[fd00::8]"]);
+        hosts(&dotted, 421, &["dot.example..", "[fd00::9]"]);
     }
 
     #[test]

@@ -6,12 +6,14 @@
 //! - `route`: from method, path, query and body to a request. Pure.
 //! - `answer`: from the core's reply to status and body. Pure.
 //! - `guard`: whom requests may come from, and whom they may be meant for. Pure.
+//! - [`host`]: the one form of a host's name. Pure.
 //! - [`serve`]: connections, limits, and who may do what.
 //!
 //! It decides nothing about topics: it reads a request, asks the core, and writes the answer.
 
 mod answer;
 mod guard;
+pub(crate) mod host;
 mod message;
 mod names;
 pub(crate) mod policies;

@@ -14,7 +14,7 @@ mod unreadable;
 
 use crate::admin::request::{AdminError, AdminRequest};
 use crate::admin::serve::{self as admin, Admin, Handler};
-use crate::admin::{Advertised, Guard};
+use crate::admin::{Advertised, Guard, host};
 use crate::auth::Authenticator;
 use crate::clock;
 use crate::config::BrokerConfig;
@@ -228,7 +228,7 @@ impl Ports {
 /// What clients are told about where the broker is.
 fn advertise(config: &BrokerConfig, addresses: &Addresses) -> Advertised {
     let host = |address: SocketAddr| match &config.advertised_host {
-        Some(host) => format!("{host}:{}", address.port()),
+        Some(host) => format!("{}:{}", host::in_url(host), address.port()),
         None => reachable(address).to_string(),
     };
     let http_url_tls = addresses.admin_tls.map(|it| format!("https://{}", host(it)));
