@@ -9,6 +9,7 @@ use crate::core::{NewTask, QueueName, Reporter, Service, TaskName};
 use crate::problem::Problem;
 use crate::route::{Method, Route, Size};
 use crate::shell::{Body, Caller};
+use crate::v1::new_task::idempotency_key;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -65,7 +66,7 @@ async fn enqueue(
     body: Body,
 ) -> Result<Response, Problem> {
     let queue = queue(&service, &caller)?;
-    let key = idempotency_key(&headers)?;
+    let key = idempotency_key(&headers)?.filter(|key| !key.is_empty()).map(str::to_owned);
     // Dropped on every way out: a key that a malformed request names is free again.
     let _reserved = match &key {
         None => None,
@@ -79,16 +80,6 @@ async fn enqueue(
         NewTask { payload: payload.into(), idempotency_key: key.clone(), ..NewTask::default() };
     let name = service.enqueue(queue, task).await.map_err(plain)?;
     Ok(Json(Enqueued { job_id: id_of(name)? }).into_response())
-}
-
-fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
-    let Some(header) = headers.get("idempotency-key") else { return Ok(None) };
-    let invalid = |_| {
-        let detail = "the header `Idempotency-Key` is not ASCII text";
-        Problem::bad_request("idempotency_key_invalid", detail)
-    };
-    let key = header.to_str().map_err(invalid)?;
-    Ok((!key.is_empty()).then(|| key.to_owned()))
 }
 
 fn id_of(task: TaskName) -> Result<String, Problem> {

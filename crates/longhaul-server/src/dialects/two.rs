@@ -10,6 +10,7 @@ use crate::core::{NewTask, Service, TaskName};
 use crate::problem::Problem;
 use crate::route::{Method, Route, Size};
 use crate::shell::{Body, Caller};
+use crate::v1::new_task::idempotency_key;
 use crate::v1::values::Length;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -98,7 +99,7 @@ async fn submit(
     let submitted = async {
         let queue = queue(&service, &caller)?;
         let new: NewTaskBody = read(&body)?;
-        let header = headers.get("idempotency-key").and_then(|key| key.to_str().ok());
+        let header = idempotency_key(&headers)?;
         let key = new.idempotency_key.as_deref().or(header).filter(|key| !key.is_empty());
         let mut properties = BTreeMap::new();
         let payload = match new.payload {

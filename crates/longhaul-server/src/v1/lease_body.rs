@@ -214,9 +214,9 @@ impl LeaseRequestBody {
     /// The request, waiting for up to so long.
     pub(crate) fn into_request(self, wait: Duration) -> Result<LeaseRequest, Problem> {
         let count = self.count.unwrap_or(1);
-        if count > COUNT_MAX {
+        if !(1..=COUNT_MAX).contains(&count) {
             let detail =
-                format!("a request asks for up to {COUNT_MAX} leases, this one for {count}");
+                format!("a request asks for 1 to {COUNT_MAX} leases, this one for {count}");
             return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "request_unfit", detail));
         }
         let request = LeaseRequest::of(self.worker).count(count).wait(wait);

@@ -9,7 +9,7 @@ mod health;
 mod history;
 mod lease_body;
 mod leases;
-mod new_task;
+pub(crate) mod new_task;
 mod queue_settings;
 mod queues;
 mod schedules;

@@ -292,13 +292,7 @@ pub(crate) fn new_task(
         }
         terms.into_task(body.bytes, body.content_type)?
     };
-    if let Some(header) = headers.get(IDEMPOTENCY_KEY_HEADER) {
-        let key = header.to_str().map_err(|_| {
-            Problem::bad_request(
-                "idempotency_key_invalid",
-                "the header `Idempotency-Key` is not ASCII text",
-            )
-        })?;
+    if let Some(key) = idempotency_key(headers)? {
         if task.idempotency_key.as_deref().is_some_and(|other| other != key) {
             let detail = "the header `Idempotency-Key` and the field `idempotency_key` differ; send one of them";
             return Err(Problem::bad_request("idempotency_key_invalid", detail));
@@ -306,4 +300,16 @@ pub(crate) fn new_task(
         task.idempotency_key = Some(key.to_owned());
     }
     Ok(task)
+}
+
+/// The idempotency key of the headers. Which of several is meant cannot be known.
+pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
+    let invalid = |detail| Problem::bad_request("idempotency_key_invalid", detail);
+    let mut keys = headers.get_all(IDEMPOTENCY_KEY_HEADER).iter();
+    let Some(key) = keys.next() else { return Ok(None) };
+    if keys.next().is_some() {
+        return Err(invalid("the header `Idempotency-Key` is there more than once; send one"));
+    }
+    let key = key.to_str();
+    key.map(Some).map_err(|_| invalid("the header `Idempotency-Key` is not ASCII text"))
 }

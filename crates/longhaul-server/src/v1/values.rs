@@ -1,14 +1,14 @@
 //! Values in bodies and queries: durations, instants, lists of words.
 
 use crate::clock;
-use jiff::{SignedDuration, Timestamp};
+use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use utoipa::ToSchema;
 
-/// A duration: a text such as `30s`, `1h 30m` or `PT1H30M`, or a number of seconds. It is written as the second.
+/// A duration: a text such as `30s`, `1h 30m`, `7d` or `PT1H30M`, or a number of seconds. A day has 24 hours. It is written in the form `PT1H30M`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ToSchema)]
 #[schema(value_type = String, example = "PT30S")]
 pub(crate) struct Length(pub(crate) Duration);
@@ -24,20 +24,26 @@ pub(crate) struct Words(pub(crate) Vec<String>);
 
 impl Length {
     fn parse(text: &str) -> Result<Self, String> {
-        let refused =
-            |why: String| format!("`{text}` is not a duration such as `30s` or `PT30S`: {why}");
+        let refused = |why: &str| {
+            format!(
+                "`{text}` is {why}; write a duration such as `30s`, `1h 30m`, `7d` or `PT1H30M`"
+            )
+        };
         if let Ok(seconds) = text.parse::<f64>() {
-            return Self::of_seconds(seconds).map_err(|why| refused(why.to_owned()));
+            return Self::of_seconds(seconds).map_err(refused);
         }
-        let duration: SignedDuration =
-            text.parse().map_err(|error: jiff::Error| refused(error.to_string()))?;
-        let duration = Duration::try_from(duration);
-        duration.map(Self).map_err(|_| refused("it is negative".to_owned()))
+        let span: Span = text.trim().parse().map_err(|_| refused("not a duration"))?;
+        if span.get_years() != 0 || span.get_months() != 0 {
+            return Err(refused("of no certain length, as months and years differ"));
+        }
+        let length = span.to_duration(SpanRelativeTo::days_are_24_hours());
+        let length = length.map_err(|_| refused("too long"))?;
+        Duration::try_from(length).map(Self).map_err(|_| refused("negative"))
     }
 
     fn of_seconds(seconds: f64) -> Result<Self, &'static str> {
         let duration = Duration::try_from_secs_f64(seconds);
-        duration.map(Self).map_err(|_| "it is negative, or too long")
+        duration.map(Self).map_err(|_| "negative, or too long")
     }
 }
 
@@ -46,8 +52,8 @@ impl Instant {
         if let Ok(ms) = text.parse::<u64>() {
             return Self::of_ms(ms).ok_or_else(|| format!("{ms} ms since the epoch is too late"));
         }
-        let at: Timestamp = text.parse().map_err(|error| {
-            format!("`{text}` is not an instant such as `2026-11-22T09:30:00Z`: {error}")
+        let at: Timestamp = text.parse().map_err(|_| {
+            format!("`{text}` is not an instant; write one such as `2026-11-22T09:30:00Z`, with `Z` or an offset")
         })?;
         Ok(Self(at.into()))
     }
@@ -93,7 +99,9 @@ impl<'de> Deserialize<'de> for Length {
         from.deserialize_any(Of {
             expecting: "a duration such as \"30s\" or \"PT30S\"",
             text: Self::parse,
-            number: |seconds| Self::of_seconds(seconds).map_err(str::to_owned),
+            number: |seconds| {
+                Self::of_seconds(seconds).map_err(|why| format!("the duration is {why}"))
+            },
             whole: |seconds| Ok(Self(Duration::from_secs(seconds))),
         })
     }
@@ -147,6 +155,11 @@ mod tests {
             (r#""1h 30m""#, 5_400_000),
             (r#""PT1H30M""#, 5_400_000),
             (r#""250ms""#, 250),
+            (r#""7d""#, 604_800_000),
+            (r#""2 days""#, 172_800_000),
+            (r#""P7D""#, 604_800_000),
+            (r#""P1DT1H""#, 90_000_000),
+            (r#""1w""#, 604_800_000),
             ("30", 30_000),
             ("0.25", 250),
             (r#""30""#, 30_000),
@@ -166,6 +179,18 @@ mod tests {
             r#""inf""#,
         ] {
             assert!(length(bad).is_err(), "{bad}");
+        }
+        for (bad, why) in [
+            ("soon", "not a duration"),
+            ("-2d", "negative"),
+            ("1 month", "months and years differ"),
+            ("P1Y", "months and years differ"),
+            ("9999999999999999999s", "not a duration"),
+        ] {
+            let told = length(&format!(r#""{bad}""#)).unwrap_err();
+            assert!(told.starts_with(&format!("`{bad}` is ")) && told.contains(why), "{told}");
+            assert!(told.contains("write a duration such as `30s`, `1h 30m`, `7d`"), "{told}");
+            assert!(!told.contains("jiff"), "it names what reads it: {told}");
         }
         let written = serde_json::to_string(&Length(Duration::from_secs(5_400))).unwrap();
         assert_eq!(written, r#""PT1H30M""#);

@@ -327,7 +327,8 @@ fn what_cannot_be_used_changes_nothing() {
         (json!({"worker": "ann", "count": 0}), "request_unfit"),
         (json!({"worker": "ann", "count": 101}), "request_unfit"),
         (json!({"worker": "ann", "lease_time": "1ms"}), "request_unfit"),
-        (json!({"worker": "ann", "lease_time": "8d"}), "json_unfit"),
+        (json!({"worker": "ann", "lease_time": "8d"}), "request_unfit"),
+        (json!({"worker": "ann", "lease_time": "1 month"}), "json_unfit"),
         (json!({"worker": "ann", "lease_time": 700_000}), "request_unfit"),
         (json!({"worker": "ann", "wait": "soon"}), "json_unfit"),
         (json!({"worker": "ann", "types": []}), "request_unfit"),
@@ -341,6 +342,10 @@ fn what_cannot_be_used_changes_nothing() {
     ] {
         assert_eq!(is(&bench.post(LEASES, body.clone())), told(422, code), "{body}");
     }
+    let none = bench.post(LEASES, json!({"worker": "ann", "count": 0})).text("detail");
+    assert_eq!(none, "a request asks for 1 to 100 leases, this one for 0");
+    let longest = bench.post(LEASES, json!({"worker": "ann", "lease_time": "7d"}));
+    assert_eq!(longest.status, 204, "{longest:?}");
     let id = bench.submit("tasks", "work");
     let lease = lease(&bench, "ann");
     for (body, status, code) in [

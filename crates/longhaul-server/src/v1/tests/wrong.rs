@@ -142,7 +142,7 @@ fn content_types_and_encodings_that_are_not_taken_are_refused() {
     let send = |path: &str, headers: &[(&'static str, &str)]| {
         let mut request: Request<_> = Bench::request("POST", path, r#"{"payload":"a"}"#);
         for (name, value) in headers {
-            request.headers_mut().insert(*name, value.parse().unwrap());
+            request.headers_mut().append(*name, value.parse().unwrap());
         }
         let answer = bench.send(request);
         (answer.status.as_u16(), answer.code())
@@ -164,6 +164,10 @@ fn content_types_and_encodings_that_are_not_taken_are_refused() {
     assert_eq!(send(&format!("{TASKS}?priority=high"), &[json_type]), is(400, "query_invalid"));
     let two = [json_type, ("idempotency-key", "ä")];
     assert_eq!(send(TASKS, &two), is(400, "idempotency_key_invalid"));
+    for second in ["other", "one"] {
+        let two = [json_type, ("idempotency-key", "one"), ("idempotency-key", second)];
+        assert_eq!(send(TASKS, &two), is(400, "idempotency_key_invalid"), "{second}");
+    }
 }
 
 /// One byte over the limit is refused, with the limit; what the limit allows is taken.
