@@ -203,16 +203,21 @@ impl Client {
         let partitions = source.partitions(names.task).await.map_err(WatchError::Transport)?;
         let count = i32::try_from(partitions.unwrap_or_default()).unwrap_or(i32::MAX);
         let behind = usize::try_from(count.max(1)).unwrap_or(1);
+        let mut place = place.clone();
         for partition in if count == 0 { -1..0 } else { 0..count } {
             let behind = place.of(partition);
             let opened = source.partition(partition).open(from, behind).await;
-            steps.push(opened.map_err(WatchError::Transport)?.steps());
+            let opened = opened.map_err(WatchError::Transport)?;
+            // What is older than the watch counts as seen.
+            if let Some(last) = opened.last {
+                place.note(partition, last);
+            }
+            steps.push(opened.steps());
         }
         if count > 0 {
             steps.push(source.growth());
         }
         let partitions = partitions.unwrap_or_default();
-        let place = place.clone();
         Ok(Watch { source, steps, partitions, behind, wanted: None, place, ended: false })
     }
 

@@ -136,6 +136,12 @@ async fn a_watch_says_once_that_it_has_caught_up_with_all_partitions() {
     assert!(matches!(event, WatchEvent::Updated { .. }), "{event:?}");
     let mut latest = bench.client.watch_from("tasks", WatchFrom::Latest).await.unwrap();
     assert_eq!(latest.next().await.unwrap().unwrap(), WatchEvent::CaughtUp);
+    // Another one goes on where it began, and reads an empty partition from its start.
+    assert_eq!(latest.place().to_string(), "0@7:1,1@7:1");
+    show(2, 4);
+    let mut on = bench.client.watch_after("tasks", latest.place()).await.unwrap();
+    let event = on.next().await.unwrap().unwrap();
+    assert!(matches!(event, WatchEvent::Updated { id: TaskId { entry: 4, .. }, .. }), "{event:?}");
 }
 
 /// Compaction removes tombstones: who began to read when one stood last would have waited for it until something else came.

@@ -44,10 +44,16 @@ pub(super) fn routes() -> Vec<Route> {
     ]
 }
 
-/// Where the caller was.
+/// The id of an event before which there was none: browsers take an empty one for no id, and would miss what comes before they are back.
+const START: &str = "start";
+
+/// Where the caller was; the default place is the start.
 fn place(headers: &HeaderMap, query: &EventQuery) -> Result<Option<Place>, Problem> {
     let header = headers.get("last-event-id").map(|it| it.to_str().unwrap_or("?"));
     let text = header.or(query.last_event_id.as_deref()).filter(|text| !text.is_empty());
+    if text == Some(START) {
+        return Ok(Some(Place::default()));
+    }
     text.map(str::parse).transpose().map_err(|error: longhaul::WatchPlaceError| {
         Problem::bad_request("last_event_id_invalid", error.to_string())
     })
@@ -112,5 +118,6 @@ fn sent(to: &Watcher, event: Event, place: String) -> Option<axum::response::sse
         ),
         Event::CaughtUp => ("caught-up", "{}".to_owned()),
     };
+    let place = if place.is_empty() { START.to_owned() } else { place };
     Some(axum::response::sse::Event::default().event(kind).id(place).data(data))
 }

@@ -66,6 +66,42 @@ fn events_say_when_a_task_waits_for_its_next_attempt() {
     bench.engine.run(read_until(&mut stream, r#""status":"retrying""#));
 }
 
+/// A client that is cut off before its first event has the id of `caught-up` alone.
+#[test]
+fn what_comes_before_the_first_event_is_not_missed() {
+    let bench = Bench::new();
+    let open = |id: &str| {
+        let mut request = Bench::request("GET", "/v1/queues/tasks/events", "");
+        if !id.is_empty() {
+            request.headers_mut().insert("last-event-id", id.parse().unwrap());
+        }
+        bench.engine.run(bench.router.clone().oneshot(request)).unwrap().into_body()
+    };
+    let caught_up = |body: &mut Body| {
+        let events = bench.engine.run(read_until(body, "data: {}\n"));
+        assert!(events.starts_with("event: caught-up\n"), "{events}");
+        last_id(&events).to_owned()
+    };
+    let done = |payload: &str| {
+        let id = bench.submit("tasks", payload);
+        assert_eq!(bench.get(&format!("/v1/queues/tasks/tasks/{id}/wait")).status, 200);
+        format!(r#"{{"id":"{id}","queue":"tasks","status":"completed""#)
+    };
+    let empty = caught_up(&mut open(""));
+    assert_eq!(empty, "start", "nothing stands there yet");
+    let shout = processor_fn(async |text: Text, _: TaskContext| Ok(text));
+    let _worker = bench.engine.start(bench.engine.worker("tasks", shout));
+    let first = done("a");
+    let seen = caught_up(&mut open(""));
+    assert!(seen.contains('@'), "{seen}");
+    let second = done("b");
+
+    let events = bench.engine.run(read_until(&mut open(&seen), &second));
+    assert!(!events.contains(&first), "it was there before: {events}");
+    let events = bench.engine.run(read_until(&mut open(&empty), &second));
+    assert!(events.contains(&first), "{events}");
+}
+
 #[test]
 fn the_end_of_the_gateway_ends_streams_and_long_polls() {
     let bench = Bench::new();
