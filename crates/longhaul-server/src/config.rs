@@ -58,7 +58,8 @@ pub struct ServerConfig {
     pub hide_payloads: bool,
     /// Dialects that are served beside the native API. Default none.
     pub dialects: Vec<Dialect>,
-    /// The queue of the routes of document 001 and 002, which name none. Default `default`.
+    /// The queue of the routes of document 001 and 002, which name none. If there is none such the gateway makes it, with topics for priorities where it serves document 002.
+    /// Default `default`.
     pub dialect_queue: String,
     /// Looks after the leases of all queues of the namespace, also of those that nobody has asked this gateway for: it becomes a worker of each, with the settings that
     /// stand on its ledger, and leaves it to others to write some as long as it leases nothing. Without it silent leases of a queue end when a gateway is asked for that queue. Default yes.

@@ -84,6 +84,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     plain("broker-key-file"),
     defaulting("namespace", "public/default"),
     plain("dialect"),
+    defaulting("dialect-queue", "default"),
     plain("http-tokens"),
     plain("http-certificate-file"),
     plain("http-key-file"),

@@ -3,6 +3,7 @@
 use super::stage::longhaul;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
@@ -60,14 +61,27 @@ impl Service {
 
     /// The status of a GET; `None` if nobody answers.
     fn get(&self, path: &str) -> Option<String> {
-        let address = self.http.strip_prefix("http://").unwrap();
-        let mut stream = TcpStream::connect(address).ok()?;
-        let request =
-            format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
+        let answer = ask(&self.http, "GET", path, "")?;
         answer.lines().next().map(str::to_owned)
+    }
+
+    /// Status and body of a request with JSON.
+    #[track_caller]
+    fn call(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
+        let answer = ask(&self.http, method, path, body).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, serde_json::from_str(body).unwrap_or_default())
+    }
+
+    /// The topics of a queue, those of its levels included, as the admin API lists them.
+    fn topics(&self, queue: &str) -> BTreeSet<String> {
+        let path = "/admin/v2/persistent/public/default";
+        let answer = ask(self.admin.as_ref().unwrap(), "GET", path, "").unwrap();
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        let all: Vec<String> = serde_json::from_str(body).unwrap();
+        let prefix = format!("persistent://public/default/{queue}");
+        all.into_iter().filter(|topic| topic.starts_with(&prefix)).collect()
     }
 
     fn signal(&self, signal: Signal) {
@@ -87,13 +101,77 @@ impl Drop for Service {
     }
 }
 
+/// Head and body of an answer; `None` if nobody answers.
+fn ask(url: &str, method: &str, path: &str, body: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(url.strip_prefix("http://")?).ok()?;
+    let length = body.len();
+    let request = format!(
+        "{method} {path} HTTP/1.0\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+    );
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    Some(answer)
+}
+
+/// A client of the dialect cannot make its queue. What a queue without priorities is asked for leaves it without.
+#[test]
+fn a_dialect_works_in_a_fresh_directory_and_reads_make_no_topics() {
+    let folder = TempDir::new().unwrap();
+    let here = folder.path();
+    let one = Service::start(&["dev", "--data", "data", "--dialect", "001"], here);
+    let (status, job) = one.call("POST", "/enqueue", r#"{"payload":"work"}"#);
+    assert_eq!(status, 200, "{job}");
+    let (status, polled) = one.call("POST", "/poll", r#"{"worker_id":"ann"}"#);
+    assert_eq!((status, &polled["id"]), (200, &job["job_id"]), "{polled}");
+    let before = one.topics("default");
+    assert!(before.contains("persistent://public/default/default"), "{before:?}");
+    let (status, jobs) = one.call("GET", "/jobs", "");
+    assert_eq!((status, jobs.as_object().map(serde_json::Map::len)), (200, Some(1)), "{jobs}");
+    assert_eq!(one.call("GET", "/dead", ""), (200, serde_json::json!({})));
+    let queue = "/v1/queues/default";
+    for path in
+        ["/counts?level=high", "/tasks?level=low", "/events?level=high", "/workers?level=low"]
+    {
+        let (status, problem) = one.call("GET", &format!("{queue}{path}"), "");
+        assert_eq!((status, &problem["code"]), (409, &"queue_has_no_levels".into()), "{path}");
+    }
+    for path in ["", "/history", "/result", "/wait", "/payload"] {
+        let (status, problem) = one.call("GET", &format!("{queue}/tasks/high~1:2:-1{path}"), "");
+        assert_eq!((status, &problem["code"]), (404, &"task_not_found".into()), "{path}");
+    }
+    assert_eq!(one.topics("default"), before);
+    assert_eq!(one.end(Signal::TERM), Some(0));
+
+    let both = Service::start(&["dev", "--data", "data", "--dialect", "001,002"], here);
+    let (status, stats) = both.call("GET", "/stats", "");
+    assert_eq!((status, &stats["total"]), (200, &1.into()), "{stats}");
+    assert_eq!(both.topics("default"), before);
+}
+
+/// Document 002 has priorities. The queue may have another name.
+#[test]
+fn the_queue_of_document_002_has_levels() {
+    let folder = TempDir::new().unwrap();
+    let arguments = ["dev", "--dialect", "002", "--dialect-queue", "jobs"];
+    let two = Service::start(&arguments, folder.path());
+    let (status, stats) = two.call("GET", "/stats", "");
+    assert_eq!((status, &stats["total"]), (200, &0.into()), "{stats}");
+    let (status, task) = two.call("POST", "/tasks", r#"{"payload":"work","priority":7}"#);
+    assert_eq!((status, &task["state"]), (201, &"PENDING".into()), "{task}");
+    let (status, leased) = two.call("POST", "/tasks/lease", r#"{"worker_id":"ann","wait":"30s"}"#);
+    assert_eq!((status, &leased["id"]), (200, &task["id"]), "{leased}");
+    assert!(two.topics("jobs").contains("persistent://public/default/jobs-high"));
+    assert!(two.topics("default").is_empty());
+}
+
 #[test]
 fn what_was_submitted_is_there_after_a_kill() {
     let folder = TempDir::new().unwrap();
     let here = folder.path();
     let start = || Service::start(&["dev", "--data", "data"], here);
     let dev = start();
-    assert_eq!(dev.get("/livez").as_deref(), Some("HTTP/1.1 200 OK"));
+    assert_eq!(dev.get("/livez").as_deref(), Some("HTTP/1.0 200 OK"));
     let task = dev.told(&["task", "submit", "hello", "Hello", "--key", "first", "-q"], here);
     // A second one on the same folder would destroy what the first one writes.
     let second = [&["dev", "--data", "data"], ANY_PORTS.as_slice()].concat();
@@ -174,6 +252,6 @@ fn a_gateway_stands_before_a_pulsar() {
     let start = ["server", "start", "--engine", "pulsar", "--service-url", &dev.broker];
     let gateway = Service::start(&start, here);
     assert_eq!((gateway.broker.as_str(), gateway.admin.as_deref()), (dev.broker.as_str(), None));
-    assert_eq!(gateway.get("/livez").as_deref(), Some("HTTP/1.1 200 OK"));
+    assert_eq!(gateway.get("/livez").as_deref(), Some("HTTP/1.0 200 OK"));
     assert_eq!(gateway.end(Signal::TERM), Some(0));
 }

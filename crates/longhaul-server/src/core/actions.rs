@@ -45,7 +45,7 @@ impl Service {
         action: Action,
         said: Said<'_>,
     ) -> Result<(), ServiceError> {
-        self.check_queue(queue).await?;
+        self.check_task(queue, name).await?;
         let (client, task) = (self.acting(said.name), self.task_ref(queue, name));
         match action {
             Action::Cancel | Action::Kill => {

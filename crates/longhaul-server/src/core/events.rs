@@ -33,7 +33,7 @@ impl Service {
         behind: Option<Place>,
         from: WatchFrom,
     ) -> Result<Events, ServiceError> {
-        self.check_queue(queue).await?;
+        self.check_level(queue, level).await?;
         let topic = self.level_topic(queue, level);
         let watch = match behind {
             Some(place) => self.client.watch_after(&topic, &place).await?,

@@ -28,7 +28,7 @@ pub(crate) use names::{QueueName, TaskName};
 pub(crate) use queues::Creation;
 pub(crate) use tasks::Task;
 
-use crate::config::ServerConfig;
+use crate::config::{Dialect, ServerConfig};
 use desks::Desks;
 use known::Known;
 use longhaul::{Client, Priority, Schedules, TaskRef};
@@ -50,7 +50,11 @@ pub(crate) struct Service {
     pub(crate) reserved: Reserved,
     /// The queue of the dialects, where there are any.
     dialect_queue: Option<QueueName>,
+    /// The dialects have priorities.
+    dialect_levels: bool,
     create_queues: bool,
+    /// Held while a queue is made because somebody uses it.
+    making: tokio::sync::Mutex<()>,
 }
 
 impl Service {
@@ -65,7 +69,9 @@ impl Service {
             dialect_queue: (!config.dialects.is_empty())
                 .then(|| QueueName::parse(&config.dialect_queue).ok())
                 .flatten(),
+            dialect_levels: config.dialects.contains(&Dialect::Document002),
             create_queues: config.create_queues,
+            making: tokio::sync::Mutex::default(),
             client,
         }
     }

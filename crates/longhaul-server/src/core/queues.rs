@@ -2,11 +2,11 @@
 
 use super::actions::Said;
 use super::known::Asked;
-use super::{QueueName, Service, ServiceError};
+use super::{QueueName, Service, ServiceError, TaskName};
 use crate::clock;
 use futures::StreamExt;
 use longhaul::topics::TopicSettings;
-use longhaul::{QueueSettings, SetupTopicsError, TaskFilter, VersionedSettings};
+use longhaul::{Priority, QueueSettings, SetupTopicsError, TaskFilter, VersionedSettings};
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -60,12 +60,62 @@ impl Service {
         drop(asked);
         match self.known.last(queue) {
             Some(has_levels) => Ok(has_levels),
-            None if self.create_queues => {
-                let creation = Creation { levels: true, ..Creation::default() };
-                self.create_queue(queue, creation).await?;
-                Ok(true)
-            }
-            None => Err(ServiceError::NoQueue(queue.clone())),
+            None => self.make_for_use(queue).await,
+        }
+    }
+
+    /// Makes a queue that does not exist and is used, where the gateway is told to make such, or serves a dialect on it; returns whether it has topics for
+    /// priorities.
+    async fn make_for_use(&self, queue: &QueueName) -> Result<bool, ServiceError> {
+        let levels = if self.create_queues {
+            true
+        } else if self.dialect_queue.as_ref() == Some(queue) {
+            self.dialect_levels
+        } else {
+            return Err(ServiceError::NoQueue(queue.clone()));
+        };
+        let _making = self.making.lock().await;
+        // Somebody else may have made it meanwhile.
+        if let Some(has_levels) = self.known.last(queue) {
+            return Ok(has_levels);
+        }
+        self.create_queue(queue, Creation { levels, ..Creation::default() }).await?;
+        // It has been made, and who asks next looks again if it cannot be seen now.
+        drop(self.queues().await);
+        Ok(levels)
+    }
+
+    /// The same for a level of a queue: one without topics has no tasks, and a look at it would make the topics.
+    pub(super) async fn check_level(
+        &self,
+        queue: &QueueName,
+        level: Priority,
+    ) -> Result<(), ServiceError> {
+        if self.check_queue(queue).await? || level == Priority::Normal {
+            return Ok(());
+        }
+        Err(ServiceError::NoLevels(queue.clone()))
+    }
+
+    /// The same for a task: there is none on a level without topics. Those may have been made elsewhere since it was told, so that it is asked once more.
+    pub(super) async fn check_task(
+        &self,
+        queue: &QueueName,
+        task: TaskName,
+    ) -> Result<(), ServiceError> {
+        let came = clock::stopwatch();
+        match self.check_level(queue, task.level).await {
+            Err(ServiceError::NoLevels(_)) => {}
+            checked => return checked,
+        }
+        let mut asked = self.known.asking.lock().await;
+        if asked.may_ask(came, true) {
+            drop(tokio::time::timeout(ASK_AGAIN_MAX, self.queues()).await);
+        }
+        drop(asked);
+        match self.known.last(queue) {
+            Some(true) => Ok(()),
+            Some(false) | None => Err(ServiceError::NoTask(task)),
         }
     }
 

@@ -35,7 +35,7 @@ impl Service {
         level: Priority,
         ask: impl Fn(&TaskView) -> Result<T, TaskViewError>,
     ) -> Result<T, ServiceError> {
-        self.check_queue(queue).await?;
+        self.check_level(queue, level).await?;
         let topic = self.level_topic(queue, level);
         let asked = ask(&self.views.of(&topic).await?);
         if asked.is_err() {
@@ -50,6 +50,7 @@ impl Service {
         queue: &QueueName,
         name: TaskName,
     ) -> Result<Task, ServiceError> {
+        self.check_task(queue, name).await?;
         let info = self.ask(queue, name.level, |view| view.get(name.id)).await?;
         let task = self.task_ref(queue, name);
         let shown = self.client.get(&task).await?;
@@ -102,7 +103,7 @@ impl Service {
         name: TaskName,
     ) -> Result<TaskHistory, ServiceError> {
         let task = self.task_ref(queue, name);
-        self.check_queue(queue).await?;
+        self.check_task(queue, name).await?;
         let history = self.client.history(&task).await?;
         if history.entries.is_empty() && self.client.submitted(&task).await?.is_none() {
             return Err(ServiceError::NoTask(name));
@@ -117,7 +118,7 @@ impl Service {
         name: TaskName,
         time: Duration,
     ) -> Result<Option<Task>, ServiceError> {
-        self.check_queue(queue).await?;
+        self.check_task(queue, name).await?;
         let task = self.task_ref(queue, name);
         let end = tokio::time::timeout(time, self.client.wait_metadata(&task)).await;
         let shown = match end {
@@ -135,7 +136,7 @@ impl Service {
         queue: &QueueName,
         name: TaskName,
     ) -> Result<Bytes, ServiceError> {
-        self.check_queue(queue).await?;
+        self.check_task(queue, name).await?;
         let task = self.task_ref(queue, name);
         let Some(shown) = self.client.get(&task).await? else {
             // It may wait for a worker, or be gone.
@@ -166,7 +167,7 @@ impl Service {
         queue: &QueueName,
         name: TaskName,
     ) -> Result<TaskPayload, ServiceError> {
-        self.check_queue(queue).await?;
+        self.check_task(queue, name).await?;
         let task = self.task_ref(queue, name);
         if let Some(submitted) = self.client.submitted(&task).await? {
             let properties = Some(submitted.properties);

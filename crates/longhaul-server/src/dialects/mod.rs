@@ -98,5 +98,8 @@ fn conflict(reason: &'static str, id: &str) -> Problem {
 
 /// Whether a queue has no such level, so that no task is on it.
 const fn is_no_level(error: &ServiceError) -> bool {
-    matches!(error, ServiceError::View(longhaul::TaskViewError::NoLedger(_)))
+    matches!(
+        error,
+        ServiceError::NoLevels(_) | ServiceError::View(longhaul::TaskViewError::NoLedger(_))
+    )
 }

@@ -17,7 +17,6 @@ impl Gateway {
         config.listen = "127.0.0.1:0".parse()?;
         config.dialects = vec![Dialect::Document002];
         config.dialect_queue = QUEUE.to_owned();
-        config.create_queues = true;
         let server = Server::start(client, config).await?;
         Ok(Self { server, http: reqwest::Client::new() })
     }

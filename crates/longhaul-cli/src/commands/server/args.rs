@@ -119,6 +119,9 @@ struct Listen {
     /// Routes of another task queue that are served as well: 001 or 002, with a comma for both.
     #[arg(long, value_name = "DIALECTS")]
     dialect: Option<String>,
+    /// The queue of these routes, which is made if there is none.
+    #[arg(long, value_name = "QUEUE")]
+    dialect_queue: Option<String>,
 }
 
 fn given<'a>(texts: &[(&'static str, &'a Option<String>)]) -> Said<'a> {
@@ -133,6 +136,7 @@ impl Listen {
             ("broker", &self.broker),
             ("admin", &self.admin),
             ("dialect", &self.dialect),
+            ("dialect-queue", &self.dialect_queue),
         ])
     }
 }

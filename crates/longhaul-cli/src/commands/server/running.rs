@@ -147,6 +147,9 @@ fn config(settings: &Settings) -> Result<ServerConfig, Failure> {
     config.hide_payloads = settings.is("hide-payloads")?;
     config.rate_limit = settings.parsed("rate-limit", rate_limit)?;
     config.dialects = settings.parsed("dialect", dialects)?.unwrap_or_default();
+    if let Some(queue) = settings.text("dialect-queue") {
+        queue.clone_into(&mut config.dialect_queue);
+    }
     Ok(config)
 }
 
