@@ -34,8 +34,10 @@ fn start(data: &Path) -> Broker {
     .unwrap()
 }
 
-/// Compares the list with the files.
+/// Compares the list with the files, which are their owner's alone.
 fn verify_list(copy: &Path) -> usize {
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+    assert_eq!((mode(copy), mode(&copy.join("SHA256SUMS"))), (0o700, 0o600));
     let list = fs::read_to_string(copy.join("SHA256SUMS")).unwrap();
     for line in list.lines() {
         let (sum, name) = line.split_once("  ").unwrap();
@@ -43,6 +45,7 @@ fn verify_list(copy: &Path) -> usize {
         let found: String =
             digest(&SHA256, &bytes).as_ref().iter().map(|it| format!("{it:02x}")).collect();
         assert_eq!(found, sum, "{name}");
+        assert_eq!(mode(&copy.join(name)), 0o600, "{name}");
     }
     list.lines().count()
 }

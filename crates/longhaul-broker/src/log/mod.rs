@@ -52,7 +52,9 @@ pub use record::{Head, Kind, Place, Position};
 pub use recovery::{Replayed, verify};
 #[cfg(any(test, feature = "testing"))]
 pub use stepped::Stepped;
-pub use storage::{FileStorage, LockError, ReadOnlyStorage, Storage, StorageLock};
+pub use storage::{
+    FileStorage, LockError, ReadOnlyStorage, Storage, StorageLock, new_file, new_folder,
+};
 #[cfg(any(test, feature = "testing"))]
 pub use storage::{SimulatedStorage, Surprise};
 pub use survey::{Cost, Finding, Survey, survey};

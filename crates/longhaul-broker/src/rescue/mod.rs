@@ -9,7 +9,9 @@ mod salvage;
 mod snapshot;
 mod views;
 
-use crate::log::{LockError, OpenError, ReadOnlyStorage, Storage, StorageLock, WriteError};
+use crate::log::{
+    LockError, OpenError, ReadOnlyStorage, Storage, StorageLock, WriteError, new_folder,
+};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -104,7 +106,7 @@ fn refused(directory: &Path, source: OpenError) -> RescueError {
 /// Makes a directory, or takes an empty one.
 fn make_empty(new: &Path) -> Result<(), RescueError> {
     let io = |source| RescueError::Io { what: format!("make {}", new.display()), source };
-    std::fs::create_dir_all(new).map_err(io)?;
+    new_folder(new).map_err(io)?;
     let mut entries = std::fs::read_dir(new).map_err(io)?;
     if entries.next().is_some() {
         return Err(RescueError::Exists { path: new.to_owned() });

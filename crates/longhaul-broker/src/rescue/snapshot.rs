@@ -5,7 +5,8 @@
 
 use super::{Report, RescueError, check, make_empty};
 use crate::log::{
-    FileStorage, ReadOnlyStorage, segment_name, segment_numbers, sound_prefix, write_inventory,
+    FileStorage, ReadOnlyStorage, new_file, segment_name, segment_numbers, sound_prefix,
+    write_inventory,
 };
 use ring::digest::{Context, SHA256};
 use std::fmt::Write as _;
@@ -71,7 +72,7 @@ fn take(directory: &Path, new: &Path) -> Result<(), RescueError> {
         }
         let bytes = sound_prefix(&from, number)
             .map_err(|source| RescueError::Read { path: directory.to_owned(), source })?;
-        File::create(&path)
+        new_file(&path)
             .and_then(|mut file| file.write_all(&bytes).and_then(|()| file.sync_all()))
             .map_err(made)?;
         taken.push(number);
@@ -145,7 +146,7 @@ fn list(new: &Path) -> io::Result<()> {
         }
         writeln!(text, "  {}", name.display()).map_err(io::Error::other)?;
     }
-    let mut file = File::create(new.join(LIST))?;
+    let mut file = new_file(&new.join(LIST))?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     File::open(new)?.sync_all()

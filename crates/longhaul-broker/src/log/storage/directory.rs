@@ -1,9 +1,9 @@
 //! A data directory of the operating system.
 
 use super::{LockError, Storage, StorageFile, StorageLock};
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,6 +11,9 @@ use std::sync::Arc;
 pub(super) const LOCK: &str = "LOCK";
 /// The folders of a data directory.
 const FOLDERS: &[&str] = &["log", "compact"];
+/// New directories and files are their owner's alone: they hold all payloads.
+const DIRECTORY_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
 
 /// A data directory.
 #[derive(Clone, Debug)]
@@ -21,24 +24,39 @@ pub struct FileStorage {
 }
 
 impl FileStorage {
-    /// Uses this directory, which is created when it does not exist.
+    /// Uses this directory, which is created, for this user alone, when it does not exist.
     ///
     /// # Errors
     /// Those of the operating system.
     pub fn new(root: impl Into<PathBuf>) -> io::Result<Self> {
         let root = root.into();
         for folder in FOLDERS {
-            fs::create_dir_all(root.join(folder))?;
+            new_folder(&root.join(folder))?;
         }
         let open = |folder| Ok((folder, File::open(root.join(folder))?));
         let folders = [""].iter().chain(FOLDERS).copied().map(open).collect::<io::Result<_>>()?;
         let storage = Self { root, folders };
+        if storage.is_open_to_others()? {
+            let data = storage.root.display();
+            tracing::warn!(%data, "other users of this machine may read the data directory, with all payloads: run `chmod -R go-rwx` on it");
+        }
         storage.sync_dir("")?;
         // The directory's own name lies in its parent, which need not be ours to read.
         if let Some(parent) = storage.root.parent().filter(|path| !path.as_os_str().is_empty()) {
             drop(File::open(parent).and_then(|parent| parent.sync_all()));
         }
         Ok(storage)
+    }
+
+    /// Whether users outside the owner's group get at what lies in the folders. A new directory never is; one that was there is left as it is.
+    fn is_open_to_others(&self) -> io::Result<bool> {
+        let others =
+            |folder: &str| Ok::<_, io::Error>(self.root.join(folder).metadata()?.mode() & 0o007);
+        let mut open = false;
+        for folder in FOLDERS {
+            open |= others(folder)? & 0o005 != 0;
+        }
+        Ok(open && others("")? & 0o001 != 0)
     }
 }
 
@@ -53,7 +71,7 @@ impl Storage for FileStorage {
     fn lock(&self) -> Result<Box<dyn StorageLock>, LockError> {
         let path = self.root.join(LOCK);
         let mut options = OpenOptions::new();
-        let options = options.read(true).write(true).create(true).truncate(false);
+        let options = options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE);
         let mut file = options.open(path).map_err(LockError::Io)?;
         match file.try_lock() {
             Ok(()) => {}
@@ -81,10 +99,8 @@ impl Storage for FileStorage {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-        let mut options = OpenOptions::new();
-        let options = options.read(true).write(true).create(true).truncate(true);
         let path = self.root.join(name);
-        Ok(Arc::new(DirectoryFile { file: options.open(&path)?, path }))
+        Ok(Arc::new(DirectoryFile { file: new_file(&path)?, path }))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -110,6 +126,23 @@ impl Storage for FileStorage {
             None => File::open(self.root.join(folder))?.sync_all(),
         }
     }
+}
+
+/// Makes a directory, if it does not exist, that its owner alone may read.
+///
+/// # Errors
+/// Those of the operating system.
+pub fn new_folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path)
+}
+
+/// Makes a file, or empties it, that its owner alone may read.
+///
+/// # Errors
+/// Those of the operating system.
+pub fn new_file(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(true).mode(FILE_MODE).open(path)
 }
 
 /// The files of a folder.
@@ -147,7 +180,7 @@ impl StorageFile for DirectoryFile {
     }
 
     fn has_other_names(&self) -> io::Result<bool> {
-        Ok(std::os::unix::fs::MetadataExt::nlink(&self.file.metadata()?) > 1)
+        Ok(self.file.metadata()?.nlink() > 1)
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
@@ -176,7 +209,6 @@ impl StorageFile for DirectoryFile {
     fn write_zeros_past_cache(&self, from: u64, to: u64) -> io::Result<bool> {
         use rustix::fs::OFlags;
         use rustix::io::Errno;
-        use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
         let is_whole = |at: u64| at.is_multiple_of(DIRECT_BYTES as u64);
         let mut options = OpenOptions::new();
         let direct = options.write(true).custom_flags(OFlags::DIRECT.bits().cast_signed());
@@ -236,3 +268,48 @@ struct FileLock {
 }
 
 impl StorageLock for FileLock {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn mode(path: &Path) -> u32 {
+        path.metadata().unwrap().mode() & 0o777
+    }
+
+    #[test]
+    fn what_is_new_is_the_owners_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("data");
+        let storage = FileStorage::new(&root).unwrap();
+        let _lock = storage.lock().unwrap();
+        drop(storage.create("log/one").unwrap());
+        for path in ["", "log", "compact"] {
+            assert_eq!(mode(&root.join(path)), 0o700, "{path:?}");
+        }
+        for path in ["LOCK", "log/one"] {
+            assert_eq!(mode(&root.join(path)), 0o600, "{path}");
+        }
+        assert!(!storage.is_open_to_others().unwrap());
+    }
+
+    #[test]
+    fn what_was_there_is_left_as_it_is_and_told_if_others_may_read_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("data");
+        let set = |path: &str, mode| {
+            fs::set_permissions(root.join(path), Permissions::from_mode(mode)).unwrap();
+        };
+        let is_open = || FileStorage::new(&root).unwrap().is_open_to_others().unwrap();
+        fs::create_dir(&root).unwrap();
+        set("", 0o755);
+        assert!(!is_open(), "what is in it is the owner's alone");
+        set("log", 0o755);
+        assert!(is_open());
+        assert_eq!((mode(&root), mode(&root.join("log"))), (0o755, 0o755));
+        set("", 0o750);
+        assert!(!is_open(), "the way in is closed");
+    }
+}

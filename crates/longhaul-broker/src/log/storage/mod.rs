@@ -7,7 +7,7 @@ mod read_only;
 #[cfg(any(test, feature = "testing"))]
 mod simulated;
 
-pub use directory::FileStorage;
+pub use directory::{FileStorage, new_file, new_folder};
 pub use read_only::ReadOnlyStorage;
 #[cfg(any(test, feature = "testing"))]
 pub use simulated::{SimulatedStorage, Surprise};
