@@ -57,7 +57,9 @@ pub use storage::{
 };
 #[cfg(any(test, feature = "testing"))]
 pub use storage::{SimulatedStorage, Surprise};
-pub use survey::{Cost, Finding, Survey, survey};
+#[cfg(feature = "testing")]
+pub use survey::Survey;
+pub use survey::{Cost, Finding, survey};
 #[cfg(feature = "testing")]
 pub use {
     handle::Done,
