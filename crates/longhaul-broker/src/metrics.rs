@@ -98,6 +98,9 @@ pub(crate) struct SubscriptionMetrics {
     pub(crate) acks: u64,
 }
 
+/// A page without the figures of the broker looked as if there were none.
+const PART: &str = "# Only topics that this role may use. The figures of the broker and of all topics need a monitor (--monitor) or a superuser.\n";
+
 /// Writes the text that Prometheus reads.
 #[must_use]
 pub(crate) fn render(snapshot: &MetricsSnapshot) -> String {
@@ -105,6 +108,8 @@ pub(crate) fn render(snapshot: &MetricsSnapshot) -> String {
     if !snapshot.is_part {
         broker(&mut page, snapshot);
         log(&mut page, &snapshot.log);
+    } else {
+        page.text.push_str(PART);
     }
     topics(&mut page, snapshot);
     subscriptions(&mut page, snapshot);
@@ -331,6 +336,14 @@ fn escape(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Alerts on the broker's figures fell silent, and nothing on the page said why.
+    #[test]
+    fn a_page_for_some_topics_says_so() {
+        let page = |is_part| render(&MetricsSnapshot { is_part, ..MetricsSnapshot::default() });
+        assert!(page(true).starts_with(PART) && !page(true).contains("pulsar_active_connections"));
+        assert!(!page(false).contains(PART) && page(false).contains("pulsar_active_connections"));
+    }
 
     fn snapshot(topics: usize) -> MetricsSnapshot {
         let subscription = SubscriptionMetrics { backlog: 7, consumers: 2, ..Default::default() };
