@@ -3,7 +3,10 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// What is left for the next segments, checkpoints, compacted files, and the program that the broker is part of.
-const RESERVED: u64 = 128;
+const RESERVED: usize = 128;
+
+/// Connections that are let in though the log may lack descriptors for its next segments then, if it has as many besides.
+const LEAST: usize = 64;
 
 /// Raises the process's soft limit to its hard one, as many programs do at their start.
 pub(super) fn raise() {
@@ -22,6 +25,7 @@ pub(super) fn connections(files: usize, clients: usize, admin: usize) -> (usize,
         tracing::warn!(
             wanted = clients,
             allowed = clients_may,
+            needed = files + clients + admin + RESERVED,
             "the limit on open files (ulimit -n) allows fewer connections"
         );
     }
@@ -31,8 +35,9 @@ pub(super) fn connections(files: usize, clients: usize, admin: usize) -> (usize,
 /// An eighth at most for the admin interface; none is no limit.
 fn shared(limit: Option<u64>, files: usize, clients: usize, admin: usize) -> (usize, usize) {
     let Some(limit) = limit else { return (clients, admin) };
-    let room = usize::try_from(limit.saturating_sub(RESERVED)).unwrap_or(usize::MAX);
-    let room = room.saturating_sub(files);
+    // What was enough for a few clients before others were limited lets them in still.
+    let rest = usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(files);
+    let room = rest.saturating_sub(RESERVED).max(LEAST.min(rest / 2));
     let admin = admin.min(room / 8).max(1);
     (clients.min(room.saturating_sub(admin)).max(1), admin)
 }
@@ -45,4 +50,6 @@ fn connections_leave_some_for_the_log() {
     assert_eq!(shared(Some(1024), 400, 10_000, 512), (434, 62));
     assert_eq!(shared(Some(1024), 400, 100, 10), (100, 10));
     assert_eq!(shared(Some(64), 400, 10_000, 512), (1, 1));
+    assert_eq!(shared(Some(1024), 900, 10_000, 512), (55, 7), "a log of 57 GB");
+    assert_eq!(shared(Some(256), 130, 10_000, 512), (56, 7));
 }

@@ -22,7 +22,7 @@ use tokio_util::task::TaskTracker;
 
 /// Pause after a connection could not be accepted, mostly for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How often the log says that there are too many connections.
+/// How often the log says that there are too many connections, or that none can be accepted.
 const CROWD_PAUSE: Duration = Duration::from_secs(60);
 /// For the last answers.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -72,7 +72,7 @@ impl Listener {
     /// Accepts until it is told to stop.
     pub(super) async fn run(self, house: Arc<House>, stop: CancellationToken) {
         let tasks = TaskTracker::new();
-        let mut crowd = Crowd::default();
+        let (mut crowd, mut failures) = (Crowd::default(), Crowd::default());
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -82,7 +82,9 @@ impl Listener {
             let stream = match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
+                    if let Some(times) = failures.note(clock::monotonic()) {
+                        tracing::warn!(%error, times, "cannot accept a connection");
+                    }
                     sleep(ACCEPT_PAUSE).await;
                     continue;
                 }
@@ -92,7 +94,12 @@ impl Listener {
                 if self.tls.is_none() {
                     tell_why(&stream);
                 }
-                crowd.note(clock::monotonic());
+                if let Some(closed) = crowd.note(clock::monotonic()) {
+                    tracing::warn!(
+                        closed,
+                        "there are as many connections as are allowed: more are closed"
+                    );
+                }
                 continue;
             };
             let (house, tls) = (Arc::clone(&house), self.tls.clone());
@@ -108,7 +115,7 @@ impl Listener {
     }
 }
 
-/// Connections that were closed because there are too many.
+/// Connections that were closed because there are too many, or could not be accepted.
 #[derive(Debug, Default)]
 struct Crowd {
     told: Option<Instant>,
@@ -116,15 +123,14 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// Whoever was closed comes again at once, so that the log says so once a minute.
-    fn note(&mut self, now: Instant) {
+    /// Whoever was closed comes again at once, so that the log says so once a minute: how many there were since it was told last.
+    fn note(&mut self, now: Instant) -> Option<u64> {
         self.untold += 1;
         if self.told.is_some_and(|told| now.duration_since(told) < CROWD_PAUSE) {
-            return;
+            return None;
         }
-        let closed = std::mem::take(&mut self.untold);
-        tracing::warn!(closed, "there are as many connections as are allowed: more are closed");
         self.told = Some(now);
+        Some(std::mem::take(&mut self.untold))
     }
 }
 
@@ -169,6 +175,13 @@ async fn connect(stream: TcpStream, tls: Option<TlsAcceptor>, house: &House) {
 mod tests {
     use super::*;
     use std::net::TcpStream;
+
+    #[test]
+    fn a_crowd_is_told_once_a_minute() {
+        let (mut crowd, start) = (Crowd::default(), clock::monotonic());
+        let mut at = |s| crowd.note(start + Duration::from_secs(s));
+        assert_eq!([at(0), at(1), at(59), at(60), at(61)], [Some(1), None, None, Some(3), None]);
+    }
 
     /// Where hundreds of clients came back at once, most of them waited for a second or more: sockets were made with a backlog of 128.
     #[tokio::test]
