@@ -23,8 +23,9 @@ pub(super) fn prepare(shared: &Shared) {
     {
         complain(shared, "could not write", inventory::NAME, &error);
     }
+    let left = shared.measure(&lock(&shared.spare));
+    reserve::keep(shared, left);
     let mut spare = lock(&shared.spare);
-    reserve::keep(shared, shared.measure(&spare));
     let left = shared.measure(&spare);
     let was_full = shared.room.is_full();
     if spare.is_some() {
