@@ -7,6 +7,7 @@ use super::checkpoint::Checkpoint;
 use super::error::OpenError;
 use super::inventory;
 use super::options::Options;
+use super::prefix::segment_numbers;
 use super::reader::Reader;
 use super::record::{self, Head, Kind, Mark, Parsed, Place, Position, RECORD_OVERHEAD};
 use super::recovery::Replayed;
@@ -167,12 +168,10 @@ impl Surveyor<'_> {
 
     /// Opens the segments, also those whose header is damaged: their records say which seed they have.
     fn open_segments(&mut self) -> Result<BTreeMap<u32, Arc<Segment>>, OpenError> {
-        let files = self.storage.list(FOLDER).map_err(|source| OpenError::Io {
+        let numbers = segment_numbers(self.storage).map_err(|source| OpenError::Io {
             what: format!("list {}", self.storage.describe(FOLDER)),
             source,
         })?;
-        let mut numbers: Vec<u32> = files.iter().filter_map(|it| segment::number_of(it)).collect();
-        numbers.sort_unstable();
         let (mut sound, mut broken) = (BTreeMap::new(), Vec::new());
         for number in numbers {
             let name = segment::name(number);

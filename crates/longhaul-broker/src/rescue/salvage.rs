@@ -5,8 +5,7 @@ use super::report::Report;
 use super::{RescueError, open, refused, views};
 use crate::compaction::rebuild;
 use crate::log::{
-    self, Composer, FileStorage, Head, Kind, Log, Options, Place, ReadOnlyStorage, Replayed,
-    Storage, WriteError,
+    self, Composer, FileStorage, Head, Kind, Log, Options, Place, Replayed, Storage, WriteError,
 };
 use crate::state::entries::Position;
 use crate::state::snapshot::image;
@@ -34,20 +33,19 @@ pub fn salvage(directory: &Path, new: &Path) -> Result<Report, RescueError> {
     let mut report = Report::new(directory, &read, &damaged);
     let io = |source| RescueError::Io { what: format!("make {}", new.display()), source };
     let to: Arc<dyn Storage> = Arc::new(FileStorage::new(new).map_err(io)?);
-    let written = write(&read, &to).map_err(|source| match source {
+    let unreadable = write(&read, &to).map_err(|source| match source {
         Failed::Open(source) => refused(new, source),
         Failed::Write(source) => RescueError::Write { path: new.to_owned(), source },
     })?;
-    for (position, topic) in written.unreadable {
+    for (position, topic) in unreadable {
         let Position { ledger, entry } = position;
         report.note(format!(
             "Message {ledger}:{entry} of {topic} could be read once and not again: it is lost."
         ));
     }
-    let from = ReadOnlyStorage::new(directory).map_err(io)?;
     for (id, topic) in read.state.topics() {
         let Some(view) = &topic.compacted else { continue };
-        let left = rebuild::look(&from, topic, view);
+        let left = rebuild::look(&*storage, topic, view);
         let file = rebuild::write(&left, id, topic, view, &read.reader, &to);
         let file =
             file.map_err(|reason| RescueError::View { topic: topic.name.to_string(), reason })?;
@@ -68,13 +66,8 @@ enum Failed {
     Write(WriteError),
 }
 
-#[derive(Debug, Default)]
-struct Written {
-    unreadable: Vec<(Position, String)>,
-}
-
-/// Writes the entries, and a checkpoint with the state.
-fn write(read: &Read, to: &Arc<dyn Storage>) -> Result<Written, Failed> {
+/// Writes the entries, and a checkpoint with the state. Returns the entries that could not be read any more, with their topics.
+fn write(read: &Read, to: &Arc<dyn Storage>) -> Result<Vec<(Position, String)>, Failed> {
     let options = Options { body_bytes_max: BODY_BYTES_MAX, ..Options::default() };
     let opened = log::open(Arc::clone(to), options, &mut |_: Replayed<'_>| Ok(()));
     let opened = opened.map_err(Failed::Open)?;
@@ -88,7 +81,7 @@ fn write(read: &Read, to: &Arc<dyn Storage>) -> Result<Written, Failed> {
     }
     // In the order of the log, as they were published.
     entries.sort_unstable_by_key(|(place, ..)| place.start());
-    let mut written = Written::default();
+    let mut unreadable = Vec::new();
     for chunk in entries.chunks(READ_COUNT) {
         let places: Vec<Place> = chunk.iter().map(|it| it.0).collect();
         for ((_, topic, position), body) in chunk.iter().zip(read.reader.read_many(&places)) {
@@ -97,7 +90,7 @@ fn write(read: &Read, to: &Arc<dyn Storage>) -> Result<Written, Failed> {
             let appended = body.ok().and_then(|body| composer.append(head, &[&body]).ok());
             if appended.is_none() {
                 let name = read.state.topic(*topic).map_or("", |it| it.name.as_str());
-                written.unreadable.push((*position, name.to_owned()));
+                unreadable.push((*position, name.to_owned()));
             }
             if composer.pending_bytes() >= GROUP_BYTES {
                 submit(&mut composer, &log).map_err(Failed::Write)?;
@@ -109,7 +102,7 @@ fn write(read: &Read, to: &Arc<dyn Storage>) -> Result<Written, Failed> {
     let done = Box::new(move |outcome| drop(done.send(outcome)));
     log.checkpoint(composer.end(), image(&read.state), done);
     result.recv().unwrap_or(Err(WriteError::Closed)).map_err(Failed::Write)?;
-    Ok(written)
+    Ok(unreadable)
 }
 
 fn submit(composer: &mut Composer, log: &Log) -> Result<(), WriteError> {
