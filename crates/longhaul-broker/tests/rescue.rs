@@ -85,14 +85,8 @@ async fn consume(broker: &Broker, count: usize) -> (Client, Vec<Id>) {
     let mut client = Client::connect(broker.address()).await.unwrap();
     client.subscribe(TOPIC, "s", 1).await.unwrap();
     client.flow(1, 10_000).await.unwrap();
-    let mut found = Vec::new();
-    while found.len() < count {
-        match client.answer().await.unwrap().command {
-            Command::Message(it) => found.push((it.message_id.ledger_id, it.message_id.entry_id)),
-            other => panic!("{other:?}"),
-        }
-    }
-    (client, found)
+    let found = client.messages(count).await.unwrap();
+    (client, found.iter().map(|it| (it.ledger_id, it.entry_id)).collect())
 }
 
 /// Two runs of a broker, of which the second one has written no checkpoint.

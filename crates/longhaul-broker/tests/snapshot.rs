@@ -13,7 +13,7 @@ mod client;
 use client::Client;
 use longhaul_broker::rescue::{RescueError, check, snapshot};
 use longhaul_broker::{Broker, BrokerConfig};
-use longhaul_wire::messages::{Command, MessageIdData};
+use longhaul_wire::messages::MessageIdData;
 use ring::digest::{SHA256, digest};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -51,18 +51,11 @@ fn verify_list(copy: &Path) -> usize {
 }
 
 /// How many messages a new subscription gets until there are this many.
-async fn consume(broker: &Broker, count: u64) -> Vec<MessageIdData> {
+async fn consume(broker: &Broker, count: usize) -> Vec<MessageIdData> {
     let mut client = Client::connect(broker.address()).await.unwrap();
     client.subscribe("t", "new", 1).await.unwrap();
     client.flow(1, 1_000_000).await.unwrap();
-    let mut found = Vec::new();
-    while (found.len() as u64) < count {
-        match client.answer().await.unwrap().command {
-            Command::Message(it) => found.push(it.message_id),
-            other => panic!("{other:?}"),
-        }
-    }
-    found
+    client.messages(count).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -107,7 +100,7 @@ async fn what_was_confirmed_before_is_in_it_while_the_broker_works() {
         verify_list(&copy);
         let kept = check(&copy).unwrap().messages();
         let broker = start(&copy);
-        let found = consume(&broker, kept).await;
+        let found = consume(&broker, usize::try_from(kept).unwrap()).await;
         let ids: Vec<u64> = found.iter().map(|it| it.entry_id).collect();
         assert_eq!(ids, (0..kept).collect::<Vec<u64>>());
         broker.shutdown().unwrap();

@@ -11,10 +11,9 @@
 
 mod client;
 
-use client::Client;
+use client::{Client, ask};
 use longhaul_broker::{Broker, BrokerConfig};
 use longhaul_wire::messages::{Command, CommandPing};
-use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -40,29 +39,13 @@ fn rot(data: &Path, body: &[u8]) {
     panic!("no file has it");
 }
 
-fn ask(broker: &Broker, path: &str) -> String {
-    let admin = broker.admin_url().unwrap();
-    let mut stream = std::net::TcpStream::connect(admin.strip_prefix("http://").unwrap()).unwrap();
-    let host = admin.strip_prefix("http://").unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
-}
-
 /// The numbers of the next so many entries that the consumer gets on one connection.
-async fn consume(broker: &Broker, name: &str, count: u64) -> (Client, Vec<u64>) {
+async fn consume(broker: &Broker, name: &str, count: usize) -> (Client, Vec<u64>) {
     let mut client = Client::connect(broker.address()).await.unwrap();
     client.subscribe("t", name, 1).await.unwrap();
     client.flow(1, 1000).await.unwrap();
-    let mut found = Vec::new();
-    while (found.len() as u64) < count {
-        match client.answer().await.unwrap().command {
-            Command::Message(it) => found.push(it.message_id.entry_id),
-            other => panic!("{other:?}"),
-        }
-    }
-    (client, found)
+    let found = client.messages(count).await.unwrap();
+    (client, found.iter().map(|it| it.entry_id).collect())
 }
 
 /// A Shared consumer was cut off 40 times in under 0.1 s, and nobody got what lay behind the entry.
@@ -85,7 +68,7 @@ async fn a_rotten_entry_is_left_out_and_what_lies_behind_it_is_delivered() {
     ROTTEN.iter().for_each(|&number| rot(folder.path(), &body(number)));
     let sound: Vec<u64> = (0..ENTRIES).filter(|it| !ROTTEN.contains(it)).collect();
     for name in ["one", "two"] {
-        let (mut client, found) = consume(&broker, name, sound.len() as u64).await;
+        let (mut client, found) = consume(&broker, name, sound.len()).await;
         assert_eq!(found, sound, "{name}");
         client.send(CommandPing {}).await.unwrap();
         let answer = client.answer().await.unwrap().command;
@@ -94,9 +77,9 @@ async fn a_rotten_entry_is_left_out_and_what_lies_behind_it_is_delivered() {
             "nothing follows, nobody is cut off: {answer:?}"
         );
     }
-    let metrics = ask(&broker, "/metrics");
+    let metrics = ask(&broker, "GET", "/metrics");
     assert!(metrics.contains("\nlonghaul_broker_unreadable_entries_total 2\n"), "{metrics}");
-    let stats = ask(&broker, "/admin/v2/persistent/public/default/t/stats");
+    let stats = ask(&broker, "GET", "/admin/v2/persistent/public/default/t/stats");
     assert!(stats.contains("\"unreadableEntries\":2"), "{stats}");
     broker.shutdown().unwrap();
 }

@@ -10,7 +10,7 @@
 mod client;
 
 use bytes::BytesMut;
-use client::Client;
+use client::{Client, ask};
 use longhaul_broker::rescue::{check, salvage};
 use longhaul_broker::{Broker, BrokerConfig, StartError};
 use longhaul_wire::frame;
@@ -19,7 +19,6 @@ use longhaul_wire::messages::{
 };
 use longhaul_wire::payload::Payload;
 use std::fs;
-use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 const MESSAGES: u64 = 20;
@@ -30,17 +29,6 @@ fn start(data: &Path) -> Result<Broker, StartError> {
         admin: Some(([127, 0, 0, 1], 0).into()),
         ..BrokerConfig::default()
     })
-}
-
-fn ask(broker: &Broker, method: &str, path: &str) -> String {
-    let admin = broker.admin_url().unwrap();
-    let host = admin.strip_prefix("http://").unwrap();
-    let mut stream = std::net::TcpStream::connect(host).unwrap();
-    let head = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
-    write!(stream, "{head}Content-Length: 0\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
 }
 
 /// Asks until the answer has these words.
@@ -66,17 +54,11 @@ async fn view(broker: &Broker, count: usize) -> Vec<u64> {
     client.send(reader).await.unwrap();
     assert!(matches!(client.answer().await.unwrap().command, Command::Success(_)));
     client.flow(1, 1000).await.unwrap();
-    let mut found = Vec::new();
-    while found.len() < count {
-        match client.answer().await.unwrap().command {
-            Command::Message(it) => found.push(it.message_id.entry_id),
-            other => panic!("{other:?}"),
-        }
-    }
+    let found = client.messages(count).await.unwrap();
     client.send(CommandPing {}).await.unwrap();
     let next = client.answer().await.unwrap().command;
     assert!(matches!(next, Command::Pong(_)), "it has more: {next:?}");
-    found
+    found.iter().map(|it| it.entry_id).collect()
 }
 
 /// Publishes a message with a key of its own.

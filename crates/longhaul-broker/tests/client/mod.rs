@@ -2,13 +2,14 @@
 #![allow(dead_code, reason = "each suite uses a part of it")]
 
 use bytes::BytesMut;
+use longhaul_broker::Broker;
 use longhaul_wire::frame::{self, Frame};
 use longhaul_wire::messages::{
     Command, CommandAck, CommandConnect, CommandFlow, CommandProducer, CommandSend,
     CommandSubscribe, MessageIdData, MessageMetadata,
 };
 use longhaul_wire::payload::Payload;
-use std::io;
+use std::io::{self, Read as _, Write as _};
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -17,6 +18,21 @@ use tokio::time::timeout;
 
 /// Everything that a test waits for comes long before, or never.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What the admin interface answers to a request without a body.
+pub(crate) fn ask(broker: &Broker, method: &str, path: &str) -> String {
+    let url = broker.admin_url().unwrap_or_default();
+    let host = url.trim_start_matches("http://");
+    let asked = || {
+        let mut stream = std::net::TcpStream::connect(host)?;
+        let head = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
+        write!(stream, "{head}Content-Length: 0\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        io::Result::Ok(answer)
+    };
+    asked().unwrap_or_else(|error| panic!("{method} {path} of {url:?}: {error}"))
+}
 
 /// A connection.
 pub(crate) struct Client {
@@ -154,6 +170,18 @@ impl Client {
 
     pub(crate) async fn flow(&mut self, consumer_id: u64, message_permits: u32) -> io::Result<()> {
         self.send(CommandFlow { consumer_id, message_permits }).await
+    }
+
+    /// The ids of the next so many messages; nothing else comes.
+    pub(crate) async fn messages(&mut self, count: usize) -> io::Result<Vec<MessageIdData>> {
+        let mut found = Vec::new();
+        while found.len() < count {
+            match self.answer().await?.command {
+                Command::Message(it) => found.push(it.message_id),
+                other => return Err(io::Error::other(format!("{other:?}"))),
+            }
+        }
+        Ok(found)
     }
 
     pub(crate) async fn ack(
