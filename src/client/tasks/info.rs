@@ -1,6 +1,6 @@
 //! What a [`TaskView`](super::TaskView) says of tasks and workers, and how to ask it. Pure.
 
-use crate::task::{Progress, TaskId, WorkerIdentity};
+use crate::task::{Progress, TaskId, TaskMetadata, TaskOutcome, TaskState, WorkerIdentity};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -66,6 +66,22 @@ impl TaskStatus {
             Self::Expired => "expired",
             Self::Ended => "ended",
         }
+    }
+
+    /// What an entry on the metadata topic shows; `None` if its state is none that longhaul writes. Of a task that waits without ever having run there is no
+    /// entry, unless it waits for others.
+    #[must_use]
+    pub const fn of_entry(entry: &TaskMetadata) -> Option<Self> {
+        Some(match (entry.state, entry.outcome) {
+            (TaskState::New, _) => Self::Waiting,
+            (TaskState::Processing, _) => Self::Running,
+            (TaskState::Completed, _) => Self::Completed,
+            (TaskState::Failed, None) => Self::Retrying,
+            (TaskState::Failed, Some(TaskOutcome::Cancelled)) => Self::Cancelled,
+            (TaskState::Failed, Some(TaskOutcome::Expired)) => Self::Expired,
+            (TaskState::Failed, Some(_)) => Self::Failed,
+            (TaskState::Unknown, _) => return None,
+        })
     }
 
     /// Whether the task has ended.

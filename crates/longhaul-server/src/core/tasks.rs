@@ -188,29 +188,12 @@ impl Service {
 impl Task {
     /// Where it stands.
     pub(crate) fn status(&self) -> TaskStatus {
-        let ended = self.shown.as_ref().and_then(ended);
-        match (&self.info, ended) {
+        let shown = |it| TaskStatus::of_entry(it).unwrap_or(TaskStatus::Running);
+        match (&self.info, self.shown.as_ref().map(shown)) {
             // The end may be shown before the view has read it.
-            (Some(info), Some(end)) if !info.status.is_terminal() => end,
+            (Some(info), Some(shown)) if shown.is_terminal() && !info.status.is_terminal() => shown,
             (Some(info), _) => info.status,
-            (None, Some(end)) => end,
-            (None, None) => match self.shown.as_ref().map(|shown| shown.state) {
-                None => TaskStatus::Ready,
-                Some(TaskState::New) => TaskStatus::Waiting,
-                Some(TaskState::Failed) => TaskStatus::Retrying,
-                Some(_) => TaskStatus::Running,
-            },
+            (None, shown) => shown.unwrap_or(TaskStatus::Ready),
         }
-    }
-}
-
-fn ended(shown: &TaskMetadata) -> Option<TaskStatus> {
-    use longhaul::TaskOutcome;
-    match (shown.state, shown.outcome) {
-        (TaskState::Completed, _) => Some(TaskStatus::Completed),
-        (_, Some(TaskOutcome::Cancelled)) => Some(TaskStatus::Cancelled),
-        (_, Some(TaskOutcome::Expired)) => Some(TaskStatus::Expired),
-        (_, Some(_)) => Some(TaskStatus::Failed),
-        (_, None) => None,
     }
 }

@@ -7,10 +7,7 @@ use crate::times;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use longhaul::{
-    Progress, SubmittedTask, TaskCounts, TaskInfo, TaskMetadata, TaskOutcome, TaskRef, TaskState,
-    TaskStatus,
-};
+use longhaul::{Progress, SubmittedTask, TaskCounts, TaskInfo, TaskMetadata, TaskRef, TaskStatus};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -66,7 +63,7 @@ impl Task {
     pub(crate) fn of_entry(task: &TaskRef, entry: TaskMetadata, epoch: Option<u32>) -> Self {
         let mut it = Self {
             task: named(task),
-            status: status_of(&entry),
+            status: TaskStatus::of_entry(&entry).map_or("unknown", TaskStatus::word),
             attempts: entry.attempts,
             created_ms: entry.created,
             updated_ms: entry.last_updated,
@@ -229,19 +226,6 @@ pub(crate) fn shown_progress(progress: &Progress) -> String {
         None => done.to_string(),
     };
     if message.is_empty() { share } else { format!("{share} {message}") }
-}
-
-fn status_of(entry: &TaskMetadata) -> &'static str {
-    match (entry.state, entry.outcome) {
-        (TaskState::New, _) => "waiting",
-        (TaskState::Processing, _) => "running",
-        (TaskState::Completed, _) => "completed",
-        (TaskState::Failed, None) => "retrying",
-        (TaskState::Failed, Some(TaskOutcome::Cancelled)) => "cancelled",
-        (TaskState::Failed, Some(TaskOutcome::Expired)) => "expired",
-        (TaskState::Failed, Some(_)) => "failed",
-        (TaskState::Unknown, _) => "unknown",
-    }
 }
 
 /// The words for statuses, in the order of a task's life.
