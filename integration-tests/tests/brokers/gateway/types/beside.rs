@@ -1,6 +1,7 @@
 //! What it costs the others that somebody asks a gateway for tasks of which there are none.
 
 use super::*;
+use std::convert::Infallible;
 
 /// Tasks that are done while somebody asks for others.
 const DONE: usize = 200;
@@ -14,7 +15,7 @@ const FACTOR: f64 = 1.5;
 const MORE: Duration = Duration::from_secs(5);
 
 /// Waits in vain for tasks of a type of which there are none, until it is dropped.
-async fn asks_in_vain(gateway: &Gateway, queue: &str) -> Result<()> {
+async fn asks_in_vain(gateway: &Gateway, queue: &str) -> Result<Infallible> {
     loop {
         let leases = gateway.lease(queue, Some("x"), "30s").await?;
         ensure!(leases.is_empty(), "there is none: {leases:?}");
@@ -82,6 +83,18 @@ fn is_little_more(alone: Duration, beside: Duration) -> Result<()> {
     Ok(())
 }
 
+/// How long the work takes, beside somebody who asks this gateway for a type of which there is nothing, if one does.
+async fn beside_one_in_vain(
+    asking: Option<(&Gateway, &str)>,
+    working: impl Future<Output = Result<Duration>>,
+) -> Result<Duration> {
+    let Some((gateway, queue)) = asking else { return working.await };
+    tokio::select! {
+        failed = asks_in_vain(gateway, queue) => match failed? {},
+        done = working => done,
+    }
+}
+
 /// An idle request kept all that it was given for a second, again and again: 12.7 s instead of 2.2 s.
 #[tokio::test]
 async fn whoever_asks_for_what_there_is_not_costs_another_gateway_little() -> Result<()> {
@@ -96,15 +109,8 @@ async fn whoever_asks_for_what_there_is_not_costs_another_gateway_little() -> Re
             other.submit(&queue, &["y"; DONE]).await?;
             other.work_one_by_one(&queue).await
         };
-        let done = if in_vain {
-            tokio::select! {
-                failed = asks_in_vain(&one, &queue) => return failed,
-                done = working => done?,
-            }
-        } else {
-            working.await?
-        };
-        took.push(done);
+        let beside = in_vain.then_some((&one, queue.as_str()));
+        took.push(beside_one_in_vain(beside, working).await?);
     }
     let [alone, beside] = took[..] else { return Ok(()) };
     say(&format!("{DONE} leases one by one: {alone:?}, beside a request in vain {beside:?}"));
@@ -121,15 +127,8 @@ async fn whoever_asks_for_what_there_is_not_costs_a_worker_little() -> Result<()
         let queue = name(&sandbox)?;
         ensure!(one.call(Method::PUT, &format!("/{queue}"), json!({})).await?.0 == 200);
         let working = work_in_rust(&sandbox, &queue, &one);
-        let done = if in_vain {
-            tokio::select! {
-                failed = asks_in_vain(&one, &queue) => return failed,
-                done = working => done?,
-            }
-        } else {
-            working.await?
-        };
-        took.push(done);
+        let beside = in_vain.then_some((&one, queue.as_str()));
+        took.push(beside_one_in_vain(beside, working).await?);
     }
     let [alone, beside] = took[..] else { return Ok(()) };
     say(&format!("{DONE} tasks of a worker: {alone:?}, beside a request in vain {beside:?}"));
@@ -163,8 +162,8 @@ async fn a_thousand_tasks_that_nobody_asks_for_are_offered_once_each() -> Result
         anyhow::Ok((offered - before, rest, delivered, again))
     };
     let (offered, rest, delivered, again) = tokio::select! {
-        failed = asks_in_vain(&one, &queue) => { failed?; return Ok(()) },
-        failed = asks_in_vain(&other, &queue) => { failed?; return Ok(()) },
+        failed = asks_in_vain(&one, &queue) => match failed? {},
+        failed = asks_in_vain(&other, &queue) => match failed? {},
         seen = watching => seen?,
     };
     say(&format!(
@@ -208,7 +207,7 @@ async fn a_wanted_task_is_leased_at_once_behind_a_thousand_that_are_not() -> Res
             anyhow::Ok(took)
         };
         let took = tokio::select! {
-            failed = asks_in_vain(idle, &queue) => { failed?; return Ok(()) },
+            failed = asks_in_vain(idle, &queue) => match failed? {},
             took = sampling => took?,
         };
         let [.., last] = took[..] else { return Ok(()) };
