@@ -24,10 +24,7 @@ pub(crate) struct Left {
 pub(crate) fn look(storage: &dyn Storage, topic: &Topic, view: &CompactedView) -> Left {
     let scanned = scan_compacted(storage, &view.file, messages).ok();
     let is_whole_file = scanned.as_ref().is_some_and(|it| it.1);
-    let below = topic.entries.range(0, view.horizon);
-    let is_in_segments = topic.entries.first() == 0
-        && topic.entries.end() >= view.horizon
-        && below.into_iter().all(|(_, slot)| slot.is_here());
+    let is_in_segments = topic.entries.range(0, view.horizon).count() as u64 == view.horizon;
     let file = scanned.map(|it| it.0);
     Left { file, is_complete: is_whole_file || is_in_segments }
 }
@@ -72,7 +69,7 @@ fn put_together(
     let mut writer = CompactedWriter::create(storage, name)?;
     let slots = left.file.iter().flat_map(|it| it.slots().iter());
     let in_file: BTreeMap<u64, _> = slots.map(|slot| (slot.ordinal, slot)).collect();
-    let segments = topic.entries.range(0, view.horizon).filter(|(_, slot)| slot.is_here());
+    let segments = topic.entries.range(0, view.horizon);
     let mut ordinals: BTreeMap<u64, Option<Position>> =
         segments.map(|(ordinal, _)| (ordinal, topic.entries.position_of(ordinal))).collect();
     for slot in in_file.values() {
@@ -84,7 +81,7 @@ fn put_together(
         let of_file = in_file.get(&ordinal).zip(left.file.as_ref());
         let of_file = of_file.and_then(|(slot, file)| file.read(slot).ok());
         let body = of_file.or_else(|| {
-            let slot = topic.entries.get(ordinal).filter(|slot| slot.is_here())?;
+            let slot = topic.entries.get(ordinal)?;
             reader.read(slot.place).ok()
         });
         if let Some(body) = body {

@@ -111,7 +111,7 @@ impl Machine {
     /// a batch: nobody acknowledges a part of what is none.
     fn messages_of_batch(&self, topic: u32, ordinal: u64) -> Option<u32> {
         let slot = self.state.topic(topic)?.entries.get(ordinal);
-        match slot.filter(|slot| slot.is_here()) {
+        match slot {
             Some(slot) => slot.is_batch().then(|| slot.messages()),
             None => self.view(topic, true)?.get(ordinal).map(|item| item.messages),
         }

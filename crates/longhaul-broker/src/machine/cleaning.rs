@@ -1,23 +1,27 @@
 //! One consumer that never acknowledges must not keep the disk.
 //!
-//! A segment of the log can go when nothing in it is needed any more. One task that takes a week would keep its whole segment,
-//! and with it, in a log that all topics share, whatever lies there. So when the log has grown and only little of an old segment
-//! is still needed, that little is copied to the end of the log, and the segment goes.
+//! What is acknowledged behind an entry that is still open is forgotten: it takes no memory, and its segment of the log does not count it.
+//! A segment can go when nothing in it is needed any more. One task that takes a week would keep its whole segment,
+//! and with it, in a log that all topics share, whatever lies there. So when the log has grown and only little of old segments
+//! is still needed, that little is copied to the end of the log, and the segments go.
 
 use super::Machine;
 use super::effect::{Effect, Survivor, Waiting};
 use super::figures::is_compacted;
+use crate::admin::policies::Policies;
 use crate::log::{Head, Kind, Place, ReadError};
-use crate::state::Topic;
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Segments that the log may have before any is cleaned, while there is room.
 const SEGMENTS_MIN: usize = 4;
 /// A segment is cleaned when less than one part in so many is needed: the copies then cost less than what they free.
 const NEEDED_SHARE: u64 = 4;
-/// How often a segment is looked for.
-const PAUSE_MS: u64 = 5000;
+/// So much is copied at once, unless a single segment has more: it lies in memory meanwhile.
+const COPIED_BYTES_MAX: u64 = 16 * 1024 * 1024;
+/// So many pages of a topic's entries are looked at in each round of a second for what can be forgotten: a quarter of a million entries, about a
+/// millisecond.
+const PAGES_MAX: usize = 256;
 /// How long a segment is left alone of which something could not be read, at first and at most.
 const UNREADABLE_PAUSE_MS: (u64, u64) = (10_000, 600_000);
 /// A subscription that keeps more than this on disk is worth a warning.
@@ -28,9 +32,6 @@ const WARN_PAUSE_MS: u64 = 600_000;
 /// What was done when.
 #[derive(Debug, Default)]
 pub(super) struct Cleaner {
-    next: u64,
-    /// The segment that was looked at last.
-    last: u32,
     /// Copies are being read.
     is_busy: bool,
     /// Copies on their way to the disk.
@@ -41,36 +42,42 @@ pub(super) struct Cleaner {
 }
 
 impl Machine {
-    /// Looks for an old segment of which little is needed.
-    pub(super) fn clean(&mut self) {
-        // What is on its way already would be copied again: on a full disk once in each pause.
-        let is_busy = self.cleaner.is_busy || self.cleaner.copying > 0 || self.keeper.is_full();
-        if is_busy || self.up < self.cleaner.next {
-            return;
-        }
-        self.cleaner.next = self.up + PAUSE_MS;
-        let current = self.composer.end().segment;
-        let segments = self.keeper.sealed(current);
-        if segments.len() < SEGMENTS_MIN && self.composer.has_room() {
-            return;
-        }
-        // One at a time: to look at a segment is to look at every entry there is.
-        let failed = &self.cleaner.unreadable;
-        let is_due = |it: u32| failed.get(&it).is_none_or(|&(until, _)| self.up >= until);
-        let has_entries = |it: &&(u32, u64)| self.state.live().contains_key(&it.0) && is_due(it.0);
-        let next = segments.iter().filter(has_entries).find(|it| it.0 > self.cleaner.last);
-        let Some(&(segment, bytes)) = next.or_else(|| segments.iter().find(has_entries)) else {
+    /// Forgets what every subscription has acknowledged behind entries that are open, and no policy keeps. The same rules as for trimming: what lies in
+    /// the segment that is being written takes no room that could be had back.
+    pub(super) fn forget_acked(&mut self, topic: u32, policies: &Policies) {
+        let Some((kept, live)) = self.state.topic(topic).zip(self.live.get_mut(&topic)) else {
             return;
         };
-        self.cleaner.last = segment;
-        let (survivors, dead) = self.survivors(segment);
-        let needed: u64 = survivors.iter().map(|it| u64::from(it.place.size)).sum();
-        // Only when all of it is copied the segment can go.
-        if needed * NEEDED_SHARE > bytes || !self.composer.has_room_to_copy(needed) {
+        let oldest = policies.retention.unwrap_or_default().oldest_ms(self.now);
+        let Some(oldest) = oldest.filter(|_| !is_compacted(kept, policies)) else { return };
+        // What lies before the lowest mark is trimmed.
+        let lowest = kept.durable().map(|it| &it.cursor).min_by_key(|it| it.mark());
+        let Some(lowest) = lowest.filter(|it| it.acked().pieces() > 0) else { return };
+        if live.compaction.is_running {
             return;
         }
-        for (topic, ordinal) in dead {
-            self.state.relocate(topic, ordinal, None);
+        let from = live.forgotten_to.max(lowest.mark());
+        let segment = self.composer.end().segment;
+        let next = self.state.forget_acked(topic, from, PAGES_MAX, segment, oldest);
+        live.forgotten_to = next.unwrap_or_default();
+    }
+
+    /// Looks for old segments of which little is needed.
+    pub(super) fn clean(&mut self) {
+        // What is on its way already would be copied again: on a full disk once in each round.
+        if self.cleaner.is_busy || self.cleaner.copying > 0 || self.keeper.is_full() {
+            return;
+        }
+        let segments = self.segments_to_clean();
+        if segments.is_empty() {
+            return;
+        }
+        let mut survivors = Vec::new();
+        for (topic, kept) in self.state.topics() {
+            survivors.extend(kept.entries.in_segments(&segments).filter_map(|(ordinal, slot)| {
+                let position = kept.entries.position_of(ordinal)?;
+                Some(Survivor { topic, position, place: slot.place })
+            }));
         }
         if !survivors.is_empty() {
             self.cleaner.is_busy = true;
@@ -78,38 +85,28 @@ impl Machine {
         }
     }
 
-    /// The entries of a segment that are needed, and those that are not.
-    fn survivors(&self, segment: u32) -> (Vec<Survivor>, Vec<(u32, u64)>) {
-        let (mut survivors, mut dead) = (Vec::new(), Vec::new());
-        for (id, topic) in self.state.topics() {
-            let inside = topic
-                .entries
-                .iter()
-                .filter(|(_, slot)| slot.is_here() && slot.place.segment == segment);
-            for (ordinal, slot) in inside {
-                if self.is_dead(id, topic, ordinal, slot.publish_time) {
-                    dead.push((id, ordinal));
-                } else if let Some(position) = topic.entries.position_of(ordinal) {
-                    survivors.push(Survivor { topic: id, position, place: slot.place });
-                }
+    /// The oldest segments of which so little is needed that copying it pays, as many as there is room for. Only when all that is needed of a segment is
+    /// copied it can go.
+    fn segments_to_clean(&self) -> BTreeSet<u32> {
+        let segments = self.keeper.sealed(self.composer.end().segment);
+        if segments.len() < SEGMENTS_MIN && self.composer.has_room() {
+            return BTreeSet::new();
+        }
+        let (failed, live) = (&self.cleaner.unreadable, self.state.live());
+        let is_due = |it: u32| failed.get(&it).is_none_or(|&(until, _)| self.up >= until);
+        let needed = segments.into_iter().filter_map(|(segment, bytes)| {
+            let needed = live.get(&segment).copied()?;
+            (needed * NEEDED_SHARE <= bytes && is_due(segment)).then_some((segment, needed))
+        });
+        let (mut chosen, mut sum) = (BTreeSet::new(), 0);
+        for (segment, needed) in needed {
+            let fits = chosen.is_empty() || sum + needed <= COPIED_BYTES_MAX;
+            if fits && self.composer.has_room_to_copy(sum + needed) {
+                chosen.insert(segment);
+                sum += needed;
             }
         }
-        (survivors, dead)
-    }
-
-    /// Whether every subscription has acknowledged the entry and no policy keeps it. The same rules as for trimming, but for what
-    /// lies behind an entry that is still open. What is not on disk yet was shown to nobody, so that nobody has acknowledged it.
-    fn is_dead(&self, id: u32, topic: &Topic, ordinal: u64, publish_time: u64) -> bool {
-        let Some(live) = self.live.get(&id) else { return false };
-        let policies = &live.policies;
-        let retention = policies.retention.unwrap_or_default();
-        let oldest = retention.oldest_ms(self.now);
-        let mut subscriptions = topic.durable().peekable();
-        !is_compacted(topic, policies)
-            && !live.compaction.is_running
-            && subscriptions.peek().is_some()
-            && oldest.is_some_and(|oldest| publish_time < oldest)
-            && subscriptions.all(|it| it.cursor.is_acked(ordinal))
+        chosen
     }
 
     /// Copies entries to the end of the log: their records, with the ids that they have.
@@ -171,7 +168,7 @@ impl Machine {
         self.cleaner.copying = self.cleaner.copying.saturating_sub(1);
         let slot = self.state.topic(it.topic).and_then(|topic| topic.entries.get(ordinal));
         if slot.is_some_and(|slot| slot.place == it.place) {
-            self.state.relocate(it.topic, ordinal, Some(place));
+            self.state.relocate(it.topic, ordinal, place);
             self.is_readable_again(it.topic, ordinal);
         }
     }

@@ -144,6 +144,7 @@ impl Machine {
             }
             drop(self.evict(topic));
             drop(self.trim(topic, &policies));
+            self.forget_acked(topic, &policies);
             self.retry_unreadable(topic);
             let threshold = policies.compaction_threshold_bytes.unwrap_or_default();
             let is_due = self.live.get(&topic).is_some_and(|it| it.compaction.is_due(self.up));
@@ -305,7 +306,7 @@ impl Machine {
                 .and_then(|it| self.compacted.get(it))
                 .map_or(0, |it| it.len());
             live.compaction.removed =
-                (before + job.entries.count()).saturating_sub(slots.len()) as u64;
+                (before + job.entries.iter().count()).saturating_sub(slots.len()) as u64;
         }
         let outcome = result.and_then(|slots| {
             let (topic, horizon, file) = (job.topic, job.horizon, job.file.clone());

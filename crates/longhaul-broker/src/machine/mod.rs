@@ -100,6 +100,8 @@ struct Live {
     orphans: BTreeMap<u32, u64>,
     figures: Figures,
     compaction: keeping::Compaction,
+    /// Where to go on looking for entries that can be forgotten.
+    forgotten_to: u64,
     /// What cannot be read.
     withheld: unreadable::Withheld,
     /// Topic, namespace and broker together; renewed when one of them changes.

@@ -215,7 +215,7 @@ impl Machine {
         let Some((kept, live)) = self.state.topic(topic).zip(self.live.get_mut(&topic)) else {
             return;
         };
-        let is_here = |it: u64| kept.entries.get(it).is_some_and(|slot| slot.is_here());
+        let is_here = |it: u64| kept.entries.get(it).is_some();
         live.withheld.set_aside.retain(|it| it.0 == Where::View || is_here(it.1));
         let due = live.withheld.take_due(self.up);
         due.into_iter().for_each(|(_, ordinal)| self.offer(topic, ordinal));

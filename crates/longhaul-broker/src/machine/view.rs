@@ -70,8 +70,7 @@ impl View<'_> {
         let horizon = self.compacted.map_or(0, |(_, horizon)| horizon);
         let from = ordinal.max(horizon).max(self.entries.first());
         let mut range = self.entries.range(from, self.end);
-        let (ordinal, slot) =
-            range.find(|&(at, slot)| slot.is_here() && !self.withheld.contains(Where::Log, at))?;
+        let (ordinal, slot) = range.find(|&(at, _)| !self.withheld.contains(Where::Log, at))?;
         self.item(ordinal, slot)
     }
 
@@ -105,9 +104,10 @@ impl View<'_> {
     pub fn last(&self) -> Option<(Position, Option<u32>)> {
         let horizon = self.compacted.map_or(0, |(_, horizon)| horizon);
         let from = self.entries.first().max(horizon);
-        for ordinal in (from..self.end).rev() {
-            let Some(slot) = self.entries.get(ordinal).filter(|it| it.is_here()) else { continue };
+        let mut end = self.end;
+        while let Some((ordinal, slot)) = self.entries.last_before(end).filter(|it| it.0 >= from) {
             if self.withheld.is_set_aside(Where::Log, ordinal) {
+                end = ordinal;
                 continue;
             }
             let batch = slot.is_batch().then(|| slot.messages());

@@ -208,9 +208,8 @@ impl Read {
             }
             subscriptions.any(|it| !it.cursor.is_acked(ordinal))
         };
-        let gone = topic.entries.iter().filter(|(_, slot)| !slot.is_here());
         let mut ranges: Vec<(Position, Position)> = Vec::new();
-        for (ordinal, _) in gone.filter(|(ordinal, _)| is_needed(*ordinal)) {
+        for ordinal in topic.entries.gone().filter(|&it| is_needed(it)) {
             let Some(position) = topic.entries.position_of(ordinal) else { continue };
             match ranges.last_mut() {
                 Some((_, last))

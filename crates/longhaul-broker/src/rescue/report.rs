@@ -38,9 +38,7 @@ struct Lost {
 impl Report {
     pub(super) fn new(directory: &Path, read: &Read, views: &[Damaged]) -> Self {
         let state = &read.state;
-        let here = |topic: &crate::state::Topic| {
-            topic.entries.iter().filter(|(_, slot)| slot.is_here()).count() as u64
-        };
+        let here = |topic: &crate::state::Topic| topic.entries.iter().count() as u64;
         let kept = (state.topics().count(), state.topics().map(|(_, it)| here(it)).sum());
         let mut damage: Vec<String> = read.findings.iter().map(|it| line(state, it)).collect();
         damage.extend(views.iter().map(|it| view_line(state, it)));
@@ -167,8 +165,8 @@ fn cost(state: &State, it: &Finding) -> String {
             }
             (_, Some((topic, ordinal))) => {
                 let why = match topic.entries.get(ordinal) {
-                    Some(slot) if slot.is_here() => ", of which another copy can be read",
-                    Some(_) => "",
+                    Some(_) => ", of which another copy can be read",
+                    None if ordinal >= topic.entries.first() => "",
                     None => ", which was not needed any more",
                 };
                 format!("message {ledger}:{entry} of {}{why}", topic.name)

@@ -74,8 +74,7 @@ fn write(read: &Read, to: &Arc<dyn Storage>) -> Result<Vec<(Position, String)>, 
     let (mut composer, log) = (opened.composer, opened.log);
     let mut entries: Vec<(Place, u32, Position)> = Vec::new();
     for (id, topic) in read.state.topics() {
-        let here = topic.entries.iter().filter(|(_, slot)| slot.is_here());
-        entries.extend(here.filter_map(|(ordinal, slot)| {
+        entries.extend(topic.entries.iter().filter_map(|(ordinal, slot)| {
             Some((slot.place, id, topic.entries.position_of(ordinal)?))
         }));
     }

@@ -33,13 +33,10 @@ fn audit(state: &State, model: &Model, what: &str) {
             (topic.first, topic.end()),
             "{what}"
         );
+        assert!(kept.entries.gone().eq(topic.gone.iter().copied()), "{what}: what is gone");
         for (ordinal, slot) in kept.entries.iter() {
             let entry = topic.entry(ordinal);
             assert_eq!(kept.entries.position_of(ordinal), Some(entry.id), "{what}: {ordinal}");
-            assert_eq!(slot.is_here(), !topic.gone.contains(&ordinal), "{what}: {ordinal} here");
-            if !slot.is_here() {
-                continue;
-            }
             assert_eq!(slot.messages(), entry.messages(), "{what}: {ordinal}");
             assert_eq!(kept.entries.deliver_at(ordinal), entry.deliver_at, "{what}: {ordinal}");
             *live.entry(slot.place.segment).or_default() += u64::from(slot.place.size);
@@ -72,8 +69,7 @@ pub(super) fn same(left: &State, right: &State, has_cleaned: bool, what: &str) {
             let delay = |ordinal| topic.entries.deliver_at(ordinal);
             // What was cleaned on one side may be there still on the other, which knows only the log.
             let is_here = |state: &State, at: u64| {
-                let slot = state.topic(id).and_then(|it| it.entries.get(at));
-                slot.is_some_and(Slot::is_here)
+                state.topic(id).is_some_and(|it| it.entries.get(at).is_some())
             };
             let counts = |at: u64| !has_cleaned || (is_here(left, at) && is_here(right, at));
             let entries = topic.entries.iter().filter(|it| counts(it.0));
@@ -177,7 +173,7 @@ impl World {
     fn read_everything(&self) {
         let reader = self.node.log.reader();
         for (id, kept) in self.node.machine.state().topics() {
-            for (ordinal, slot) in kept.entries.iter().filter(|it| it.1.is_here()) {
+            for (ordinal, slot) in kept.entries.iter() {
                 let mut body = reader.read(slot.place).unwrap();
                 crate::state::entry::EntryHead::decode(&mut body).unwrap();
                 let entry = self.model.topics[&id].entry(ordinal);
@@ -350,7 +346,7 @@ fn between(state: &State, lower: &Model, upper: &Model) -> Model {
         topic.entries.truncate(usize::try_from(kept.entries.end()).unwrap());
         topic.first = kept.entries.first();
         // A segment that was removed shortly before may be there again.
-        topic.gone.retain(|&it| !kept.entries.get(it).is_some_and(Slot::is_here));
+        topic.gone.retain(|&it| kept.entries.get(it).is_none());
         let horizon = kept.compacted.as_ref().map(|it| it.horizon);
         let view = known.iter().find(|it| it.view.as_ref().map(|it| it.0) == horizon);
         topic.view = view.unwrap().view.clone();

@@ -74,13 +74,14 @@ impl World {
     fn check_removal(&self, segments: &[u32]) {
         let (_, model, state) = self.history.front().unwrap();
         for (id, kept) in state.topics() {
-            let inside = kept.entries.iter().filter(|it| it.1.is_here());
-            for (ordinal, slot) in inside.filter(|it| segments.contains(&it.1.place.segment)) {
+            for (ordinal, slot) in
+                kept.entries.iter().filter(|it| segments.contains(&it.1.place.segment))
+            {
                 let topic = &model.topics[&id];
                 let cursors = &topic.cursors;
                 let now =
                     self.node.machine.state().topic(id).and_then(|it| it.entries.get(ordinal));
-                let is_copied = now.is_some_and(|it| it.is_here() && it.place != slot.place);
+                let is_copied = now.is_some_and(|it| it.place != slot.place);
                 let is_dead =
                     !cursors.is_empty() && cursors.values().all(|it| it.is_acked(ordinal));
                 let what = format!("seed {}: {ordinal} of {}", self.seed, topic.name);

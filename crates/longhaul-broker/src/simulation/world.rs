@@ -290,8 +290,7 @@ impl World {
         let ids: Vec<u32> = self.model.topics.keys().copied().collect();
         for id in ids {
             let Some(kept) = self.node.machine.state().topic(id) else { continue };
-            let gone = kept.entries.iter().filter(|it| !it.1.is_here()).map(|it| it.0);
-            let gone: BTreeSet<u64> = gone.collect();
+            let gone: BTreeSet<u64> = kept.entries.gone().collect();
             let topic = &self.model.topics[&id];
             if gone == topic.gone {
                 continue;

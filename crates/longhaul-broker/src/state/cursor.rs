@@ -41,6 +41,12 @@ impl Cursor {
         self.acked.next_absent(ordinal.max(self.mark))
     }
 
+    /// The first entry at or after this one that is acknowledged; the largest number where there is none.
+    #[must_use]
+    pub fn next_acked(&self, ordinal: u64) -> u64 {
+        if ordinal < self.mark { ordinal } else { self.acked.next_present(ordinal) }
+    }
+
     /// Acknowledges one entry.
     pub fn ack(&mut self, ordinal: u64) {
         self.ack_range(ordinal, ordinal + 1);

@@ -1,7 +1,8 @@
 //! Where the entries of a topic lie.
 
+use super::pages::Pages;
 use crate::log::Place;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// An entry's id as clients see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,7 +21,7 @@ impl Position {
 /// What is kept in memory of an entry: 24 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// Where it lies. A size of 0: it is gone.
+    /// Where it lies.
     pub place: Place,
     /// How many messages it has; [`Slot::BATCH`] marks a batch, which may have one message only.
     messages: u32,
@@ -49,12 +50,6 @@ impl Slot {
     pub const fn is_batch(&self) -> bool {
         self.messages & Self::BATCH != 0
     }
-
-    /// Whether it can still be read.
-    #[must_use]
-    pub const fn is_here(&self) -> bool {
-        self.place.size > 0
-    }
 }
 
 /// What few entries have.
@@ -77,12 +72,13 @@ struct Span {
 /// The entries of a topic.
 ///
 /// Every entry has an *ordinal*: its number within the topic, over all ledgers, without holes. Inside the broker entries are
-/// named by it; only clients, and the log, name them by [`Position`].
+/// named by it; only clients, and the log, name them by [`Position`]. Some that lie behind the first one that is kept may be gone.
 #[derive(Clone, Debug, Default)]
 pub struct Entries {
-    /// Ordinal of the first slot.
-    base: u64,
-    slots: VecDeque<Slot>,
+    /// Everything before it was trimmed.
+    first: u64,
+    end: u64,
+    pages: Pages,
     /// In order, one for each ledger from the first that is needed to read an id.
     spans: Vec<Span>,
     /// Entries that may not be delivered before a time, in ms since the epoch.
@@ -94,22 +90,16 @@ pub struct Entries {
 /// Some entries of a topic as they were at a moment.
 #[derive(Clone, Debug)]
 pub struct EntryCopy {
-    first: u64,
-    slots: Vec<Slot>,
+    from: u64,
+    to: u64,
+    pages: Pages,
     spans: Vec<Span>,
 }
 
 impl EntryCopy {
-    /// How many there are, gone ones included.
-    #[must_use]
-    pub const fn count(&self) -> usize {
-        self.slots.len()
-    }
-
-    /// Those that can be read, with ordinal, id and place.
+    /// Ordinal, id and place of each.
     pub fn iter(&self) -> impl Iterator<Item = (u64, Position, Place)> + '_ {
-        let here = (self.first..).zip(&self.slots).filter(|(_, slot)| slot.is_here());
-        here.filter_map(|(ordinal, slot)| {
+        self.pages.range(self.from, self.to).filter_map(|(ordinal, slot)| {
             Some((ordinal, position_in(&self.spans, ordinal)?, slot.place))
         })
     }
@@ -126,13 +116,13 @@ impl Entries {
     /// Ordinal of the first entry that is kept.
     #[must_use]
     pub const fn first(&self) -> u64 {
-        self.base
+        self.first
     }
 
     /// Ordinal that the next entry will have.
     #[must_use]
-    pub fn end(&self) -> u64 {
-        self.base + self.slots.len() as u64
+    pub const fn end(&self) -> u64 {
+        self.end
     }
 
     /// The ledgers, each with the ordinal of its first entry.
@@ -142,8 +132,8 @@ impl Entries {
 
     /// Begins a ledger whose entry 0 has the ordinal `first`. What the ledger before has beyond that was never there.
     pub fn open_ledger(&mut self, ledger: u64, first: u64) {
-        if self.slots.is_empty() {
-            self.base = self.base.max(first);
+        if self.first == self.end && first > self.first {
+            (self.first, self.end) = (first, first);
         }
         self.spans.push(Span { ledger, first });
     }
@@ -157,51 +147,45 @@ impl Entries {
 
     /// Adds an entry at the end. Returns its ordinal.
     pub fn push(&mut self, slot: Slot, extras: Extras) -> u64 {
-        let ordinal = self.end();
-        self.slots.push_back(slot);
+        let ordinal = self.end;
+        self.end += 1;
+        self.pages.put(ordinal, slot);
         self.note(ordinal, extras);
         ordinal
     }
 
     /// Makes room up to this end, for entries that come back later or are gone for good: their ordinals are not used again.
     pub fn extend_to(&mut self, end: u64) {
-        let gone =
-            Slot { place: Place { segment: 0, offset: 0, size: 0 }, messages: 1, publish_time: 0 };
-        while self.end() < end {
-            self.slots.push_back(gone);
-        }
+        self.end = self.end.max(end);
     }
 
     /// Puts an entry in its place, wherever that is: after a restart entries come in the order of the log, where some were
-    /// copied forward. Entries that were trimmed, or that belong to no ledger, stay away.
-    pub fn restore(&mut self, position: Position, slot: Slot, extras: Extras) -> bool {
-        let Some(ordinal) = self.ordinal_of(position) else { return false };
-        if ordinal < self.base {
-            return false;
-        }
+    /// copied forward. Entries that were trimmed, or that belong to no ledger, stay away. Returns whether it is there now, and the place that
+    /// it had before.
+    pub fn restore(
+        &mut self,
+        position: Position,
+        slot: Slot,
+        extras: Extras,
+    ) -> (bool, Option<Place>) {
+        let ordinal = self.ordinal_of(position).filter(|&it| it >= self.first);
+        let Some(ordinal) = ordinal else { return (false, None) };
         self.extend_to(ordinal + 1);
-        if let Some(place) = self.index(ordinal).and_then(|at| self.slots.get_mut(at)) {
-            *place = slot;
-        }
+        let former = self.pages.put(ordinal, slot);
         self.note(ordinal, extras);
-        true
+        (true, former.map(|it| it.place))
     }
 
-    /// Gives an entry another place, or none. Returns the one it had.
-    pub fn relocate(&mut self, ordinal: u64, place: Option<Place>) -> Option<Place> {
-        let slot = self.slots.get_mut(self.index(ordinal)?)?;
-        let nowhere = Place { segment: 0, offset: 0, size: 0 };
-        Some(std::mem::replace(&mut slot.place, place.unwrap_or(nowhere)))
+    /// Gives an entry that is here another place. Returns the one it had.
+    pub fn relocate(&mut self, ordinal: u64, place: Place) -> Option<Place> {
+        let slot = *self.pages.get(ordinal)?;
+        self.pages.put(ordinal, Slot { place, ..slot }).map(|it| it.place)
     }
 
-    fn index(&self, ordinal: u64) -> Option<usize> {
-        usize::try_from(ordinal.checked_sub(self.base)?).ok()
-    }
-
-    /// The entry, unless it was trimmed or does not exist yet.
+    /// The entry, unless it is gone or does not exist yet.
     #[must_use]
     pub fn get(&self, ordinal: u64) -> Option<&Slot> {
-        self.slots.get(self.index(ordinal)?)
+        self.pages.get(ordinal)
     }
 
     fn note(&mut self, ordinal: u64, extras: Extras) {
@@ -257,63 +241,81 @@ impl Entries {
     /// times need not grow: the first one in order counts.
     #[must_use]
     pub fn ordinal_at_time(&self, time: u64, end: u64) -> u64 {
-        let count = usize::try_from(end.saturating_sub(self.base)).unwrap_or(usize::MAX);
-        let found =
-            self.slots.iter().take(count).position(|it| it.is_here() && it.publish_time >= time);
-        found.map_or(end, |at| self.base + at as u64)
+        self.pages.at_time(time, self.first).map_or(end, |it| it.min(end))
     }
 
     /// Forgets the entries before the ordinal. Returns the places that they had.
     pub fn trim(&mut self, first: u64) -> Vec<Place> {
-        let mut freed = Vec::new();
-        while self.base < first {
-            let Some(slot) = self.slots.pop_front() else { break };
-            self.base += 1;
-            if slot.is_here() {
-                freed.push(slot.place);
-            }
-        }
+        let (freed, _) = self.pages.forget(self.first, first, usize::MAX, |_, _| true);
         // Beyond the last entry, too.
-        self.base = self.base.max(first);
-        self.delays = self.delays.split_off(&self.base);
-        self.chunks = self.chunks.split_off(&self.base);
-        freed
+        self.first = self.first.max(first);
+        self.end = self.end.max(first);
+        self.delays = self.delays.split_off(&self.first);
+        self.chunks = self.chunks.split_off(&self.first);
+        freed.into_iter().map(|it| it.1).collect()
+    }
+
+    /// Forgets those of `from..to` that are dead, in at most so many pages of 1,024 entries. Returns the places that they had, and where to go on if
+    /// not all pages were looked at.
+    pub fn forget(
+        &mut self,
+        (from, to): (u64, u64),
+        pages_max: usize,
+        is_dead: impl FnMut(u64, &Slot) -> bool,
+    ) -> (Vec<Place>, Option<u64>) {
+        let (freed, next) = self.pages.forget(from, to, pages_max, is_dead);
+        for (ordinal, _) in &freed {
+            self.delays.remove(ordinal);
+            self.chunks.remove(ordinal);
+        }
+        (freed.into_iter().map(|it| it.1).collect(), next)
     }
 
     /// The first entry at or after the ordinal that can be read; the end where there is none.
     #[must_use]
     pub fn next_here(&self, ordinal: u64) -> u64 {
-        let mut range = self.range(ordinal.max(self.base), u64::MAX);
-        range.find(|(_, slot)| slot.is_here()).map_or_else(|| self.end(), |(ordinal, _)| ordinal)
+        self.range(ordinal, u64::MAX).next().map_or(self.end, |it| it.0)
+    }
+
+    /// The last entry before the ordinal that can be read.
+    #[must_use]
+    pub fn last_before(&self, ordinal: u64) -> Option<(u64, &Slot)> {
+        self.pages.last_before(ordinal)
     }
 
     /// The first entry in this segment of the log or a later one; the end where there is none.
     #[must_use]
     pub fn first_in_segment(&self, segment: u32) -> u64 {
-        self.base + self.slots.partition_point(|slot| slot.place.segment < segment) as u64
+        self.pages.first_in_segment(segment).unwrap_or(self.end)
     }
 
-    /// A copy of the entries `from..to`, made as fast as memory allows.
+    /// The entries in these segments of the log.
+    pub fn in_segments<'a>(
+        &'a self,
+        segments: &'a BTreeSet<u32>,
+    ) -> impl Iterator<Item = (u64, &'a Slot)> {
+        self.pages.in_segments(segments)
+    }
+
+    /// The entries `from..to` as they are now. It costs a few bytes for each 1,024 of them.
     #[must_use]
     pub fn copy(&self, from: u64, to: u64) -> EntryCopy {
-        let first = from.max(self.base);
-        let slots = self.range(first, to).map(|(_, slot)| *slot).collect();
-        EntryCopy { first, slots, spans: self.spans.clone() }
+        EntryCopy { from, to, pages: self.pages.copy(from, to), spans: self.spans.clone() }
     }
 
-    /// The entries that are kept, in order.
+    /// The entries that can be read, in order.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &Slot)> {
-        (self.base..).zip(&self.slots)
+        self.range(0, u64::MAX)
     }
 
-    /// The entries `from..to` as far as they are kept.
+    /// Those of `from..to`.
     pub fn range(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, &Slot)> {
-        let index = |ordinal: u64| {
-            let at = ordinal.saturating_sub(self.base);
-            usize::try_from(at).unwrap_or(usize::MAX).min(self.slots.len())
-        };
-        let (start, end) = (index(from), index(to.max(from)));
-        (self.base + start as u64..).zip(self.slots.range(start..end))
+        self.pages.range(from, to)
+    }
+
+    /// The ordinals that were not trimmed and whose entries are gone all the same.
+    pub fn gone(&self) -> impl Iterator<Item = u64> {
+        (self.first..self.end).filter(|&it| self.pages.get(it).is_none())
     }
 }
 
@@ -407,14 +409,19 @@ mod tests {
         let mut entries = Entries::default();
         entries.open_ledger(5, 0);
         entries.trim(1);
-        assert!(entries.restore(id(5, 3), slot(3, 3), Extras::default()));
-        assert!(entries.restore(id(5, 1), slot(1, 1), Extras::default()));
-        assert!(!entries.restore(id(5, 0), slot(0, 0), Extras::default()), "it was trimmed");
-        assert!(!entries.restore(id(6, 0), slot(0, 0), Extras::default()), "no such ledger");
-        let here: Vec<bool> = entries.iter().map(|(_, slot)| slot.is_here()).collect();
-        assert_eq!((entries.first(), here), (1, vec![true, false, true]));
-        assert_eq!(entries.range(2, 9).map(|(ordinal, _)| ordinal).collect::<Vec<_>>(), [2, 3]);
+        let mut restore = |it: Position, offset| {
+            let slot = slot(offset, 0);
+            entries.restore(it, slot, Extras::default())
+        };
+        assert_eq!(restore(id(5, 3), 3), (true, None));
+        assert_eq!(restore(id(5, 1), 1), (true, None));
+        assert_eq!(restore(id(5, 3), 7), (true, Some(slot(3, 0).place)), "a copy takes its place");
+        assert_eq!(restore(id(5, 0), 0), (false, None), "it was trimmed");
+        assert_eq!(restore(id(6, 0), 0), (false, None), "no such ledger");
+        assert_eq!((entries.first(), entries.gone().collect::<Vec<_>>()), (1, vec![2]));
+        assert_eq!(entries.range(2, 9).map(|(ordinal, _)| ordinal).collect::<Vec<_>>(), [3]);
     }
+
     #[test]
     fn a_batch_has_at_least_one_message_and_not_too_many() {
         let of = |batch| Slot::new(slot(0, 0).place, batch, 0);
@@ -429,18 +436,22 @@ mod tests {
     fn what_moves_or_goes_leaves_its_place() {
         let mut entries = sample();
         let moved = Place { segment: 2, offset: 0, size: 10 };
-        assert_eq!(entries.relocate(1, Some(moved)), Some(slot(1, 0).place));
-        assert_eq!(entries.relocate(2, None), Some(slot(2, 0).place));
+        assert_eq!(entries.relocate(1, moved), Some(slot(1, 0).place));
+        let dead = |ordinal: u64, _: &Slot| ordinal == 2 || ordinal == 4;
+        assert_eq!(entries.forget((0, 4), 1, dead), (vec![slot(2, 0).place], None));
         assert_eq!(entries.get(1).unwrap().place, moved);
-        assert_eq!(entries.relocate(9, None), None);
+        assert_eq!((entries.relocate(9, moved), entries.relocate(2, moved)), (None, None));
         assert_eq!((entries.next_here(1), entries.next_here(2), entries.next_here(9)), (1, 3, 5));
         assert_eq!(entries.ordinal_at_time(102, 5), 4, "the third one is gone");
         let copy = entries.copy(1, 4);
         let found: Vec<_> = copy.iter().map(|it| (it.0, it.1)).collect();
-        assert_eq!((copy.count(), found), (3, vec![(1, id(5, 1)), (3, id(9, 0))]));
+        assert_eq!(found, vec![(1, id(5, 1)), (3, id(9, 0))]);
         entries.trim(2);
         assert_eq!(entries.copy(0, 9).iter().map(|it| it.0).collect::<Vec<_>>(), [3, 4]);
+        assert_eq!(copy.iter().count(), 2, "it stays as it was");
         assert_eq!(entries.range(4, 3).count(), 0);
+        assert_eq!(entries.forget((0, 9), 1, dead), (vec![slot(4, 0).place], None));
+        assert_eq!((entries.deliver_at(4), entries.end()), (None, 5));
     }
 
     #[test]
@@ -454,7 +465,7 @@ mod tests {
         entries.open_ledger(7, 12);
         assert_eq!((entries.first(), entries.end()), (7, 9));
         assert_eq!(entries.trim(8), []);
-        assert_eq!((entries.first(), entries.get(8).unwrap().is_here()), (8, false));
+        assert_eq!((entries.first(), entries.get(8)), (8, None));
     }
 
     #[test]

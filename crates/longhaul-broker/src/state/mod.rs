@@ -8,6 +8,7 @@ pub mod change;
 pub mod cursor;
 pub mod entries;
 pub mod entry;
+mod pages;
 mod ranges;
 pub(crate) mod replay;
 pub(crate) mod snapshot;
@@ -188,9 +189,8 @@ impl State {
     pub fn restore(&mut self, id: u32, position: Position, place: Place, head: &EntryHead) {
         let Some(topic) = self.topics.get_mut(&id) else { return };
         let slot = Slot::new(place, head.batch, head.publish_time);
-        let former = topic.entries.ordinal_of(position);
-        let former = former.and_then(|ordinal| topic.entries.get(ordinal)).map(|it| it.place);
-        if !topic.entries.restore(position, slot, extras(head)) {
+        let (is_there, former) = topic.entries.restore(position, slot, extras(head));
+        if !is_there {
             return;
         }
         topic.bytes += u64::from(place.size);
@@ -204,16 +204,40 @@ impl State {
         }
     }
 
-    /// Gives an entry another place in the log, or none.
-    pub fn relocate(&mut self, id: u32, ordinal: u64, place: Option<Place>) {
+    /// Gives an entry that is here another place in the log.
+    pub fn relocate(&mut self, id: u32, ordinal: u64, place: Place) {
         let Some(topic) = self.topics.get_mut(&id) else { return };
         let Some(former) = topic.entries.relocate(ordinal, place) else { return };
+        topic.bytes = (topic.bytes + u64::from(place.size)).saturating_sub(u64::from(former.size));
+        *self.live.entry(place.segment).or_default() += u64::from(place.size);
         release(&mut self.live, former);
-        topic.bytes = topic.bytes.saturating_sub(u64::from(former.size));
-        if let Some(place) = place {
-            topic.bytes += u64::from(place.size);
-            *self.live.entry(place.segment).or_default() += u64::from(place.size);
+    }
+
+    /// Forgets entries that every durable subscription has acknowledged though older ones are open, as far as they lie in earlier segments and were
+    /// published before that time. The log does not record it: what is still in it comes back with a restart, and is forgotten again. Returns
+    /// where to go on.
+    pub fn forget_acked(
+        &mut self,
+        id: u32,
+        from: u64,
+        pages_max: usize,
+        segment: u32,
+        published_before: u64,
+    ) -> Option<u64> {
+        let topic = self.topics.get_mut(&id)?;
+        let (freed, next) = topic.forget_acked(from, pages_max, |slot| {
+            slot.place.segment < segment && slot.publish_time < published_before
+        });
+        self.forget_places(id, freed);
+        next
+    }
+
+    fn forget_places(&mut self, id: u32, freed: Vec<Place>) {
+        let bytes: u64 = freed.iter().map(|it| u64::from(it.size)).sum();
+        if let Some(topic) = self.topics.get_mut(&id) {
+            topic.bytes = topic.bytes.saturating_sub(bytes);
         }
+        freed.into_iter().for_each(|place| release(&mut self.live, place));
     }
 
     /// Applies a change.
@@ -306,9 +330,7 @@ impl State {
             Change::TopicEnd(it) => topic.entries.extend_to(it.end),
             _ => {}
         }
-        let bytes: u64 = freed.iter().map(|it| u64::from(it.size)).sum();
-        topic.bytes = topic.bytes.saturating_sub(bytes);
-        freed.into_iter().for_each(|place| release(&mut self.live, place));
+        self.forget_places(id, freed);
         Ok(())
     }
 
@@ -325,7 +347,7 @@ impl State {
         let topic = self.topics.remove(&id).ok_or(StateError::Topic(id))?;
         self.names.remove(topic.name.as_str());
         self.settings.remove(topic.name.as_str());
-        for (_, slot) in topic.entries.iter().filter(|(_, slot)| slot.is_here()) {
+        for (_, slot) in topic.entries.iter() {
             release(&mut self.live, slot.place);
         }
         Ok(())

@@ -27,6 +27,13 @@ impl Ranges {
         self.around(number).map_or(number, |(_, end)| end)
     }
 
+    /// The first number at or after this one that is in the set; the largest number where there is none.
+    #[must_use]
+    pub fn next_present(&self, number: u64) -> u64 {
+        let next = || self.ranges.range(number..).next().map_or(u64::MAX, |(&start, _)| start);
+        self.around(number).map_or_else(next, |_| number)
+    }
+
     /// Adds `from..to`.
     pub fn insert(&mut self, from: u64, to: u64) {
         if from >= to {

@@ -138,8 +138,7 @@ mod tests {
         }
         let here = |state: &State| -> Vec<_> {
             let entries = &state.topic(0).unwrap().entries;
-            let here = entries.iter().filter(|it| it.1.is_here());
-            here.map(|it| entries.position_of(it.0).unwrap()).collect()
+            entries.iter().map(|it| entries.position_of(it.0).unwrap()).collect()
         };
         assert_eq!(here(&restored), here(&state));
         assert_eq!(here(&restored).len(), 5);

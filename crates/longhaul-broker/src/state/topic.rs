@@ -1,7 +1,8 @@
 //! A topic as it is kept: entries, subscriptions, the sequence ids of its producers.
 
 use super::cursor::Cursor;
-use super::entries::{Entries, Position};
+use super::entries::{Entries, Position, Slot};
+use crate::log::Place;
 use crate::name::TopicName;
 use std::collections::{BTreeMap, HashMap};
 
@@ -102,6 +103,32 @@ impl Topic {
     #[must_use]
     pub fn lowest_mark(&self) -> Option<u64> {
         self.durable().map(|it| it.cursor.mark()).min().map(|mark| self.entries.next_here(mark))
+    }
+
+    /// Forgets entries from that one on which every durable subscription has acknowledged, if `may_go` says so. Returns the places that they had,
+    /// and where to go on.
+    pub(super) fn forget_acked(
+        &mut self,
+        from: u64,
+        pages_max: usize,
+        may_go: impl Fn(&Slot) -> bool,
+    ) -> (Vec<Place>, Option<u64>) {
+        let durable: Vec<&Cursor> =
+            self.subscriptions.values().filter(|it| it.is_durable).map(|it| &it.cursor).collect();
+        // Up to where each cursor says the same of all entries, and what: each range is looked up once.
+        let mut known = vec![(from, false); durable.len()];
+        let mut is_acked = |ordinal: u64| {
+            durable.iter().zip(&mut known).all(|(cursor, known)| {
+                if ordinal >= known.0 {
+                    let (open, acked) = (cursor.next_unacked(ordinal), cursor.next_acked(ordinal));
+                    *known = (open.max(acked), open > ordinal);
+                }
+                known.1
+            })
+        };
+        let end = if durable.is_empty() { from } else { self.entries.end() };
+        self.entries
+            .forget((from, end), pages_max, |ordinal, slot| is_acked(ordinal) && may_go(slot))
     }
 
     /// The highest sequence id that the producer has published, where duplicates are dropped.

@@ -131,7 +131,7 @@ fn what_comes_behind_a_compaction_is_counted() {
     assert!(job(&rig.pass(1_000)).is_none());
     rig.publish(1, 1, &[7; 3000]);
     let second = job(&rig.pass(1_000)).unwrap();
-    assert_eq!((second.entries.count(), second.horizon), (2, 3));
+    assert_eq!((second.entries.iter().count(), second.horizon), (2, 3));
     assert_eq!(second.previous, Some(first.file));
 }
 
@@ -315,7 +315,10 @@ fn a_compaction_is_followed_to_its_end() {
     let mut rig = rig(3);
     assert_eq!(state(&mut rig), CompactionState::NotRun);
     let first = job(&rig.call(TopicCall::Compact)).unwrap();
-    assert_eq!((first.previous.as_ref(), first.entries.count(), first.horizon), (None, 3, 3));
+    assert_eq!(
+        (first.previous.as_ref(), first.entries.iter().count(), first.horizon),
+        (None, 3, 3)
+    );
     assert_eq!(state(&mut rig), CompactionState::Running);
     assert!(job(&rig.call(TopicCall::Compact)).is_none(), "one at a time");
     rig.now += 70;

@@ -12,7 +12,7 @@ fn restarted(rig: &Rig) -> Rig {
         state.apply(&change).unwrap();
     }
     for (topic, kept) in rig.machine.state.topics() {
-        for (ordinal, slot) in kept.entries.iter().filter(|it| it.1.is_here()) {
+        for (ordinal, slot) in kept.entries.iter() {
             let position = kept.entries.position_of(ordinal).unwrap();
             let head = crate::state::entry::EntryHead {
                 publish_time: slot.publish_time,

@@ -137,7 +137,7 @@ fn an_entry_that_was_copied_meanwhile_is_delivered_from_there() {
         let mut rig = rig(change);
         let it = damaged(&rig, 2);
         let elsewhere = rig.topic().entries.get(3).unwrap().place;
-        rig.machine.state.relocate(0, 2, Some(elsewhere));
+        rig.machine.state.relocate(0, 2, elsewhere);
         assert_eq!(rig.machine.withhold(&it), None);
         assert_eq!(rig.machine.totals.unreadable, 0);
         assert_eq!(rig.ids(), expected);

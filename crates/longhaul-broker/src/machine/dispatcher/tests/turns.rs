@@ -97,7 +97,7 @@ fn a_delayed_entry_comes_in_the_very_millisecond_that_it_is_due() {
 #[test]
 fn what_is_acknowledged_behind_a_hole_is_not_delivered() {
     let mut entries = plain(4);
-    entries.relocate(1, None);
+    entries.forget((1, 2), 1, |_, _| true);
     let mut cursor = Cursor::at(0);
     cursor.ack(2);
     assert_eq!(deal_at(&mut shared(&[9]), 0, &cursor, &entries), [(0, 0), (0, 3)]);

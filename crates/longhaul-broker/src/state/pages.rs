@@ -1,0 +1,378 @@
+//! Where entries lie, by their ordinals: those that are gone take no memory.
+
+use super::entries::Slot;
+use crate::log::Place;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// So many neighbouring ordinals share a page.
+const PAGE: u64 = 1024;
+const WORDS: usize = 16;
+
+/// The slots of up to 1,024 neighbouring ordinals, without holes.
+#[derive(Clone, Debug, Default)]
+struct Page {
+    /// A bit for each ordinal: whether it has a slot.
+    here: [u64; WORDS],
+    slots: Vec<Slot>,
+    /// Every slot lies between these two segments of the log. Some that lay at the ends may have moved.
+    segments: (u32, u32),
+    /// No slot was published later.
+    latest: u64,
+}
+
+/// The numbers of the bits that are set, the lowest first.
+struct Bits(u64);
+
+impl Iterator for Bits {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        let lowest = self.0.trailing_zeros();
+        self.0 &= self.0.wrapping_sub(1);
+        (lowest < 64).then_some(u64::from(lowest))
+    }
+}
+
+impl Page {
+    fn word(&self, at: u64) -> u64 {
+        self.here.get((at / 64) as usize).copied().unwrap_or_default()
+    }
+
+    fn has(&self, at: u64) -> bool {
+        self.word(at) >> (at % 64) & 1 == 1
+    }
+
+    /// How many slots there are before this place.
+    fn rank(&self, at: u64) -> usize {
+        let before: u32 = self.here.iter().take((at / 64) as usize).map(|it| it.count_ones()).sum();
+        (before + (self.word(at) & !(u64::MAX << (at % 64))).count_ones()) as usize
+    }
+
+    fn get(&self, at: u64) -> Option<&Slot> {
+        if self.has(at) { self.slots.get(self.rank(at)) } else { None }
+    }
+
+    /// Puts a slot there. Returns the one before.
+    fn put(&mut self, at: u64, slot: Slot) -> Option<Slot> {
+        let rank = self.rank(at);
+        self.note(&slot);
+        if self.has(at) {
+            return self.slots.get_mut(rank).map(|it| std::mem::replace(it, slot));
+        }
+        self.mark(at);
+        self.slots.insert(rank, slot);
+        None
+    }
+
+    fn mark(&mut self, at: u64) {
+        if let Some(word) = self.here.get_mut((at / 64) as usize) {
+            *word |= 1 << (at % 64);
+        }
+    }
+
+    /// What the page says of all its slots is true of this one too.
+    fn note(&mut self, slot: &Slot) {
+        let segment = slot.place.segment;
+        self.segments = if self.slots.is_empty() {
+            (segment, segment)
+        } else {
+            (self.segments.0.min(segment), self.segments.1.max(segment))
+        };
+        self.latest = self.latest.max(slot.publish_time);
+    }
+
+    /// The slots from this place on.
+    fn from(&self, at: u64) -> impl Iterator<Item = (u64, &Slot)> {
+        let words = (0..).zip(&self.here).skip((at / 64) as usize);
+        let ats = words.flat_map(move |(word, &bits)| {
+            let hidden = if word == at / 64 { !(u64::MAX << (at % 64)) } else { 0 };
+            Bits(bits & !hidden).map(move |bit| word * 64 + bit)
+        });
+        ats.zip(self.slots.iter().skip(self.rank(at)))
+    }
+
+    /// The last slot before this place.
+    fn last_before(&self, at: u64) -> Option<(u64, &Slot)> {
+        let slot = self.slots.get(self.rank(at).checked_sub(1)?)?;
+        let at = (0..at).rev().find(|&it| self.has(it))?;
+        Some((at, slot))
+    }
+
+    /// What is left without these.
+    fn without(&self, dead: &[u64]) -> Self {
+        let mut left =
+            Self { slots: Vec::with_capacity(self.slots.len() - dead.len()), ..Self::default() };
+        let mut dead = dead.iter().copied().peekable();
+        for (at, slot) in self.from(0) {
+            if dead.next_if_eq(&at).is_none() {
+                left.note(slot);
+                left.mark(at);
+                left.slots.push(*slot);
+            }
+        }
+        left
+    }
+}
+
+/// Where the entries of a topic lie.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pages {
+    /// The number of the first page.
+    base: u64,
+    /// None: no ordinal of that page has a slot.
+    pages: VecDeque<Option<Arc<Page>>>,
+}
+
+impl Pages {
+    fn index(&self, page: u64) -> Option<usize> {
+        usize::try_from(page.checked_sub(self.base)?).ok()
+    }
+
+    pub(super) fn get(&self, ordinal: u64) -> Option<&Slot> {
+        self.pages.get(self.index(ordinal / PAGE)?)?.as_ref()?.get(ordinal % PAGE)
+    }
+
+    /// Gives an ordinal a slot. Returns the one that it had.
+    pub(super) fn put(&mut self, ordinal: u64, slot: Slot) -> Option<Slot> {
+        let page = ordinal / PAGE;
+        if self.pages.is_empty() {
+            self.base = page;
+        }
+        while page < self.base {
+            self.pages.push_front(None);
+            self.base -= 1;
+        }
+        let index = self.index(page)?;
+        if index >= self.pages.len() {
+            self.pages.resize(index + 1, None);
+        }
+        let page = self.pages.get_mut(index)?.get_or_insert_default();
+        Arc::make_mut(page).put(ordinal % PAGE, slot)
+    }
+
+    /// The pages that have slots, from the one of this ordinal on, each with its first ordinal.
+    fn from(&self, ordinal: u64) -> impl Iterator<Item = (u64, &Page)> {
+        let first = (ordinal / PAGE).max(self.base);
+        let index = self.index(first).unwrap_or_default().min(self.pages.len());
+        let pages = (first..).zip(self.pages.range(index..));
+        pages.filter_map(|(number, page)| Some((number * PAGE, page.as_deref()?)))
+    }
+
+    /// The slots of `from..to`, in order.
+    pub(super) fn range(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, &Slot)> {
+        let slots = self.from(from).flat_map(move |(first, page)| {
+            let inside = page.from(from.saturating_sub(first));
+            inside.map(move |(at, slot)| (first + at, slot))
+        });
+        slots.take_while(move |&(ordinal, _)| ordinal < to)
+    }
+
+    /// The last slot before the ordinal.
+    pub(super) fn last_before(&self, ordinal: u64) -> Option<(u64, &Slot)> {
+        let end = (self.base + self.pages.len() as u64) * PAGE;
+        let mut before = ordinal.min(end);
+        while let Some(last) = before.checked_sub(1) {
+            let index = self.index(last / PAGE)?;
+            let first = last / PAGE * PAGE;
+            let page = self.pages.get(index)?.as_deref();
+            if let Some((at, slot)) = page.and_then(|it| it.last_before(before - first)) {
+                return Some((first + at, slot));
+            }
+            before = first;
+        }
+        None
+    }
+
+    /// The first ordinal from `from` on whose slot was published at that time or later.
+    pub(super) fn at_time(&self, time: u64, from: u64) -> Option<u64> {
+        let pages = self.from(from).filter(|(_, page)| page.latest >= time);
+        let mut slots =
+            pages.flat_map(|(first, page)| page.from(0).map(move |(at, slot)| (first + at, slot)));
+        slots.find(|(at, slot)| *at >= from && slot.publish_time >= time).map(|it| it.0)
+    }
+
+    /// The first ordinal whose slot lies in this segment of the log or a later one.
+    pub(super) fn first_in_segment(&self, segment: u32) -> Option<u64> {
+        let pages = self.from(0).filter(|(_, page)| page.segments.1 >= segment);
+        let mut slots =
+            pages.flat_map(|(first, page)| page.from(0).map(move |(at, slot)| (first + at, slot)));
+        slots.find(|(_, slot)| slot.place.segment >= segment).map(|it| it.0)
+    }
+
+    /// The slots in these segments of the log.
+    pub(super) fn in_segments<'a>(
+        &'a self,
+        segments: &'a BTreeSet<u32>,
+    ) -> impl Iterator<Item = (u64, &'a Slot)> {
+        let pages = self
+            .from(0)
+            .filter(|(_, page)| segments.range(page.segments.0..=page.segments.1).next().is_some());
+        let slots =
+            pages.flat_map(|(first, page)| page.from(0).map(move |(at, slot)| (first + at, slot)));
+        slots.filter(|(_, slot)| segments.contains(&slot.place.segment))
+    }
+
+    /// A copy of the pages in which `from..to` lie. Pages are shared until one of both changes.
+    pub(super) fn copy(&self, from: u64, to: u64) -> Self {
+        let base = (from / PAGE).max(self.base);
+        let index = |page: u64| self.index(page).unwrap_or_default().min(self.pages.len());
+        let (start, end) = (index(base), index(to.div_ceil(PAGE)));
+        Self { base, pages: self.pages.range(start..end.max(start)).cloned().collect() }
+    }
+
+    /// Forgets the slots of `from..to` that are dead, in at most so many pages. Returns their ordinals with the places that they had, and where
+    /// to go on, if not all pages were looked at.
+    pub(super) fn forget(
+        &mut self,
+        from: u64,
+        to: u64,
+        pages_max: usize,
+        mut is_dead: impl FnMut(u64, &Slot) -> bool,
+    ) -> (Vec<(u64, Place)>, Option<u64>) {
+        let (mut freed, mut next) = (Vec::new(), None);
+        let mut pages_left = pages_max;
+        let first = (from / PAGE).max(self.base);
+        let start = self.index(first).unwrap_or_default().min(self.pages.len());
+        for (number, page) in (first..).zip(self.pages.range_mut(start..)) {
+            if number * PAGE >= to {
+                break;
+            }
+            let Some(kept) = page else { continue };
+            if pages_left == 0 {
+                next = Some(number * PAGE);
+                break;
+            }
+            pages_left -= 1;
+            let since = from.saturating_sub(number * PAGE);
+            let slots = kept.from(since).map(|(at, slot)| (at, number * PAGE + at, slot));
+            let slots = slots.take_while(|it| it.1 < to);
+            let dead = slots.filter(|&(_, ordinal, slot)| is_dead(ordinal, slot));
+            let dead: Vec<u64> = dead
+                .map(|(at, ordinal, slot)| {
+                    freed.push((ordinal, slot.place));
+                    at
+                })
+                .collect();
+            if dead.is_empty() {
+                continue;
+            }
+            *page = (dead.len() < kept.slots.len()).then(|| Arc::new(kept.without(&dead)));
+        }
+        while self.pages.front().is_some_and(Option::is_none) {
+            self.pages.pop_front();
+            self.base += 1;
+        }
+        (freed, next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn slot(segment: u32, publish_time: u64) -> Slot {
+        Slot::new(Place { segment, offset: 0, size: 10 }, None, publish_time)
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Put(u64, u32, u64),
+        /// From, to, and one of how many is dead.
+        Forget(u64, u64, u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let put = (0..5000_u64, 1..6_u32, 0..50_u64)
+            .prop_map(|(at, segment, time)| Step::Put(at, segment, time));
+        let forget = (0..5000_u64, 0..5000_u64, 1..4_u64)
+            .prop_map(|(from, to, of)| Step::Forget(from, to, of));
+        prop_oneof![8 => put, 1 => forget]
+    }
+
+    proptest! {
+        /// Whatever is put and forgotten, the pages say what a plain map says.
+        #[test]
+        fn pages_are_a_map(
+            steps in proptest::collection::vec(step(), 0..400),
+            (from, to) in (0..5000_u64, 0..6000_u64),
+            (time, segment) in (0..51_u64, 0..7_u32),
+        ) {
+            let (mut pages, mut map) = (Pages::default(), BTreeMap::new());
+            for step in steps {
+                match step {
+                    Step::Put(at, segment, time) => {
+                        prop_assert_eq!(pages.put(at, slot(segment, time)), map.insert(at, slot(segment, time)));
+                    }
+                    Step::Forget(from, to, of) => {
+                        let dead = |at: &u64| (from..to).contains(at) && at.is_multiple_of(of);
+                        let (freed, next) = pages.forget(from, to, usize::MAX, |at, _| at.is_multiple_of(of));
+                        let expected: Vec<_> = map.iter().filter(|it| dead(it.0)).map(|(at, it)| (*at, it.place)).collect();
+                        prop_assert_eq!((freed, next), (expected, None));
+                        map.retain(|at, _| !dead(at));
+                    }
+                }
+            }
+            let within = |it: &(&u64, &Slot)| (from..to).contains(it.0);
+            let expected: Vec<_> = map.iter().filter(within).map(|(at, it)| (*at, *it)).collect();
+            let found: Vec<_> = pages.range(from, to).map(|(at, it)| (at, *it)).collect();
+            prop_assert_eq!(&found, &expected);
+            let copied: Vec<_> = pages.copy(from, to).range(from, to).map(|(at, it)| (at, *it)).collect();
+            prop_assert_eq!(&copied, &expected);
+            prop_assert_eq!(pages.get(from), map.get(&from));
+            prop_assert_eq!(
+                pages.last_before(to).map(|(at, it)| (at, *it)),
+                map.range(..to).next_back().map(|(at, it)| (*at, *it))
+            );
+            prop_assert_eq!(
+                pages.at_time(time, from),
+                map.range(from..).find(|it| it.1.publish_time >= time).map(|it| *it.0)
+            );
+            prop_assert_eq!(
+                pages.first_in_segment(segment),
+                map.iter().find(|it| it.1.place.segment >= segment).map(|it| *it.0)
+            );
+            let chosen = BTreeSet::from([segment, 3]);
+            let inside: Vec<u64> = pages.in_segments(&chosen).map(|it| it.0).collect();
+            let expected: Vec<u64> =
+                map.iter().filter(|it| chosen.contains(&it.1.place.segment)).map(|it| *it.0).collect();
+            prop_assert_eq!(inside, expected);
+        }
+    }
+
+    /// Of six million acknowledged entries behind one that was open each kept its 24 bytes.
+    #[test]
+    fn what_is_gone_takes_no_memory() {
+        let mut pages = Pages::default();
+        for at in 0..100_000 {
+            pages.put(at, slot(1, 0));
+        }
+        pages.forget(1, 99_999, usize::MAX, |_, _| true);
+        let slots: usize = pages.pages.iter().flatten().map(|it| it.slots.capacity()).sum();
+        assert_eq!((slots, pages.pages.iter().flatten().count(), pages.pages.len()), (2, 2, 98));
+        pages.forget(0, 1, usize::MAX, |_, _| true);
+        assert_eq!(pages.pages.len(), 1, "what is gone at the front has no pages");
+    }
+
+    #[test]
+    fn so_many_pages_are_looked_at_and_gone_ones_do_not_count() {
+        let mut pages = Pages::default();
+        for at in [0, 5 * PAGE, 6 * PAGE + 1] {
+            pages.put(at, slot(1, 0));
+        }
+        let mut seen = Vec::new();
+        let mut look = |from| {
+            pages
+                .forget(from, u64::MAX, 2, |at, _| {
+                    seen.push(at);
+                    false
+                })
+                .1
+        };
+        assert_eq!(look(0), Some(6 * PAGE));
+        assert_eq!(look(6 * PAGE), None);
+        assert_eq!(seen, [0, 5 * PAGE, 6 * PAGE + 1]);
+    }
+}
