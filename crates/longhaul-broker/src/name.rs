@@ -80,6 +80,11 @@ impl TopicName {
         self.full.get(PERSISTENT.len()..self.namespace_end).unwrap_or_default()
     }
 
+    /// How the full names of all topics of a namespace begin.
+    pub(crate) fn start_in(namespace: &str) -> String {
+        format!("{PERSISTENT}{namespace}/")
+    }
+
     /// The number of the partition, and the topic that it belongs to.
     #[must_use]
     pub fn partition(&self) -> Option<(Self, u32)> {

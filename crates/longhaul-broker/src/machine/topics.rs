@@ -208,7 +208,8 @@ impl Machine {
 
     /// Full names of the topics of a namespace: those without partitions, and partitions.
     pub(super) fn topics_in(&self, namespace: &str) -> Vec<String> {
-        let topics = self.state.topics().filter(|(_, it)| it.name.namespace() == namespace);
+        let start = TopicName::start_in(namespace);
+        let topics = self.state.topics_named(&start);
         topics.map(|(_, it)| it.name.as_str().to_owned()).collect()
     }
 
@@ -254,8 +255,13 @@ impl Machine {
         let policies = serde_json::to_vec(&settings)
             .map_err(|cause| Refusal::new(ServerError::UnknownError, cause.to_string()))?;
         self.change(SetPolicies { scope: scope.to_owned(), policies: policies.into() })?;
-        let topics: Vec<u32> = self.live.keys().copied().collect();
-        topics.into_iter().for_each(|it| self.refresh_policies(it));
+        let concerned: Vec<u32> = if scope.contains("://") {
+            let named = self.state.topics_named(scope);
+            named.filter(|(_, it)| it.name.whole().as_str() == scope).map(|it| it.0).collect()
+        } else {
+            self.state.topics_named(&TopicName::start_in(scope)).map(|it| it.0).collect()
+        };
+        concerned.into_iter().for_each(|it| self.refresh_policies(it));
         Ok(())
     }
 

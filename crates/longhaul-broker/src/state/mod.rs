@@ -27,6 +27,7 @@ use entry::EntryHead;
 use longhaul_wire::messages::Schema;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 
 pub use topic::{CompactedView, Subscription, Topic};
 
@@ -121,6 +122,15 @@ impl State {
     /// All topics with their numbers, by name.
     pub fn topics(&self) -> impl Iterator<Item = (u32, &Topic)> {
         self.names.values().filter_map(|id| Some((*id, self.topics.get(id)?)))
+    }
+
+    /// The topics whose full name begins so, with their numbers, by name.
+    pub fn topics_named<'a>(&'a self, start: &'a str) -> impl Iterator<Item = (u32, &'a Topic)> {
+        let names = self
+            .names
+            .range::<str, _>((Bound::Included(start), Bound::Unbounded))
+            .take_while(move |it| it.0.starts_with(start));
+        names.filter_map(|(_, id)| Some((*id, self.topics.get(id)?)))
     }
 
     /// The partitioned topics with the number of their partitions.

@@ -86,7 +86,9 @@ fn an_entry_that_stays_open_is_copied_and_its_segment_goes() {
     rig.settle();
     rig.machine.checkpointed(true);
     let effects = rig.pass(1_000);
-    assert!(effects.iter().any(|it| matches!(it, Effect::RemoveSegments(it) if it[..] == [1, 2, 3, 4])));
+    assert!(
+        effects.iter().any(|it| matches!(it, Effect::RemoveSegments(it) if it[..] == [1, 2, 3, 4]))
+    );
 }
 
 /// On a full disk copies wait. They were made again every few seconds, each time behind those that waited.

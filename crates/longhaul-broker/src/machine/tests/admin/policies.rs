@@ -66,3 +66,39 @@ fn policies_belong_to_whole_topics() {
     assert_eq!(rig.answer(set("loose-partition-0", 1)), DONE);
     assert!(rig.answer(topic("loose-partition-0", TopicCall::Policies)).is_ok());
 }
+
+/// Each change of a policy read those of all topics again: with 10,000 topics, ten thousand times.
+#[test]
+fn a_change_touches_the_topics_that_it_is_about() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.answer(AdminRequest::CreateTenant("acme".to_owned())), DONE);
+    let create = NamespaceCall::Create { policies: Vec::new() };
+    assert_eq!(rig.answer(namespace("acme/a", create)), DONE);
+    for name in ["t", "t2", "t-partition-x", "persistent://acme/a/t"] {
+        rig.create(name);
+    }
+    rig.create_partitioned("parts", 2);
+    let all = |rig: &Rig| -> Vec<(String, Arc<Policies>)> {
+        let topics = rig.machine.state.topics();
+        topics
+            .map(|(id, it)| {
+                (it.name.as_str().to_owned(), Arc::clone(&rig.machine.live[&id].policies))
+            })
+            .collect()
+    };
+    let changed = |rig: &mut Rig, request: AdminRequest| -> Vec<String> {
+        let before = all(rig);
+        assert_eq!(rig.answer(request), DONE);
+        let pairs = before.into_iter().zip(all(rig));
+        let differ = pairs.filter(|(old, new)| !Arc::ptr_eq(&old.1, &new.1));
+        differ.map(|it| it.0.0.replace("persistent://", "")).collect()
+    };
+    let ttl = Policy::MessageTtl(Some(9));
+    let of = |name: &str| topic(name, TopicCall::SetPolicy(ttl.clone()));
+    assert_eq!(changed(&mut rig, of("t")), ["public/default/t"]);
+    let partitions = [0, 1].map(|it| format!("public/default/parts-partition-{it}"));
+    assert_eq!(changed(&mut rig, of("parts")), partitions);
+    let of = |name: &str| namespace(name, NamespaceCall::SetPolicy(ttl.clone()));
+    assert_eq!(changed(&mut rig, of("acme/a")), ["acme/a/t"]);
+    assert_eq!(changed(&mut rig, of("public/default")).len(), 5);
+}
