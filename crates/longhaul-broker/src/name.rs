@@ -5,7 +5,7 @@ use std::fmt;
 const PERSISTENT: &str = "persistent://";
 const PARTITION: &str = "-partition-";
 /// Pulsar has no limit of its own; file systems and tools have this one.
-const BYTES_MAX: usize = 255;
+pub(crate) const BYTES_MAX: usize = 255;
 
 /// Why a name is no topic's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -129,6 +129,20 @@ impl fmt::Display for TopicName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.full)
     }
+}
+
+/// Says what is wrong with the name that a client gives a subscription, a consumer or a producer. It comes out of statistics, metrics and logs again.
+pub(crate) fn check_name(what: &str, name: &str) -> Result<(), String> {
+    if name.len() > BYTES_MAX {
+        return Err(format!(
+            "a {what}'s name has at most {BYTES_MAX} bytes, this one has {}",
+            name.len()
+        ));
+    }
+    if name.chars().any(char::is_control) {
+        return Err(format!("a {what}'s name has no control characters, `{}` has", shown(name)));
+    }
+    Ok(())
 }
 
 fn is_part(part: &str) -> bool {

@@ -1,9 +1,7 @@
 //! Names as they come in paths: what is no name ends here and never reaches the core. Pure.
 
 use super::request::AdminError;
-
-/// Longest name of a tenant, a namespace, a topic without the former two, a subscription, or a role.
-const NAME_BYTES_MAX: usize = 512;
+use crate::name::BYTES_MAX;
 
 /// Name of a tenant or of a namespace within it: what Pulsar allows.
 pub(super) fn plain<'a>(what: &str, name: &'a str) -> Result<&'a str, AdminError> {
@@ -37,7 +35,7 @@ pub(super) fn role(name: &str) -> Result<String, AdminError> {
 
 fn checked<'a>(what: &str, name: &'a str) -> Result<&'a str, AdminError> {
     let odd = name.is_empty() || name == "." || name == ".." || name.chars().any(char::is_control);
-    if odd || name.len() > NAME_BYTES_MAX { Err(refused(what, name)) } else { Ok(name) }
+    if odd || name.len() > BYTES_MAX { Err(refused(what, name)) } else { Ok(name) }
 }
 
 /// Shows the beginning, so that what was sent to do harm fills no log.
@@ -61,7 +59,7 @@ mod tests {
 
     #[test]
     fn what_is_no_name_is_refused() {
-        let long = "x".repeat(NAME_BYTES_MAX + 1);
+        let long = "x".repeat(BYTES_MAX + 1);
         for local in ["", ".", "..", "a/b", "../a", "a\nb", "a\0", long.as_str()] {
             assert!(topic("public", "default", local).is_err(), "{local:?}");
         }

@@ -8,6 +8,7 @@ use super::session::ConsumerHandle;
 use super::view::View;
 use super::{CompactedSlot, DISPATCH_BUDGET, Machine};
 use crate::admin::policies::Action;
+use crate::name::check_name;
 use crate::state::Topic;
 use crate::state::change::{CreateSubscription, DeleteSubscription, ResetCursor};
 use crate::state::entries::Position;
@@ -48,6 +49,8 @@ impl Machine {
         if it.subscription.is_empty() {
             return Err(Refusal::new(ServerError::NotAllowedError, "a subscription needs a name"));
         }
+        check_name("consumer", it.consumer_name.as_deref().unwrap_or_default())
+            .map_err(|text| Refusal::new(ServerError::NotAllowedError, text))?;
         self.register_schema(topic, it.schema.as_ref())?;
         let subscription = self.ensure_subscription(topic, it)?;
         self.attach(key, topic, subscription, kind, it)?;
@@ -73,6 +76,8 @@ impl Machine {
             );
             return Err(Refusal::new(ServerError::NotAllowedError, text));
         }
+        check_name("subscription", &it.subscription)
+            .map_err(|text| Refusal::new(ServerError::NotAllowedError, text))?;
         let mark = self.start_of(topic, it).ok_or_else(gone)?;
         let id = self.state.topic(topic).ok_or_else(gone)?.next_subscription();
         if is_durable {

@@ -5,6 +5,7 @@ use super::effect::{Effect, Message, Receipt, Refusal, Waiting};
 use super::session::ProducerHandle;
 use crate::admin::policies::Action;
 use crate::log::{Head, Kind};
+use crate::name::check_name;
 use crate::state::change::TopicEpoch;
 use crate::state::entry::EntryHead;
 use bytes::Bytes;
@@ -15,8 +16,6 @@ use longhaul_wire::messages::{
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A name is kept with each entry of a topic that drops duplicates.
-const NAME_BYTES_MAX: usize = 255;
 /// Ledger and entry of a receipt for what was published before.
 const DUPLICATE: (u64, u64) = (u64::MAX, u64::MAX);
 
@@ -118,10 +117,9 @@ impl Machine {
         it: &CommandProducer,
     ) -> Result<Producer, Refusal> {
         let given = it.producer_name.as_deref().filter(|name| !name.is_empty());
-        if given.is_some_and(|name| name.len() > NAME_BYTES_MAX) {
-            let text = format!("a producer's name has at most {NAME_BYTES_MAX} bytes");
-            return Err(Refusal::new(ServerError::NotAllowedError, text));
-        }
+        // It is kept with each entry of a topic that drops duplicates.
+        check_name("producer", given.unwrap_or_default())
+            .map_err(|text| Refusal::new(ServerError::NotAllowedError, text))?;
         let mode = AccessMode::try_from(it.producer_access_mode.unwrap_or_default())
             .map_err(|_| Refusal::new(ServerError::NotAllowedError, "unknown access mode"))?;
         let schema_version = self.register_schema(topic, it.schema.as_ref())?;

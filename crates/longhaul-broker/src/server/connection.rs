@@ -5,6 +5,7 @@ use super::driver::{Event, Events};
 use super::messages::Messages;
 use super::outbox::{Chunk, Outbox};
 use super::requests::requests;
+use super::unfinished::{Unfinished, late};
 use crate::clock;
 use crate::machine::effect::Request;
 use bytes::{Buf, Bytes, BytesMut};
@@ -44,6 +45,8 @@ pub(super) struct Rules {
     pub(super) handshake_timeout: Duration,
     /// Room for requests that the driver has not got to, of all connections.
     pub(super) queue: Arc<Semaphore>,
+    /// Room for messages that are not complete yet, of all connections.
+    pub(super) unfinished: Arc<Semaphore>,
     /// Bytes of deliveries after which the driver is told that they were sent.
     pub(super) tell_after: u64,
 }
@@ -135,14 +138,16 @@ async fn read(
     let under_way = Arc::new(Semaphore::new(PARTS_UNDER_WAY as usize));
     let mut asked = false;
     let mut alarm = Alarm::new();
+    let mut unfinished = Unfinished::new(Arc::clone(&rules.unfinished));
     let mut deadline = clock::monotonic() + rules.handshake_timeout;
     loop {
         if !outbox.room().await {
             // The writing side ends the connection when it has sent what there is.
             return std::future::pending().await;
         }
+        let complete_by = unfinished.wait(&buffer).await?;
         buffer.reserve(size);
-        alarm.set(deadline);
+        alarm.set(complete_by.map_or(deadline, |it| it.min(deadline)));
         let count = tokio::select! {
             biased;
             count = incoming.read(&mut buffer) => Some(count?),
@@ -150,11 +155,14 @@ async fn read(
         };
         let Some(count) = count else {
             let now = clock::monotonic();
+            if complete_by.is_some_and(|it| now >= it) {
+                return Err(late("a message is not complete, minutes after it began"));
+            }
             if now < deadline {
                 continue;
             }
             if !is_connected || asked {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "the client says nothing"));
+                return Err(late("the client says nothing"));
             }
             (asked, deadline) = (true, now + rules.keep_alive);
             let mut ping = BytesMut::new();
@@ -173,9 +181,13 @@ async fn read(
         // As much as the client sends at a time, with room to grow.
         size =
             if count >= size { (size * 2).min(READ_BYTES_MAX) } else { size.max(READ_BYTES_MIN) };
+        let before = buffer.len();
         if !hand_on(id, &mut buffer, &mut is_connected, outbox, events, rules, &under_way).await {
             // The writing side ends the connection when it has sent what there is.
             return std::future::pending().await;
+        }
+        if buffer.len() < before {
+            unfinished.done();
         }
         if is_connected {
             deadline = clock::monotonic() + rules.keep_alive;
@@ -314,7 +326,7 @@ impl Pieces {
         events: &Events,
     ) -> io::Result<()> {
         while !self.bytes.is_empty() {
-            let stuck = |_| io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing");
+            let stuck = |_| late("the client takes nothing");
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
             let pieces = slices.iter_mut().zip(&self.bytes);
             let count = pieces.map(|(slice, bytes)| *slice = IoSlice::new(bytes)).count();

@@ -10,6 +10,7 @@ mod messages;
 mod open;
 mod outbox;
 pub(crate) mod requests;
+mod unfinished;
 mod unreadable;
 
 use crate::admin::request::{AdminError, AdminRequest};
@@ -318,6 +319,7 @@ async fn prepare(config: BrokerConfig) -> Result<Prepared, StartError> {
             keep_alive: config.keep_alive,
             handshake_timeout: config.handshake_timeout,
             queue: Rules::queue(),
+            unfinished: unfinished::Unfinished::room(),
             tell_after: Rules::tell_after(config.window_bytes),
         },
         messages,
