@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 /// Room is counted in units of so many bytes. What is smaller takes none.
-const UNIT_BYTES: usize = 64 * 1024;
+const UNIT_BYTES: u32 = 64 * 1024;
 /// 512 MiB in all.
 const UNITS_MAX: u32 = 8 * 1024;
 /// A message is complete after so long, the wait for room not counted: one of 5 MiB at 44 kB/s.
@@ -48,11 +48,12 @@ impl Unfinished {
         if let Some((_, until)) = &self.held {
             return Ok(Some(*until));
         }
-        let Some((size, _)) = buffer.split_first_chunk().filter(|_| buffer.len() >= UNIT_BYTES)
+        let Some((size, _)) =
+            buffer.split_first_chunk().filter(|_| buffer.len() >= UNIT_BYTES as usize)
         else {
             return Ok(None);
         };
-        let units = u32::from_be_bytes(*size).div_ceil(UNIT_BYTES as u32).saturating_add(1);
+        let units = u32::from_be_bytes(*size).div_ceil(UNIT_BYTES).saturating_add(1);
         let room = Arc::clone(&self.all).acquire_many_owned(units.min(UNITS_MAX));
         let late = |_| late("there are too many messages of which only a part has come");
         let room = timeout(MESSAGE_TIMEOUT, room).await.map_err(late)?;
@@ -95,7 +96,11 @@ mod tests {
         };
         assert_eq!((refused.kind(), held.len()), (io::ErrorKind::TimedOut, 8192 / 81));
         let mut small = Unfinished::new(Arc::clone(&all));
-        assert_eq!(small.wait(&part(1000, UNIT_BYTES - 1)).await.unwrap(), None, "takes no room");
+        assert_eq!(
+            small.wait(&part(1000, UNIT_BYTES as usize - 1)).await.unwrap(),
+            None,
+            "takes no room"
+        );
         // Whoever has room keeps it, and gives it back with the last byte.
         assert!(held[0].wait(&half).await.unwrap().is_some());
         held[0].done();
@@ -106,7 +111,7 @@ mod tests {
         assert_eq!(all.available_permits(), 8192);
         let mut largest = Unfinished::new(Arc::clone(&all));
         assert!(
-            largest.wait(&part(u32::MAX, UNIT_BYTES)).await.is_ok(),
+            largest.wait(&part(u32::MAX, UNIT_BYTES as usize)).await.is_ok(),
             "however large it says to be"
         );
     }
