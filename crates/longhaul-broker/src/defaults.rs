@@ -1,6 +1,8 @@
 //! What topics get where no policy says otherwise: by their names, for the broker knows nothing else of what they are for. Pure.
 
-use crate::admin::policies::{InactiveMode, InactiveTopics, Policies, Retention};
+use crate::admin::policies::{
+    BacklogAction, BacklogQuota, InactiveMode, InactiveTopics, Policies, Retention,
+};
 use std::time::Duration;
 
 /// What topics of some names get, where neither a policy of the topic nor one of its namespace says otherwise. The admin interface shows it
@@ -113,7 +115,12 @@ pub(crate) fn neighbours<'a>(
 pub(crate) fn policies(row: Option<&TopicDefaults>) -> Policies {
     let minutes = |time: Duration| i64::try_from(time.as_secs() / 60).unwrap_or(i64::MAX);
     let retention = row.and_then(|it| it.retention);
+    // Whoever reads them and stands still must not keep workers from publishing there, as the quota of other topics would.
+    let is_of_workers = row.is_some_and(|it| matches!(it.topics, TopicPattern::EndsWith(_)));
+    let policy = BacklogAction::ProducerException;
+    let unlimited = BacklogQuota { limit_bytes: -1, limit_s: -1, policy };
     Policies {
+        backlog_quota: is_of_workers.then_some(unlimited),
         message_ttl_s: Some(0),
         unacked_per_consumer: Some(0),
         unacked_per_subscription: Some(0),

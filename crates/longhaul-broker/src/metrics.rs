@@ -69,6 +69,10 @@ pub(crate) struct LogMetrics {
     pub(crate) disk_used_bytes: u64,
     /// Bytes that may be used; `None` without a limit.
     pub(crate) disk_limit_bytes: Option<u64>,
+    /// Bytes that it may still take; `None` where the disk does not say.
+    pub(crate) disk_left_bytes: Option<u64>,
+    /// Seconds until there are none left, at the pace of the last minutes; `None` if they do not get fewer.
+    pub(crate) disk_full_in_s: Option<u64>,
 }
 
 /// One topic without partitions, or one partition.
@@ -204,6 +208,16 @@ fn log(page: &mut Page, log: &LogMetrics) {
             "longhaul_broker_disk_limit_bytes",
             "Size that the data directory may reach.",
             log.disk_limit_bytes,
+        ),
+        (
+            "longhaul_broker_disk_left_bytes",
+            "Bytes that the data directory may still take.",
+            log.disk_left_bytes,
+        ),
+        (
+            "longhaul_broker_disk_full_in_seconds",
+            "Time until none are left, at the pace of the last minutes; absent while they do not get fewer.",
+            log.disk_full_in_s,
         ),
     ];
     for (name, help, value) in gauges {

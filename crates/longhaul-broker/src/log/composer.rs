@@ -129,6 +129,12 @@ impl Composer {
         self.room.has_room(&self.options, self.left(), size, size_for(size))
     }
 
+    /// Free bytes of the disk that nothing was laid out for; none where the disk does not say.
+    #[must_use]
+    pub fn free_bytes(&self) -> Option<u64> {
+        Some(self.room.left()).filter(|&it| it < u64::MAX / 2)
+    }
+
     /// Whether the disk has room for every entry that may be appended, however large.
     #[must_use]
     pub fn has_room(&self) -> bool {

@@ -158,6 +158,7 @@ impl Machine {
         }
         self.clean();
         self.warn_of_backlogs();
+        self.look_at_space();
         self.checkpoint_if_useful();
     }
 

@@ -41,6 +41,7 @@ mod recent;
 mod removing;
 mod room;
 mod session;
+mod space;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -120,6 +121,7 @@ pub struct Machine {
     /// What the log was told of clients that were not let in, or may not do what they asked for.
     refused: Refused,
     state: State,
+    space: space::Space,
     composer: Composer,
     sessions: IdMap<u64, Session>,
     live: IdMap<u32, Live>,
@@ -177,6 +179,7 @@ impl Machine {
             auth,
             refused: Refused::default(),
             state,
+            space: space::Space::default(),
             composer,
             sessions: IdMap::default(),
             live: IdMap::default(),

@@ -8,7 +8,7 @@ use crate::state::Topic;
 use longhaul_wire::messages::ServerError;
 
 /// Publishes stop this far before the limit of the disk: room for the next segment, and for acks.
-const RESERVE_BYTES: u64 = 64 * 1024 * 1024;
+pub(super) const RESERVE_BYTES: u64 = 64 * 1024 * 1024;
 
 impl Machine {
     /// Whether there is room for another entry, of so many bytes.
@@ -43,7 +43,14 @@ impl Machine {
             return Ok(());
         }
         let name = &kept.name;
-        let text = format!("{name} has a backlog of about {backlog} bytes, its quota is {limit}");
+        let is_default = self.own_quota(topic).is_none();
+        let text = if is_default {
+            format!(
+                "{name} has a backlog of about {backlog} bytes, and may take half of the disk, {limit} bytes, as long as no quota is set for it: consume, skip or delete, or set a backlog quota, -1 for none"
+            )
+        } else {
+            format!("{name} has a backlog of about {backlog} bytes, its quota is {limit}")
+        };
         Err(Refusal::new(code, text))
     }
 
@@ -64,9 +71,13 @@ impl Machine {
         self.acknowledge_before(topic, None, before)
     }
 
+    fn own_quota(&self, topic: u32) -> Option<BacklogQuota> {
+        self.live.get(&topic)?.policies.backlog_quota
+    }
+
     /// The quota of a topic in bytes, if it has one.
     fn quota(&self, topic: u32) -> Option<(BacklogQuota, u64)> {
-        let quota = self.live.get(&topic)?.policies.backlog_quota?;
+        let quota = self.own_quota(topic).or_else(|| self.default_quota())?;
         Some((quota, u64::try_from(quota.limit_bytes).ok()?))
     }
 

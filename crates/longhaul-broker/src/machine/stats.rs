@@ -250,6 +250,8 @@ impl Machine {
                 segments: self.keeper.segments() as u64,
                 disk_used_bytes: self.keeper.disk_bytes(),
                 disk_limit_bytes: self.settings.disk_bytes_max,
+                disk_left_bytes: self.space.left(),
+                disk_full_in_s: self.space.full_in_s(),
             },
         }
     }

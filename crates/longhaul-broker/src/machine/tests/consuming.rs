@@ -492,23 +492,3 @@ fn an_event_costs_the_same_however_much_there_is() {
     assert_eq!(visits(&mut rig, flow.into()), 1);
     assert_eq!(visits(&mut rig, flow.into()), 1);
 }
-
-/// A subscription of 4 MB was stored with each checkpoint, and newlines came out of `/metrics`.
-#[test]
-fn names_of_subscriptions_and_consumers_are_short_and_can_be_shown() {
-    let mut rig = rig(0);
-    let long = "n".repeat(256);
-    let names = [(&long[1..], true), (&long, false), ("a\nb", false), ("é b/c", true)];
-    for (id, (name, is_taken)) in (1..).zip(names) {
-        let shared = |id| CommandSubscribe { sub_type: SubType::Shared.into(), ..subscribe(id) };
-        let subscription = CommandSubscribe { subscription: name.to_owned(), ..shared(id) };
-        let consumer = CommandSubscribe { consumer_name: Some(name.to_owned()), ..shared(id + 10) };
-        for command in [subscription, consumer] {
-            let refused = refusal(&rig.ask(1, command));
-            let expected = if is_taken { None } else { code(ServerError::NotAllowedError) };
-            assert_eq!(refused, expected, "{name:?}");
-        }
-    }
-    let kept = rig.topic().subscriptions.values().map(|it| it.name.chars().count());
-    assert_eq!(kept.collect::<BTreeSet<_>>(), [1, 5, 255].into());
-}

@@ -1,6 +1,6 @@
 //! What happens with time: what goes, what stays, and when a checkpoint is written.
 
-use super::support::{id, job, sent};
+use super::support::{id, job};
 use super::*;
 use crate::admin::request::{AdminReply, CompactionState, SubscriptionCall};
 use crate::log::Replayed;
@@ -233,72 +233,6 @@ fn what_is_compacted_may_go_though_nobody_has_subscribed() {
     rig.ask(1, unsubscribe);
     rig.pass(1_000);
     assert_eq!(rig.first(), 4);
-}
-
-#[test]
-fn publishes_stop_before_the_disk_is_full() {
-    let refused = |rig: &mut Rig| names(&rig.publish(1, 1, b"x")).contains(&8);
-    for (limit, is_full) in [(64 * MIB + 10_000, true), (64 * MIB + 10_001, false)] {
-        let mut rig = rig(0);
-        rig.machine.set_disk(vec![(1, 6_000), (2, 4_000)]);
-        assert_eq!((rig.machine.keeper.disk_bytes(), rig.machine.keeper.segments()), (10_000, 2));
-        rig.machine.settings.disk_bytes_max = Some(limit);
-        assert_eq!(refused(&mut rig), is_full);
-    }
-    let size = u64::from(rig(1).topic().entries.get(0).unwrap().place.size);
-    let size = i64::try_from(size).unwrap();
-    for (limit_bytes, is_full) in [(size, true), (size + 1, false), (-1, false)] {
-        let mut rig = rig(1);
-        let policy = BacklogAction::ProducerException;
-        let quota = BacklogQuota { limit_bytes, limit_s: -1, policy };
-        set(&mut rig, Policy::BacklogQuota(Some(quota)));
-        assert_eq!(refused(&mut rig), is_full, "{limit_bytes}");
-    }
-}
-
-/// A backlog quota in entries like the topic's last one.
-fn quota(rig: &mut Rig, entries: u32, policy: BacklogAction) {
-    let limit = entries * rig.topic().entries.iter().last().unwrap().1.place.size;
-    let quota = BacklogQuota { limit_bytes: limit.into(), limit_s: -1, policy };
-    set(rig, Policy::BacklogQuota(Some(quota)));
-}
-
-/// Whatever the policy, publishes were refused as with `producer_exception`, and producers were not: a client of Pulsar tells by the code
-/// whether to wait, and began again and again.
-#[test]
-fn producers_are_refused_as_the_policy_of_the_quota_says() {
-    let cases = [(BacklogAction::ProducerRequestHold, 7), (BacklogAction::ProducerException, 8)];
-    for (policy, code) in cases {
-        let mut rig = rig(4);
-        quota(&mut rig, 4, policy);
-        assert_eq!(rig.produce(1, 2, AccessMode::Shared), Err(code), "{policy:?}");
-        let errors = sent(&rig.publish(1, 1, b"x"), |it| match it {
-            Command::SendError(it) => Some(it.error),
-            _ => None,
-        });
-        assert_eq!(errors, [(1, code)], "{policy:?}");
-        quota(&mut rig, 5, policy);
-        assert_eq!(rig.produce(1, 2, AccessMode::Shared), Ok(true), "{policy:?}");
-    }
-}
-
-/// Publishes were refused here, too.
-#[test]
-fn a_quota_that_evicts_takes_the_oldest_and_refuses_nothing() {
-    let mut rig = rig(10);
-    quota(&mut rig, 10, BacklogAction::ConsumerBacklogEviction);
-    assert_eq!(rig.mark(), 0);
-    rig.pass(1_000);
-    assert_eq!(rig.mark(), 1, "it keeps nine tenths of the quota");
-    rig.pass(1_000);
-    assert_eq!(rig.mark(), 1, "which is within it");
-    assert_eq!(rig.produce(1, 2, AccessMode::Shared), Ok(true));
-    (0..5).for_each(|_| assert!(names(&rig.publish(1, 2, &[7; 3000])).contains(&7)));
-    rig.pass(1_000);
-    assert_eq!(rig.mark(), 6);
-    quota(&mut rig, 0, BacklogAction::ConsumerBacklogEviction);
-    rig.pass(1_000);
-    assert_eq!(rig.mark(), 15);
 }
 
 /// What the admin interface says of the compactions.

@@ -46,6 +46,8 @@ fn metrics_are_the_sum_of_it() {
         segments: 2,
         disk_used_bytes: 150,
         disk_limit_bytes: None,
+        disk_left_bytes: None,
+        disk_full_in_s: None,
         sync_seconds: 1.5,
     };
     let expected = MetricsSnapshot {

@@ -1,0 +1,32 @@
+//! Names that clients give.
+
+use super::support::refusal;
+use super::*;
+use longhaul_wire::messages::SubType;
+
+/// A subscription of 4 MB was stored with each checkpoint, and newlines came out of `/metrics`.
+#[test]
+fn names_of_subscriptions_and_consumers_are_short_and_can_be_shown() {
+    let mut rig = Rig::new();
+    let long = "n".repeat(256);
+    let names = [(&long[1..], true), (&long, false), ("a\nb", false), ("é b/c", true)];
+    for (id, (name, is_taken)) in (1..).zip(names) {
+        let shared = |consumer_id| CommandSubscribe {
+            topic: TOPIC.to_owned(),
+            subscription: "s".to_owned(),
+            sub_type: SubType::Shared.into(),
+            consumer_id,
+            request_id: 3,
+            ..CommandSubscribe::default()
+        };
+        let subscription = CommandSubscribe { subscription: name.to_owned(), ..shared(id) };
+        let consumer = CommandSubscribe { consumer_name: Some(name.to_owned()), ..shared(id + 10) };
+        for command in [subscription, consumer] {
+            let refused = refusal(&rig.ask(1, command));
+            let expected = if is_taken { None } else { Some(ServerError::NotAllowedError.into()) };
+            assert_eq!(refused, expected, "{name:?}");
+        }
+    }
+    let kept = rig.topic().subscriptions.values().map(|it| it.name.chars().count());
+    assert_eq!(kept.collect::<BTreeSet<_>>(), [1, 5, 255].into());
+}
