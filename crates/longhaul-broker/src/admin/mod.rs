@@ -25,6 +25,7 @@ pub(crate) mod stats;
 mod summary;
 mod target;
 mod text;
+mod unobeyed;
 
 #[cfg(test)]
 mod tests;

@@ -188,6 +188,11 @@ impl Policies {
         }
     }
 
+    /// Whether producers without a schema are refused where the topic has one.
+    pub(crate) fn enforces_schemas(&self) -> bool {
+        self.other.get("schemaValidationEnforced").and_then(Value::as_bool).unwrap_or_default()
+    }
+
     /// These, and where they say nothing, those of the level below.
     #[must_use]
     pub(crate) fn over(&self, below: &Self) -> Self {

@@ -2,8 +2,9 @@
 //!
 //! Pulsar names a policy in up to three ways: below a topic, below a namespace, and as a key in the policies of a namespace.
 
-use super::policies::{Policies, Policy, Retention};
+use super::policies::{InactiveTopics, Policies, Policy, Retention};
 use super::request::AdminError;
+use super::unobeyed;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
@@ -30,7 +31,7 @@ enum Kind {
     BacklogQuota,
     InactiveTopics,
     AutoTopicCreation,
-    /// Kept without being obeyed, under this name.
+    /// Kept under this name, and refused where it would have to be obeyed.
     Other(&'static str),
 }
 
@@ -153,9 +154,13 @@ impl Spec {
                 Policy::UnackedPerSubscription(natural("maxUnackedMessagesOnSubscription", value)?)
             }
             Kind::BacklogQuota => Policy::BacklogQuota(parse(value)?),
-            Kind::InactiveTopics => Policy::InactiveTopics(parse(value)?),
+            Kind::InactiveTopics => Policy::InactiveTopics(inactive(value)?),
             Kind::AutoTopicCreation => Policy::AutoTopicCreation(parse(value)?),
-            Kind::Other(name) => Policy::Other(name, (!unset).then_some(value)),
+            Kind::Other(name) if unset => Policy::Other(name, None),
+            Kind::Other(name) => {
+                unobeyed::check(name, &value)?;
+                Policy::Other(name, Some(value))
+            }
         })
     }
 
@@ -229,6 +234,15 @@ fn retention(value: Value) -> Result<Option<Retention>, AdminError> {
         return Err(AdminError::BadRequest(reason.to_owned()));
     }
     Ok(retention)
+}
+
+fn inactive(value: Value) -> Result<Option<InactiveTopics>, AdminError> {
+    let policy: Option<InactiveTopics> = parse(value)?;
+    if policy.is_some_and(|it| it.delete_while_inactive) {
+        let reason = "this broker deletes no topic by itself: set deleteWhileInactive to false";
+        return Err(AdminError::PreconditionFailed(reason.to_owned()));
+    }
+    Ok(policy)
 }
 
 fn natural(what: &str, value: Value) -> Result<Option<u64>, AdminError> {

@@ -123,6 +123,7 @@ impl Machine {
         let mode = AccessMode::try_from(it.producer_access_mode.unwrap_or_default())
             .map_err(|_| Refusal::new(ServerError::NotAllowedError, "unknown access mode"))?;
         let schema_version = self.register_schema(topic, it.schema.as_ref())?;
+        self.check_schema(topic, &schema_version)?;
         let name = given.map_or_else(|| self.generate_name(), str::to_owned);
         // A client that reconnects names itself as the broker named it, and says that the name is not its own.
         let is_generated = given.is_none() || it.user_provided_producer_name == Some(false);

@@ -284,6 +284,20 @@ impl Machine {
         self.store_schema(&name, schema).map(version_bytes)
     }
 
+    /// Refuses a producer without a schema where the topic has one and the policy says that it is enforced.
+    pub(super) fn check_schema(&self, topic: u32, version: &Bytes) -> Result<(), Refusal> {
+        let is_enforced = self.live.get(&topic).is_some_and(|it| it.policies.enforces_schemas());
+        let Some(name) = self.state.topic(topic).map(|it| &it.name) else { return Ok(()) };
+        let has_schema = !self.state.schemas(&Self::schema_key(name)).is_empty();
+        if !is_enforced || !has_schema || !version.is_empty() {
+            return Ok(());
+        }
+        let text = format!(
+            "{name} has a schema, and producers without one are refused (schemaValidationEnforced)"
+        );
+        Err(Refusal::new(ServerError::IncompatibleSchema, text))
+    }
+
     pub(super) fn store_schema(
         &mut self,
         name: &TopicName,

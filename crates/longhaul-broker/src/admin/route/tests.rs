@@ -116,9 +116,9 @@ fn policies_are_set_and_read() {
     namespace("PUT", "/compactionThreshold", "5", threshold);
     namespace("GET", "/retention", "", NamespaceCall::Policies);
     namespace("GET", "", "", NamespaceCall::Policies);
-    let age = Policy::Other("backlogQuotaAge", Some(json!({"limitTime": 10})));
+    let age = Policy::Other("backlogQuotaAge", Some(json!({"limitTime": -1})));
     let path = "/backlogQuota?backlogQuotaType=message_age";
-    namespace("POST", path, r#"{"limitTime":10}"#, NamespaceCall::SetPolicy(age));
+    namespace("POST", path, r#"{"limitTime":-1}"#, NamespaceCall::SetPolicy(age));
 }
 
 #[test]

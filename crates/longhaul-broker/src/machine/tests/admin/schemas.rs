@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::admin::request::{NewSchema, StoredSchema};
+use crate::machine::tests::support::refusal;
 use bytes::Bytes;
 use longhaul_wire::messages::{CommandGetOrCreateSchema, CommandGetSchema, KeyValue};
 
@@ -232,4 +233,29 @@ fn schemas_need_a_permission() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+/// The policy was taken with 204, and nothing followed.
+#[test]
+fn where_schemas_are_enforced_a_producer_without_one_is_refused() {
+    let mut rig = Rig::new();
+    rig.create("t");
+    let enforced = |it: bool| {
+        topic("t", TopicCall::SetPolicy(Policy::Other("schemaValidationEnforced", Some(it.into()))))
+    };
+    let with = |id, schema: Option<Schema>| CommandProducer {
+        topic: full("t"),
+        schema,
+        ..producer(id, 7, AccessMode::Shared)
+    };
+    let string = Schema { r#type: 1, ..Schema::default() };
+    let refused = |rig: &mut Rig, command: CommandProducer| refusal(&rig.ask(1, command));
+    assert_eq!(rig.answer(enforced(true)), DONE);
+    assert_eq!(refused(&mut rig, with(1, None)), None, "the topic has none either");
+    assert_eq!(refused(&mut rig, with(2, Some(string.clone()))), None);
+    let expected = Some(ServerError::IncompatibleSchema.into());
+    assert_eq!(refused(&mut rig, with(3, None)), expected);
+    assert_eq!(refused(&mut rig, with(4, Some(string))), None);
+    assert_eq!(rig.answer(enforced(false)), DONE);
+    assert_eq!(refused(&mut rig, with(5, None)), None);
 }
