@@ -84,7 +84,7 @@ func (gateway *Gateway) post(path string, body any) *Answer {
 		return unreachable(err)
 	}
 	request.Header.Set("Content-Type", "application/json")
-	if token := os.Getenv("LONGHAUL_API_TOKEN"); token != "" {
+	if token := os.Getenv("LONGHAUL_TOKEN"); token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
 	response, err := client.Do(request)

@@ -3,7 +3,7 @@
 //
 //	go run . -url http://127.0.0.1:7070 -name NAME -lease-time SECONDS QUEUE
 //
-// A token of the gateway is taken from LONGHAUL_API_TOKEN. Replace process by what your tasks are.
+// A token of the gateway is taken from LONGHAUL_TOKEN. Replace process by what your tasks are.
 package main
 
 import (

@@ -6,6 +6,9 @@ import (
 	"time"
 )
 
+// newsEvery is how often news of a task are sent at most.
+const newsEvery = time.Second
+
 // Task is a leased task whose lease is kept alive.
 type Task struct {
 	Lease
@@ -13,6 +16,8 @@ type Task struct {
 	left    time.Duration
 	stop    context.CancelFunc
 	stopped chan struct{}
+	// Has a place for one: there is something to tell.
+	fresh chan struct{}
 
 	mutex sync.Mutex
 	// What the next keep-alive says.
@@ -22,16 +27,23 @@ type Task struct {
 // keep keeps a lease alive in the background. When the task is lost, lose is told why.
 func keep(gateway *Gateway, lease Lease, left time.Duration, lose context.CancelCauseFunc) *Task {
 	ctx, stop := context.WithCancel(context.Background())
-	task := &Task{Lease: lease, gateway: gateway, left: left, stop: stop, stopped: make(chan struct{})}
+	task := &Task{Lease: lease, gateway: gateway, left: left, stop: stop, stopped: make(chan struct{}), fresh: make(chan struct{}, 1)}
 	go func() {
 		defer close(task.stopped)
 		for {
+			pause := min(newsEvery, task.left/3)
 			select {
 			case <-ctx.Done():
 				return
-			// Three times per lease, so that one answer may be late or missing.
-			case <-time.After(task.left / 3):
-				task.keepAlive(lose)
+			// When there is news, and otherwise three times per lease, so that one answer may be late or missing.
+			case <-task.fresh:
+			case <-time.After(task.left/3 - pause):
+			}
+			task.keepAlive(lose)
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pause):
 			}
 		}
 	}()
@@ -60,14 +72,25 @@ func (task *Task) keepAlive(lose context.CancelCauseFunc) {
 			task.news = report
 		}
 		task.mutex.Unlock()
+		task.wake()
 	}
 }
 
-// Progress tells how far the task has come, and keeps a checkpoint for the next attempt. Both travel with the next keep-alive.
+// wake has the news told.
+func (task *Task) wake() {
+	select {
+	case task.fresh <- struct{}{}:
+	default:
+	}
+}
+
+// Progress tells how far the task has come, and keeps a checkpoint for the next attempt. Both are sent within a second or
+// so, the newest alone.
 func (task *Task) Progress(done, total int, message string, checkpoint []byte) {
 	task.mutex.Lock()
-	defer task.mutex.Unlock()
 	task.news = Report{Progress: &Progress{done, total, message}, Checkpoint: checkpoint}
+	task.mutex.Unlock()
+	task.wake()
 }
 
 // Stop ends the keep-alives.

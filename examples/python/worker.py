@@ -3,7 +3,7 @@ the task, and reports how the task ended.
 
     python3 worker.py QUEUE [--url http://127.0.0.1:7070] [--name NAME] [--lease-time SECONDS]
 
-A token of the gateway is taken from LONGHAUL_API_TOKEN. Replace `process` by what your tasks are.
+A token of the gateway is taken from LONGHAUL_TOKEN. Replace `process` by what your tasks are.
 """
 
 import argparse
@@ -33,6 +33,10 @@ def process(task):
     return f"{pages} pages".encode()
 
 
+# News of a task are sent when they come, but no more often than this, in seconds.
+NEWS_EVERY = 1
+
+
 class Fatal(Exception):
     """The task has failed for good: another attempt would fail as well."""
 
@@ -55,7 +59,7 @@ class Gateway:
     def __init__(self, url, queue):
         self.queue = f"{url}/v1/queues/{queue}"
         self.headers = {"Content-Type": "application/json"}
-        if token := os.environ.get("LONGHAUL_API_TOKEN"):
+        if token := os.environ.get("LONGHAUL_TOKEN"):
             self.headers["Authorization"] = f"Bearer {token}"
 
     def post(self, path, body, timeout):
@@ -80,14 +84,15 @@ class Task:
         self.payload = text.encode() if text is not None else base64.b64decode(lease["payload_base64"])
         kept = lease.get("checkpoint_base64")
         self.checkpoint = base64.b64decode(kept) if kept is not None else None
-        self.news, self.halt, self.over = {}, None, threading.Event()
+        self.news, self.halt = {}, None
+        self.fresh, self.over = threading.Event(), threading.Event()
         # The gateway's clock and ours may differ: only the time between two of its own instants counts.
         self.left = (lease["expires_at"] - lease["now"]) / 1000
         self.keeper = threading.Thread(target=self.keep_alive, daemon=True)
         self.keeper.start()
 
     def progress(self, done, total, message="", checkpoint=None):
-        """Tells how far the task has come, and keeps a checkpoint for the next attempt. Both travel with the next keep-alive."""
+        """Tells how far the task has come, and keeps a checkpoint for the next attempt. Both are sent within a second or so, the newest alone."""
         if self.halt:
             raise self.halt
         if self.stopping.is_set():
@@ -96,11 +101,17 @@ class Task:
         if checkpoint is not None:
             news["checkpoint_base64"] = base64.b64encode(checkpoint).decode()
         self.news = news
+        self.fresh.set()
 
     def keep_alive(self):
-        """Three times per lease, so that one answer may be late or missing."""
-        while not self.over.wait(self.left / 3):
-            self.tell_news()
+        """When there is news, and otherwise three times per lease, so that one answer may be late or missing."""
+        while not self.over.is_set():
+            pause = min(NEWS_EVERY, self.left / 3)
+            self.fresh.wait(self.left / 3 - pause)
+            self.fresh.clear()
+            if not self.over.is_set():
+                self.tell_news()
+            self.over.wait(pause)
 
     def tell_news(self):
         news, self.news = self.news, {}
@@ -112,15 +123,21 @@ class Task:
             self.halt = Lost(answer["code"])
         else:
             self.news = news | self.news
+            self.fresh.set()
 
     def report(self, status, **more):
         body = {"lease": self.lease, "status": status} | more
         return self.gateway.post("/leases:report", body, timeout=10)
 
+    def stop(self):
+        """Ends the keep-alives."""
+        self.over.set()
+        self.fresh.set()
+        self.keeper.join()
+
     def end(self, status, **more):
         """Reports the end, and asks again where it is not known whether it counts: the gateway knows the lease's own report again."""
-        self.over.set()
-        self.keeper.join()
+        self.stop()
         if status != "SUCCEEDED":
             # The next attempt goes on from the last checkpoint.
             more |= self.news
@@ -139,7 +156,7 @@ def work_on(task):
         result = process(task)
         outcome = "SUCCEEDED", {"result_base64": base64.b64encode(result).decode()}
     except Lost as lost:
-        task.over.set()
+        task.stop()
         print(f"lost {task.id}: {lost}", flush=True)
         return
     except Cancelled as cancelled:

@@ -43,7 +43,7 @@ export class Gateway {
 
   /** The status and the answer. Status 0: there was none. */
   async #post(path: string, body: object): Promise<[number, Answer]> {
-    const token = process.env["LONGHAUL_API_TOKEN"];
+    const token = process.env["LONGHAUL_TOKEN"];
     try {
       const response = await fetch(this.#queue + path, {
         method: "POST",

@@ -3,6 +3,9 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Answer, Gateway, Lease, Report } from "./gateway.ts";
 
+/** News of a task are sent when they come, but no more often than this, in ms. */
+const NEWS_EVERY = 1_000;
+
 /** The task is not ours any more: nobody wants to hear of it from us. */
 export class Lost extends Error {}
 
@@ -20,6 +23,8 @@ export class Task {
   readonly #lease: string;
   readonly #lost = new AbortController();
   readonly #over = new AbortController();
+  /** Aborted when there is something to tell; replaced by another one then. */
+  #fresh = new AbortController();
   readonly #keeper: Promise<void>;
   /** Time until the lease ends, in ms. */
   #left: number;
@@ -39,20 +44,33 @@ export class Task {
     this.#keeper = this.#keepAlive();
   }
 
-  /** Tells how far the task has come, and keeps a checkpoint for the next attempt. Both travel with the next keep-alive. */
+  /** Tells how far the task has come, and keeps a checkpoint for the next attempt. Both are sent within a second or so, the newest alone. */
   progress(done: number, total: number, message: string, checkpoint?: string): void {
     this.signal.throwIfAborted();
     this.#news = { progress: { done, total, message } };
     if (checkpoint !== undefined) {
       this.#news.checkpoint_base64 = Buffer.from(checkpoint).toString("base64");
     }
+    this.#fresh.abort();
   }
 
   async #keepAlive(): Promise<void> {
-    while (!this.#over.signal.aborted) {
-      // Three times per lease, so that one answer may be late or missing.
-      await sleep(this.#left / 3, undefined, { signal: this.#over.signal }).then(() => this.#tellNews(), () => {});
+    const over = this.#over.signal;
+    while (!over.aborted) {
+      // When there is news, and otherwise three times per lease, so that one answer may be late or missing.
+      const pause = Math.min(NEWS_EVERY, this.#left / 3);
+      await this.#wait(this.#left / 3 - pause, AbortSignal.any([over, this.#fresh.signal]));
+      if (!over.aborted) {
+        this.#fresh = new AbortController();
+        await this.#tellNews();
+        await this.#wait(pause, over);
+      }
     }
+  }
+
+  /** Waits for so many ms, or until the signal comes. */
+  async #wait(time: number, signal: AbortSignal): Promise<void> {
+    await sleep(time, undefined, { signal }).catch(() => {});
   }
 
   async #tellNews(): Promise<void> {
@@ -68,6 +86,7 @@ export class Task {
       this.#lost.abort(new Lost(answer.code));
     } else {
       this.#news = { ...news, ...this.#news };
+      this.#fresh.abort();
     }
   }
 

@@ -5,7 +5,7 @@
  *     node worker.ts QUEUE [--url http://127.0.0.1:7070] [--name NAME] [--lease-time SECONDS]      (Node 22.18 or later)
  *     npm install && npm run build && node built/worker.js QUEUE …                                 (Node 20)
  *
- * A token of the gateway is taken from LONGHAUL_API_TOKEN. Replace `work` by what your tasks are.
+ * A token of the gateway is taken from LONGHAUL_TOKEN. Replace `work` by what your tasks are.
  */
 
 import { hostname } from "node:os";

@@ -3,7 +3,7 @@
 use crate::language::{Language, Program};
 use crate::stage::{Stage, ends, leaves};
 use crate::support::until;
-use longhaul::{TaskOutcome, TaskState};
+use longhaul::{TaskMetadata, TaskOutcome, TaskState};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -26,6 +26,7 @@ async fn play(language: Language) {
     let Some(program) = language.program() else { return };
     let stage = Stage::new().await;
     it_succeeds_and_fails(&stage, &program).await;
+    it_tells_its_progress_as_it_comes(&stage, &program).await;
     it_keeps_its_lease_and_hears_of_a_cancellation(&stage, &program).await;
     it_is_fenced_after_a_pause(&stage, &program).await;
     it_gives_its_task_back(&stage, &program).await;
@@ -45,6 +46,26 @@ async fn it_succeeds_and_fails(stage: &Stage, program: &Program) {
     let reason = end.failure_reason.unwrap();
     assert!(reason.contains("a page is torn"), "{reason}");
     worker.line_with(&format!("failed {}", task.id)).await;
+    leaves(worker).await;
+}
+
+/// It was told every third of the lease: never of a task that is done before.
+async fn it_tells_its_progress_as_it_comes(stage: &Stage, program: &Program) {
+    let worker = stage.worker(program, "talkative", "60").await;
+    let mut watch = stage.watch().await;
+    let task = stage.submit(&json!({ "pages": 12, "seconds_per_page": 0.3 })).await;
+    let id = task.id.to_string();
+    let mut seen = 0;
+    for _ in 0..2 {
+        let further = |it: &TaskMetadata| {
+            let done = it.progress.as_ref().map_or(0, |it| it.done);
+            it.message_id == id && done > seen
+        };
+        let shown = until(&mut watch, further).await;
+        seen = shown.progress.unwrap().done;
+    }
+    assert!((2..12).contains(&seen), "{seen}");
+    assert_eq!(stage.end(&task).await.attempts, 1);
     leaves(worker).await;
 }
 
