@@ -3,7 +3,7 @@
 use super::actions::optional;
 use super::at::{Asked, QueueAt, TaskAt};
 use super::tasks::page;
-use super::values::Words;
+use super::values::{Words, all_or_some};
 use crate::auth::Scope;
 use crate::clock;
 use crate::core::{QueueName, Service, TaskName};
@@ -50,6 +50,8 @@ struct DeadQuery {
 pub(crate) struct DeadSelection {
     /// Why it is done; up to 1,000 bytes.
     reason: String,
+    /// All of the queue, where nothing else says which: a request that says nothing is refused.
+    all: bool,
     /// Ids of tasks; if there are any, what follows is not looked at. Up to 100.
     tasks: Vec<String>,
     /// Letters whose reason contains this text.
@@ -143,12 +145,12 @@ pub(super) fn routes() -> Vec<Route> {
             .answers::<DeadLetterBody>(200, "The dead letter."),
         Route::new(Method::Post, "/v1/queues/{queue}/dead:replay", Scope::Admin, replay)
             .waits()
-            .does("replay_dead_letters", "Runs tasks once more that failed for good, each as a new task, however often it is asked for.")
+            .does("replay_dead_letters", "Runs tasks once more that failed for good, each as a new task, however often it is asked for. The body says which.")
             .body::<DeadSelection>()
             .answers::<ReplayList>(200, "What became of each, 10,000 at most: ask again for the rest."),
         Route::new(Method::Post, "/v1/queues/{queue}/dead:purge", Scope::Admin, purge)
             .waits()
-            .does("purge_dead_letters", "Marks dead letters as handled.")
+            .does("purge_dead_letters", "Marks dead letters as handled. The body says which.")
             .body::<DeadSelection>()
             .answers::<PurgedLetters>(200, "How many were purged."),
     ]
@@ -237,6 +239,16 @@ async fn show(
 }
 
 impl DeadSelection {
+    /// What a body says, if it says which letters are meant. A body that was forgotten would mean all.
+    fn of(body: &Body) -> Result<Self, Problem> {
+        let it: Self = optional(body)?;
+        let says = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+        let filters = [&it.failed_with, &it.task_type, &it.key].into_iter().any(says);
+        let is_narrow = filters || !it.tag.is_empty() || !it.tasks.is_empty();
+        all_or_some(it.all, is_narrow, "tasks, failed_with, tag, type or key")?;
+        Ok(it)
+    }
+
     fn filter(&self) -> DeadLetterFilter {
         let (failed_with, key) = (self.failed_with.as_ref(), self.key.as_ref());
         filter_of(failed_with, &self.tag, self.task_type.as_ref(), key)
@@ -271,7 +283,7 @@ async fn replay(
     QueueAt { queue, caller }: QueueAt,
     body: Body,
 ) -> Result<Json<ReplayList>, Problem> {
-    let selection: DeadSelection = optional(&body)?;
+    let selection = DeadSelection::of(&body)?;
     let said = caller.says(&selection.reason)?;
     let mut outcomes = Vec::new();
     let named = selection.named()?;
@@ -294,7 +306,7 @@ async fn purge(
     QueueAt { queue, caller }: QueueAt,
     body: Body,
 ) -> Result<Json<PurgedLetters>, Problem> {
-    let selection: DeadSelection = optional(&body)?;
+    let selection = DeadSelection::of(&body)?;
     let said = caller.says(&selection.reason)?;
     let named = selection.named()?;
     let mut not_found = Vec::new();

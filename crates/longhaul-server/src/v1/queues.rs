@@ -4,7 +4,7 @@ use super::actions::{ReasonQuery, optional};
 use super::at::{Asked, QueueAt, Reason};
 use super::queue_settings::SettingsBody;
 use super::tasks::status_of;
-use super::values::Length;
+use super::values::{Length, all_or_some};
 use crate::auth::Scope;
 use crate::clock;
 use crate::core::{Creation, QueueName, Service};
@@ -84,7 +84,9 @@ pub(crate) struct QueueVersion {
 pub(crate) struct Purge {
     /// Up to 1,000 bytes.
     reason: String,
-    /// Statuses: tasks with any of them; all if none is given.
+    /// All of the queue, where nothing else says which: a request that says nothing is refused.
+    all: bool,
+    /// Statuses: tasks with any of them.
     status: Vec<String>,
     /// Tags: tasks with all of them.
     tag: Vec<String>,
@@ -132,7 +134,7 @@ pub(super) fn routes() -> Vec<Route> {
             .answers::<QueueVersion>(200, "It is not paused."),
         Route::new(Method::Post, "/v1/queues/{queue}:purge", Scope::Admin, purge)
             .waits()
-            .does("purge_queue", "Deletes the tasks of a queue that are not over. It takes as long as it takes; who hangs up stops it.")
+            .does("purge_queue", "Deletes the tasks of a queue that are not over; the body says which. It takes as long as it takes; who hangs up stops it.")
             .body::<Purge>()
             .answers::<Purged>(200, "How many were deleted."),
     ]
@@ -229,7 +231,10 @@ async fn purge(
     QueueAt { queue, caller }: QueueAt,
     body: Body,
 ) -> Result<axum::Json<Purged>, Problem> {
-    let Purge { reason, status, tag, task_type } = optional(&body)?;
+    let Purge { reason, all, status, tag, task_type } = optional(&body)?;
+    let task_type = task_type.filter(|it| !it.is_empty());
+    let is_narrow = !status.is_empty() || !tag.is_empty() || task_type.is_some();
+    all_or_some(all, is_narrow, "status, tag or type")?;
     let mut filter = TaskFilter::new();
     for status in &status {
         filter = filter.status(status_of(status)?);

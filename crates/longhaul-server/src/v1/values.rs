@@ -1,6 +1,7 @@
 //! Values in bodies and queries: durations, instants, lists of words.
 
 use crate::clock;
+use crate::problem::Problem;
 use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -21,6 +22,20 @@ pub(crate) struct Instant(pub(crate) SystemTime);
 /// Words with commas between them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Words(pub(crate) Vec<String>);
+
+/// Refuses a request that says neither which are meant nor that all are, or both: what was forgotten would mean all.
+pub(super) fn all_or_some(all: bool, is_narrow: bool, fields: &str) -> Result<(), Problem> {
+    let detail = match (all, is_narrow) {
+        (true, false) | (false, true) => return Ok(()),
+        (false, false) => {
+            format!(
+                "nothing says which are meant, so that nothing was done: give {fields}; or {{\"all\":true}} for all of the queue"
+            )
+        }
+        (true, true) => format!("`all` goes with none of {fields}: leave out one or the other"),
+    };
+    Err(Problem::bad_request("selection_unclear", detail))
+}
 
 impl Length {
     fn parse(text: &str) -> Result<Self, String> {

@@ -103,6 +103,7 @@ fn selection(filter: &LetterFilter, reason: &str) -> anyhow::Result<Value> {
     }
     Ok(json!({
         "reason": reason,
+        "all": *filter == LetterFilter::default(),
         "failed_with": filter.contains,
         "tag": filter.tags,
         "type": filter.task_type,

@@ -118,6 +118,7 @@ impl Queues for Gateway {
         let (queue, _) = queue_of(queue)?;
         let body = json!({
             "reason": reason,
+            "all": *filter == Filter::default(),
             "status": filter.statuses,
             "tag": filter.tags,
             "type": filter.task_type,

@@ -104,6 +104,45 @@ fn dead_letters_are_listed_replayed_and_purged() {
     assert_eq!((gone.status.as_u16(), gone.code()), (404, "task_not_found".to_owned()));
 }
 
+/// A body that was forgotten, or a filter that came out empty, purged everything.
+#[test]
+fn all_are_meant_where_that_is_said() {
+    let bench = Bench::new();
+    bench.submit("tasks", "a");
+    let worker = refuse(&bench);
+    while bench.get("/v1/queues/tasks/dead").json()["dead_letters"] == json!([]) {
+        bench.engine.advance(std::time::Duration::from_secs(1));
+    }
+    drop(worker);
+    bench.submit("tasks", "b");
+    let unclear = [
+        json!({}),
+        json!({"reason": "why"}),
+        json!({"tag": []}),
+        json!({"type": ""}),
+        json!({"all": false}),
+        json!({"all": true, "type": "a"}),
+    ];
+    for verb in ["/dead:replay", "/dead:purge", ":purge"] {
+        let path = format!("/v1/queues/tasks{verb}");
+        let mut answers: Vec<_> = unclear.iter().map(|it| bench.post(&path, it.clone())).collect();
+        answers.push(bench.send(Bench::request("POST", &path, "")));
+        for answer in answers {
+            let found = (answer.status.as_u16(), answer.code());
+            assert_eq!(found, (400, "selection_unclear".to_owned()), "{path}");
+        }
+        let told = bench.post(&path, json!({})).text("detail");
+        assert!(told.contains("{\"all\":true}") && told.contains("type"), "{told}");
+    }
+    let letters = bench.get("/v1/queues/tasks/dead").json();
+    assert_eq!(letters["dead_letters"].as_array().unwrap().len(), 1, "nothing was done");
+    assert_eq!(bench.get("/v1/queues/tasks/counts").json()["by_status"]["ready"], json!(1));
+    let replayed = bench.post("/v1/queues/tasks/dead:replay", json!({"all": true})).json();
+    assert_eq!(replayed["outcomes"].as_array().unwrap().len(), 1, "{replayed}");
+    let purged = bench.post("/v1/queues/tasks/dead:purge", json!({"all": true})).json();
+    assert_eq!(purged["purged"], json!(0), "{purged}");
+}
+
 #[test]
 fn a_queue_is_changed_paused_and_purged() {
     let bench = Bench::new();
@@ -132,6 +171,8 @@ fn a_queue_is_changed_paused_and_purged() {
         bench.post("/v1/queues/tasks:purge", json!({"status": ["ready"], "reason": "test"}));
     assert_eq!(purged.json()["deleted"], json!(2), "{purged:?}");
     assert_eq!(bench.get(&path).text("status"), "cancelled");
+    let done = bench.post("/v1/queues/tasks:purge", json!({"all": true}));
+    assert_eq!(done.json()["deleted"], json!(0), "{done:?}");
     assert_eq!(bench.post("/v1/queues/tasks:resume", json!({})).status, 200);
     assert_eq!(bench.get(&format!("{path}/wait")).text("status"), "cancelled");
     for (method, path) in [("PUT", queue), ("DELETE", queue), ("GET", "/v1/queues")] {
