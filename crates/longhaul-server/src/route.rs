@@ -14,7 +14,7 @@ use crate::config::Limits;
 use crate::core::Service;
 use crate::dialects;
 use crate::problem::Problem;
-use crate::shell::{Gate, Shell, gate, guard};
+use crate::shell::{Gate, Shell, gate, guard, linger};
 use crate::telemetry::REQUEST_SECONDS;
 use axum::Router;
 use axum::handler::Handler;
@@ -204,9 +204,10 @@ pub(crate) fn router(shell: Arc<Shell>, service: Arc<Service>) -> Router {
         Some(cors) => router.layer(cors),
         None => router,
     };
-    let guarded = router.layer(from_fn_with_state(shell, guard));
+    let guarded = router.layer(from_fn_with_state(Arc::clone(&shell), guard));
     // What names a route must be in its place before the route is looked up.
-    Router::new().fallback_service(guarded).layer(from_fn(verbs::put_in_place))
+    let placed = Router::new().fallback_service(guarded).layer(from_fn(verbs::put_in_place));
+    placed.layer(from_fn_with_state(shell, linger))
 }
 
 /// Web pages of other origins may use the gateway only where that is configured, each by its whole name.

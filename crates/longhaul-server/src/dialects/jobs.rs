@@ -169,8 +169,13 @@ async fn job(
         lease_id: task.info.as_ref().map_or(0, |info| info.epoch),
         attempts: task.info.as_ref().map_or(0, |info| failed_attempts(info, status)),
         max_tries,
-        next_available_at: task.info.and_then(|info| info.due_ms).map(|ms| ms.div_ceil(1_000)),
+        next_available_at: task.info.and_then(|info| available_at(&info, status)),
     }))
+}
+
+/// When a job is available, in s, while that is ahead: one whose lease has run out is so at once (1.20).
+fn available_at(info: &TaskInfo, status: TaskStatus) -> Option<u64> {
+    info.due_ms.filter(|_| status != TaskStatus::Ready).map(|due| due.div_ceil(1_000))
 }
 
 /// How many attempts of a task have failed: neither the one that runs nor the one that brought it to its end has.

@@ -156,18 +156,26 @@ async fn report(
     match settled.await.map_err(plain)? {
         Held::Yes(_) | Held::Done => Ok(StatusCode::OK),
         Held::No(reason) => {
-            note_rejected(queue, &id, &worker, number, reason);
+            note_rejected(queue, (task, &id), &worker, number, reason);
             Err(conflict(reason, &id))
         }
     }
 }
 
-fn note_rejected(queue: &QueueName, id: &str, worker: &str, lease_id: i64, reason: &str) {
+/// By the id that the other events of the job have, and by the one that its worker knows.
+fn note_rejected(
+    queue: &QueueName,
+    (task, uuid): (TaskName, &str),
+    worker: &str,
+    lease_id: i64,
+    reason: &str,
+) {
     tracing::info!(
         target: "longhaul::tasks",
         event = "ack_rejected",
         %queue,
-        job_id = id,
+        job_id = %task,
+        uuid,
         worker_id = worker,
         lease_id,
         reason,

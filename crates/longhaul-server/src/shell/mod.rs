@@ -4,6 +4,7 @@ mod accept;
 mod body;
 mod gate;
 mod guard;
+mod linger;
 mod rate;
 mod tls;
 
@@ -11,6 +12,7 @@ pub(crate) use accept::Listener;
 pub(crate) use body::{Body, Json};
 pub(crate) use gate::{Caller, Gate, gate};
 pub(crate) use guard::guard;
+pub(crate) use linger::linger;
 pub(crate) use rate::Peer;
 pub(crate) use tls::Tls;
 pub use tls::TlsError;
@@ -23,6 +25,7 @@ use rate::Rates;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 /// What all requests share.
 #[derive(Debug)]
@@ -36,6 +39,8 @@ pub(crate) struct Shell {
     waiting: Arc<Semaphore>,
     /// In KiB.
     body_room: Arc<Semaphore>,
+    /// Bodies that are read over.
+    lingering: TaskTracker,
 }
 
 impl Shell {
@@ -48,6 +53,7 @@ impl Shell {
             requests: permits(limits.requests),
             waiting: permits(limits.waiting),
             body_room: permits(body::kib(limits.all_body_bytes)),
+            lingering: TaskTracker::new(),
             auth,
             stops,
             config,

@@ -106,7 +106,8 @@ fn requests_beyond_the_limit_are_told_to_come_again() {
 /// The answer, if the request is refused at once: whoever is admitted waits for his body.
 async fn rest_of_refused(server: &Server, path: &str) -> Option<String> {
     let stream = unfinished(server, path).await;
-    let answer = tokio::time::timeout(Duration::from_millis(200), rest(stream)).await.ok()?;
+    // What it does not send is waited for a second behind the answer.
+    let answer = tokio::time::timeout(Duration::from_secs(3), rest(stream)).await.ok()?;
     answer.starts_with("HTTP/1.1 503 ").then_some(answer)
 }
 
@@ -120,7 +121,7 @@ fn bodies_that_are_read_at_once_have_a_limit_together() {
         let answer = loop {
             let mut second = TcpStream::connect(server.address()).await.unwrap();
             second.write_all(head(TASKS, 3 * 1024 * 1024).as_bytes()).await.unwrap();
-            let answer = tokio::time::timeout(Duration::from_millis(200), rest(second)).await;
+            let answer = tokio::time::timeout(Duration::from_secs(3), rest(second)).await;
             if let Ok(answer) = answer {
                 break answer;
             }

@@ -5,6 +5,7 @@
 mod browsers;
 mod connections;
 mod limits;
+mod lingering;
 mod rates;
 mod support;
 mod tls;
