@@ -90,7 +90,9 @@ impl Client {
     }
 
     async fn end_task(&self, task: &TaskRef, message: &Outgoing) -> Result<(), CancelError> {
-        let topic = partition(self.names(&task.topic)?.ledger, task.id.partition);
+        let names = self.names(&task.topic)?;
+        self.require_queue(&names).await.map_err(CancelError::Transport)?;
+        let topic = partition(names.ledger, task.id.partition);
         let mut backoff = Backoff::new(fastrand::Rng::new());
         for attempt in 1.. {
             match self.inner.publishers.publish(&topic, message.clone()).await {

@@ -1,11 +1,13 @@
-//! Whether a task can exist: by the partitions of its topic, and by the last id that was given there.
+//! Whether a queue exists, and whether a task can: by the partitions of its topic, and by the last id that was given there.
 //!
 //! Ids are given in order, so one behind the last was never given. What is known is remembered, own submissions included: a wait for the own
 //! task asks nobody. Where the broker does not tell, any id may be one. An error that may pass is no answer, and the next wait asks again.
 
 use crate::task::{EntryId, Position, TaskId};
-use crate::transport::{Follow, Start, TopicPartition, Transport, TransportError};
-use std::collections::HashMap;
+use crate::transport::{
+    Follow, Start, TopicPartition, Transport, TransportError, TransportErrorKind,
+};
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a client knows of the ids of task topics.
@@ -13,6 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(super) struct Existence {
     transport: Arc<dyn Transport>,
     known: Mutex<HashMap<TopicPartition, Known>>,
+    /// Task topics that exist.
+    queues: Mutex<HashSet<String>>,
     /// Held while a broker is asked: many waits at once ask once.
     asking: tokio::sync::Mutex<()>,
 }
@@ -36,7 +40,42 @@ enum Told {
 
 impl Existence {
     pub(super) fn new(transport: Arc<dyn Transport>) -> Self {
-        Self { transport, known: Mutex::default(), asking: tokio::sync::Mutex::new(()) }
+        let (known, queues) = (Mutex::default(), Mutex::default());
+        Self { transport, known, queues, asking: tokio::sync::Mutex::new(()) }
+    }
+
+    /// Whether there is such a task topic, as far as the broker tells.
+    pub(super) async fn has_queue(&self, topic: &str) -> Result<bool, TransportError> {
+        if self.queues().contains(topic) || self.has_tasks(topic) {
+            return Ok(true);
+        }
+        match self.transport.exists(topic).await {
+            Ok(true) => self.note_queue(topic.to_owned()),
+            Ok(false) => return Ok(false),
+            // Who may watch need not be allowed to read tasks.
+            Err(error) if error.kind == TransportErrorKind::Unauthorized => {}
+            Err(error) => return Err(error),
+        }
+        Ok(true)
+    }
+
+    /// There is this task topic, or it is about to be made.
+    pub(super) fn note_queue(&self, topic: String) {
+        self.queues().insert(topic);
+    }
+
+    /// There may be no such task topic any more.
+    #[cfg(feature = "admin")]
+    pub(super) fn forget_queue(&self, topic: &str) {
+        self.queues().remove(topic);
+        self.known().retain(|place, _| place.topic != topic);
+    }
+
+    /// Whether an id is known that was given there.
+    fn has_tasks(&self, topic: &str) -> bool {
+        let known = self.known();
+        let has_id = |it: &Known| matches!(it.told, Some(Told::UpTo(_)));
+        known.iter().any(|(place, it)| place.topic == topic && has_id(it))
     }
 
     /// This id was given.
@@ -123,6 +162,10 @@ impl Existence {
         let mut follower = self.transport.follower(place, follow).await?;
         let last = follower.last_position().await?;
         Ok(last.map_or(Answer::Nothing, Answer::Last))
+    }
+
+    fn queues(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<TopicPartition, Known>> {

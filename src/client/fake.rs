@@ -7,7 +7,7 @@ use crate::transport::{
 };
 use async_trait::async_trait;
 use bytes::Bytes;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::watch;
 
@@ -34,6 +34,10 @@ pub(super) struct Fake {
 pub(super) struct World {
     pub(super) logs: HashMap<TopicPartition, Vec<Message>>,
     pub(super) partitions: HashMap<String, u32>,
+    /// Topics that do not exist.
+    pub(super) missing: HashSet<String>,
+    /// What was opened of any topic, by publishers, followers and fetches.
+    pub(super) opened: Vec<String>,
     pub(super) fates: VecDeque<Fate>,
     /// Errors of the next followers to be opened.
     pub(super) refusals: VecDeque<TransportErrorKind>,
@@ -150,6 +154,10 @@ impl Transport for FakeTransport {
         Ok(self.0.world().partitions.get(topic).copied())
     }
 
+    async fn exists(&self, topic: &str) -> Result<bool, TransportError> {
+        Ok(!self.0.world().missing.contains(topic))
+    }
+
     async fn publisher(
         &self,
         topic: &TopicPartition,
@@ -158,6 +166,7 @@ impl Transport for FakeTransport {
     ) -> Result<Box<dyn Publisher>, TransportError> {
         assert_eq!(batching, Batching::Off);
         self.0.world().publishers_opened += 1;
+        self.0.world().opened.push(topic.topic.clone());
         Ok(Box::new(FakePublisher(Arc::clone(&self.0), topic.clone())))
     }
 
@@ -174,6 +183,7 @@ impl Transport for FakeTransport {
         topic: &TopicPartition,
         follow: Follow,
     ) -> Result<Box<dyn Follower>, TransportError> {
+        self.0.world().opened.push(topic.topic.clone());
         // Those of task topics are opened to ask for the last id.
         let looks = !topic.topic.ends_with("-metadata") && !topic.topic.ends_with("-register");
         let refusal = looks.then(|| self.0.world().refuse_looker()).flatten();
@@ -209,6 +219,7 @@ impl Transport for FakeTransport {
     ) -> Result<Option<Message>, TransportError> {
         let mut world = self.0.world();
         world.fetched += 1;
+        world.opened.push(topic.topic.clone());
         if let Some(kind) = world.refusals.pop_front() {
             return Err(error(kind));
         }

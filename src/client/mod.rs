@@ -13,6 +13,7 @@ mod dependencies;
 mod documents;
 mod drains;
 mod existence;
+mod existing;
 #[cfg(test)]
 mod fake;
 mod history;
@@ -238,6 +239,10 @@ impl Client {
         let task_topic = task_topic.into();
         let overrides = self.inner.settings.overrides.clone();
         let preflight = self.inner.preflight.clone();
+        // Its worker makes the task topic, at the latest when it consumes it: until then who looks at the queue by this client names no wrong one.
+        if let Ok(names) = self.names(&task_topic) {
+            self.inner.existence.note_queue(names.task);
+        }
         let builder =
             WorkerBuilder::new(options.clone(), preflight, task_topic, overrides, processor);
         #[cfg(feature = "testing")]

@@ -97,14 +97,16 @@ impl Client {
     /// # Errors
     /// When the metadata topic cannot be read.
     pub async fn get(&self, task: &TaskRef) -> Result<Option<TaskMetadata>, GetError> {
-        let topic = self.names(&task.topic)?.metadata;
-        let place = partition(topic, task.id.partition);
+        let names = self.names(&task.topic)?;
+        self.require_queue(&names).await.map_err(GetError::Transport)?;
+        let place = partition(names.metadata, task.id.partition);
         self.inner.views.get(&place, task.id).await.map_err(GetError::Transport)
     }
 
     async fn end(&self, task: &TaskRef) -> Result<Arc<TaskMetadata>, WaitError> {
-        let topic = self.names(&task.topic)?.metadata;
-        let place = partition(topic, task.id.partition);
+        let names = self.names(&task.topic)?;
+        self.require_queue(&names).await.map_err(WaitError::Transport)?;
+        let place = partition(names.metadata, task.id.partition);
         let objection = async {
             let cause = self.inner.existence.objection(&task.topic, task.id).await?;
             // What is shown did exist, even if its topic is another one by now.

@@ -14,6 +14,9 @@ impl Client {
         let levels = self.levels_of(&names)?;
         let admin = self.inner.preflight.admin().ok_or(SetupTopicsError::NoAdminUrl)?;
         let removed = remove(admin, &names, &levels).await;
+        for topics in levels.iter().chain([&names]) {
+            self.inner.existence.forget_queue(&topics.task);
+        }
         removed.map_err(|error| SetupTopicsError::Setup(SetupError::Admin(error)))
     }
 }

@@ -72,7 +72,9 @@ impl Client {
     /// # Errors
     /// When the task topic cannot be read.
     pub async fn submitted(&self, task: &TaskRef) -> Result<Option<SubmittedTask>, SubmittedError> {
-        let place = partition(self.names(&task.topic)?.task, task.id.partition);
+        let names = self.names(&task.topic)?;
+        self.require_queue(&names).await.map_err(SubmittedError::Transport)?;
+        let place = partition(names.task, task.id.partition);
         let message = self.inner.transport.fetch(&place, task.id.position()).await;
         let Some(message) = message.map_err(SubmittedError::Transport)? else { return Ok(None) };
         if let Some(cause) = message.undecodable {

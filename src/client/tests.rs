@@ -59,6 +59,7 @@ macro_rules! waiting {
 
 mod coded;
 mod documents;
+mod existing;
 mod history;
 mod keyed;
 #[cfg(feature = "metrics")]

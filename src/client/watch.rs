@@ -172,7 +172,8 @@ enum Step {
 }
 
 impl Client {
-    /// Watches the tasks of a topic, from the last entry of every task that is not evicted yet.
+    /// Watches the tasks of a topic, from the last entry of every task that is not evicted yet. It may begin before there is a queue of this name:
+    /// [`has_queue`](Self::has_queue) tells.
     ///
     /// # Errors
     /// When the metadata topic cannot be followed.
@@ -258,7 +259,9 @@ impl Client {
     /// # Errors
     /// As [`watch`](Self::watch).
     pub async fn find(&self, topic: &str, key: &str) -> Result<Option<TaskRef>, WatchError> {
-        let task_topic = self.names(topic)?.task;
+        let names = self.names(topic)?;
+        self.require_queue(&names).await.map_err(WatchError::Transport)?;
+        let task_topic = names.task;
         let mut watch = self.watch_key(topic, key).await?;
         let mut shown = HashMap::new();
         while let Some(event) = watch.next().await {

@@ -254,6 +254,11 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     /// The number of partitions of a topic; `None` when it has none, or does not exist. Creates nothing.
     async fn partitions(&self, topic: &str) -> Result<Option<u32>, TransportError>;
 
+    /// Whether there is a topic of this name, with partitions or without. `true` where the broker does not tell. Creates nothing.
+    async fn exists(&self, _topic: &str) -> Result<bool, TransportError> {
+        Ok(true)
+    }
+
     /// Whether a topic may get more partitions while somebody uses it, so that it is worth counting them again.
     fn partitions_may_grow(&self) -> bool {
         true

@@ -91,6 +91,7 @@ impl Client {
     /// When the logs cannot be read.
     pub async fn history(&self, task: &TaskRef) -> Result<TaskHistory, HistoryError> {
         let names = self.names(&task.topic)?;
+        self.require_queue(&names).await?;
         let mut collector = Collector::new(task.id);
         let of = |topic: &String| partition(topic.clone(), task.id.partition);
         let logs = self.logs();
@@ -113,6 +114,7 @@ impl Client {
     /// When the logs cannot be read.
     pub async fn zombies(&self, topic: &str) -> Result<Vec<Zombie>, HistoryError> {
         let names = self.names(topic)?;
+        self.require_queue(&names).await?;
         let logs = self.logs();
         let mut found = Vec::new();
         for index in self.past_partitions(&names).await? {
@@ -142,6 +144,7 @@ impl Client {
         instant: PastInstant,
     ) -> Result<TaskView, HistoryError> {
         let names = self.names(topic)?;
+        self.require_queue(&names).await?;
         let mut tables = Vec::new();
         let at_ms = self.instant_ms(&names, instant).await?;
         for index in self.past_partitions(&names).await? {

@@ -100,6 +100,7 @@ impl Client {
     /// When the logs cannot be read.
     pub async fn verify(&self, topic: &str) -> Result<Verification, HistoryError> {
         let names = self.names(topic)?;
+        self.require_queue(&names).await?;
         let logs = self.logs();
         let unread = self.unread(&names).await?;
         let mut verification = Verification { unread, ..Verification::default() };

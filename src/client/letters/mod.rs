@@ -238,6 +238,7 @@ impl DeadLetters {
         after: Option<Position>,
         mut take: impl FnMut(&Message),
     ) -> Result<(), DeadLetterError> {
+        self.client.require_queue(&self.names).await?;
         let start = after.map_or(Start::Earliest, Start::After);
         let opened =
             self.client.logs().open_at(&self.place, Follow { start, compacted: true }).await;

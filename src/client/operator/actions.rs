@@ -51,6 +51,7 @@ impl Client {
         limit: usize,
     ) -> Result<Vec<ActionRecord>, HistoryError> {
         let names = self.names(topic)?;
+        self.require_queue(&names).await?;
         let logs = self.logs();
         let mut newest = Newest { limit: limit.clamp(1, ACTIONS_MAX), heap: BinaryHeap::new() };
         for index in self.past_partitions(&names).await? {

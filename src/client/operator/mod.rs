@@ -181,7 +181,9 @@ impl Client {
         seen: Option<Epoch>,
         reason: &str,
     ) -> Result<(), OperatorError> {
-        let place = partition(self.names(&task.topic)?.ledger, task.id.partition);
+        let names = self.names(&task.topic)?;
+        self.require_queue(&names).await.map_err(OperatorError::Transport)?;
+        let place = partition(names.ledger, task.id.partition);
         let existence: &Existence = &self.inner.existence;
         if let Some(cause) = existence.objection(&task.topic, task.id).await {
             return Err(OperatorError::NoSuchTask { task: Box::new(task.clone()), cause });

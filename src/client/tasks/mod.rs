@@ -113,6 +113,7 @@ impl Client {
 
     async fn task_view(&self, topic: &str, scope: Scope) -> Result<TaskView, TaskViewError> {
         let names = self.names(topic)?;
+        self.require_queue(&names).await.map_err(TaskViewError::Transport)?;
         let transport = Arc::clone(&self.inner.transport);
         let count = partitions_of(&transport, &names, scope).await?;
         let connections = Arc::clone(&self.inner.connections);

@@ -161,6 +161,17 @@ impl Transport for PulsarTransport {
         }
     }
 
+    /// Brokers before 3.0.6 answer for a topic that does not exist as for one without partitions.
+    async fn exists(&self, topic: &str) -> Result<bool, TransportError> {
+        let topic = full_topic_name(topic);
+        let question = Question::Partitions { topic: topic.clone() };
+        match self.about(&topic, self.pool.ask(question)).await {
+            Ok(_) => Ok(true),
+            Err(cause) if cause.kind == TransportErrorKind::NotFound => Ok(false),
+            Err(cause) => Err(cause),
+        }
+    }
+
     async fn publisher(
         &self,
         topic: &TopicPartition,

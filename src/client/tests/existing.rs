@@ -1,0 +1,103 @@
+//! Whoever looks at a queue that does not exist is told, and makes nothing.
+
+use super::*;
+use crate::topics::Priority;
+use crate::{DeadLetterFilter, PastInstant, TaskFilter};
+use std::error::Error;
+
+/// The kind of the transport's error behind an error, if there is one.
+fn kind(error: &(dyn Error + 'static)) -> Option<TransportErrorKind> {
+    let own = error.downcast_ref::<TransportError>().map(|it| it.kind);
+    own.or_else(|| kind(error.source()?))
+}
+
+macro_rules! refused {
+    ($($look:expr),* $(,)?) => {
+        [$((stringify!($look), $look.await.err().and_then(|error| kind(&error)))),*]
+    };
+}
+
+/// A misspelt name told of an empty queue, and left a ledger and a metadata topic behind.
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_does_not_exist_is_told_and_not_made() {
+    let bench = bench();
+    bench.fake.world().missing.insert(TASKS.to_owned());
+    let (client, task) = (&bench.client, task(ID));
+    let letters = client.dead_letters("tasks").unwrap();
+    let looks = refused![
+        client.get(&task),
+        client.wait::<Text>(&task),
+        client.submitted(&task),
+        client.history(&task),
+        client.cancel(&task),
+        client.kill(&task),
+        client.delete(&task, ""),
+        client.force_fail(&task, 1, ""),
+        client.tasks("tasks"),
+        client.claimed_tasks("tasks"),
+        client.tasks_at("tasks", PastInstant::Time(1)),
+        client.find("tasks", "key"),
+        client.verify("tasks"),
+        client.zombies("tasks"),
+        client.action_log("tasks", 1),
+        async { client.purge("tasks", TaskFilter::new(), "").await.map(drop) },
+        client.drain_worker("tasks", "worker", ""),
+        letters.list(&DeadLetterFilter::new(), None, 1),
+        letters.show(&task),
+        letters.replay(&task, ""),
+        letters.purge_one(&task, ""),
+        async { letters.purge(DeadLetterFilter::new(), "").try_next().await },
+        async { letters.replay_all(DeadLetterFilter::new(), "").try_next().await },
+    ];
+    for (look, kind) in looks {
+        assert_eq!(kind, Some(TransportErrorKind::NotFound), "{look}");
+    }
+    assert_eq!(bench.fake.world().opened, Vec::<String>::new());
+    assert!(!client.has_queue("tasks").await.unwrap());
+    let wrong = client.has_queue("a/b").await.unwrap_err();
+    assert_eq!(wrong.kind, TransportErrorKind::Invalid);
+}
+
+/// What was submitted to a level that nobody serves has made its task topic, and nobody works there all the same.
+#[tokio::test(start_paused = true)]
+async fn a_level_is_there_when_it_has_a_ledger() {
+    let bench = bench();
+    let has = async |priority| bench.client.has_level("tasks", priority).await.unwrap();
+    assert!(has(Priority::High).await && has(Priority::Normal).await);
+    bench.fake.world().missing.insert(format!("{TASKS}-high-ledger"));
+    assert!(!has(Priority::High).await && has(Priority::Low).await);
+    assert_eq!(bench.fake.world().opened, Vec::<String>::new());
+}
+
+/// Who watches wants to see the first task, too.
+#[tokio::test(start_paused = true)]
+async fn a_watch_may_come_before_its_queue() {
+    let bench = bench();
+    bench.fake.world().missing.insert(TASKS.to_owned());
+    let mut watch = bench.client.watch("tasks").await.unwrap();
+    assert_eq!(watch.next().await.unwrap().unwrap(), WatchEvent::CaughtUp);
+}
+
+/// Its own submission made it; a worker of its own is about to.
+#[tokio::test(start_paused = true)]
+async fn a_client_knows_the_queues_that_it_makes() {
+    let bench = bench();
+    bench.fake.world().missing.insert(TASKS.to_owned());
+    let task = bench.submit().await.unwrap();
+    assert_eq!(bench.client.get(&task).await.unwrap(), None);
+    let other = super::bench();
+    other.fake.world().missing.insert(TASKS.to_owned());
+    assert!(other.client.find("tasks", "key").await.is_err());
+    drop(other.client.leases("tasks"));
+    assert!(other.client.find("tasks", "key").await.is_ok());
+}
+
+/// What is known once is not asked again: a queue that was there goes on being looked at.
+#[tokio::test(start_paused = true)]
+async fn a_queue_is_asked_for_once() {
+    let bench = bench();
+    assert!(bench.client.find("tasks", "key").await.is_ok());
+    bench.fake.world().missing.insert(TASKS.to_owned());
+    assert!(bench.client.find("tasks", "key").await.is_ok());
+    assert!(bench.client.get(&task(ID)).await.is_ok());
+}
