@@ -1,7 +1,7 @@
 //! How a broker is set up.
 
 use crate::admin::host;
-use crate::auth::AuthConfig;
+use crate::auth::{AuthConfig, Authenticator};
 use crate::defaults::{self, TopicDefaults};
 use crate::error::StartError;
 use crate::tls::TlsConfig;
@@ -97,6 +97,18 @@ impl Default for BrokerConfig {
 }
 
 impl BrokerConfig {
+    /// Checks the settings and the files that they name, without listening anywhere and without looking at the data. [`Broker::start`](crate::Broker::start)
+    /// does so as well.
+    ///
+    /// # Errors
+    /// The first setting that cannot be used.
+    pub fn check(&self) -> Result<(), StartError> {
+        self.validate()?;
+        self.auth.as_ref().map(Authenticator::new).transpose()?;
+        self.tls.as_ref().map(TlsConfig::load).transpose()?;
+        Ok(())
+    }
+
     pub(crate) fn validate(&self) -> Result<(), StartError> {
         let wants_tls = self.listen_tls.is_some() || self.admin_tls.is_some();
         let problem = if wants_tls && self.tls.is_none() {

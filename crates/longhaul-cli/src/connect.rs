@@ -30,7 +30,14 @@ pub(crate) fn builder(settings: &Settings) -> Result<ClientBuilder, Failure> {
         builder = builder.ca_certificate_file(path);
     }
     let auth = Auth::of(settings)?;
-    let files = settings.path("tls-certificate-file").zip(settings.path("tls-key-file"));
+    let files = match (settings.path("tls-certificate-file"), settings.path("tls-key-file")) {
+        (Some(certificate), Some(key)) => Some((certificate, key)),
+        (None, None) => None,
+        (Some(_), None) | (None, Some(_)) => {
+            return Err(Failure::usage("a certificate to show needs its key")
+                .help("say both --tls-certificate-file and --tls-key-file"));
+        }
+    };
     if let Some((certificate, key)) = auth.certificate.or(files) {
         builder = builder.client_certificate_files(certificate, key);
     }

@@ -6,6 +6,7 @@ use crate::globals::{Globals, Said};
 use crate::output::Output;
 use crate::service::gateway::Gateway;
 use crate::settings::{Settings, Sources};
+use crate::telemetry;
 use longhaul::Client;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -33,6 +34,8 @@ impl Context {
         let quiet = settings.is("quiet")?;
         let output = Output::new(format, quiet, settings.text("color").unwrap_or("auto"))?;
         let timeout = settings.duration("timeout")?;
+        settings.parsed("log-format", telemetry::format)?;
+        settings.parsed("log", telemetry::filter)?;
         let yes = settings.is("yes")?;
         for note in &settings.notes {
             output.note(&format!("note: {note}"));

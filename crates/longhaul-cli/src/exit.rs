@@ -114,7 +114,7 @@ fn code_of_one(error: &(dyn std::error::Error + 'static)) -> Option<Code> {
     if let Some(it) = transport(error) {
         return Some(of_transport(it.kind));
     }
-    if let Some(it) = error.downcast_ref::<AdminError>() {
+    if let Some(it) = admin(error) {
         return Some(of_admin(it.kind));
     }
     if let Some(it) = error.downcast_ref::<SubmitError>() {
@@ -142,6 +142,14 @@ fn code_of_one(error: &(dyn std::error::Error + 'static)) -> Option<Code> {
 fn transport<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a TransportError> {
     match error.downcast_ref::<ConnectError>() {
         Some(ConnectError::Transport(it)) => Some(it),
+        _ => error.downcast_ref(),
+    }
+}
+
+/// The same about the admin API.
+fn admin<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a AdminError> {
+    match error.downcast_ref::<ConnectError>() {
+        Some(ConnectError::Admin(it)) => Some(it),
         _ => error.downcast_ref(),
     }
 }
@@ -280,6 +288,14 @@ fn help_by_kind(error: &Error) -> Option<&'static str> {
         }
         _ => {}
     }
+    if matches!(error.chain().find_map(admin), Some(it) if it.kind == AdminErrorKind::Invalid) {
+        return Some(
+            "--admin-url takes such as http://HOST:8080; `longhaul config show` says where it came from",
+        );
+    }
+    if error.chain().any(|it| is_mistrust(&it.to_string())) {
+        return Some(MISTRUST);
+    }
     if has(Code::Unreachable) {
         return Some(
             "see that the broker runs and that the address is right (--service-url; `longhaul config show` \
@@ -293,6 +309,14 @@ fn help_by_kind(error: &Error) -> Option<&'static str> {
         return Some("read it again, see whether your change still makes sense, and repeat it");
     }
     None
+}
+
+/// What to do about a certificate that is not trusted.
+pub(crate) const MISTRUST: &str = "--tls-trust-certs-file names the authority that has signed it, as PEM, where that is none of the system's";
+
+/// Whether the text of an error is about the certificate of the other side.
+pub(crate) fn is_mistrust(text: &str) -> bool {
+    text.contains("invalid peer certificate")
 }
 
 #[cfg(test)]

@@ -1,5 +1,8 @@
 //! What a gateway is told: where it listens, whom it lets in, and its limits.
 
+use crate::auth::Auth;
+use crate::server::StartError;
+use crate::shell::Tls;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -213,6 +216,17 @@ impl ServerConfig {
     pub fn has_auth(&self) -> bool {
         let certificates = self.tls.as_ref().is_some_and(|tls| tls.client_authorities.is_some());
         self.token_file.is_some() || certificates
+    }
+
+    /// Checks the settings and the files that they name, without listening anywhere. [`Server::start`](crate::Server::start) does so as well.
+    ///
+    /// # Errors
+    /// The first setting that cannot be used.
+    pub fn check(&self) -> Result<(), StartError> {
+        self.validate()?;
+        Auth::open(self)?;
+        self.tls.as_ref().map(Tls::open).transpose()?;
+        Ok(())
     }
 
     /// Checks the settings. What they name is not looked at yet.

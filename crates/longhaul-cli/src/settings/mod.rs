@@ -173,6 +173,11 @@ impl Settings {
         self.values.get(name)
     }
 
+    /// Whether somebody has said it.
+    pub(crate) fn is_said(&self, name: &str) -> bool {
+        self.value(name).is_some_and(|value| value.source != Source::Default)
+    }
+
     pub(crate) fn path(&self, name: &str) -> Option<PathBuf> {
         self.text(name).map(PathBuf::from)
     }

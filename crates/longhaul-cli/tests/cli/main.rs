@@ -8,6 +8,7 @@
 )]
 
 mod dev;
+mod options;
 mod secured;
 mod stage;
 mod transcripts;

@@ -24,14 +24,12 @@ Examples:
   longhaul server start --engine pulsar --service-url pulsar://pulsar:6650 --admin-url http://pulsar:8080
   longhaul server start --engine pulsar --http 0.0.0.0:7070 --http-tokens /etc/longhaul/tokens.json")]
 pub(crate) struct Start {
-    /// What keeps the tasks: embedded (a broker in this process) or pulsar.
+    /// What keeps the tasks: embedded (a broker in this process; the default, which needs --data) or pulsar (at --service-url).
     #[arg(long, value_name = "ENGINE")]
     engine: Option<String>,
     #[command(flatten)]
     listen: Listen,
-    #[command(flatten)]
-    secured: Secured,
-    /// Tenant and namespace of Pulsar that hold the queues.
+    /// Tenant and namespace of Pulsar that hold the queues; public/default if it is not said.
     #[arg(long, value_name = "NAME")]
     namespace: Option<String>,
     /// The file of the tokens that let callers in; it is read again when it changes.
@@ -61,9 +59,12 @@ pub(crate) struct Start {
     /// Shows payloads and results to tokens with the scope admin alone, and to workers with their leases.
     #[arg(long)]
     hide_payloads: bool,
-    /// How long it may take to end in order.
+    /// How long it may take to end in order; 30s if it is not said.
     #[arg(long, value_name = "TIME")]
     drain: Option<String>,
+    // Last: what follows would be in its group of the help.
+    #[command(flatten)]
+    secured: Secured,
 }
 
 /// The embedded broker for clients on other machines.
@@ -104,22 +105,22 @@ struct Secured {
 
 #[derive(Debug, Args)]
 struct Listen {
-    /// The directory that everything is kept in; made if it does not exist.
+    /// The directory that everything is kept in; made if it does not exist. `longhaul dev` does without, and loses everything at its end.
     #[arg(long, value_name = "DIR")]
     data: Option<String>,
-    /// Where the gateway listens.
+    /// Where the gateway listens; 127.0.0.1:7070 if it is not said.
     #[arg(long, value_name = "HOST:PORT")]
     http: Option<String>,
-    /// Where the embedded broker listens for clients of Pulsar.
+    /// Where the embedded broker listens for clients of Pulsar; 127.0.0.1:6650 if it is not said.
     #[arg(long, value_name = "HOST:PORT")]
     broker: Option<String>,
-    /// Where the embedded broker's admin API and its metrics are.
+    /// Where the embedded broker's admin API and its metrics are; 127.0.0.1:7071 if it is not said.
     #[arg(long, value_name = "HOST:PORT")]
     admin: Option<String>,
     /// Routes of another task queue that are served as well: 001 or 002, with a comma for both.
     #[arg(long, value_name = "DIALECTS")]
     dialect: Option<String>,
-    /// The queue of these routes, which is made if there is none.
+    /// The queue of these routes, which is made if there is none; `default` if it is not said.
     #[arg(long, value_name = "QUEUE")]
     dialect_queue: Option<String>,
 }

@@ -72,6 +72,15 @@ async fn count(context: &TaskContext) -> Result<(), TaskError> {
     Ok(())
 }
 
+/// Makes the queue of the samples.
+///
+/// # Errors
+/// When the broker cannot be reached.
+pub(super) async fn set_up(client: &Client) -> anyhow::Result<()> {
+    client.setup_topics(QUEUE).await?;
+    Ok(())
+}
+
 impl Demo {
     /// Starts the worker, and submits the samples. People see each change.
     ///

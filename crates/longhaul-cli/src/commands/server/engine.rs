@@ -35,49 +35,95 @@ pub(super) struct Embedded {
     subscription: Option<String>,
 }
 
-impl Embedded {
-    /// Starts it.
+/// A broker that can be started: its settings have been checked.
+pub(super) struct Prepared {
+    config: BrokerConfig,
+    token: Option<String>,
+    operator: Option<String>,
+    subscription: Option<String>,
+}
+
+impl Prepared {
+    /// Reads and checks its settings. Nothing listens yet.
     ///
     /// # Errors
-    /// When a port is in use, or the directory cannot be used.
-    pub(super) async fn start(settings: &Settings) -> anyhow::Result<Self> {
-        let listen = address(settings, "broker")?;
-        let admin = address(settings, "admin")?;
+    /// When one of them cannot be used.
+    pub(super) fn read(settings: &Settings) -> Result<Self, Failure> {
         let key = settings.text("broker-token-secret").map(TokenKey::secret).transpose();
         let key = key.map_err(|error| unusable("broker-token-secret", &error))?;
         let token = key.as_ref().map(|key| key.create_token(OWN_ROLE, None)).transpose();
         let token = token.map_err(|error| unusable("broker-token-secret", &error))?;
-        let mut superusers: BTreeSet<String> =
-            list(settings, "broker-superusers").into_iter().collect();
-        superusers.insert(OWN_ROLE.to_owned());
-        let monitors = list(settings, "broker-monitors").into_iter().collect();
-        let open_namespaces = settings.is("broker-open-namespaces")?;
-        let listen_tls = settings.text("broker-tls").map(|_| address(settings, "broker-tls"));
-        let admin_tls = settings.text("admin-tls").map(|_| address(settings, "admin-tls"));
+        let roles = if key.is_none() { BARRED } else { &[] };
+        if let Some(name) = roles.iter().find(|name| settings.is_said(name)) {
+            let what = format!("{name} is of no use without tokens: everybody may do everything");
+            return Err(Failure::usage(what).help("say --broker-token-secret as well"));
+        }
+        let address_of = |name| settings.text(name).map(|_| address(settings, name)).transpose();
         let config = BrokerConfig {
             data: settings.path("data"),
-            listen,
-            admin: Some(admin),
-            admin_tls: admin_tls.transpose()?,
+            listen: address(settings, "broker")?,
+            admin: Some(address(settings, "admin")?),
+            admin_tls: address_of("admin-tls")?,
             admin_hosts: list(settings, "admin-hosts"),
-            listen_tls: listen_tls.transpose()?,
+            listen_tls: address_of("broker-tls")?,
             tls: tls(settings)?,
             advertised_host: settings.text("broker-host").map(str::to_owned),
-            auth: key.map(|key| AuthConfig {
-                monitors,
-                open_namespaces,
-                ..AuthConfig::new(key, superusers)
-            }),
+            auth: key.map(|key| auth(settings, key)).transpose()?,
             ..BrokerConfig::default()
         };
+        config.check().map_err(|error| refused(&error))?;
+        let operator = settings.text("operator").map(str::to_owned);
+        let subscription = settings.text("subscription").map(str::to_owned);
+        Ok(Self { config, token, operator, subscription })
+    }
+
+    /// Starts it.
+    ///
+    /// # Errors
+    /// When a port is in use, or the directory cannot be used.
+    pub(super) async fn start(self) -> anyhow::Result<Embedded> {
+        let Self { config, token, operator, subscription } = self;
+        let listen = config.listen;
         // It reads its log, and answers when that is done.
         let started = tokio::task::spawn_blocking(|| Broker::start(config)).await?;
         let broker = started.map_err(|error| explained(error, listen))?;
-        let operator = settings.text("operator").map(str::to_owned);
-        let subscription = settings.text("subscription").map(str::to_owned);
-        Ok(Self { broker, token, operator, subscription })
+        Ok(Embedded { broker, token, operator, subscription })
     }
+}
 
+/// What says who may do what, which nobody can tell without tokens.
+const BARRED: &[&str] = &["broker-superusers", "broker-monitors", "broker-open-namespaces"];
+
+fn auth(settings: &Settings, key: TokenKey) -> Result<AuthConfig, Failure> {
+    let mut superusers: BTreeSet<String> =
+        list(settings, "broker-superusers").into_iter().collect();
+    superusers.insert(OWN_ROLE.to_owned());
+    let monitors = list(settings, "broker-monitors").into_iter().collect();
+    let open_namespaces = settings.is("broker-open-namespaces")?;
+    Ok(AuthConfig { monitors, open_namespaces, ..AuthConfig::new(key, superusers) })
+}
+
+/// A setting of the broker that cannot be used, with the options that put it right.
+fn refused(error: &StartError) -> Failure {
+    let help = match error {
+        StartError::Host { which: "admin", .. } => "--admin-hosts names the hosts",
+        StartError::Host { .. } => "--broker-host names the host",
+        StartError::Tls(_) => "--broker-certificate-file and --broker-key-file name the files",
+        StartError::Auth(_) => "--broker-token-secret names the key",
+        // It needs either a certificate or a key for tokens, and its text says which.
+        StartError::Config(_) => {
+            "a certificate is given by --broker-certificate-file and --broker-key-file, a key for tokens by --broker-token-secret; \
+             --broker, --broker-tls, --admin and --admin-tls say where it listens"
+        }
+        StartError::Directory { .. } | StartError::Log { .. } => "--data names another directory",
+        StartError::Compacted(_) | StartError::Listen { .. } | StartError::Thread(_) => "",
+        _ => "",
+    };
+    let failure = Failure::usage(chain(error));
+    if help.is_empty() { failure } else { failure.help(help) }
+}
+
+impl Embedded {
     /// A client of it.
     pub(super) fn client(&self) -> ClientBuilder {
         let mut builder = Client::builder(self.broker.service_url());
@@ -148,11 +194,10 @@ fn explained(error: StartError, listen: SocketAddr) -> anyhow::Error {
         let flag = if *address == listen { "broker" } else { "admin" };
         return in_use(flag, *address, source).into();
     }
-    if matches!(error, StartError::Directory { .. } | StartError::Log { .. }) {
-        let help = "--data names another directory";
-        return Failure::usage(chain(&error)).help(help).into();
+    if matches!(error, StartError::Thread(_) | StartError::Compacted(_)) {
+        return error.into();
     }
-    error.into()
+    refused(&error).into()
 }
 
 fn chain(error: &dyn std::error::Error) -> String {

@@ -10,8 +10,8 @@ use crate::exit::Failure;
 use crate::{clock, times};
 pub(crate) use args::{Dev, Start};
 use clap::Subcommand;
-use engine::{Embedded, Engine};
-use running::Running;
+use engine::{Engine, Prepared};
+use running::{Options, Running};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -51,9 +51,14 @@ pub(crate) async fn run(command: Server, context: &Context) -> anyhow::Result<()
 pub(crate) async fn dev(it: &Dev, context: &Context) -> anyhow::Result<()> {
     let begun = clock::monotonic();
     let settings = context.settings_with(it.said())?;
-    let engine = Embedded::start(&settings).await?;
+    let (options, broker) = (Options::read(&settings)?, Prepared::read(&settings)?);
+    let engine = broker.start().await?;
     let client = engine.client().connect().await?;
-    let mut running = Running::start(&settings, engine.into(), client.clone()).await?;
+    let mut running = Running::start(options, engine.into(), client.clone()).await?;
+    if it.demo {
+        // Whoever is told that it is ready may look at it.
+        demo::set_up(&client).await?;
+    }
     let addresses = running.addresses(settings.path("data"));
     if context.output.is_for_people() {
         let took = times::human(begun.elapsed());
@@ -64,36 +69,38 @@ pub(crate) async fn dev(it: &Dev, context: &Context) -> anyhow::Result<()> {
     if it.demo {
         running.add_demo(client, &context.output).await?;
     }
-    running.until_signal(&settings, &context.output).await
+    running.until_signal(&context.output).await
 }
 
 /// # Errors
 /// As [`dev`].
 async fn start(it: &Start, context: &Context) -> anyhow::Result<()> {
     let settings = context.settings_with(it.said())?;
-    let engine = match settings.text("engine") {
+    // Options first, then ports: one that is taken would hide the wrong option, and be told in its place.
+    let options = Options::read(&settings)?;
+    let (engine, client) = match settings.text("engine") {
         Some("embedded") => {
             if settings.text("data").is_none() {
                 return Err(Failure::usage("it is not said where the data are to be kept")
                     .help("--data DIR keeps them there; `longhaul dev` does without, and loses them when it ends")
                     .into());
             }
-            Engine::from(Embedded::start(&settings).await?)
+            let broker = Prepared::read(&settings)?.start().await?;
+            let client = broker.client();
+            (Engine::from(broker), client)
         }
         Some("pulsar") => {
-            Engine::Pulsar(settings.text("service-url").unwrap_or_default().to_owned())
+            let url = settings.text("service-url").unwrap_or_default();
+            (Engine::Pulsar(url.to_owned()), crate::connect::builder(&settings)?)
         }
         other => {
             let other = other.unwrap_or_default();
             let what = format!("engine is `{other}`: expected embedded or pulsar");
-            return Err(Failure::usage(what).into());
+            return Err(Failure::usage(what).help("--engine says which").into());
         }
     };
-    let client = match &engine {
-        Engine::Embedded(it) => it.client().connect().await?,
-        Engine::Pulsar(_) => crate::connect::builder(&settings)?.connect().await?,
-    };
-    let running = Running::start(&settings, engine, client).await?;
+    let client = client.connect().await?;
+    let running = Running::start(options, engine, client).await?;
     let addresses = running.addresses(settings.path("data"));
     tracing::info!(
         http = addresses.http,
@@ -104,7 +111,7 @@ async fn start(it: &Start, context: &Context) -> anyhow::Result<()> {
     if !context.output.quiet {
         context.output.one(&addresses, &fields(&addresses))?;
     }
-    running.until_signal(&settings, &context.output).await
+    running.until_signal(&context.output).await
 }
 
 fn fields(addresses: &Addresses) -> [(&'static str, String); 4] {

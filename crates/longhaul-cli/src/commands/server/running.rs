@@ -9,43 +9,88 @@ use crate::settings::Settings;
 use crate::signals::Signals;
 use crate::times;
 use longhaul::Client;
-use longhaul_server::{Dialect, RateLimit, Server, ServerConfig, StartError, TlsConfig};
+use longhaul::topics::TopicNames;
+use longhaul_server::{
+    ConfigError, Dialect, RateLimit, Server, ServerConfig, StartError, TlsConfig,
+};
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// How long it may take to end in order.
 const DRAIN: Duration = Duration::from_secs(30);
 
+/// The options of the gateway, checked: nothing listens yet.
+pub(super) struct Options {
+    config: ServerConfig,
+    drain: Duration,
+}
+
+impl Options {
+    /// Reads and checks them.
+    ///
+    /// # Errors
+    /// When one of them cannot be used.
+    pub(super) fn read(settings: &Settings) -> Result<Self, Failure> {
+        let config = config(settings)?;
+        config.check().map_err(|error| refused(&error))?;
+        let drain = settings.duration("drain")?.unwrap_or(DRAIN);
+        if let Some(subscription) = settings.text("subscription") {
+            let named = TopicNames::new("tasks", subscription);
+            named.map_err(|error| Failure::usage(error.to_string()).help("say --subscription"))?;
+        }
+        Ok(Self { config, drain })
+    }
+}
+
+/// A setting of the gateway that cannot be used, with the options that put it right.
+fn refused(error: &StartError) -> Failure {
+    let help = match error {
+        StartError::Config(ConfigError::OpenToAll(_)) => {
+            "--http-tokens FILE tells callers apart, as --http-client-authorities FILE does with a certificate (`longhaul server start`); \
+             --http 127.0.0.1:7070 keeps others out; --insecure, or LONGHAUL_INSECURE=true, lets everybody in"
+        }
+        StartError::Config(ConfigError::Namespace(_)) => "--namespace names it",
+        StartError::Config(ConfigError::Origin(_)) => "--http-origins names them",
+        StartError::Config(ConfigError::Queue(_)) => "--dialect-queue names it",
+        StartError::Config(ConfigError::Zero(_)) => "--rate-limit takes such as 100/1s",
+        StartError::Tokens(_) => "--http-tokens names the file; docs/http.md shows what is in it",
+        StartError::Tls(_) => {
+            "--http-certificate-file, --http-key-file and --http-client-authorities name PEM files"
+        }
+        StartError::Config(_) | StartError::Listen { .. } => "",
+        _ => "",
+    };
+    let failure = Failure::usage(error.to_string());
+    if help.is_empty() { failure } else { failure.help(help) }
+}
+
 pub(super) struct Running {
     engine: Engine,
     server: Server,
     demo: Option<Demo>,
     signals: Signals,
+    drain: Duration,
 }
 
 impl Running {
     /// Starts the gateway before an engine that runs.
     ///
     /// # Errors
-    /// When a setting is wrong, or the port is in use.
+    /// When the port is in use.
     pub(super) async fn start(
-        settings: &Settings,
+        Options { config, drain }: Options,
         engine: Engine,
         client: Client,
     ) -> anyhow::Result<Self> {
-        let config = config(settings)?;
         let server = match Server::start(client, config).await {
             Ok(server) => server,
             Err(StartError::Listen { address, source }) => {
                 return Err(engine::in_use("http", address, &source).into());
             }
-            Err(error) => {
-                let what = error.to_string();
-                return Err(Failure::new(Code::Usage, what).into());
-            }
+            Err(error) => return Err(refused(&error).into()),
         };
         // Whoever is told that it is ready may end it.
-        Ok(Self { engine, server, demo: None, signals: Signals::new()? })
+        Ok(Self { engine, server, demo: None, signals: Signals::new()?, drain })
     }
 
     /// Adds the samples.
@@ -71,19 +116,14 @@ impl Running {
     ///
     /// # Errors
     /// When the broker ends by itself.
-    pub(super) async fn until_signal(
-        mut self,
-        settings: &Settings,
-        output: &Output,
-    ) -> anyhow::Result<()> {
-        let limit = settings.duration("drain")?.unwrap_or(DRAIN);
+    pub(super) async fn until_signal(mut self, output: &Output) -> anyhow::Result<()> {
         let Self { engine, signals, .. } = &mut self;
         tokio::select! {
             () = signals.next() => {}
             error = broken(engine) => return Err(error),
         }
         output.note("ending in order; a second signal ends it at once");
-        let Self { engine, server, demo, mut signals } = self;
+        let Self { engine, server, demo, mut signals, drain: limit } = self;
         tokio::select! {
             ended = drain(engine, server, demo, limit) => ended,
             () = signals.next() => {

@@ -1,0 +1,107 @@
+//! Options of `longhaul dev` and `longhaul server start` that cannot be used: told before anything listens, as an error of usage, with the option that helps.
+
+use super::stage::longhaul;
+use std::net::TcpListener;
+use tempfile::TempDir;
+
+/// Options, and what of the error has to be told.
+const WRONG: [(&[&str], &[&str]); 37] = [
+    (&["--http", "nowhere"], &["http is `nowhere`", "HOST:PORT"]),
+    (&["--http", "127.0.0.1:99999"], &["http is `127.0.0.1:99999`"]),
+    (&["--http", "0.0.0.0:0"], &["--http-tokens", "--insecure"]),
+    (&["--broker", "nowhere"], &["broker is `nowhere`"]),
+    (&["--broker", "0.0.0.0:0"], &["needs authentication", "--broker-token-secret"]),
+    (&["--admin", "nowhere"], &["admin is `nowhere`"]),
+    (&["--admin", "0.0.0.0:0"], &["needs authentication", "--broker-token-secret"]),
+    (&["--admin-tls", "127.0.0.1:0"], &["certificate", "--broker-certificate-file"]),
+    (&["--admin-hosts", "a:1"], &["`a:1` is no host", "--admin-hosts"]),
+    (&["--broker-host", "a:1"], &["`a:1` is no host", "--broker-host"]),
+    (&["--broker-token-secret", "nothing"], &["broker-token-secret cannot be used"]),
+    (&["--broker-token-secret", "data:;base64,!!"], &["broker-token-secret", "Base64"]),
+    (&["--broker-superusers", "ann"], &["broker-superusers", "--broker-token-secret"]),
+    (&["--broker-monitors", "ann"], &["broker-monitors", "--broker-token-secret"]),
+    (&["--broker-open-namespaces"], &["broker-open-namespaces", "--broker-token-secret"]),
+    (&["--broker-tls", "127.0.0.1:0"], &["certificate", "--broker-key-file"]),
+    (&["--broker-certificate-file", "bad.pem"], &["--broker-key-file"]),
+    (
+        &["--broker-certificate-file", "bad.pem", "--broker-key-file", "bad.pem"],
+        &["bad.pem holds no certificate", "--broker-certificate-file"],
+    ),
+    (&["--namespace", "public"], &["this is `public`", "--namespace"]),
+    (&["--dialect", "003"], &["dialect is `003`"]),
+    (&["--dialect-queue", "a/b"], &["name of a queue", "--dialect-queue"]),
+    (&["--http-tokens", "nothing"], &["nothing cannot be used", "--http-tokens"]),
+    (&["--http-tokens", "bad.pem"], &["bad.pem cannot be used", "--http-tokens"]),
+    (&["--http-certificate-file", "bad.pem"], &["--http-key-file"]),
+    (
+        &["--http-certificate-file", "bad.pem", "--http-key-file", "bad.pem"],
+        &["bad.pem", "--http-certificate-file"],
+    ),
+    (&["--http-client-authorities", "bad.pem"], &["--http-certificate-file"]),
+    (&["--http-origins", "*"], &["this is `*`", "--http-origins"]),
+    (&["--rate-limit", "many"], &["rate-limit is `many`", "100/1s"]),
+    (&["--rate-limit", "0/1s"], &["is zero", "--rate-limit"]),
+    (&["--drain", "soon"], &["drain is `soon`"]),
+    (&["--subscription", "a/b"], &["`a/b` is not a subscription name", "--subscription"]),
+    (&["--engine", "steam"], &["engine is `steam`", "embedded or pulsar"]),
+    (&["--output", "xml"], &["output is `xml`"]),
+    (&["--log", "=?!"], &["log is `=?!`", "longhaul=debug"]),
+    (&["--log-format", "xml"], &["log-format is `xml`", "text or json"]),
+    (&["--color", "red"], &["color is `red`"]),
+    (&["--timeout", "soon"], &["timeout is `soon`"]),
+];
+
+/// Those of `longhaul dev`.
+const OF_DEV: [&str; 7] =
+    ["--http", "--broker", "--admin", "--dialect", "--dialect-queue", "--output", "--log"];
+
+fn refused(arguments: &[&str], folder: &TempDir, expected: &[&str]) {
+    let mut command = longhaul(arguments, folder.path());
+    let output = command.env("LONGHAUL_CONFIG", "none.toml").output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {told}");
+    for text in expected {
+        assert!(told.contains(text), "{arguments:?} does not tell `{text}`: {told}");
+    }
+    assert!(!told.contains("cannot listen"), "{arguments:?}: {told}");
+}
+
+/// A port that is taken hid the wrong option; some ended with 1, as if something had failed.
+#[test]
+fn a_wrong_option_is_told_before_a_port_that_is_taken() {
+    let folder = TempDir::new().unwrap();
+    std::fs::write(folder.path().join("bad.pem"), "nothing\n").unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    for (wrong, expected) in WRONG {
+        let ports = ["--http", "--broker", "--admin"].into_iter().filter(|it| *it != wrong[0]);
+        let ports = ports.flat_map(|port| [port, taken.as_str()]);
+        let start = ["server", "start", "--data", "data"].into_iter().chain(ports.clone());
+        let start: Vec<_> = start.chain(wrong.iter().copied()).collect();
+        refused(&start, &folder, expected);
+        if OF_DEV.contains(&wrong[0]) {
+            let dev: Vec<_> =
+                ["dev"].into_iter().chain(ports).chain(wrong.iter().copied()).collect();
+            refused(&dev, &folder, expected);
+        }
+    }
+    assert!(!folder.path().join("data").try_exists().unwrap(), "nothing was begun");
+}
+
+/// The gateway's options come first there, too: a broker that is away hid them.
+#[test]
+fn a_wrong_option_is_told_before_a_broker_that_is_away() {
+    let folder = TempDir::new().unwrap();
+    let away = ["server", "start", "--engine", "pulsar", "--service-url", "pulsar://127.0.0.1:1"];
+    let wrong: [(&[&str], &[&str]); 5] = [
+        (&["--namespace", "public"], &["--namespace"]),
+        (&["--http-tokens", "nothing"], &["--http-tokens"]),
+        (&["--admin-url", "nowhere"], &["--admin-url"]),
+        (&["--tls-certificate-file", "mine.pem"], &["--tls-key-file"]),
+        (&["--auth-plugin", "kerberos"], &["token, tls, basic and oauth2"]),
+    ];
+    for (wrong, expected) in wrong {
+        let all: Vec<_> = away.iter().chain(wrong).copied().collect();
+        refused(&all, &folder, expected);
+    }
+}
