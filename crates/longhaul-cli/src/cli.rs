@@ -11,8 +11,8 @@ use clap::{Parser, Subcommand};
 #[command(name = "longhaul", version, max_term_width = 110, disable_help_subcommand = true)]
 #[command(after_help = "\
 Examples:
-  longhaul version
-  longhaul config show
+  longhaul dev --demo
+  longhaul task submit hello 'Hello' --wait
 
 Every option in Output, Acting and Connection may also be said by a variable (--service-url is
 LONGHAUL_SERVICE_URL) or in a context. Exit codes: 0 well, 1 a task failed or a check found something,

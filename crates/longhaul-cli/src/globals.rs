@@ -41,7 +41,7 @@ pub(crate) struct Globals {
     /// Where a gateway is that is asked in place of the broker: http://HOST:PORT.
     #[arg(long, global = true, value_name = "URL", help_heading = CONNECTION)]
     gateway: Option<String>,
-    /// Where brokers are: pulsar://HOST:PORT or pulsar+ssl://HOST:PORT.
+    /// Where brokers are: pulsar://HOST:PORT or pulsar+ssl://HOST:PORT; where `longhaul dev` listens if it is not said.
     #[arg(long, global = true, value_name = "URL", help_heading = CONNECTION)]
     service_url: Option<String>,
     /// Where Pulsar's admin API is: http://HOST:PORT.

@@ -38,6 +38,33 @@ fn each_help_has_two_examples_that_can_be_typed() {
     }
 }
 
+/// Options that came behind a group of others stood in the help under its heading: tokens of the gateway under "Embedded broker".
+#[test]
+fn options_stand_under_their_own_headings() {
+    let mut found = Vec::new();
+    leaves(&Cli::command(), "", &mut found);
+    let heading = |path: &str, option: &str| {
+        let (_, command) = found.iter().find(|(it, _)| it == path).unwrap();
+        let mut arguments = command.get_arguments();
+        let found = arguments.find(|it| it.get_long() == Some(option)).unwrap();
+        found.get_help_heading().map(str::to_owned)
+    };
+    for (path, option) in [
+        ("longhaul server start", "http-tokens"),
+        ("longhaul server start", "insecure"),
+        ("longhaul server start", "drain"),
+        ("longhaul task list", "at"),
+        ("longhaul task list", "all"),
+        ("longhaul dead list", "limit"),
+        ("longhaul queue purge", "all"),
+    ] {
+        assert_eq!(heading(path, option), None, "{path} --{option}");
+    }
+    let of_broker = Some("Embedded broker".to_owned());
+    assert_eq!(heading("longhaul server start", "broker-tls"), of_broker);
+    assert_eq!(heading("longhaul task list", "status"), Some("Which tasks".to_owned()));
+}
+
 /// A command without a line in the documentation is one that nobody finds.
 #[test]
 fn each_command_is_in_the_documentation() {

@@ -21,7 +21,7 @@ Examples:
 
 Without --workers the queue must have workers of its own, and its tasks are really run.")]
 pub(crate) struct Bench {
-    /// The task topic.
+    /// The queue, by the name of its task topic.
     queue: String,
     /// How many tasks.
     #[arg(long, value_name = "COUNT", default_value_t = 1_000)]

@@ -23,13 +23,13 @@ Examples:
   longhaul dead list tasks --contains 'status 503' --failed-after '1h ago' -o json"
     )]
     List {
-        /// The task topic.
+        /// The queue, by the name of its task topic.
         queue: String,
-        #[command(flatten)]
-        filter: FilterArgs,
         /// How many are listed at most.
         #[arg(long, value_name = "COUNT", default_value_t = 100)]
         limit: usize,
+        #[command(flatten)]
+        filter: FilterArgs,
     },
     /// Show the dead letter of a task, with its payload.
     #[command(after_help = "\

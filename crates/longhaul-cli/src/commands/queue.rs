@@ -36,7 +36,7 @@ Examples:
   longhaul queue stats tasks
   longhaul queue stats tasks -o json")]
     Stats {
-        /// The task topic.
+        /// The queue, by the name of its task topic.
         queue: String,
     },
     /// Begin no task any more; what runs goes on.
@@ -45,7 +45,7 @@ Examples:
   longhaul queue pause tasks
   longhaul queue pause tasks -o json")]
     Pause {
-        /// The task topic.
+        /// The queue, by the name of its task topic.
         queue: String,
     },
     /// Begin tasks again.
@@ -54,7 +54,7 @@ Examples:
   longhaul queue resume tasks
   longhaul queue resume tasks -o json")]
     Resume {
-        /// The task topic.
+        /// The queue, by the name of its task topic.
         queue: String,
     },
     /// Limits over all workers: how many tasks run at once, how many begin in a time.
@@ -69,13 +69,13 @@ Examples:
   longhaul queue purge tasks --tag test --reason 'load test is over' --yes
   longhaul queue purge tasks --status ready --created-before '1 day ago'")]
     Purge {
-        /// The task topic.
+        /// The queue, by the name of its task topic.
         queue: String,
-        #[command(flatten)]
-        filter: FilterArgs,
         /// All tasks, where no filter is given.
         #[arg(long)]
         all: bool,
+        #[command(flatten)]
+        filter: FilterArgs,
     },
     /// Show who has deleted, failed, released, cancelled or replayed what, and why.
     #[command(after_help = "\
@@ -83,7 +83,7 @@ Examples:
   longhaul queue actions tasks
   longhaul queue actions tasks --limit 1000 -o jsonl")]
     Actions {
-        /// The task topic.
+        /// The queue, by the name of its task topic.
         queue: String,
         /// The newest so many.
         #[arg(long, value_name = "COUNT", default_value_t = 100)]
@@ -99,7 +99,7 @@ Examples:
   longhaul queue limits get tasks
   longhaul queue limits get tasks -o json")]
     Get {
-        /// The task topic.
+        /// The queue, by the name of its task topic.
         queue: String,
     },
     /// Set limits: of the queue, of each key, or of one key. `none` takes one away.
@@ -113,7 +113,7 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(crate) struct SetLimits {
-    /// The task topic.
+    /// The queue, by the name of its task topic.
     queue: String,
     /// For the tasks of each key that has no limit of its own.
     #[arg(long)]
@@ -140,7 +140,7 @@ Examples:
   longhaul queue settings get tasks
   longhaul queue settings get tasks -o json > settings.json")]
     Get {
-        /// The task topic.
+        /// The queue, by the name of its task topic.
         queue: String,
     },
     /// Change settings of a queue. `none` takes one away.
@@ -154,7 +154,7 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(crate) struct SetSettings {
-    /// The task topic.
+    /// The queue, by the name of its task topic.
     queue: String,
     /// How many attempts a task has.
     #[arg(long, value_name = "COUNT|none", value_parser = count)]

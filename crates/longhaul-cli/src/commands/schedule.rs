@@ -25,7 +25,7 @@ Examples:
   longhaul schedule list reports -o json"
     )]
     List {
-        /// The task topic.
+        /// The queue, by the name of its task topic.
         queue: String,
     },
     /// Show a schedule: when it fires, what it submits, its last task.
@@ -65,7 +65,7 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(crate) struct Name {
-    /// The task topic.
+    /// The queue, by the name of its task topic.
     queue: String,
     /// The name of the schedule.
     name: String,
@@ -78,7 +78,7 @@ Examples:
   longhaul schedule create reports pulse 'ping' --every 15m --overlap cancel-other --max-duration 10m
   longhaul schedule create reports once --file report.json --at 2030-01-01T00:00Z")]
 pub(crate) struct Create {
-    /// The task topic.
+    /// The queue, by the name of its task topic.
     queue: String,
     /// The name of the schedule.
     name: String,

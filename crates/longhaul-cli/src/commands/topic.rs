@@ -36,7 +36,7 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(crate) struct Compact {
-    /// The task topic.
+    /// The queue, by the name of its task topic.
     queue: String,
     /// Waits until it is done; exits with 1 if a compaction has failed.
     #[arg(long)]
@@ -45,7 +45,7 @@ pub(crate) struct Compact {
 
 #[derive(Debug, Args)]
 pub(crate) struct Check {
-    /// The task topic.
+    /// The queue, by the name of its task topic.
     queue: String,
     #[command(flatten)]
     kept: Kept,
@@ -53,14 +53,14 @@ pub(crate) struct Check {
 
 #[derive(Debug, Args)]
 pub(crate) struct Setup {
-    /// The task topic.
+    /// The queue, by the name of its task topic.
     queue: String,
     #[command(flatten)]
     kept: Kept,
     /// So many partitions; without it a topic is left as it is, and a new one has none.
     #[arg(long, value_name = "COUNT")]
     partitions: Option<u32>,
-    /// The topics of the levels high and low, too.
+    /// The topics of the levels high and low, too: without them no task may have a --priority.
     #[arg(long, conflicts_with = "dry_run")]
     levels: bool,
     /// Where the subscription was lost: makes it at the earliest message, so that tasks which are still there come again.
@@ -108,7 +108,7 @@ Examples:
 It reads while workers work, and exits with 1 if an entry breaks an invariant, or if the topics of the queue do not fit
 together, so that there may be entries which it does not find.")]
 pub(crate) struct Verify {
-    /// The task topic.
+    /// The queue, by the name of its task topic.
     queue: String,
 }
 

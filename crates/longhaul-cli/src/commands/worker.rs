@@ -20,7 +20,7 @@ Examples:
   longhaul worker list tasks -o json"
     )]
     List {
-        /// The task topic.
+        /// The queue, by the name of its task topic.
         queue: String,
     },
     /// Show one worker, and what it runs.
@@ -29,7 +29,7 @@ Examples:
   longhaul worker show tasks worker-7
   longhaul worker show tasks worker-7 -o json")]
     Show {
-        /// The task topic.
+        /// The queue, by the name of its task topic.
         queue: String,
         /// The worker's name, or one of its owner ids.
         name: String,
@@ -43,7 +43,7 @@ Examples:
   longhaul worker drain tasks worker-7 --reason 'its machine is to be replaced'
   longhaul worker drain tasks worker-7 --wait --timeout 10m")]
     Drain {
-        /// The task topic.
+        /// The queue, by the name of its task topic.
         queue: String,
         /// The worker's name, or one of its owner ids.
         name: String,

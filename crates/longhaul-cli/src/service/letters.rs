@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use longhaul::{DeadLetter, DeadLetterFilter, Replayed, TaskRef};
+use longhaul::{DeadLetter, DeadLetterFilter, DeadLetters, Replayed, TaskRef};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -203,7 +203,7 @@ impl Letters for Pulsar {
         filter: &LetterFilter,
         limit: usize,
     ) -> anyhow::Result<Shelf> {
-        let (library, filter) = (self.client.dead_letters(queue)?, filter.of_library());
+        let (library, filter) = (self.shelves(queue).await?, filter.of_library());
         let (mut letters, mut next) = (Vec::new(), None);
         loop {
             let wanted = limit.saturating_sub(letters.len()).min(PAGE);
@@ -217,12 +217,12 @@ impl Letters for Pulsar {
     }
 
     async fn letter(&self, task: &TaskRef) -> anyhow::Result<Option<Letter>> {
-        let letter = self.client.dead_letters(&task.topic)?.show(task).await?;
+        let letter = self.shelves(&task.topic).await?.show(task).await?;
         Ok(letter.map(Letter::of))
     }
 
     async fn replay(&self, task: &TaskRef, reason: &str) -> anyhow::Result<Replayed> {
-        Ok(self.client.dead_letters(&task.topic)?.replay(task, reason).await?)
+        Ok(self.shelves(&task.topic).await?.replay(task, reason).await?)
     }
 
     async fn replay_all(
@@ -232,13 +232,13 @@ impl Letters for Pulsar {
         reason: &str,
     ) -> anyhow::Result<Replays> {
         let name = namer(queue);
-        let replays = self.client.dead_letters(queue)?.replay_all(filter.of_library(), reason);
+        let replays = self.shelves(queue).await?.replay_all(filter.of_library(), reason);
         let told = replays.map(move |it| it.map(|(id, it)| (name(id), it)).map_err(Into::into));
         Ok(told.boxed())
     }
 
     async fn purge_letter(&self, task: &TaskRef, reason: &str) -> anyhow::Result<bool> {
-        Ok(self.client.dead_letters(&task.topic)?.purge_one(task, reason).await?)
+        Ok(self.shelves(&task.topic).await?.purge_one(task, reason).await?)
     }
 
     async fn purge_letters(
@@ -248,8 +248,16 @@ impl Letters for Pulsar {
         reason: &str,
     ) -> anyhow::Result<Purges> {
         let name = namer(queue);
-        let purges = self.client.dead_letters(queue)?.purge(filter.of_library(), reason);
+        let purges = self.shelves(queue).await?.purge(filter.of_library(), reason);
         Ok(purges.map(move |it| it.map(&name).map_err(Into::into)).boxed())
+    }
+}
+
+impl Pulsar {
+    /// The dead letters of a queue that exists.
+    async fn shelves(&self, queue: &str) -> anyhow::Result<DeadLetters> {
+        self.require(queue).await?;
+        Ok(self.client.dead_letters(queue)?)
     }
 }
 

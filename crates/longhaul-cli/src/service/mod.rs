@@ -12,6 +12,7 @@ pub(crate) mod topics;
 pub(crate) mod workers;
 
 use crate::context::Context;
+use crate::exit::Failure;
 use longhaul::Client;
 
 /// Answers by reading and writing the topics.
@@ -26,6 +27,24 @@ impl Pulsar {
     pub(crate) async fn connect(context: &Context) -> anyhow::Result<Self> {
         Ok(Self { client: context.client().await? })
     }
+
+    /// Refuses a queue that does not exist: brokers make topics when they are first used, so that a misspelt name would make some.
+    ///
+    /// # Errors
+    /// When there is none, or the broker cannot be reached.
+    pub(crate) async fn require(&self, queue: &str) -> anyhow::Result<()> {
+        if self.client.has_queue(queue).await? {
+            return Ok(());
+        }
+        Err(no_queue(&format!("there is no queue `{}`", short_topic(queue))).into())
+    }
+}
+
+/// There is no such queue, as the broker or a gateway says.
+pub(crate) fn no_queue(what: &str) -> Failure {
+    Failure::not_found(what).help(
+        "`longhaul queue list` lists those that there are; `longhaul topic setup`, or its first worker, makes one",
+    )
 }
 
 /// A topic as people write it: without what is the same everywhere.

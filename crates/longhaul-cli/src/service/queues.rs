@@ -1,5 +1,7 @@
 //! Queues: what there are, how they stand, and what applies to their tasks.
 
+mod names;
+
 use super::letters::namer;
 use super::tasks::{Counts, Filter};
 use super::workers::{Worker, Workers};
@@ -157,6 +159,7 @@ impl Queues for Pulsar {
     }
 
     async fn stats(&self, queue: &str) -> anyhow::Result<Stats> {
+        self.require(queue).await?;
         let view = self.client.tasks(queue).await?;
         let settings = self.settings(queue).await?;
         let alive = Alive::of(&self.workers(queue).await?);
@@ -173,6 +176,7 @@ impl Queues for Pulsar {
     }
 
     async fn settings(&self, queue: &str) -> anyhow::Result<Settings> {
+        self.require(queue).await?;
         let stands = self.client.queue(queue).settings().await?;
         Ok(Settings { version: stands.version, settings: stands.settings })
     }
@@ -183,6 +187,7 @@ impl Queues for Pulsar {
         version: Option<u64>,
         patch: &Value,
     ) -> anyhow::Result<u64> {
+        self.require(queue).await?;
         let document = self.client.queue(queue);
         for _ in 0..TRIES_MAX {
             let stands = document.settings().await?;
@@ -198,17 +203,20 @@ impl Queues for Pulsar {
     }
 
     async fn set_paused(&self, queue: &str, paused: bool, _: &str) -> anyhow::Result<u64> {
+        self.require(queue).await?;
         let document = self.client.queue(queue);
         Ok(if paused { document.pause().await? } else { document.resume().await? })
     }
 
     async fn purge(&self, queue: &str, filter: &Filter, reason: &str) -> anyhow::Result<Purges> {
+        self.require(queue).await?;
         let name = namer(queue);
         let purges = self.client.purge(queue, filter.of_library(), reason).await?;
         Ok(purges.map(move |(id, ended)| (name(id), ended.map_err(Into::into))).boxed())
     }
 
     async fn actions(&self, queue: &str, limit: usize) -> anyhow::Result<Vec<Action>> {
+        self.require(queue).await?;
         let name = namer(queue);
         let actions = self.client.action_log(queue, limit).await?;
         let action = |it: longhaul::ActionRecord| Action {
@@ -228,6 +236,7 @@ impl Queues for Pulsar {
 pub(crate) fn patched(settings: &QueueSettings, patch: &Value) -> anyhow::Result<QueueSettings> {
     let mut document =
         serde_json::to_value(settings).context("the settings have no form as JSON")?;
+    names::check(patch, &document)?;
     merge(&mut document, patch);
     let read = serde_json::from_value(document);
     let settings: QueueSettings =

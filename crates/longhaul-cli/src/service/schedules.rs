@@ -122,15 +122,18 @@ impl Schedules for Pulsar {
     ) -> anyhow::Result<u64> {
         let NewTask { queue, payload, terms } = task;
         let submission = terms.put_into(self.client.submission(&queue, &Raw(payload)))?;
+        self.require(&queue).await?;
         Ok(self.client.schedules(queue).create(name, schedule, submission).await?)
     }
 
     async fn schedules(&self, queue: &str) -> anyhow::Result<Vec<Shown>> {
+        self.require(queue).await?;
         let found = self.client.schedules(queue).list().await?;
         found.into_iter().map(Shown::of).collect()
     }
 
     async fn schedule(&self, queue: &str, name: &str) -> anyhow::Result<Option<Shown>> {
+        self.require(queue).await?;
         let found = self.client.schedules(queue).get(name).await?;
         found.map(Shown::of).transpose()
     }
@@ -142,6 +145,7 @@ impl Schedules for Pulsar {
         act: Act,
         _: &str,
     ) -> anyhow::Result<()> {
+        self.require(queue).await?;
         let schedules = self.client.schedules(queue);
         match act {
             Act::Pause => drop(schedules.pause(name).await?),

@@ -204,6 +204,7 @@ impl Topics for Pulsar {
     }
 
     async fn verify(&self, queue: &str) -> anyhow::Result<Verdict> {
+        self.require(queue).await?;
         let found = self.client.verify(queue).await?;
         let name = super::letters::namer(queue);
         let broken = |it: longhaul::BrokenInvariant| Broken {

@@ -96,6 +96,7 @@ impl Workers for Pulsar {
     type Look = TopicsLook;
 
     async fn look(&self, queue: &str) -> anyhow::Result<TopicsLook> {
+        self.require(queue).await?;
         let view = self.client.claimed_tasks(queue).await?;
         Ok(TopicsLook { client: self.client.clone(), view, queue: queue.to_owned() })
     }

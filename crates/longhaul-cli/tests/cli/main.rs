@@ -12,3 +12,4 @@ mod options;
 mod secured;
 mod stage;
 mod transcripts;
+mod unknown;

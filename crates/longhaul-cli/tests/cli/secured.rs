@@ -127,7 +127,8 @@ fn who_trusts_the_authority_talks_to_a_broker_by_tls() {
     }
     let stranger = submit(&[], &["--service-url", url]);
     let told = String::from_utf8(stranger.stderr).unwrap();
-    assert!(!stranger.status.success() && told.contains("certificate"), "{told}");
+    assert_eq!(stranger.status.code(), Some(1), "{told}");
+    assert!(told.contains("certificate") && told.contains("do: --tls-trust-certs-file"), "{told}");
 }
 
 #[test]
@@ -168,6 +169,7 @@ fn a_gateway_is_asked_with_its_token_by_tls() {
     let (code, told) = ask(token, &[]);
     assert_eq!(code, Some(5), "{told}");
     assert!(told.contains("certificate") && !told.contains(token), "{told}");
+    assert!(told.contains("do: --tls-trust-certs-file"), "{told}");
 }
 
 /// A service that runs, and what it has told.

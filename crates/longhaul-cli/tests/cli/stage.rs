@@ -45,6 +45,13 @@ impl Stage {
         Self { folder: TempDir::new().unwrap(), broker, runtime, worker: None, gateway: None }
     }
 
+    /// With a queue that nobody works on.
+    pub(crate) fn with_queue(queue: &str) -> Self {
+        let stage = Self::new();
+        stage.told(&["topic", "setup", queue]);
+        stage
+    }
+
     /// With a worker on the queue `tasks`, which has set its topics up.
     pub(crate) fn with_worker() -> Self {
         let mut stage = Self::new();

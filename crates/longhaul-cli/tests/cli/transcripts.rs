@@ -40,7 +40,7 @@ fn a_worker_is_drained_by_its_name() {
 
 #[test]
 fn queues_are_limited_paused_and_purged() {
-    play(Stage::new(), "queues");
+    play(Stage::with_queue("jobs-of-acme"), "queues");
 }
 
 /// The same commands ask a gateway; the broker's address is of no use then.
@@ -56,7 +56,7 @@ fn a_gateway_is_asked_as_a_broker_is() {
 
 #[test]
 fn schedules_are_made_and_changed() {
-    play(Stage::new(), "schedules");
+    play(Stage::with_queue("reports"), "schedules");
 }
 
 #[test]
@@ -106,12 +106,15 @@ fn control_characters_of_tasks_reach_no_terminal() {
 fn a_verification_says_what_it_has_not_read() {
     let stage = Stage::new();
     let admin = stage.broker.admin_url().unwrap();
-    let mut stream = TcpStream::connect(admin.strip_prefix("http://").unwrap()).unwrap();
-    let path = "/admin/v2/persistent/public/default/other-ledger/partitions";
-    write!(stream, "PUT {path} HTTP/1.0\r\nContent-Length: 1\r\n\r\n4").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.contains(" 204 "), "{answer}");
+    for (topic, body) in [("other", ""), ("other-ledger/partitions", "4")] {
+        let mut stream = TcpStream::connect(admin.strip_prefix("http://").unwrap()).unwrap();
+        let path = format!("/admin/v2/persistent/public/default/{topic}");
+        let length = body.len();
+        write!(stream, "PUT {path} HTTP/1.0\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.contains(" 204 "), "{answer}");
+    }
     let told = stage.longhaul(&["verify", "other"]);
     let (out, error) =
         (String::from_utf8(told.stdout).unwrap(), String::from_utf8(told.stderr).unwrap());

@@ -1,5 +1,6 @@
 //! `longhaul task wait` and `longhaul task watch`.
 
+use super::listing::status;
 use crate::context::Context;
 use crate::exit::{Code, Failure};
 use crate::service::tasks::{Change, From, Task, Tasks, named, parse_task};
@@ -28,11 +29,11 @@ Examples:
   longhaul task watch tasks@12:3:-1 --until running
   longhaul task watch tasks@12:3:-1 -o jsonl")]
 pub(crate) struct Watch {
-    /// The task topic; or one task as QUEUE@ID, which is watched until it is over.
+    /// The queue, by the name of its task topic; or one task as QUEUE@ID, which is watched until it is over.
     what: String,
     /// Ends as soon as a task has this status.
-    #[arg(long, value_name = "STATUS")]
-    until: Option<String>,
+    #[arg(long, value_name = "STATUS", value_parser = status)]
+    until: Option<&'static str>,
     /// Begins with the next change, and not with how each task stands.
     #[arg(long)]
     from_now: bool,
@@ -151,7 +152,7 @@ pub(crate) async fn watch(
                 }
                 has_shown = true;
                 context.output.each(&*task)?;
-                let is_reached = it.until.as_deref() == Some(task.status);
+                let is_reached = it.until == Some(task.status);
                 if is_reached || (name.is_some() && task.is_over()) {
                     return Ok(());
                 }

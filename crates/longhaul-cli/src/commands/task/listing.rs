@@ -8,14 +8,12 @@ use clap::Args;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  longhaul task list tasks --status running --status retrying
+  longhaul task list tasks --status running,retrying
   longhaul task list tasks --at '30m ago' --tag newsletter -o jsonl
   longhaul task list tasks --status failed --changed-after 2026-11-20T07:00Z --all -q")]
 pub(crate) struct List {
-    /// The task topic.
+    /// The queue, by the name of its task topic.
     queue: String,
-    #[command(flatten)]
-    filter: FilterArgs,
     /// As it was at this instant.
     #[arg(long, value_name = "INSTANT", value_parser = times::instant_ms, allow_hyphen_values = true)]
     at: Option<u64>,
@@ -28,16 +26,22 @@ pub(crate) struct List {
     /// Lists all, however many there are.
     #[arg(long, conflicts_with = "limit")]
     all: bool,
+    // Last: what follows would be in its group of the help.
+    #[command(flatten)]
+    filter: FilterArgs,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  longhaul task count tasks
+  longhaul task count tasks --status ready,running
   longhaul task count tasks --at '1h ago' -o json")]
 pub(crate) struct Count {
-    /// The task topic.
+    /// The queue, by the name of its task topic.
     queue: String,
+    /// Those with this status alone; of several, with commas in between, with any of them.
+    #[arg(short, long, value_name = "STATUSES", value_delimiter = ',', value_parser = status)]
+    status: Vec<&'static str>,
     /// As it was at this instant.
     #[arg(long, value_name = "INSTANT", value_parser = times::instant_ms, allow_hyphen_values = true)]
     at: Option<u64>,
@@ -47,9 +51,9 @@ pub(crate) struct Count {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Which tasks")]
 pub(crate) struct FilterArgs {
-    /// Those with this status; of several, any of them: scheduled, ready, waiting, claimed, running, retrying,
+    /// Those with this status; of several, with commas in between, any of them: scheduled, ready, waiting, claimed, running, retrying,
     /// completed, failed, cancelled, expired, ended.
-    #[arg(short, long, value_parser = status)]
+    #[arg(short, long, value_name = "STATUSES", value_delimiter = ',', value_parser = status)]
     status: Vec<&'static str>,
     /// Those with this tag; of several, all of them.
     #[arg(long, value_name = "WORD")]
@@ -101,7 +105,7 @@ impl FilterArgs {
     }
 }
 
-fn status(text: &str) -> Result<&'static str, String> {
+pub(super) fn status(text: &str) -> Result<&'static str, String> {
     let words: Vec<_> = statuses().map(|it| it.1).collect();
     let found = statuses().find(|it| it.1 == text).map(|it| it.1);
     found.ok_or_else(|| format!("expected one of {}", words.join(", ")))
@@ -127,6 +131,9 @@ pub(crate) async fn count(
     it: Count,
     context: &Context,
 ) -> anyhow::Result<()> {
-    let counts = service.counts(&it.queue, it.at).await?;
+    let mut counts = service.counts(&it.queue, it.at).await?;
+    if !it.status.is_empty() {
+        counts.retain(&it.status);
+    }
     Ok(context.output.one(&counts, &counts.fields())?)
 }

@@ -25,7 +25,7 @@ Examples:
   longhaul task submit reports --file report.json --key order-4711 --max-duration 1h
   longhaul task submit mails --lines < addresses.txt --delay 10m --tag newsletter")]
 pub(crate) struct Submit {
-    /// The task topic.
+    /// The queue, by the name of its task topic.
     queue: String,
     #[command(flatten)]
     payload: PayloadArgs,
@@ -97,7 +97,7 @@ pub(crate) struct TermArgs {
     /// A word to find it by; may be given several times.
     #[arg(long = "tag", value_name = "WORD")]
     tags: Vec<String>,
-    /// Which level of the queue it goes to.
+    /// Which level of the queue it goes to; another one than normal needs a queue with levels.
     #[arg(long, value_enum, default_value_t = Level::Normal)]
     priority: Level,
     /// It does not start before so long from now.

@@ -7,8 +7,8 @@ mod style;
 mod tasks;
 mod workers;
 
-use crate::exit::{Code, Failure};
-use crate::service::short_topic;
+use crate::exit::{Code, Failure, MISTRUST, is_mistrust};
+use crate::service::{no_queue, short_topic};
 use crate::settings::Settings;
 use anyhow::Context as _;
 use bytes::Bytes;
@@ -186,8 +186,12 @@ impl Gateway {
     /// No answer came.
     fn lost(&self, error: &reqwest::Error) -> Failure {
         let what = format!("the gateway at {} cannot be reached: {}", self.base, chain(error));
-        Failure::new(Code::Unreachable, what)
-            .help("see that it runs and that the address is right (--gateway); `longhaul dev` starts one on this machine")
+        let is_mistrusted = is_mistrust(&what);
+        let failure = Failure::new(Code::Unreachable, what);
+        if is_mistrusted {
+            return failure.help(MISTRUST);
+        }
+        failure.help("see that it runs and that the address is right (--gateway); `longhaul dev` starts one on this machine")
     }
 }
 
@@ -227,6 +231,10 @@ fn refused(status: StatusCode, body: &[u8]) -> Failure {
         429 | 502..=504 => Code::Unreachable,
         _ => Code::Failed,
     };
+    if problem.code == "queue_not_found" {
+        // How a queue is made over HTTP is of no use here.
+        return no_queue(what.split("; create it with").next().unwrap_or(&what));
+    }
     let failure = Failure::new(code, what);
     match (status.as_u16(), problem.code.as_str()) {
         (429, _) => failure.help("ask less often, or have its --rate-limit raised"),

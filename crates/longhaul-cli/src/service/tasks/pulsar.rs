@@ -4,19 +4,25 @@ use super::{
     Act, Change, Changes, Counts, From, History, Listed, NewTask, Page, Payload, Query, Task, Tasks,
 };
 use crate::exit::{Code, Failure};
-use crate::service::Pulsar;
+use crate::service::{Pulsar, short_topic};
 use futures::{StreamExt, stream};
 use longhaul::{
-    PastInstant, TaskId, TaskInfo, TaskMetadata, TaskRef, TaskStatus, TaskView, TaskViewError,
-    WatchEvent, WatchFrom,
+    PastInstant, Priority, TaskId, TaskInfo, TaskMetadata, TaskRef, TaskStatus, TaskView,
+    TaskViewError, WatchEvent, WatchFrom,
 };
+use std::time::Duration;
+
+/// How long a worker that has ended a task may take to show that.
+const SHOWN_WITHIN: Duration = Duration::from_secs(1);
 
 impl Tasks for Pulsar {
     async fn submit(&self, task: NewTask) -> anyhow::Result<TaskRef> {
+        self.require_level(&task).await?;
         Ok(task.submission(&self.client)?.send().await?)
     }
 
     async fn task(&self, task: &TaskRef) -> anyhow::Result<Option<Task>> {
+        self.require(&task.topic).await?;
         let mut found = match self.client.get(task).await? {
             Some(entry) => Some(self.shown(task, entry)),
             None => self.client.submitted(task).await?.map(|it| Task::of_submitted(task, &it)),
@@ -31,6 +37,7 @@ impl Tasks for Pulsar {
     }
 
     async fn ended(&self, task: &TaskRef) -> anyhow::Result<Task> {
+        self.require(&task.topic).await?;
         let shown = async {
             let entry = self.client.wait_metadata(task).await?;
             Ok(self.shown(task, entry))
@@ -38,7 +45,7 @@ impl Tasks for Pulsar {
         // A worker shows the end of a task that was closed by hand when the task comes to it: of one with a delay, hours later.
         tokio::select! {
             shown = shown => shown,
-            Some(closed) = self.closed(task) => Ok(closed),
+            Some(closed) = self.closed_and_not_shown(task) => Ok(closed),
         }
     }
 
@@ -69,6 +76,7 @@ impl Tasks for Pulsar {
             From::Start => WatchFrom::Earliest,
             From::Now => WatchFrom::Latest,
         };
+        self.require(queue).await?;
         let watch = self.client.watch_from(queue, from).await?;
         let (service, queue) = (self.clone(), queue.to_owned());
         let changes =
@@ -87,10 +95,12 @@ impl Tasks for Pulsar {
     }
 
     async fn history(&self, task: &TaskRef) -> anyhow::Result<History> {
+        self.require(&task.topic).await?;
         Ok(History::of(task, self.client.history(task).await?))
     }
 
     async fn payload(&self, task: &TaskRef) -> anyhow::Result<Option<Payload>> {
+        self.require(&task.topic).await?;
         let Some(submitted) = self.client.submitted(task).await? else { return Ok(None) };
         let bytes = self.client.decode_payload(&submitted)?;
         Ok(Some(Payload { bytes, properties: Some(submitted.properties) }))
@@ -98,6 +108,7 @@ impl Tasks for Pulsar {
 
     async fn act(&self, task: &TaskRef, act: Act, reason: &str) -> anyhow::Result<()> {
         let client = &self.client;
+        self.require(&task.topic).await?;
         // A request to end is stored whatever it names; a person wants to know that it names nothing.
         if matches!(act, Act::Cancel | Act::Kill) {
             self.require_open(task).await?;
@@ -138,6 +149,13 @@ impl Pulsar {
         (event == WatchEvent::CaughtUp).then_some(Change::CaughtUp)
     }
 
+    /// A task that the ledger shows as over while nobody shows its end. A worker that has ended it shows that a moment later, and why.
+    async fn closed_and_not_shown(&self, task: &TaskRef) -> Option<Task> {
+        let closed = self.closed(task).await?;
+        tokio::time::sleep(SHOWN_WITHIN).await;
+        Some(closed)
+    }
+
     /// A task that the ledger shows as over without a result; `None` if it does not.
     async fn closed(&self, task: &TaskRef) -> Option<Task> {
         let info = self.claimed(task).await.ok()??;
@@ -145,6 +163,22 @@ impl Pulsar {
         let is_closed = info.status.is_terminal() && info.status != TaskStatus::Completed;
         let found = if is_closed { self.task(task).await.ok()? } else { None };
         found.filter(Task::is_over)
+    }
+
+    /// Refuses a task of a priority for which the queue has no topics: it would wait for ever.
+    async fn require_level(&self, task: &NewTask) -> anyhow::Result<()> {
+        let (queue, priority) = (&task.queue, task.terms.priority);
+        if priority == Priority::Normal || self.client.has_level(queue, priority).await? {
+            return Ok(());
+        }
+        let queue = short_topic(queue);
+        let what = format!(
+            "the queue `{queue}` has no topics for priorities: a task of the priority {priority} would wait for ever"
+        );
+        let help = format!(
+            "`longhaul topic setup {queue} --levels` makes them; workers that serve them, such as `longhaul worker run --levels` and gateways, run such tasks"
+        );
+        Err(Failure::new(Code::Conflict, what).help(help).into())
     }
 
     /// Whether there is such a task, and it is not over.
@@ -169,6 +203,7 @@ impl Pulsar {
 
     /// All tasks, now or then.
     async fn view(&self, queue: &str, at_ms: Option<u64>) -> anyhow::Result<TaskView> {
+        self.require(queue).await?;
         Ok(match at_ms {
             None => self.client.tasks(queue).await?,
             Some(ms) => self.client.tasks_at(queue, PastInstant::Time(ms)).await?,

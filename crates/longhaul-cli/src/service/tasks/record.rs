@@ -354,6 +354,19 @@ impl Counts {
         }
     }
 
+    /// Leaves those with these statuses alone.
+    pub(crate) fn retain(&mut self, statuses: &[&'static str]) {
+        self.by_status.retain(|word, _| statuses.contains(word));
+        let of = |words: &[&str]| {
+            let counted = self.by_status.iter().filter(|(word, _)| words.contains(word));
+            counted.map(|(_, count)| count).sum()
+        };
+        (self.total, self.demand) = (of(statuses), of(&["ready", "claimed", "running"]));
+        if !statuses.contains(&"ready") {
+            (self.oldest_ready, self.oldest_ready_since_ms) = (None, None);
+        }
+    }
+
     /// For people.
     pub(crate) fn fields(&self) -> Vec<(&'static str, String)> {
         let of = |word: &str| self.by_status.get(word).copied().unwrap_or_default();

@@ -1,0 +1,127 @@
+//! Queues that do not exist: a misspelt name is told, before a broker as before a gateway, and makes nothing.
+
+use super::stage::Stage;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Output;
+
+/// Each names the queue that is none.
+const COMMANDS: [&str; 36] = [
+    "task list typo",
+    "task list typo --status ready,running",
+    "task count typo",
+    "task get typo@1:2:-1",
+    "task result typo@1:2:-1",
+    "task result typo@1:2:-1 --wait",
+    "task payload typo@1:2:-1",
+    "task history typo@1:2:-1",
+    "task wait typo@1:2:-1",
+    "task watch typo",
+    "task watch typo@1:2:-1",
+    "task cancel typo@1:2:-1",
+    "task kill typo@1:2:-1",
+    "task delete typo@1:2:-1",
+    "task force-fail typo@1:2:-1 --epoch 1",
+    "task force-release typo@1:2:-1",
+    "task retry typo@1:2:-1",
+    "dead list typo",
+    "dead show typo@1:2:-1",
+    "dead replay typo --all",
+    "dead purge typo@1:2:-1",
+    "dead purge typo --all",
+    "queue stats typo",
+    "queue pause typo",
+    "queue resume typo",
+    "queue limits get typo",
+    "queue limits set typo --max-in-flight 2",
+    "queue settings get typo",
+    "queue settings set typo --max-attempts 2",
+    "queue purge typo --all",
+    "queue actions typo",
+    "schedule list typo",
+    "schedule create typo nightly report --every 1h",
+    "schedule trigger typo nightly",
+    "worker list typo",
+    "worker drain typo somebody",
+];
+
+/// What a gateway does not do.
+const OF_BROKERS: [&str; 2] = ["task list typo --at 1m-ago", "verify typo"];
+
+/// The topics of the namespace.
+fn topics(stage: &Stage) -> Vec<String> {
+    let admin = stage.broker.admin_url().unwrap();
+    let mut stream = TcpStream::connect(admin.strip_prefix("http://").unwrap()).unwrap();
+    write!(stream, "GET /admin/v2/persistent/public/default HTTP/1.0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+}
+
+fn run(stage: &Stage, command: &str, gateway: Option<&str>) -> Output {
+    // A word may have a blank in it.
+    let words: Vec<String> = command.split(' ').map(|it| it.replace("1m-ago", "1m ago")).collect();
+    let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
+    words.push("--yes");
+    words.extend(gateway.into_iter().flat_map(|url| ["--gateway", url]));
+    stage.longhaul(&words)
+}
+
+#[test]
+fn a_queue_that_does_not_exist_is_told_and_not_made() {
+    let stage = Stage::with_gateway();
+    let gateway = stage.gateway();
+    let before = topics(&stage);
+    for command in COMMANDS.iter().chain(&OF_BROKERS) {
+        let output = run(&stage, command, None);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{command}: {output:?}");
+        assert!(told.contains("there is no queue `typo`"), "{command}: {told}");
+        assert_eq!(topics(&stage), before, "{command} has made topics");
+    }
+    for command in COMMANDS {
+        let output = run(&stage, command, Some(&gateway));
+        assert_eq!(output.status.code(), Some(3), "{command} --gateway: {output:?}");
+        if !command.contains('@') {
+            let told = String::from_utf8_lossy(&output.stderr).into_owned();
+            let expected = run(&stage, command, None).stderr;
+            assert_eq!(told, String::from_utf8_lossy(&expected), "{command} --gateway");
+        }
+    }
+    assert_eq!(topics(&stage), before);
+    stage.end();
+}
+
+/// With partitions or without, and before anybody has worked on it.
+#[test]
+fn a_queue_exists_once_it_is_set_up_or_has_a_task() {
+    let stage = Stage::new();
+    stage.told(&["topic", "setup", "parts", "--partitions", "3"]);
+    stage.told(&["topic", "setup", "whole"]);
+    stage.told(&["task", "submit", "sudden", "work"]);
+    for queue in ["parts", "whole", "sudden"] {
+        for command in [["task", "count"], ["queue", "stats"], ["dead", "list"], ["queue", "pause"]]
+        {
+            stage.told(&[command[0], command[1], queue]);
+        }
+    }
+    stage.end();
+}
+
+/// Such a task was taken, and nobody ever ran it.
+#[test]
+fn a_priority_is_refused_where_nobody_serves_it() {
+    let stage = Stage::with_gateway();
+    let gateway = stage.gateway();
+    let submit = "task submit tasks urgent --priority high";
+    for gateway in [None, Some(gateway.as_str())] {
+        let output = run(&stage, submit, gateway);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(4), "{output:?}");
+        assert!(told.contains("the queue `tasks` has no topics for priorities"), "{told}");
+    }
+    assert!(!topics(&stage).iter().any(|topic| topic.contains("-high")), "{:?}", topics(&stage));
+    stage.told(&["topic", "setup", "tasks", "--levels"]);
+    assert!(run(&stage, submit, None).status.success());
+    stage.end();
+}
