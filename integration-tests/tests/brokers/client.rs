@@ -11,8 +11,8 @@ use integration_tests::sandbox::Sandbox;
 use longhaul::internals::session::{ConnectOptions, PulsarTransport};
 use longhaul::topics::{Admin, AdminOptions, CompactionStatus, TopicNames};
 use longhaul::{
-    Client, SubmitError, TaskId, TaskMetadata, TaskOutcome, TaskRef, TaskState, Text, WaitError,
-    WatchEvent, WatchFrom,
+    Client, SubmitError, TaskId, TaskMetadata, TaskOutcome, TaskRef, TaskState, TaskViewError,
+    Text, TransportErrorKind, WaitError, WatchEvent, WatchFrom,
 };
 use longhaul_transport::{
     Batching, Follow, Outgoing, Publisher, Schema, Start, TopicPartition, Transport,
@@ -326,6 +326,29 @@ async fn a_thousand_waits_share_a_follower_and_outlive_unloads() -> Result<()> {
     }
     note(&format!("100 looks one after the other in {:?}", started.elapsed()));
     bench.cleanup().await;
+    Ok(())
+}
+
+/// With partitions and without: whoever looked at a misspelt queue made its ledger and its metadata topic.
+#[tokio::test]
+async fn a_queue_that_does_not_exist_is_told_and_not_made() -> Result<()> {
+    for partitions in [None, Some(3)] {
+        let Some(bench) = Bench::new("exists", partitions).await? else { return Ok(()) };
+        let client = &bench.client;
+        ensure!(client.has_queue(&bench.names.task).await?, "it exists");
+        within("a view", client.tasks(&bench.names.task)).await??;
+        let absent: TopicNames = unique("absent").parse()?;
+        ensure!(!client.has_queue(&absent.task).await?, "it does not exist");
+        let view = within("a refusal", client.tasks(&absent.task)).await?;
+        let kind = match &view {
+            Err(TaskViewError::Transport(error)) => Some(error.kind),
+            _ => None,
+        };
+        ensure!(kind == Some(TransportErrorKind::NotFound), "{view:?}");
+        for topic in [&absent.task, &absent.ledger, &absent.metadata] {
+            ensure!(!bench.transport.exists(topic).await?, "{topic} was made");
+        }
+    }
     Ok(())
 }
 
