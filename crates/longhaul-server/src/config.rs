@@ -40,8 +40,8 @@ pub struct ServerConfig {
     pub insecure: bool,
     /// TLS; default none.
     pub tls: Option<TlsConfig>,
-    /// Names, besides `localhost` and the loopback addresses, by which the gateway may be asked for (`Host`). Where it listens beyond loopback,
-    /// an empty list allows all names. Default empty.
+    /// Names or numbers, without ports, by which the gateway may be asked for (`Host`) besides `localhost`, the loopback addresses and the number that it listens
+    /// at; case, a last dot and brackets make no difference. Where it listens beyond loopback, an empty list allows all names. Default empty.
     pub allowed_hosts: Vec<String>,
     /// Origins of web pages that may use the gateway, such as `https://tasks.example.org`. Default none.
     pub allowed_origins: Vec<String>,
@@ -160,6 +160,11 @@ pub enum ConfigError {
         "an allowed origin is a scheme, a host and perhaps a port, such as `https://tasks.example.org`; this is `{0}`"
     )]
     Origin(String),
+    /// A host has another form.
+    #[error(
+        "an allowed host is a name or a number without scheme and port, such as `tasks.example.org`; this is `{0}`"
+    )]
+    Host(String),
     /// The queue of the dialects has no usable name.
     #[error("the queue of the dialects: {0}")]
     Queue(String),
@@ -244,6 +249,10 @@ impl ServerConfig {
         }
         if let Some(origin) = self.allowed_origins.iter().find(|origin| !is_origin(origin)) {
             return Err(ConfigError::Origin(origin.clone()));
+        }
+        let is_no_host = |host: &&String| crate::shell::parse_host(host).is_none();
+        if let Some(host) = self.allowed_hosts.iter().find(is_no_host) {
+            return Err(ConfigError::Host(host.clone()));
         }
         crate::core::QueueName::parse(&self.dialect_queue)
             .map_err(|error| ConfigError::Queue(error.to_string()))?;
@@ -339,6 +348,13 @@ mod tests {
             assert_eq!(refused, Err(ConfigError::Origin(origin.to_owned())));
         }
         assert_eq!(changed(|it| it.allowed_origins = vec!["http://a:8080".to_owned()]), Ok(()));
+        for host in ["", "tasks.example:7070", "https://tasks.example", "*", "[::1]:1", "a b"] {
+            let refused = changed(|it| it.allowed_hosts = vec![host.to_owned()]);
+            assert_eq!(refused, Err(ConfigError::Host(host.to_owned())));
+        }
+        for host in ["tasks.example", "Tasks.example.", "[fd00::7]", "fd00::7", "10.0.0.1"] {
+            assert_eq!(changed(|it| it.allowed_hosts = vec![host.to_owned()]), Ok(()), "{host}");
+        }
         assert_eq!(changed(|it| it.limits.requests = 0), Err(ConfigError::Zero("requests")));
         let zero = changed(|it| it.limits.header_time = Duration::ZERO);
         assert_eq!(zero, Err(ConfigError::Zero("header_time")));

@@ -19,7 +19,7 @@ use crate::telemetry::REQUEST_SECONDS;
 use axum::Router;
 use axum::handler::Handler;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodFilter, MethodRouter, on};
 use metrics::Histogram;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -189,9 +189,10 @@ pub(crate) fn all() -> Vec<Route> {
 
 /// Serves all routes, behind all checks.
 pub(crate) fn router(shell: Arc<Shell>, service: Arc<Service>) -> Router {
-    let mut router = Router::new();
+    let (mut router, mut verbs) = (Router::new(), verbs::Verbs::default());
     for Route { info, handler, .. } in all().into_iter().chain(dialects::routes(&shell.config)) {
         let path = verbs::routed(info.path);
+        verbs.note(info.path);
         let gated = Gate { shell: Arc::clone(&shell), route: Arc::new(info) };
         router = router.route(&path, handler.layer(from_fn_with_state(gated, gate)));
     }
@@ -206,14 +207,18 @@ pub(crate) fn router(shell: Arc<Shell>, service: Arc<Service>) -> Router {
     };
     let guarded = router.layer(from_fn_with_state(Arc::clone(&shell), guard));
     // What names a route must be in its place before the route is looked up.
-    let placed = Router::new().fallback_service(guarded).layer(from_fn(verbs::put_in_place));
+    let placed = Router::new()
+        .fallback_service(guarded)
+        .layer(from_fn_with_state(Arc::new(verbs), verbs::put_in_place));
     placed.layer(from_fn_with_state(shell, linger))
 }
 
 /// Web pages of other origins may use the gateway only where that is configured, each by its whole name.
 fn cors(shell: &Shell) -> Option<CorsLayer> {
     let origins = &shell.config.allowed_origins;
-    let values: Vec<_> = origins.iter().filter_map(|it| HeaderValue::from_str(it).ok()).collect();
+    // As browsers write them.
+    let origins = origins.iter().map(|it| it.to_ascii_lowercase());
+    let values: Vec<_> = origins.filter_map(|it| HeaderValue::from_str(&it).ok()).collect();
     if values.is_empty() {
         return None;
     }

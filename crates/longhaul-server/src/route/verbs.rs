@@ -2,11 +2,12 @@
 //!
 //! The router knows only whole segments, and the id before the verb has colons, too. So the verb gets a segment of its own before the route is looked up.
 
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::http::{Method, Uri};
 use axum::middleware::Next;
 use axum::response::Response;
 use std::borrow::Cow;
+use std::sync::Arc;
 
 /// What stands before a verb in the paths that the router sees. No name of a queue begins with it, and no id.
 const MARK: &str = "/~";
@@ -30,10 +31,41 @@ fn split(path: &str) -> Option<(&str, &str)> {
     is_verb.then_some((place, verb))
 }
 
-/// Gives the verb of a request its own segment.
-pub(super) async fn put_in_place(mut request: Request, next: Next) -> Response {
-    if *request.method() == Method::POST
-        && let Some((place, verb)) = split(request.uri().path())
+/// The verbs that there are, each with the path before it.
+#[derive(Debug, Default)]
+pub(super) struct Verbs(Vec<(&'static str, &'static str)>);
+
+impl Verbs {
+    /// Notes the verb of a route, if it has one.
+    pub(super) fn note(&mut self, path: &'static str) {
+        self.0.extend(split(path));
+    }
+
+    /// Whether a route has this verb behind such a path.
+    fn has(&self, place: &str, verb: &str) -> bool {
+        self.0.iter().any(|(pattern, known)| *known == verb && fits(pattern, place))
+    }
+}
+
+/// Whether a path has the segments of a route's path; its parameters are any segments.
+fn fits(pattern: &str, path: &str) -> bool {
+    let mut segments = path.split('/');
+    let fits = |of_route: &str| {
+        let segment = segments.next();
+        segment.is_some_and(|it| it == of_route || (of_route.starts_with('{') && !it.is_empty()))
+    };
+    pattern.split('/').all(fits) && segments.next().is_none()
+}
+
+/// Gives the verb of a request its own segment: behind POST, which all verbs have, any word, and otherwise those that there are, so that another method is
+/// told apart from a path that does not exist.
+pub(super) async fn put_in_place(
+    State(verbs): State<Arc<Verbs>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    if let Some((place, verb)) = split(request.uri().path())
+        && (*request.method() == Method::POST || verbs.has(place, verb))
     {
         let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
         let rewritten = format!("{place}{MARK}{verb}{query}").parse::<Uri>();
@@ -71,5 +103,25 @@ mod tests {
         }
         assert_eq!(routed("/v1/queues/{queue}:pause"), "/v1/queues/{queue}/~pause");
         assert_eq!(routed("/v1/queues/{queue}"), "/v1/queues/{queue}");
+    }
+    #[test]
+    fn a_verb_belongs_to_the_paths_of_its_routes() {
+        let mut verbs = Verbs::default();
+        ["/v1/queues/{queue}:pause", "/v1/queues/{queue}/tasks:batch", "/v1/queues/{queue}"]
+            .into_iter()
+            .for_each(|path| verbs.note(path));
+        for (place, verb, expected) in [
+            ("/v1/queues/mails", "pause", true),
+            ("/v1/queues/mails/tasks", "batch", true),
+            ("/v1/queues/mails", "batch", false),
+            ("/v1/queues/mails/tasks", "pause", false),
+            ("/v1/queues/mails/dead", "batch", false),
+            ("/v1/queues/", "pause", false),
+            ("/v1/queues", "pause", false),
+            ("/v1/queues/mails/", "pause", false),
+            ("v1/queues/mails", "pause", false),
+        ] {
+            assert_eq!(verbs.has(place, verb), expected, "{place}:{verb}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! What is checked of every request, whatever its route: that it was meant for this host, and that no web page of somebody else has sent it.
 
-use super::Shell;
+use super::{Shell, host};
 use crate::config::ServerConfig;
 use crate::problem::Problem;
 use axum::extract::{Request, State};
@@ -11,29 +11,31 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use std::net::IpAddr;
 use std::sync::Arc;
-
-/// The names of this machine for itself.
-const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
 /// Whom requests may come from, and whom they may be meant for.
 #[derive(Debug)]
 pub(super) struct Guard {
-    /// In lower case; `None` allows all.
+    /// As [`host::parse`] gives them; `None` allows all.
     hosts: Option<Vec<String>>,
+    listens: IpAddr,
+    /// In lower case, as browsers write them.
     origins: Vec<String>,
     scheme: &'static str,
 }
 
 impl Guard {
     pub(super) fn new(config: &ServerConfig, has_tls: bool) -> Self {
-        let given = config.allowed_hosts.iter().map(|host| host.to_ascii_lowercase());
-        let is_loopback = config.listen.ip().is_loopback();
-        let all = given.chain(LOOPBACK.map(str::to_owned)).collect();
-        let checks = is_loopback || !config.allowed_hosts.is_empty();
+        let listens = config.listen.ip();
+        let checks = listens.is_loopback() || !config.allowed_hosts.is_empty();
+        let names = config.allowed_hosts.iter().map(String::as_str).chain(["localhost"]);
+        // What is no host was refused at the start.
+        let names = names.filter_map(host::parse);
         Self {
-            hosts: checks.then_some(all),
-            origins: config.allowed_origins.clone(),
+            hosts: checks.then(|| names.collect()),
+            listens,
+            origins: config.allowed_origins.iter().map(|it| it.to_ascii_lowercase()).collect(),
             scheme: if has_tls { "https" } else { "http" },
         }
     }
@@ -51,14 +53,20 @@ impl Guard {
         let Some(hosts) = &self.hosts else { return Ok(()) };
         let header = headers.get(HOST).and_then(|host| host.to_str().ok());
         let named = uri.authority().cloned().or_else(|| header?.parse::<Authority>().ok());
-        let named = named.as_ref().map(Authority::host);
-        let allowed = |named: &str| hosts.iter().any(|host| named.eq_ignore_ascii_case(host));
-        if named.is_some_and(allowed) {
+        let named = named.and_then(|it| host::parse(it.host()));
+        if named.is_some_and(|it| hosts.contains(&it) || self.is_own_number(&it)) {
             return Ok(());
         }
-        let detail = "the request names a host (`Host`) that this gateway does not answer for; use localhost, or allow the name in the gateway's \
-                      configuration (allowed hosts)";
+        let detail = "the request names a host (`Host`) that this gateway does not answer for; use localhost or the address that it listens at, or allow the \
+                      name in the gateway's configuration (allowed hosts)";
         Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, "host_not_allowed", detail))
+    }
+
+    /// An address by its number, behind which there is no name that could resolve to another one.
+    fn is_own_number(&self, named: &str) -> bool {
+        named
+            .parse::<IpAddr>()
+            .is_ok_and(|it| it == self.listens || it.is_loopback() || self.listens.is_unspecified())
     }
 
     /// A browser says where a request comes from; other programs say nothing.
@@ -126,25 +134,52 @@ mod tests {
         checked.map_or_else(|problem| problem.status.as_u16(), |()| 200)
     }
 
+    fn listening(listens: &str, allowed: &[&str]) -> Guard {
+        guard(|it| {
+            it.listen = listens.parse().unwrap();
+            it.allowed_hosts = allowed.iter().map(|it| (*it).to_owned()).collect();
+        })
+    }
+
+    #[track_caller]
+    fn hosts(guard: &Guard, expected: u16, hosts: &[&'static str]) {
+        for host in hosts {
+            assert_eq!(outcome(guard, &Method::GET, &[("host", host)]), expected, "{host}");
+        }
+    }
+
     #[test]
     fn a_loopback_gateway_answers_for_its_own_names_alone() {
         let own = guard(|_| {});
-        for host in ["localhost", "localhost:7070", "LOCALHOST:1", "127.0.0.1:9", "[::1]:7070"] {
-            assert_eq!(outcome(&own, &Method::GET, &[("host", host)]), 200, "{host}");
-        }
-        for host in ["evil.test", "localhost.evil.test", "127.0.0.1.evil.test:80", "", "a@b@c"] {
-            assert_eq!(outcome(&own, &Method::GET, &[("host", host)]), 421, "{host}");
-        }
+        hosts(&own, 200, &["localhost", "localhost:7070", "LOCALHOST:1", "localhost."]);
+        hosts(&own, 200, &["127.0.0.1:9", "127.0.0.2", "[::1]:7070", "[0:0::1]"]);
+        let others = ["evil.test", "localhost.evil.test", "127.0.0.1.evil.test:80", "", "a@b@c"];
+        hosts(&own, 421, &others);
+        hosts(&own, 421, &["10.0.0.1", "[::2]", "localhost..", "."]);
         assert_eq!(outcome(&own, &Method::GET, &[]), 421, "a request without a host");
-        let named = guard(|it| it.allowed_hosts = vec!["Tasks.example".to_owned()]);
-        assert_eq!(outcome(&named, &Method::GET, &[("host", "tasks.example:7070")]), 200);
-        let beyond = guard(|it| it.listen = "0.0.0.0:1".parse().unwrap());
-        assert_eq!(outcome(&beyond, &Method::GET, &[("host", "evil.test")]), 200);
-        let beyond = guard(|it| {
-            it.listen = "0.0.0.0:1".parse().unwrap();
-            it.allowed_hosts = vec!["tasks.example".to_owned()];
-        });
-        assert_eq!(outcome(&beyond, &Method::GET, &[("host", "evil.test")]), 421);
+        let mut named = HeaderMap::new();
+        named.insert("host", HeaderValue::from_static("localhost"));
+        let target = Uri::from_static("http://evil.test/v1/queues");
+        assert!(own.check(&Method::GET, &target, &named).is_err(), "the target counts");
+    }
+
+    #[test]
+    fn allowed_hosts_have_one_form() {
+        let named = listening("127.0.0.1:1", &["Tasks.example", "dot.example.", "[FD00:0::8]"]);
+        hosts(&named, 200, &["tasks.example:7070", "TASKS.EXAMPLE", "tasks.example.:7070"]);
+        hosts(&named, 200, &["dot.example", "DOT.example.:80", "[fd00::8]", "[fd00:0::8]:1"]);
+        hosts(&named, 421, &["other.example", "dot.example..", "[fd00::9]", "example"]);
+    }
+
+    #[test]
+    fn beyond_loopback_hosts_are_checked_where_some_are_given() {
+        hosts(&listening("0.0.0.0:1", &[]), 200, &["any.example", "evil.test"]);
+        let all = listening("0.0.0.0:1", &["tasks.example"]);
+        hosts(&all, 200, &["tasks.example", "10.0.0.1:1", "127.0.0.1", "[::1]", "localhost"]);
+        hosts(&all, 421, &["evil.test"]);
+        let one = listening("10.0.0.1:1", &["tasks.example"]);
+        hosts(&one, 200, &["tasks.example", "10.0.0.1:1", "127.0.0.1"]);
+        hosts(&one, 421, &["evil.test", "10.0.0.2"]);
     }
 
     #[test]
@@ -167,7 +202,7 @@ mod tests {
             assert_eq!(outcome(&own, &Method::POST, headers), expected, "{headers:?}");
             assert_eq!(outcome(&own, &Method::GET, headers), 200, "{headers:?}");
         }
-        let other = guard(|it| it.allowed_origins = vec!["https://ui.example".to_owned()]);
+        let other = guard(|it| it.allowed_origins = vec!["https://UI.example".to_owned()]);
         let allowed = [host, ("sec-fetch-site", "cross-site"), ("origin", "https://ui.example")];
         assert_eq!(outcome(&other, &Method::DELETE, &allowed), 200);
     }

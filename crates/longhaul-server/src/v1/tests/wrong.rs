@@ -136,6 +136,42 @@ fn paths_and_queries_that_name_nothing_are_refused() {
     assert_eq!((verb.status.as_u16(), verb.code()), (404, "task_not_found".to_owned()));
 }
 
+/// Each path of the document by each method that it does not have. `GET …:drain` was 404, or an invalid name of a queue.
+#[test]
+fn a_wrong_method_is_told_with_the_right_ones() {
+    const METHODS: [&str; 6] = ["get", "put", "post", "patch", "delete", "options"];
+    let bench = Bench::new();
+    let document: Value = serde_json::from_str(crate::route::document()).unwrap();
+    let paths = document["paths"].as_object().unwrap();
+    let (mut asked, mut verbs) = (0, 0);
+    for (path, operations) in paths {
+        let has = |method: &str| operations.get(method).is_some();
+        let right: Vec<_> = METHODS.into_iter().filter(|it| has(it)).collect();
+        assert!(!right.is_empty(), "{path}");
+        let at = path.replace("{queue}", "tasks").replace("{task}", "1:2:-1");
+        let at = at.replace("{name}", "nightly").replace("{lease}", "1:2:-1~1~0");
+        verbs += usize::from(path.contains(':'));
+        for method in METHODS.into_iter().filter(|it| !has(it)) {
+            let method = method.to_uppercase();
+            let answer = bench.send(Bench::request(&method, &at, ""));
+            let told = (answer.status.as_u16(), &*answer.code());
+            assert_eq!(told, (405, "method_not_allowed"), "{method} {at}");
+            let allow = answer.headers["allow"].to_str().unwrap().to_lowercase();
+            let allowed: Vec<_> = allow.split(',').filter(|it| *it != "head").collect();
+            let mut expected = right.clone();
+            expected.sort_unstable();
+            assert_eq!(sorted(allowed), expected, "{method} {at}");
+            asked += 1;
+        }
+    }
+    assert!(asked > 150 && verbs > 15, "{asked} requests, {verbs} verbs");
+}
+
+fn sorted(mut words: Vec<&str>) -> Vec<&str> {
+    words.sort_unstable();
+    words
+}
+
 #[test]
 fn content_types_and_encodings_that_are_not_taken_are_refused() {
     let bench = Bench::new();
