@@ -68,7 +68,7 @@ pub mod topics;
 pub use client::SetupTopicsError;
 pub use client::{
     ActionRecord, DeadLetter, DeadLetterError, DeadLetterFilter, DeadLetterPage, DeadLetters,
-    OperatorError, Purged, Replayed,
+    OperatorError, Purged, Reach, Replayed,
 };
 pub use client::{
     BrokenInvariant, CancelError, Client, ClientBuilder, ConnectError, DocumentError, DrainError,

@@ -42,6 +42,8 @@ pub(super) struct World {
     /// Errors of the next followers to be opened.
     pub(super) refusals: VecDeque<TransportErrorKind>,
     pub(super) publishers_opened: usize,
+    /// Errors of the next publishers to be opened.
+    pub(super) publisher_refusals: VecDeque<TransportErrorKind>,
     pub(super) followers_opened: usize,
     /// Where the followers of metadata topics started.
     pub(super) starts: Vec<Start>,
@@ -165,8 +167,13 @@ impl Transport for FakeTransport {
         _: Schema,
     ) -> Result<Box<dyn Publisher>, TransportError> {
         assert_eq!(batching, Batching::Off);
-        self.0.world().publishers_opened += 1;
-        self.0.world().opened.push(topic.topic.clone());
+        let mut world = self.0.world();
+        if let Some(kind) = world.publisher_refusals.pop_front() {
+            return Err(error(kind));
+        }
+        world.publishers_opened += 1;
+        world.opened.push(topic.topic.clone());
+        drop(world);
         Ok(Box::new(FakePublisher(Arc::clone(&self.0), topic.clone())))
     }
 

@@ -23,6 +23,7 @@ mod operator;
 mod publishers;
 mod query;
 mod queue;
+mod reach;
 mod registers;
 #[cfg(feature = "admin")]
 mod removal;
@@ -56,6 +57,7 @@ pub use letters::{
 pub use operator::{ActionRecord, OperatorError, Purged};
 pub use query::{GetError, WaitError};
 pub use queue::{Queue, VersionedSettings};
+pub use reach::Reach;
 #[cfg(feature = "schedules")]
 pub use schedules::{Firing, ScheduleInfo, Schedules, SchedulesError};
 pub use submit::{Submission, SubmitError};
@@ -86,6 +88,7 @@ use crate::worker::{Preflight, TaskProcessor, WorkerBuilder};
 use existence::Existence;
 use operator::{Operator, this_user};
 use publishers::Publishers;
+use reach::Watched;
 use registers::Registers;
 use routes::Routes;
 use shared_view::Views;
@@ -138,6 +141,7 @@ struct Inner {
     existence: Existence,
     registers: Registers,
     operator: Operator,
+    reach: Watched,
 }
 
 /// Builds a [`Client`].
@@ -297,6 +301,7 @@ impl Client {
             existence,
             registers,
             operator: Operator::new(),
+            reach: Watched::default(),
         };
         Self { inner: Arc::new(inner), operator }
     }

@@ -85,6 +85,8 @@ async fn serve(mut publisher: KeptPublisher, mut jobs: mpsc::Receiver<Job>) {
             continue;
         }
         match publisher.ready_persistently().await {
+            // Who has given up while no publisher could be opened was told that it is not sent, or not known.
+            Ok(()) if answer.is_closed() => {}
             Ok(()) => {
                 let told = |published: Published| published.map_err(PublishFailure::Sent);
                 let on_receipt = OnReceipt::new(move |it| drop(answer.send(told(it))));

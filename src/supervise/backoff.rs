@@ -18,11 +18,16 @@ impl Backoff {
         Self { next: BACKOFF_MIN, max: BACKOFF_MAX, rng }
     }
 
+    /// With no wait longer than this.
+    pub(crate) const fn up_to(rng: fastrand::Rng, max: Duration) -> Self {
+        Self { max, ..Self::new(rng) }
+    }
+
     /// For a worker, whose heartbeats others wait for: after an outage of the broker, who came back first once took over the tasks
     /// of who still waited for the next try, because that was longer than the silence that others bear.
     pub(crate) fn of_worker(rng: fastrand::Rng, heartbeat: Duration) -> Self {
         let max = (heartbeat / 2).clamp(BACKOFF_MIN, BACKOFF_MAX);
-        Self { max, ..Self::new(rng) }
+        Self::up_to(rng, max)
     }
 
     pub(crate) const fn reset(&mut self) {
@@ -31,7 +36,7 @@ impl Backoff {
 
     /// What was open for as long as the longest wait was worth opening: the next wait is short again. What can be opened and then
     /// fails at once must not be tried at full speed.
-    pub(super) fn was_open_for(&mut self, time: Duration) {
+    pub(crate) fn was_open_for(&mut self, time: Duration) {
         if time >= self.max {
             self.reset();
         }

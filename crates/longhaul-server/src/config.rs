@@ -48,6 +48,9 @@ pub struct ServerConfig {
     /// Makes a queue when it is first used. Default no: a queue that does not exist is an error, where the client knows the admin API, by which that can be
     /// told.
     pub create_queues: bool,
+    /// How long after the loss of its broker requests wait for it to come back. From then on they are answered with 503, at once, until it is back; what was under
+    /// way before as well. Default 2 s.
+    pub broker_grace: Duration,
     /// Limits on requests and connections.
     pub limits: Limits,
     /// How many requests each caller may make; further ones are answered with 429 and `Retry-After`. A caller is a token, by its name, or where there are no tokens
@@ -185,6 +188,7 @@ impl Default for ServerConfig {
             allowed_origins: Vec::new(),
             create_queues: false,
             advertised_url: None,
+            broker_grace: Duration::from_secs(2),
             limits: Limits::default(),
             rate_limit: None,
             hide_payloads: false,

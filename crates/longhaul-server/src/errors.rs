@@ -30,7 +30,9 @@ impl From<ServiceError> for Problem {
                 ..with(StatusCode::CONFLICT, "dedupe_conflict")
             },
             ServiceError::Unfit(_) => with(StatusCode::UNPROCESSABLE_ENTITY, "request_unfit"),
-            ServiceError::NotConnected(_) => Self::unavailable("broker_unreachable", text),
+            ServiceError::NotConnected(_) | ServiceError::Untold(_) => {
+                Self::unavailable("broker_unreachable", text)
+            }
             ServiceError::ManyQueues(_) => Self::unavailable("too_many_queues", text),
             ServiceError::Leases(error) => leases(&error, text),
             ServiceError::Lease(error) => lease(&error, text),

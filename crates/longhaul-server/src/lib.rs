@@ -15,6 +15,7 @@ mod core;
 mod dialects;
 mod errors;
 mod problem;
+mod reach;
 mod reload;
 mod route;
 mod server;

@@ -1,5 +1,6 @@
 //! Errors as callers see them: `application/problem+json`, with a code for machines, what happened, and what to do.
 
+use crate::reach::Outage;
 use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
@@ -87,12 +88,27 @@ fn shortened(text: Cow<'static, str>) -> Cow<'static, str> {
     Cow::Owned(format!("{start}…"))
 }
 
+/// Nothing was done: the request was not begun.
+impl From<Outage> for Problem {
+    fn from(outage: Outage) -> Self {
+        let code = if outage.refused { "broker_refused" } else { "broker_unreachable" };
+        let detail = format!(
+            "the gateway has no way to its broker: {}; nothing was done: try again, or ask another gateway",
+            outage.why
+        );
+        Self::unavailable(code, detail)
+    }
+}
+
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         // It holds nothing that has no form in JSON.
         let body = serde_json::to_vec(&self).unwrap_or_default();
         let mut response = Response::new(Body::from(body));
         *response.status_mut() = self.status;
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            response.extensions_mut().insert(self.clone());
+        }
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(seconds) = self.retry_after {

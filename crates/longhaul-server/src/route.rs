@@ -80,6 +80,8 @@ pub(crate) struct RouteInfo {
     pub(crate) access: Access,
     pub(crate) span: Span,
     pub(crate) size: Size,
+    /// It cannot be served while the broker is away.
+    pub(crate) asks_broker: bool,
     /// By status.
     measured: RwLock<Vec<(u16, Histogram)>>,
 }
@@ -157,6 +159,7 @@ impl Route {
             access: Access::Needs(scope),
             span: Span::Short,
             size: Size::Small,
+            asks_broker: true,
             measured: RwLock::default(),
         };
         let handler = on(method.filter(), handler);
@@ -167,6 +170,12 @@ impl Route {
     pub(crate) const fn open(mut self) -> Self {
         self.info.access = Access::Open;
         self.info.span = Span::Probe;
+        self.by_itself()
+    }
+
+    /// The gateway serves it without its broker.
+    pub(crate) const fn by_itself(mut self) -> Self {
+        self.info.asks_broker = false;
         self
     }
 
@@ -193,7 +202,8 @@ pub(crate) fn router(shell: Arc<Shell>, service: Arc<Service>) -> Router {
     for Route { info, handler, .. } in all().into_iter().chain(dialects::routes(&shell.config)) {
         let path = verbs::routed(info.path);
         verbs.note(info.path);
-        let gated = Gate { shell: Arc::clone(&shell), route: Arc::new(info) };
+        let (shell, service) = (Arc::clone(&shell), Arc::clone(&service));
+        let gated = Gate { shell, service, route: Arc::new(info) };
         router = router.route(&path, handler.layer(from_fn_with_state(gated, gate)));
     }
     let router = router

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// How long it may take to leave the queues in order.
+/// How long it may take to leave the queues in order, of the time that the end may take; at most a quarter of that.
 const LEAVE_MAX: Duration = Duration::from_secs(5);
 
 /// Why a gateway does not start.
@@ -65,6 +65,8 @@ pub struct Server {
     has_tls: bool,
     stops: Stops,
     tasks: TaskTracker,
+    /// What ends when all of those have ended.
+    follows: TaskTracker,
     service: Arc<Service>,
 }
 
@@ -96,18 +98,23 @@ impl Server {
         if config.advertised_url.is_none() && !address.ip().is_unspecified() {
             config.advertised_url = Some(url_of(address, has_tls));
         }
+        let reach = client.reach();
         let service = Arc::new(Service::new(client, &config));
         let looks_after_all = config.look_after_all;
         let shell = Arc::new(Shell::new(config, auth, has_tls, stops.clone()));
         let router = route::router(Arc::clone(&shell), Arc::clone(&service));
         tasks.spawn(telemetry::keep_up(stops.drain.clone()));
+        let (told, reached, end) = (reach, Arc::clone(&shell), stops.end.clone());
+        // What is being answered while the gateway ends is to learn of it, too.
+        let follows = TaskTracker::new();
+        follows.spawn(async move { reached.reach.follow(told, end).await });
         let (looking, end) = (Arc::clone(&service), stops.drain.clone());
         if looks_after_all {
             tasks.spawn(async move { looking.look_after_leases(end).await });
         }
         tasks.spawn(listener.serve(router, shell, tasks.clone()));
         tracing::info!(event = "gateway_started", %address, tls = has_tls, "the gateway listens");
-        Ok(Self { address, has_tls, stops, tasks, service })
+        Ok(Self { address, has_tls, stops, tasks, follows, service })
     }
 
     /// Where it listens: with the port that the system has chosen, if the configured one was 0.
@@ -127,11 +134,15 @@ impl Server {
     pub async fn drain(&self, deadline: Duration) -> bool {
         self.stops.drain.cancel();
         self.tasks.close();
-        let finished = tokio::time::timeout(deadline, self.tasks.wait()).await.is_ok();
+        let leave = LEAVE_MAX.min(deadline / 4);
+        let answering = deadline.saturating_sub(leave);
+        let finished = tokio::time::timeout(answering, self.tasks.wait()).await.is_ok();
         self.stops.end.cancel();
         self.tasks.wait().await;
+        self.follows.close();
+        self.follows.wait().await;
         // Reports were taken until here. Whoever comes now asks another gateway.
-        let left = tokio::time::timeout(LEAVE_MAX, self.service.leave_leases(LEAVE_MAX)).await;
+        let left = tokio::time::timeout(leave, self.service.leave_leases(leave)).await;
         let finished = finished && left.is_ok();
         tracing::info!(event = "gateway_stopped", finished, "the gateway has ended");
         finished

@@ -15,6 +15,12 @@ const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 /// How long each request took.
 pub(crate) const REQUEST_SECONDS: &str = "longhaul_http_request_duration_seconds";
 
+/// Whether the gateway reaches its broker: 1 or 0.
+const BROKER_CONNECTED: &str = "longhaul_broker_connected";
+
+/// How often the gateway has lost its broker.
+const BROKER_LOST: &str = "longhaul_broker_lost_total";
+
 /// The process has one recorder, however many gateways there are in it.
 static RECORDER: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
 
@@ -34,7 +40,15 @@ fn recorder() -> Result<PrometheusHandle, BuildError> {
     let handle = PrometheusBuilder::new().set_buckets_for_metric(seconds, &SECONDS)?;
     let handle = handle.install_recorder()?;
     metrics::describe_histogram!(REQUEST_SECONDS, "How long requests took, by route.");
+    metrics::describe_gauge!(BROKER_CONNECTED, "Whether the gateway reaches its broker.");
+    metrics::describe_counter!(BROKER_LOST, "How often the gateway has lost its broker.");
     Ok(handle)
+}
+
+/// The gateway has its broker, or has lost it.
+pub(crate) fn broker_connected(is: bool) {
+    metrics::gauge!(BROKER_CONNECTED).set(if is { 1.0 } else { 0.0 });
+    metrics::counter!(BROKER_LOST).increment(u64::from(!is));
 }
 
 /// What Prometheus reads; `None` if the metrics go to a recorder of somebody else.

@@ -21,6 +21,7 @@ use tower::ServiceExt;
 pub(crate) struct Bench {
     pub(crate) engine: Rc<TestEngine>,
     pub(crate) service: Arc<Service>,
+    pub(crate) shell: Arc<Shell>,
     pub(crate) router: Router,
     pub(crate) stops: Stops,
 }
@@ -69,8 +70,8 @@ impl Bench {
         let service = engine.run(async { Service::new(engine.client().clone(), &config) });
         let service = Arc::new(service);
         let shell = Arc::new(Shell::new(config, auth, false, stops.clone()));
-        let router = route::router(shell, Arc::clone(&service));
-        Self { engine, service, router, stops }
+        let router = route::router(Arc::clone(&shell), Arc::clone(&service));
+        Self { engine, service, shell, router, stops }
     }
 
     /// A request that is not sent yet.
@@ -93,7 +94,8 @@ impl Bench {
         self.engine.run(all)
     }
 
-    fn sending(&self, request: Request<Body>) -> impl Future<Output = Answer> + use<> {
+    /// Sends a request when it is awaited, and reads its answer.
+    pub(crate) fn sending(&self, request: Request<Body>) -> impl Future<Output = Answer> + use<> {
         let router = self.router.clone();
         async move {
             let (parts, body) = router.oneshot(request).await.unwrap().into_parts();

@@ -248,9 +248,18 @@ impl<T: Answer> fmt::Debug for OnAnswer<T> {
 /// Resolves when the broker has confirmed the ack.
 pub type AckReceipt = BoxFuture<'static, Acked>;
 
+/// Resolves when a connection is over, with its cause.
+pub type ConnectionEnd = BoxFuture<'static, TransportError>;
+
 /// A broker, seen from a worker or a client.
 #[async_trait]
 pub trait Transport: fmt::Debug + Send + Sync + 'static {
+    /// Connects to the cluster, if no connection is there, and keeps that open until what this returns is dropped or has resolved. A transport that needs no
+    /// connections is never cut off.
+    async fn connected(&self) -> Result<ConnectionEnd, TransportError> {
+        Ok(Box::pin(std::future::pending()))
+    }
+
     /// The number of partitions of a topic; `None` when it has none, or does not exist. Creates nothing.
     async fn partitions(&self, topic: &str) -> Result<Option<u32>, TransportError>;
 

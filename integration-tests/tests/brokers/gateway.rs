@@ -3,6 +3,7 @@
 //! The broker is that of `LONGHAUL_TEST_BROKER`.
 
 mod cut_off;
+mod outage;
 mod types;
 
 use anyhow::{Context, Result, ensure};

@@ -45,6 +45,20 @@ async fn a_task_that_cannot_be_submitted_stops_no_other() {
     assert_eq!(log.len(), stored + 1);
 }
 
+/// Somebody gives up while the broker is away, and submits again when it is back: what he gave up came then as well.
+#[tokio::test(start_paused = true)]
+async fn what_was_given_up_before_it_was_sent_is_not_sent_later() {
+    let bench = bench();
+    bench.fake.world().publisher_refusals.extend([TransportErrorKind::Unreachable; 3]);
+    let first = Text("given up".to_owned());
+    let given_up = timeout(Duration::from_millis(10), bench.client.submit("tasks", &first));
+    assert!(given_up.await.is_err());
+    bench.submit().await.unwrap();
+    let log = bench.fake.world().logs[&partition(TASKS.to_owned(), -1)].clone();
+    let payloads: Vec<_> = log.iter().map(|message| message.payload.as_ref()).collect();
+    assert_eq!(payloads, [b"task"]);
+}
+
 /// A caller with a million tasks does not hold a million futures.
 #[tokio::test(start_paused = true)]
 async fn no_more_tasks_are_taken_than_receipts_may_be_awaited() {

@@ -36,6 +36,15 @@ impl Link {
         self.end.get().cloned().unwrap_or_else(gone)
     }
 
+    /// Waits until nothing can be asked any more, and says why.
+    pub(super) async fn ended(&self) -> TransportError {
+        tokio::select! {
+            () = self.end.wait() => {}
+            () = self.calls.closed() => {}
+        }
+        self.cause()
+    }
+
     /// The broker answered something else than what was asked.
     pub(super) fn unexpected(&self) -> TransportError {
         error::refused(&self.address, "an unexpected answer")
@@ -143,6 +152,20 @@ mod tests {
         drop(driver);
         assert!(left.is_over());
         assert_eq!(left.cause().cause, "the connection was closed");
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_connection_is_told_to_who_waits_for_it() {
+        let open = FakeDriver::new();
+        let link = Arc::clone(&open.link);
+        let mut ended = Box::pin(link.ended());
+        assert!(poll!(&mut ended).is_pending());
+        open.end(error::unreachable("here", "gone"));
+        assert_eq!(ended.await.cause, "gone");
+        let driver = FakeDriver::new();
+        let link = Arc::clone(&driver.link);
+        drop(driver);
+        assert_eq!(link.ended().await.cause, "the connection was closed");
     }
 
     #[tokio::test]

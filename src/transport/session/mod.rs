@@ -47,8 +47,8 @@ pub use tls::{ClientCertificate, ClientCertificatePaths, TlsOptions};
 pub(crate) use tls::{TlsError, without_trust};
 
 use super::{
-    Batching, Consumer, Follow, Follower, Message, Publisher, Schema, TopicPartition, Transport,
-    TransportError, TransportErrorKind,
+    Batching, ConnectionEnd, Consumer, Follow, Follower, Message, Publisher, Schema,
+    TopicPartition, Transport, TransportError, TransportErrorKind,
 };
 use crate::task::Position;
 use async_trait::async_trait;
@@ -81,6 +81,12 @@ impl PulsarTransport {
     /// credentials are refused.
     pub async fn connect(options: ConnectOptions) -> Result<Self, TransportError> {
         Self::open(options).await
+    }
+
+    /// One that has not connected yet.
+    #[cfg(test)]
+    pub(crate) fn unconnected(options: ConnectOptions) -> Self {
+        Self { pool: Arc::new(Pool::new(options).expect("usable options")) }
     }
 
     /// A plain function that boxes: see `Setup::begin` of the worker's builder.
@@ -149,6 +155,11 @@ fn name(topic: &TopicPartition) -> String {
 
 #[async_trait]
 impl Transport for PulsarTransport {
+    async fn connected(&self) -> Result<ConnectionEnd, TransportError> {
+        let link = self.pool.connected().await?;
+        Ok(async move { link.ended().await }.boxed())
+    }
+
     async fn partitions(&self, topic: &str) -> Result<Option<u32>, TransportError> {
         let topic = full_topic_name(topic);
         let question = Question::Partitions { topic: topic.clone() };

@@ -164,7 +164,12 @@ impl Pool {
 
     /// Makes sure that a broker answers and accepts our credentials.
     pub(super) async fn greet(&self) -> Result<(), TransportError> {
-        self.service().await.map(drop)
+        self.connected().await.map(drop)
+    }
+
+    /// A connection to any broker that answers.
+    pub(super) async fn connected(&self) -> Result<Arc<Link>, TransportError> {
+        Ok(self.service().await?.link)
     }
 
     /// Asks any broker.

@@ -19,6 +19,11 @@ pub(crate) enum ServiceError {
     /// There is no such queue, as the admin API says.
     #[error("there is no queue `{0}`; create it with PUT /v1/queues/{0}")]
     NoQueue(QueueName),
+    /// Nobody can tell whether there is such a queue.
+    #[error(
+        "Pulsar's admin API does not tell whether there is a queue `{0}`; try again, or ask another gateway"
+    )]
+    Untold(QueueName),
     /// No message has this id, or none has it any more, and nothing is known of such a task.
     #[error("there is no task {0}, or it ended long ago")]
     NoTask(TaskName),

@@ -28,7 +28,11 @@ pub(super) struct Known {
 
 /// When the admin API was asked last.
 #[derive(Debug, Default)]
-pub(super) struct Asked(Option<Stopwatch>);
+pub(super) struct Asked {
+    at: Option<Stopwatch>,
+    /// It did not answer.
+    failed: bool,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Seen {
@@ -41,11 +45,21 @@ impl Asked {
     /// it was asked last has that answer: so one that was made elsewhere is found at once, and many who ask at the same time ask once.
     pub(super) fn may_ask(&mut self, came: Stopwatch, is_told: bool) -> bool {
         let rests = |at: Stopwatch| is_told && at.read() < ASK_EVERY;
-        let may = self.0.is_none_or(|at| at.read() > came.read() && !rests(at));
+        let may = self.at.is_none_or(|at| at.read() > came.read() && !rests(at));
         if may {
-            self.0 = Some(clock::stopwatch());
+            *self = Self { at: Some(clock::stopwatch()), failed: false };
         }
         may
+    }
+
+    /// It did not answer.
+    pub(super) const fn fail(&mut self) {
+        self.failed = true;
+    }
+
+    /// Whether it answered when it was asked last.
+    pub(super) const fn has_failed(&self) -> bool {
+        self.failed
     }
 }
 

@@ -158,11 +158,12 @@ impl Service {
                 tracing::warn!(%queue, %error, "the leases of a queue are not looked after here; it is tried again");
             }
         }
-        if let Some(queue) = &self.dialect_queue
-            && let Ok(workers) = self.workers(queue, Priority::Normal).await
-        {
-            self.peers.note(&workers);
+        if let Some(queue) = &self.dialect_queue {
+            // It is open from now on.
+            self.workers(queue, Priority::Normal).await.ok();
         }
+        let seen = self.views.open().into_iter().filter_map(|view| view.workers().ok());
+        self.peers.note(&seen.flatten().collect::<Vec<_>>());
     }
 
     /// The gateway leaves all queues in order.

@@ -51,15 +51,22 @@ impl Service {
                     self.known.untold(queue);
                     *asked = Asked::default();
                 }
-                Ok(Err(error)) if last.is_none() => return Err(error),
+                Ok(Err(error)) if last.is_none() => {
+                    asked.fail();
+                    return Err(error);
+                }
                 Ok(Err(_)) | Err(_) => {
+                    asked.fail();
                     tracing::debug!(%queue, "the admin API does not tell whether the queue is still there");
                 }
             }
         }
+        let has_failed = asked.has_failed();
         drop(asked);
         match self.known.last(queue) {
             Some(has_levels) => Ok(has_levels),
+            // Who came while it was asked in vain knows as little as who has asked.
+            None if has_failed => Err(ServiceError::Untold(queue.clone())),
             None => self.make_for_use(queue).await,
         }
     }

@@ -55,6 +55,12 @@ impl Views {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(topic);
     }
 
+    /// Those that are open.
+    pub(super) fn open(&self) -> Vec<TaskView> {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.values().filter_map(|slot| slot.opening.peek()?.as_ref().ok().cloned()).collect()
+    }
+
     fn opening(&self, topic: &str) -> Opening {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(slot) = open.get_mut(topic) {

@@ -13,7 +13,7 @@ use crate::shell::{Body, Caller};
 use crate::v1::new_task::idempotency_key;
 use crate::v1::values::Length;
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use bytes::Bytes;
@@ -27,9 +27,6 @@ use std::time::Duration;
 /// The property of a payload that is JSON.
 pub(super) const CONTENT_TYPE: &str = "CONTENT_TYPE";
 pub(super) const JSON: &str = "application/json";
-
-/// Names another gateway.
-const GATEWAY: HeaderName = HeaderName::from_static("longhaul-gateway");
 
 #[derive(Debug, Deserialize)]
 struct NewTaskBody {
@@ -69,19 +66,9 @@ pub(super) fn routes() -> Vec<Route> {
     ]
 }
 
-/// Where this gateway cannot help, another one may: the one that it last saw alive.
-fn hinted(service: &Service, answer: Answer) -> Response {
-    let problem = match answer {
-        Ok(response) => return response,
-        Err(problem) => plain(problem),
-    };
-    let peer = service.peer().filter(|_| problem.status == StatusCode::SERVICE_UNAVAILABLE);
-    let header = peer.as_ref().and_then(|url| HeaderValue::from_str(url).ok());
-    let Some((url, header)) = peer.zip(header) else { return problem.into_response() };
-    let detail = format!("{}; another gateway was seen at {url}", problem.detail);
-    let mut response = Problem { detail: detail.into(), ..problem }.into_response();
-    response.headers_mut().insert(GATEWAY, header);
-    response
+/// An answer, with errors in the codes of the document.
+fn answered(answer: Answer) -> Response {
+    answer.map_err(plain).into_response()
 }
 
 fn name(text: &str) -> Result<TaskName, Problem> {
@@ -122,7 +109,7 @@ async fn submit(
         let body = task(&service, queue, name, caller.is_blind()).await?;
         Ok((StatusCode::CREATED, Json(body)).into_response())
     };
-    hinted(&service, submitted.await)
+    answered(submitted.await)
 }
 
 async fn lease(
@@ -146,7 +133,7 @@ async fn lease(
             None => StatusCode::NO_CONTENT.into_response(),
         })
     };
-    hinted(&service, leased.await)
+    answered(leased.await)
 }
 
 async fn show(
@@ -158,7 +145,7 @@ async fn show(
         let queue = queue(&service, &caller)?;
         Ok(Json(task(&service, queue, name(&id)?, caller.is_blind()).await?).into_response())
     };
-    hinted(&service, shown.await)
+    answered(shown.await)
 }
 
 async fn ack(
@@ -175,7 +162,7 @@ async fn ack(
         };
         LeaseOutcome::Succeeded(result)
     };
-    hinted(&service, report(&service, &caller, &id, &body, outcome).await)
+    answered(report(&service, &caller, &id, &body, outcome).await)
 }
 
 async fn nack(
@@ -188,7 +175,7 @@ async fn nack(
         let message = report.reason.take().unwrap_or_else(|| format!("nack by {worker}"));
         LeaseOutcome::Failed { message, fatal: false, retry_after: None }
     };
-    hinted(&service, report(&service, &caller, &id, &body, outcome).await)
+    answered(report(&service, &caller, &id, &body, outcome).await)
 }
 
 async fn report(
@@ -222,5 +209,5 @@ async fn statistics(
         let counted: Stats = stats(&service, queue).await?;
         Ok(Json(counted).into_response())
     };
-    hinted(&service, counted.await)
+    answered(counted.await)
 }

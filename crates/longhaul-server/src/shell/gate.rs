@@ -3,15 +3,20 @@
 use super::{Shell, body};
 use crate::auth::{Identity, Scope};
 use crate::clock::{self, Stopwatch};
+use crate::core::Service;
 use crate::problem::Problem;
+use crate::reach::Outage;
 use crate::route::{Access, RouteInfo, Span};
 use axum::extract::{Request, State};
 use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Names another gateway.
+const GATEWAY: HeaderName = HeaderName::from_static("longhaul-gateway");
 
 /// Who asks, and what the request may use.
 #[derive(Clone, Debug)]
@@ -42,6 +47,7 @@ impl Caller {
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
     pub(crate) shell: Arc<Shell>,
+    pub(crate) service: Arc<Service>,
     pub(crate) route: Arc<RouteInfo>,
 }
 
@@ -60,6 +66,7 @@ pub(crate) async fn gate(State(gate): State<Gate>, mut request: Request, next: N
         }
         Err(problem) => problem.into_response(),
     };
+    let response = gate.hinted(response);
     gate.measure(started, response.status());
     response
 }
@@ -129,9 +136,27 @@ impl Gate {
     }
 
     async fn serve(&self, request: Request, next: Next, held: Held) -> Response {
-        let served = next.run(request);
+        let reach = &self.shell.reach;
+        if !self.route.asks_broker {
+            return hold(self.in_time(next.run(request)).await, held);
+        }
+        if let Err(outage) = reach.admit().await {
+            return Problem::from(outage).into_response();
+        }
+        // A lease that was not answered has gone to nobody.
+        let only_looks = request.method().is_safe() || self.route.span == Span::Long;
+        let response = tokio::select! {
+            biased;
+            response = self.in_time(next.run(request)) => response,
+            outage = reach.cut_off() => lost(outage, only_looks).into_response(),
+        };
+        hold(response, held)
+    }
+
+    /// Limits the time of what does not wait for something.
+    async fn in_time(&self, served: impl Future<Output = Response>) -> Response {
         let time = self.shell.config.limits.request_time;
-        let response = match self.route.span {
+        match self.route.span {
             Span::Probe | Span::Short => match tokio::time::timeout(time, served).await {
                 Ok(response) => response,
                 Err(_) => {
@@ -142,8 +167,21 @@ impl Gate {
                 }
             },
             Span::Long => served.await,
+        }
+    }
+
+    /// Where this gateway cannot help, another one may: names the one that it last saw alive.
+    fn hinted(&self, response: Response) -> Response {
+        let problem = response.extensions().get::<Problem>();
+        let Some(problem) = problem.filter(|_| self.route.access != Access::Open) else {
+            return response;
         };
-        hold(response, held)
+        let Some(url) = self.service.peer() else { return response };
+        let Ok(header) = HeaderValue::from_str(&url) else { return response };
+        let detail = format!("{}; another gateway was seen at {url}", problem.detail);
+        let mut response = Problem { detail: detail.into(), ..problem.clone() }.into_response();
+        response.headers_mut().insert(GATEWAY, header);
+        response
     }
 
     fn measure(&self, started: Stopwatch, status: StatusCode) {
@@ -159,6 +197,19 @@ impl Gate {
             ?took
         );
     }
+}
+
+/// The broker was lost while a request was served.
+fn lost(outage: Outage, only_looks: bool) -> Problem {
+    if only_looks {
+        return outage.into();
+    }
+    let detail = format!(
+        "the gateway has lost its broker meanwhile: {}; what was asked for may have been done, or not: look before you ask again (with an idempotency key asking again \
+         is safe)",
+        outage.why
+    );
+    Problem::unavailable("outcome_unknown", detail)
 }
 
 /// What the request holds is free when its answer is: at once, or, where that is a stream, when that ends.

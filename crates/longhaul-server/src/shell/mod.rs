@@ -21,6 +21,7 @@ pub use tls::TlsError;
 
 use crate::auth::Auth;
 use crate::config::ServerConfig;
+use crate::reach::Reach;
 use crate::server::Stops;
 use guard::Guard;
 use rate::Rates;
@@ -34,6 +35,7 @@ use tokio_util::task::TaskTracker;
 pub(crate) struct Shell {
     pub(crate) config: ServerConfig,
     pub(crate) auth: Auth,
+    pub(crate) reach: Reach,
     guard: Guard,
     rates: Option<Rates>,
     stops: Stops,
@@ -56,6 +58,7 @@ impl Shell {
             waiting: permits(limits.waiting),
             body_room: permits(body::kib(limits.all_body_bytes)),
             lingering: TaskTracker::new(),
+            reach: Reach::new(config.broker_grace),
             auth,
             stops,
             config,

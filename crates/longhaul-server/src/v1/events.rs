@@ -7,6 +7,7 @@ use crate::auth::Scope;
 use crate::core::{Event, Events, Place, QueueName, Service, Task};
 use crate::problem::Problem;
 use crate::route::{Method, Route};
+use crate::shell::Caller;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::sse::{KeepAlive, Sse};
@@ -14,6 +15,7 @@ use axum::response::{IntoResponse, Response};
 use futures::stream::{self, StreamExt};
 use longhaul::WatchFrom;
 use serde::Deserialize;
+use serde_json::json;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +40,7 @@ pub(super) fn routes() -> Vec<Route> {
         Route::new(Method::Get, "/v1/queues/{queue}/events", Scope::Read, events)
             .waits()
             .does("watch_tasks", "Changes of the state of tasks, as they come: server-sent events `task`, `evicted` and `caught-up`. With the header \
-                `Last-Event-ID` they go on behind that one.")
+                `Last-Event-ID` they go on behind that one. `broker-lost` and `broker-back` say when nothing can come, and when that is over.")
             .query::<EventQuery>()
             .answers_raw(200, "text/event-stream", "The events."),
     ]
@@ -76,7 +78,7 @@ async fn events(
     };
     let events = service.events(&queue, query.level.into(), behind, from).await?;
     let draining = caller.draining().clone().cancelled_owned();
-    let to = Watcher { queue, hidden: caller.is_blind() };
+    let to = Watcher { queue, hidden: caller.is_blind(), service, caller, cut_off: false };
     let stream = stream::unfold((events, to), next).take_until(draining);
     Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
 }
@@ -87,12 +89,39 @@ type Sent = Result<axum::response::sse::Event, Infallible>;
 struct Watcher {
     queue: QueueName,
     hidden: bool,
+    service: Arc<Service>,
+    caller: Caller,
+    /// It was told that the broker is away.
+    cut_off: bool,
+}
+
+impl Watcher {
+    /// Waits until the gateway has lost its broker, or has it again, and says so. It has no id: what follows goes on behind what came before.
+    async fn notice(&self) -> axum::response::sse::Event {
+        let event = axum::response::sse::Event::default();
+        let reach = &self.caller.shell.reach;
+        if self.cut_off {
+            reach.back().await;
+            return event.event("broker-back").data("{}");
+        }
+        let why = reach.cut_off().await.why;
+        let said = json!({"detail": why, "gateway": self.service.peer()});
+        event.event("broker-lost").data(said.to_string())
+    }
 }
 
 /// The next event. When there are no more the stream ends, and the client comes again with the last id.
-async fn next((mut events, to): (Events, Watcher)) -> Option<(Sent, (Events, Watcher))> {
+async fn next((mut events, mut to): (Events, Watcher)) -> Option<(Sent, (Events, Watcher))> {
     loop {
-        let (event, place) = match events.next().await? {
+        let next = tokio::select! {
+            biased;
+            next = events.next() => next?,
+            notice = to.notice() => {
+                to.cut_off = !to.cut_off;
+                return Some((Ok(notice), (events, to)));
+            }
+        };
+        let (event, place) = match next {
             Ok(next) => next,
             Err(error) => {
                 tracing::warn!(event = "events_ended", queue = %to.queue, %error, "a stream of events has ended");
@@ -106,16 +135,15 @@ async fn next((mut events, to): (Events, Watcher)) -> Option<(Sent, (Events, Wat
 }
 
 fn sent(to: &Watcher, event: Event, place: String) -> Option<axum::response::sse::Event> {
-    let Watcher { queue, hidden } = to;
+    let Watcher { queue, hidden, .. } = to;
     let (kind, data) = match event {
         Event::Task(name, shown) => {
             let task = Task { name, info: None, shown: Some(*shown) };
             ("task", serde_json::to_string(&TaskBody::new(queue, task, *hidden)).ok()?)
         }
-        Event::Evicted(name) => (
-            "evicted",
-            serde_json::json!({"id": name.to_string(), "queue": queue.as_str()}).to_string(),
-        ),
+        Event::Evicted(name) => {
+            ("evicted", json!({"id": name.to_string(), "queue": queue.as_str()}).to_string())
+        }
         Event::CaughtUp => ("caught-up", "{}".to_owned()),
     };
     let place = if place.is_empty() { START.to_owned() } else { place };

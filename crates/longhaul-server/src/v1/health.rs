@@ -25,9 +25,10 @@ pub(super) fn routes() -> Vec<Route> {
         ),
         Route::new(Method::Get, "/readyz", Scope::Read, ready)
             .open()
-            .does("readyz", "Whether the gateway takes requests: 503 while it drains.")
+            .does("readyz", "Whether the gateway takes requests: 503 while it drains, or has no way to its broker.")
             .answers_raw(200, "text/plain", "It does."),
         Route::new(Method::Get, "/metrics", Scope::Read, metrics)
+            .by_itself()
             .does("metrics", "The metrics of the gateway, for Prometheus.")
             .answers_raw(200, "text/plain", "The metrics."),
         Route::new(Method::Get, "/v1/openapi.json", Scope::Read, openapi)
@@ -45,6 +46,13 @@ async fn ready(Extension(caller): Extension<Caller>) -> Result<&'static str, Pro
     if caller.shell.draining().is_cancelled() {
         let detail = "the gateway ends; ask another one";
         return Err(Problem::unavailable("draining", detail));
+    }
+    if let Some(mut outage) = caller.shell.reach.outage() {
+        // Everybody may ask, and need not learn where the broker is.
+        if caller.shell.config.has_auth() {
+            "the gateway's log says why".clone_into(&mut outage.why);
+        }
+        return Err(outage.into());
     }
     Ok("ok\n")
 }

@@ -7,7 +7,7 @@ use longhaul::{TaskContext, Text, processor_fn};
 use tower::ServiceExt;
 
 /// Reads events until one holds this text, and returns all that was read.
-async fn read_until(body: &mut Body, text: &str) -> String {
+pub(super) async fn read_until(body: &mut Body, text: &str) -> String {
     let mut read = String::new();
     while !read.contains(text) {
         let frame = body.frame().await.expect("the stream has ended").unwrap();

@@ -1,0 +1,152 @@
+//! A gateway that has lost its broker says so, soon, and is itself again when the broker is back. What tells it so is told here by the test.
+
+use super::streaming::read_until;
+use crate::config::ServerConfig;
+use crate::reach::tests::away;
+use crate::route;
+use crate::testing::{Answer, Bench};
+use axum::body::Body;
+use bytes::Bytes;
+use futures::StreamExt;
+use longhaul::{ConnectionState, TransportErrorKind};
+use serde_json::json;
+use std::time::Duration;
+use tower::ServiceExt;
+
+/// One whose requests wait for nothing.
+fn bench() -> Bench {
+    Bench::with(ServerConfig { broker_grace: Duration::ZERO, ..ServerConfig::default() })
+}
+
+fn lose(bench: &Bench) {
+    bench.shell.reach.note(away(TransportErrorKind::Unreachable));
+}
+
+fn told(answer: &Answer) -> (u16, String) {
+    (answer.status.as_u16(), answer.code())
+}
+
+/// From the list of routes, so that a new one is in it by itself.
+#[test]
+fn every_route_that_needs_the_broker_says_that_it_is_away() {
+    let bench = bench();
+    let mut served = Vec::new();
+    let statuses = || {
+        let ask = |route: &route::Route| {
+            let path = route.info.path.replace("{queue}", "tasks").replace("{task}", "1:2:-1");
+            let path = path.replace("{name}", "nightly").replace("{lease}", "1:2:-1~1~0");
+            let request = Bench::request(route.info.method.word(), &path, "");
+            // Streams are looked at by their heads alone.
+            if path.ends_with("/events") {
+                let head = bench.engine.run(bench.router.clone().oneshot(request)).unwrap();
+                return (path, head.status().as_u16(), String::new(), head.headers().clone());
+            }
+            let answer = bench.send(request);
+            (path, answer.status.as_u16(), answer.code(), answer.headers)
+        };
+        route::all().iter().map(ask).collect::<Vec<_>>()
+    };
+    lose(&bench);
+    for (path, status, code, headers) in statuses() {
+        // There is no recorder of metrics here.
+        if status != 503 || code == "no_metrics" {
+            served.push((path, status));
+            continue;
+        }
+        assert!(path.ends_with("/events") || code == "broker_unreachable", "{path}: {code}");
+        assert_eq!(headers["retry-after"], "1", "{path}");
+    }
+    let by_themselves: Vec<_> = served.iter().map(|(path, _)| path.as_str()).collect();
+    assert_eq!(by_themselves, ["/healthz", "/livez", "/metrics", "/v1/openapi.json"]);
+    let ready = bench.get("/readyz");
+    assert_eq!(told(&ready), (503, "broker_unreachable".to_owned()));
+    assert!(ready.text("detail").contains("pulsar://b:6650: cannot be reached: no"), "{ready:?}");
+
+    bench.shell.reach.note(ConnectionState::Connected);
+    for (path, status, code, _) in statuses() {
+        assert!(status != 503 || code == "no_metrics", "{path}: {status}");
+    }
+}
+
+/// Everybody may ask whether it is ready, also where callers are told apart.
+#[test]
+fn readiness_does_not_say_where_the_broker_is() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), r#"{"tokens":[]}"#).unwrap();
+    let token_file = Some(file.path().to_owned());
+    let bench = Bench::with(ServerConfig { token_file, ..ServerConfig::default() });
+    lose(&bench);
+    let ready = bench.get("/readyz");
+    assert_eq!(told(&ready), (503, "broker_unreachable".to_owned()));
+    let detail = ready.text("detail");
+    assert!(detail.contains("log says why") && !detail.contains("b:6650"), "{detail}");
+}
+
+/// A broker that refuses the gateway says so to each request, and no other gateway is asked to wait for that.
+#[test]
+fn a_gateway_that_is_kept_out_is_not_ready() {
+    let bench = bench();
+    bench.shell.reach.note(away(TransportErrorKind::Unauthorized));
+    assert_eq!(told(&bench.get("/readyz")), (503, "broker_refused".to_owned()));
+    assert_eq!(bench.get("/livez").status, 200);
+    assert_eq!(bench.get("/v1/queues/tasks/counts").status, 200, "the broker answers it");
+}
+
+#[test]
+fn requests_under_way_are_answered_when_the_broker_is_lost() {
+    for (path, body, code) in [
+        (
+            "/v1/queues/tasks/leases",
+            Body::from(r#"{"worker":"w","wait":"30s"}"#),
+            "broker_unreachable",
+        ),
+        // Its body never comes; another one may have been stored.
+        ("/v1/queues/tasks/tasks", endless(), "outcome_unknown"),
+    ] {
+        let bench = bench();
+        let mut request = Bench::request("POST", path, body);
+        request.headers_mut().insert("content-type", "application/json".parse().unwrap());
+        let before = bench.engine.time_passed();
+        let lost = async {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            lose(&bench);
+        };
+        let sending = bench.sending(request);
+        let (answer, ()) = bench.engine.run(async { tokio::join!(sending, lost) });
+        assert_eq!(told(&answer), (503, code.to_owned()), "{path}");
+        assert!(answer.headers.contains_key("retry-after"), "{answer:?}");
+        let took = bench.engine.time_passed() - before;
+        assert!((3..10).contains(&took.as_secs()), "{path}: {took:?}");
+    }
+}
+
+fn endless() -> Body {
+    let start = futures::stream::iter([Ok::<_, std::io::Error>(Bytes::from_static(b"{"))]);
+    Body::from_stream(start.chain(futures::stream::pending()))
+}
+
+/// Its connection stays, for what browsers read streams by gives up at an error; what comes afterwards goes on behind what came before.
+#[test]
+fn streams_say_when_the_broker_is_lost_and_when_it_is_back() {
+    let bench = bench();
+    bench.submit("tasks", "a");
+    let request = Bench::request("GET", "/v1/queues/tasks/events", "");
+    let mut stream = bench.engine.run(bench.router.clone().oneshot(request)).unwrap().into_body();
+    bench.engine.run(read_until(&mut stream, "event: caught-up"));
+    lose(&bench);
+    let lost = bench.engine.run(read_until(&mut stream, "event: broker-lost"));
+    assert!(
+        lost.contains(
+            r#"data: {"detail":"pulsar://b:6650: cannot be reached: no","gateway":null}"#
+        ),
+        "{lost}"
+    );
+    assert!(!lost.contains("id:"), "{lost}");
+    bench.shell.reach.note(ConnectionState::Connected);
+    bench.engine.run(read_until(&mut stream, "event: broker-back\ndata: {}"));
+    lose(&bench);
+    bench.engine.run(read_until(&mut stream, "event: broker-lost"));
+    bench.shell.reach.note(ConnectionState::Connected);
+    let settings = json!({"expected_version": 0, "settings": {"paused": true}});
+    assert_eq!(bench.call("PATCH", "/v1/queues/tasks", settings).status, 200);
+}

@@ -1,0 +1,151 @@
+//! Whether a client reaches its cluster: told by the end of a connection and by what comes of the next ones, without asking.
+
+use super::Client;
+use super::service::Tasks;
+use crate::clock::Clock;
+use crate::protocol::moment::Moment;
+use crate::supervise::{Backoff, ConnectionState};
+use crate::transport::{Transport, TransportError};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// The longest wait before it is tried again to connect: somebody waits for the answer to a request.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Whether a client reaches its cluster. Made by [`Client::reach`]; ends with the client.
+///
+/// ```no_run
+/// use longhaul::{Client, ConnectionState};
+///
+/// # async fn tell(client: Client) {
+/// let mut reach = client.reach();
+/// while let Some(state) = reach.changed().await {
+///     match state {
+///         ConnectionState::Connected => println!("the broker is back"),
+///         ConnectionState::Reconnecting { cause, .. } => println!("the broker is away: {cause}"),
+///         other => println!("{other:?}"),
+///     }
+/// }
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Reach(watch::Receiver<Option<Outage>>);
+
+/// The cluster is not reached.
+#[derive(Clone, Debug)]
+struct Outage {
+    since: Moment,
+    cause: TransportError,
+}
+
+/// Whether a client reaches its cluster, for all who have asked.
+#[derive(Debug, Default)]
+pub(super) struct Watched {
+    told: OnceLock<watch::Receiver<Option<Outage>>>,
+    tasks: Tasks,
+}
+
+impl Client {
+    /// Tells from now on whether the client reaches its cluster: whether a host of the service URL takes it in. It holds a connection for that, learns of its end at
+    /// once, and connects again with pauses of up to a second. That a host is reached does not mean that each topic is: its broker may be another one.
+    pub fn reach(&self) -> Reach {
+        let Watched { told, tasks } = &self.inner.reach;
+        let told = told.get_or_init(|| {
+            let (tell, told) = watch::channel(None);
+            tasks.spawn(keep(Arc::clone(&self.inner.transport), tell));
+            told
+        });
+        Reach(told.clone())
+    }
+}
+
+impl Reach {
+    /// How it stands now.
+    #[must_use]
+    pub fn state(&self) -> ConnectionState {
+        state(self.0.borrow().as_ref())
+    }
+
+    /// Waits until it stands otherwise than it was told last: a connection has come or gone, or the next try to connect has failed. `None` when the client has
+    /// gone. May be dropped and called again.
+    pub async fn changed(&mut self) -> Option<ConnectionState> {
+        self.0.changed().await.ok()?;
+        Some(state(self.0.borrow_and_update().as_ref()))
+    }
+}
+
+fn state(outage: Option<&Outage>) -> ConnectionState {
+    let Some(Outage { since, cause }) = outage else { return ConnectionState::Connected };
+    let (elapsed, cause) = (Clock::System.now().since(*since), cause.clone());
+    if cause.kind.is_permanent() {
+        return ConnectionState::Refused { elapsed, cause };
+    }
+    ConnectionState::Reconnecting { elapsed, cause }
+}
+
+/// Holds one connection after the other.
+async fn keep(transport: Arc<dyn Transport>, tell: watch::Sender<Option<Outage>>) {
+    let mut backoff = Backoff::up_to(fastrand::Rng::new(), PAUSE_MAX);
+    loop {
+        let cause = match transport.connected().await {
+            Err(cause) => cause,
+            Ok(ended) => {
+                let since = Clock::System.now();
+                tell.send_if_modified(|outage| outage.take().is_some());
+                let cause = ended.await;
+                backoff.was_open_for(Clock::System.now().since(since));
+                cause
+            }
+        };
+        tell.send_modify(|outage| {
+            let since = outage.as_ref().map_or_else(|| Clock::System.now(), |it| it.since);
+            *outage = Some(Outage { since, cause });
+        });
+        backoff.wait().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::session::{ConnectOptions, PulsarTransport};
+    use longhaul_memory::{Faults, MemoryBroker};
+    use tokio::time::timeout;
+
+    async fn soon<T>(coming: impl Future<Output = T>) -> T {
+        timeout(Duration::from_secs(60), coming).await.expect("nothing comes")
+    }
+
+    #[tokio::test]
+    async fn what_needs_no_connection_is_always_reached() {
+        let broker = MemoryBroker::new(1, Faults::quiet());
+        let client = Client::on_transport(Arc::new(broker.connect("client")));
+        let mut reach = client.reach();
+        assert!(matches!(reach.state(), ConnectionState::Connected));
+        drop(client);
+        assert!(soon(reach.changed()).await.is_none(), "the client has gone");
+    }
+
+    /// A listener that closes what it accepts is no broker: each try fails, and the outage lasts since the first of them.
+    #[tokio::test]
+    async fn an_outage_is_told_and_lasts_since_it_began() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        let options = ConnectOptions::new(format!("pulsar://{address}"));
+        let client = Client::on_transport(Arc::new(PulsarTransport::unconnected(options)));
+        let mut reach = client.reach();
+        let mut last = Duration::ZERO;
+        for _ in 0..3 {
+            let state = soon(reach.changed()).await.unwrap();
+            let ConnectionState::Reconnecting { elapsed, cause } = state else {
+                panic!("{state:?}")
+            };
+            assert!(cause.address.contains(&address.to_string()), "{cause}");
+            assert!(elapsed >= last, "{elapsed:?} {last:?}");
+            last = elapsed;
+        }
+        assert!(last >= Duration::from_millis(50), "two pauses have passed: {last:?}");
+    }
+}
