@@ -5,6 +5,7 @@ use crate::exit::{Code, Failure};
 use crate::globals::{Globals, Said};
 use crate::output::Output;
 use crate::service::gateway::Gateway;
+use crate::service::patience::Patience;
 use crate::settings::{Settings, Sources};
 use crate::telemetry;
 use longhaul::Client;
@@ -62,12 +63,21 @@ impl Context {
         Ok(connect::builder(&self.settings)?.connect().await?)
     }
 
+    /// How long whoever waits goes on while nobody answers.
+    ///
+    /// # Errors
+    /// When the setting is no time.
+    pub(crate) fn patience(&self) -> Result<Patience, Failure> {
+        let limit = self.settings.duration("reconnect-timeout")?.unwrap_or_default();
+        Ok(Patience { limit, output: self.output })
+    }
+
     /// The gateway that is asked in place of the broker, if there is one.
     ///
     /// # Errors
     /// When its URL or its token cannot be used.
     pub(crate) fn gateway(&self) -> Result<Option<Gateway>, Failure> {
-        let gateway = Gateway::of(&self.settings)?;
+        let gateway = Gateway::of(&self.settings, self.patience()?)?;
         if let Some(host) = gateway.as_ref().and_then(Gateway::eavesdropped) {
             self.output.note(&format!("note: the token goes to {host} unencrypted: use https://"));
         }

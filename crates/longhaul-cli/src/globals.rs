@@ -35,6 +35,9 @@ pub(crate) struct Globals {
     /// How long the command may take: 30s, 5m, PT1H. Then it exits with 124.
     #[arg(long, global = true, value_name = "TIME", help_heading = ACTING)]
     timeout: Option<String>,
+    /// How long `wait` and `watch` go on while the gateway or the broker is away; 0s: not at all. Default 5m.
+    #[arg(long, global = true, value_name = "TIME", help_heading = ACTING, hide_short_help = true)]
+    reconnect_timeout: Option<String>,
     /// The context whose settings are used: see `longhaul context`.
     #[arg(long, global = true, value_name = "NAME", help_heading = CONNECTION)]
     context: Option<String>,
@@ -88,6 +91,7 @@ impl Globals {
             ("reason", &self.reason),
             ("operator", &self.operator),
             ("timeout", &self.timeout),
+            ("reconnect-timeout", &self.reconnect_timeout),
             ("context", &self.context),
             ("gateway", &self.gateway),
             ("service-url", &self.service_url),

@@ -59,7 +59,7 @@ pub(crate) trait Row: Serialize {
 }
 
 /// Writes results and notes.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
     pub(crate) format: Format,
     pub(crate) quiet: bool,

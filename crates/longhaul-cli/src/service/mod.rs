@@ -5,6 +5,7 @@
 
 pub(crate) mod gateway;
 pub(crate) mod letters;
+pub(crate) mod patience;
 pub(crate) mod queues;
 pub(crate) mod schedules;
 pub(crate) mod tasks;
@@ -14,18 +15,22 @@ pub(crate) mod workers;
 use crate::context::Context;
 use crate::exit::Failure;
 use longhaul::Client;
+use patience::Patience;
 
 /// Answers by reading and writing the topics.
 #[derive(Clone, Debug)]
 pub(crate) struct Pulsar {
     pub(crate) client: Client,
+    /// Of whoever waits or watches; without any it goes on without end, and says nothing.
+    pub(crate) patience: Option<Patience>,
 }
 
 impl Pulsar {
     /// # Errors
     /// When the broker cannot be reached.
     pub(crate) async fn connect(context: &Context) -> anyhow::Result<Self> {
-        Ok(Self { client: context.client().await? })
+        let patience = Some(context.patience()?);
+        Ok(Self { client: context.client().await?, patience })
     }
 
     /// Refuses a queue that does not exist: brokers make topics when they are first used, so that a misspelt name would make some.

@@ -67,6 +67,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     plain("reason"),
     plain("operator"),
     plain("timeout"),
+    defaulting("reconnect-timeout", "5m"),
     defaulting("engine", "embedded"),
     plain("data"),
     defaulting("http", ports::DEFAULT.http),
@@ -93,6 +94,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     plain("http-origins"),
     defaulting("insecure", "false"),
     plain("rate-limit"),
+    defaulting("broker-grace", "2s"),
     defaulting("hide-payloads", "false"),
     defaulting("drain", "30s"),
 ];

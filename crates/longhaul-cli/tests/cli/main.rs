@@ -7,6 +7,7 @@
     reason = "a test that cannot go on has failed"
 )]
 
+mod away;
 mod dev;
 mod options;
 mod secured;

@@ -3,6 +3,7 @@
 use longhaul::{Client, TaskContext, TaskError, Text, WorkerHandle, processor_fn};
 use longhaul_broker::{Broker, BrokerConfig};
 use longhaul_server::{Server, ServerConfig};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -71,16 +72,27 @@ impl Stage {
     /// The same behind a gateway.
     pub(crate) fn with_gateway() -> Self {
         let mut stage = Self::with_worker();
-        let url = stage.broker.service_url().to_owned();
-        let admin = stage.broker.admin_url().unwrap();
-        stage.gateway = Some(stage.runtime.block_on(async {
+        stage.start_gateway("127.0.0.1:0".parse().unwrap());
+        stage
+    }
+
+    /// Starts the gateway there.
+    pub(crate) fn start_gateway(&mut self, listen: SocketAddr) {
+        let url = self.broker.service_url().to_owned();
+        let admin = self.broker.admin_url().unwrap();
+        self.gateway = Some(self.runtime.block_on(async {
             let client =
                 Client::builder(url).admin_url(admin).operator("gateway").connect().await.unwrap();
             let mut config = ServerConfig::default();
-            config.listen = "127.0.0.1:0".parse().unwrap();
+            config.listen = listen;
             Server::start(client, config).await.unwrap()
         }));
-        stage
+    }
+
+    /// Ends the gateway as a crash would; returns where it listened.
+    pub(crate) fn kill_gateway(&mut self) -> SocketAddr {
+        let _entered = self.runtime.enter();
+        self.gateway.take().unwrap().address()
     }
 
     /// Where the gateway is.

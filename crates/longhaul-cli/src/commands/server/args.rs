@@ -56,6 +56,9 @@ pub(crate) struct Start {
     /// How many requests each caller may make, such as 100/1s, or 100/1s,burst=200.
     #[arg(long, value_name = "RATE")]
     rate_limit: Option<String>,
+    /// How long requests wait for a broker that is away; then they are answered with 503 at once.
+    #[arg(long, value_name = "TIME")]
+    broker_grace: Option<String>,
     /// Shows payloads and results to tokens with the scope admin alone, and to workers with their leases.
     #[arg(long)]
     hide_payloads: bool,
@@ -172,6 +175,7 @@ impl Start {
             ("http-hosts", &self.http_hosts),
             ("http-origins", &self.http_origins),
             ("rate-limit", &self.rate_limit),
+            ("broker-grace", &self.broker_grace),
             ("drain", &self.drain),
         ]));
         let open = self.secured.broker_open_namespaces;

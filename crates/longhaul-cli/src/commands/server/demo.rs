@@ -52,7 +52,9 @@ impl TaskProcessor for Samples {
 /// Prints each change of the samples.
 async fn tell(client: Client, colours: bool) {
     let output = Output { format: Format::Table, quiet: false, colours };
-    let Ok(mut changes) = (Pulsar { client }).watch(QUEUE, From::Now).await else { return };
+    let Ok(mut changes) = (Pulsar { client, patience: None }).watch(QUEUE, From::Now).await else {
+        return;
+    };
     while let Some(Ok(change)) = changes.next().await {
         if let Change::Updated(task) = change
             && output.each(&*task).is_err()

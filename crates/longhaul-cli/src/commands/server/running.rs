@@ -185,6 +185,9 @@ fn config(settings: &Settings) -> Result<ServerConfig, Failure> {
     config.allowed_hosts = engine::list(settings, "http-hosts");
     config.allowed_origins = engine::list(settings, "http-origins");
     config.hide_payloads = settings.is("hide-payloads")?;
+    if let Some(grace) = settings.duration("broker-grace")? {
+        config.broker_grace = grace;
+    }
     config.rate_limit = settings.parsed("rate-limit", rate_limit)?;
     config.dialects = settings.parsed("dialect", dialects)?.unwrap_or_default();
     if let Some(queue) = settings.text("dialect-queue") {

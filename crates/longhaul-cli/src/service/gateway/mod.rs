@@ -1,13 +1,16 @@
 //! Answers by asking a gateway, over its native API.
 
+mod events;
 mod letters;
 mod queues;
 mod schedules;
 mod style;
 mod tasks;
+mod way;
 mod workers;
 
 use crate::exit::{Code, Failure, MISTRUST, is_mistrust};
+use crate::service::patience::Patience;
 use crate::service::{no_queue, short_topic};
 use crate::settings::Settings;
 use anyhow::Context as _;
@@ -20,8 +23,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::error::Error;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use style::{camel, renamed, snake};
+use way::Way;
 
 /// How long a connection may take to come about.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
@@ -40,7 +45,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub(crate) struct Gateway {
     http: reqwest::Client,
-    base: Url,
+    way: Arc<Way>,
     token: Option<String>,
 }
 
@@ -61,7 +66,7 @@ impl Gateway {
     ///
     /// # Errors
     /// When its URL, token or authorities cannot be used.
-    pub(crate) fn of(settings: &Settings) -> Result<Option<Self>, Failure> {
+    pub(crate) fn of(settings: &Settings, patience: Patience) -> Result<Option<Self>, Failure> {
         let parse = |text: &str| {
             let url = Url::parse(text).map_err(|error| error.to_string())?;
             let is_http = matches!(url.scheme(), "http" | "https") && url.has_host();
@@ -84,15 +89,17 @@ impl Gateway {
             client = client.tls_certs_merge([authority]);
         }
         let http = client.build().map_err(|error| Failure::usage(chain(&error)))?;
-        Ok(Some(Self { http, base, token: token(settings)? }))
+        let way = Arc::new(Way::new(base.clone(), base, patience));
+        Ok(Some(Self { http, way, token: token(settings)? }))
     }
 
     /// The host to which a token would go for all to read.
     pub(crate) fn eavesdropped(&self) -> Option<&str> {
-        let host = self.base.host_str()?;
+        let base = self.way.configured();
+        let host = base.host_str()?;
         let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
         let is_here = host == "localhost" || address.is_ok_and(|it| it.is_loopback());
-        (self.token.is_some() && self.base.scheme() == "http" && !is_here).then_some(host)
+        (self.token.is_some() && base.scheme() == "http" && !is_here).then_some(host)
     }
 
     /// A request to a path of the API.
@@ -107,7 +114,7 @@ impl Gateway {
         path: &[&str],
         query: &[(&str, String)],
     ) -> anyhow::Result<RequestBuilder> {
-        let mut url = self.base.clone();
+        let mut url = self.way.url();
         let mut segments = url
             .path_segments_mut()
             .map_err(|()| Failure::usage("the gateway's URL has no path"))?;
@@ -129,6 +136,7 @@ impl Gateway {
         loop {
             let again = request.try_clone();
             let response = request.send().await.map_err(|error| self.lost(&error))?;
+            self.way.answered();
             if response.status().is_success() {
                 return Ok(response);
             }
@@ -138,12 +146,19 @@ impl Gateway {
                     tokio::time::sleep(pause).await;
                     request = again;
                 }
-                _ => {
-                    let (status, body) = (response.status(), self.body(response).await?);
-                    return Err(refused(status, &body).into());
-                }
+                _ => return Err(self.refused(response).await?.into()),
             }
         }
+    }
+
+    /// What the gateway refuses.
+    async fn refused(&self, response: Response) -> anyhow::Result<Failure> {
+        let (status, headers, url) =
+            (response.status(), response.headers().clone(), response.url().clone());
+        let body = self.body(response).await?;
+        let (code, failure) = refused(status, &body);
+        self.way.refused(&url, status, &headers, &code);
+        Ok(failure)
     }
 
     /// The whole body of an answer.
@@ -185,7 +200,8 @@ impl Gateway {
 
     /// No answer came.
     fn lost(&self, error: &reqwest::Error) -> Failure {
-        let what = format!("the gateway at {} cannot be reached: {}", self.base, chain(error));
+        self.way.lost(error.url(), !error.is_connect());
+        let what = format!("the gateway at {} cannot be reached: {}", self.way.url(), chain(error));
         let is_mistrusted = is_mistrust(&what);
         let failure = Failure::new(Code::Unreachable, what);
         if is_mistrusted {
@@ -218,7 +234,7 @@ fn pause(response: &Response) -> Option<Duration> {
 }
 
 /// What a gateway did not do, as this program tells it.
-fn refused(status: StatusCode, body: &[u8]) -> Failure {
+fn refused(status: StatusCode, body: &[u8]) -> (String, Failure) {
     let problem = serde_json::from_slice(body).unwrap_or_else(|_| Problem {
         code: String::new(),
         detail: String::from_utf8_lossy(body).chars().take(500).collect(),
@@ -236,14 +252,15 @@ fn refused(status: StatusCode, body: &[u8]) -> Failure {
         return no_queue(what.split("; create it with").next().unwrap_or(&what));
     }
     let failure = Failure::new(code, what);
-    match (status.as_u16(), problem.code.as_str()) {
+    let failure = match (status.as_u16(), problem.code.as_str()) {
         (429, _) => failure.help("ask less often, or have its --rate-limit raised"),
         (401 | 403, _) => {
             failure.help("give a token of the gateway with --token-file or LONGHAUL_TOKEN")
         }
         (_, "") => failure.help("is that a gateway of longhaul?"),
         _ => failure,
-    }
+    };
+    (problem.code, failure)
 }
 
 fn chain(error: &reqwest::Error) -> String {
@@ -321,11 +338,12 @@ mod tests {
             (422, Code::Usage),
             (503, Code::Unreachable),
         ] {
-            let failure = refused(StatusCode::from_u16(status).unwrap(), problem);
+            let (told, failure) = refused(StatusCode::from_u16(status).unwrap(), problem);
+            assert_eq!(told, "task_over");
             assert_eq!(failure.to_string(), "the task is over");
             assert_eq!(code_of(&failure.into()), code, "{status}");
         }
-        assert_eq!(refused(StatusCode::BAD_GATEWAY, b"<html>").to_string(), "<html>");
+        assert_eq!(refused(StatusCode::BAD_GATEWAY, b"<html>").1.to_string(), "<html>");
     }
 
     /// Bulk commands ended in the middle, with exit code 1, where a gateway limits requests.
@@ -351,7 +369,8 @@ mod tests {
             bodies
         };
         rustls::crypto::ring::default_provider().install_default().ok();
-        let gateway = Gateway { http: reqwest::Client::new(), base, token: None };
+        let way = Arc::new(way::tests::way(base, Duration::ZERO));
+        let gateway = Gateway { http: reqwest::Client::new(), way, token: None };
         let body = serde_json::json!({"reason": "x"});
         let (answer, bodies) = tokio::join!(gateway.post::<Value>(&["queues"], &body), serving);
         assert_eq!(answer.unwrap(), serde_json::json!({}));

@@ -1,17 +1,18 @@
 //! Tasks, by a gateway.
 
+use super::events::Events;
 use super::{Gateway, name_of, queue_of, shown, task_of};
 use crate::exit::{Code, Failure};
 use crate::service::tasks::{
-    Act, Change, Changes, Counts, Entry, From, History, Listed, NewTask, Page, Payload, Query,
-    Task, Tasks, Terms, status_word_of,
+    Act, Changes, Counts, Entry, From, History, Listed, NewTask, Page, Payload, Query, Task, Tasks,
+    Terms, status_word_of,
 };
 use crate::times;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use futures::{StreamExt, stream};
 use longhaul::{Progress, TaskRef};
-use reqwest::{Method, Response, StatusCode};
+use reqwest::{Method, StatusCode};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -23,15 +24,12 @@ const POLL: Duration = Duration::from_secs(25);
 /// Tasks of one page.
 const PAGE: usize = 1_000;
 
-/// The longest event that is read.
-const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
-
 /// Why there is no result.
 const HIDDEN: &str = "the gateway shows results to tokens with the scope `admin` alone";
 
 /// A task as a gateway tells of it.
 #[derive(Debug, Deserialize)]
-struct Told {
+pub(super) struct Told {
     id: String,
     queue: String,
     status: String,
@@ -114,7 +112,7 @@ struct ToldEntry {
 }
 
 impl Told {
-    fn task(self) -> Task {
+    pub(super) fn task(self) -> Task {
         Task {
             task: shown(&self.queue, &self.id),
             status: status_word_of(&self.status),
@@ -201,19 +199,15 @@ impl Tasks for Gateway {
     }
 
     async fn ended(&self, task: &TaskRef) -> anyhow::Result<Task> {
-        let (queue, name) = name_of(task)?;
         loop {
-            let query = [("timeout", format!("{}s", POLL.as_secs()))];
-            let path = ["queues", &queue, "tasks", &name, "wait"];
-            let request = self.asking(Method::GET, &path, &query)?.timeout(2 * POLL);
-            let response = self.send(request).await?;
-            if response.status() == StatusCode::NO_CONTENT {
-                continue;
-            }
-            let told: Told = serde_json::from_slice(&self.body(response).await?)?;
-            let task = self.with_result(task, told).await?;
-            if task.is_over() {
-                return Ok(task);
+            match self.poll_end(task).await {
+                Ok(over) => {
+                    self.way.back();
+                    if let Some(over) = over {
+                        return Ok(over);
+                    }
+                }
+                Err(failure) => self.way.pause(failure).await?,
             }
         }
     }
@@ -274,12 +268,15 @@ impl Tasks for Gateway {
         let mut query = vec![("from", from.to_owned())];
         query
             .extend((!level.is_empty()).then(|| ("level", level.trim_end_matches('~').to_owned())));
-        let request = self.asking(Method::GET, &["queues", &queue, "events"], &query)?;
-        // It goes on for as long as somebody watches.
-        let response = self.send(request.timeout(Duration::from_secs(365 * 24 * 3600))).await?;
-        let events = Events { gateway: self.clone(), response, buffer: Vec::new() };
-        let next = async |mut events: Events| events.next().await.map(|change| (change, events));
-        Ok(stream::unfold(events, next).boxed())
+        let events = Events::open(self.clone(), queue, query).await?;
+        let next = async |events: Option<Events>| {
+            let mut events = events?;
+            let change = events.next().await;
+            // Nothing comes behind an error.
+            let events = change.is_ok().then_some(events);
+            Some((change, events))
+        };
+        Ok(stream::unfold(Some(events), next).boxed())
     }
 
     async fn history(&self, task: &TaskRef) -> anyhow::Result<History> {
@@ -320,6 +317,21 @@ impl Tasks for Gateway {
 }
 
 impl Gateway {
+    /// Waits for the end of a task, as long as one request may; `None` if it is not over then.
+    async fn poll_end(&self, task: &TaskRef) -> anyhow::Result<Option<Task>> {
+        let (queue, name) = name_of(task)?;
+        let query = [("timeout", format!("{}s", POLL.as_secs()))];
+        let path = ["queues", &queue, "tasks", &name, "wait"];
+        let request = self.asking(Method::GET, &path, &query)?.timeout(2 * POLL);
+        let response = self.send(request).await?;
+        if response.status() == StatusCode::NO_CONTENT {
+            return Ok(None);
+        }
+        let told: Told = serde_json::from_slice(&self.body(response).await?)?;
+        let task = self.with_result(task, told).await?;
+        Ok(Some(task).filter(Task::is_over))
+    }
+
     /// The task, with its result.
     async fn with_result(&self, task: &TaskRef, told: Told) -> anyhow::Result<Task> {
         let (has_result, hidden) = (told.result_bytes.is_some(), told.hidden);
@@ -411,47 +423,4 @@ fn body_of(terms: Terms) -> anyhow::Result<Map<String, Value>> {
     ];
     body.extend(fields.into_iter().filter_map(|(name, it)| Some((name.to_owned(), it?))));
     Ok(body)
-}
-
-/// Server-sent events.
-struct Events {
-    gateway: Gateway,
-    response: Response,
-    buffer: Vec<u8>,
-}
-
-impl Events {
-    /// The next change; `None` at the end.
-    async fn next(&mut self) -> Option<anyhow::Result<Change>> {
-        loop {
-            while let Some(end) = self.buffer.windows(2).position(|it| it == b"\n\n") {
-                let event: Vec<u8> = self.buffer.drain(..end + 2).collect();
-                if let Some(change) = change(&String::from_utf8_lossy(&event)) {
-                    return Some(change);
-                }
-            }
-            if self.buffer.len() > EVENT_BYTES_MAX {
-                return Some(Err(anyhow::anyhow!(
-                    "an event of the gateway has more than {EVENT_BYTES_MAX} bytes"
-                )));
-            }
-            match self.response.chunk().await {
-                Ok(Some(chunk)) => self.buffer.extend_from_slice(&chunk),
-                Ok(None) => return None,
-                Err(error) => return Some(Err(self.gateway.lost(&error).into())),
-            }
-        }
-    }
-}
-
-fn change(event: &str) -> Option<anyhow::Result<Change>> {
-    let field = |name: &str| event.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-    match field("event:")? {
-        "task" => match serde_json::from_str::<Told>(field("data:")?) {
-            Ok(told) => Some(Ok(Change::Updated(Box::new(told.task())))),
-            Err(error) => Some(Ok(Change::Unreadable(error.to_string()))),
-        },
-        "caught-up" => Some(Ok(Change::CaughtUp)),
-        _ => None,
-    }
 }

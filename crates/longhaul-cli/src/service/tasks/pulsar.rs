@@ -4,11 +4,12 @@ use super::{
     Act, Change, Changes, Counts, From, History, Listed, NewTask, Page, Payload, Query, Task, Tasks,
 };
 use crate::exit::{Code, Failure};
+use crate::service::patience::Away;
 use crate::service::{Pulsar, short_topic};
 use futures::{StreamExt, stream};
 use longhaul::{
-    PastInstant, Priority, TaskId, TaskInfo, TaskMetadata, TaskRef, TaskStatus, TaskView,
-    TaskViewError, WatchEvent, WatchFrom,
+    ConnectionState, PastInstant, Priority, TaskId, TaskInfo, TaskMetadata, TaskRef, TaskStatus,
+    TaskView, TaskViewError, WatchEvent, WatchFrom,
 };
 use std::time::Duration;
 
@@ -46,6 +47,7 @@ impl Tasks for Pulsar {
         tokio::select! {
             shown = shown => shown,
             Some(closed) = self.closed_and_not_shown(task) => Ok(closed),
+            failure = self.impatient() => Err(failure.into()),
         }
     }
 
@@ -79,19 +81,17 @@ impl Tasks for Pulsar {
         self.require(queue).await?;
         let watch = self.client.watch_from(queue, from).await?;
         let (service, queue) = (self.clone(), queue.to_owned());
-        let changes =
-            stream::unfold((service, queue, watch), async |(service, queue, mut watch)| {
-                loop {
-                    let change = match watch.next().await? {
-                        Ok(event) => service.change(&queue, event).map(Ok),
-                        Err(error) => Some(Err(error.into())),
-                    };
-                    if let Some(change) = change {
-                        return Some((change, (service, queue, watch)));
-                    }
-                }
-            });
-        Ok(changes.boxed())
+        let changes = watch.filter_map(move |event| {
+            let change = match event {
+                Ok(event) => service.change(&queue, event).map(Ok),
+                Err(error) => Some(Err(error.into())),
+            };
+            std::future::ready(change)
+        });
+        let service = self.clone();
+        let impatient = stream::once(async move { Err(service.impatient().await.into()) });
+        // Whichever ends first ends it: a watch goes on without end but for an error.
+        Ok(stream::select(changes, impatient).boxed())
     }
 
     async fn history(&self, task: &TaskRef) -> anyhow::Result<History> {
@@ -129,6 +129,45 @@ impl Tasks for Pulsar {
 }
 
 impl Pulsar {
+    /// Says when the broker goes and comes, and resolves when it has been away for too long.
+    async fn impatient(&self) -> Failure {
+        const WHO: &str = "the broker";
+        let Some(patience) = self.patience else { return std::future::pending().await };
+        let mut reach = self.client.reach();
+        let mut away: Option<Away> = None;
+        loop {
+            let left = match reach.state() {
+                ConnectionState::Reconnecting { cause, .. } => {
+                    let away = away.get_or_insert_with(|| patience.begin(WHO, &cause.to_string()));
+                    Some(patience.left(away))
+                }
+                ConnectionState::Connected | ConnectionState::Refused { .. } | _ => {
+                    if let Some(away) = away.take() {
+                        patience.end(WHO, &away);
+                    }
+                    None
+                }
+            };
+            let over = async {
+                match left {
+                    Some(left) => tokio::time::sleep(left).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                state = reach.changed() => {
+                    // Without a client nobody waits.
+                    if state.is_none() {
+                        return std::future::pending().await;
+                    }
+                }
+                () = over => if let Some(away) = &away {
+                    return patience.over(WHO, away);
+                }
+            }
+        }
+    }
+
     /// A task by its entry, decoded if its codec is known.
     fn shown(&self, task: &TaskRef, entry: TaskMetadata) -> Task {
         let decoded = self.client.decode(entry.clone()).unwrap_or(entry);

@@ -1,0 +1,170 @@
+//! Server-sent events of a gateway, over as many connections as it takes: each goes on behind the last event of the one before.
+
+use super::Gateway;
+use super::tasks::Told;
+use crate::exit::{Code, Failure};
+use crate::service::tasks::Change;
+use reqwest::{Method, Response};
+use serde_json::Value;
+use std::time::Duration;
+
+/// The longest event that is read.
+const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// A gateway that has said nothing for so long is gone: it sends a comment every 15 s.
+const SILENCE_MAX: Duration = Duration::from_secs(45);
+
+/// One connection may last so long.
+const LIFE_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// The changes of a queue.
+pub(super) struct Events {
+    gateway: Gateway,
+    queue: String,
+    /// Where it begins, and on which level.
+    query: Vec<(&'static str, String)>,
+    response: Option<Response>,
+    buffer: Vec<u8>,
+    /// The id of the last event.
+    last: Option<String>,
+    /// What stood there at the beginning was told.
+    caught_up: bool,
+}
+
+/// What an event says.
+enum Said {
+    Change(anyhow::Result<Change>),
+    /// The gateway has lost its broker, and may name another one.
+    Lost {
+        why: String,
+        gateway: Option<String>,
+    },
+    Nothing,
+}
+
+impl Events {
+    /// Opens the first connection.
+    ///
+    /// # Errors
+    /// When the gateway refuses, or has not answered for too long.
+    pub(super) async fn open(
+        gateway: Gateway,
+        queue: String,
+        query: Vec<(&'static str, String)>,
+    ) -> anyhow::Result<Self> {
+        let mut events = Self {
+            gateway,
+            queue,
+            query,
+            response: None,
+            buffer: Vec::new(),
+            last: None,
+            caught_up: false,
+        };
+        while let Err(failure) = events.connect().await {
+            events.gateway.way.pause(failure).await?;
+        }
+        Ok(events)
+    }
+
+    /// The next change; the last one is an error.
+    pub(super) async fn next(&mut self) -> anyhow::Result<Change> {
+        loop {
+            let more = match self.buffered() {
+                Some(Said::Change(change)) => return change,
+                Some(Said::Nothing) => continue,
+                Some(Said::Lost { why, gateway }) => {
+                    let named = gateway.is_some_and(|url| self.gateway.way.hinted(&url));
+                    let by = self.response.as_ref().map(Response::url);
+                    self.gateway.way.lost(by, true);
+                    let other = if named { "; it names another one" } else { "" };
+                    Err(away(format!("the gateway has lost its broker: {why}{other}")))
+                }
+                None => self.read().await,
+            };
+            if let Err(failure) = more {
+                self.response = None;
+                // What has come of an event comes again, whole.
+                self.buffer.clear();
+                self.gateway.way.pause(failure).await?;
+            }
+        }
+    }
+
+    async fn connect(&mut self) -> anyhow::Result<&mut Response> {
+        let open = match self.response.take() {
+            Some(open) => open,
+            None => {
+                let path = ["queues", &self.queue, "events"];
+                let mut request = self.gateway.asking(Method::GET, &path, &self.query)?;
+                if let Some(last) = &self.last {
+                    request = request.header("last-event-id", last);
+                }
+                self.gateway.send(request.timeout(LIFE_MAX)).await?
+            }
+        };
+        Ok(self.response.insert(open))
+    }
+
+    /// Reads on.
+    async fn read(&mut self) -> anyhow::Result<()> {
+        if self.buffer.len() > EVENT_BYTES_MAX {
+            let what = format!("an event of the gateway has more than {EVENT_BYTES_MAX} bytes");
+            return Err(anyhow::anyhow!(what));
+        }
+        let response = self.connect().await?;
+        let by = response.url().clone();
+        let chunk = tokio::time::timeout(SILENCE_MAX, response.chunk()).await;
+        let way = &self.gateway.way;
+        let gone = |what: &str| {
+            way.lost(Some(&by), true);
+            away(what.to_owned())
+        };
+        let chunk = chunk.map_err(|_| gone("the gateway has fallen silent"))?;
+        let chunk = chunk.map_err(|error| self.gateway.lost(&error))?;
+        let chunk = chunk.ok_or_else(|| gone("the gateway has ended the stream of events"))?;
+        self.gateway.way.back();
+        self.buffer.extend_from_slice(&chunk);
+        Ok(())
+    }
+
+    /// The next event that has come whole.
+    fn buffered(&mut self) -> Option<Said> {
+        let end = self.buffer.windows(2).position(|it| it == b"\n\n")?;
+        let event: Vec<u8> = self.buffer.drain(..end + 2).collect();
+        let event = String::from_utf8_lossy(&event);
+        let field =
+            |name: &str| event.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        let said = said(field("event:").unwrap_or_default(), field("data:").unwrap_or_default());
+        if let Some(id) = field("id:") {
+            self.last = Some(id.to_owned());
+        }
+        if matches!(said, Said::Change(Ok(Change::CaughtUp)))
+            && std::mem::replace(&mut self.caught_up, true)
+        {
+            // Of a connection that goes on somewhere.
+            return Some(Said::Nothing);
+        }
+        Some(said)
+    }
+}
+
+fn away(what: String) -> anyhow::Error {
+    Failure::new(Code::Unreachable, what).into()
+}
+
+fn said(event: &str, data: &str) -> Said {
+    match event {
+        "task" => Said::Change(Ok(match serde_json::from_str::<Told>(data) {
+            Ok(told) => Change::Updated(Box::new(told.task())),
+            Err(error) => Change::Unreadable(error.to_string()),
+        })),
+        "caught-up" => Said::Change(Ok(Change::CaughtUp)),
+        "broker-lost" => {
+            let data: Value = serde_json::from_str(data).unwrap_or_default();
+            let text = |name: &str| data.get(name).and_then(Value::as_str).map(str::to_owned);
+            Said::Lost { why: text("detail").unwrap_or_default(), gateway: text("gateway") }
+        }
+        _ => Said::Nothing,
+    }
+}
