@@ -75,6 +75,11 @@ async fn a_gateway_without_its_broker_names_one_that_has_it() -> Result<()> {
         let detail = problem["detail"].as_str().context("it has a detail")?;
         ensure!(detail.contains(&whole.server.url()), "{path}: {problem}");
     }
+    // The native API names it as well.
+    let counts = format!("{}/v1/queues/{QUEUE}/counts", cut.server.url());
+    let refused = cut.http.get(counts).send().await?;
+    ensure!(refused.status() == 503, "{refused:?}");
+    ensure!(header(&refused, "longhaul-gateway") == Some(whole.server.url()), "{refused:?}");
     // Whoever follows the hint gets what he wanted: one of the tasks, whichever of them the other gateway had not been given before it was cut off.
     let leased = until("a lease", PATIENCE, async || {
         let answer = whole.post_002("/tasks/lease", wants.clone()).await?;
