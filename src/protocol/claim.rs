@@ -2,7 +2,7 @@
 //!
 //! | fold says | holder of a delivery | any other worker (*adoption*) |
 //! |---|---|---|
-//! | NEW | at once | never: an empty fold proves nothing |
+//! | NEW | at once | only to close it when it was cancelled, its message read first: an empty fold proves nothing |
 //! | RETRY | when due, or at once to close it when it was cancelled | overdue, payload read first |
 //! | RUNNING by another | when its owner is stale | owner stale, payload read first |
 //!
@@ -19,7 +19,7 @@ pub struct Circumstances {
     /// The payload is at hand.
     pub payload: bool,
     /// RETRY: the next attempt is due for a worker in this role, or its limits close the task for it. RUNNING: the owner is stale, and the delay
-    /// of an adopter over.
+    /// of an adopter over. NEW, and cancelled: that delay is over.
     pub due: bool,
     /// How the task's own limits close it by now, if they do: FINAL or EXPIRED, judged by the claimer's wall clock. Or what it waits for closes it,
     /// or parks it.
@@ -70,6 +70,7 @@ pub fn decide(fold: &TaskFold, circumstances: Circumstances, max_attempts: u32) 
     let Circumstances { holder, payload, due, closes } = circumstances;
     match fold.phase {
         Phase::New if holder => {}
+        Phase::New if fold.cancel && due => {}
         Phase::Retry if fold.cancel && holder => {}
         Phase::Retry | Phase::Running if due => {}
         Phase::New | Phase::Retry | Phase::Running => return Decision::Wait,
@@ -78,7 +79,9 @@ pub fn decide(fold: &TaskFold, circumstances: Circumstances, max_attempts: u32) 
         }
     }
     let claim = next_claim(fold, max_attempts, closes);
-    if claim.kind == ClaimKind::Run && !payload {
+    // Of a task that was not delivered its message alone says that it is there, and how many came with it.
+    let unseen = fold.phase == Phase::New && !holder;
+    if (claim.kind == ClaimKind::Run || unseen) && !payload {
         Decision::ReadPayload
     } else {
         Decision::Claim(claim)
@@ -114,6 +117,17 @@ mod tests {
         check(new, OTHER, Decision::Wait);
         let cancelled = TaskFold { cancel: true, ..new };
         check(cancelled, HOLDER, close(ClaimKind::Cancelled, 0));
+    }
+
+    /// A cancelled task that was delivered nowhere waited until somebody asked for tasks.
+    #[test]
+    fn others_close_a_new_task_that_was_cancelled_when_its_message_was_read() {
+        let cancelled = TaskFold { cancel: true, ..TaskFold::default() };
+        check(cancelled, Circumstances { due: false, ..OTHER }, Decision::Wait);
+        check(cancelled, OTHER, Decision::ReadPayload);
+        let read = Circumstances { payload: true, ..OTHER };
+        check(cancelled, read, close(ClaimKind::Cancelled, 0));
+        check(TaskFold::default(), read, Decision::Wait);
     }
 
     #[test]

@@ -59,7 +59,9 @@ pub fn may_start(fold: &TaskFold, epoch: Epoch, owner: OwnerId, attempt: u32, ma
 /// C-16: what a worker must know to publish this claim.
 #[must_use]
 pub fn may_claim(fold: &TaskFold, held: bool, payload: bool, claim: NextClaim) -> bool {
-    let known = held || matches!(fold.phase, Phase::Running | Phase::Retry);
+    let begun = matches!(fold.phase, Phase::Running | Phase::Retry);
+    let ends = fold.phase == Phase::New && fold.cancel && claim.kind == ClaimKind::Cancelled;
+    let known = held || begun || ends && payload;
     known && !fold.phase.is_terminal() && (payload || claim.kind != ClaimKind::Run)
 }
 

@@ -29,6 +29,8 @@ pub struct Bounds {
     pub hang: bool,
     /// Task 1 waits until task 0 is over.
     pub park: bool,
+    /// Nobody asks the broker for anything: no message is delivered.
+    pub unasked: bool,
     /// Crashes; a worker starts again at once, under a new owner id.
     pub crash: u8,
     /// Compactions, each up to any position.
@@ -111,6 +113,12 @@ pub(super) fn each_field(
 }
 
 impl Bounds {
+    /// How many tasks came in the batch of each task's message, as that says.
+    #[must_use]
+    pub fn batch_size(&self) -> Option<u32> {
+        self.batch.then_some(u32::from(self.tasks))
+    }
+
     /// What each task's message allows it.
     #[must_use]
     pub fn limits(&self) -> Limits {
@@ -195,6 +203,7 @@ impl Bounds {
             "batch" => &mut self.batch,
             "hang" => &mut self.hang,
             "park" => &mut self.park,
+            "unasked" => &mut self.unasked,
             "brokerto" => &mut self.brokerto,
             "seal" => &mut self.seal,
             "single" => &mut self.single,

@@ -196,6 +196,7 @@ fn broker_moves(bounds: &Bounds, world: &World, into: &mut Vec<Move>) {
             continue;
         }
         match message.at {
+            None if bounds.unasked => {}
             None => {
                 for (to, worker) in world.workers.iter().enumerate() {
                     let takes = world.steps(to) && worker.machine.is_ready();

@@ -48,7 +48,7 @@ impl Settle<'_> {
         let Ok(claim) = action.claim(&seen, None) else { return };
         // The serial says what was seen.
         let key = |serial| OnceKey { task: id, epoch: claim.epoch, owner, serial };
-        let batch_size = self.bounds.batch.then_some(u32::from(self.bounds.tasks));
+        let batch_size = self.bounds.batch_size();
         let plain = Claim::plain(key(u64::from(seen.epoch.0)), claim.attempt, claim.kind);
         let mut entries = vec![Entry::Claim(Claim { batch_size, ..plain })];
         if claim.kind == ClaimKind::Run {

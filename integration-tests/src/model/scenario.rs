@@ -28,6 +28,7 @@ const BASE: Bounds = Bounds {
     batch: false,
     hang: false,
     park: false,
+    unasked: false,
     crash: 1,
     compact: 1,
     redeliver: 1,
@@ -72,6 +73,10 @@ const LETTER: Bounds = Bounds { attempts: 1, fail: true, receipts: 2, ..MARKED }
 
 /// Operators act upon tasks.
 const OPERATE: Bounds = Bounds { operate: 1, redeliver: 0, ..ADOPT };
+
+/// Nobody asks for tasks: they end only because somebody asks for their end.
+const UNASKED: Bounds =
+    Bounds { unasked: true, cancel: 1, crash: 0, redeliver: 0, spurious: 0, fail: false, ..ADOPT };
 
 /// Tasks are offered.
 const OFFER: Bounds =
@@ -173,6 +178,22 @@ pub const SCENARIOS: &[Scenario] = &[
         Bounds { cancel: 1, crash: 0, spurious: 0, fail: false, ..ADOPT },
         "a cancel request",
     ),
+    named(
+        "cancel-batch",
+        Bounds {
+            tasks: 2,
+            batch: true,
+            attempts: 1,
+            cancel: 1,
+            crash: 0,
+            spurious: 0,
+            fail: false,
+            redeliver: 0,
+            ..ADOPT
+        },
+        "a cancel request of a task of a batch",
+    ),
+    named("unasked", UNASKED, "nothing is delivered, and tasks are cancelled"),
     named("adopt-giveup", Bounds { giveup: 1, crash: 0, ..ADOPT }, "publishes of unknown fate"),
     named(
         "adopt-2t",

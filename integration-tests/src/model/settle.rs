@@ -123,6 +123,9 @@ impl Settle<'_> {
                 let message = &self.world.messages[usize::from(message_of(bounds, task))];
                 let found = !message.trimmed;
                 worker.payloads |= u8::from(found) << task;
+                if found {
+                    worker.machine.note_batch_size(task_id(bounds, task), bounds.batch_size());
+                }
                 worker.machine.payload_read(task_id(bounds, task), found);
                 if found {
                     worker.machine.note_limits(task_id(bounds, task), bounds.limits());

@@ -243,7 +243,7 @@ impl Settle<'_> {
 
     fn deliver(&mut self, message: u8, worker: &mut Worker) {
         let bounds = self.bounds;
-        let size = bounds.batch.then_some(u32::from(bounds.tasks));
+        let size = bounds.batch_size();
         for task in members(bounds, message) {
             worker.payloads |= 1 << task;
             worker.machine.delivered(task_id(bounds, task), size);
@@ -358,6 +358,9 @@ impl Settle<'_> {
             }
             if self.bounds.fault != Fault::ClaimBeforePayload {
                 worker.payloads |= 1 << task;
+            }
+            if self.bounds.fault != Fault::BatchUnknown {
+                worker.machine.note_batch_size(id, self.bounds.batch_size());
             }
             worker.machine.payload_read(id, true);
             worker.machine.note_limits(id, self.bounds.limits());

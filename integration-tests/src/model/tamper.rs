@@ -57,6 +57,8 @@ pub enum Fault {
     CancelIgnored,
     /// A new task is claimed by a worker that knows of it and holds no delivery.
     NewWithoutDelivery,
+    /// Nobody notes how many tasks came with one whose message was read.
+    BatchUnknown,
     /// An adopter claims before it has read the payload.
     ClaimBeforePayload,
     /// A parked task is due when the one that it waits for was claimed, not when it is over.
@@ -97,6 +99,7 @@ impl Fault {
             Self::ViewAfterAck,
             Self::CancelIgnored,
             Self::NewWithoutDelivery,
+            Self::BatchUnknown,
             Self::ClaimBeforePayload,
             Self::ParkedUntilClaimed,
             Self::SealNotOver,

@@ -3,6 +3,7 @@
 //! The broker is that of `LONGHAUL_TEST_BROKER`.
 
 mod cut_off;
+mod ends;
 mod outage;
 mod types;
 

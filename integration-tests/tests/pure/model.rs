@@ -124,6 +124,14 @@ fn tasks_are_cancelled() {
     holds(&["once-cancel:spurious=0,fail=0", "once-cancel2:crash=0,fail=0", "freeze-cancel"]);
 }
 
+/// No message is delivered, and no task starts: those end whose end was asked for.
+#[test]
+fn tasks_that_nobody_asks_for_are_cancelled() {
+    holds(&["unasked", "unasked:crash=1", "unasked:giveup=1", "unasked:freeze=1,thaw=1"]);
+    holds(&["unasked:fences=1", "unasked:fetch=1,marked=1,receipts=1", "cancel-batch"]);
+    holds_at_first(&["unasked:operate=1,letters=1", "unasked:seal=1,marked=1,compact=2"]);
+}
+
 /// Without clocks a start may come after its successor's end; nothing else may.
 #[test]
 fn pauses_have_any_length() {
@@ -571,6 +579,12 @@ fn a_cancelled_task_that_is_started_is_found() {
 #[test]
 fn a_new_task_that_is_claimed_without_a_delivery_is_found() {
     finds(Fault::NewWithoutDelivery, "adopt-cancel", &["C-16"], NEAR);
+}
+
+/// The whole batch would be acknowledged with its first task.
+#[test]
+fn a_batch_that_is_not_known_is_found() {
+    finds(Fault::BatchUnknown, "cancel-batch", &["C-16"], NEAR);
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub const REREAD: &str = "C-13";
 pub const RESEND: &str = "C-14";
 /// Nothing starts after a seal of the task has landed.
 pub const SEALED: &str = "C-15";
-/// Without a delivery nothing is claimed but a RUNNING or RETRY task whose payload was read.
+/// Without a delivery nothing is claimed but a RUNNING or RETRY task whose payload was read; and a NEW one that was cancelled is closed, its message read.
 pub const ADOPTION: &str = "C-16";
 /// The tasks of a frozen owner are taken over in time, and those of an owner that can be heard are not.
 pub const TAKEOVER: &str = "C-17";

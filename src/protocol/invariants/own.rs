@@ -110,6 +110,14 @@ pub fn start(
 /// It is not of the next epoch, or of a task that this worker must not claim.
 pub fn claim(fold: &TaskFold, claim: &Claim, held: bool, payload: bool) -> Judgement {
     let next = NextClaim { kind: claim.kind, attempt: claim.attempt };
+    // Nothing has said it but its message, and the whole batch is acknowledged when so many are over.
+    let unseen = fold.phase == Phase::New && !held;
+    if unseen && claim.key.task.batch_index.is_some() && claim.batch_size.is_none() {
+        return breach(
+            ADOPTION,
+            "a task is claimed without a delivery, and its batch is not known",
+        );
+    }
     if claim.key.epoch == fold.epoch.next() && may_claim(fold, held, payload, next) {
         return Ok(());
     }

@@ -7,6 +7,7 @@ use crate::{
 };
 use bytes::Bytes;
 
+mod ends;
 mod offers;
 mod random;
 mod troubles;

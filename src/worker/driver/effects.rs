@@ -219,6 +219,7 @@ impl Driver {
         now: Moment,
     ) {
         let defaults = self.defaults_of(id);
+        let batch_size = message.as_ref().and_then(|message| message.batch_size);
         let mut payload = message.map(TaskPayload::from);
         if let Some(payload) = &mut payload {
             payload.complete_terms(defaults.as_deref());
@@ -232,6 +233,7 @@ impl Driver {
             if let Some(limits) = payload.limits() {
                 lane.core.note_limits(task_id, limits);
             }
+            lane.core.note_batch_size(task_id, batch_size);
             lane.payloads.insert(task_id, payload);
         }
         self.note_type(id, task_id);

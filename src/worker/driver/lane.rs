@@ -399,6 +399,7 @@ impl Lane {
         let machine = self.core.machine();
         let (fold, live) = (machine.fold(id), machine.is_ready());
         self.metadata.keeper.ended(id, &fold, live, now);
+        self.watch_end_from_outside(entry, now);
     }
 
     /// Starts the consumer service; false if one runs.

@@ -6,6 +6,7 @@ mod checkpoints;
 mod documents;
 mod drained;
 mod effects;
+mod ended_outside;
 mod event;
 mod growth;
 mod held;

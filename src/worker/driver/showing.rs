@@ -308,11 +308,12 @@ impl Driver {
     /// Keeps M in order, if this worker is to do so.
     pub(super) fn keep_metadata(&mut self, id: LaneId, now: Moment) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        if lane.follow_metadata(&mut self.env, &mut self.services)
-            && let Some(topic) = self.topics.get(usize::from(id.topic))
-        {
-            // Nobody may have looked after its keys before.
-            self.look_at_overwriters(topic.register);
+        if lane.follow_metadata(&mut self.env, &mut self.services) {
+            // Nobody may have looked after these, or after its keys, before.
+            lane.look_at_ended_from_outside(now, self.env.clock.wall_ms());
+            if let Some(topic) = self.topics.get(usize::from(id.topic)) {
+                self.look_at_overwriters(topic.register);
+            }
         }
         loop {
             let Some(lane) = self.lanes.get_mut(&id) else { return };
@@ -326,6 +327,11 @@ impl Driver {
                 Some(Chore::Look) => lane.metadata_asked.put_alone(now),
                 Some(Chore::Remove(task)) => lane.remove_from_metadata(task),
                 Some(Chore::Restore(task, at)) => self.restore(id, task, at),
+                Some(Chore::Repair(task, Lack::Missing)) if core.is_ended_from_outside(task) => {
+                    // Dead letter, entry and ack: nobody else may see to them. Looked at again after a while.
+                    lane.core.close_own(task);
+                    lane.metadata.keeper.missed(task, now);
+                }
                 Some(Chore::Repair(task, _)) if lane.lacks_letter(task) => {
                     // Looked at again after a while: whoever closes it shows the end, too.
                     lane.core.close_left_behind(task);

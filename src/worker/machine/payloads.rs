@@ -59,6 +59,15 @@ impl Machine {
         }
     }
 
+    /// Its message says how many tasks came with it: the ledger does before that only where somebody has claimed the task.
+    pub fn note_batch_size(&mut self, id: TaskId, batch_size: Option<u32>) {
+        if let Some(task) = self.tasks.get_mut(id)
+            && task.batch_size.is_none()
+        {
+            task.batch_size = batch_size;
+        }
+    }
+
     /// The payload was read, or could not be. All conditions are checked again before a claim. Whoever turned out not to need
     /// it any more drops it.
     pub fn payload_read(&mut self, id: TaskId, found: bool) {

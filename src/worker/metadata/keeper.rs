@@ -167,6 +167,11 @@ impl Keeper {
         }
     }
 
+    /// The task was ended from outside, and perhaps nobody shows that: whoever holds a delivery of it does so at once.
+    pub(in crate::worker) fn ended_from_outside(&mut self, id: TaskId, now: Moment) {
+        self.repairs.set_by(id, now + SLOT);
+    }
+
     /// M did not take the end of the task.
     pub(in crate::worker) fn missed(&mut self, id: TaskId, now: Moment) {
         self.repairs.set_by(id, now + END_PATIENCE);

@@ -71,7 +71,7 @@ impl Partition {
                 open.ready_ms = ready_ms;
             }
             if payload {
-                open.was_read(true);
+                open.was_read(true, false);
             }
             self.agenda.set(id, now);
             self.drop_payload_until_due(id, now);

@@ -140,7 +140,7 @@ impl Partition {
     }
 
     /// Who has ended a task. The end of a lease says who has written it, unless that is the worker which has granted it.
-    fn finisher(&self, task: &Task) -> OwnerId {
+    pub(super) fn finisher(&self, task: &Task) -> OwnerId {
         let owner = task.fold.owner;
         let ended_by = task.ended_by.as_deref().copied();
         ended_by.or_else(|| self.silence.grantor(owner)).unwrap_or(owner)

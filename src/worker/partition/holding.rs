@@ -3,7 +3,7 @@
 use super::looking::Open;
 use super::{Mode, Partition};
 use crate::protocol::entry::{Done, Entry, NextAttempt, Outcome};
-use crate::protocol::fold::Phase;
+use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::key::Epoch;
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
@@ -46,6 +46,11 @@ impl Partition {
         }
     }
 
+    /// A message was read from the task topic: it says how many tasks came with it.
+    pub fn note_batch_size(&mut self, id: TaskId, batch_size: Option<u32>) {
+        self.machine.note_batch_size(id, batch_size);
+    }
+
     /// A payload was read from the task topic, or is not there (`found` false).
     pub fn handle_payload(&mut self, id: TaskId, found: bool, now: Moment) {
         self.no_longer_read += usize::from(self.reading.remove(&id));
@@ -53,16 +58,18 @@ impl Partition {
         self.machine.payload_read(id, found);
         let here = |machine: &Machine| machine.task(id).is_some_and(|task| task.payload);
         // Its delivery may have brought it.
-        let read = found || here(&self.machine);
-        let wait = self.open.get_mut(&id).map_or(Duration::ZERO, |open| open.was_read(read));
+        let (read, unseen) = (found || here(&self.machine), self.ends_unseen(id));
+        let wait =
+            self.open.get_mut(&id).map_or(Duration::ZERO, |open| open.was_read(read, unseen));
         self.drop_unless_wanted(id, now);
         self.drop_payload_if_awaited(id);
-        if here(&self.machine) {
+        if here(&self.machine) && !unseen {
             // The slot that it was read for is its own.
             self.waiting.set(id, Moment::default());
         }
         // A claim that closes a cancelled task needs none.
-        let wait = if self.machine.fold(id).cancel { Duration::ZERO } else { wait };
+        let none = |fold: TaskFold| fold.cancel && fold.phase != Phase::New;
+        let wait = if none(self.machine.fold(id)) { Duration::ZERO } else { wait };
         self.agenda.set(id, now + wait);
         self.settle();
     }

@@ -37,22 +37,27 @@ impl Partition {
         let due = match fold.phase {
             Phase::Retry => {
                 let due = self.due_unless_parked(id, open.due);
-                let at = open.cancelled.map_or(due, |cancelled| due.min(cancelled));
-                let at = closes.map_or(at, |(closes, _)| at.min(closes));
+                let at = closes.map_or(due, |(closes, _)| due.min(closes));
                 let patience = 2 * self.settings.ledger.heartbeat;
                 // The last owner has the payload and goes first, as a holder does. What is offered its holder does not want.
                 if held || own {
-                    at
+                    open.cancelled.map_or(at, |cancelled| at.min(cancelled))
                 } else if fold.is_offered() {
+                    let at = open.cancelled.map_or(at, |cancelled| at.min(cancelled));
                     self.turn_at_offer(id, &fold, now)?.max(at)
                 } else {
-                    at + patience + self.delay(id, now)
+                    // What closes it needs nothing that the others have.
+                    let at = at + patience;
+                    let at = open.cancelled.map_or(at, |cancelled| at.min(cancelled));
+                    at + self.delay(id, now)
                 }
             }
             Phase::Running => match task.lease_ms {
                 Some(lease_ms) => self.lease_over_at(id, lease_ms, held, now)?,
                 None => self.stale_at(id, &fold, held, now)?,
             },
+            // Whoever holds it closes it at once.
+            Phase::New if fold.cancel && !held => open.cancelled? + self.delay(id, now),
             Phase::New => now,
             Phase::Completed | Phase::Final | Phase::Cancelled | Phase::Expired | Phase::Sealed => {
                 return None;

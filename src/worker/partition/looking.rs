@@ -17,8 +17,11 @@ use std::time::Duration;
 /// How long a new task may wait for a slot here before it is handed back, so that an idle worker can have it.
 pub(super) const WAIT_FOR_SLOT_MAX: Duration = Duration::from_secs(1);
 
-/// The first wait after a payload could not be read; it doubles, up to 64 times this.
+/// The first wait after a payload could not be read; it doubles, up to 64 times this. Of a task that a request to end it alone tells of it goes on
+/// doubling, up to an hour: there may be none.
 const UNREADABLE_WAIT: Duration = Duration::from_millis(500);
+const DOUBLINGS_MAX: u32 = 6;
+const DOUBLINGS_UNSEEN_MAX: u32 = 13;
 
 /// What time says of a task that is not terminal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -82,12 +85,13 @@ impl Open {
     }
 
     /// The payload was read, or could not be. Returns how long to wait.
-    pub(super) fn was_read(&mut self, found: bool) -> Duration {
+    pub(super) fn was_read(&mut self, found: bool, unseen: bool) -> Duration {
         if found {
             self.unreadable_count = 0;
             return Duration::ZERO;
         }
-        let wait = UNREADABLE_WAIT * (1 << self.unreadable_count.min(6));
+        let doublings = if unseen { DOUBLINGS_UNSEEN_MAX } else { DOUBLINGS_MAX };
+        let wait = UNREADABLE_WAIT * (1 << self.unreadable_count.min(doublings));
         self.unreadable_count += 1;
         wait
     }
@@ -117,6 +121,7 @@ impl Partition {
         while let Some(id) = self.agenda.pop_due(now) {
             self.look(id, now, slots);
         }
+        self.end_more(now, slots);
         self.look_at_kept(now);
         self.offer_unwanted(now, slots);
         self.look_after_finished(now);
@@ -245,7 +250,9 @@ impl Partition {
         let closes = closes.or_else(|| self.parks(id).then_some(ClaimKind::Park));
         let closes = closes.or_else(|| if offers { self.offer_of(id, now, slots) } else { None });
         let decision = self.machine.decide(id, due <= now, closes);
-        let closes = matches!(decision, Decision::Claim(claim) if claim.kind != ClaimKind::Run);
+        let unseen = decision == Decision::ReadPayload && self.ends_unseen(id);
+        let closes =
+            unseen || matches!(decision, Decision::Claim(claim) if claim.kind != ClaimKind::Run);
         if !closes && let Some(task_type) = self.unwanted_type(id, decision, now, slots) {
             return self.keep_unwanted(id, task_type, now);
         }
@@ -254,6 +261,7 @@ impl Partition {
             Decision::Wait => {}
             Decision::Claim(claim) if !self.knows_all_of(claim.kind, id, now) => {}
             Decision::ReadPayload | Decision::Claim(_) if !self.may_claim(id, closes, now) => {}
+            Decision::ReadPayload if unseen => self.look_for_message(id, slots),
             Decision::ReadPayload if !self.has_ticket(id, true, now, slots) => {}
             Decision::Claim(_) if !closes && !self.has_ticket(id, false, now, slots) => {}
             // Looked at again with the next own heartbeat.

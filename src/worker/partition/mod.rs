@@ -9,6 +9,7 @@ mod admitting;
 mod bootstrap;
 mod delivering;
 mod ended;
+mod ends;
 mod finishers;
 mod holding;
 mod judging;
@@ -37,6 +38,7 @@ use crate::task::{EntryId, Position, TaskId};
 use crate::worker::agenda::Agenda;
 use crate::worker::legacy::{Legacy, LegacyEnd};
 use crate::worker::machine::{Action, Machine, ReadEntry};
+use ends::Ends;
 use finishers::Finishers;
 use looking::Open;
 use scheduled::Scheduled;
@@ -127,6 +129,8 @@ pub struct Partition {
     kept_is_due: bool,
     /// Tasks of types that nobody asks for.
     unwanted: Unwanted,
+    /// Tasks whose end was asked for, and that were delivered nowhere.
+    ends: Ends,
     /// Tasks that wait for the next own heartbeat to come back, to be claimed or, if they were set aside, to be handed back.
     awaiting_heartbeat: BTreeSet<TaskId>,
     /// Tasks whose payload is being read for a claim: not more than there are free slots.
@@ -187,6 +191,7 @@ impl Partition {
             next_kept: None,
             kept_is_due: false,
             unwanted: Unwanted::default(),
+            ends: Ends::default(),
             reading: BTreeSet::new(),
             awaiting_heartbeat: BTreeSet::new(),
             claims: BTreeMap::new(),

@@ -3,6 +3,7 @@
 mod beginning;
 mod claiming;
 mod dropping;
+mod ends;
 mod fencing;
 mod finishers;
 mod following;

@@ -46,6 +46,7 @@ impl Service {
         said: Said<'_>,
     ) -> Result<(), ServiceError> {
         self.check_task(queue, name).await?;
+        self.see_to(queue).await;
         let (client, task) = (self.acting(said.name), self.task_ref(queue, name));
         match action {
             Action::Cancel | Action::Kill => {

@@ -152,11 +152,7 @@ impl Service {
         };
         queues.extend(self.dialect_queue.clone());
         for queue in queues {
-            if !self.desks.has(&queue)
-                && let Err(error) = self.desk(&queue).await
-            {
-                tracing::warn!(%queue, %error, "the leases of a queue are not looked after here; it is tried again");
-            }
+            self.see_to(&queue).await;
         }
         if let Some(queue) = &self.dialect_queue {
             // It is open from now on.
@@ -164,6 +160,15 @@ impl Service {
         }
         let seen = self.views.open().into_iter().filter_map(|view| view.workers().ok());
         self.peers.note(&seen.flatten().collect::<Vec<_>>());
+    }
+
+    /// Has a queue looked after here, if it is not yet: what was asked of its tasks is done though nobody asks for leases.
+    pub(super) async fn see_to(&self, queue: &QueueName) {
+        if !self.desks.has(queue)
+            && let Err(error) = self.desk(queue).await
+        {
+            tracing::warn!(%queue, %error, "the tasks of a queue are not looked after here; it is tried again");
+        }
     }
 
     /// The gateway leaves all queues in order.

@@ -9,7 +9,7 @@ use std::future::Future;
 const SOON: Duration = Duration::from_millis(500);
 
 /// Two gateways that know of each other.
-fn gateways(engine: &TestEngine) -> [Leases; 2] {
+pub(super) fn gateways(engine: &TestEngine) -> [Leases; 2] {
     let both = [gateway(engine), gateway(engine)];
     engine.advance(Duration::from_secs(20));
     both
@@ -47,7 +47,7 @@ fn events(engine: &TestEngine, task: &TaskRef) -> Vec<HistoryEvent> {
     history.entries.into_iter().map(|entry| entry.event).collect()
 }
 
-fn status(engine: &TestEngine, task: &TaskRef) -> TaskStatus {
+pub(super) fn status(engine: &TestEngine, task: &TaskRef) -> TaskStatus {
     let view = engine.run(engine.client().tasks(TOPIC)).unwrap();
     view.get(task.id).unwrap().unwrap().status
 }

@@ -185,7 +185,12 @@ fn outcome(choice: usize) -> Outcome {
 
 fn answer(machine: &mut Machine, asked: &Action, found: bool) {
     match asked {
-        Action::ReadPayload(id) => machine.payload_read(*id, found),
+        Action::ReadPayload(id) => {
+            if found {
+                machine.note_batch_size(*id, id.batch_index.map(|_| 2));
+            }
+            machine.payload_read(*id, found);
+        }
         Action::ShowOutcome(id) => {
             let phase = machine.fold(*id).phase;
             // A seal may have come meanwhile: then nothing is left to show.

@@ -1,0 +1,200 @@
+//! The end of tasks that nobody asks for: two gateways, no other worker, and no lease is asked for.
+
+use super::*;
+use futures::future::try_join_all;
+use integration_tests::sandbox::{Broker, BrokerConfig};
+use integration_tests::until;
+use std::time::Instant;
+
+/// Tasks that are cancelled together.
+const TOGETHER: usize = 1_000;
+
+/// How long an end may take on a machine that is busy with all other tests. On a quiet one it is a second at most.
+const END_MAX: Duration = Duration::from_secs(20);
+
+/// What somebody does to a task, and how it ends by that.
+const ENDS: [(&str, &str); 4] =
+    [("cancel", "cancelled"), ("kill", "cancelled"), ("force-fail", "failed"), ("", "cancelled")];
+
+#[expect(clippy::disallowed_methods, reason = "a measurement decides nothing")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+impl Gateway {
+    /// One that looks after all queues, as any gateway does.
+    async fn of(broker: &Broker) -> Result<Self> {
+        let builder = Client::builder(broker.service_url());
+        let client = builder.admin_url(broker.admin().url()).connect().await?;
+        let mut config = ServerConfig::default();
+        config.listen = "127.0.0.1:0".parse()?;
+        let server = Server::start(client, config).await?;
+        Ok(Self { server, http: reqwest::Client::new() })
+    }
+
+    async fn submit_one(&self, tasks: &str, task: Value) -> Result<String> {
+        let (status, made) = self.call(Method::POST, tasks, task).await?;
+        ensure!(status == 201, "{status} {made}");
+        Ok(made.get("id").and_then(Value::as_str).context("it has an id")?.to_owned())
+    }
+
+    async fn end(&self, tasks: &str, id: &str, verb: &str) -> Result<()> {
+        let (status, answer) = if verb.is_empty() {
+            self.call(Method::DELETE, &format!("{tasks}/{id}?reason=test"), json!({})).await?
+        } else {
+            let reason = json!({"reason": "test"});
+            self.call(Method::POST, &format!("{tasks}/{id}:{verb}"), reason).await?
+        };
+        ensure!(status == 204, "{verb} {id}: {status} {answer}");
+        Ok(())
+    }
+
+    async fn is_over(&self, tasks: &str, id: &str, how: &str) -> Result<()> {
+        let (status, over) = self.get(&format!("{tasks}/{id}/wait?timeout=20s")).await?;
+        ensure!(status == 200 && over.get("status") == Some(&json!(how)), "{id}: {status} {over}");
+        let (_, shown) = self.get(&format!("{tasks}/{id}")).await?;
+        ensure!(shown.get("status") == Some(&json!(how)), "{shown}");
+        Ok(())
+    }
+
+    async fn dead(&self, queue: &str) -> Result<Vec<String>> {
+        let (_, dead) = self.get(&format!("/{queue}/dead")).await?;
+        let letters = dead.get("dead_letters").and_then(Value::as_array);
+        let letters = letters.with_context(|| format!("a list: {dead}"))?;
+        Ok(letters.iter().filter_map(|it| Some(it.get("task")?.as_str()?.to_owned())).collect())
+    }
+}
+
+/// Both are workers of the queue, so that they know of each other.
+async fn both_are_there(gateways: [&Gateway; 2], queue: &str) -> Result<()> {
+    for gateway in gateways {
+        // Whatever is asked of a task has its queue looked after.
+        let (status, _) =
+            gateway.call(Method::DELETE, &format!("/{queue}/tasks/1:1:-1"), json!({})).await?;
+        ensure!(status == 404, "there is no such task: {status}");
+    }
+    for gateway in gateways {
+        until("workers", PATIENCE, async || {
+            let (_, listed) = gateway.get(&format!("/{queue}/workers")).await?;
+            let seen = listed.get("workers").and_then(Value::as_array).map_or(0, Vec::len);
+            Ok((seen >= 2).then_some(()))
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// Thirteen minutes after it was cancelled a task was still ready, and of a forced failure neither the wait nor the dead letters knew: both were done
+/// when somebody asked for a lease.
+#[tokio::test]
+async fn waiting_tasks_end_though_nobody_asks_for_leases() -> Result<()> {
+    let Some(broker) = Broker::from_env(BrokerConfig::default()).await? else { return Ok(()) };
+    let (one, other) = (Gateway::of(&broker).await?, Gateway::of(&broker).await?);
+    for (queue, made) in [
+        ("plain", json!({})),
+        ("parts", json!({"partitions": 2})),
+        ("levels", json!({"levels": true})),
+    ] {
+        ensure!(one.call(Method::PUT, &format!("/{queue}"), made.clone()).await?.0 == 200);
+        both_are_there([&one, &other], queue).await?;
+        let tasks = format!("/{queue}/tasks");
+        let mut kinds = vec![json!({"payload": "a"}), json!({"payload": "a", "type": "resize"})];
+        kinds.push(json!({"payload": "a", "delay": "1h"}));
+        if queue == "levels" {
+            kinds.push(json!({"payload": "a", "priority": "high"}));
+            kinds.push(json!({"payload": "a", "priority": "low", "type": "resize"}));
+        }
+        let (mut took, mut failed, mut ended) = (Vec::new(), Vec::new(), Vec::new());
+        for task in kinds {
+            for (verb, how) in ENDS {
+                let id = one.submit_one(&tasks, task.clone()).await?;
+                let begin = now();
+                other.end(&tasks, &id, verb).await?;
+                one.is_over(&tasks, &id, how).await?;
+                took.push(begin.elapsed());
+                other.is_over(&tasks, &id, how).await?;
+                if how == "failed" {
+                    failed.push(id.clone());
+                }
+                ended.push(id);
+            }
+        }
+        let most = took.iter().max().copied().unwrap_or_default();
+        say(&format!("{queue}: {} tasks ended, each within {most:?}", took.len()));
+        ensure!(most < END_MAX, "{queue}: {took:?}");
+        failed.sort();
+        let mut dead = other.dead(queue).await?;
+        dead.sort();
+        ensure!(dead == failed, "one dead letter of each: {dead:?}, {failed:?}");
+        // Nothing of them is delivered any more.
+        let last = one.submit_one(&tasks, json!({"payload": "last"})).await?;
+        let asks = json!({"worker": "ann", "count": 10, "wait": "10s"});
+        let (status, leased) = other.call(Method::POST, &format!("/{queue}/leases"), asks).await?;
+        let leases = leased["leases"].as_array().cloned().unwrap_or_default();
+        ensure!(status == 200 && leases.len() == 1 && leases[0]["task"] == json!(last), "{leased}");
+    }
+    ensure!(one.server.drain(PATIENCE).await && other.server.drain(PATIENCE).await, "in order");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_thousand_waiting_tasks_are_cancelled_together() -> Result<()> {
+    let Some(broker) = Broker::from_env(BrokerConfig::default()).await? else { return Ok(()) };
+    let (one, other) = (Gateway::of(&broker).await?, Gateway::of(&broker).await?);
+    let (queue, tasks) = ("many", "/many/tasks");
+    ensure!(one.call(Method::PUT, &format!("/{queue}"), json!({})).await?.0 == 200);
+    both_are_there([&one, &other], queue).await?;
+    let mut ids = Vec::new();
+    for _ in 0..TOGETHER / 100 {
+        let some = vec![json!({"payload": "a"}); 100];
+        let (_, answer) =
+            one.call(Method::POST, "/many/tasks:batch", json!({"tasks": some})).await?;
+        let outcomes = answer["outcomes"].as_array().with_context(|| format!("{answer}"))?;
+        ids.extend(outcomes.iter().filter_map(|it| Some(it["id"].as_str()?.to_owned())));
+    }
+    ensure!(ids.len() == TOGETHER, "{}", ids.len());
+    let begin = now();
+    for some in ids.chunks(50) {
+        try_join_all(some.iter().map(|id| other.end(tasks, id, "cancel"))).await?;
+    }
+    let asked = begin.elapsed();
+    for some in ids.chunks(50) {
+        try_join_all(some.iter().map(|id| one.is_over(tasks, id, "cancelled"))).await?;
+    }
+    say(&format!(
+        "{TOGETHER} tasks cancelled: asked for in {asked:?}, over after {:?}",
+        begin.elapsed()
+    ));
+    let (_, counts) = other.get(&format!("/{queue}/counts")).await?;
+    ensure!(counts["by_status"]["cancelled"] == json!(TOGETHER), "{counts}");
+    let asks = json!({"worker": "ann", "count": 10, "wait": "1s"});
+    let (status, leased) = one.call(Method::POST, &format!("/{queue}/leases"), asks).await?;
+    ensure!(status == 204, "nothing is left: {leased}");
+    Ok(())
+}
+
+/// The requests are in the log: whoever comes does what they ask.
+#[tokio::test]
+async fn what_was_asked_while_no_gateway_was_there_is_done_by_the_next_one() -> Result<()> {
+    let Some(broker) = Broker::from_env(BrokerConfig::default()).await? else { return Ok(()) };
+    let one = Gateway::of(&broker).await?;
+    ensure!(one.call(Method::PUT, "/later", json!({})).await?.0 == 200);
+    let id = one.submit_one("/later/tasks", json!({"payload": "a"})).await?;
+    let other = one.submit_one("/later/tasks", json!({"payload": "b"})).await?;
+    ensure!(one.server.drain(PATIENCE).await, "in order");
+    let client = Client::builder(broker.service_url()).connect().await?;
+    let task = |id: &str| {
+        anyhow::Ok(longhaul::TaskRef {
+            topic: "persistent://public/default/later".to_owned(),
+            id: id.parse()?,
+        })
+    };
+    client.cancel(&task(&id)?).await?;
+    client.force_fail(&task(&other)?, 0, "test").await?;
+    let next = Gateway::of(&broker).await?;
+    next.is_over("/later/tasks", &id, "cancelled").await?;
+    next.is_over("/later/tasks", &other, "failed").await?;
+    let dead = next.dead("later").await?;
+    ensure!(dead == [other], "{dead:?}");
+    Ok(())
+}

@@ -1,0 +1,175 @@
+//! The end of tasks that were delivered nowhere.
+
+use super::solo::{OTHER, Solo, claims, once, reading, task};
+use super::*;
+use crate::protocol::rank::{SLOT, adoption_delay};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The claims that close tasks as cancelled.
+#[track_caller]
+fn closed(did: &[Effect]) -> Vec<Claim> {
+    let claims = claims(did);
+    assert!(claims.iter().all(|claim| claim.kind == ClaimKind::Cancelled), "{claims:?}");
+    claims
+}
+
+impl Solo {
+    /// Somebody asks for the end of a task.
+    fn cancel(&mut self, id: TaskId) {
+        self.read(Entry::Cancel(id));
+    }
+
+    /// The message of a task is there, with so many others in its batch.
+    fn found(&mut self, id: TaskId, batch_size: Option<u32>) -> Vec<Effect> {
+        self.core.note_batch_size(id, batch_size);
+        self.core.handle_payload(id, true, self.now);
+        self.run()
+    }
+
+    /// Its message is not there.
+    fn not_found(&mut self, id: TaskId) {
+        self.core.handle_payload(id, false, self.now);
+    }
+}
+
+/// It waited until somebody asked for tasks, and this worker has no slot for any.
+#[test]
+fn a_cancelled_task_that_was_delivered_nowhere_is_closed_by_its_message() {
+    let mut solo = Solo::new(0);
+    solo.cancel(TASK);
+    assert_eq!(solo.wait(10 * SECOND), [(SLOT, reading(TASK))], "whoever holds it goes first");
+    let [claim] = closed(&solo.found(TASK, None))[..] else { panic!("one claim") };
+    solo.land_claim(claim);
+    let shows = Effect::Do(Action::ShowOutcome(TASK));
+    assert!(solo.run().contains(&shows));
+    solo.core.handle_metadata_stored(TASK);
+    let did = solo.run();
+    assert!(did.contains(&Effect::Do(Action::Ack(TASK.entry_id()))), "{did:?}");
+    assert_eq!(solo.core.waiting(), 0, "it stands in nobody's way");
+}
+
+#[test]
+fn whoever_holds_a_cancelled_task_closes_it_at_once_and_the_others_do_nothing() {
+    let mut solo = Solo::new(0);
+    solo.deliver(TASK);
+    solo.cancel(TASK);
+    assert_eq!(closed(&solo.run()).len(), 1);
+
+    let mut other = Solo::new(0);
+    other.cancel(TASK);
+    let key = once(TASK, 1, OTHER, 1);
+    other.read(Entry::Claim(Claim::plain(key, 0, ClaimKind::Cancelled)));
+    assert_eq!(other.wait(10 * SECOND), []);
+}
+
+/// One after the other, as at a takeover: the claim of the first has come back by then.
+#[test]
+fn workers_take_their_turns_at_what_was_delivered_nowhere() {
+    let mut solo = Solo::new(0);
+    solo.alive = vec![OTHER, OwnerId(11), OwnerId(12)];
+    solo.wait(3 * H);
+    let mut places = BTreeSet::new();
+    for entry in 0..50 {
+        let id = task(entry);
+        let place = solo.core.rank(id, solo.now);
+        solo.cancel(id);
+        let did = solo.wait(10 * SECOND);
+        assert_eq!(did, [(adoption_delay(place), reading(id))]);
+        places.insert(place);
+        let [claim] = closed(&solo.found(id, None))[..] else { panic!("one claim") };
+        solo.land_claim(claim);
+        solo.run();
+        solo.see_to(id);
+    }
+    assert!(places.len() == 4 && places.last() == Some(&3), "{places:?}");
+}
+
+/// Such a request proves no task: the message is looked for ever less often, and whoever is delivered it sees to it.
+#[test]
+fn what_a_request_alone_tells_of_is_looked_for_ever_less_often() {
+    let mut solo = Solo::new(2);
+    solo.cancel(TASK);
+    let begin = solo.now;
+    let mut looks = Vec::new();
+    while solo.now.since(begin) < Duration::from_secs(24 * 3600) {
+        for (at, effect) in solo.run_for(SECOND) {
+            assert_eq!(effect, reading(TASK));
+            looks.push(at.since(begin));
+            solo.not_found(TASK);
+        }
+    }
+    assert!((20..40).contains(&looks.len()), "{looks:?}");
+    assert!(
+        looks[4] < 10 * SECOND,
+        "a topic that could not be read is soon there again: {looks:?}"
+    );
+    solo.deliver(TASK);
+    assert_eq!(closed(&solo.run()).len(), 1);
+}
+
+/// The request is of a task, and the message that was acknowledged of a batch.
+#[test]
+fn the_batch_of_a_task_that_ended_unseen_is_not_acknowledged() {
+    let mut solo = Solo::new(0);
+    let [one, other] = [0, 1].map(|index| TaskId { batch_index: Some(index), ..TASK });
+    solo.cancel(one);
+    solo.wait(SECOND);
+    let [claim] = closed(&solo.found(one, Some(2)))[..] else { panic!("one claim") };
+    assert_eq!(claim.batch_size, Some(2));
+    solo.land_claim(claim);
+    solo.run();
+    solo.core.handle_metadata_stored(one);
+    let is_ack = |effect: &Effect| matches!(effect, Effect::Do(Action::Ack(_)));
+    assert!(!solo.run().iter().any(is_ack));
+    solo.cancel(other);
+    solo.wait(SECOND);
+    let [claim] = closed(&solo.found(other, Some(2)))[..] else { panic!("one claim") };
+    solo.land_claim(claim);
+    solo.run();
+    solo.core.handle_metadata_stored(other);
+    assert_eq!(solo.run().into_iter().filter(is_ack).count(), 1);
+}
+
+#[test]
+fn no_more_messages_are_at_hand_at_once_than_are_being_ended() {
+    let mut solo = Solo::new(0);
+    for entry in 0..200 {
+        solo.cancel(task(entry));
+    }
+    let mut read: Vec<Effect> = solo.wait(SECOND).into_iter().map(|(_, effect)| effect).collect();
+    assert_eq!(read, (0..64).map(|entry| reading(task(entry))).collect::<Vec<_>>());
+    for entry in 0..200 {
+        assert_eq!(read.len(), 200.min(64 + usize::try_from(entry).unwrap()));
+        let [claim] = closed(&solo.found(task(entry), None))[..] else { panic!("{entry}") };
+        solo.land_claim(claim);
+        solo.run();
+        solo.see_to(task(entry));
+        read.extend(solo.run());
+    }
+}
+
+/// An operator has no heartbeat, and does not show what it has ended.
+#[test]
+fn what_was_ended_from_outside_is_told_from_what_a_worker_has_ended() {
+    let mut solo = Solo::new(0);
+    solo.alive = vec![OTHER];
+    solo.wait(2 * H);
+    let close = |owner| Entry::Claim(Claim::plain(once(TASK, 1, owner, 1), 0, ClaimKind::Final));
+    let stranger = OwnerId(77);
+    for (owner, held, outside) in
+        [(OTHER, false, false), (stranger, true, false), (stranger, false, true)]
+    {
+        let mut core = solo.core.clone();
+        if held {
+            core.handle_delivery(TASK, None, solo.now);
+        }
+        solo::land(&mut core, 1_000, close(owner), solo.now);
+        assert_eq!(core.is_ended_from_outside(TASK), outside, "{owner:?} {held}");
+        let told: Vec<_> = core.ended_from_outside(WALL_MS).collect();
+        assert_eq!(told, if outside { vec![TASK] } else { Vec::new() });
+        assert_eq!(core.ended_from_outside(WALL_MS + 1).count(), 0, "M showed it long enough");
+        core.close_own(TASK);
+        assert!(!core.is_ended_from_outside(TASK), "this worker sees to it");
+    }
+}
