@@ -249,7 +249,8 @@ fn refused(status: StatusCode, body: &[u8]) -> (String, Failure) {
     };
     if problem.code == "queue_not_found" {
         // How a queue is made over HTTP is of no use here.
-        return no_queue(what.split("; create it with").next().unwrap_or(&what));
+        let failure = no_queue(what.split("; create it with").next().unwrap_or(&what));
+        return (problem.code, failure);
     }
     let failure = Failure::new(code, what);
     let failure = match (status.as_u16(), problem.code.as_str()) {
