@@ -6,6 +6,7 @@ mod cut_off;
 mod ends;
 mod outage;
 mod types;
+mod wrong;
 
 use anyhow::{Context, Result, ensure};
 use integration_tests::generated::GeneratedClient;

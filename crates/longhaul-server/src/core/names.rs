@@ -68,7 +68,8 @@ pub(crate) struct TaskName {
 /// A text is no name of a task.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is not the id of a task; ids are such as `12:0:-1`, or `high~12:0:-1` for a task with a priority"
+    "`{}` is not the id of a task; ids are such as `12:0:-1`, or `high~12:0:-1` for a task with a priority",
+    .0.escape_debug()
 )]
 pub(crate) struct TaskNameError(String);
 

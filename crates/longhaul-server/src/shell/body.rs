@@ -86,7 +86,7 @@ impl Body {
                 detail,
             ));
         }
-        let read = serde_json::from_slice(&self.bytes).map_err(|error| json_problem(&error))?;
+        let read = serde_json::from_slice(&self.bytes).map_err(|error| self.problem(&error))?;
         // An array of the values of its fields would do for serde.
         if self.bytes.trim_ascii_start().first() != Some(&b'{') {
             return Err(json_unfit("an array stands where an object is expected"));
@@ -95,8 +95,18 @@ impl Body {
     }
 }
 
+impl Body {
+    /// An array or an object in the place of a word is a fault of syntax to serde, and JSON nevertheless.
+    fn problem(&self, error: &serde_json::Error) -> Problem {
+        if error.is_syntax() && serde_json::from_slice::<serde_json::Value>(&self.bytes).is_ok() {
+            return json_unfit(&error.to_string());
+        }
+        json_problem(error)
+    }
+}
+
 /// The JSON cannot be read as what the route takes.
-pub(crate) fn json_problem(error: &serde_json::Error) -> Problem {
+fn json_problem(error: &serde_json::Error) -> Problem {
     use serde_json::error::Category;
     match error.classify() {
         Category::Syntax | Category::Eof | Category::Io => {

@@ -36,6 +36,9 @@ fn bodies_that_are_no_tasks_are_refused_and_nothing_is_submitted() {
         (r#"{"payload":"a","prority":"high"}"#, 422, "json_unfit", "unknown field `prority`"),
         (r#"{"payload":"a","payload":"b"}"#, 422, "json_unfit", "duplicate field"),
         (r#"{"payload":"a","priority":"urgent"}"#, 422, "json_unfit", "unknown variant `urgent`"),
+        (r#"{"payload":"a","priority":["high"]}"#, 422, "json_unfit", "expected value"),
+        (r#"{"payload":"a","priority":{}}"#, 422, "json_unfit", "expected value"),
+        (r#"{"payload":"a","priority":[}"#, 400, "json_malformed", "expected value"),
         (r#"{"payload":"a","max_attempts":-1}"#, 422, "json_unfit", "invalid value"),
         (r#"{"payload":"a","max_attempts":1.5}"#, 422, "json_unfit", "invalid type"),
         (r#"{"payload":"a","delay":"soon"}"#, 422, "json_unfit", "`soon` is not a duration"),
@@ -247,6 +250,8 @@ fn problems_are_short_and_have_no_control_characters() {
     let answer = bench.get("/v1/queues/a%1b%5B31m");
     let text = String::from_utf8(answer.bytes.to_vec()).unwrap();
     assert!(!text.contains('\u{1b}') && text.contains("u{1b}"), "{text}");
+    let detail = bench.get("/v1/queues/tasks/tasks/1:2:-1%00").text("detail");
+    assert!(detail.starts_with("`1:2:-1\\0` is not"), "{detail}");
     let settings = json!({"expected_version": 0, "settings": {"unknown": Value::Null}});
     assert_eq!(bench.call("PATCH", "/v1/queues/tasks", settings).code(), "json_unfit");
 }
