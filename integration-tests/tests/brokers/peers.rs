@@ -1,0 +1,41 @@
+//! The clients of documents 001 and 002, as somebody writes them who has only the document: scripts of Python's standard library in `integration-tests/peers`, which
+//! start `longhaul dev`, do to it what those documents say may happen, and look at what is answered.
+//!
+//! They mostly wait: leases of document 001 last 30 s.
+
+use anyhow::Result;
+use integration_tests::example::{self, Process};
+use integration_tests::{say, skip};
+use std::path::Path;
+use std::process::Stdio;
+use tokio::process::Command;
+
+const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers");
+
+/// Plays all failures of a script.
+async fn play(script: &str) -> Result<()> {
+    let found = Command::new("python3").arg("--version").stdout(Stdio::null()).status().await;
+    if !found.is_ok_and(|status| status.success()) {
+        skip("the clients of the documents: `python3` is not installed");
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let program = example::binary("longhaul", folder.path()).await?;
+    let mut python = Command::new("python3");
+    // Nothing is left beside the scripts.
+    python.arg("-B").arg(Path::new(SCRIPTS).join(script)).arg(program).stdout(Stdio::piped());
+    for line in Process::start(&mut python)?.finished().await? {
+        say(&line);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_failures_of_document_001() -> Result<()> {
+    play("document_001.py").await
+}
+
+#[tokio::test]
+async fn the_failures_of_document_002() -> Result<()> {
+    play("document_002.py").await
+}
