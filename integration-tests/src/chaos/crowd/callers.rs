@@ -33,6 +33,14 @@ const REPEAT_LIMIT_MS: u64 = 180_000;
 /// One of so many tasks is submitted twice at once, at both gateways: as if the first answer had been lost.
 const TWICE_ONE_IN: usize = 10;
 
+/// One of so many requests for a task does not wait for one, as the plain clients of document 002 do not; and one of so many asks for tasks of a type.
+const AT_ONCE_ONE_IN: usize = 3;
+const TYPED_ONE_IN: usize = 10;
+
+/// The type of one of so many tasks.
+const TYPE: &str = "rare";
+const OF_THE_TYPE_ONE_IN: usize = 7;
+
 /// Codes of reports that have no effect.
 const STALE: [&str; 4] =
     ["stale_lease_id", "not_current_lease_owner", "lease_expired", "task_ended"];
@@ -164,14 +172,13 @@ impl Callers {
         mut rng: fastrand::Rng,
         over: watch::Receiver<bool>,
     ) -> Result<Vec<Leased>> {
-        let lease_time = format!("{}ms", LEASE_TIME.as_millis());
-        let request = json!({ "worker": worker, "wait": "2s", "lease_time": lease_time });
         let mut done = Vec::new();
         while !*over.borrow() {
             let gateway = rng.usize(..COUNT);
+            let (request, waits) = lease_request(&worker, &mut rng);
             let (told, body) = self.ask(gateway, Method::POST, "leases", Some(&request)).await?;
             ensure!(!matches!(told.answered, Answered::Refused(_)), "a lease is refused: {told:?}");
-            if told.answered != Answered::Counts {
+            if told.answered != Answered::Counts || (!waits && body.is_null()) {
                 sleep(AGAIN).await;
             }
             let leases = body.get("leases").and_then(Value::as_array);
@@ -252,6 +259,7 @@ impl Callers {
             "payload": number.to_string(),
             "idempotency_key": key,
             "retry": { "base": "20ms", "max": "100ms" },
+            "type": number.is_multiple_of(OF_THE_TYPE_ONE_IN).then_some(TYPE),
         });
         let mut submitted = Submitted { key, ..Submitted::default() };
         let ask = |gateway| self.ask(gateway, Method::POST, "tasks", Some(&task));
@@ -287,6 +295,19 @@ impl Callers {
         submitted.tries.push(told);
         Ok(())
     }
+}
+
+/// What a worker asks for, and whether it waits for it.
+fn lease_request(worker: &str, rng: &mut fastrand::Rng) -> (Value, bool) {
+    let lease_time = format!("{}ms", LEASE_TIME.as_millis());
+    let mut request = json!({ "worker": worker, "lease_time": lease_time });
+    let waits = rng.usize(..AT_ONCE_ONE_IN) != 0;
+    if let Some(fields) = request.as_object_mut() {
+        fields.extend(waits.then(|| ("wait".to_owned(), json!("2s"))));
+        let is_typed = rng.usize(..TYPED_ONE_IN) == 0;
+        fields.extend(is_typed.then(|| ("types".to_owned(), json!([TYPE]))));
+    }
+    (request, waits)
 }
 
 /// What a lease says, and what is to become of it.
