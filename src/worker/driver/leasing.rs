@@ -207,9 +207,10 @@ impl Driver {
     fn grant(&mut self, key: LeaseKey, lease: Lease) {
         let Some(leasing) = &mut self.leasing else { return };
         let (id, task, epoch) = key;
-        let (worker, attempt) = (lease.token, lease.attempt);
+        let attempt = lease.attempt;
         if leasing.desk.grant((id, task), lease) {
-            tracing::debug!(task = %task, %epoch, attempt, lease = %worker, "lease granted");
+            // Not the lease itself: whoever has that may report.
+            tracing::debug!(task = %task, %epoch, attempt, "lease granted");
         } else if let Some(attendant) = leasing.desk.attendants.get(&key) {
             // It has ended by itself if it does not listen.
             drop(attendant.try_send(Told::Unwanted));

@@ -8,6 +8,7 @@
 )]
 
 mod away;
+mod canary;
 mod dev;
 mod options;
 mod secured;

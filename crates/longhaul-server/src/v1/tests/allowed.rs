@@ -1,7 +1,8 @@
 //! Who may use which route: every route, with every scope, and without.
 
 use crate::auth::Scope;
-use crate::config::ServerConfig;
+use crate::config::{Dialect, ServerConfig};
+use crate::dialects;
 use crate::route::{self, Access};
 use crate::testing::Bench;
 use ring::digest::{SHA256, digest};
@@ -39,7 +40,8 @@ fn bench() -> (Bench, tempfile::NamedTempFile) {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), format!(r#"{{"tokens":[{}]}}"#, entries.join(","))).unwrap();
     let token_file = Some(file.path().to_owned());
-    let config = ServerConfig { token_file, ..ServerConfig::default() };
+    let dialects = vec![Dialect::Document001, Dialect::Document002];
+    let config = ServerConfig { token_file, dialects, ..ServerConfig::default() };
     (Bench::with(config), file)
 }
 
@@ -69,9 +71,12 @@ fn status(bench: &Bench, method: &str, path: &str, token: Option<&str>) -> (u16,
 #[test]
 fn every_route_asks_for_its_scope() {
     let (bench, _file) = bench();
+    let dialects = vec![Dialect::Document001, Dialect::Document002];
+    let of_dialects = dialects::routes(&ServerConfig { dialects, ..ServerConfig::default() });
+    assert!(of_dialects.len() > 10, "{}", of_dialects.len());
     let routes = route::all();
     assert!(routes.len() > 30, "{}", routes.len());
-    for route in routes {
+    for route in routes.into_iter().chain(of_dialects) {
         let (method, path) = (route.info.method.word(), filled(route.info.path));
         let by = |token: Option<&str>| status(&bench, method, &path, token).0;
         let refused = |status| matches!(status, 401 | 403);
