@@ -94,20 +94,21 @@ const SPECS: &[Spec] = &[
     kept("autoSubscriptionCreation", "autoSubscriptionCreationOverride"),
     kept("deduplicationSnapshotInterval", "deduplicationSnapshotIntervalSeconds"),
     kept("delayedDelivery", "delayed_delivery_policies"),
-    kept("dispatchRate", ""),
+    kept("dispatchRate", "topicDispatchRate"),
     kept("maxConsumersPerSubscription", "max_consumers_per_subscription"),
     kept("maxSubscriptionsPerTopic", "max_subscriptions_per_topic"),
     kept("persistence", "persistence"),
-    kept("publishRate", ""),
-    kept("replicatorDispatchRate", ""),
+    kept("publishRate", "publishMaxMessageRate"),
+    kept("replicatorDispatchRate", "replicatorDispatchRate"),
     kept("schemaCompatibilityStrategy", "schema_compatibility_strategy"),
     kept("schemaValidationEnforced", "schema_validation_enforced"),
-    kept("subscribeRate", ""),
-    kept("subscriptionDispatchRate", ""),
+    kept("subscribeRate", "clusterSubscribeRate"),
+    kept("subscriptionDispatchRate", "subscriptionDispatchRate"),
     kept("subscriptionTypesEnabled", "subscription_types_enabled"),
     kept_as("maxConsumers", "maxConsumersPerTopic", "max_consumers_per_topic"),
     kept_as("maxMessageSize", "", ""),
     kept_as("maxProducers", "maxProducersPerTopic", "max_producers_per_topic"),
+    kept_as("", "encryptionRequired", "encryption_required"),
     kept_as("", "isAllowAutoUpdateSchema", "is_allow_auto_update_schema"),
     kept_as("", "maxTopicsPerNamespace", "max_topics_per_namespace"),
 ];
@@ -201,9 +202,16 @@ pub(super) fn read_namespace(mut value: Value) -> Result<Vec<Policy>, AdminError
         let empty = value.is_null();
         return if empty { Ok(Vec::new()) } else { Err(unreadable("an object is expected")) };
     };
+    let quotas = map.remove("backlog_quota_map").unwrap_or_default();
+    let by_type = [("destination_storage", None), ("message_age", Some("message_age"))];
+    let quotas = by_type.into_iter().filter_map(|(key, kind)| {
+        let quota = quotas.get(key).filter(|it| !it.is_null())?.clone();
+        Some(Spec::find(Level::Namespace, "backlogQuota")?.of_quota_type(kind).read(quota))
+    });
     let keyed = SPECS.iter().filter(|spec| !spec.key.is_empty());
     let given = keyed.filter_map(|spec| map.remove(spec.key).map(|value| (spec, value)));
-    given.filter(|(_, value)| !value.is_null()).map(|(spec, value)| spec.read(value)).collect()
+    let given = given.filter(|(_, value)| !value.is_null());
+    given.map(|(spec, value)| spec.read(value)).chain(quotas).collect()
 }
 
 fn quotas(policies: &Policies) -> Value {

@@ -39,6 +39,9 @@ pub(super) fn check(name: &str, value: &Value) -> Result<(), AdminError> {
         "schemaCompatibilityStrategy" if *value != "ALWAYS_COMPATIBLE" && *value != "UNDEFINED" => {
             "this broker takes each new version of a schema: ALWAYS_COMPATIBLE"
         }
+        "encryptionRequired" if *value == true => {
+            "this broker takes messages that are not encrypted"
+        }
         "isAllowAutoUpdateSchema" if *value == false => {
             "this broker takes new schemas from producers and consumers"
         }
@@ -63,8 +66,12 @@ fn is_limit(value: &Value) -> bool {
 
 /// Whether one of these keys of an object limits something.
 fn limits(value: &Value, is_meant: impl Fn(&str) -> bool) -> bool {
-    let fields = value.as_object().into_iter().flatten();
-    fields.into_iter().any(|(key, value)| is_meant(key) && is_limit(value))
+    let any = |value: &Value| {
+        let mut fields = value.as_object().into_iter().flatten();
+        fields.any(|(key, value)| is_meant(key) && is_limit(value))
+    };
+    // In the policies of a namespace each cluster has its own.
+    any(value) || value.as_object().is_some_and(|clusters| clusters.values().any(any))
 }
 
 /// Whether a list of types leaves one out that the broker has. An empty one allows all.
@@ -106,6 +113,8 @@ mod tests {
             ("subscriptionTypesEnabled", json!(["Shared"])),
             ("schemaCompatibilityStrategy", json!("BACKWARD")),
             ("isAllowAutoUpdateSchema", json!(false)),
+            ("encryptionRequired", json!(true)),
+            ("dispatchRate", json!({"standalone": {"dispatchThrottlingRateInMsg": 5}})),
             ("autoSubscriptionCreation", json!({"allowAutoSubscriptionCreation": false})),
             ("delayedDelivery", json!({"active": false, "tickTime": 1000})),
         ] {

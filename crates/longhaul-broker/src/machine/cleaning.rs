@@ -8,7 +8,6 @@
 use super::Machine;
 use super::effect::{Effect, Survivor, Waiting};
 use super::figures::is_compacted;
-use crate::admin::policies::Policies;
 use crate::log::{Head, Kind, Place, ReadError};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,9 +18,9 @@ const SEGMENTS_MIN: usize = 4;
 const NEEDED_SHARE: u64 = 4;
 /// So much is copied at once, unless a single segment has more: it lies in memory meanwhile.
 const COPIED_BYTES_MAX: u64 = 16 * 1024 * 1024;
-/// So many pages of a topic's entries are looked at in each round of a second for what can be forgotten: a quarter of a million entries, about a
-/// millisecond.
-const PAGES_MAX: usize = 256;
+/// So many pages of 1,024 entries are looked at in each round of a second for what can be forgotten, of all topics together; of one topic at most a quarter, so
+/// that those behind it have their turn. A page takes up to a quarter of a millisecond, where every second entry is acknowledged.
+const PAGES_MAX: usize = 64;
 /// How long a segment is left alone of which something could not be read, at first and at most.
 const UNREADABLE_PAUSE_MS: (u64, u64) = (10_000, 600_000);
 /// A subscription that keeps more than this on disk is worth a warning.
@@ -34,6 +33,9 @@ const WARN_PAUSE_MS: u64 = 600_000;
 pub(super) struct Cleaner {
     /// Copies are being read.
     is_busy: bool,
+    /// Pages that may still be looked at in this round, and the topic that the next one begins with.
+    pages_left: usize,
+    first_topic: u32,
     /// Copies on their way to the disk.
     pub(super) copying: usize,
     next_warning: u64,
@@ -44,10 +46,25 @@ pub(super) struct Cleaner {
 impl Machine {
     /// Forgets what every subscription has acknowledged behind entries that are open, and no policy keeps. The same rules as for trimming: what lies in
     /// the segment that is being written takes no room that could be had back.
-    pub(super) fn forget_acked(&mut self, topic: u32, policies: &Policies) {
+    pub(super) fn forget_acked_entries(&mut self) {
+        let first = self.cleaner.first_topic;
+        let mut topics: Vec<u32> = self.live.keys().copied().collect();
+        topics.sort_unstable_by_key(|&it| (it < first, it));
+        self.cleaner.pages_left = PAGES_MAX;
+        for topic in topics {
+            if self.cleaner.pages_left == 0 {
+                self.cleaner.first_topic = topic;
+                return;
+            }
+            self.forget_acked(topic);
+        }
+    }
+
+    fn forget_acked(&mut self, topic: u32) {
         let Some((kept, live)) = self.state.topic(topic).zip(self.live.get_mut(&topic)) else {
             return;
         };
+        let policies = &live.policies;
         let oldest = policies.retention.unwrap_or_default().oldest_ms(self.now);
         let Some(oldest) = oldest.filter(|_| !is_compacted(kept, policies)) else { return };
         // What lies before the lowest mark is trimmed.
@@ -58,7 +75,9 @@ impl Machine {
         }
         let from = live.forgotten_to.max(lowest.mark());
         let segment = self.composer.end().segment;
-        let next = self.state.forget_acked(topic, from, PAGES_MAX, segment, oldest);
+        let pages = self.cleaner.pages_left.min(PAGES_MAX / 4);
+        let (looked_at, next) = self.state.forget_acked(topic, from, pages, segment, oldest);
+        self.cleaner.pages_left -= looked_at;
         live.forgotten_to = next.unwrap_or_default();
     }
 

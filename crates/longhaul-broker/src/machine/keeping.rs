@@ -144,7 +144,6 @@ impl Machine {
             }
             drop(self.evict(topic));
             drop(self.trim(topic, &policies));
-            self.forget_acked(topic, &policies);
             self.retry_unreadable(topic);
             let threshold = policies.compaction_threshold_bytes.unwrap_or_default();
             let is_due = self.live.get(&topic).is_some_and(|it| it.compaction.is_due(self.up));
@@ -156,6 +155,7 @@ impl Machine {
                 live.figures.sample(up);
             }
         }
+        self.forget_acked_entries();
         self.clean();
         self.warn_of_backlogs();
         self.look_at_space();

@@ -38,12 +38,10 @@ impl Machine {
             BacklogAction::ProducerRequestHold => ServerError::ProducerBlockedQuotaExceededError,
             BacklogAction::ProducerException => ServerError::ProducerBlockedQuotaExceededException,
         };
-        let Some((kept, backlog)) = self.backlog(topic) else { return Ok(()) };
-        if backlog < limit {
-            return Ok(());
-        }
-        let name = &kept.name;
         let is_default = self.own_quota(topic).is_none();
+        let backlog = if is_default { self.open_bytes(topic) } else { self.backlog(topic) };
+        let Some((kept, backlog)) = backlog.filter(|it| it.1 >= limit) else { return Ok(()) };
+        let name = &kept.name;
         let text = if is_default {
             format!(
                 "{name} has a backlog of about {backlog} bytes, and may take half of the disk, {limit} bytes, as long as no quota is set for it: consume, skip or delete, or set a backlog quota, -1 for none"
@@ -79,6 +77,15 @@ impl Machine {
     fn quota(&self, topic: u32) -> Option<(BacklogQuota, u64)> {
         let quota = self.own_quota(topic).or_else(|| self.default_quota())?;
         Some((quota, u64::try_from(quota.limit_bytes).ok()?))
+    }
+
+    /// About how many bytes the subscription with most to do has not acknowledged: what a retention keeps does not count.
+    fn open_bytes(&self, topic: u32) -> Option<(&Topic, u64)> {
+        let (kept, live) = self.state.topic(topic).zip(self.live.get(&topic))?;
+        let (first, all) = (kept.entries.first(), kept.entries.count().max(1));
+        let open = kept.durable().map(|it| it.cursor.open_between(first, live.readable)).max()?;
+        let bytes = u128::from(kept.bytes) * u128::from(open.min(all)) / u128::from(all);
+        Some((kept, u64::try_from(bytes).unwrap_or(u64::MAX)))
     }
 
     /// About how many bytes the slowest subscription of a topic has to read.

@@ -10,6 +10,7 @@ use crate::admin::stats::{
 };
 use crate::auth::Role;
 use crate::metrics::{LogMetrics, MetricsSnapshot, SubscriptionMetrics, TopicMetrics};
+use crate::state::cursor::Cursor;
 use crate::state::entries::Position;
 use crate::state::{Subscription, Topic};
 use longhaul_wire::messages::{
@@ -99,7 +100,7 @@ impl Machine {
     ) -> SubscriptionStats {
         let dispatcher = live.dispatchers.get(&id);
         let figures = live.figures.of(id);
-        let backlog = it.cursor.open_between(topic.entries.first(), live.readable);
+        let backlog = backlog(topic, &it.cursor, live.readable);
         let delayed = dispatcher.map_or(0, Dispatcher::delayed) as u64;
         let active = dispatcher.and_then(|it| Some((it, it.active()?)));
         let active = active.and_then(|(it, key)| it.consumers().iter().find(|it| it.key == key));
@@ -307,7 +308,7 @@ fn topic_metrics(topic: &Topic, live: &Live) -> TopicMetrics {
         let (figures, dispatcher) = (live.figures.of(id), live.dispatchers.get(&id));
         let metrics = SubscriptionMetrics {
             consumers: dispatcher.map_or(0, |it| it.consumers().len()) as u64,
-            backlog: it.cursor.open_between(topic.entries.first(), live.readable),
+            backlog: backlog(topic, &it.cursor, live.readable),
             delayed: dispatcher.map_or(0, Dispatcher::delayed) as u64,
             unacked: dispatcher.map_or(0, Dispatcher::unacked),
             messages_out: figures.messages_out,
@@ -351,6 +352,11 @@ fn ledger_stats(topic: &Topic, ledger: u64, part: Range<u64>, readable: u64) -> 
         offloaded: false,
         under_replicated: false,
     }
+}
+
+/// Entries that are not acknowledged. Of a subscription that came when entries were gone already, they are no more than there are.
+fn backlog(topic: &Topic, cursor: &Cursor, readable: u64) -> u64 {
+    cursor.open_between(topic.entries.first(), readable).min(topic.entries.count())
 }
 
 fn cursor_stats(topic: &Topic, live: &Live, id: u32, it: &Subscription) -> CursorStats {

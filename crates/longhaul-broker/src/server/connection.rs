@@ -141,10 +141,12 @@ async fn read(
     let mut unfinished = Unfinished::new(Arc::clone(&rules.unfinished));
     let mut deadline = clock::monotonic() + rules.handshake_timeout;
     loop {
+        let began = clock::monotonic();
         if !outbox.room().await {
             // The writing side ends the connection when it has sent what there is.
             return std::future::pending().await;
         }
+        unfinished.stood_still(clock::monotonic().duration_since(began));
         let complete_by = unfinished.wait(&buffer).await?;
         buffer.reserve(size);
         alarm.set(complete_by.map_or(deadline, |it| it.min(deadline)));
@@ -181,13 +183,10 @@ async fn read(
         // As much as the client sends at a time, with room to grow.
         size =
             if count >= size { (size * 2).min(READ_BYTES_MAX) } else { size.max(READ_BYTES_MIN) };
-        let before = buffer.len();
-        if !hand_on(id, &mut buffer, &mut is_connected, outbox, events, rules, &under_way).await {
+        let parsing = Parsing { is_connected: &mut is_connected, unfinished: &mut unfinished };
+        if !hand_on(id, &mut buffer, parsing, outbox, events, rules, &under_way).await {
             // The writing side ends the connection when it has sent what there is.
             return std::future::pending().await;
-        }
-        if buffer.len() < before {
-            unfinished.done();
         }
         if is_connected {
             deadline = clock::monotonic() + rules.keep_alive;
@@ -199,12 +198,18 @@ async fn read(
     }
 }
 
+/// What a connection knows of what it reads.
+struct Parsing<'a> {
+    is_connected: &'a mut bool,
+    unfinished: &'a mut Unfinished,
+}
+
 /// Hands on what was read, a part at a time, as the driver gets to it and the client takes its answers. Says whether the
 /// connection goes on.
 async fn hand_on(
     id: u64,
     buffer: &mut BytesMut,
-    is_connected: &mut bool,
+    parsing: Parsing<'_>,
     outbox: &Outbox,
     events: &Events,
     rules: &Rules,
@@ -212,7 +217,10 @@ async fn hand_on(
 ) -> bool {
     loop {
         let before = buffer.len();
-        let parsed = requests(buffer, is_connected, rules.message_bytes_max);
+        let parsed = requests(buffer, parsing.is_connected, rules.message_bytes_max);
+        if buffer.len() < before {
+            parsing.unfinished.done();
+        }
         if parsed.requests.is_empty() {
             return true;
         }

@@ -40,6 +40,13 @@ impl Unfinished {
         self.held = None;
     }
 
+    /// The broker has not read for so long.
+    pub(super) fn stood_still(&mut self, time: Duration) {
+        if let Some((_, until)) = &mut self.held {
+            *until += time;
+        }
+    }
+
     /// Waits until there is room for the message that begins in this buffer. Returns when it has to be complete.
     ///
     /// # Errors

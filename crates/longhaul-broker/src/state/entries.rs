@@ -78,6 +78,8 @@ pub struct Entries {
     /// Everything before it was trimmed.
     first: u64,
     end: u64,
+    /// How many are here.
+    count: u64,
     pages: Pages,
     /// In order, one for each ledger from the first that is needed to read an id.
     spans: Vec<Span>,
@@ -125,6 +127,12 @@ impl Entries {
         self.end
     }
 
+    /// How many can be read.
+    #[must_use]
+    pub const fn count(&self) -> u64 {
+        self.count
+    }
+
     /// The ledgers, each with the ordinal of its first entry.
     pub fn ledgers(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.spans.iter().map(|span| (span.ledger, span.first))
@@ -149,6 +157,7 @@ impl Entries {
     pub fn push(&mut self, slot: Slot, extras: Extras) -> u64 {
         let ordinal = self.end;
         self.end += 1;
+        self.count += 1;
         self.pages.put(ordinal, slot);
         self.note(ordinal, extras);
         ordinal
@@ -172,6 +181,7 @@ impl Entries {
         let Some(ordinal) = ordinal else { return (false, None) };
         self.extend_to(ordinal + 1);
         let former = self.pages.put(ordinal, slot);
+        self.count += u64::from(former.is_none());
         self.note(ordinal, extras);
         (true, former.map(|it| it.place))
     }
@@ -246,7 +256,8 @@ impl Entries {
 
     /// Forgets the entries before the ordinal. Returns the places that they had.
     pub fn trim(&mut self, first: u64) -> Vec<Place> {
-        let (freed, _) = self.pages.forget(self.first, first, usize::MAX, |_, _| true);
+        let (freed, ..) = self.pages.forget(self.first, first, usize::MAX, |_, _| true);
+        self.count -= freed.len() as u64;
         // Beyond the last entry, too.
         self.first = self.first.max(first);
         self.end = self.end.max(first);
@@ -255,20 +266,21 @@ impl Entries {
         freed.into_iter().map(|it| it.1).collect()
     }
 
-    /// Forgets those of `from..to` that are dead, in at most so many pages of 1,024 entries. Returns the places that they had, and where to go on if
-    /// not all pages were looked at.
+    /// Forgets those of `from..to` that are dead, in at most so many pages of 1,024 entries. Returns the places that they had, how many pages were
+    /// looked at, and where to go on if those were not all.
     pub fn forget(
         &mut self,
         (from, to): (u64, u64),
         pages_max: usize,
         is_dead: impl FnMut(u64, &Slot) -> bool,
-    ) -> (Vec<Place>, Option<u64>) {
-        let (freed, next) = self.pages.forget(from, to, pages_max, is_dead);
+    ) -> (Vec<Place>, usize, Option<u64>) {
+        let (freed, looked_at, next) = self.pages.forget(from, to, pages_max, is_dead);
+        self.count -= freed.len() as u64;
         for (ordinal, _) in &freed {
             self.delays.remove(ordinal);
             self.chunks.remove(ordinal);
         }
-        (freed.into_iter().map(|it| it.1).collect(), next)
+        (freed.into_iter().map(|it| it.1).collect(), looked_at, next)
     }
 
     /// The first entry at or after the ordinal that can be read; the end where there is none.
@@ -438,7 +450,7 @@ mod tests {
         let moved = Place { segment: 2, offset: 0, size: 10 };
         assert_eq!(entries.relocate(1, moved), Some(slot(1, 0).place));
         let dead = |ordinal: u64, _: &Slot| ordinal == 2 || ordinal == 4;
-        assert_eq!(entries.forget((0, 4), 1, dead), (vec![slot(2, 0).place], None));
+        assert_eq!(entries.forget((0, 4), 1, dead), (vec![slot(2, 0).place], 1, None));
         assert_eq!(entries.get(1).unwrap().place, moved);
         assert_eq!((entries.relocate(9, moved), entries.relocate(2, moved)), (None, None));
         assert_eq!((entries.next_here(1), entries.next_here(2), entries.next_here(9)), (1, 3, 5));
@@ -450,7 +462,8 @@ mod tests {
         assert_eq!(entries.copy(0, 9).iter().map(|it| it.0).collect::<Vec<_>>(), [3, 4]);
         assert_eq!(copy.iter().count(), 2, "it stays as it was");
         assert_eq!(entries.range(4, 3).count(), 0);
-        assert_eq!(entries.forget((0, 9), 1, dead), (vec![slot(4, 0).place], None));
+        assert_eq!(entries.forget((0, 9), 1, dead), (vec![slot(4, 0).place], 1, None));
+        assert_eq!(entries.count(), entries.iter().count() as u64);
         assert_eq!((entries.deliver_at(4), entries.end()), (None, 5));
     }
 

@@ -225,7 +225,7 @@ impl State {
 
     /// Forgets entries that every durable subscription has acknowledged though older ones are open, as far as they lie in earlier segments and were
     /// published before that time. The log does not record it: what is still in it comes back with a restart, and is forgotten again. Returns
-    /// where to go on.
+    /// how many pages it has looked at, and where to go on.
     pub fn forget_acked(
         &mut self,
         id: u32,
@@ -233,13 +233,13 @@ impl State {
         pages_max: usize,
         segment: u32,
         published_before: u64,
-    ) -> Option<u64> {
-        let topic = self.topics.get_mut(&id)?;
-        let (freed, next) = topic.forget_acked(from, pages_max, |slot| {
+    ) -> (usize, Option<u64>) {
+        let Some(topic) = self.topics.get_mut(&id) else { return (0, None) };
+        let (freed, looked_at, next) = topic.forget_acked(from, pages_max, |slot| {
             slot.place.segment < segment && slot.publish_time < published_before
         });
         self.forget_places(id, freed);
-        next
+        (looked_at, next)
     }
 
     fn forget_places(&mut self, id: u32, freed: Vec<Place>) {

@@ -221,15 +221,15 @@ impl Pages {
         Self { base, pages: self.pages.range(start..end.max(start)).cloned().collect() }
     }
 
-    /// Forgets the slots of `from..to` that are dead, in at most so many pages. Returns their ordinals with the places that they had, and where
-    /// to go on, if not all pages were looked at.
+    /// Forgets the slots of `from..to` that are dead, in at most so many pages. Returns their ordinals with the places that they had, how many pages
+    /// it has looked at, and where to go on, if those were not all.
     pub(super) fn forget(
         &mut self,
         from: u64,
         to: u64,
         pages_max: usize,
         mut is_dead: impl FnMut(u64, &Slot) -> bool,
-    ) -> (Vec<(u64, Place)>, Option<u64>) {
+    ) -> (Vec<(u64, Place)>, usize, Option<u64>) {
         let (mut freed, mut next) = (Vec::new(), None);
         let mut pages_left = pages_max;
         let first = (from / PAGE).max(self.base);
@@ -263,7 +263,7 @@ impl Pages {
             self.pages.pop_front();
             self.base += 1;
         }
-        (freed, next)
+        (freed, pages_max - pages_left, next)
     }
 }
 
@@ -308,7 +308,7 @@ mod tests {
                     }
                     Step::Forget(from, to, of) => {
                         let dead = |at: &u64| (from..to).contains(at) && at.is_multiple_of(of);
-                        let (freed, next) = pages.forget(from, to, usize::MAX, |at, _| at.is_multiple_of(of));
+                        let (freed, _, next) = pages.forget(from, to, usize::MAX, |at, _| at.is_multiple_of(of));
                         let expected: Vec<_> = map.iter().filter(|it| dead(it.0)).map(|(at, it)| (*at, it.place)).collect();
                         prop_assert_eq!((freed, next), (expected, None));
                         map.retain(|at, _| !dead(at));
@@ -369,7 +369,7 @@ mod tests {
                     seen.push(at);
                     false
                 })
-                .1
+                .2
         };
         assert_eq!(look(0), Some(6 * PAGE));
         assert_eq!(look(6 * PAGE), None);

@@ -105,14 +105,14 @@ impl Topic {
         self.durable().map(|it| it.cursor.mark()).min().map(|mark| self.entries.next_here(mark))
     }
 
-    /// Forgets entries from that one on which every durable subscription has acknowledged, if `may_go` says so. Returns the places that they had,
-    /// and where to go on.
+    /// Forgets entries from that one on, but for the newest, which every durable subscription has acknowledged, if `may_go` says so. Returns the places that they had,
+    /// how many pages were looked at, and where to go on.
     pub(super) fn forget_acked(
         &mut self,
         from: u64,
         pages_max: usize,
         may_go: impl Fn(&Slot) -> bool,
-    ) -> (Vec<Place>, Option<u64>) {
+    ) -> (Vec<Place>, usize, Option<u64>) {
         let durable: Vec<&Cursor> =
             self.subscriptions.values().filter(|it| it.is_durable).map(|it| &it.cursor).collect();
         // Up to where each cursor says the same of all entries, and what: each range is looked up once.
@@ -126,7 +126,9 @@ impl Topic {
                 known.1
             })
         };
-        let end = if durable.is_empty() { from } else { self.entries.end() };
+        // The newest one says how far the topic goes: clients ask for its id.
+        let newest = self.entries.end().saturating_sub(1);
+        let end = if durable.is_empty() { from } else { newest };
         self.entries
             .forget((from, end), pages_max, |ordinal, slot| is_acked(ordinal) && may_go(slot))
     }

@@ -359,3 +359,30 @@ fn what_cannot_be_read_is_not_copied_and_its_segment_is_tried_again_after_longer
         matches!(&effects[..], [Effect::Deliver { command, .. }] if command.message_id.entry_id == 0)
     );
 }
+
+/// Another topic's traffic had rolled the segment with the newest entry of this one: the last id went back to that of the open entry, and who asked whether a later
+/// task exists was told that it never did.
+#[test]
+fn the_newest_entry_stays_and_a_late_subscription_has_no_backlog_of_what_is_gone() {
+    use longhaul_wire::messages::{CommandGetLastMessageId, CommandProducer};
+    let mut rig = rig(1..7);
+    let topic = "persistent://public/default/u".to_owned();
+    rig.ask(1, CommandProducer { topic, ..producer(9, 7, AccessMode::Shared) });
+    (0..2).for_each(|_| drop(rig.publish(1, 9, &[7; 3000])));
+    let last = |rig: &mut Rig| {
+        let effects = rig.ask(1, CommandGetLastMessageId { consumer_id: 5, request_id: 8 });
+        effects.into_iter().find_map(|it| match it {
+            Effect::Send(_, Command::GetLastMessageIdResponse(it)) => {
+                Some(it.last_message_id.entry_id)
+            }
+            _ => None,
+        })
+    };
+    assert_eq!(last(&mut rig), Some(6));
+    rig.pass(1_000);
+    assert_eq!((gone(&rig), last(&mut rig)), (vec![1, 2, 3, 4, 5], Some(6)));
+    assert_eq!(rig.subscribe(1, 6, |it| it.subscription = "late".to_owned()), [0, 6]);
+    let stats = rig.machine.topic_stats(0).unwrap();
+    let backlogs = ["s", "late"].map(|it| stats.subscriptions[it].msg_backlog);
+    assert_eq!(backlogs, [1, 2]);
+}

@@ -1,8 +1,9 @@
 //! What a full disk and quotas mean for those who publish.
 
 use super::keeping::rig;
-use super::support::sent;
+use super::support::{id, sent};
 use super::*;
+use longhaul_wire::messages::AckType::Individual;
 
 const MIB: u64 = 1024 * 1024;
 
@@ -129,4 +130,23 @@ fn a_quota_that_evicts_takes_the_oldest_and_refuses_nothing() {
     quota(&mut rig, 0, BacklogAction::ConsumerBacklogEviction);
     rig.pass(1_000);
     assert_eq!(rig.mark(), 15);
+}
+
+/// What is acknowledged, and a retention keeps, counted as well where an older entry was open.
+#[test]
+fn what_is_acknowledged_does_not_count_for_the_quota_of_a_topic_that_has_none_of_its_own() {
+    const GIB: u64 = 1024 * MIB;
+    let mut rig = rig(8);
+    let retention = Retention { minutes: 60, megabytes: -1 };
+    set(&mut rig, Policy::Retention(Some(retention)));
+    rig.ack(5, longhaul_wire::messages::AckType::Individual, (1..6).map(id).collect());
+    rig.machine.settings.disk_bytes_max = Some(2 * GIB + 64 * MIB);
+    rig.machine.set_disk(vec![(1, GIB + GIB / 2)]);
+    rig.pass(1_000);
+    let refused = |rig: &mut Rig, bytes: u64| {
+        rig.machine.state.topic_mut(0).unwrap().bytes = bytes;
+        names(&rig.publish(1, 1, b"x")).contains(&8)
+    };
+    assert!(!refused(&mut rig, GIB + GIB / 2), "three of eight are open");
+    assert!(refused(&mut rig, 3 * GIB));
 }
