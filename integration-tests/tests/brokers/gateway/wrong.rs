@@ -76,7 +76,8 @@ fn routes(document: &Value) -> Result<Vec<Route>> {
 fn right(name: &str) -> Result<Value> {
     let task = json!({"payload": "a"});
     Ok(match name {
-        "NewQueue" | "Reason" | "KeepAlive" | "Purge" => json!({}),
+        "NewQueue" | "Reason" | "KeepAlive" => json!({}),
+        "Purge" => json!({"tag": ["none"]}),
         "QueueUpdate" => json!({"expected_version": 0, "settings": {}}),
         "DeadSelection" => json!({"tasks": ["1:2:-1"]}),
         "LeaseRequest" => json!({"worker": "ann"}),
