@@ -22,6 +22,10 @@ use std::time::Duration;
 /// An end that M has not shown yet may be on its way, and whoever gets the task's delivery sees to it. Only after this long it is missed.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
+/// So long whoever holds a delivery of a task that was ended from outside has for its dead letter and its entry on M. A holder that takes longer does both
+/// beside the keeper: twice the same.
+const OUTSIDE_PATIENCE: Duration = Duration::from_secs(2);
+
 /// Tombstones for M that are under way at the same time: live outcomes wait behind no more.
 const REMOVING_MAX: usize = 64;
 
@@ -169,7 +173,7 @@ impl Keeper {
 
     /// The task was ended from outside, and perhaps nobody shows that: whoever holds a delivery of it does so at once.
     pub(in crate::worker) fn ended_from_outside(&mut self, id: TaskId, now: Moment) {
-        self.repairs.set_by(id, now + SLOT);
+        self.repairs.set_by(id, now + OUTSIDE_PATIENCE);
     }
 
     /// M did not take the end of the task.

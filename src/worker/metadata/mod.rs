@@ -11,7 +11,7 @@
 //! | FAILED with `nextAttemptAt` | when an outcome was read back that another attempt follows | whose outcome it is (`ended.rs`) |
 //! | the same | when a worker that drains has given the attempt back: nobody runs the task then | who ran it |
 //! | COMPLETED, or FAILED with `outcome` | when the end was read back, once | the finisher; another one where that may be lost (`partition/finishers.rs`) |
-//! | the same | half a second after somebody has ended a task from outside (force-fail, delete) | who holds a delivery, at once; the keeper, if M does not show it by then |
+//! | the same | two seconds after somebody has ended a task from outside (force-fail, delete) | who holds a delivery, at once; the keeper, if M does not show it by then |
 //! | the same once more | when a late entry has covered it, or it has not come although its finisher is gone or says that it has | the keeper (`keeper.rs`) |
 //! | nothing, by a tombstone | the retention after its end | the keeper |
 //!

@@ -4,7 +4,7 @@
 //! | what was asked | what is on the ledger | who goes on, and when |
 //! |---|---|---|
 //! | cancel, kill | the request, of a NEW task | the workers in turn, half a second for each place, as with takeovers: reads the message, closes the task |
-//! | force-fail, delete, purge | the end, by an operator | who keeps M, half a second later, unless M shows it by then |
+//! | force-fail, delete, purge | the end, by an operator | who keeps M, two seconds later, unless M shows it by then |
 //!
 //! Whoever holds a delivery does the same at once, so that the others find nothing to do. Dead letter, entry on M and ack follow as for
 //! all ends; the ack is by id, and the broker never delivers the message.

@@ -46,7 +46,6 @@ impl Service {
         said: Said<'_>,
     ) -> Result<(), ServiceError> {
         self.check_task(queue, name).await?;
-        self.see_to(queue).await;
         let (client, task) = (self.acting(said.name), self.task_ref(queue, name));
         match action {
             Action::Cancel | Action::Kill => {
@@ -72,6 +71,8 @@ impl Service {
             operator = said.name,
             reason = said.reason,
         );
+        // What was asked for stands on the ledger, whatever becomes of this.
+        self.see_to(queue).await;
         Ok(())
     }
 

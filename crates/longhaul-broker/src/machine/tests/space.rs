@@ -3,7 +3,6 @@
 use super::keeping::rig;
 use super::support::{id, sent};
 use super::*;
-use longhaul_wire::messages::AckType::Individual;
 
 const MIB: u64 = 1024 * 1024;
 

@@ -100,7 +100,15 @@ impl Events {
                 if let Some(last) = &self.last {
                     request = request.header("last-event-id", last);
                 }
-                self.gateway.send(request.timeout(LIFE_MAX)).await?
+                // A gateway that takes the connection and says nothing is away, too.
+                let answer = self.gateway.send(request.timeout(LIFE_MAX));
+                match tokio::time::timeout(SILENCE_MAX, answer).await {
+                    Ok(answer) => answer?,
+                    Err(_) => {
+                        self.gateway.way.lost(None, true);
+                        return Err(away("the gateway does not answer".to_owned()));
+                    }
+                }
             }
         };
         Ok(self.response.insert(open))

@@ -89,8 +89,9 @@ impl Gateway {
             client = client.tls_certs_merge([authority]);
         }
         let http = client.build().map_err(|error| Failure::usage(chain(&error)))?;
-        let way = Arc::new(Way::new(base.clone(), base, patience));
-        Ok(Some(Self { http, way, token: token(settings)? }))
+        let token = token(settings)?;
+        let way = Arc::new(Way::new(base.clone(), base, token.is_some(), patience));
+        Ok(Some(Self { http, way, token }))
     }
 
     /// The host to which a token would go for all to read.

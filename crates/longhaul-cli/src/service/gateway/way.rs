@@ -5,6 +5,7 @@ use crate::exit::{Code, code_of};
 use crate::service::patience::{Away, Patience};
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use reqwest::{StatusCode, Url};
+use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,8 @@ const WELL_AFTER: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Way {
     configured: Url,
+    /// A token is shown: it goes to the host that was configured, and nowhere else. Who may write to a ledger may name any host.
+    has_token: bool,
     patience: Patience,
     state: Mutex<State>,
 }
@@ -56,7 +59,7 @@ struct Refusal {
 }
 
 impl Way {
-    pub(super) fn new(configured: Url, at: Url, patience: Patience) -> Self {
+    pub(super) fn new(configured: Url, at: Url, has_token: bool, patience: Patience) -> Self {
         let state = State {
             at,
             other: None,
@@ -66,7 +69,7 @@ impl Way {
             pause: PAUSE_MIN,
             back_since: None,
         };
-        Self { configured, patience, state: Mutex::new(state) }
+        Self { configured, has_token, patience, state: Mutex::new(state) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -110,10 +113,12 @@ impl Way {
         self.lock().refusal = Refusal { by: Some(by.clone()), passes, after, is_hint };
     }
 
-    /// Another gateway is named. Returns whether it is one that may be asked: no token goes from an encrypted connection to one that is not.
+    /// Another gateway is named. Returns whether it is one that may be asked: nothing goes from an encrypted connection to one that is not, and no token to
+    /// another host.
     pub(super) fn hinted(&self, url: &str) -> bool {
         let Ok(url) = Url::parse(url) else { return false };
         let is_safe = url.scheme() == "https" || self.configured.scheme() == "http";
+        let is_safe = is_safe && (!self.has_token || is_same_host(&url, &self.configured));
         if !is_safe || !matches!(url.scheme(), "http" | "https") || !url.has_host() {
             return false;
         }
@@ -180,6 +185,15 @@ fn who(url: &Url) -> String {
     format!("the gateway at {url}")
 }
 
+/// Whether both are the same machine, as far as their URLs tell.
+fn is_same_host(one: &Url, other: &Url) -> bool {
+    let is_local = |it: &Url| {
+        let host = it.host_str().unwrap_or_default().trim_matches(['[', ']']);
+        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|it| it.is_loopback())
+    };
+    one.host() == other.host() || (is_local(one) && is_local(other))
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
@@ -189,7 +203,7 @@ pub(super) mod tests {
     /// One that says nothing of what it does.
     pub(in super::super) fn way(url: Url, limit: Duration) -> Way {
         let output = Output { format: Format::Table, quiet: true, colours: false };
-        Way::new(url.clone(), url, Patience { limit, output })
+        Way::new(url.clone(), url, false, Patience { limit, output })
     }
 
     const HOUR: Duration = Duration::from_secs(3_600);
@@ -338,5 +352,25 @@ pub(super) mod tests {
             told.contains("http://here:1/ has not answered for") && told.ends_with(": no"),
             "{told}"
         );
+    }
+
+    /// A gateway's answer names another one by what stands on the ledger: whoever may write there could have had the token sent to any host.
+    #[test]
+    fn a_token_goes_to_no_other_host() {
+        for (configured, named, expected) in [
+            ("http://127.0.0.1:7070", "http://10.0.0.7:7070", false),
+            ("https://here:1", "https://there:1", false),
+            ("https://here:1", "https://here:2", true),
+            ("http://127.0.0.1:7070", "http://localhost:8", true),
+            ("http://localhost:7070", "http://[::1]:8", true),
+        ] {
+            for has_token in [true, false] {
+                let output = Output { format: Format::Table, quiet: true, colours: false };
+                let url: Url = configured.parse().unwrap();
+                let patience = Patience { limit: HOUR, output };
+                let way = Way::new(url.clone(), url, has_token, patience);
+                assert_eq!(way.hinted(named), expected || !has_token, "{configured} {named}");
+            }
+        }
     }
 }
