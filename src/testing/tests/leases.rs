@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     DeadLetterFilter, KeepAlive, Lease, LeaseOutcome, LeaseRequest, LeaseToken, Leases, Levels,
-    Progress, ReportError, TaskState,
+    Priority, Progress, ReportError, TaskState,
 };
 use bytes::Bytes;
 
@@ -236,6 +236,33 @@ fn what_fell_due_while_nobody_asked_is_leased_to_whoever_asks_next() {
     let second = lease(&engine, &leases);
     assert_eq!((second.task, second.attempt), (task, 2));
     succeed(&engine, &leases, &second.token).unwrap();
+}
+
+/// Who asked for one task every 50 ms got a task of the normal level for every second one, though those of the high level had waited for longer: at each request a
+/// normal one was at hand, and a high one was only asked for.
+#[test]
+fn the_higher_level_comes_first_for_who_asks_now_and_then() {
+    let engine = TestEngine::new();
+    let leases =
+        engine.run(engine.client().leases(TOPIC).levels(Levels::strict()).start()).unwrap();
+    engine.run(leases.ready());
+    let submit = |priority| {
+        let submission = engine.client().submission(TOPIC, &text("work")).priority(priority);
+        engine.run(submission.send()).unwrap()
+    };
+    (0..20).for_each(|_| drop(submit(Priority::Normal)));
+    let mut topics = Vec::new();
+    for round in 0..16 {
+        if round == 4 {
+            (0..6).for_each(|_| drop(submit(Priority::High)));
+            engine.advance(Duration::from_millis(300));
+        }
+        let lease = lease(&engine, &leases);
+        succeed(&engine, &leases, &lease.token).unwrap();
+        topics.push(if lease.task.topic.ends_with("-high") { 'h' } else { 'n' });
+        engine.advance(Duration::from_millis(50));
+    }
+    assert_eq!(topics.into_iter().collect::<String>(), "nnnnhhhhhhnnnnnn");
 }
 
 #[test]

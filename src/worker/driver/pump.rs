@@ -52,6 +52,10 @@ impl Driver {
         if self.shares.is_single() {
             self.look_at_due(now);
         } else {
+            if self.leasing.is_some() {
+                // Whoever leases has asked for nothing before somebody asks for a task: what lies on a higher topic comes first all the same.
+                self.give_credits(false, now);
+            }
             self.share_slots(now);
         }
         if probe {

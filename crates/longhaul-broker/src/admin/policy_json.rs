@@ -2,7 +2,7 @@
 //!
 //! Pulsar names a policy in up to three ways: below a topic, below a namespace, and as a key in the policies of a namespace.
 
-use super::policies::{InactiveTopics, Policies, Policy, Retention};
+use super::policies::{Policies, Policy, Retention};
 use super::request::AdminError;
 use super::unobeyed;
 use serde::de::DeserializeOwned;
@@ -155,7 +155,7 @@ impl Spec {
                 Policy::UnackedPerSubscription(natural("maxUnackedMessagesOnSubscription", value)?)
             }
             Kind::BacklogQuota => Policy::BacklogQuota(parse(value)?),
-            Kind::InactiveTopics => Policy::InactiveTopics(inactive(value)?),
+            Kind::InactiveTopics => Policy::InactiveTopics(parse(value)?),
             Kind::AutoTopicCreation => Policy::AutoTopicCreation(parse(value)?),
             Kind::Other(name) if unset => Policy::Other(name, None),
             Kind::Other(name) => {
@@ -242,15 +242,6 @@ fn retention(value: Value) -> Result<Option<Retention>, AdminError> {
         return Err(AdminError::BadRequest(reason.to_owned()));
     }
     Ok(retention)
-}
-
-fn inactive(value: Value) -> Result<Option<InactiveTopics>, AdminError> {
-    let policy: Option<InactiveTopics> = parse(value)?;
-    if policy.is_some_and(|it| it.delete_while_inactive) {
-        let reason = "this broker deletes no topic by itself: set deleteWhileInactive to false";
-        return Err(AdminError::PreconditionFailed(reason.to_owned()));
-    }
-    Ok(policy)
 }
 
 fn natural(what: &str, value: Value) -> Result<Option<u64>, AdminError> {
