@@ -107,7 +107,9 @@ pub enum SetupError {
     #[error("the admin API refused or failed")]
     Admin(#[from] AdminError),
     /// Pulsar can neither take partitions away nor divide a topic that has none: nothing was changed.
-    #[error("{topic} has {found}, which cannot become {wanted}")]
+    #[error(
+        "{topic} has {found}, which cannot become {wanted}: set it up with what it has, or use another topic"
+    )]
     Partitions {
         /// Full name of the topic.
         topic: String,

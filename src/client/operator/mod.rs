@@ -50,7 +50,10 @@ pub enum OperatorError {
         cause: String,
     },
     /// The task is over.
-    #[error("the task is over: {0:?}")]
+    #[error(
+        "the task is over ({}), and stays as it is; one that has failed for good can be started again by a replay of its dead letter",
+        format!("{_0:?}").to_lowercase()
+    )]
     Over(TaskStatus),
     /// The task is not in the epoch any more that the operator has seen: somebody else has taken it, or given it back, since.
     #[error("the task is in epoch {current} by now")]

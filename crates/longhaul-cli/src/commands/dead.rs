@@ -249,7 +249,10 @@ pub(crate) fn tell(
         Ok(Replayed::NotFound) => {
             Failure::not_found("it has no dead letter: it was purged, or never was")
         }
-        Ok(Replayed::NotDead) => Failure::new(Code::Conflict, "it has not failed for good"),
+        Ok(Replayed::NotDead) => {
+            let failure = Failure::new(Code::Conflict, "the task has not failed for good");
+            failure.help("only a task that has can be started again: submit another one")
+        }
         Ok(Replayed::DedupeConflict(holder)) => {
             let what = format!("{} holds its dedupe key, and is not over", named(&holder));
             Failure::new(Code::Conflict, what)
