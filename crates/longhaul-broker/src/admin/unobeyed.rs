@@ -18,9 +18,6 @@ pub(super) fn check(name: &str, value: &Value) -> Result<(), AdminError> {
         {
             "this broker has no limits on rates: slow down where messages come from, or limit what a consumer has not acknowledged"
         }
-        "backlogQuotaAge" if limits(value, |key| key == "limitTime") => {
-            "this broker has no quota by age: set a time to live, or a quota by size"
-        }
         "maxProducers"
         | "maxConsumers"
         | "maxConsumersPerSubscription"
@@ -106,7 +103,6 @@ mod tests {
                 "subscribeRate",
                 json!({"subscribeThrottlingRatePerConsumer": 2, "ratePeriodInSecond": 30}),
             ),
-            ("backlogQuotaAge", json!({"limitTime": 10, "policy": "producer_exception"})),
             ("maxProducers", json!(1)),
             ("maxConsumersPerSubscription", json!(3)),
             ("maxMessageSize", json!(1000)),
@@ -131,7 +127,7 @@ mod tests {
                 json!({"publishThrottlingRateInMsg": -1, "publishThrottlingRateInByte": -1}),
             ),
             ("dispatchRate", json!({"dispatchThrottlingRateInMsg": 0, "ratePeriodInSecond": 1})),
-            ("backlogQuotaAge", json!({"limitTime": -1})),
+            ("backlogQuotaAge", json!({"limitTime": 10, "policy": "producer_exception"})),
             ("maxProducers", json!(0)),
             ("maxMessageSize", json!(-1)),
             ("subscriptionTypesEnabled", json!([])),
