@@ -90,10 +90,11 @@ fn a_watch_goes_on_where_it_was_when_its_gateway_is_back() {
         tasks.push(done(&stage, &format!("down {round}")));
         stage.start_gateway(address);
         tasks.push(done(&stage, &format!("up again {round}")));
-    }
-    let last = tasks.last().unwrap();
-    while seen.last().is_none_or(|it| it["task"] != *last || it["status"] != "completed") {
-        seen.push(watch.line());
+        // Two restarts in one wait for a reconnection would be told as one.
+        let last = tasks.last().unwrap();
+        while seen.last().is_none_or(|it| it["task"] != *last || it["status"] != "completed") {
+            seen.push(watch.line());
+        }
     }
     let mut told = BTreeMap::<(&str, &str), usize>::new();
     for entry in &seen {
