@@ -1,7 +1,7 @@
 //! The tree of commands.
 
 use crate::commands::{
-    bench, config, context, dead, meta, queue, schedule, server, task, topic, worker,
+    bench, config, context, dead, meta, queue, schedule, server, task, token, topic, worker,
 };
 use crate::globals::Globals;
 use clap::{Parser, Subcommand};
@@ -53,6 +53,9 @@ pub(crate) enum Command {
     /// See the workers of a queue, and be one.
     #[command(subcommand)]
     Worker(worker::Worker),
+    /// Make tokens for callers of the gateway and clients of the embedded broker, and take them away.
+    #[command(subcommand)]
+    Token(token::Token),
     /// Keep the settings of several clusters, and choose between them.
     #[command(subcommand)]
     Context(context::ContextCommand),
@@ -80,6 +83,7 @@ impl Command {
             | Self::Schedule(_)
             | Self::Topic(_)
             | Self::Verify(_)
+            | Self::Token(_)
             | Self::Context(_)
             | Self::Config(_)
             | Self::Completions(_)

@@ -25,7 +25,7 @@ mod telemetry;
 mod testing;
 mod v1;
 
-pub use auth::TokenFileError;
+pub use auth::{Scope, TokenEntry, TokenFile, TokenFileError};
 pub use config::{ConfigError, DEFAULT_PORT, Dialect, Limits, RateLimit, ServerConfig, TlsConfig};
 pub use server::{Server, StartError};
 pub use shell::TlsError;

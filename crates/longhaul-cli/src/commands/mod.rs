@@ -11,6 +11,7 @@ pub(crate) mod queue;
 pub(crate) mod schedule;
 pub(crate) mod server;
 pub(crate) mod task;
+pub(crate) mod token;
 pub(crate) mod topic;
 pub(crate) mod worker;
 
@@ -50,6 +51,7 @@ async fn dispatch(command: Command, context: &Context) -> anyhow::Result<()> {
         Command::Dev(it) => server::dev(&it, context).await,
         Command::Server(it) => server::run(it, context).await,
         Command::Worker(it) => worker::run(it, context).await,
+        Command::Token(it) => token::run(it, context),
         Command::Context(it) => context::run(it, context),
         Command::Config(it) => config::run(&it, context),
         Command::Completions(it) => meta::completions(&it),

@@ -13,5 +13,6 @@ mod dev;
 mod options;
 mod secured;
 mod stage;
+mod tokens;
 mod transcripts;
 mod unknown;

@@ -1,8 +1,9 @@
 //! Who asks, and what they may do: bearer tokens with scopes, perhaps bound to queues.
 
+mod token_file;
 mod tokens;
 
-pub use tokens::TokenFileError;
+pub use token_file::{TokenEntry, TokenFile, TokenFileError};
 
 use crate::config::ServerConfig;
 use crate::problem::Problem;
@@ -10,16 +11,16 @@ use crate::reload::Reloaded;
 use crate::route::Access;
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, StatusCode};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokens::{Tokens, Verdict};
 
 /// What a token allows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Scope {
+pub enum Scope {
     /// To submit tasks.
     Submit,
     /// To lease tasks and to report on them.
@@ -31,9 +32,12 @@ pub(crate) enum Scope {
 }
 
 impl Scope {
-    pub(crate) const ALL: [Self; 4] = [Self::Submit, Self::Work, Self::Read, Self::Admin];
+    /// Each of them.
+    pub const ALL: [Self; 4] = [Self::Submit, Self::Work, Self::Read, Self::Admin];
 
-    pub(crate) const fn word(self) -> &'static str {
+    /// How it is written.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
         match self {
             Self::Submit => "submit",
             Self::Work => "work",

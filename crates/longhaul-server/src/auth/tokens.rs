@@ -1,44 +1,21 @@
-//! The file of the tokens: JSON, with the SHA-256 of each token, never the token itself.
-//!
-//! ```json
-//! {"tokens": [
-//!   {"name": "ci", "sha256": "9f86d0…", "scopes": ["submit", "read"], "queues": ["mails"], "expires": "2027-01-01T00:00:00Z"}
-//! ]}
-//! ```
+//! The tokens that the gateway knows, by their sums.
 
-use super::{Identity, Scope};
+use super::Identity;
+use super::token_file::{TokenEntry, TokenFile, TokenFileError};
 use crate::clock;
 use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
-use serde::Deserialize;
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use subtle::ConstantTimeEq;
 
-/// The most tokens: each request compares with all of them.
-const TOKENS_MAX: usize = 1_000;
-
-/// The longest file.
-const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
-
-type Hash = [u8; SHA256_OUTPUT_LEN];
-
-/// The file of the tokens cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[error("the token file {path} cannot be used: {problem}", path = path.display())]
-pub struct TokenFileError {
-    /// The file.
-    pub path: PathBuf,
-    /// What is wrong with it.
-    pub problem: String,
-}
+pub(super) type Hash = [u8; SHA256_OUTPUT_LEN];
 
 /// The tokens that are known.
 #[derive(Debug)]
 pub(super) struct Tokens(Vec<Token>);
 
 #[derive(Debug)]
-struct Token {
+pub(super) struct Token {
     hash: Hash,
     expires_ms: Option<u64>,
     identity: Arc<Identity>,
@@ -52,41 +29,16 @@ pub(super) enum Verdict {
     Unknown,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    tokens: Vec<Entry>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Entry {
-    name: String,
-    sha256: String,
-    scopes: BTreeSet<Scope>,
-    queues: Option<BTreeSet<String>>,
-    expires: Option<String>,
-}
-
 impl Tokens {
     /// Reads the file.
     pub(super) fn read(path: &Path) -> Result<Self, TokenFileError> {
-        let unusable = |problem: String| TokenFileError { path: path.to_owned(), problem };
-        let size = std::fs::metadata(path).map_err(|error| unusable(error.to_string()))?.len();
-        if size > FILE_BYTES_MAX {
-            let problem = format!("it has {size} bytes, and {FILE_BYTES_MAX} is the limit");
-            return Err(unusable(problem));
-        }
-        let text = std::fs::read(path).map_err(|error| unusable(error.to_string()))?;
-        Self::parse(&text).map_err(unusable)
+        let file = TokenFile::open(path)?;
+        let unusable = |problem| TokenFileError { path: path.to_owned(), problem };
+        Self::of(file.entries()).map_err(unusable)
     }
 
-    fn parse(text: &[u8]) -> Result<Self, String> {
-        let File { tokens } = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-        if tokens.len() > TOKENS_MAX {
-            return Err(format!("it has {} tokens, and {TOKENS_MAX} is the limit", tokens.len()));
-        }
-        tokens.into_iter().map(Entry::checked).collect::<Result<_, _>>().map(Self)
+    fn of(entries: &[TokenEntry]) -> Result<Self, String> {
+        entries.iter().map(TokenEntry::checked).collect::<Result<_, _>>().map(Self)
     }
 
     /// Compares a token with all that are known: how long that takes tells nothing about them.
@@ -106,26 +58,27 @@ impl Tokens {
     }
 }
 
-impl Entry {
-    fn checked(self) -> Result<Token, String> {
+impl TokenEntry {
+    pub(super) fn checked(&self) -> Result<Token, String> {
         let Self { name, sha256, scopes, queues, expires } = self;
-        let hash = unhex(&sha256).ok_or_else(|| {
+        let hash = unhex(sha256).ok_or_else(|| {
             format!("`sha256` of the token `{name}` has 64 hexadecimal digits: it is what `printf %s TOKEN | sha256sum` prints")
         })?;
-        let instant = |text: String| {
+        let instant = |text: &String| {
             let at: Result<jiff::Timestamp, _> = text.parse();
             let at = at.map_err(|error| format!("`expires` of the token `{name}`: {error}"))?;
             // What lies before 1970 has expired.
             Ok::<_, String>(u64::try_from(at.as_millisecond()).unwrap_or(0))
         };
-        let expires_ms = expires.map(instant).transpose()?;
-        let identity = Arc::new(Identity { name: Some(name), scopes, queues });
+        let expires_ms = expires.as_ref().map(instant).transpose()?;
+        let (name, queues) = (Some(name.clone()), queues.clone());
+        let identity = Arc::new(Identity { name, scopes: scopes.clone(), queues });
         Ok(Token { hash, expires_ms, identity })
     }
 }
 
 /// What is kept of a token.
-fn hash(token: &[u8]) -> Hash {
+pub(super) fn hash(token: &[u8]) -> Hash {
     let mut hash = [0; SHA256_OUTPUT_LEN];
     hash.copy_from_slice(digest(&SHA256, token).as_ref());
     hash
@@ -147,10 +100,15 @@ fn unhex(text: &str) -> Option<Hash> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Scope;
     use super::*;
 
     fn hex(token: &str) -> String {
-        hash(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+        super::super::token_file::hex(&hash(token.as_bytes()))
+    }
+
+    fn parse(text: &str) -> Result<Tokens, String> {
+        Tokens::of(&super::super::token_file::parse(text.as_bytes())?)
     }
 
     fn entry(more: &str) -> String {
@@ -162,7 +120,7 @@ mod tests {
     fn a_token_is_known_by_its_hash() {
         assert_eq!(hex("test"), "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08");
         let file = entry(r#","scopes":["submit","read"],"queues":["a"]"#);
-        let tokens = Tokens::parse(file.as_bytes()).unwrap();
+        let tokens = parse(&file).unwrap();
         let Verdict::Known(identity) = tokens.find(b"secret") else { panic!("it is unknown") };
         assert_eq!(identity.name.as_deref(), Some("n"));
         let may = Scope::ALL.map(|scope| identity.may(scope));
@@ -176,7 +134,7 @@ mod tests {
 
     #[test]
     fn admin_includes_the_other_scopes_and_a_token_expires() {
-        let tokens = |more: &str| Tokens::parse(entry(more).as_bytes()).unwrap();
+        let tokens = |more: &str| parse(&entry(more)).unwrap();
         let ahead = tokens(r#","scopes":["admin"],"expires":"2999-01-01T00:00:00Z""#);
         let Verdict::Known(identity) = ahead.find(b"secret") else { panic!("it is unknown") };
         assert!(Scope::ALL.into_iter().all(|scope| identity.may(scope)));
@@ -199,7 +157,7 @@ mod tests {
             (&many, "missing field"),
             (&entry(r#","scopes":[],"expires":"soon""#), "`expires` of the token `n`"),
         ] {
-            let refused = Tokens::parse(file.as_bytes()).unwrap_err();
+            let refused = parse(&file).unwrap_err();
             assert!(refused.contains(says), "{file}: {refused}");
         }
         let none = Tokens::read(Path::new("/does/not/exist")).unwrap_err();

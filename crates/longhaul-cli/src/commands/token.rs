@@ -1,0 +1,262 @@
+//! `longhaul token`: tokens of the gateway, and those of the embedded broker.
+
+use crate::context::Context;
+use crate::exit::{Code, Failure};
+use crate::output::{Output, Row, Tone};
+use crate::{clock, times};
+use anyhow::Context as _;
+use clap::{Args, Subcommand};
+use jiff::{SignedDuration, Timestamp};
+use longhaul_broker::TokenKey;
+use longhaul_server::{Scope, TokenEntry, TokenFile};
+use serde::Serialize;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Token {
+    /// Make a token for callers of the gateway and print it. The file keeps its sum alone: it is not shown again.
+    #[command(after_help = "\
+Examples:
+  longhaul token create ci --scopes submit,read --queues mails --expires 90d --file tokens.json
+  longhaul token create ops --scopes admin > ops.token
+
+Scopes: submit (submit tasks), work (lease them and report on them), read (see everything, payloads included), admin (all of it,
+and change queues). Gateways that run read the file again. To change a token make a second one of the same name, give it to the
+callers, and then revoke the first one by its id.")]
+    Create(Create),
+    /// List the tokens of the gateway, without what they are.
+    #[command(
+        visible_alias = "ls",
+        after_help = "\
+Examples:
+  longhaul token list --file tokens.json
+  longhaul token list -o json"
+    )]
+    List(InFile),
+    /// Take tokens of the gateway away: they are refused from the next request on.
+    #[command(after_help = "\
+Examples:
+  longhaul token revoke ci --file tokens.json
+  longhaul token revoke 9f86d081")]
+    Revoke {
+        /// The name of the token, or its id as `longhaul token list` shows it.
+        #[arg(value_name = "NAME|ID")]
+        token: String,
+        #[command(flatten)]
+        file: InFile,
+    },
+    /// Make the secret that tokens of the embedded broker are signed with, in a file that its owner alone may read.
+    #[command(after_help = "\
+Examples:
+  longhaul token secret broker.key
+  longhaul token secret /etc/longhaul/broker.key")]
+    Secret {
+        /// The file, which must not exist.
+        file: PathBuf,
+    },
+    /// Print a token for clients of the embedded broker, signed with its secret.
+    #[command(after_help = "\
+Examples:
+  longhaul token sign --secret broker.key --role admin --expires 30d > admin.token
+  longhaul token sign --secret broker.key --role transcoder
+
+What a role may do: --broker-superusers names those that may do everything; the others need grants.")]
+    Sign {
+        /// The secret: a file, or data:;base64,…
+        #[arg(long, value_name = "KEY")]
+        secret: String,
+        /// Whose token it is.
+        #[arg(long, value_name = "ROLE")]
+        role: String,
+        /// How long it is valid, such as 12h or 30d; for ever without it.
+        #[arg(long, value_name = "TIME", value_parser = times::duration)]
+        expires: Option<Duration>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Create {
+    /// Who acts with it, as the log of actions names them.
+    name: String,
+    /// What it allows: submit, work, read, admin.
+    #[arg(long, required = true, value_delimiter = ',', value_name = "SCOPES", value_parser = scope)]
+    scopes: Vec<Scope>,
+    /// The queues that it is bound to; all without it.
+    #[arg(long, value_delimiter = ',', value_name = "QUEUES")]
+    queues: Vec<String>,
+    /// How long it is valid, such as 12h or 90d; for ever without it.
+    #[arg(long, value_name = "TIME", value_parser = times::duration)]
+    expires: Option<Duration>,
+    #[command(flatten)]
+    file: InFile,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InFile {
+    /// The file of the tokens, which gateways are given by --http-tokens; that of the settings without it.
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+/// A token as it is shown.
+#[derive(Debug, Serialize)]
+struct Shown {
+    name: String,
+    id: String,
+    scopes: Vec<&'static str>,
+    /// `None`: all.
+    queues: Option<Vec<String>>,
+    expires: Option<String>,
+    is_expired: bool,
+}
+
+/// A token that was made.
+#[derive(Debug, Serialize)]
+struct Made {
+    token: String,
+    #[serde(flatten)]
+    shown: Shown,
+}
+
+impl Row for Shown {
+    const HEADS: &'static [&'static str] = &["NAME", "ID", "SCOPES", "QUEUES", "EXPIRES"];
+
+    fn cells(&self) -> Vec<String> {
+        let queues = self.queues.as_ref().map_or_else(|| "all".to_owned(), |it| it.join(","));
+        let expires = self.expires.clone().unwrap_or_else(|| "never".to_owned());
+        let expires = if self.is_expired { format!("{expires} (over)") } else { expires };
+        vec![self.name.clone(), self.id.clone(), self.scopes.join(","), queues, expires]
+    }
+
+    fn tone(&self) -> Tone {
+        if self.is_expired { Tone::Faint } else { Tone::Plain }
+    }
+}
+
+impl Shown {
+    fn of(entry: &TokenEntry) -> Self {
+        let expires = entry.expires.clone();
+        let at: Option<Timestamp> = expires.as_ref().and_then(|it| it.parse().ok());
+        let now = Timestamp::try_from(clock::wall()).unwrap_or(Timestamp::MAX);
+        Self {
+            name: entry.name.clone(),
+            id: entry.id().to_owned(),
+            scopes: entry.scopes.iter().map(|it| it.word()).collect(),
+            queues: entry.queues.as_ref().map(|it| it.iter().cloned().collect()),
+            is_expired: at.is_some_and(|at| at <= now),
+            expires,
+        }
+    }
+}
+
+impl InFile {
+    fn path(&self, context: &Context) -> anyhow::Result<PathBuf> {
+        let of_settings = || context.settings.path("http-tokens");
+        self.file.clone().or_else(of_settings).ok_or_else(|| {
+            let what = "it is not said in which file the gateway's tokens are";
+            let help = "--file FILE says it, or the setting http-tokens (LONGHAUL_HTTP_TOKENS)";
+            Failure::usage(what).help(help).into()
+        })
+    }
+}
+
+fn scope(text: &str) -> Result<Scope, String> {
+    let words = Scope::ALL.map(Scope::word).join(", ");
+    let found = Scope::ALL.into_iter().find(|it| it.word() == text);
+    found.ok_or_else(|| format!("expected some of {words}, with commas between"))
+}
+
+/// # Errors
+/// When the file or the secret cannot be used.
+pub(crate) fn run(command: Token, context: &Context) -> anyhow::Result<()> {
+    match command {
+        Token::Create(it) => create(it, context),
+        Token::List(file) => {
+            let file = TokenFile::open(&file.path(context)?).map_err(usage)?;
+            let shown: Vec<_> = file.entries().iter().map(Shown::of).collect();
+            Ok(context.output.list(&shown)?)
+        }
+        Token::Revoke { token, file } => revoke(&token, &file.path(context)?, &context.output),
+        Token::Secret { file } => write_secret(&file, &TokenKey::new_secret()?),
+        Token::Sign { secret, role, expires } => {
+            let key = TokenKey::secret(&secret).map_err(usage)?;
+            let token = key.create_token(&role, expires).map_err(usage)?;
+            Ok(context.output.lines(&token)?)
+        }
+    }
+}
+
+fn create(it: Create, context: &Context) -> anyhow::Result<()> {
+    let path = it.file.path(context)?;
+    let mut entry = TokenEntry::new(it.name, it.scopes.into_iter().collect());
+    entry.queues = Some(it.queues.into_iter().collect())
+        .filter(|it: &std::collections::BTreeSet<_>| !it.is_empty());
+    entry.expires = it.expires.map(instant_after).transpose()?;
+    let mut file = TokenFile::open_or_new(&path).map_err(usage)?;
+    let token = file.create(entry).map_err(usage)?;
+    file.write().map_err(usage)?;
+    let Some(shown) = file.entries().last().map(Shown::of) else { return Ok(()) };
+    if !context.output.is_for_people() {
+        return Ok(context.output.one(&Made { token, shown }, &[])?);
+    }
+    context.output.lines(&token)?;
+    let namesakes = file.entries().iter().filter(|it| it.name == shown.name).count();
+    let file = path.display();
+    context.output.note(&format!("its sum is in {file}; the token itself is not shown again"));
+    if namesakes > 1 {
+        let name = &shown.name;
+        context.output.note(&format!(
+            "there are {namesakes} tokens named {name} now: `longhaul token list` shows their ids, to revoke one"
+        ));
+    }
+    Ok(())
+}
+
+fn instant_after(time: Duration) -> anyhow::Result<String> {
+    let now = Timestamp::try_from(clock::wall())?;
+    let time = SignedDuration::try_from(time)?;
+    let at = now.checked_add(time).map_err(|_| {
+        Failure::usage("--expires lies too far ahead")
+            .help("without it the token is valid for ever")
+    })?;
+    Ok(at.round(jiff::Unit::Second)?.to_string())
+}
+
+fn revoke(token: &str, path: &Path, output: &Output) -> anyhow::Result<()> {
+    let mut file = TokenFile::open(path).map_err(usage)?;
+    let revoked = file.revoke(token);
+    if revoked.is_empty() {
+        let what = format!("{} has no token with the name or the id `{token}`", path.display());
+        return Err(Failure::not_found(what)
+            .help("`longhaul token list` shows those that it has")
+            .into());
+    }
+    if let [first, _, ..] = &*revoked
+        && first.name == token
+    {
+        let ids: Vec<_> = revoked.iter().map(TokenEntry::id).collect();
+        let what = format!("there are {} tokens named `{token}`: {}", ids.len(), ids.join(", "));
+        let help = "revoke them one by one, by these ids";
+        return Err(Failure::new(Code::Conflict, what).help(help).into());
+    }
+    file.write().map_err(usage)?;
+    output.note(&format!("the token {token} is refused from now on"));
+    Ok(())
+}
+
+fn usage(error: impl std::error::Error) -> Failure {
+    Failure::usage(error.to_string())
+}
+
+fn write_secret(file: &Path, secret: &[u8]) -> anyhow::Result<()> {
+    let mut options = OpenOptions::new();
+    // Whoever reads it may be anybody to the broker.
+    options.write(true).create_new(true).mode(0o600);
+    let written =
+        options.open(file).and_then(|mut it| it.write_all(secret).and_then(|()| it.sync_all()));
+    written.with_context(|| format!("cannot write the secret to {}", file.display()))
+}

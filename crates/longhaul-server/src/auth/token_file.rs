@@ -1,0 +1,299 @@
+//! The file of the gateway's tokens: JSON, with the SHA-256 of each token, never the token itself.
+//!
+//! ```json
+//! {"tokens": [
+//!   {"name": "ci", "sha256": "9f86d0…", "scopes": ["submit", "read"], "queues": ["mails"], "expires": "2027-01-01T00:00:00Z"}
+//! ]}
+//! ```
+
+use super::Scope;
+use super::tokens::{Hash, hash};
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use ring::rand::{SecureRandom, SystemRandom};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{MetadataExt, chown};
+use std::path::{Path, PathBuf};
+
+/// The most tokens: each request compares with all of them.
+const TOKENS_MAX: usize = 1_000;
+
+/// The longest file.
+const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// What tokens begin with: programs that look for secrets in repositories and logs know them by it.
+const PREFIX: &str = "lh_";
+
+/// The random bytes of a token.
+const TOKEN_BYTES: usize = 32;
+
+/// The file of the tokens cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("the token file {path} cannot be used: {problem}", path = path.display())]
+pub struct TokenFileError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+/// One token, as the file has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct TokenEntry {
+    /// Who acts with it, in the log of actions. Two tokens may have one name: the next one stands beside the last until all callers have it.
+    pub name: String,
+    /// Its SHA-256 in 64 hexadecimal digits.
+    pub sha256: String,
+    /// What it allows.
+    pub scopes: BTreeSet<Scope>,
+    /// The queues that it is bound to; `None` for all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queues: Option<BTreeSet<String>>,
+    /// When it ends, as an instant of RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires: Option<String>,
+}
+
+impl TokenEntry {
+    /// A token of this name, still without its sum: [`TokenFile::create`] makes that.
+    #[must_use]
+    pub fn new(name: impl Into<String>, scopes: BTreeSet<Scope>) -> Self {
+        let (name, sha256) = (name.into(), String::new());
+        Self { name, sha256, scopes, queues: None, expires: None }
+    }
+
+    /// What tells it from others of its name: the first digits of its sum.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        self.sha256.get(..8).unwrap_or(&self.sha256)
+    }
+}
+
+#[derive(Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    tokens: Vec<TokenEntry>,
+}
+
+/// The file of the tokens, to look at it and to change it. Gateways that run read it again when it has changed.
+///
+/// ```
+/// use longhaul_server::{Scope, TokenEntry, TokenFile};
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("tokens.json");
+/// let mut file = TokenFile::open_or_new(&path)?;
+/// let token = file.create(TokenEntry::new("ci", [Scope::Submit, Scope::Read].into()))?;
+/// file.write()?;
+/// assert!(token.starts_with("lh_"));
+/// assert!(!std::fs::read_to_string(&path)?.contains(&token));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct TokenFile {
+    path: PathBuf,
+    entries: Vec<TokenEntry>,
+    /// What was read; `None` where there was no file.
+    read: Option<Vec<u8>>,
+}
+
+impl TokenFile {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// When it cannot be read, is no token file, or is larger than a gateway takes.
+    pub fn open(path: &Path) -> Result<Self, TokenFileError> {
+        let unusable = |problem: String| TokenFileError { path: path.to_owned(), problem };
+        let bytes = bytes_of(path).map_err(|error| unusable(error.to_string()))?;
+        let entries = parse(&bytes).map_err(unusable)?;
+        Ok(Self { path: path.to_owned(), entries, read: Some(bytes) })
+    }
+
+    /// Reads a file, or begins one where there is none.
+    ///
+    /// # Errors
+    /// As [`TokenFile::open`].
+    pub fn open_or_new(path: &Path) -> Result<Self, TokenFileError> {
+        match path.symlink_metadata() {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                Ok(Self { path: path.to_owned(), entries: Vec::new(), read: None })
+            }
+            Ok(_) | Err(_) => Self::open(path),
+        }
+    }
+
+    /// The tokens, in the order of the file.
+    #[must_use]
+    pub fn entries(&self) -> &[TokenEntry] {
+        &self.entries
+    }
+
+    /// Adds a token, and returns it: nothing but its sum is kept.
+    ///
+    /// # Errors
+    /// When the entry is not one that a gateway takes, or there are too many of them.
+    pub fn create(&mut self, mut entry: TokenEntry) -> Result<String, TokenFileError> {
+        let mut random = [0; TOKEN_BYTES];
+        SystemRandom::new()
+            .fill(&mut random)
+            .map_err(|_| self.unusable("the system gave no random bytes".to_owned()))?;
+        let token = format!("{PREFIX}{}", BASE64_URL_SAFE_NO_PAD.encode(random));
+        entry.sha256 = hex(&hash(token.as_bytes()));
+        entry.checked().map_err(|problem| self.unusable(problem))?;
+        let count = self.entries.len() + 1;
+        limited(count).map_err(|problem| self.unusable(problem))?;
+        self.entries.push(entry);
+        Ok(token)
+    }
+
+    /// Takes away the tokens whose name or [`id`](TokenEntry::id) this is, and returns them.
+    pub fn revoke(&mut self, name_or_id: &str) -> Vec<TokenEntry> {
+        let is_meant = |it: &mut TokenEntry| it.name == name_or_id || it.id() == name_or_id;
+        self.entries.extract_if(.., is_meant).collect()
+    }
+
+    /// Puts the file in place as a whole, with the owner and the permissions of the former one; a new one is its owner's alone.
+    ///
+    /// # Errors
+    /// When it cannot be written, or was changed since it was read.
+    pub fn write(&mut self) -> Result<(), TokenFileError> {
+        let document = Document { tokens: self.entries.clone() };
+        let mut text = serde_json::to_vec_pretty(&document)
+            .map_err(|error| self.unusable(error.to_string()))?;
+        text.push(b'\n');
+        let now = match bytes_of(&self.path) {
+            Ok(bytes) => Some(bytes),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => return Err(self.unusable(error.to_string())),
+        };
+        if now != self.read {
+            return Err(self.unusable("it was changed meanwhile; do it again".to_owned()));
+        }
+        self.replace(&text).map_err(|error| self.unusable(error.to_string()))?;
+        self.read = Some(text);
+        Ok(())
+    }
+
+    fn replace(&self, text: &[u8]) -> io::Result<()> {
+        // Whoever has a link to the file changes what it leads to.
+        let path = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
+        let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+        let mut file = tempfile::NamedTempFile::new_in(folder.unwrap_or_else(|| Path::new(".")))?;
+        file.write_all(text)?;
+        if self.read.is_some() {
+            let former = fs::metadata(&path)?;
+            let own = file.as_file().metadata()?;
+            if (former.uid(), former.gid()) != (own.uid(), own.gid()) {
+                chown(file.path(), Some(former.uid()), Some(former.gid()))?;
+            }
+            file.as_file().set_permissions(former.permissions())?;
+        }
+        file.as_file().sync_all()?;
+        file.persist(&path)?;
+        Ok(())
+    }
+
+    fn unusable(&self, problem: String) -> TokenFileError {
+        TokenFileError { path: self.path.clone(), problem }
+    }
+}
+
+fn bytes_of(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn limited(count: usize) -> Result<(), String> {
+    match count > TOKENS_MAX {
+        true => Err(format!("it has {count} tokens, and {TOKENS_MAX} is the limit")),
+        false => Ok(()),
+    }
+}
+
+pub(super) fn parse(bytes: &[u8]) -> Result<Vec<TokenEntry>, String> {
+    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > FILE_BYTES_MAX {
+        return Err(format!("it has more than {FILE_BYTES_MAX} bytes"));
+    }
+    let Document { tokens } = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    limited(tokens.len())?;
+    Ok(tokens)
+}
+
+pub(super) fn hex(hash: &Hash) -> String {
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn entry(name: &str) -> TokenEntry {
+        TokenEntry::new(name, [Scope::Read].into())
+    }
+
+    #[test]
+    fn tokens_are_made_told_once_and_taken_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokens.json");
+        assert!(TokenFile::open(&path).is_err());
+        let mut file = TokenFile::open_or_new(&path).unwrap();
+        let queues = Some(["mails".to_owned()].into());
+        let first = TokenEntry { queues: queues.clone(), ..entry("ci") };
+        let tokens = [file.create(first).unwrap(), file.create(entry("ci")).unwrap()];
+        assert_ne!(tokens[0], tokens[1]);
+        file.create(entry("ann")).unwrap();
+        file.write().unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(tokens.iter().all(|token| !text.contains(token.as_str())), "{text}");
+
+        let mut file = TokenFile::open(&path).unwrap();
+        let names: Vec<_> = file.entries().iter().map(|it| it.name.as_str()).collect();
+        assert_eq!((names, &file.entries()[0].queues), (vec!["ci", "ci", "ann"], &queues));
+        let id = file.entries()[0].id().to_owned();
+        assert_eq!(file.revoke(&id).len(), 1);
+        assert_eq!(file.revoke("nobody"), []);
+        assert_eq!(file.revoke("ci").len(), 1);
+        file.write().unwrap();
+        assert_eq!(TokenFile::open(&path).unwrap().entries().len(), 1);
+    }
+
+    /// Two people at once: the second one took away what the first one had added.
+    #[test]
+    fn a_file_that_was_changed_meanwhile_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokens.json");
+        let mut open = [(); 2].map(|()| TokenFile::open_or_new(&path).unwrap());
+        for file in &mut open {
+            file.create(entry("n")).unwrap();
+        }
+        let [mut first, mut second] = open;
+        first.write().unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        let refused = second.write().unwrap_err().to_string();
+        assert!(refused.contains("changed meanwhile"), "{refused}");
+        first.create(entry("m")).unwrap();
+        first.write().unwrap();
+        assert_eq!(TokenFile::open(&path).unwrap().entries().len(), 2);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+    }
+
+    #[test]
+    fn what_a_gateway_would_refuse_is_not_made() {
+        let mut file = TokenFile::open_or_new(Path::new("/does/not/exist/tokens.json")).unwrap();
+        let soon = TokenEntry { expires: Some("soon".to_owned()), ..entry("n") };
+        assert!(file.create(soon).unwrap_err().to_string().contains("`expires`"));
+        for _ in 0..TOKENS_MAX {
+            file.create(entry("n")).unwrap();
+        }
+        assert!(file.create(entry("n")).unwrap_err().to_string().contains("1000 is the limit"));
+        assert!(file.write().is_err());
+    }
+}
