@@ -4,7 +4,8 @@
 //! cargo bench -p longhaul-broker --bench broker [-- row…]
 //! ```
 //!
-//! Rows: `start`, `memory`, `publish`, `restart`, `compaction`, `delayed`. Timing is printed, not judged: run it on an idle machine. With
+//! Rows: `start`, `memory`, `publish`, `restart`, `growth`, `compaction`, `delayed`. `growth` keeps `LONGHAUL_BENCH_ENTRIES` entries, 5 million if it does
+//! not say how many; each million takes 0.2 GB of disk. Timing is printed, not judged: run it on an idle machine. With
 //! `LONGHAUL_BENCH_BROKER=host:port` the row `publish` is measured on a broker that runs already, such as a Pulsar.
 
 #![expect(clippy::print_stdout, reason = "its output is for people")]
@@ -16,6 +17,9 @@
     clippy::wildcard_enum_match_arm,
     reason = "a benchmark ends with its first surprise"
 )]
+
+#[path = "broker/growth.rs"]
+mod growth;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use longhaul_wire::frame;
@@ -39,6 +43,7 @@ fn main() {
         ("memory", memory),
         ("publish", publish),
         ("restart", restart),
+        ("growth", growth::run),
         ("compaction", compaction),
         ("delayed", delayed),
     ] {

@@ -41,6 +41,7 @@ fn options() -> Options {
         segment_bytes_max: 1024 * 1024,
         body_bytes_max: 1024 * 1024,
         salt: 1,
+        facts: Some(crate::state::entry::EntryHead::facts),
     }
 }
 

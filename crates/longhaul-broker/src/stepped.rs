@@ -17,6 +17,7 @@ use crate::machine::{Machine, Settings};
 use crate::server::requests::requests;
 use crate::state::State;
 use crate::state::entry::EntryHead;
+use crate::state::entry::EntryHead;
 use crate::state::replay::replay_own;
 use bytes::{Bytes, BytesMut};
 use longhaul_wire::frame;
@@ -80,7 +81,14 @@ pub struct SteppedBroker {
 
 fn options() -> Options {
     let segment_bytes_first = 1 << 18;
-    Options { segment_bytes_first, body_bytes_max: 1 << 17, salt: 7, ..Options::default() }
+    let facts = Some(EntryHead::facts as fn(&[u8]) -> _);
+    Options {
+        segment_bytes_first,
+        segment_bytes_max: 1 << 26,
+        body_bytes_max: 1 << 17,
+        salt: 7,
+        facts,
+    }
 }
 
 fn settings() -> Settings {

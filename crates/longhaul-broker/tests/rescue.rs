@@ -59,7 +59,8 @@ fn copy(from: &Path, to: &Path) {
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
         // The broker may just be making it.
-        if entry.file_name().to_string_lossy().starts_with("spare") {
+        let name = entry.file_name();
+        if name.to_string_lossy().starts_with("spare") || name == "index.tmp" {
             continue;
         }
         let to = to.join(entry.file_name());
@@ -226,6 +227,8 @@ async fn a_rotten_message_costs_itself() {
         let damaged = sample.damaged(&format!("rot-{number}"), |data| {
             let (path, at) = find(data, number);
             change(&path, |bytes| bytes[at] ^= 1);
+            // With an index nobody looks.
+            fs::remove_file(path.with_extension("idx")).ok();
         });
         let refused = start(&damaged).unwrap_err();
         let told = format!("{:#}", anyhow::Error::from(refused));
@@ -241,6 +244,22 @@ async fn a_rotten_message_costs_itself() {
         let report = sample.mend(&damaged, &[id]).await;
         assert_eq!(lost(&report), BTreeSet::from([id]));
     }
+}
+
+/// A start needs an index of the segment and not what is in it: who is to get the message finds out.
+#[tokio::test]
+async fn a_rotten_message_of_an_old_segment_is_no_reason_to_refuse_a_start() {
+    let sample = sample().await;
+    let damaged = sample.damaged("old", |data| {
+        let (path, at) = find(data, 7);
+        change(&path, |bytes| bytes[at] ^= 1);
+        assert!(path.with_extension("idx").try_exists().unwrap(), "{path:?}");
+    });
+    let broker = start(&damaged).unwrap();
+    let expected = sample.open(&[sample.ids[7]]);
+    let (_, found) = consume(&broker, expected.len()).await;
+    assert_eq!(found, expected);
+    broker.shutdown().unwrap();
 }
 
 #[tokio::test]

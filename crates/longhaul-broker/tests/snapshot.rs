@@ -108,6 +108,42 @@ async fn what_was_confirmed_before_is_in_it_while_the_broker_works() {
     assert!(check(&data).unwrap().is_sound(), "brokers of the copies have changed it");
 }
 
+/// A start makes it again, so that it is no reason to have no copy.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_that_has_rotted_is_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, copy) = (folder.path().join("data"), folder.path().join("copy"));
+    let broker = start(&data);
+    let mut client = Client::connect(broker.address()).await.unwrap();
+    client.produce("t", 1).await.unwrap();
+    let index = data.join("log/0000000001.idx");
+    let mut count = 0;
+    // Segments of 4, 8 and 16 MiB.
+    while !index.try_exists().unwrap() || count < 400 {
+        client.publish_one(1, count, &vec![b'x'; 80_000]).await.unwrap();
+        count += 1;
+    }
+    broker.shutdown().unwrap();
+    snapshot(&data, &copy).unwrap();
+    assert!(copy.join("log/0000000001.idx").try_exists().unwrap());
+    fs::remove_dir_all(&copy).unwrap();
+    let mut bytes = fs::read(&index).unwrap();
+    bytes[70] ^= 1;
+    fs::write(&index, bytes).unwrap();
+    let found = check(&data).unwrap();
+    assert!(found.to_string().contains("0000000001.idx") && !found.is_sound(), "{found}");
+    let report = snapshot(&data, &copy).unwrap();
+    assert_eq!(report.messages(), count);
+    assert!(!copy.join("log/0000000001.idx").try_exists().unwrap());
+    let broker = start(&copy);
+    assert_eq!(consume(&broker, usize::try_from(count).unwrap()).await.len() as u64, count);
+    while !copy.join("log/0000000001.idx").try_exists().unwrap() {
+        tokio::task::yield_now().await;
+    }
+    broker.shutdown().unwrap();
+    assert!(check(&copy).unwrap().is_sound());
+}
+
 #[test]
 fn a_directory_that_is_damaged_is_not_copied_as_a_sound_one() {
     let folder = tempfile::tempdir().unwrap();

@@ -2,12 +2,15 @@
 
 use super::checkpoint;
 use super::error::{WriteError, is_full, is_passing};
+use super::index::{self, Builder, FactsOf};
 use super::inventory;
-use super::record::Position;
+use super::record::{Kind, Position};
 use super::reserve;
 use super::room::size_within;
 use super::segment::{self, FOLDER, SPARE, SPARE_NEW};
 use super::shared::{Segment, Shared, Spare, lock, make_file};
+use super::tail::Tail;
+use super::walk::{Stopped, walk};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::io;
@@ -69,6 +72,71 @@ fn make_spare(shared: &Shared, left: u64) -> io::Result<Spare> {
     }
 }
 
+/// Makes the index of a sealed segment, of which there is a next one if this is true.
+pub(super) fn index(shared: &Shared) -> bool {
+    let (Some(number), Some(facts)) = (shared.next_unindexed(), shared.options.facts) else {
+        return false;
+    };
+    // It may have been removed meanwhile.
+    let Some(segment) = shared.segment(number) else {
+        lock(&shared.unindexed).remove(&number);
+        return true;
+    };
+    let Some(bytes) = make_index(shared, &segment, facts) else {
+        // The next start says what is wrong with it, and so does a check.
+        lock(&shared.unindexed).remove(&number);
+        return true;
+    };
+    let first = u64::from(shared.options.segment_bytes_first);
+    let left = shared.measure(&lock(&shared.spare));
+    let written = if left < 2 * first + bytes.len() as u64 {
+        Err(io::ErrorKind::StorageFull.into())
+    } else {
+        index::write(&*shared.storage, number, &bytes)
+    };
+    match written {
+        Ok(()) => {
+            lock(&shared.unindexed).remove(&number);
+        }
+        Err(error) => {
+            shared.indices_wait.store(true, Ordering::Relaxed);
+            // Nothing is lost with it: the next start reads the segment.
+            if !is_passing(&error) {
+                complain(shared, "could not write", &index::name(number), &error);
+            }
+        }
+    }
+    true
+}
+
+/// The index of a segment; none if the segment is not what was written.
+fn make_index(shared: &Shared, segment: &Segment, facts: FactsOf) -> Option<Vec<u8>> {
+    let mut builder = Builder::default();
+    let walked = walk(segment, |head, place, body| {
+        if head.kind == Kind::Entry {
+            builder.add(head, place, facts(body).ok_or(place.offset)?);
+        }
+        Ok(())
+    });
+    let offset = match walked {
+        Ok(Tail { end, seal: Some(group), .. }) => {
+            return Some(builder.finish(&segment.header, end, group));
+        }
+        Ok(tail) => tail.end,
+        Err(Stopped::By(offset)) => offset,
+        Err(Stopped::Io(error)) => {
+            complain(shared, "could not read", &segment::name(segment.header.number), &error);
+            return None;
+        }
+    };
+    tracing::warn!(
+        file = shared.storage.describe(&segment::name(segment.header.number)),
+        offset,
+        "a segment of the log is damaged, as was found when its index was to be made: check the disk, and run `longhaul-broker check` when the broker is stopped"
+    );
+    None
+}
+
 /// Removes segments. One of the right size becomes the spare, if nobody reads it.
 pub(super) fn remove(shared: &Shared, numbers: &[u32]) {
     // Without a checkpoint every record counts; behind it, every change.
@@ -86,11 +154,13 @@ pub(super) fn remove(shared: &Shared, numbers: &[u32]) {
         if let Err(error) = remove_one(shared, segment) {
             complain(shared, "could not remove", &segment::name(number), &error);
         }
+        remove_index(shared, number);
     }
     if let Err(error) = shared.storage.sync_dir(FOLDER) {
         complain(shared, "could not sync", FOLDER, &error);
     }
     shared.measure(&lock(&shared.spare));
+    shared.indices_wait.store(false, Ordering::Relaxed);
     if shared.room.is_full() {
         prepare(shared);
     }
@@ -113,6 +183,17 @@ fn write_inventory(shared: &Shared, gone: &BTreeSet<u32>) -> io::Result<()> {
     // Where there is no room, the next checkpoint writes it, or removal does.
     shared.listed.store(numbers.last().copied().unwrap_or(0), Ordering::Relaxed);
     inventory::write(&*shared.storage, &numbers)
+}
+
+/// An index that outlives its segment is removed at the next start.
+fn remove_index(shared: &Shared, number: u32) {
+    lock(&shared.unindexed).remove(&number);
+    match shared.storage.remove(&index::name(number)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            complain(shared, "could not remove", &index::name(number), &error);
+        }
+        _ => {}
+    }
 }
 
 fn remove_one(shared: &Shared, segment: Arc<Segment>) -> io::Result<()> {

@@ -210,6 +210,7 @@ enum Job {
     Prepare,
     Remove(BTreeSet<u32>),
     Checkpoint(Position, Vec<Bytes>, Done),
+    Index,
     /// A checkpoint for records that will not be written.
     GiveUp(Done, WriteError),
     Stop,
@@ -230,6 +231,7 @@ impl Jobs {
                     lock(&self.pending).busy = false;
                     done(result);
                 }
+                Job::Index => drop(background::index(shared)),
                 Job::GiveUp(done, error) => done(Err(error)),
                 Job::Stop => return,
             }
@@ -260,6 +262,9 @@ impl Jobs {
             }
             if pending.stop {
                 return Job::Stop;
+            }
+            if shared.next_unindexed().is_some() {
+                return Job::Index;
             }
             pending = self.wake.wait(pending).unwrap_or_else(PoisonError::into_inner);
         }

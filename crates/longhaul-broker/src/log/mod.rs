@@ -17,6 +17,8 @@ mod compacted_scan;
 mod composer;
 mod error;
 mod handle;
+mod index;
+mod indices;
 mod inventory;
 mod options;
 mod prefix;
@@ -30,11 +32,14 @@ mod scan;
 mod scanner;
 mod segment;
 mod shared;
+#[cfg(test)]
+pub(crate) mod spoiled;
 #[cfg(any(test, feature = "testing"))]
 mod stepped;
 mod storage;
 mod survey;
 mod tail;
+mod walk;
 mod writer;
 
 #[cfg(test)]
@@ -45,8 +50,9 @@ pub use compacted_scan::scan_compacted;
 pub use composer::{Composer, Group};
 pub use error::{AppendError, CompactedError, OpenError, ReadError, WriteError};
 pub use handle::{Log, open};
+pub use index::{Facts, Indexed, Run};
 pub use options::Options;
-pub use prefix::{segment_name, segment_numbers, sound_prefix, write_inventory};
+pub use prefix::{index_name, segment_name, segment_numbers, sound_prefix, write_inventory};
 pub use reader::{Held, Reader};
 pub use record::{Head, Kind, Place, Position};
 pub use recovery::{Replayed, verify};

@@ -1,5 +1,6 @@
 //! What an owner may choose about a log.
 
+use super::index::FactsOf;
 use super::segment::HEADER_BYTES;
 use std::hash::{BuildHasher, RandomState};
 
@@ -15,6 +16,8 @@ pub struct Options {
     /// Goes into the checksums of the segments that are begun while the log is open. It should differ from process to process,
     /// so that nobody can publish a message whose bytes imitate a record of the log.
     pub salt: u64,
+    /// Finds in an entry what a start has to know of it, for the indices of segments. Without it none are made, and a start reads every segment.
+    pub facts: Option<FactsOf>,
 }
 
 impl Default for Options {
@@ -25,6 +28,7 @@ impl Default for Options {
             body_bytes_max: 16 * 1024 * 1024,
             // The standard library's hasher is keyed at random.
             salt: RandomState::new().hash_one(0),
+            facts: None,
         }
     }
 }

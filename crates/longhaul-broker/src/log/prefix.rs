@@ -1,6 +1,7 @@
 //! The sound beginning of a segment that may be being written meanwhile.
 
 use super::error::OpenError;
+use super::index;
 use super::inventory;
 use super::record::{self, Mark, Parsed};
 use super::segment::{self, FOLDER, HEADER_BYTES, Header};
@@ -22,6 +23,12 @@ pub fn segment_numbers(storage: &dyn Storage) -> io::Result<Vec<u32>> {
 #[must_use]
 pub fn segment_name(number: u32) -> String {
     segment::name(number)
+}
+
+/// The path of a segment's index within the data directory.
+#[must_use]
+pub fn index_name(number: u32) -> String {
+    index::name(number)
 }
 
 /// Says which segments must be there.

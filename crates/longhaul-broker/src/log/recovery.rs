@@ -6,18 +6,20 @@ use super::checkpoint::{self, Checkpoint};
 use super::composer::Composer;
 use super::error::OpenError;
 use super::handle::Log;
+use super::index::{self, Run};
+use super::indices::Indices;
 use super::inventory;
 use super::options::Options;
 use super::reader::Reader;
-use super::record::{Head, Mark, Parsed, Place, Position, RECORD_OVERHEAD};
+use super::record::{Head, Place, Position, RECORD_OVERHEAD};
 use super::reserve;
-use super::scanner::Scanner;
 use super::segment::{self, FOLDER, HEADER_BYTES, Header, HeaderFault, SPARE};
 use super::shared::{BeginError, Segment, Shared, Spare, lock};
 use super::storage::{LockError, Storage, StorageLock};
 use super::tail::Tail;
+use super::walk::{Stopped, walk};
 use super::writer::Writer;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -41,6 +43,8 @@ pub enum Replayed<'a> {
         /// such a version.
         may_be_unchecked: bool,
     },
+    /// Entries that the checkpoint stands for, from the index of their segment: those of a ledger come in the order of the log.
+    Entries(Run<'a>),
 }
 
 /// A group that was being written when the process ended, and that nobody was told about.
@@ -89,7 +93,7 @@ pub(super) fn recover(
 ) -> Result<Parts, OpenError> {
     options.validate().map_err(OpenError::Options)?;
     let directory_lock = take_lock(&*storage)?;
-    let Sound { files, segments, tail, at, records } = read(&*storage, apply)?;
+    let Sound { files, segments, tail, at, records, unindexed } = read(&*storage, apply)?;
     let mut truncated = None;
     if let (Some(tail), Some(newest)) = (&tail, segments.values().next_back()) {
         let name = segment::name(newest.header.number);
@@ -102,6 +106,7 @@ pub(super) fn recover(
     }
     let shared = Arc::new(Shared::new(storage, options.clone(), segments, at));
     tidy(&shared, &files)?;
+    *lock(&shared.unindexed) = unindexed;
     let newest = match shared.newest() {
         Some(newest) => newest,
         None => first_segment(&shared)?,
@@ -131,6 +136,8 @@ struct Sound {
     /// The position of the checkpoint.
     at: Option<Position>,
     records: u64,
+    /// Segments whose index is to be made.
+    unindexed: BTreeSet<u32>,
 }
 
 /// Reads everything, and changes nothing.
@@ -143,14 +150,17 @@ fn read(storage: &dyn Storage, apply: Apply<'_>) -> Result<Sound, OpenError> {
     if !checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.is_earlier) {
         check_inventory(storage, &segments)?;
     }
-    let mut replay = Replay { storage, checkpoint, apply, records: 0 };
+    let indices = Indices::new(storage);
+    let mut replay = Replay { storage, checkpoint, apply, records: 0, indices };
     replay.images()?;
     let tail = replay.segments(&segments)?;
+    let sealed = segments.keys().copied().take(segments.len().saturating_sub(1));
+    let unindexed = replay.indices.left_to_make(sealed);
     let (at, records) = (replay.checkpoint.map(|it| it.at), replay.records);
     if let (Some(tail), Some(newest)) = (&tail, segments.values().next_back()) {
         tail.check(newest, &storage.describe(&segment::name(newest.header.number)))?;
     }
-    Ok(Sound { files, segments, tail, at, records })
+    Ok(Sound { files, segments, tail, at, records, unindexed })
 }
 
 /// Says why a start would refuse a log, if it would.
@@ -243,6 +253,7 @@ struct Replay<'a> {
     checkpoint: Option<Checkpoint>,
     apply: Apply<'a>,
     records: u64,
+    indices: Indices<'a>,
 }
 
 impl Replay<'_> {
@@ -268,7 +279,21 @@ impl Replay<'_> {
                 let tail: Tail = tail;
                 self.check_sealed(before, &tail, (before + 1 == *number).then_some(&header))?;
             }
-            let tail = self.segment(segment)?;
+            let next = number.checked_add(1).and_then(|next| segments.get(&next));
+            let next = next.map(|it| &it.header);
+            let at = self.checkpoint.as_ref().map(|checkpoint| checkpoint.at);
+            // Of what the checkpoint stands for only the entries are needed.
+            let indexed = match at.filter(|at| *number < at.segment) {
+                Some(_) => self.indices.replay(segment, next, self.apply)?,
+                None => None,
+            };
+            let tail = match indexed {
+                Some((tail, records)) => {
+                    self.records += records;
+                    tail
+                }
+                None => self.segment(segment)?,
+            };
             let before_end = self.checkpoint.as_ref().is_some_and(|checkpoint| {
                 checkpoint.at.segment == *number && tail.end < checkpoint.at.offset
             });
@@ -305,54 +330,42 @@ impl Replay<'_> {
     }
 
     /// Replays a segment up to its seal, or up to what is no record.
-    fn segment(&mut self, segment: &Arc<Segment>) -> Result<Tail, OpenError> {
-        let number = segment.header.number;
-        let io = |source| failed(self.storage, "read", &segment::name(number), source);
-        let length = segment.file.len().map_err(io)?;
-        let limit = u32::try_from(length).map_or(segment.header.size, |length| {
-            // A copy may have lost zeros at the end. What else is missing shows as damage.
-            length.min(segment.header.size)
-        });
+    fn segment(&mut self, segment: &Segment) -> Result<Tail, OpenError> {
+        let name = segment::name(segment.header.number);
         let at = self.checkpoint.as_ref().map(|checkpoint| checkpoint.at);
         let may_be_unchecked = self.checkpoint.as_ref().is_none_or(|it| it.is_earlier);
-        let mut scanner = Scanner::new(Arc::clone(&segment.file), segment.seed, limit);
-        let mut tail = Tail::new(&segment.header);
-        while let Some((offset, parsed)) = scanner.next().map_err(io)? {
-            match parsed {
-                Parsed::Mark(Mark::Seal { group, .. }) => {
-                    tail.seal = tail.may_seal(group).then_some(group);
-                    break;
-                }
-                Parsed::Mark(Mark::Group { group, bytes }) => {
-                    if !tail.begin(group, offset, bytes) {
-                        break;
-                    }
-                }
-                Parsed::Record(head, body) => {
-                    let Some(size) = tail.record_size(body) else { break };
-                    let place = Place { segment: number, offset, size };
-                    let before_checkpoint = at.is_some_and(|at| place.start() < at);
-                    let record =
-                        Replayed::Record { head, place, body, before_checkpoint, may_be_unchecked };
-                    (self.apply)(record).map_err(|reason| {
-                        let file = self.storage.describe(&segment::name(number));
-                        OpenError::Apply { file, offset: u64::from(offset), reason }
-                    })?;
-                    self.records += 1;
-                }
-            }
-            tail.end = scanner.offset();
-        }
-        Ok(tail)
+        let Self { storage, apply, records, .. } = self;
+        let walked = walk(segment, |head, place, body| {
+            let before_checkpoint = at.is_some_and(|at| place.start() < at);
+            let record =
+                Replayed::Record { head, place, body, before_checkpoint, may_be_unchecked };
+            *records += 1;
+            apply(record).map_err(|reason| {
+                let file = storage.describe(&name);
+                OpenError::Apply { file, offset: u64::from(place.offset), reason }
+            })
+        });
+        walked.map_err(|stopped| match stopped {
+            Stopped::Io(source) => failed(self.storage, "read", &name, source),
+            Stopped::By(error) => error,
+        })
     }
 }
 
 /// Removes what an interrupted step left behind.
 fn tidy(shared: &Shared, files: &[String]) -> Result<(), OpenError> {
     let storage = &*shared.storage;
-    for name in [segment::SPARE_NEW, segment::SEGMENT_NEW] {
+    for name in [segment::SPARE_NEW, segment::SEGMENT_NEW, index::NAME_NEW] {
         if files.iter().any(|file| name.strip_prefix("log/") == Some(file)) {
             storage.remove(name).map_err(|source| failed(storage, "remove", name, source))?;
+        }
+    }
+    // One of a segment that is gone, or that may still be written, says nothing.
+    let newest = shared.newest().map_or(0, |newest| newest.header.number);
+    for number in files.iter().filter_map(|file| index::number_of(file)) {
+        if number >= newest || shared.segment(number).is_none() {
+            let name = index::name(number);
+            storage.remove(&name).map_err(|source| failed(storage, "remove", &name, source))?;
         }
     }
     let compacted =

@@ -19,7 +19,8 @@ pub(super) const SEGMENT_NEW: &str = "log/segment.tmp";
 
 const MAGIC: &[u8; 8] = b"LHLOGSEG";
 const VERSION: u32 = 1;
-const HEADER_USED: usize = 48;
+/// Bytes of a header.
+pub(super) const HEADER_USED: usize = 48;
 
 /// What the header of a segment says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

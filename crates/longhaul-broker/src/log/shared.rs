@@ -6,9 +6,9 @@ use super::record::Position;
 use super::room::Room;
 use super::segment::{self, HEADER_BYTES, Header};
 use super::storage::{Storage, StorageFile};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -70,6 +70,10 @@ pub(super) struct Shared {
     sync_nanos: AtomicU64,
     /// What the durable checkpoint stands for: the segments from there on must stay.
     checkpoint: Mutex<Option<Position>>,
+    /// Sealed segments without an index.
+    pub(super) unindexed: Mutex<BTreeSet<u32>>,
+    /// An index could not be written: the next segment, or room, is waited for.
+    pub(super) indices_wait: AtomicBool,
 }
 
 /// Why a segment was not begun.
@@ -105,6 +109,8 @@ impl Shared {
             durable: Mutex::new(Position { segment: 0, offset: 0 }),
             sync_nanos: AtomicU64::new(0),
             checkpoint: Mutex::new(checkpoint),
+            unindexed: Mutex::new(BTreeSet::new()),
+            indices_wait: AtomicBool::new(false),
         }
     }
 
@@ -140,6 +146,12 @@ impl Shared {
     /// Takes a segment off the list: nobody begins to read it any more.
     pub(super) fn forget(&self, number: u32) -> Option<Arc<Segment>> {
         self.segments.write().unwrap_or_else(PoisonError::into_inner).remove(&number)
+    }
+
+    /// A sealed segment whose index can be made now.
+    pub(super) fn next_unindexed(&self) -> Option<u32> {
+        let waits = self.options.facts.is_none() || self.indices_wait.load(Ordering::Relaxed);
+        if waits { None } else { lock(&self.unindexed).first().copied() }
     }
 
     pub(super) fn durable(&self) -> Position {
@@ -206,6 +218,11 @@ impl Shared {
         self.wanted.store(self.options.size_after(header.size), Ordering::Relaxed);
         let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
         segments.insert(header.number, Arc::clone(&segment));
+        drop(segments);
+        if self.options.facts.is_some() && header.previous > 0 {
+            lock(&self.unindexed).insert(header.previous);
+            self.indices_wait.store(false, Ordering::Relaxed);
+        }
         Ok(segment)
     }
 

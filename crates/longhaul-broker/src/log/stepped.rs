@@ -68,6 +68,7 @@ impl Stepped {
     /// Prepares the next segment, as [`super::Log::prepare`] does.
     pub fn prepare(&mut self) {
         background::prepare(&self.writer.shared);
+        while background::index(&self.writer.shared) {}
     }
 
     /// Reads what is written.

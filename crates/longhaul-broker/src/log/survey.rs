@@ -5,6 +5,7 @@
 
 use super::checkpoint::Checkpoint;
 use super::error::OpenError;
+use super::index::{self, Builder, FactsOf, Index, Unusable};
 use super::inventory;
 use super::options::Options;
 use super::prefix::segment_numbers;
@@ -29,6 +30,14 @@ pub struct Finding {
     pub what: String,
     /// What is lost with it.
     pub cost: Cost,
+}
+
+impl Finding {
+    /// Whether it is about the index of a segment, which a start makes again.
+    #[must_use]
+    pub fn is_index(&self) -> bool {
+        self.file.ends_with(".idx")
+    }
 }
 
 /// What a finding costs.
@@ -70,9 +79,13 @@ pub type Take<'a> = &'a mut dyn FnMut(Replayed<'_>) -> Result<(), String>;
 ///
 /// # Errors
 /// A later version has written it, or the folder cannot be listed.
-pub fn survey(storage: &Arc<dyn Storage>, take: Take<'_>) -> Result<Survey, OpenError> {
+pub fn survey(
+    storage: &Arc<dyn Storage>,
+    facts: FactsOf,
+    take: Take<'_>,
+) -> Result<Survey, OpenError> {
     let mut surveyor =
-        Surveyor { storage: &**storage, findings: Vec::new(), checkpoint: None, take };
+        Surveyor { storage: &**storage, facts, findings: Vec::new(), checkpoint: None, take };
     surveyor.checkpoint()?;
     let segments = surveyor.open_segments()?;
     surveyor.missing(&segments)?;
@@ -88,6 +101,7 @@ pub fn survey(storage: &Arc<dyn Storage>, take: Take<'_>) -> Result<Survey, Open
 
 struct Surveyor<'a> {
     storage: &'a dyn Storage,
+    facts: FactsOf,
     findings: Vec<Finding>,
     checkpoint: Option<Checkpoint>,
     take: Take<'a>,
@@ -278,8 +292,9 @@ impl Surveyor<'_> {
             return Ok(());
         }
         let scan = Scan { segment, bytes };
+        let mut builder = Builder::default();
         let mut tail = Tail::new(&segment.header);
-        let mut is_whole = true;
+        let (mut is_whole, mut is_sound) = (true, true);
         loop {
             let offset = tail.end;
             match scan.at(offset) {
@@ -293,13 +308,14 @@ impl Surveyor<'_> {
                             let what = format!("group {group} follows group {}", tail.group);
                             self.find(&name, offset.into(), what, self.cost_of(number, offset, 0));
                         }
-                        is_whole = true;
+                        (is_whole, is_sound) = (true, false);
                         (tail.group, tail.chunk) = (group, Some((offset, bytes)));
                     }
                     tail.end = offset + size;
                 }
                 Some((size, Parsed::Record(head, body))) => {
-                    self.record(&name, head, Place { segment: number, offset, size }, body);
+                    let place = Place { segment: number, offset, size };
+                    self.record(&name, head, place, body, &mut builder);
                     tail.end = offset + size;
                 }
                 None => {
@@ -309,7 +325,7 @@ impl Surveyor<'_> {
                         // The rest of a group that nobody was told about.
                         break;
                     }
-                    is_whole = false;
+                    (is_whole, is_sound) = (false, false);
                     let next = scan.next_after(offset);
                     let to = next.unwrap_or_else(|| u32::try_from(length).unwrap_or(u32::MAX));
                     let entry = next.and_then(|next| scan.entry_at(offset, next));
@@ -322,6 +338,9 @@ impl Surveyor<'_> {
                 }
             }
         }
+        if let Some(group) = tail.seal.filter(|_| is_sound && !is_newest) {
+            self.index(segment, next, &builder.finish(&segment.header, tail.end, group));
+        }
         let agrees = |next: Header| {
             next.previous != number || next.previous_end == tail.end + RECORD_OVERHEAD
         };
@@ -332,7 +351,21 @@ impl Surveyor<'_> {
         Ok(())
     }
 
-    fn record(&mut self, name: &str, head: Head, place: Place, body: &[u8]) {
+    /// Compares the index of a segment, if there is one, with what it should be. Nothing is lost with it: a start makes another.
+    fn index(&mut self, segment: &Segment, next: Option<Header>, expected: &[u8]) {
+        let what = match Index::read(self.storage, segment, next.as_ref()) {
+            Ok(index) if index.is(expected) => return,
+            Err(Unusable::Missing) => return,
+            Ok(_) => "the index of the segment does not say what is in it".to_owned(),
+            Err(Unusable::Unfit(what)) => format!("the index of the segment is damaged: {what}"),
+        };
+        self.find(&index::name(segment.header.number), 0, what, Cost::Nothing);
+    }
+
+    fn record(&mut self, name: &str, head: Head, place: Place, body: &[u8], builder: &mut Builder) {
+        if head.kind == Kind::Entry {
+            builder.add(head, place, (self.facts)(body).unwrap_or_default());
+        }
         let before_checkpoint = self.at().is_some_and(|at| place.start() < at);
         let may_be_unchecked = self.checkpoint.as_ref().is_none_or(|it| it.is_earlier);
         let record = Replayed::Record { head, place, body, before_checkpoint, may_be_unchecked };

@@ -64,6 +64,7 @@ impl Rig {
             segment_bytes_max: 8192,
             body_bytes_max: 4000,
             salt: 1,
+            facts: None,
         };
         let open = |seed| {
             let storage = Arc::new(SimulatedStorage::new(seed));

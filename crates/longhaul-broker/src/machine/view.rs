@@ -71,7 +71,7 @@ impl View<'_> {
         let from = ordinal.max(horizon).max(self.entries.first());
         let mut range = self.entries.range(from, self.end);
         let (ordinal, slot) = range.find(|&(at, _)| !self.withheld.contains(Where::Log, at))?;
-        self.item(ordinal, slot)
+        self.item(ordinal, &slot)
     }
 
     fn item(&self, ordinal: u64, slot: &Slot) -> Option<Item> {

@@ -45,7 +45,7 @@ struct Taken {
 /// A later version has written it, or the operating system refused.
 pub(super) fn read(storage: &Arc<dyn Storage>) -> Result<Read, OpenError> {
     let mut taken = Taken::default();
-    let survey = log::survey(storage, &mut |it| taken.take(it))?;
+    let survey = log::survey(storage, EntryHead::facts, &mut |it| taken.take(it))?;
     let (findings, reader) = (survey.findings, survey.reader);
     let Taken { state, strays, deleted, unapplied, topics_then } = taken;
     let (nameless, unplaced) = (BTreeSet::new(), 0);
@@ -87,6 +87,8 @@ impl Taken {
                 }
                 self.topics_then = self.state.next_numbers().0;
             }
+            // A survey reads the segments themselves.
+            Replayed::Entries(run) => self.state.restore_run(&run),
             Replayed::Record { head, place, mut body, before_checkpoint, may_be_unchecked } => {
                 match head.kind {
                     Kind::Entry => {

@@ -18,6 +18,8 @@ pub struct Report {
     /// Topics and messages that can be read.
     kept: (usize, u64),
     damage: Vec<String>,
+    /// Indices of segments that are damaged: a directory without them is as good.
+    pub(super) indices: Vec<PathBuf>,
     /// By topic.
     lost: Vec<Lost>,
     notes: Vec<String>,
@@ -55,10 +57,13 @@ impl Report {
             (!ids.is_empty()).then_some(Lost { topic, messages, ids })
         });
         let (lost, notes) = (lost.collect(), notes(read));
+        let of_index = read.findings.iter().filter(|it| it.is_index());
+        let indices = of_index.map(|it| PathBuf::from(&it.file)).collect();
         Self {
             directory: directory.to_owned(),
             kept,
             damage,
+            indices,
             lost,
             notes,
             refusal: None,

@@ -8,6 +8,7 @@ use crate::log::{
     self, Composer, FileStorage, Head, Kind, Log, Options, Place, Replayed, Storage, WriteError,
 };
 use crate::state::entries::Position;
+use crate::state::entry::EntryHead;
 use crate::state::snapshot::image;
 use std::path::Path;
 use std::sync::Arc;
@@ -68,7 +69,11 @@ enum Failed {
 
 /// Writes the entries, and a checkpoint with the state. Returns the entries that could not be read any more, with their topics.
 fn write(read: &Read, to: &Arc<dyn Storage>) -> Result<Vec<(Position, String)>, Failed> {
-    let options = Options { body_bytes_max: BODY_BYTES_MAX, ..Options::default() };
+    let options = Options {
+        body_bytes_max: BODY_BYTES_MAX,
+        facts: Some(EntryHead::facts),
+        ..Options::default()
+    };
     let opened = log::open(Arc::clone(to), options, &mut |_: Replayed<'_>| Ok(()));
     let opened = opened.map_err(Failed::Open)?;
     let (mut composer, log) = (opened.composer, opened.log);

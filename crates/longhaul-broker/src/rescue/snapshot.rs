@@ -5,8 +5,8 @@
 
 use super::{Report, RescueError, check, make_empty};
 use crate::log::{
-    FileStorage, ReadOnlyStorage, new_file, segment_name, segment_numbers, sound_prefix,
-    write_inventory,
+    FileStorage, ReadOnlyStorage, index_name, new_file, segment_name, segment_numbers,
+    sound_prefix, write_inventory,
 };
 use ring::digest::{Context, SHA256};
 use std::fmt::Write as _;
@@ -31,7 +31,14 @@ pub fn snapshot(directory: &Path, new: &Path) -> Result<Report, RescueError> {
     let mut attempt = 1;
     loop {
         take(directory, new)?;
-        let report = check(new)?;
+        let mut report = check(new)?;
+        if !report.indices.is_empty() {
+            // A start makes them again.
+            for index in &report.indices {
+                fs::remove_file(index).map_err(|source| failed("remove", index, source))?;
+            }
+            report = check(new)?;
+        }
         if report.is_sound() {
             list(new).map_err(|source| failed("write the list of", new, source))?;
             return Ok(report);
@@ -67,6 +74,9 @@ fn take(directory: &Path, new: &Path) -> Result<(), RescueError> {
             // One that is gone by now was not needed any more, which the newest segment says.
             if unless_gone(link(&directory.join(&name), &path)).map_err(made)? {
                 taken.push(number);
+                // It may not be made yet: a start does without it.
+                let index = index_name(number);
+                unless_gone(link(&directory.join(&index), &new.join(&index))).map_err(made)?;
             }
             continue;
         }

@@ -8,6 +8,7 @@ use crate::log::{
     self, CompactedFile, Composer, FileStorage, Log, Options, Place, Replayed, Slot, Storage,
 };
 use crate::state::State;
+use crate::state::entry::EntryHead;
 use crate::state::replay::{SetAside, replay};
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -35,8 +36,11 @@ pub(super) fn open(config: &BrokerConfig) -> Result<Opened, StartError> {
     let mut state = State::default();
     // A record holds a whole message with its metadata.
     let body = config.message_bytes_max.saturating_add(64 * 1024);
-    let options =
-        Options { body_bytes_max: u32::try_from(body).unwrap_or(u32::MAX), ..Options::default() };
+    let options = Options {
+        body_bytes_max: u32::try_from(body).unwrap_or(u32::MAX),
+        facts: Some(EntryHead::facts),
+        ..Options::default()
+    };
     let mut set_aside = 0_u64;
     let opened = log::open(Arc::clone(&storage), options, &mut |it| {
         let place = if let Replayed::Record { place, .. } = it { Some(place) } else { None };

@@ -75,7 +75,7 @@ pub(super) fn same(left: &State, right: &State, has_cleaned: bool, what: &str) {
             let entries = topic.entries.iter().filter(|it| counts(it.0));
             let place = |slot: &Slot| (!has_cleaned).then_some(slot.place);
             changes.extend(entries.map(|(at, it)| {
-                format!("{id} {at} {} {:?} {:?}", it.publish_time, place(it), delay(at))
+                format!("{id} {at} {} {:?} {:?}", it.publish_time, place(&it), delay(at))
             }));
         }
         changes.into_iter().collect::<BTreeSet<_>>()
@@ -139,6 +139,9 @@ impl World {
         }
         if self.random.u8(0..4) == 0 {
             self.lose_a_file(&found.state);
+        }
+        if self.random.bool() {
+            self.spoil_an_index(&found.state);
         }
         self.history = VecDeque::from([(self.node.durable, self.model.clone(), found.state)]);
         self.follow_cleaning();

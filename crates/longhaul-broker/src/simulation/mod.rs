@@ -158,7 +158,7 @@ fn every_promise_holds_through_crashes() {
     let only = std::env::var("LONGHAUL_SIMULATION_SEED").ok().map(|it| it.parse::<u64>().unwrap());
     let count = std::env::var("LONGHAUL_SIMULATION_SEEDS").map_or(600, |it| it.parse().unwrap());
     let (mut delivered, mut receipts, mut cleaned, mut turned_back) = (0, 0, 0, 0);
-    let mut missed = 0;
+    let (mut missed, mut spoiled) = (0, 0);
     let mut broken = Vec::new();
     for seed in only.map_or(0..count, |seed| seed..seed + 1) {
         if let Ok(world) = std::panic::catch_unwind(|| World::run(seed)) {
@@ -167,6 +167,7 @@ fn every_promise_holds_through_crashes() {
             cleaned += u64::from(world.has_cleaned);
             turned_back += world.turned_back;
             missed += world.missed;
+            spoiled += world.spoiled;
             continue;
         }
         broken.push(seed);
@@ -179,11 +180,12 @@ fn every_promise_holds_through_crashes() {
     // Histories in which nothing happens would prove nothing.
     // One in ten cleans; a few seeds may happen to have none that does.
     let cleans = cleaned * 20 > count || count < 100;
-    let happened =
-        delivered.min(receipts) > count * 20 && cleans && turned_back.min(missed) > count / 4;
+    let happened = delivered.min(receipts) > count * 20
+        && cleans
+        && turned_back.min(missed).min(spoiled) > count / 4;
     assert!(
         only.is_some() || happened,
-        "{delivered} deliveries, {receipts} receipts, {cleaned} cleaned, {turned_back} clocks turned back, {missed} files missed in {count}"
+        "{delivered} deliveries, {receipts} receipts, {cleaned} cleaned, {turned_back} clocks turned back, {missed} files missed, {spoiled} indices spoiled in {count}"
     );
 }
 

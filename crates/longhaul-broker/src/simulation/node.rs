@@ -3,13 +3,14 @@
 use crate::compaction::{self, run};
 use crate::defaults::{TopicDefaults, TopicPattern};
 use crate::log::{
-    CompactedFile, Group, OpenError, Options, Position, SimulatedStorage, Slot, Stepped, Storage,
-    WriteError,
+    CompactedFile, Group, OpenError, Options, Position, Replayed, SimulatedStorage, Slot, Stepped,
+    Storage, WriteError,
 };
 use crate::machine::effect::Survivor;
 use crate::machine::effect::{CompactionJob, Source};
 use crate::machine::{Machine, Settings};
 use crate::state::State;
+use crate::state::entry::EntryHead;
 use crate::state::replay::replay_own;
 use bytes::Bytes;
 use std::collections::{HashMap, VecDeque};
@@ -44,7 +45,13 @@ pub(super) struct Found {
 
 /// Segments of a few blocks.
 pub(super) fn options() -> Options {
-    Options { segment_bytes_first: 8192, segment_bytes_max: 8192, body_bytes_max: 20_000, salt: 7 }
+    Options {
+        segment_bytes_first: 8192,
+        segment_bytes_max: 8192,
+        body_bytes_max: 20_000,
+        salt: 7,
+        facts: Some(EntryHead::facts),
+    }
 }
 
 fn deduplicated(suffix: &str) -> TopicDefaults {
@@ -79,11 +86,13 @@ pub(super) fn read(
     let mut state = State::default();
     let mut end = Position { segment: 0, offset: 0 };
     let log = Stepped::open(Arc::new(storage.clone()), options, &mut |it| {
-        if let crate::log::Replayed::Record { place, .. } = it {
+        if let Replayed::Record { place, .. } = it {
             end = Position { segment: place.segment, offset: place.offset + place.size };
         }
         replay_own(&mut state, it)
     })?;
+    // Records before the checkpoint may be known from indices alone.
+    let end = log.checkpointed().map_or(end, |at| end.max(at));
     Ok((log, Found { state, end }))
 }
 

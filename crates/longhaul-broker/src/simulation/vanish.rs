@@ -4,8 +4,10 @@ use super::check::same;
 use super::node::{options, read};
 use super::world::World;
 use crate::compaction::views;
-use crate::log::{SimulatedStorage, Storage};
+use crate::log::{self, SimulatedStorage, Storage, spoiled};
 use crate::state::State;
+use crate::state::entry::EntryHead;
+use std::sync::Arc;
 
 impl World {
     /// Starts on a copy that lacks a file. What a start finds otherwise is known.
@@ -35,6 +37,29 @@ impl World {
                 lacks_nothing(&state, &found, &what);
             }
         }
+    }
+}
+
+impl World {
+    /// Starts on a copy in which an index is lost, torn, rotten, or another one: no start is different for it.
+    pub(super) fn spoil_an_index(&mut self, found: &State) {
+        let copy = self.storage.fork();
+        let done = spoiled::spoil(&copy, &mut self.random, &mut self.former);
+        spoiled::remember(&self.storage, &mut self.former);
+        let Some(done) = done else { return };
+        let what = format!("seed {}: {done}", self.seed);
+        let (log, without) =
+            read(&copy, options()).unwrap_or_else(|error| panic!("{what}: {error}"));
+        same(&without.state, found, true, &what);
+        lacks_nothing(&without.state, found, &what);
+        self.spoiled += 1;
+        // It was made again, and is what it was made of.
+        let mut log = log;
+        log.prepare();
+        drop(log);
+        let storage: Arc<dyn Storage> = Arc::new(copy);
+        let survey = log::survey(&storage, EntryHead::facts, &mut |_| Ok(())).unwrap();
+        assert!(survey.findings.is_empty(), "{what}: {:?}", survey.findings);
     }
 }
 

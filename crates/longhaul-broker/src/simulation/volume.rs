@@ -6,6 +6,7 @@ use super::node::Node;
 use crate::log::{Options, SimulatedStorage, Storage};
 use crate::machine::effect::{Effect, Request};
 use crate::server::requests::verified;
+use crate::state::entry::EntryHead;
 use longhaul_wire::messages::{
     Command, CommandAck, CommandCloseProducer, CommandConnect, CommandFlow, CommandProducer,
     CommandSend, CommandSubscribe, MessageIdData, MessageMetadata,
@@ -26,6 +27,7 @@ fn options() -> Options {
         segment_bytes_max: 1024 * 1024,
         body_bytes_max: 20_000,
         salt: 7,
+        facts: Some(EntryHead::facts),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::model::{Cursor, Model, Topic};
 use super::node::{Node, Pinned};
+use crate::log::spoiled::Former;
 use crate::log::{Position, SimulatedStorage};
 use crate::machine::Machine;
 use crate::machine::dispatcher::Kind;
@@ -68,6 +69,9 @@ pub(super) struct World {
     pub(super) receipts: u64,
     /// Starts that lacked a file, and said so.
     pub(super) missed: u64,
+    /// Starts with an index of a segment that somebody had spoiled, and the indices that there were.
+    pub(super) spoiled: u64,
+    pub(super) former: Former,
 }
 
 /// A client's connection.
@@ -190,6 +194,8 @@ impl World {
             delivered: 0,
             receipts: 0,
             missed: 0,
+            spoiled: 0,
+            former: Former::new(),
         }
     }
 

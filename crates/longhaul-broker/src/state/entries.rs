@@ -1,7 +1,8 @@
 //! Where the entries of a topic lie.
 
 use super::pages::Pages;
-use crate::log::Place;
+pub use super::slot::Slot;
+use crate::log::{Indexed, Place};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An entry's id as clients see it.
@@ -16,40 +17,6 @@ pub struct Position {
 impl Position {
     /// No entry: -1:-1, as clients read it.
     pub const NONE: Self = Self { ledger: u64::MAX, entry: u64::MAX };
-}
-
-/// What is kept in memory of an entry: 24 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slot {
-    /// Where it lies.
-    pub place: Place,
-    /// How many messages it has; [`Slot::BATCH`] marks a batch, which may have one message only.
-    messages: u32,
-    /// In ms since the epoch, by the producer's clock.
-    pub publish_time: u64,
-}
-
-impl Slot {
-    const BATCH: u32 = 1 << 31;
-
-    /// An entry of one message, or of a batch of some.
-    #[must_use]
-    pub fn new(place: Place, batch: Option<u32>, publish_time: u64) -> Self {
-        let messages = batch.map_or(1, |count| count.min(Self::BATCH - 1) | Self::BATCH);
-        Self { place, messages, publish_time }
-    }
-
-    /// How many messages it has, at least 1: a batch that claims to have none takes a permit too.
-    #[must_use]
-    pub fn messages(&self) -> u32 {
-        (self.messages & !Self::BATCH).max(1)
-    }
-
-    /// Whether it is a batch, if only of one message.
-    #[must_use]
-    pub const fn is_batch(&self) -> bool {
-        self.messages & Self::BATCH != 0
-    }
 }
 
 /// What few entries have.
@@ -186,15 +153,46 @@ impl Entries {
         (true, former.map(|it| it.place))
     }
 
+    /// The same for entries of which the first has this id. Returns how many bytes they take that are there now, and the places that they had before.
+    pub fn restore_run(&mut self, position: Position, run: &[Indexed]) -> (u64, Vec<Place>) {
+        let (mut added, mut formers) = (0, Vec::new());
+        let Ok(at) = self.spans.binary_search_by_key(&position.ledger, |span| span.ledger) else {
+            return (added, formers);
+        };
+        let limit = self.spans.get(at + 1).map_or(u64::MAX, |next| next.first);
+        let start = self.spans.get(at).and_then(|span| span.first.checked_add(position.entry));
+        let start = start.unwrap_or(limit).min(limit);
+        // What was trimmed stays away, and what lies beyond the ledger.
+        let skipped = usize::try_from(self.first.saturating_sub(start)).unwrap_or(usize::MAX);
+        let most = usize::try_from(limit - start).unwrap_or(usize::MAX);
+        let run = run.get(..most.min(run.len())).and_then(|run| run.get(skipped..));
+        let Some(run) = run.filter(|run| !run.is_empty()) else { return (added, formers) };
+        let start = start.max(self.first);
+        let slots = run.iter().map(|it| {
+            added += u64::from(it.place.size);
+            Slot::new(it.place, it.facts.batch, it.facts.publish_time)
+        });
+        self.pages.put_run(start, slots, |former| formers.push(former.place));
+        self.count += (run.len() - formers.len()) as u64;
+        self.end = self.end.max(start + run.len() as u64);
+        for (ordinal, it) in (start..).zip(run) {
+            let (deliver_at, chunk_of) = (it.facts.deliver_at, it.facts.chunk_of);
+            if deliver_at.is_some() || chunk_of.is_some() {
+                self.note(ordinal, Extras { deliver_at, chunk_of });
+            }
+        }
+        (added, formers)
+    }
+
     /// Gives an entry that is here another place. Returns the one it had.
     pub fn relocate(&mut self, ordinal: u64, place: Place) -> Option<Place> {
-        let slot = *self.pages.get(ordinal)?;
+        let slot = self.pages.get(ordinal)?;
         self.pages.put(ordinal, Slot { place, ..slot }).map(|it| it.place)
     }
 
     /// The entry, unless it is gone or does not exist yet.
     #[must_use]
-    pub fn get(&self, ordinal: u64) -> Option<&Slot> {
+    pub fn get(&self, ordinal: u64) -> Option<Slot> {
         self.pages.get(ordinal)
     }
 
@@ -291,7 +289,7 @@ impl Entries {
 
     /// The last entry before the ordinal that can be read.
     #[must_use]
-    pub fn last_before(&self, ordinal: u64) -> Option<(u64, &Slot)> {
+    pub fn last_before(&self, ordinal: u64) -> Option<(u64, Slot)> {
         self.pages.last_before(ordinal)
     }
 
@@ -305,7 +303,7 @@ impl Entries {
     pub fn in_segments<'a>(
         &'a self,
         segments: &'a BTreeSet<u32>,
-    ) -> impl Iterator<Item = (u64, &'a Slot)> {
+    ) -> impl Iterator<Item = (u64, Slot)> + 'a {
         self.pages.in_segments(segments)
     }
 
@@ -316,12 +314,12 @@ impl Entries {
     }
 
     /// The entries that can be read, in order.
-    pub fn iter(&self) -> impl Iterator<Item = (u64, &Slot)> {
+    pub fn iter(&self) -> impl Iterator<Item = (u64, Slot)> {
         self.range(0, u64::MAX)
     }
 
     /// Those of `from..to`.
-    pub fn range(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, &Slot)> {
+    pub fn range(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, Slot)> {
         self.pages.range(from, to)
     }
 
@@ -354,14 +352,6 @@ mod tests {
         entries.push(slot(3, 90), Extras::default());
         entries.push(slot(4, 105), Extras { deliver_at: Some(200), chunk_of: None });
         entries
-    }
-
-    #[test]
-    fn a_slot_is_small() {
-        assert_eq!(size_of::<Slot>(), 24);
-        assert!(Slot::new(slot(0, 0).place, Some(1), 0).is_batch());
-        assert_eq!(Slot::new(slot(0, 0).place, Some(7), 0).messages(), 7);
-        assert!(!slot(0, 0).is_batch());
     }
 
     #[test]
@@ -432,16 +422,6 @@ mod tests {
         assert_eq!(restore(id(6, 0), 0), (false, None), "no such ledger");
         assert_eq!((entries.first(), entries.gone().collect::<Vec<_>>()), (1, vec![2]));
         assert_eq!(entries.range(2, 9).map(|(ordinal, _)| ordinal).collect::<Vec<_>>(), [3]);
-    }
-
-    #[test]
-    fn a_batch_has_at_least_one_message_and_not_too_many() {
-        let of = |batch| Slot::new(slot(0, 0).place, batch, 0);
-        let largest = (1 << 31) - 1;
-        for (batch, messages) in [(None, 1), (Some(0), 1), (Some(9), 9), (Some(u32::MAX), largest)]
-        {
-            assert_eq!((of(batch).messages(), of(batch).is_batch()), (messages, batch.is_some()));
-        }
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //!
 //! The head repeats what the message's metadata says, so that a restart reads a million entries without decoding them.
 
+use crate::log::Facts;
 use bytes::{Buf, BufMut};
 use std::sync::Arc;
 
@@ -59,6 +60,13 @@ impl EntryHead {
         if let Some(hash) = self.chunk_of {
             out.put_u64(hash);
         }
+    }
+
+    /// What a start has to know of an entry. The sequence id is not needed: the checkpoint has it.
+    #[must_use]
+    pub fn facts(mut body: &[u8]) -> Option<Facts> {
+        let Self { publish_time, batch, deliver_at, chunk_of, .. } = Self::decode(&mut body)?;
+        Some(Facts { publish_time, batch, deliver_at, chunk_of })
     }
 
     /// Takes the head off the front of an entry without looking at it. Says whether there was one.

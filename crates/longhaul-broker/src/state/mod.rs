@@ -11,6 +11,8 @@ pub mod entry;
 mod pages;
 mod ranges;
 pub(crate) mod replay;
+mod rows;
+mod slot;
 pub(crate) mod snapshot;
 #[cfg(test)]
 mod tests;
@@ -18,7 +20,7 @@ mod topic;
 
 use crate::admin::policies::{Grants, Policies};
 use crate::ids::IdMap;
-use crate::log::Place;
+use crate::log::{Place, Run};
 use crate::name::TopicName;
 use bytes::Bytes;
 use change::Change;
@@ -209,6 +211,21 @@ impl State {
             topic.note_sequence(producer, *highest, head.publish_time);
         }
         if let Some(former) = former {
+            topic.bytes = topic.bytes.saturating_sub(u64::from(former.size));
+            release(&mut self.live, former);
+        }
+    }
+
+    /// The same for neighbours, all in one segment. Their sequence ids are known.
+    pub fn restore_run(&mut self, run: &Run<'_>) {
+        let Some(topic) = self.topics.get_mut(&run.topic) else { return };
+        let position = Position { ledger: run.ledger, entry: run.first };
+        let (added, former) = topic.entries.restore_run(position, run.entries);
+        if let (Some(first), true) = (run.entries.first(), added > 0) {
+            topic.bytes += added;
+            *self.live.entry(first.place.segment).or_default() += added;
+        }
+        for former in former {
             topic.bytes = topic.bytes.saturating_sub(u64::from(former.size));
             release(&mut self.live, former);
         }

@@ -1,6 +1,7 @@
 //! Where entries lie, by their ordinals: those that are gone take no memory.
 
 use super::entries::Slot;
+use super::rows::Rows;
 use crate::log::Place;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -14,7 +15,9 @@ const WORDS: usize = 16;
 struct Page {
     /// A bit for each ordinal: whether it has a slot.
     here: [u64; WORDS],
-    slots: Vec<Slot>,
+    slots: Rows,
+    /// None of them is here, or beyond.
+    end: u64,
     /// Every slot lies between these two segments of the log. Some that lay at the ends may have moved.
     segments: (u32, u32),
     /// No slot was published later.
@@ -49,19 +52,26 @@ impl Page {
         (before + (self.word(at) & !(u64::MAX << (at % 64))).count_ones()) as usize
     }
 
-    fn get(&self, at: u64) -> Option<&Slot> {
+    fn get(&self, at: u64) -> Option<Slot> {
         if self.has(at) { self.slots.get(self.rank(at)) } else { None }
     }
 
     /// Puts a slot there. Returns the one before.
     fn put(&mut self, at: u64, slot: Slot) -> Option<Slot> {
-        let rank = self.rank(at);
         self.note(&slot);
+        if at >= self.end {
+            self.mark(at);
+            self.slots.insert(self.slots.len(), &slot);
+            return None;
+        }
+        let rank = self.rank(at);
         if self.has(at) {
-            return self.slots.get_mut(rank).map(|it| std::mem::replace(it, slot));
+            let former = self.slots.get(rank);
+            self.slots.set(rank, &slot);
+            return former;
         }
         self.mark(at);
-        self.slots.insert(rank, slot);
+        self.slots.insert(rank, &slot);
         None
     }
 
@@ -69,12 +79,13 @@ impl Page {
         if let Some(word) = self.here.get_mut((at / 64) as usize) {
             *word |= 1 << (at % 64);
         }
+        self.end = self.end.max(at + 1);
     }
 
     /// What the page says of all its slots is true of this one too.
     fn note(&mut self, slot: &Slot) {
         let segment = slot.place.segment;
-        self.segments = if self.slots.is_empty() {
+        self.segments = if self.slots.len() == 0 {
             (segment, segment)
         } else {
             (self.segments.0.min(segment), self.segments.1.max(segment))
@@ -83,17 +94,17 @@ impl Page {
     }
 
     /// The slots from this place on.
-    fn from(&self, at: u64) -> impl Iterator<Item = (u64, &Slot)> {
+    fn from(&self, at: u64) -> impl Iterator<Item = (u64, Slot)> {
         let words = (0..).zip(&self.here).skip((at / 64) as usize);
         let ats = words.flat_map(move |(word, &bits)| {
             let hidden = if word == at / 64 { !(u64::MAX << (at % 64)) } else { 0 };
             Bits(bits & !hidden).map(move |bit| word * 64 + bit)
         });
-        ats.zip(self.slots.iter().skip(self.rank(at)))
+        ats.zip(self.slots.from(self.rank(at)))
     }
 
     /// The last slot before this place.
-    fn last_before(&self, at: u64) -> Option<(u64, &Slot)> {
+    fn last_before(&self, at: u64) -> Option<(u64, Slot)> {
         let slot = self.slots.get(self.rank(at).checked_sub(1)?)?;
         let at = (0..at).rev().find(|&it| self.has(it))?;
         Some((at, slot))
@@ -101,16 +112,16 @@ impl Page {
 
     /// What is left without these.
     fn without(&self, dead: &[u64]) -> Self {
-        let mut left =
-            Self { slots: Vec::with_capacity(self.slots.len() - dead.len()), ..Self::default() };
+        let mut left = Self::default();
         let mut dead = dead.iter().copied().peekable();
         for (at, slot) in self.from(0) {
             if dead.next_if_eq(&at).is_none() {
-                left.note(slot);
+                left.note(&slot);
                 left.mark(at);
-                left.slots.push(*slot);
+                left.slots.insert(left.slots.len(), &slot);
             }
         }
+        left.slots.shrink();
         left
     }
 }
@@ -129,13 +140,37 @@ impl Pages {
         usize::try_from(page.checked_sub(self.base)?).ok()
     }
 
-    pub(super) fn get(&self, ordinal: u64) -> Option<&Slot> {
+    pub(super) fn get(&self, ordinal: u64) -> Option<Slot> {
         self.pages.get(self.index(ordinal / PAGE)?)?.as_ref()?.get(ordinal % PAGE)
     }
 
     /// Gives an ordinal a slot. Returns the one that it had.
     pub(super) fn put(&mut self, ordinal: u64, slot: Slot) -> Option<Slot> {
-        let page = ordinal / PAGE;
+        Arc::make_mut(self.page(ordinal / PAGE)?).put(ordinal % PAGE, slot)
+    }
+
+    /// Gives neighbouring ordinals slots. Hands out those that they had.
+    pub(super) fn put_run(
+        &mut self,
+        mut ordinal: u64,
+        slots: impl Iterator<Item = Slot>,
+        mut former: impl FnMut(Slot),
+    ) {
+        let mut slots = slots.peekable();
+        while slots.peek().is_some() {
+            let Some(page) = self.page(ordinal / PAGE).map(Arc::make_mut) else { return };
+            for slot in slots.by_ref() {
+                page.put(ordinal % PAGE, slot).into_iter().for_each(&mut former);
+                ordinal += 1;
+                if ordinal.is_multiple_of(PAGE) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// The page of this number, which is made if need be.
+    fn page(&mut self, page: u64) -> Option<&mut Arc<Page>> {
         if self.pages.is_empty() {
             self.base = page;
         }
@@ -145,10 +180,15 @@ impl Pages {
         }
         let index = self.index(page)?;
         if index >= self.pages.len() {
+            // The last one is full, mostly.
+            if let Some(last) =
+                self.pages.back_mut().and_then(Option::as_mut).and_then(Arc::get_mut)
+            {
+                last.slots.shrink();
+            }
             self.pages.resize(index + 1, None);
         }
-        let page = self.pages.get_mut(index)?.get_or_insert_default();
-        Arc::make_mut(page).put(ordinal % PAGE, slot)
+        Some(self.pages.get_mut(index)?.get_or_insert_default())
     }
 
     /// The pages that have slots, from the one of this ordinal on, each with its first ordinal.
@@ -160,7 +200,7 @@ impl Pages {
     }
 
     /// The slots of `from..to`, in order.
-    pub(super) fn range(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, &Slot)> {
+    pub(super) fn range(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, Slot)> {
         let slots = self.from(from).flat_map(move |(first, page)| {
             let inside = page.from(from.saturating_sub(first));
             inside.map(move |(at, slot)| (first + at, slot))
@@ -169,7 +209,7 @@ impl Pages {
     }
 
     /// The last slot before the ordinal.
-    pub(super) fn last_before(&self, ordinal: u64) -> Option<(u64, &Slot)> {
+    pub(super) fn last_before(&self, ordinal: u64) -> Option<(u64, Slot)> {
         let end = (self.base + self.pages.len() as u64) * PAGE;
         let mut before = ordinal.min(end);
         while let Some(last) = before.checked_sub(1) {
@@ -204,7 +244,7 @@ impl Pages {
     pub(super) fn in_segments<'a>(
         &'a self,
         segments: &'a BTreeSet<u32>,
-    ) -> impl Iterator<Item = (u64, &'a Slot)> {
+    ) -> impl Iterator<Item = (u64, Slot)> + 'a {
         let pages = self
             .from(0)
             .filter(|(_, page)| segments.range(page.segments.0..=page.segments.1).next().is_some());
@@ -247,7 +287,7 @@ impl Pages {
             let since = from.saturating_sub(number * PAGE);
             let slots = kept.from(since).map(|(at, slot)| (at, number * PAGE + at, slot));
             let slots = slots.take_while(|it| it.1 < to);
-            let dead = slots.filter(|&(_, ordinal, slot)| is_dead(ordinal, slot));
+            let dead = slots.filter(|(_, ordinal, slot)| is_dead(*ordinal, slot));
             let dead: Vec<u64> = dead
                 .map(|(at, ordinal, slot)| {
                     freed.push((ordinal, slot.place));
@@ -317,13 +357,13 @@ mod tests {
             }
             let within = |it: &(&u64, &Slot)| (from..to).contains(it.0);
             let expected: Vec<_> = map.iter().filter(within).map(|(at, it)| (*at, *it)).collect();
-            let found: Vec<_> = pages.range(from, to).map(|(at, it)| (at, *it)).collect();
+            let found: Vec<_> = pages.range(from, to).collect();
             prop_assert_eq!(&found, &expected);
-            let copied: Vec<_> = pages.copy(from, to).range(from, to).map(|(at, it)| (at, *it)).collect();
+            let copied: Vec<_> = pages.copy(from, to).range(from, to).collect();
             prop_assert_eq!(&copied, &expected);
-            prop_assert_eq!(pages.get(from), map.get(&from));
+            prop_assert_eq!(pages.get(from), map.get(&from).copied());
             prop_assert_eq!(
-                pages.last_before(to).map(|(at, it)| (at, *it)),
+                pages.last_before(to),
                 map.range(..to).next_back().map(|(at, it)| (*at, *it))
             );
             prop_assert_eq!(
@@ -347,11 +387,16 @@ mod tests {
     fn what_is_gone_takes_no_memory() {
         let mut pages = Pages::default();
         for at in 0..100_000 {
-            pages.put(at, slot(1, 0));
+            pages.put(at, slot(1, at));
         }
+        let bytes = |pages: &Pages| -> usize {
+            pages.pages.iter().flatten().map(|it| it.slots.capacity()).sum()
+        };
+        assert_eq!(bytes(&pages) / 100_000, 2, "those of a time that differs by a second");
         pages.forget(1, 99_999, usize::MAX, |_, _| true);
-        let slots: usize = pages.pages.iter().flatten().map(|it| it.slots.capacity()).sum();
+        let slots: usize = pages.pages.iter().flatten().map(|it| it.slots.len()).sum();
         assert_eq!((slots, pages.pages.iter().flatten().count(), pages.pages.len()), (2, 2, 98));
+        assert_eq!(bytes(&pages), 0, "one slot alone is told by the base of its columns");
         pages.forget(0, 1, usize::MAX, |_, _| true);
         assert_eq!(pages.pages.len(), 1, "what is gone at the front has no pages");
     }

@@ -28,6 +28,10 @@ pub(crate) fn replay(state: &mut State, it: Replayed<'_>) -> Result<Option<SetAs
             }
             Ok(None)
         }
+        Replayed::Entries(run) => {
+            state.restore_run(&run);
+            Ok(None)
+        }
         Replayed::Record { head, place, body, before_checkpoint, may_be_unchecked } => {
             match head.kind {
                 Kind::Entry => {

@@ -99,7 +99,7 @@ fn topic_changes(id: u32, topic: &Topic, out: &mut Vec<Change>) {
             .map(|(ordinal, open)| BatchAck {
                 ordinal,
                 open: open.to_vec(),
-                messages: topic.entries.get(ordinal).map_or(0, super::Slot::messages),
+                messages: topic.entries.get(ordinal).map_or(0, |slot| slot.messages()),
             })
             .collect();
         for batches in batches.chunks(PIECES_MAX) {

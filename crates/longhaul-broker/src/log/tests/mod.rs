@@ -3,6 +3,7 @@
 mod bytes;
 mod damage;
 mod full;
+mod indices;
 mod linked;
 mod simulation;
 mod threads;
@@ -10,7 +11,7 @@ mod threads;
 use super::record::{Head, Kind, Place};
 use super::recovery::{self, Parts, Replayed};
 use super::storage::SimulatedStorage;
-use super::{OpenError, Options, background, checkpoint};
+use super::{Facts, OpenError, Options, background, checkpoint, index};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -29,11 +30,27 @@ struct Record {
     body: Vec<u8>,
     before_checkpoint: bool,
     may_be_unchecked: bool,
+    /// It comes from an index, and its body from the segment.
+    is_indexed: bool,
 }
 
 /// Segments of a few blocks.
 fn small() -> Options {
-    Options { segment_bytes_first: 8192, segment_bytes_max: 16384, body_bytes_max: 20_000, salt: 7 }
+    let facts = Some(facts as index::FactsOf);
+    let (segment_bytes_first, segment_bytes_max, body_bytes_max) = (8192, 16384, 20_000);
+    Options { segment_bytes_first, segment_bytes_max, body_bytes_max, salt: 7, facts }
+}
+
+/// Something of all kinds that a body says.
+#[expect(clippy::unnecessary_wraps, reason = "others may find none")]
+fn facts(body: &[u8]) -> Option<Facts> {
+    let (first, length) = (body.first().copied().unwrap_or(9), body.len() as u64);
+    Some(Facts {
+        publish_time: 1_000_000 - length,
+        batch: (first % 2 == 0).then_some(u32::from(first) * 9999),
+        deliver_at: (first % 3 == 0).then_some(length * 77),
+        chunk_of: (first % 5 == 0).then_some(!length),
+    })
 }
 
 fn recover(storage: &SimulatedStorage) -> Result<(Parts, Seen), OpenError> {
@@ -41,18 +58,34 @@ fn recover(storage: &SimulatedStorage) -> Result<(Parts, Seen), OpenError> {
 }
 
 fn recover_with(storage: &SimulatedStorage, options: Options) -> Result<(Parts, Seen), OpenError> {
-    let mut seen = Seen::default();
+    let (mut seen, mut indexed) = (Seen::default(), Vec::new());
     let parts = recovery::recover(Arc::new(storage.clone()), options, &mut |replayed| {
         match replayed {
             Replayed::Checkpoint(image) => seen.images.push(image.to_vec()),
             Replayed::Record { head, place, body, before_checkpoint, may_be_unchecked } => {
                 let body = body.to_vec();
-                let record = Record { head, place, body, before_checkpoint, may_be_unchecked };
+                let is_indexed = false;
+                let record =
+                    Record { head, place, body, before_checkpoint, may_be_unchecked, is_indexed };
                 seen.records.push(record);
+            }
+            Replayed::Entries(run) => {
+                indexed.extend((run.first..).zip(run.entries).map(|(entry, it)| {
+                    let (topic, ledger) = (run.topic, run.ledger);
+                    (Head { kind: Kind::Entry, topic, ledger, entry }, *it)
+                }))
             }
         }
         Ok(())
     })?;
+    let from_index = indexed.into_iter().map(|(head, it)| {
+        let (place, body) = (it.place, parts.reader.read(it.place).unwrap().to_vec());
+        assert_eq!(Some(it.facts), facts(&body), "{place:?}");
+        let (before_checkpoint, may_be_unchecked, is_indexed) = (true, false, true);
+        Record { head, place, body, before_checkpoint, may_be_unchecked, is_indexed }
+    });
+    seen.records.splice(0..0, from_index);
+    seen.records.sort_by_key(|it| it.place);
     assert_eq!(parts.records, seen.records.len() as u64);
     Ok((parts, seen))
 }

@@ -5,6 +5,7 @@ use crate::log::WriteError;
 use crate::log::composer::Group;
 use crate::log::error::AppendError;
 use crate::log::record::Position;
+use crate::log::spoiled::{self, Former};
 use crate::log::storage::{Storage, Surprise};
 use crate::log::{inventory, segment};
 use fastrand::Rng;
@@ -29,6 +30,11 @@ struct World {
     next: u64,
     /// Files that somebody has deleted.
     losses: u64,
+    /// Indices of segments that somebody has spoiled, and starts that used sound ones.
+    spoiled: u64,
+    indexed: u64,
+    /// Indices of the logs before.
+    former: Former,
 }
 
 fn seeds() -> u64 {
@@ -37,7 +43,8 @@ fn seeds() -> u64 {
 
 #[test]
 fn what_was_confirmed_survives() {
-    let mut losses = 0;
+    let (mut losses, mut spoiled, mut indexed) = (0, 0, 0);
+    let mut former = Former::new();
     for seed in 0..seeds() {
         let mut world = World {
             seed,
@@ -50,13 +57,24 @@ fn what_was_confirmed_survives() {
             removed: BTreeSet::new(),
             next: 0,
             losses: 0,
+            spoiled: 0,
+            indexed: 0,
+            former,
         };
         for _ in 0..LIVES {
             world.live();
         }
         losses += world.losses;
+        spoiled += world.spoiled;
+        indexed += world.indexed;
+        former = world.former;
+        spoiled::remember(&world.storage, &mut former);
     }
     assert!(losses > seeds() / 4, "{losses}: segments vanish too seldom");
+    assert!(
+        spoiled.min(indexed) > seeds() / 2,
+        "{spoiled} indices spoiled, {indexed} starts with some"
+    );
 }
 
 impl World {
@@ -78,11 +96,12 @@ impl World {
         }
         let mut waiting = None;
         for _ in 0..self.random.usize(0..40) {
-            match self.random.u8(0..12) {
+            match self.random.u8(0..14) {
                 0..=4 => self.append(&mut parts),
                 5..=8 => self.write(&mut parts, &mut waiting),
                 9 => background::prepare(&parts.writer.shared),
                 10 => self.checkpoint(&parts),
+                11 | 12 => drop(background::index(&parts.writer.shared)),
                 _ => self.remove(&parts),
             }
             self.read_some(&parts);
@@ -90,6 +109,7 @@ impl World {
         drop(parts);
         self.storage.no_surprises();
         self.lose_one();
+        self.spoil_index();
         // A process that is killed leaves more behind than a power cut, and a power cut may follow.
         if self.random.u8(0..3) == 0 {
             self.storage.kill();
@@ -118,6 +138,16 @@ impl World {
         let (parts, seen) = opened.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         self.compare(&parts, &seen);
         parts
+    }
+
+    /// Something becomes of an index between two lives: no start is another for it.
+    fn spoil_index(&mut self) {
+        let done = match self.random.u8(0..4) {
+            0 | 1 => spoiled::spoil(&self.storage, &mut self.random, &mut self.former),
+            2 => spoiled::leave_one(&self.storage, &mut self.random, &self.former),
+            _ => None,
+        };
+        self.spoiled += u64::from(done.is_some());
     }
 
     /// Somebody deletes a file between two lives: a copy of the disk that lacks a segment is not opened, unless it is the newest and not yet noted, or a
@@ -177,6 +207,7 @@ impl World {
         } else {
             self.checkpoints.clear();
         }
+        self.indexed += u64::from(seen.records.iter().any(|it| it.is_indexed));
         for record in &seen.records {
             let before = at.is_some_and(|at| record.place.start() < at);
             assert_eq!(record.before_checkpoint, before, "seed {seed}");

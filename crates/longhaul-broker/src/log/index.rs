@@ -1,0 +1,333 @@
+//! The index of a sealed segment: what a start needs of its entries, so that it need not read the segment.
+//!
+//! It is made of the segment, once there is a segment behind it, and holds nothing of its own: where it is missing or does not
+//! fit, the segment is read, and the index is made again.
+//!
+//! Big endian: `8 magic | u32 version | 48 header of the segment | u32 where the seal begins | u64 group of the seal | streams |
+//! u32 crc32c` of everything before. A stream has the entries of one ledger in the order of the segment:
+//! `topic | ledger | bytes of what follows`, then for each entry `flags and messages | [entries that were left out] | bytes since the
+//! entry before | bytes | ms since the entry before | [deliver at] | [8 chunk of]`, all but the last as varints.
+
+use super::record::{self, Head, Mark, Parsed, Place, RECORD_OVERHEAD};
+use super::segment::{FOLDER, HEADER_BYTES, HEADER_USED, Header};
+use super::shared::Segment;
+use super::storage::Storage;
+use bytes::{Buf, BufMut};
+use prost::encoding::{decode_varint, encode_varint};
+use std::collections::BTreeMap;
+use std::io;
+
+/// The name of an index while it is being written.
+pub(super) const NAME_NEW: &str = "log/index.tmp";
+
+const MAGIC: &[u8; 8] = b"LHLOGIDX";
+const VERSION: u32 = 1;
+const HEAD_BYTES: usize = 8 + 4 + HEADER_USED + 4 + 8;
+/// So many entries are handed out at once.
+const RUN_MAX: usize = 1024;
+
+const JUMP: u64 = 1;
+const DELAYED: u64 = 2;
+const CHUNK: u64 = 4;
+const BATCH: u64 = 8;
+const FLAG_BITS: u32 = 4;
+
+/// What the owner of the log has to know of an entry at a start. The log gives no meaning to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// In ms since the epoch.
+    pub publish_time: u64,
+    /// How many messages it has, when it is a batch.
+    pub batch: Option<u32>,
+    /// Not delivered before, in ms since the epoch.
+    pub deliver_at: Option<u64>,
+    /// A hash of the message that it is a chunk of.
+    pub chunk_of: Option<u64>,
+}
+
+/// Finds the facts in the body of an entry; `None` if it has none.
+pub type FactsOf = fn(&[u8]) -> Option<Facts>;
+
+/// An entry as an index has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Indexed {
+    /// Where it lies.
+    pub place: Place,
+    /// What is to be known of it.
+    pub facts: Facts,
+}
+
+/// Neighbouring entries of a ledger.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    /// The broker's number for the topic.
+    pub topic: u32,
+    /// Their ledger.
+    pub ledger: u64,
+    /// The first one's number in it.
+    pub first: u64,
+    /// They themselves.
+    pub entries: &'a [Indexed],
+}
+
+/// Why there is no index.
+#[derive(Debug)]
+pub(super) enum Unusable {
+    /// There is no file.
+    Missing,
+    /// It is not the one that was made of this segment.
+    Unfit(String),
+}
+
+/// The path of an index within the data directory.
+pub(super) fn name(number: u32) -> String {
+    format!("{FOLDER}/{number:010}.idx")
+}
+
+/// The number of the segment whose index has this name within the folder.
+pub(super) fn number_of(file: &str) -> Option<u32> {
+    let digits = file.strip_suffix(".idx")?;
+    digits.parse().ok().filter(|_| digits.len() == 10)
+}
+
+/// The entries of one ledger.
+#[derive(Debug)]
+struct Stream {
+    bytes: Vec<u8>,
+    last: Last,
+}
+
+/// What the next entry is told from.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    /// The number of the entry behind it.
+    next: u64,
+    end: u32,
+    publish_time: u64,
+}
+
+impl Last {
+    const NONE: Self = Self { next: 0, end: HEADER_BYTES, publish_time: 0 };
+}
+
+/// Makes an index of entries in the order of their segment.
+#[derive(Debug, Default)]
+pub(super) struct Builder {
+    streams: BTreeMap<(u32, u64), Stream>,
+}
+
+impl Builder {
+    pub(super) fn add(&mut self, head: Head, place: Place, facts: Facts) {
+        let none = || Stream { bytes: Vec::new(), last: Last::NONE };
+        let stream = self.streams.entry((head.topic, head.ledger)).or_insert_with(none);
+        let (out, last) = (&mut stream.bytes, stream.last);
+        let flag = |set: bool, flag: u64| if set { flag } else { 0 };
+        let jumps = head.entry != last.next;
+        let flags = flag(jumps, JUMP)
+            | flag(facts.deliver_at.is_some(), DELAYED)
+            | flag(facts.chunk_of.is_some(), CHUNK)
+            | flag(facts.batch.is_some(), BATCH);
+        encode_varint(flags | u64::from(facts.batch.unwrap_or(0)) << FLAG_BITS, out);
+        if jumps {
+            encode_varint(zigzag(head.entry.wrapping_sub(last.next)), out);
+        }
+        encode_varint(u64::from(place.offset.saturating_sub(last.end)), out);
+        encode_varint(u64::from(place.size), out);
+        encode_varint(zigzag(facts.publish_time.wrapping_sub(last.publish_time)), out);
+        if let Some(at) = facts.deliver_at {
+            encode_varint(at, out);
+        }
+        if let Some(hash) = facts.chunk_of {
+            out.put_u64(hash);
+        }
+        stream.last = Last {
+            next: head.entry.wrapping_add(1),
+            end: place.end(),
+            publish_time: facts.publish_time,
+        };
+    }
+
+    /// The bytes of the file: the seal of the segment begins here, and was written by this group.
+    pub(super) fn finish(&self, header: &Header, end: u32, group: u64) -> Vec<u8> {
+        let streams: usize = self.streams.values().map(|it| it.bytes.len() + 30).sum();
+        let mut out = Vec::with_capacity(HEAD_BYTES + streams + 4);
+        out.put_slice(MAGIC);
+        out.put_u32(VERSION);
+        out.put_slice(&header.encode());
+        out.put_u32(end);
+        out.put_u64(group);
+        for (&(topic, ledger), stream) in &self.streams {
+            encode_varint(topic.into(), &mut out);
+            encode_varint(ledger, &mut out);
+            encode_varint(stream.bytes.len() as u64, &mut out);
+            out.put_slice(&stream.bytes);
+        }
+        let crc = crc32c::crc32c(&out);
+        out.put_u32(crc);
+        out
+    }
+}
+
+/// An index that fits its segment.
+#[derive(Debug)]
+pub(super) struct Index {
+    bytes: Vec<u8>,
+    segment: u32,
+    /// Where the seal of the segment begins.
+    pub(super) end: u32,
+    /// The group of the seal.
+    pub(super) group: u64,
+}
+
+impl Index {
+    /// Reads the index of a segment. The next header of the log says where the segment ends as well, and so does its seal: what
+    /// fits both was made of this segment as it was sealed.
+    pub(super) fn read(
+        storage: &dyn Storage,
+        segment: &Segment,
+        next: Option<&Header>,
+    ) -> Result<Self, Unusable> {
+        let number = segment.header.number;
+        let refused = |error: io::Error| {
+            if error.kind() == io::ErrorKind::NotFound {
+                return Unusable::Missing;
+            }
+            Unusable::Unfit(format!("it cannot be read: {error}"))
+        };
+        let unfit = |what: &str| Err(Unusable::Unfit(what.to_owned()));
+        let file = storage.open(&name(number)).map_err(refused)?;
+        let length = usize::try_from(file.len().map_err(refused)?).unwrap_or(usize::MAX);
+        // An entry takes less than twice its record, whatever it has.
+        if length > 2 * segment.header.size as usize {
+            return unfit("it is longer than any index of this segment");
+        }
+        let mut bytes = vec![0; length];
+        file.read_at(&mut bytes, 0).map_err(refused)?;
+        let Some((covered, crc)) = bytes.split_last_chunk::<4>() else {
+            return unfit("it does not match its checksum");
+        };
+        if covered.len() < HEAD_BYTES || crc32c::crc32c(covered).to_be_bytes() != *crc {
+            return unfit("it does not match its checksum");
+        }
+        let mut rest = covered;
+        if !rest.starts_with(MAGIC) {
+            return unfit("this is no index");
+        }
+        rest.advance(MAGIC.len());
+        if rest.get_u32() != VERSION {
+            return unfit("another version of the broker has made it");
+        }
+        if !rest.starts_with(&segment.header.encode()) {
+            return unfit("it is that of another segment");
+        }
+        rest.advance(HEADER_USED);
+        let (end, group) = (rest.get_u32(), rest.get_u64());
+        let agrees = |next: &Header| {
+            next.previous_end == end.saturating_add(RECORD_OVERHEAD) && next.group == group
+        };
+        if !next.is_none_or(agrees) || !ends_with_seal(segment, end, group) {
+            return unfit("the segment ends elsewhere");
+        }
+        bytes.truncate(covered.len());
+        Ok(Self { bytes, segment: number, end, group })
+    }
+
+    /// The whole file.
+    pub(super) fn is(&self, bytes: &[u8]) -> bool {
+        bytes.starts_with(&self.bytes) && bytes.len() == self.bytes.len() + 4
+    }
+
+    /// Hands out the entries, those of a ledger in the order of the segment. Says how many there were; `None` if the streams make no sense.
+    pub(super) fn runs<E>(
+        &self,
+        mut each: impl FnMut(Run<'_>) -> Result<(), E>,
+    ) -> Result<Option<u64>, E> {
+        let mut rest = self.bytes.get(HEAD_BYTES..).unwrap_or_default();
+        let (mut count, mut entries) = (0, Vec::with_capacity(RUN_MAX));
+        while !rest.is_empty() {
+            let Some((topic, ledger, mut stream)) = stream(&mut rest) else { return Ok(None) };
+            let (mut last, mut first) = (Last::NONE, 0);
+            while !stream.is_empty() {
+                let Some((entry, next)) = self.entry(&mut stream, &mut last) else {
+                    return Ok(None);
+                };
+                let is_next = first + entries.len() as u64 == next;
+                if !entries.is_empty() && (!is_next || entries.len() == RUN_MAX) {
+                    each(Run { topic, ledger, first, entries: &entries })?;
+                    entries.clear();
+                }
+                if entries.is_empty() {
+                    first = next;
+                }
+                entries.push(entry);
+                count += 1;
+            }
+            if !entries.is_empty() {
+                each(Run { topic, ledger, first, entries: &entries })?;
+                entries.clear();
+            }
+        }
+        Ok(Some(count))
+    }
+
+    /// The next entry of a stream, and its number.
+    fn entry(&self, stream: &mut &[u8], last: &mut Last) -> Option<(Indexed, u64)> {
+        let mut next = || decode_varint(stream).ok();
+        let code = next()?;
+        let number =
+            if code & JUMP == 0 { last.next } else { last.next.wrapping_add(unzigzag(next()?)) };
+        let offset = last.end.checked_add(u32::try_from(next()?).ok()?)?;
+        let size = u32::try_from(next()?).ok()?;
+        let end = offset.checked_add(size).filter(|&it| it <= self.end)?;
+        let publish_time = last.publish_time.wrapping_add(unzigzag(next()?));
+        let deliver_at = if code & DELAYED == 0 { None } else { Some(next()?) };
+        let chunk_of = if code & CHUNK == 0 { None } else { Some(stream.try_get_u64().ok()?) };
+        let messages = u32::try_from(code >> FLAG_BITS).ok()?;
+        let batch = (code & BATCH != 0).then_some(messages);
+        *last = Last { next: number.wrapping_add(1), end, publish_time };
+        let place = Place { segment: self.segment, offset, size };
+        let facts = Facts { publish_time, batch, deliver_at, chunk_of };
+        Some((Indexed { place, facts }, number))
+    }
+}
+
+fn stream<'a>(rest: &mut &'a [u8]) -> Option<(u32, u64, &'a [u8])> {
+    let topic = u32::try_from(decode_varint(rest).ok()?).ok()?;
+    let ledger = decode_varint(rest).ok()?;
+    let bytes = usize::try_from(decode_varint(rest).ok()?).ok()?;
+    let (stream, behind) = rest.split_at_checked(bytes)?;
+    *rest = behind;
+    Some((topic, ledger, stream))
+}
+
+/// Whether the segment has this seal there.
+fn ends_with_seal(segment: &Segment, end: u32, group: u64) -> bool {
+    let mut bytes = [0; RECORD_OVERHEAD as usize];
+    if segment.file.read_at(&mut bytes, u64::from(end)).is_err() {
+        return false;
+    }
+    let parsed = record::parse(record::start(segment.seed, end), &bytes);
+    matches!(parsed, Some(Parsed::Mark(Mark::Seal { group: sealed, .. })) if sealed == group)
+}
+
+/// Writes the index of a segment. Its name becomes durable with the next one of the folder: until then it would be made again.
+pub(super) fn write(storage: &dyn Storage, number: u32, bytes: &[u8]) -> io::Result<()> {
+    let written = storage.create(NAME_NEW).and_then(|file| {
+        file.write_at(bytes, 0)?;
+        file.sync_data()?;
+        storage.rename(NAME_NEW, &name(number))
+    });
+    if written.is_err() {
+        drop(storage.remove(NAME_NEW));
+    }
+    written
+}
+
+/// A difference of either sign, small if it is.
+const fn zigzag(difference: u64) -> u64 {
+    (difference << 1) ^ (difference.cast_signed() >> 63).cast_unsigned()
+}
+
+const fn unzigzag(code: u64) -> u64 {
+    (code >> 1) ^ (code & 1).wrapping_neg()
+}

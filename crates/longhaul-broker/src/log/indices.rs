@@ -1,0 +1,81 @@
+//! What a start takes from the indices of segments, and which ones are to be made.
+
+use super::error::OpenError;
+use super::index::{self, Index, Unusable};
+use super::recovery::{Apply, Replayed};
+use super::segment::Header;
+use super::shared::Segment;
+use super::storage::Storage;
+use super::tail::Tail;
+use std::collections::BTreeSet;
+
+/// The indices of a log that is being opened.
+pub(super) struct Indices<'a> {
+    storage: &'a dyn Storage,
+    /// Segments that had to be read because there was none.
+    missing: Vec<u32>,
+    /// Segments whose index was used.
+    used: BTreeSet<u32>,
+}
+
+impl<'a> Indices<'a> {
+    pub(super) fn new(storage: &'a dyn Storage) -> Self {
+        Self { storage, missing: Vec::new(), used: BTreeSet::new() }
+    }
+
+    /// Takes the entries of a segment from its index. Says where the segment ends, and how many there were; nothing if it has to be read.
+    pub(super) fn replay(
+        &mut self,
+        segment: &Segment,
+        next: Option<&Header>,
+        apply: Apply<'_>,
+    ) -> Result<Option<(Tail, u64)>, OpenError> {
+        let number = segment.header.number;
+        let index = match Index::read(self.storage, segment, next) {
+            Ok(index) => index,
+            Err(Unusable::Missing) => {
+                self.missing.push(number);
+                return Ok(None);
+            }
+            Err(Unusable::Unfit(what)) => {
+                self.give_up(number, &what);
+                return Ok(None);
+            }
+        };
+        let count = index.runs(|run| {
+            apply(Replayed::Entries(run)).map_err(|reason| {
+                let file = self.storage.describe(&index::name(number));
+                OpenError::Apply { file, offset: 0, reason }
+            })
+        })?;
+        let Some(count) = count else {
+            // What was taken from it is taken once more from the segment, to no effect.
+            self.give_up(number, "it makes no sense");
+            return Ok(None);
+        };
+        self.used.insert(number);
+        let (end, group) = (index.end, index.group);
+        Ok(Some((Tail { end, group, chunk: None, seal: Some(group) }, count)))
+    }
+
+    fn give_up(&self, number: u32, what: &str) {
+        tracing::warn!(
+            file = self.storage.describe(&index::name(number)),
+            what,
+            "the index of a segment does not fit it: the segment is read in full instead, and the index is made again. Check the disk"
+        );
+    }
+
+    /// The segments whose index is to be made, of these that are sealed: those that were read. What is wrong with an index shows only when it is used.
+    pub(super) fn left_to_make(&self, sealed: impl Iterator<Item = u32>) -> BTreeSet<u32> {
+        if let Some(first) = self.missing.first() {
+            // After an update that may be all of them.
+            tracing::warn!(
+                segments = self.missing.len(),
+                first,
+                "segments of the log have no index: they were read in full, and their indices are made now. This is as it should be after an update, or a sudden end, of the broker"
+            );
+        }
+        sealed.filter(|number| !self.used.contains(number)).collect()
+    }
+}

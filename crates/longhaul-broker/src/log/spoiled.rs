@@ -1,0 +1,78 @@
+//! What may become of the index of a segment, for simulations: a start must be the same without any, and with any that is not its own.
+
+use super::index;
+use super::storage::{SimulatedStorage, Storage};
+use std::collections::BTreeMap;
+
+/// Indices that there have been, by the numbers of their segments.
+pub(crate) type Former = BTreeMap<u32, Vec<u8>>;
+
+/// Spoils one of the indices, and keeps what it was. Says which one, and how.
+pub(crate) fn spoil(
+    storage: &SimulatedStorage,
+    random: &mut fastrand::Rng,
+    former: &mut Former,
+) -> Option<String> {
+    let numbers = numbers(storage);
+    let &number = random.choice(&numbers)?;
+    let name = index::name(number);
+    let mut bytes = storage.file(&name)?;
+    let way = random.u8(0..5);
+    let how = match way {
+        0 => {
+            storage.remove(&name).ok()?;
+            return Some(format!("{name} is lost"));
+        }
+        1 => {
+            bytes.truncate(random.usize(0..bytes.len()));
+            "torn"
+        }
+        2 => {
+            let at = random.usize(0..bytes.len());
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte ^= 1 << random.u8(0..8);
+            }
+            "rotten"
+        }
+        3 => {
+            let &other = random.choice(&numbers).filter(|it| **it != number)?;
+            bytes = storage.file(&index::name(other))?;
+            "that of another segment"
+        }
+        _ => {
+            let there = former.get(&number).filter(|it| **it != bytes)?;
+            bytes.clone_from(there);
+            "of a former generation"
+        }
+    };
+    storage.set_file(&name, &bytes);
+    Some(format!("{name} is {how}"))
+}
+
+/// Remembers the indices that there are, for logs that come later.
+pub(crate) fn remember(storage: &SimulatedStorage, former: &mut Former) {
+    for number in numbers(storage) {
+        former.extend(storage.file(&index::name(number)).map(|bytes| (number, bytes)));
+    }
+}
+
+/// Puts an index there that belongs to a log before, of a segment that has none.
+pub(crate) fn leave_one(
+    storage: &SimulatedStorage,
+    random: &mut fastrand::Rng,
+    former: &Former,
+) -> Option<String> {
+    let there = numbers(storage);
+    let left: Vec<_> = former.iter().filter(|it| !there.contains(it.0)).collect();
+    let (number, bytes) = random.choice(&left)?;
+    let name = index::name(**number);
+    storage.set_file(&name, bytes);
+    Some(format!("{name} was left behind"))
+}
+
+fn numbers(storage: &SimulatedStorage) -> Vec<u32> {
+    let files = storage.list("log").unwrap_or_default();
+    let mut numbers: Vec<u32> = files.iter().filter_map(|it| index::number_of(it)).collect();
+    numbers.sort_unstable();
+    numbers
+}

@@ -1,0 +1,261 @@
+//! Indices of segments: a start with them is the same as one without.
+
+use super::*;
+use crate::log::index::{Builder, Index, Run};
+use crate::log::segment::{self, Header};
+use crate::log::shared::Segment;
+use crate::log::storage::{Storage, Surprise};
+use crate::log::survey::survey;
+use crate::log::{Cost, Indexed, record::Mark, record::encode_mark, record::start};
+
+/// A log of five segments with a checkpoint at its end, whose indices are made.
+fn sample() -> (SimulatedStorage, Vec<Place>) {
+    let storage = SimulatedStorage::new(1);
+    let (mut parts, _) = recover(&storage).unwrap();
+    let mut places = Vec::new();
+    while parts.composer.end().segment < 5 {
+        let size = 100 + places.len() * 7 % 900;
+        let number = u8::try_from(places.len() % 250).unwrap();
+        places.extend(write_group(&mut parts, &[vec![number; size], vec![number; 10]]));
+    }
+    background::checkpoint(&parts.writer.shared, parts.composer.end(), &[]).unwrap();
+    while background::index(&parts.writer.shared) {}
+    (storage, places)
+}
+
+fn indices(storage: &SimulatedStorage) -> Vec<u32> {
+    let files = storage.list("log").unwrap();
+    let mut numbers: Vec<u32> = files.iter().filter_map(|it| index::number_of(it)).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+/// How many records of which segments came from indices, and whether all came.
+#[track_caller]
+fn check_start(storage: &SimulatedStorage, places: &[Place], indexed: &[u32], what: &str) -> Parts {
+    let (parts, seen) = recover(storage).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let found: Vec<Place> = seen.records.iter().map(|it| it.place).collect();
+    assert_eq!(found, places, "{what}");
+    let mut from: Vec<u32> =
+        seen.records.iter().filter(|it| it.is_indexed).map(|it| it.place.segment).collect();
+    from.dedup();
+    assert_eq!(from, indexed, "{what}");
+    parts
+}
+
+#[test]
+fn a_start_takes_what_lies_before_the_checkpoint_from_indices() {
+    let (storage, places) = sample();
+    assert_eq!(indices(&storage), [1, 2, 3, 4]);
+    check_start(&storage, &places, &[1, 2, 3, 4], "all");
+    // What the checkpoint does not stand for is read, whatever indices there are.
+    storage.remove("checkpoint").unwrap();
+    check_start(&storage, &places, &[], "without a checkpoint");
+}
+
+/// Whatever byte of an index rots, wherever it is torn: the segment is read instead, and the index is made again as it was.
+#[test]
+fn an_index_that_is_not_sound_is_made_again() {
+    let (sound, places) = sample();
+    let name = index::name(2);
+    let bytes = sound.file(&name).unwrap();
+    let mut spoiled: Vec<(String, Vec<u8>)> = (0..bytes.len())
+        .step_by(3)
+        .map(|at| (format!("cut at {at}"), bytes[..at].to_vec()))
+        .collect();
+    spoiled.extend((0..bytes.len()).map(|at| {
+        let mut rotten = bytes.clone();
+        rotten[at] ^= 0x10;
+        (format!("byte {at}"), rotten)
+    }));
+    spoiled.push(("that of another segment".to_owned(), sound.file(&index::name(3)).unwrap()));
+    spoiled.push(("longer".to_owned(), [&bytes[..], &[0]].concat()));
+    spoiled.push(("much longer".to_owned(), vec![0; 100_000]));
+    for (what, bad) in spoiled {
+        let storage = sound.fork();
+        storage.set_file(&name, &bad);
+        let found = survey(&(Arc::new(storage.clone()) as _), facts, &mut |_| Ok(())).unwrap();
+        let named = found.findings.iter().map(|it| (it.file.as_str(), it.cost));
+        assert!(named.eq([("simulated/log/0000000002.idx", Cost::Nothing)]), "{what}");
+        let parts = check_start(&storage, &places, &[1, 3, 4], &what);
+        while background::index(&parts.writer.shared) {}
+        assert_eq!(storage.file(&name).unwrap(), bytes, "{what}");
+    }
+}
+
+/// A directory of an earlier version has none.
+#[test]
+fn an_index_that_is_missing_is_made() {
+    let (storage, places) = sample();
+    let before: Vec<_> = (1..=4).map(|it| storage.file(&index::name(it)).unwrap()).collect();
+    (1..=4).for_each(|it| storage.remove(&index::name(it)).unwrap());
+    let parts = check_start(&storage, &places, &[], "none");
+    while background::index(&parts.writer.shared) {}
+    drop(parts);
+    let after: Vec<_> = (1..=4).map(|it| storage.file(&index::name(it)).unwrap()).collect();
+    assert_eq!(after, before);
+    check_start(&storage, &places, &[1, 2, 3, 4], "all again");
+}
+
+/// One rotten entry that nobody may ever read made the broker refuse to start.
+#[test]
+fn what_rots_in_an_old_segment_shows_when_it_is_read() {
+    let (storage, places) = sample();
+    let rotten = places.iter().position(|it| it.segment == 2).unwrap();
+    let mut bytes = storage.file(&segment::name(2)).unwrap();
+    bytes[places[rotten].offset as usize + 40] ^= 1;
+    storage.set_file(&segment::name(2), &bytes);
+    let mut found = Vec::new();
+    let parts = recovery::recover(Arc::new(storage.clone()), small(), &mut |it| {
+        if let Replayed::Entries(run) = it {
+            found.extend(run.entries.iter().map(|it| it.place));
+        }
+        Ok(())
+    });
+    let parts = parts.unwrap();
+    assert!(found.contains(&places[rotten]));
+    assert!(parts.reader.read(places[rotten]).is_err());
+    assert!(parts.reader.read(places[rotten + 1]).is_ok());
+    drop(parts);
+    // A check reads everything.
+    let found = survey(&(Arc::new(storage.clone()) as _), facts, &mut |_| Ok(())).unwrap();
+    assert!(
+        matches!(found.findings[..], [ref it] if matches!(it.cost, Cost::Entry(_))),
+        "{found:?}"
+    );
+    // Without the index it has to be read.
+    storage.remove(&index::name(2)).unwrap();
+    assert!(matches!(recover(&storage), Err(OpenError::Damaged { .. })));
+}
+
+#[test]
+fn a_segment_that_is_cut_off_is_refused_whatever_its_index_says() {
+    let (storage, places) = sample();
+    let last = places.iter().rfind(|it| it.segment == 2).unwrap();
+    let bytes = storage.file(&segment::name(2)).unwrap();
+    storage.set_file(&segment::name(2), &bytes[..last.end() as usize]);
+    assert!(matches!(recover(&storage), Err(OpenError::Damaged { .. })));
+}
+
+/// What has rotted by the time when the index is made is said then, and no index covers it up.
+#[test]
+fn no_index_is_made_of_a_damaged_segment() {
+    let (storage, places) = sample();
+    storage.remove(&index::name(2)).unwrap();
+    let parts = check_start(&storage, &places, &[1, 3, 4], "missing");
+    let at = places.iter().find(|it| it.segment == 2).unwrap().offset as usize;
+    parts.writer.shared.segment(2).unwrap().file.write_at(b"rot", at as u64 + 50).unwrap();
+    while background::index(&parts.writer.shared) {}
+    drop(parts);
+    assert_eq!(indices(&storage), [1, 3, 4]);
+    assert!(matches!(recover(&storage), Err(OpenError::Damaged { .. })));
+}
+
+#[test]
+fn an_index_goes_with_its_segment() {
+    let (storage, places) = sample();
+    let parts = check_start(&storage, &places, &[1, 2, 3, 4], "all");
+    background::remove(&parts.writer.shared, &[1, 3]);
+    assert_eq!(indices(&storage), [2, 4]);
+    drop(parts);
+    // Those that a crash left behind go at the next start: also of one that is written, and of one that comes.
+    let stale = storage.file(&index::name(2)).unwrap();
+    for number in [1, 3, 5, 6] {
+        storage.set_file(&index::name(number), &stale);
+    }
+    storage.set_file(index::NAME_NEW, b"half");
+    let left: Vec<Place> =
+        places.iter().filter(|it| ![1, 3].contains(&it.segment)).copied().collect();
+    check_start(&storage, &left, &[2, 4], "some were removed");
+    assert_eq!((indices(&storage), storage.file(index::NAME_NEW)), (vec![2, 4], None));
+}
+
+/// An index that cannot be written is no reason to stop: it is made when there is room.
+#[test]
+fn a_disk_that_is_full_or_fails_only_does_without() {
+    for surprise in [Surprise::Full, Surprise::Broken, Surprise::Exhausted] {
+        let (storage, places) = sample();
+        storage.remove(&index::name(2)).unwrap();
+        let parts = check_start(&storage, &places, &[1, 3, 4], "missing");
+        let shared = Arc::clone(&parts.writer.shared);
+        storage.surprise(storage.operations(), surprise);
+        while background::index(&shared) {}
+        assert!(!indices(&storage).contains(&2), "{surprise:?}");
+        assert_eq!((storage.file(index::NAME_NEW), shared.poison()), (None, None), "{surprise:?}");
+        storage.no_surprises();
+        background::remove(&shared, &[1]);
+        while background::index(&shared) {}
+        assert_eq!(indices(&storage), [2, 3, 4], "{surprise:?}");
+    }
+}
+
+#[test]
+fn an_index_leaves_room_for_what_frees_space() {
+    let (storage, places) = sample();
+    storage.remove(&index::name(2)).unwrap();
+    let parts = check_start(&storage, &places, &[1, 3, 4], "missing");
+    let used = u64::MAX / 2 - storage.free_bytes().unwrap().min(u64::MAX / 2);
+    assert_eq!(used, 0, "it has no limit yet");
+    let all: usize = storage
+        .list("log")
+        .unwrap()
+        .iter()
+        .filter_map(|it| storage.file(&format!("log/{it}")))
+        .map(|it| it.len())
+        .sum();
+    storage.set_bytes_max(Some(all as u64 + 10_000));
+    while background::index(&parts.writer.shared) {}
+    assert!(!indices(&storage).contains(&2));
+}
+
+/// Entries of any kind come back from the index.
+fn any_entry() -> impl Strategy<Value = (u32, u64, u64, u32, u32, Facts)> {
+    let near = prop_oneof![3 => 0..5_u64, 1 => any::<u64>()];
+    let time = prop_oneof![3 => 1000..2000_u64, 1 => any::<u64>()];
+    let facts = (
+        time,
+        proptest::option::of(any::<u32>()),
+        proptest::option::of(any::<u64>()),
+        proptest::option::of(any::<u64>()),
+    );
+    let facts = facts.prop_map(|(publish_time, batch, deliver_at, chunk_of)| Facts {
+        publish_time,
+        batch,
+        deliver_at,
+        chunk_of,
+    });
+    (0..3_u32, 0..3_u64, near, 0..300_u32, 29..5000_u32, facts)
+}
+
+proptest! {
+    #[test]
+    fn an_index_says_what_was_put_in(entries in proptest::collection::vec(any_entry(), 0..200)) {
+        let storage = SimulatedStorage::new(1);
+        let header = Header { number: 7, size: 1 << 24, previous: 6, previous_end: 9, group: 3, salt: 5 };
+        let (mut builder, mut offset) = (Builder::default(), segment::HEADER_BYTES);
+        let mut expected = Vec::new();
+        for (topic, ledger, entry, gap, size, facts) in entries {
+            let place = Place { segment: 7, offset: offset + gap, size };
+            offset = place.end();
+            builder.add(Head { kind: Kind::Entry, topic, ledger, entry }, place, facts);
+            expected.push(((topic, ledger, entry), Indexed { place, facts }));
+        }
+        let file = storage.create(&segment::name(7)).unwrap();
+        let segment = Segment::new(header, Arc::clone(&file));
+        let seal = encode_mark(start(segment.seed, offset), Mark::Seal { group: 8, bytes: 0 });
+        file.write_at(&seal, offset.into()).unwrap();
+        index::write(&storage, 7, &builder.finish(&header, offset, 8)).unwrap();
+        let index = Index::read(&storage, &segment, None).unwrap();
+        let mut found = Vec::new();
+        let count = index.runs(|run: Run<'_>| {
+            for (entry, it) in (0..).zip(run.entries) {
+                found.push(((run.topic, run.ledger, run.first.wrapping_add(entry)), *it));
+            }
+            Ok::<(), ()>(())
+        });
+        prop_assert_eq!(count, Ok(Some(expected.len() as u64)));
+        // Those of a ledger come in the order of the log.
+        expected.sort_by_key(|it| (it.0.0, it.0.1));
+        prop_assert_eq!(found, expected);
+    }
+}

@@ -1,0 +1,258 @@
+//! Slots in few bytes: neighbours lie near to one another, and mostly were published soon after one another.
+//!
+//! A slot is a row of five numbers. Each column has a base, and takes as many bytes as the largest difference from it needs: none
+//! where all are the same.
+
+use super::entries::Slot;
+use crate::log::Place;
+
+/// Segment, offset, size, publish time, messages.
+const COLUMNS: usize = 5;
+/// A number takes so many bytes at most.
+const WIDTH_MAX: u8 = 8;
+
+type Values = [u64; COLUMNS];
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Column {
+    base: u64,
+    /// Bytes of a difference from the base.
+    width: u8,
+}
+
+impl Column {
+    /// The largest difference that fits.
+    const fn most(self) -> u64 {
+        match self.width {
+            0 => 0,
+            width => u64::MAX >> (8 * (WIDTH_MAX - width)),
+        }
+    }
+
+    const fn has(self, value: u64) -> bool {
+        value >= self.base && value - self.base <= self.most()
+    }
+
+    /// A column that has this value as well. Wherever it grows it gets room for many more, so that it grows seldom.
+    fn with(self, value: u64, is_empty: bool) -> Self {
+        if is_empty {
+            return Self { base: value, width: 0 };
+        }
+        if self.has(value) {
+            return self;
+        }
+        let highest = self.base.saturating_add(self.most()).max(value);
+        let lowest = self.base.min(value);
+        let bits = u64::BITS - (highest - lowest).leading_zeros();
+        let width = u8::try_from(bits.div_ceil(8)).unwrap_or(WIDTH_MAX);
+        // Below the lowest there is as much room as above the highest was.
+        let base = if value < self.base {
+            highest.saturating_sub(Self { base: 0, width }.most())
+        } else {
+            lowest
+        };
+        Self { base, width }
+    }
+}
+
+/// Slots one behind the other.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rows {
+    columns: [Column; COLUMNS],
+    bytes: Vec<u8>,
+    count: usize,
+}
+
+impl Rows {
+    pub(super) const fn len(&self) -> usize {
+        self.count
+    }
+
+    fn stride(&self) -> usize {
+        self.columns.iter().map(|it| usize::from(it.width)).sum()
+    }
+
+    pub(super) fn get(&self, at: usize) -> Option<Slot> {
+        if at >= self.count {
+            return None;
+        }
+        let stride = self.stride();
+        let mut row = self.bytes.get(at * stride..(at + 1) * stride)?;
+        let mut values = [0; COLUMNS];
+        for (value, column) in values.iter_mut().zip(&self.columns) {
+            let (difference, rest) = row.split_at_checked(usize::from(column.width))?;
+            let mut bytes = [0; 8];
+            for (to, from) in bytes.iter_mut().zip(difference) {
+                *to = *from;
+            }
+            *value = column.base.wrapping_add(u64::from_le_bytes(bytes));
+            row = rest;
+        }
+        Some(slot(values))
+    }
+
+    /// The slots from this one on.
+    pub(super) fn from(&self, at: usize) -> impl Iterator<Item = Slot> + '_ {
+        (at..self.count).map_while(|at| self.get(at))
+    }
+
+    /// Puts a slot in place of another.
+    pub(super) fn set(&mut self, at: usize, slot: &Slot) {
+        let values = self.fit(slot);
+        let stride = self.stride();
+        if let Some(row) = self.bytes.get_mut(at * stride..(at + 1) * stride) {
+            write(&self.columns, values, row);
+        }
+    }
+
+    /// Puts a slot between others.
+    pub(super) fn insert(&mut self, at: usize, slot: &Slot) {
+        let values = self.fit(slot);
+        let (stride, end) = (self.stride(), self.bytes.len());
+        self.count += 1;
+        self.bytes.resize(end + stride, 0);
+        let from = (at * stride).min(end);
+        self.bytes.copy_within(from..end, from + stride);
+        if let Some(row) = self.bytes.get_mut(from..from + stride) {
+            write(&self.columns, values, row);
+        }
+    }
+
+    /// Gives back what is not used.
+    pub(super) fn shrink(&mut self) {
+        self.bytes.shrink_to_fit();
+    }
+
+    /// Sees to it that the columns have the numbers of this slot.
+    fn fit(&mut self, slot: &Slot) -> Values {
+        let values = values(slot);
+        if self.count == 0 || !self.columns.iter().zip(&values).all(|(it, value)| it.has(*value)) {
+            self.widen(&values);
+        }
+        values
+    }
+
+    fn widen(&mut self, values: &Values) {
+        let mut columns = self.columns;
+        for (column, &value) in columns.iter_mut().zip(values) {
+            *column = column.with(value, self.count == 0);
+        }
+        let mut wider = Self { columns, bytes: Vec::new(), count: self.count };
+        let stride = wider.stride();
+        wider.bytes = vec![0; self.count * stride];
+        if stride > 0 {
+            for (row, slot) in wider.bytes.chunks_exact_mut(stride).zip(self.from(0)) {
+                write(&columns, self::values(&slot), row);
+            }
+        }
+        *self = wider;
+    }
+
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+}
+
+fn write(columns: &[Column; COLUMNS], values: Values, mut row: &mut [u8]) {
+    for (column, value) in columns.iter().zip(values) {
+        let bytes = value.wrapping_sub(column.base).to_le_bytes();
+        let Some((difference, rest)) = row.split_at_mut_checked(usize::from(column.width)) else {
+            return;
+        };
+        for (to, from) in difference.iter_mut().zip(bytes) {
+            *to = from;
+        }
+        row = rest;
+    }
+}
+
+fn values(slot: &Slot) -> Values {
+    let Place { segment, offset, size } = slot.place;
+    [segment.into(), offset.into(), size.into(), slot.publish_time, slot.code().into()]
+}
+
+fn slot([segment, offset, size, publish_time, code]: Values) -> Slot {
+    let small = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+    let place = Place { segment: small(segment), offset: small(offset), size: small(size) };
+    Slot::coded(place, small(code), publish_time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Numbers near to one another, and now and then any.
+    fn near(at: u64) -> impl Strategy<Value = u64> {
+        prop_oneof![5 => at..at + 300, 1 => at.saturating_sub(70_000)..at + 70_000, 1 => any::<u64>()]
+    }
+
+    fn any_slot() -> impl Strategy<Value = Slot> {
+        let small = |at| near(at).prop_map(|it| u32::try_from(it & 0xffff_ffff).unwrap());
+        let batch = proptest::option::of(0..5_u32);
+        (small(3), small(90_000), small(100), near(1_700_000_000_000), batch).prop_map(
+            |(segment, offset, size, publish_time, batch)| {
+                Slot::new(Place { segment, offset, size }, batch, publish_time)
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn rows_are_a_list(steps in proptest::collection::vec((any_slot(), any::<usize>(), any::<bool>()), 1..60)) {
+            let (mut rows, mut list) = (Rows::default(), Vec::new());
+            for (slot, at, sets) in steps {
+                if sets && !list.is_empty() {
+                    let at = at % list.len();
+                    rows.set(at, &slot);
+                    list[at] = slot;
+                } else {
+                    let at = at % (list.len() + 1);
+                    rows.insert(at, &slot);
+                    list.insert(at, slot);
+                }
+                prop_assert_eq!(rows.len(), list.len());
+            }
+            prop_assert_eq!(rows.from(0).collect::<Vec<_>>(), list);
+        }
+    }
+
+    /// Wherever it goes, a column is widened a few times, and not with each slot.
+    #[test]
+    fn columns_grow_seldom() {
+        let mut column = Column { base: 1 << 40, width: 0 };
+        for (step, far) in [(1_u64, 100_000_u64), (77, 1_000_000)] {
+            let mut grown = 0;
+            for value in (0..far).map(|it| (1 << 40) - it * step) {
+                grown += u32::from(!column.has(value));
+                column = column.with(value, false);
+            }
+            assert!(grown <= 8 && column.width <= 5, "{grown} times to {}", column.width);
+        }
+    }
+
+    #[test]
+    fn neighbours_take_few_bytes() {
+        let mut rows = Rows::default();
+        for at in 0..1024_u32 {
+            let place = Place { segment: 7, offset: 4096 + at * 1100, size: 1000 + at % 100 };
+            rows.insert(rows.len(), &Slot::new(place, None, 1_700_000_000_000 + u64::from(at / 4)));
+        }
+        assert_eq!(rows.stride(), 5, "three bytes of the offset, one of the size, one of the time");
+    }
+
+    /// Of a topic among many, with batches, sizes up to 64 KiB, and all of its 1,024 within four hours.
+    #[test]
+    fn neighbours_that_lie_far_apart_take_eleven() {
+        let mut rows = Rows::default();
+        for at in 0..1024_u32 {
+            let size = 100 + at * 31 % 65_000;
+            let place =
+                Place { segment: 7 + at / 50, offset: 4096 + at * 99_991 % 67_000_000, size };
+            let time = 1_700_000_000_000 + u64::from(at) * 14_000;
+            rows.insert(rows.len(), &Slot::new(place, (at % 3 == 0).then_some(at % 100), time));
+        }
+        assert_eq!(rows.stride(), 11);
+    }
+}
