@@ -4,7 +4,7 @@
 //! names, `task` and `result` are base64 in fields of type bytes, and absent fields are left out.
 
 use super::payload::{FromPayload, PayloadError};
-use super::{Properties, PropertyWriter, WorkerIdentity};
+use super::{Properties, PropertyWriter, WorkerIdentity, text};
 use base64::Engine;
 use base64::display::Base64Display;
 use base64::engine::general_purpose::STANDARD;
@@ -115,7 +115,8 @@ pub struct TaskMetadata {
     /// The id of the task that has taken the place of this one: see [`Submission::overwrite`](crate::Submission::overwrite).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub superseded_by: Option<String>,
-    /// The worker that runs the task: its name, host and label. Entries of running tasks have it.
+    /// The worker that runs the task: its name, host and label. Entries of running tasks have it. Of a lease it is the name of whoever holds it, and the
+    /// entry that shows how the attempt has ended says the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<WorkerIdentity>,
     /// The words that its submitter gave it to be found by, as the property `TAGS` of its message says.
@@ -205,6 +206,13 @@ impl TaskMetadata {
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         self.detail.as_deref().or(self.failure_reason.as_deref())
+    }
+
+    /// Whether the last attempt failed because nothing was heard of the worker that had leased it for as long as it may be silent.
+    #[must_use]
+    pub fn is_lease_expired(&self) -> bool {
+        let reasons = [self.detail.as_deref(), self.failure_reason.as_deref()];
+        reasons.into_iter().flatten().any(|reason| reason.contains(text::LEASE_EXPIRED))
     }
 }
 

@@ -140,8 +140,11 @@ pub(crate) const EXPIRED: &str = "Task expired before it was started";
 
 /// Whoever held a lease has not said that it is alive.
 pub(crate) fn lease_expired(worker: &str, lease_time: Duration) -> String {
-    format!("Lease expired: nothing was heard of worker `{worker}` for {lease_time:?}")
+    format!("{LEASE_EXPIRED} `{worker}` for {lease_time:?}")
 }
+
+/// With this it begins.
+pub(crate) const LEASE_EXPIRED: &str = "Lease expired: nothing was heard of worker";
 
 /// The worker of the attempt before this one fell silent.
 pub(crate) const WORKER_LOST: &str = "Worker lost";

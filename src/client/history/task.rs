@@ -40,7 +40,7 @@ pub struct HistoryEntry {
     pub owner: Option<String>,
     /// Who published it as an operator, from outside: see [`ClientBuilder::operator`](crate::ClientBuilder::operator).
     pub operator: Option<String>,
-    /// The worker behind the owner, if one of its heartbeats is still there.
+    /// The worker behind the owner, if one of its heartbeats is still there; for a lease, by name, whoever holds it.
     pub worker: Option<Arc<WorkerIdentity>>,
     /// What it says.
     pub event: HistoryEvent,
@@ -172,6 +172,8 @@ pub(super) struct Collector {
     /// The highest epoch shown, and whether the end was.
     shown: Option<(u32, bool)>,
     workers: HashMap<OwnerId, Arc<WorkerIdentity>>,
+    /// Who holds the leases with these owner ids.
+    holders: HashMap<OwnerId, Arc<WorkerIdentity>>,
 }
 
 impl Collector {
@@ -186,6 +188,7 @@ impl Collector {
             metadata: Vec::new(),
             shown: None,
             workers: HashMap::new(),
+            holders: HashMap::new(),
         }
     }
 
@@ -241,6 +244,10 @@ impl Collector {
         let content = ledger::content(message).unwrap_or_default();
         let Some(event) = event(entry, &content) else { return };
         let (epoch, owner) = (key.map(|key| key.epoch.0), key.map(|key| key.owner));
+        if let (HistoryEvent::Leased { worker, .. }, Some(owner)) = (&event, owner) {
+            let holder = WorkerIdentity { name: worker.clone(), ..WorkerIdentity::default() };
+            self.holders.insert(owner, Arc::new(holder));
+        }
         self.note(message, epoch, owner, event, ignored);
     }
 
@@ -294,13 +301,21 @@ impl Collector {
 
     /// The history.
     pub(super) fn finish(self) -> TaskHistory {
-        let Self { id, has_had_gap, ledger, metadata, workers, .. } = self;
+        let Self { id, has_had_gap, ledger, metadata, workers, holders, .. } = self;
         // A task that is shown has been claimed, and one that is sealed has ended.
         let claimed = |(_, entry): &(_, HistoryEntry)| entry.event != HistoryEvent::Sealed;
         let has_beginning =
             ledger.iter().any(claimed) || (ledger.is_empty() && metadata.is_empty());
         let entries = merge(ledger, metadata).into_iter().map(|(owner, entry)| {
-            let worker = owner.and_then(|owner| workers.get(&owner)).cloned();
+            // A lease is claimed by who grants it. All else is said by its holder, whichever gateway has written it.
+            let grants = matches!(entry.event, HistoryEvent::Leased { .. });
+            let worker = owner.and_then(|owner| {
+                let mut known = workers.iter();
+                let mut granted = || known.find(|(worker, _)| owner.is_lease_of(**worker));
+                let holder =
+                    || if grants { granted().map(|(_, it)| it) } else { holders.get(&owner) };
+                workers.get(&owner).or_else(holder).cloned()
+            });
             HistoryEntry { worker, ..entry }
         });
         TaskHistory {

@@ -2,7 +2,7 @@
 
 use super::row::Shown;
 use crate::protocol::invariants::phase_of;
-use crate::task::{Progress, TaskId, TaskOutcome, TaskState, epoch_of};
+use crate::task::{Progress, TaskId, TaskOutcome, TaskState, WorkerIdentity, epoch_of};
 use crate::transport::Message;
 use serde::Deserialize;
 
@@ -29,6 +29,8 @@ struct Fields {
     task_type: Option<String>,
     #[serde(default)]
     task_key: Option<String>,
+    #[serde(default)]
+    worker: Option<WorkerIdentity>,
 }
 
 /// What an entry says.
@@ -53,6 +55,7 @@ pub(in crate::client) struct Update {
     pub(in crate::client) tags: Vec<String>,
     pub(in crate::client) task_type: Option<String>,
     pub(in crate::client) key: Option<String>,
+    pub(in crate::client) worker: Option<WorkerIdentity>,
 }
 
 /// Reads a message of the metadata topic; `None` if it is no entry of a task of this cluster.
@@ -83,6 +86,7 @@ pub(in crate::client) fn read(message: &Message) -> Option<ViewEntry> {
         tags: fields.tags.unwrap_or_default(),
         task_type: fields.task_type,
         key: fields.task_key,
+        worker: fields.worker,
     };
     Some(ViewEntry::Updated(id, Box::new(update)))
 }

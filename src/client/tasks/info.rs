@@ -120,7 +120,7 @@ pub struct TaskInfo {
     pub epoch: u32,
     /// Who holds that epoch, or held it: 32 hexadecimal digits, as on the ledger.
     pub owner: Option<String>,
-    /// The worker behind the owner, if it said who it is.
+    /// The worker behind the owner, if it said who it is. Of a lease it is, by name, whoever holds it, and held the last one when that is over.
     pub worker: Option<Arc<WorkerIdentity>>,
     /// The lease that runs it, if one does.
     pub lease: Option<TaskLease>,

@@ -5,6 +5,7 @@
 //! what it has read.
 
 mod entry;
+mod holders;
 mod info;
 #[cfg(feature = "metrics")]
 mod measuring;

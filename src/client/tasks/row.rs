@@ -35,6 +35,8 @@ pub(super) struct Row {
     pub(super) texts: Option<Box<Texts>>,
     /// The lease that runs it.
     pub(super) leased: Option<Box<Leased>>,
+    /// Who holds its lease or had the last one, by the place among the holders.
+    pub(super) holder: u32,
 }
 
 /// The lease that runs a task.

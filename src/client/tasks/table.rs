@@ -7,11 +7,12 @@
 //! Messages may come again: of each topic, what lies at or before the last position read changes nothing.
 
 use super::entry::{self, Update, ViewEntry};
+use super::holders::Holders;
 use super::info::{TaskCounts, TaskFilter, TaskInfo, WorkerInfo};
 use super::row::{Owners, Row, Texts};
 use crate::client::view::{is_java_end, is_late};
 use crate::ledger;
-use crate::protocol::entry::Entry;
+use crate::protocol::entry::{Claim, ClaimKind, Entry};
 use crate::protocol::entry_set::{Ended, EntrySet};
 use crate::protocol::fold::{Phase, Verdict};
 use crate::protocol::key::{Key, OwnerId};
@@ -35,6 +36,7 @@ pub(in crate::client) struct Table {
     partition: i32,
     rows: BTreeMap<TaskId, Row>,
     owners: Owners,
+    holders: Holders,
     workers: BTreeMap<OwnerId, Beat>,
     /// What is over by a seal.
     sealed: EntrySet,
@@ -153,6 +155,10 @@ impl Table {
             row.changed_ms = published_ms;
         }
         row.set_lease(entry, message);
+        if let Entry::Claim(Claim { kind: ClaimKind::Run, .. }) = entry {
+            let leased = row.leased.as_deref();
+            row.holder = leased.map_or(0, |it| self.holders.place_of_name(&it.worker));
+        }
         row.set_fold(&fold, &mut self.owners);
     }
 
@@ -199,6 +205,9 @@ impl Table {
             row.changed_ms = changed_ms;
         }
         row.show(shown, due_ms, parked);
+        if !row.is_claimed() {
+            row.holder = update.worker.map_or(0, |worker| self.holders.place_of(worker));
+        }
         // Whoever writes an entry may have lost the task's message, and with it what the task is called.
         let before = row.texts.take().map(|texts| *texts).unwrap_or_default();
         row.texts = texts.or(before).boxed();
@@ -352,7 +361,10 @@ impl Table {
             attempts: row.attempts(),
             epoch: row.epoch().0,
             owner: owner.map(|owner| owner.to_string()),
-            worker: said.and_then(|beat| beat.identity.clone()),
+            worker: self
+                .holders
+                .get(row.holder)
+                .or_else(|| said.and_then(|it| it.identity.clone())),
             lease: row.lease(),
             cancel_requested: row.cancel(),
             progress: texts.progress,

@@ -149,7 +149,7 @@ fn a_task_of_another_level_is_another_task() {
     assert_eq!(high(0).key().to_string(), format!("bind/idem/k/1/high:0:7:-1/{:032x}/0", 7));
     let log = [bind("k", 1, 7, 1), high(2), release("k", 1, 7, 3)];
     assert_eq!(verdicts(&log), [Verdict::Accepted, Verdict::Lost(task(7)), Verdict::Accepted]);
-    assert_eq!("normal:0:7:-1".parse::<QueueTask>(), Err(QueueTaskError), "it has one text");
+    assert!("normal:0:7:-1".parse::<QueueTask>().is_err(), "it has one text");
 }
 
 /// A client that follows a register for long once kept the rate of each key that was ever used.

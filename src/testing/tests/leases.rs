@@ -8,6 +8,7 @@ use crate::{
 use bytes::Bytes;
 
 mod ends;
+mod named;
 mod offers;
 mod random;
 mod troubles;

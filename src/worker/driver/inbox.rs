@@ -228,6 +228,7 @@ impl Driver {
             let shown = ShownEntry::of(metadata, epoch_of(&message.properties), message.position);
             let live = machine.ended_live(task, since);
             lane.metadata.keeper.read(task, shown, &fold, live, now, wall_ms);
+            lane.note_shown_end(task, &shown);
         }
     }
 }

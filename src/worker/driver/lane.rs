@@ -3,8 +3,8 @@
 
 use super::checkpoints::Checkpoints;
 use super::held::Held;
+use super::holders::Holders;
 use super::lanes::LaneId;
-use super::leasing::Holder;
 use super::refusals::Refusals;
 use super::remains::Remains;
 use super::{Environment, Event, PublishResult};
@@ -115,8 +115,8 @@ pub(super) struct Lane {
     pub(super) running: BTreeMap<(TaskId, Epoch), RunningAttempt>,
     /// Of their payloads.
     pub(super) running_bytes: usize,
-    /// Who holds the leases that run.
-    pub(super) holders: BTreeMap<TaskId, Holder>,
+    /// Who holds the leases that run, and has held others.
+    pub(super) holders: Holders,
     /// Bodies of outcomes that were published and may have to be published or shown again.
     pub(super) outcome_bodies: Held<(Epoch, Body)>,
     /// What else is known of attempts whose end is to be shown. See `remains.rs`.
@@ -233,8 +233,7 @@ impl Lane {
         let service = env.service(&topics.ledger);
         let publishing = publish(service, Batching::On, Schema::None, ledger.clone());
         services.spawn(env.gate.wrap(publishing));
-        let service = env.service(&topics.metadata);
-        let schema = Schema::TaskMetadata;
+        let (service, schema) = (env.service(&topics.metadata), Schema::TaskMetadata);
         // In a compacted view the clients of C++ and Python show what was removed from a batch as messages without key and value.
         let publishing = publish(service, Batching::Off, schema, metadata_publishes.clone());
         services.spawn(env.gate.wrap(publishing));
@@ -247,7 +246,7 @@ impl Lane {
             config: Arc::clone(config),
             running: BTreeMap::new(),
             running_bytes: 0,
-            holders: BTreeMap::new(),
+            holders: Holders::default(),
             outcome_bodies: Held::default(),
             remains: Held::default(),
             last_checkpoints: Held::default(),
@@ -389,6 +388,7 @@ impl Lane {
             self.last_checkpoints.forget(range.tasks());
             self.payloads.forget(range.tasks());
             self.metadata.keeper.sealed(range.tasks(), now);
+            self.holders.forget_all(range.tasks());
         }
         self.metadata.ended.forget_if(|id| sealed.get(id.entry_id()).is_some());
     }

@@ -2,15 +2,13 @@
 //! granted and those that have been silent for too long are in `lease_keeping.rs`.
 
 use super::Driver;
-use super::lane::{Lane, TaskPayload};
+use super::lane::TaskPayload;
 use super::lanes::LaneId;
 use crate::lease::{Lease, LeaseToken, ReportError};
-use crate::ledger;
-use crate::protocol::entry::{Claim, Done, Entry, LeaseMs, lease_time};
+use crate::protocol::entry::{Claim, LeaseMs, lease_time};
 use crate::protocol::key::OnceKey;
 use crate::protocol::moment::Moment;
-use crate::task::{TaskId, WorkerIdentity, text};
-use crate::transport::Message;
+use crate::task::{TaskId, text};
 use crate::worker::erased::ErasedProcessor;
 use crate::worker::leasing::answers::Reported;
 use crate::worker::leasing::{
@@ -57,14 +55,6 @@ impl Leasing {
             attending: HashMap::new(),
         }
     }
-}
-
-/// Who holds a lease.
-pub(super) struct Holder {
-    /// The worker's name.
-    worker: Arc<str>,
-    /// When the lease was claimed, by the broker's wall clock.
-    claimed_ms: u64,
 }
 
 impl Driver {
@@ -222,51 +212,6 @@ impl TaskPayload {
     /// What type of task it is.
     fn task_type(&self) -> TaskType {
         TaskType::of(self.properties.get(text::TASK_TYPE).map(String::as_str))
-    }
-}
-
-impl Lane {
-    /// Who holds the lease of this task.
-    pub(super) fn holder(&self, task: TaskId) -> Arc<str> {
-        self.holders.get(&task).map_or_else(|| Arc::from(""), |it| Arc::clone(&it.worker))
-    }
-
-    /// How long the lease of this task has run already, by the wall clocks: whoever takes it over goes on with what is left of its budget.
-    pub(super) fn leased_for(&self, task: TaskId, wall_ms: u64) -> Duration {
-        let claimed_ms = self.holders.get(&task).map_or(wall_ms, |it| it.claimed_ms);
-        Duration::from_millis(wall_ms.saturating_sub(claimed_ms))
-    }
-
-    /// What entries of the task say of who works on it, if it is leased.
-    pub(super) fn shown_holder(&self, task: TaskId) -> Option<String> {
-        let name = self.holders.get(&task)?.worker.to_string();
-        Some(WorkerIdentity { name, ..WorkerIdentity::default() }.shown_json())
-    }
-
-    /// An accepted claim says who holds a lease, any other end of it that nobody does.
-    pub(super) fn note_holder(&mut self, entry: &Entry, message: &Message) {
-        match entry {
-            Entry::Claim(claim) if claim.lease_ms.is_some() => {
-                let content = ledger::content(message).unwrap_or_default();
-                let worker = String::from_utf8_lossy(&content).as_ref().into();
-                let claimed_ms = message.publish_time_ms;
-                self.holders.insert(claim.key.task, Holder { worker, claimed_ms });
-            }
-            Entry::Claim(Claim { key, .. }) | Entry::Done(Done { key, .. })
-                if !self.holders.is_empty() =>
-            {
-                self.holders.remove(&key.task);
-            }
-            Entry::Claim(_)
-            | Entry::Done(_)
-            | Entry::Cancel(_)
-            | Entry::Heartbeat(_)
-            | Entry::Checkpoint(_)
-            | Entry::Renewal(_)
-            | Entry::Seal(_)
-            | Entry::Config(_)
-            | Entry::Tombstone(_) => {}
-        }
     }
 }
 

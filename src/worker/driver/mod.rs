@@ -10,6 +10,7 @@ mod ended_outside;
 mod event;
 mod growth;
 mod held;
+mod holders;
 mod inbox;
 mod key_keeping;
 mod keyed;

@@ -78,7 +78,8 @@ impl Driver {
             (Next::Publish { expires }, Some(mut metadata)) => {
                 lane.annotate(task_id, &mut metadata);
                 lane.add_remains((task_id, epoch), &mut metadata);
-                let message = entry::message(&metadata, &task, "");
+                let worker = lane.shown_holder(task_id).unwrap_or_default();
+                let message = entry::message(&metadata, &task, &worker);
                 if !lane.core.may_show(task_id, phase_shown(&metadata)) {
                     return;
                 }
@@ -485,5 +486,6 @@ impl Lane {
         self.drop_outcome(id);
         self.payloads.remove(id);
         self.metadata.ended.forget(id);
+        self.holders.forget_ended(id);
     }
 }

@@ -131,15 +131,6 @@ impl From<&WorkerIdentity> for WorkerBody {
     }
 }
 
-impl WorkerBody {
-    /// One of whom no more than its name is known.
-    fn named(name: &str) -> Self {
-        let mut identity = WorkerIdentity::default();
-        name.clone_into(&mut identity.name);
-        Self::from(&identity)
-    }
-}
-
 impl TaskBody {
     pub(crate) fn new(queue: &QueueName, task: Task, hidden: bool) -> Self {
         let status = task.status();
@@ -155,10 +146,7 @@ impl TaskBody {
         body.changed_at = Some(info.changed_ms);
         body.due_at = info.due_ms;
         body.epoch = Some(info.epoch);
-        // Of a lease that is whoever holds it, and not the gateway that has granted it.
-        let holder = info.lease.as_ref().map(|lease| WorkerBody::named(&lease.worker));
-        body.worker =
-            holder.or_else(|| info.worker.as_deref().map(WorkerBody::from)).or(body.worker);
+        body.worker = info.worker.as_deref().map(WorkerBody::from).or(body.worker);
         body.cancel_requested = info.cancel_requested;
         body.progress = info.progress.map(ProgressBody::from).or(body.progress);
         body.waits_for = info.waits_for;

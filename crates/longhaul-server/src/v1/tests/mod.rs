@@ -7,6 +7,7 @@ mod draining;
 mod hiding;
 mod leasing;
 mod logging;
+mod named;
 mod streaming;
 mod submitting;
 mod wrong;

@@ -1,0 +1,147 @@
+//! Who holds the leases of a lane, and who has held those that have ended, until that is shown.
+
+use super::lane::Lane;
+use crate::ledger;
+use crate::protocol::entry::{Claim, ClaimKind, Done, Entry};
+use crate::task::{TaskId, WorkerIdentity};
+use crate::transport::Message;
+use crate::worker::metadata::ShownEntry;
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Of so many leases that have ended it is known who held them. Whoever has ended one shows that at once; the others know the name only for the case that this one dies before.
+const ENDED_MAX: usize = 10_000;
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Holders {
+    running: BTreeMap<TaskId, Holder>,
+    /// By the names of their workers.
+    ended: BTreeMap<TaskId, Arc<str>>,
+}
+
+/// Who holds a lease.
+#[derive(Debug)]
+struct Holder {
+    /// The worker's name.
+    worker: Arc<str>,
+    /// When the lease was claimed, by the broker's wall clock.
+    claimed_ms: u64,
+}
+
+impl Holders {
+    fn begin(&mut self, task: TaskId, holder: Holder) {
+        self.ended.remove(&task);
+        self.running.insert(task, holder);
+    }
+
+    fn end(&mut self, task: TaskId) {
+        let Some(Holder { worker, .. }) = self.running.remove(&task) else { return };
+        self.ended.insert(task, worker);
+        if self.ended.len() > ENDED_MAX {
+            self.ended.pop_first();
+        }
+    }
+
+    /// Who has held the lease of this task is shown.
+    pub(super) fn forget_ended(&mut self, task: TaskId) {
+        self.ended.remove(&task);
+    }
+
+    /// The task runs otherwise.
+    fn forget(&mut self, task: TaskId) {
+        self.running.remove(&task);
+        self.ended.remove(&task);
+    }
+
+    /// These are sealed: nothing more is shown of them.
+    pub(super) fn forget_all(&mut self, tasks: RangeInclusive<TaskId>) {
+        let sealed: Vec<TaskId> = self.ended.range(tasks).map(|(task, _)| *task).collect();
+        for task in sealed {
+            self.ended.remove(&task);
+        }
+    }
+}
+
+impl Lane {
+    /// Who holds the lease of this task.
+    pub(super) fn holder(&self, task: TaskId) -> Arc<str> {
+        self.holders.running.get(&task).map_or_else(|| Arc::from(""), |it| Arc::clone(&it.worker))
+    }
+
+    /// How long the lease of this task has run already, by the wall clocks: whoever takes it over goes on with what is left of its budget.
+    pub(super) fn leased_for(&self, task: TaskId, wall_ms: u64) -> Duration {
+        let claimed_ms = self.holders.running.get(&task).map_or(wall_ms, |it| it.claimed_ms);
+        Duration::from_millis(wall_ms.saturating_sub(claimed_ms))
+    }
+
+    /// What entries of the task say of who works on it, or did so last, if it is leased.
+    pub(super) fn shown_holder(&self, task: TaskId) -> Option<String> {
+        let Holders { running, ended } = &self.holders;
+        let worker = running.get(&task).map(|it| &it.worker).or_else(|| ended.get(&task))?;
+        let name = worker.to_string();
+        Some(WorkerIdentity { name, ..WorkerIdentity::default() }.shown_json())
+    }
+
+    /// An accepted claim says who holds a lease, and an outcome that nobody does any more. What runs no attempt changes nothing of who had the last one.
+    pub(super) fn note_holder(&mut self, entry: &Entry, message: &Message) {
+        match entry {
+            Entry::Claim(Claim { key, lease_ms: Some(_), .. }) => {
+                let content = ledger::content(message).unwrap_or_default();
+                let worker = String::from_utf8_lossy(&content).as_ref().into();
+                let claimed_ms = message.publish_time_ms;
+                self.holders.begin(key.task, Holder { worker, claimed_ms });
+            }
+            Entry::Claim(Claim { key, kind: ClaimKind::Run, .. }) => self.holders.forget(key.task),
+            Entry::Claim(Claim { key, .. }) | Entry::Done(Done { key, .. }) => {
+                self.holders.end(key.task);
+            }
+            Entry::Cancel(_)
+            | Entry::Heartbeat(_)
+            | Entry::Checkpoint(_)
+            | Entry::Renewal(_)
+            | Entry::Seal(_)
+            | Entry::Config(_)
+            | Entry::Tombstone(_) => {}
+        }
+    }
+
+    /// The metadata topic shows the task so.
+    pub(super) fn note_shown_end(&mut self, task: TaskId, shown: &ShownEntry) {
+        let epoch = self.core.machine().fold(task).epoch;
+        if shown.terminal && shown.epoch == Some(epoch.0) {
+            self.holders.forget_ended(task);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn task(entry: u64) -> TaskId {
+        TaskId { ledger: 1, entry, partition: -1, batch_index: None }
+    }
+
+    /// A gateway that shows none of these ends has no other use for the names.
+    #[test]
+    fn the_names_of_ended_leases_are_bounded_and_those_of_running_ones_kept() {
+        let mut holders = Holders::default();
+        let last = ENDED_MAX as u64 + 5;
+        for entry in 0..=last {
+            holders.begin(task(entry), Holder { worker: "ann".into(), claimed_ms: 0 });
+            if entry > 0 {
+                holders.end(task(entry));
+            }
+        }
+        assert_eq!((holders.running.len(), holders.ended.len()), (1, ENDED_MAX));
+        assert!(!holders.ended.contains_key(&task(5)) && holders.ended.contains_key(&task(last)));
+        holders.forget_all(task(0)..=task(last - 1));
+        assert_eq!((holders.running.len(), holders.ended.len()), (1, 1));
+        holders.begin(task(last), Holder { worker: "bob".into(), claimed_ms: 0 });
+        holders.forget(task(last));
+        assert_eq!((holders.running.len(), holders.ended.len()), (1, 0));
+    }
+}
