@@ -1,6 +1,6 @@
 //! Whether a report is that of the lease which holds a task. These dialects name a lease by the worker and by a number that grows; our lease is found by them.
 
-use crate::core::{QueueName, Reporter, Service, ServiceError, TaskName};
+use crate::core::{QueueName, Reporter, Service, ServiceError, Task, TaskName};
 use longhaul::{KeepAlive, LeaseOutcome, LeaseToken, ReportError, TaskStatus};
 use std::time::Duration;
 use tokio::time::sleep;
@@ -87,7 +87,17 @@ async fn look(
         () if known.status().is_terminal() && is_behind(epoch) => Some(Held::No("stale_lease_id")),
         () if is_behind(epoch) => None,
         () if number.is_none() => Some(Held::No("not_current_lease_owner")),
+        () if is_current(epoch) && was_ended(&known) => Some(Held::No("not_current_lease_owner")),
         () if is_current(epoch) => Some(Held::No("lease_expired")),
         () => Some(Held::No("stale_lease_id")),
     })
+}
+
+/// Whether the last lease of a task was ended by a report, or from outside, and not by its silence: then nobody owns it, as in document 001.
+fn was_ended(task: &Task) -> bool {
+    let attempts = task.info.as_ref().map(|info| info.attempts);
+    let Some(shown) = task.shown.as_ref().filter(|it| Some(it.attempts) == attempts) else {
+        return false;
+    };
+    shown.reason().is_some() && !shown.is_lease_expired()
 }

@@ -175,7 +175,18 @@ async fn job(
 
 /// When a job is available, in s, while that is ahead: one whose lease has run out is so at once (1.20).
 fn available_at(info: &TaskInfo, status: TaskStatus) -> Option<u64> {
-    info.due_ms.filter(|_| status != TaskStatus::Ready).map(|due| due.div_ceil(1_000))
+    due_ahead(info.due_ms, status).map(|due| due.div_ceil(1_000))
+}
+
+/// Before when a task does not begin, in ms, while that is ahead: one that may begin is due already.
+pub(super) fn due_ahead(due_ms: Option<u64>, status: TaskStatus) -> Option<u64> {
+    due_ms.filter(|_| status != TaskStatus::Ready)
+}
+
+/// How often a task with these properties is tried.
+pub(super) fn tries_of(properties: Option<&BTreeMap<String, String>>) -> u32 {
+    let own = properties.and_then(|it| it.get(MAX_ATTEMPTS)?.parse().ok());
+    own.unwrap_or(DIALECT_TRIES)
 }
 
 /// How many attempts of a task have failed: neither the one that runs nor the one that brought it to its end has.
@@ -200,6 +211,23 @@ async fn payload(
         Err(error) => return Err(error),
     };
     let shown = read.bytes.get(..SHOWN_BYTES_MAX).unwrap_or(&read.bytes);
-    let tries = read.properties.as_ref().and_then(|it| it.get(MAX_ATTEMPTS)?.parse().ok());
-    Ok((String::from_utf8_lossy(shown).into_owned(), tries.unwrap_or(DIALECT_TRIES)))
+    let tries = tries_of(read.properties.as_ref());
+    Ok((String::from_utf8_lossy(shown).into_owned(), tries))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A task that was due long ago had the time of that as the one of its next attempt.
+    #[test]
+    fn only_what_waits_for_a_time_has_one() {
+        for (status, is_ahead) in [
+            (TaskStatus::Ready, false),
+            (TaskStatus::Retrying, true),
+            (TaskStatus::Scheduled, true),
+        ] {
+            assert_eq!(due_ahead(Some(7), status).is_some(), is_ahead, "{status:?}");
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! Tasks and statistics as document 002 shows them.
 
+use super::jobs::{due_ahead, tries_of};
 use super::two::{CONTENT_TYPE, JSON};
 use super::{LEVELS, is_no_level};
 use crate::clock;
@@ -132,17 +133,22 @@ pub(super) async fn task(
     hidden: bool,
 ) -> Result<TaskBody, ServiceError> {
     let task = service.task(queue, name).await?;
-    let state = State::from(task.status());
+    let status = task.status();
+    let state = State::from(status);
     let lease = match state {
         State::Leased => service.lease_of(queue, name).await?,
         State::Pending | State::Completed | State::Failed | State::DeadLetter => None,
     };
     let payload = match service.payload(queue, name).await {
-        Ok(_) if hidden => Value::Null,
-        Ok(payload) => value_of(&payload.bytes, payload.properties.as_ref()),
-        Err(ServiceError::Gone(_) | ServiceError::NoTask(_)) => Value::Null,
+        Ok(payload) => Some(payload),
+        Err(ServiceError::Gone(_) | ServiceError::NoTask(_)) => None,
         Err(error) => return Err(error),
     };
+    // Where only the metadata topic has the payload it is not known how often its submitter wants it tried.
+    let properties = payload.as_ref().and_then(|it| it.properties.as_ref());
+    let max_retries = properties.map(|it| tries_of(Some(it)).saturating_sub(1));
+    let payload = payload.as_ref().filter(|_| !hidden);
+    let payload = payload.map_or(Value::Null, |it| value_of(&it.bytes, it.properties.as_ref()));
     let info = task.info.as_ref();
     Ok(TaskBody {
         id: name.to_string(),
@@ -151,11 +157,11 @@ pub(super) async fn task(
         hidden,
         priority: number_of(name.level),
         attempts: info.map_or(0, |info| info.attempts),
-        max_retries: None,
+        max_retries,
         lease_id: lease.as_ref().map(|lease| lease.token.epoch()),
         lease_expires_at: lease.as_ref().map(|lease| clock::instant_ms(lease.expires_at)),
         worker_id: lease.map(|lease| lease.worker),
-        next_attempt_at: info.and_then(|info| info.due_ms),
+        next_attempt_at: info.and_then(|info| due_ahead(info.due_ms, status)),
         now: clock::wall_ms(),
     })
 }

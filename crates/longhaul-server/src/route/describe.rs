@@ -38,12 +38,20 @@ impl Route {
     }
 
     /// It takes this as JSON.
-    pub(crate) fn body<T: ToSchema>(mut self) -> Self {
+    pub(crate) fn body<T: ToSchema>(self) -> Self {
+        self.json_body::<T>(Required::True)
+    }
+
+    /// It takes this as JSON, or no body at all.
+    pub(crate) fn optional_body<T: ToSchema>(self) -> Self {
+        self.json_body::<T>(Required::False)
+    }
+
+    fn json_body<T: ToSchema>(mut self, required: Required) -> Self {
         let schema = self.refer::<T>();
         let content = ContentBuilder::new().schema(Some(schema)).build();
         let body = RequestBodyBuilder::new().content("application/json", content);
-        let body = body.required(Some(Required::True)).build();
-        self.operation = self.operation.request_body(Some(body));
+        self.operation = self.operation.request_body(Some(body.required(Some(required)).build()));
         self
     }
 

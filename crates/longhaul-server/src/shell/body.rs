@@ -8,6 +8,7 @@ use axum::http::{HeaderMap, StatusCode};
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 /// A body as it came.
 #[derive(Clone, Debug)]
@@ -86,19 +87,53 @@ impl Body {
                 detail,
             ));
         }
-        let read = serde_json::from_slice(&self.bytes).map_err(|error| self.problem(&error))?;
-        // An array of the values of its fields would do for serde.
-        if self.bytes.trim_ascii_start().first() != Some(&b'{') {
-            return Err(json_unfit("an array stands where an object is expected"));
+        // To serde an array of the values of its fields would do, and for all else it names a type of ours.
+        let begins_object = self.bytes.trim_ascii_start().first() == Some(&b'{');
+        if !begins_object && let Ok(value) = serde_json::from_slice::<Value>(&self.bytes) {
+            return Err(json_unfit(&format!("it is {}, and an object is expected", kind(&value))));
         }
-        Ok(read)
+        serde_json::from_slice(&self.bytes).map_err(|error| self.problem(&error))
     }
+}
+
+/// What a value is, in the words of JSON.
+const fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "`null`",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// What serde says in the words of JSON, without the names of types, which nobody outside knows.
+pub(crate) fn in_plain_words(said: &str) -> String {
+    let mut words = String::with_capacity(said.len());
+    let mut rest = said;
+    // It stands behind this only, and what callers have sent stands before: in quotes, and not after this word.
+    while let Some((before, behind)) = rest.split_once("expected ") {
+        words.push_str(before);
+        words.push_str("expected ");
+        let named = ["struct ", "internally tagged enum ", "enum "];
+        let name = named.iter().find_map(|it| behind.strip_prefix(it));
+        let is_name = |it: char| it.is_ascii_alphanumeric() || it == '_';
+        (rest, _) = match (name, behind.strip_prefix("a map"), behind.strip_prefix("a sequence")) {
+            (Some(name), ..) => (name.trim_start_matches(is_name), words.push_str("an object")),
+            (None, Some(rest), _) => (rest, words.push_str("an object")),
+            (None, None, Some(rest)) => (rest, words.push_str("an array")),
+            (None, None, None) => (behind, ()),
+        };
+    }
+    words.push_str(rest);
+    words
 }
 
 impl Body {
     /// An array or an object in the place of a word is a fault of syntax to serde, and JSON nevertheless.
     fn problem(&self, error: &serde_json::Error) -> Problem {
-        if error.is_syntax() && serde_json::from_slice::<serde_json::Value>(&self.bytes).is_ok() {
+        if error.is_syntax() && serde_json::from_slice::<Value>(&self.bytes).is_ok() {
             return json_unfit(&error.to_string());
         }
         json_problem(error)
@@ -117,6 +152,7 @@ fn json_problem(error: &serde_json::Error) -> Problem {
 }
 
 fn json_unfit(why: &str) -> Problem {
+    let why = in_plain_words(why);
     let detail = format!("the body is JSON, and not what this route takes: {why}");
     Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "json_unfit", detail)
 }

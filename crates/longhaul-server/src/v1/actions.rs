@@ -82,11 +82,11 @@ pub(super) fn routes() -> Vec<Route> {
                 "cancel_task",
                 "Asks for the end of a task; one that runs may end in its own way.",
             )
-            .body::<Reason>()
+            .optional_body::<Reason>()
             .answers_empty(204, "The request is stored."),
         Route::new(Method::Post, "/v1/queues/{queue}/tasks/{task}:kill", Scope::Admin, kill)
             .does("kill_task", "Asks for the end of a task, without waiting for its processor.")
-            .body::<Reason>()
+            .optional_body::<Reason>()
             .answers_empty(204, "The request is stored."),
         Route::new(Method::Delete, "/v1/queues/{queue}/tasks/{task}", Scope::Admin, delete)
             .does("delete_task", "Closes a task as cancelled, wherever it stands.")
@@ -94,7 +94,7 @@ pub(super) fn routes() -> Vec<Route> {
             .answers_empty(204, done),
         Route::new(Method::Post, "/v1/queues/{queue}/tasks/{task}:force-fail", Scope::Admin, fail)
             .does("force_fail_task", "Closes a task as one that failed for good.")
-            .body::<ForceReason>()
+            .optional_body::<ForceReason>()
             .answers_empty(204, done),
         Route::new(
             Method::Post,
@@ -106,11 +106,11 @@ pub(super) fn routes() -> Vec<Route> {
             "force_release_task",
             "Takes a running task from its worker, so that another attempt follows.",
         )
-        .body::<ForceReason>()
+        .optional_body::<ForceReason>()
         .answers_empty(204, done),
         Route::new(Method::Post, "/v1/queues/{queue}/tasks/{task}:retry", Scope::Admin, retry)
             .does("retry_task", "Runs a task once more that has failed for good, as a new task.")
-            .body::<Reason>()
+            .optional_body::<Reason>()
             .answers::<Restarted>(200, "The task that runs it once more."),
         Route::new(Method::Get, "/v1/queues/{queue}/actions", Scope::Read, log)
             .does(

@@ -7,7 +7,7 @@ use crate::clock;
 use crate::core::{NewTask, QueueName, Service, ServiceError, TaskName};
 use crate::problem::Problem;
 use crate::route::{Method, Route, Size};
-use crate::shell::{Body, Json};
+use crate::shell::{Body, Json, in_plain_words};
 use axum::extract::{RawQuery, State};
 use axum::http::header::LOCATION;
 use axum::http::{HeaderMap, StatusCode};
@@ -108,7 +108,7 @@ async fn enqueue_all(
             return Err(ServiceError::Unfit("an entry of a batch is an object".to_owned()));
         }
         let body: Result<NewTaskBody, _> = serde_json::from_value(entry);
-        body.map_err(|error| ServiceError::Unfit(error.to_string()))?.into_task()
+        body.map_err(|error| ServiceError::Unfit(in_plain_words(&error.to_string())))?.into_task()
     };
     let outcomes = service.enqueue_all(&queue, tasks.into_iter().map(read).collect()).await?;
     let outcome = |outcome: Result<TaskName, ServiceError>| match outcome {

@@ -9,7 +9,7 @@ use crate::clock;
 use crate::core::{QueueName, Reporter, Service, ServiceError};
 use crate::problem::Problem;
 use crate::route::{Method, Route, Size};
-use crate::shell::Json;
+use crate::shell::{Json, in_plain_words};
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -168,7 +168,7 @@ async fn report_all(
             return Err(ServiceError::Unfit("an entry of a batch is an object".to_owned()));
         }
         let body: ReportBody = serde_json::from_value(report)
-            .map_err(|error| ServiceError::Unfit(error.to_string()))?;
+            .map_err(|error| ServiceError::Unfit(in_plain_words(&error.to_string())))?;
         let token = body.token()?;
         tell(&service, &queue, &token, body.into_report()?).await
     };

@@ -111,7 +111,7 @@ pub(super) fn routes() -> Vec<Route> {
             .answers::<QueueList>(200, "The queues."),
         Route::new(Method::Put, "/v1/queues/{queue}", Scope::Admin, create)
             .does("create_queue", "Makes a queue, or puts right what is wrong with its topics.")
-            .body::<NewQueue>()
+            .optional_body::<NewQueue>()
             .answers::<CreatedQueue>(200, "It is there."),
         Route::new(Method::Get, "/v1/queues/{queue}", Scope::Read, get)
             .does("get_queue", "The settings of a queue.")
@@ -126,11 +126,11 @@ pub(super) fn routes() -> Vec<Route> {
             .answers_empty(204, "It is gone."),
         Route::new(Method::Post, "/v1/queues/{queue}:pause", Scope::Admin, pause)
             .does("pause_queue", "Has no task begin any more; what runs goes on.")
-            .body::<Reason>()
+            .optional_body::<Reason>()
             .answers::<QueueVersion>(200, "It is paused."),
         Route::new(Method::Post, "/v1/queues/{queue}:resume", Scope::Admin, resume)
             .does("resume_queue", "Has tasks begin again.")
-            .body::<Reason>()
+            .optional_body::<Reason>()
             .answers::<QueueVersion>(200, "It is not paused."),
         Route::new(Method::Post, "/v1/queues/{queue}:purge", Scope::Admin, purge)
             .waits()

@@ -147,7 +147,7 @@ pub(super) fn routes() -> Vec<Route> {
             .answers_empty(204, "It is gone."),
         Route::new(Method::Post, "/v1/queues/{queue}/schedules/{name}:pause", Scope::Admin, pause)
             .does("pause_schedule", "Has a schedule fire only by hand.")
-            .body::<Reason>()
+            .optional_body::<Reason>()
             .answers::<ScheduleVersion>(200, "It is paused."),
         Route::new(
             Method::Post,
@@ -159,7 +159,7 @@ pub(super) fn routes() -> Vec<Route> {
             "resume_schedule",
             "Has a schedule fire again; what it has missed is not made up for.",
         )
-        .body::<Reason>()
+        .optional_body::<Reason>()
         .answers::<ScheduleVersion>(200, "It is not paused."),
         Route::new(
             Method::Post,
@@ -168,7 +168,7 @@ pub(super) fn routes() -> Vec<Route> {
             trigger,
         )
         .does("trigger_schedule", "Fires a schedule now.")
-        .body::<Reason>()
+        .optional_body::<Reason>()
         .answers::<ScheduleVersion>(200, "A worker fires it."),
     ]
 }

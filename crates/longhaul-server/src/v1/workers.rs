@@ -57,7 +57,7 @@ pub(super) fn routes() -> Vec<Route> {
                 "drain_worker",
                 "Has a worker drain, wherever it runs: it takes nothing new, lets its tasks end, and ends.",
             )
-            .body::<Reason>()
+            .optional_body::<Reason>()
             .answers::<ToldToDrain>(200, "It is told; it has left when it is not listed any more."),
     ]
 }

@@ -28,6 +28,7 @@ fn document_001_line_by_line() {
             ("1.9", Here(leases::ack_twice)),
             ("1.10", Here(leases::fail_errors)),
             ("1.11", Here(leases::stale_reports)),
+            ("1.12", Here(leases::fail_twice)),
             ("1.12", Here(leases::stale_reports)),
             ("1.13", Here(states)),
             ("1.14", Here(submits::enqueues)),

@@ -82,6 +82,21 @@ pub(super) fn ack_twice(bench: &Bench) {
     assert_eq!(state(bench, job["id"].as_str().unwrap()), "DONE");
 }
 
+/// It was `lease_expired`. Whoever has failed a job does not own it any more; nobody does until the next poll.
+pub(super) fn fail_twice(bench: &Bench) {
+    let id = enqueue(bench, "work");
+    let job = poll(bench, "ann");
+    assert_eq!(report(bench, "/fail", "ann", &job), OK());
+    for (verb, worker) in [("/fail", "ann"), ("/ack", "ann"), ("/fail", "bob")] {
+        let refused = report(bench, verb, worker, &job);
+        assert_eq!(refused, conflict("not_current_lease_owner"), "{verb} {worker}");
+    }
+    assert_eq!((state(bench, &id), &shown(bench, &id)["attempts"]), ("QUEUED".into(), &json!(1)));
+    let other = bench.beside(super::config(crate::config::Dialect::Document001));
+    assert_eq!(report(&other, "/fail", "ann", &job), conflict("not_current_lease_owner"));
+    assert_eq!(report(bench, "/ack", "bob", &poll(bench, "bob")), OK());
+}
+
 /// Each of the three reasons, on ack and on fail: nothing comes of it.
 pub(super) fn stale_reports(bench: &Bench) {
     for verb in ["/ack", "/fail"] {
@@ -115,7 +130,8 @@ pub(super) fn invalid_states(bench: &Bench) {
         assert_eq!(report(bench, "/fail", "ann", &last), OK());
     }
     for verb in ["/ack", "/fail"] {
-        assert_eq!(report(bench, verb, "ann", &last).0, 409, "a dead job");
+        let refused = report(bench, verb, "ann", &last);
+        assert_eq!(refused, conflict("not_current_lease_owner"), "a dead job");
     }
     assert_eq!((state(bench, &id), &shown(bench, &id)["attempts"]), ("DEAD".to_owned(), &json!(3)));
 }

@@ -167,10 +167,15 @@ fn states(bench: &Bench) {
     assert_eq!(state(bench, &id), "LEASED");
     let (_, failed) = report(bench, "nack", "w1", &task);
     assert_eq!(failed["state"], "FAILED", "its next attempt is ahead");
+    assert!(failed["next_attempt_at"].is_u64() && failed["max_retries"] == 1, "{failed}");
+    assert_eq!(report(bench, "nack", "w1", &task).1["code"], "not_current_lease_owner");
     let task = lease(bench, "w1");
     assert_eq!(report(bench, "nack", "w1", &task).1["state"], "DEAD_LETTER");
     let other = submit(bench, json!({"payload": "work"}));
-    assert_eq!(report(bench, "ack", "w1", &lease(bench, "w1")).1["state"], "COMPLETED");
+    let shown = bench.get(&format!("/tasks/{other}")).json();
+    let leased = lease(bench, "w1");
+    assert!(shown["max_retries"].is_u64() && shown["max_retries"] == leased["max_retries"]);
+    assert_eq!(report(bench, "ack", "w1", &leased).1["state"], "COMPLETED");
     assert_eq!(state(bench, &other), "COMPLETED");
 }
 

@@ -2,6 +2,7 @@
 
 mod acting;
 mod allowed;
+mod bodies;
 mod cut_off;
 mod draining;
 mod hiding;

@@ -1,0 +1,94 @@
+//! What routes say of bodies that are JSON, and not what they take; and that a body may be left out where the document says so.
+
+use crate::testing::Bench;
+use serde_json::{Value, json};
+
+/// The routes of the document that take JSON: method, path, and whether the body must be there.
+fn routes() -> Vec<(String, String, bool)> {
+    let document: Value = serde_json::from_str(crate::route::document()).unwrap();
+    let mut routes = Vec::new();
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        for (method, operation) in operations.as_object().unwrap() {
+            let body = &operation["requestBody"];
+            if body["content"].get("application/json").is_some() {
+                let at = path.replace("{queue}", "tasks").replace("{task}", "1:2:-1");
+                let at = at
+                    .replace("{name}", "nightly")
+                    .replace("{lease}", &format!("1:2:-1~1~{}", "0".repeat(32)));
+                routes.push((method.to_uppercase(), at, body["required"] == json!(true)));
+            }
+        }
+    }
+    assert!(routes.len() > 20, "{routes:?}");
+    routes
+}
+
+fn send(bench: &Bench, (method, path): (&str, &str), body: &str) -> (u16, String, String) {
+    let mut request = Bench::request(method, path, body.to_owned());
+    request.headers_mut().insert("content-type", "application/json".parse().unwrap());
+    let answer = bench.send(request);
+    (answer.status.as_u16(), answer.code(), answer.text("detail"))
+}
+
+/// Of `null` it was said that a `struct NewTaskBody` was expected.
+#[test]
+fn what_is_no_object_is_told_in_the_words_of_json() {
+    let bench = Bench::new();
+    for (method, path, _) in routes() {
+        for (body, is) in [
+            ("null", "it is `null`"),
+            (" [null]", "it is an array"),
+            ("[{}]", "it is an array"),
+            ("7", "it is a number"),
+            ("true", "it is a boolean"),
+            (r#""{}""#, "it is a string"),
+        ] {
+            let (status, code, detail) = send(&bench, (&method, &path), body);
+            assert_eq!((status, &*code), (422, "json_unfit"), "{method} {path} {body}: {detail}");
+            let told = detail.contains(is) && detail.ends_with("and an object is expected");
+            assert!(told, "{method} {path} {body}: {detail}");
+        }
+    }
+}
+
+/// Nobody outside knows what our types are called.
+#[test]
+fn what_is_wrong_within_an_object_is_told_in_the_words_of_json() {
+    let bench = Bench::new();
+    let (tasks, schedule) = ("/v1/queues/tasks/tasks", "/v1/queues/tasks/schedules/nightly");
+    for (path, body, says) in [
+        (tasks, json!({"payload": "a", "retry": 7}), "expected an object"),
+        (tasks, json!({"payload": "a", "retry": "x"}), "expected an object"),
+        (tasks, json!({"payload": "a", "properties": []}), "expected an object"),
+        (tasks, json!({"payload": "a", "tags": {}}), "expected an array"),
+        (schedule, json!({"schedule": null, "task": {}}), "expected an object"),
+        (schedule, json!({"schedule": {"every": "1h"}, "task": null}), "expected an object"),
+    ] {
+        let (status, code, detail) = send(&bench, ("POST", path), &body.to_string());
+        assert_eq!((status, &*code), (422, "json_unfit"), "{body}: {detail}");
+        assert!(detail.contains(says) && !detail.contains("struct "), "{body}: {detail}");
+    }
+    let batch = bench.post(&format!("{tasks}:batch"), json!({"tasks": [{"retry": 7}]})).json();
+    let told = batch.pointer("/outcomes/0/error/detail").unwrap().to_string();
+    assert!(told.contains("expected an object"), "{told}");
+}
+
+/// A generated client had to send one.
+#[test]
+fn a_body_may_be_left_out_where_the_document_says_so_and_nowhere_else() {
+    let bench = Bench::new();
+    let mut optional = 0;
+    for (method, path, is_required) in routes() {
+        let answer = bench.send(Bench::request(&method, &path, ""));
+        let code = answer.code();
+        let missing = [
+            "json_malformed",
+            "content_type_not_json",
+            "content_type_missing",
+            "selection_unclear",
+        ];
+        assert_eq!(missing.contains(&&*code), is_required, "{method} {path}: {answer:?}");
+        optional += usize::from(!is_required);
+    }
+    assert!(optional > 8, "{optional}");
+}
