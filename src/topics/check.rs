@@ -413,7 +413,10 @@ impl Judge<'_> {
 }
 
 fn setup_command(names: &TopicNames) -> String {
-    format!("set the topics of {} up with `longhaul::topics::setup`", names.task)
+    let (task, name) = (&names.task, names.task.trim_start_matches("persistent://public/default/"));
+    format!(
+        "set the topics of {task} up with `longhaul topic setup {name}`, or `longhaul::topics::setup` in a program"
+    )
 }
 
 fn subscription(

@@ -95,7 +95,7 @@ fn healthy_topics_have_no_findings() {
 #[test]
 fn a_missing_topic_is_named() {
     use FindingKind::TopicMissing;
-    check(("tasks-ledger", TopicMissing, Severity::Error), "`longhaul::topics::setup`", |o| {
+    check(("tasks-ledger", TopicMissing, Severity::Error), "`longhaul topic setup tasks`", |o| {
         o.ledger = None
     });
     check(("tasks-metadata", TopicMissing, Severity::Error), "does not exist", |o| {
@@ -129,7 +129,7 @@ fn partitions_that_differ_are_counted() {
 #[test]
 fn partitions_of_the_task_topic_are_held_against_the_settings() {
     let observed = healthy(Shape::Partitioned(2));
-    for (partitions, remedy) in [(4, "`longhaul::topics::setup`"), (1, "set partitions to")] {
+    for (partitions, remedy) in [(4, "`longhaul topic setup tasks`"), (1, "set partitions to")] {
         let settings = TopicSettings { partitions: Some(partitions), ..TopicSettings::default() };
         let found = findings(&observed, &names(), &settings);
         assert_eq!(found.len(), 1);

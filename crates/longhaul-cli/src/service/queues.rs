@@ -155,7 +155,7 @@ impl Action {
 impl Queues for Pulsar {
     async fn queues(&self, namespace: &str) -> anyhow::Result<Vec<Named>> {
         let found = self.client.queues(namespace).await?;
-        Ok(found.iter().map(|it| Named { queue: short_topic(it).to_owned() }).collect())
+        Ok(without_levels(&found).map(|it| Named { queue: short_topic(it).to_owned() }).collect())
     }
 
     async fn stats(&self, queue: &str) -> anyhow::Result<Stats> {
@@ -232,6 +232,15 @@ impl Queues for Pulsar {
     }
 }
 
+/// The queues among task topics: those of levels belong to the queue whose levels they are.
+fn without_levels(topics: &[String]) -> impl Iterator<Item = &str> {
+    let is_level = |topic: &str| {
+        let base = topic.strip_suffix("-high").or_else(|| topic.strip_suffix("-low"));
+        base.is_some_and(|base| topics.iter().any(|it| it == base))
+    };
+    topics.iter().map(String::as_str).filter(move |topic| !is_level(topic))
+}
+
 /// Settings with a change.
 pub(crate) fn patched(settings: &QueueSettings, patch: &Value) -> anyhow::Result<QueueSettings> {
     let mut document =
@@ -269,6 +278,15 @@ mod tests {
     use super::*;
     use serde_json::json;
     use std::time::Duration;
+
+    /// Each level was listed as a queue of its own.
+    #[test]
+    fn levels_are_no_queues_and_what_only_sounds_so_is_one() {
+        let topics = ["mails", "mails-high", "mails-low", "low", "runs-high", "slow-low-high"];
+        let topics = topics.map(|it| format!("persistent://public/default/{it}"));
+        let queues: Vec<_> = without_levels(&topics).map(short_topic).collect();
+        assert_eq!(queues, ["mails", "low", "runs-high", "slow-low-high"]);
+    }
 
     #[test]
     fn a_change_leaves_alone_what_it_does_not_name() {

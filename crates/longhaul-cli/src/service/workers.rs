@@ -30,6 +30,17 @@ pub(crate) trait Look {
 
     /// Has the worker of this name drain. Returns which instance that is.
     async fn drain(&self, name: &str, reason: &str) -> anyhow::Result<String>;
+
+    /// Waits until it is of use to look again after this failure.
+    ///
+    /// # Errors
+    /// The failure itself, if it is of none; that it has lasted too long.
+    async fn pause(&self, failure: anyhow::Error) -> anyhow::Result<()> {
+        Err(failure)
+    }
+
+    /// A look has succeeded.
+    fn back(&self) {}
 }
 
 /// A worker process.

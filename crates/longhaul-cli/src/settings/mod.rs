@@ -140,9 +140,14 @@ impl Settings {
     /// When the file, `client.conf` or a secret's file cannot be read, or the context does not exist.
     pub(crate) fn read(sources: &Sources<'_>) -> Result<Self, Failure> {
         let environment = |name: &str| (sources.environment)(name).filter(|it| !it.is_empty());
-        let flag = |name: &str| sources.flags.iter().find(|it| it.0 == name).map(|it| it.1);
+        // One that may be said several times takes what stands behind it each time.
+        let flag = |name: &str| {
+            let said = sources.flags.iter().filter(|it| it.0 == name).map(|it| it.1);
+            let said: Vec<&str> = said.collect();
+            (!said.is_empty()).then(|| said.join(","))
+        };
         let file = File::open(&environment)?;
-        let named = flag("context").map(str::to_owned).or_else(|| environment("LONGHAUL_CONTEXT"));
+        let named = flag("context").or_else(|| environment("LONGHAUL_CONTEXT"));
         let context = named.or_else(|| file.selected().map(str::to_owned));
         if let Some(name) = &context {
             file.require(name)?;
@@ -212,8 +217,8 @@ impl Settings {
     }
 }
 
-fn from_flag(text: Option<&str>) -> Option<Value> {
-    Some(Value { text: text?.to_owned(), source: Source::Flag })
+fn from_flag(text: Option<String>) -> Option<Value> {
+    Some(Value { text: text?, source: Source::Flag })
 }
 
 fn from_environment(

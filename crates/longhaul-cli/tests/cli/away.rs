@@ -234,3 +234,31 @@ fn a_broker_that_stays_away_is_given_up_as_well() {
     assert!(ended.notes.contains("reconnecting to the broker, for up to 300ms"), "{ended:?}");
     assert!(ended.notes.contains("error: the broker has not answered for 300ms"), "{ended:?}");
 }
+
+/// It ended with exit code 5, while the worker went on to drain.
+#[test]
+fn who_waits_until_a_worker_has_drained_hears_it_from_the_gateway_that_is_back() {
+    let mut stage = Stage::with_gateway();
+    let task = stage.told(&["task", "submit", "tasks", "slow", "-q"]).trim().to_owned();
+    let url = stage.gateway();
+    let mut watch = Running::start(&stage, &["task", "watch", &task, "-o", "jsonl"]);
+    while watch.line()["status"] != "running" {}
+    watch.kill();
+    let drain = ["worker", "drain", "tasks", "shouter", "--wait", "--gateway", &url];
+    let mut command = longhaul(&drain, stage.folder.path());
+    command.envs(stage.variables()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut notes = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut hear = |words: &str| {
+        let mut said = notes.by_ref().map(Result::unwrap);
+        assert!(said.any(|line| line.contains(words)), "it has ended before it said `{words}`");
+    };
+    hear(&format!("draining: it runs {task}"));
+    let address = stage.kill_gateway();
+    hear(&format!("reconnecting to the gateway at {url}/, for up to 5m"));
+    stage.start_gateway(address);
+    hear(&format!("connected to the gateway at {url}/ again, after "));
+    stage.told(&["task", "cancel", &task]);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    stage.end();
+}

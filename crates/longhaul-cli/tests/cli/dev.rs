@@ -143,7 +143,8 @@ fn a_dialect_works_in_a_fresh_directory_and_reads_make_no_topics() {
     assert_eq!(one.topics("default"), before);
     assert_eq!(one.end(Signal::TERM), Some(0));
 
-    let both = Service::start(&["dev", "--data", "data", "--dialect", "001,002"], here);
+    let both = ["dev", "--data", "data", "--dialect", "001", "--dialect", "002"];
+    let both = Service::start(&both, here);
     let (status, stats) = both.call("GET", "/stats", "");
     assert_eq!((status, &stats["total"]), (200, &1.into()), "{stats}");
     assert_eq!(both.topics("default"), before);

@@ -1,6 +1,6 @@
 //! A broker with a worker, for one transcript.
 
-use longhaul::{Client, TaskContext, TaskError, Text, WorkerHandle, processor_fn};
+use longhaul::{Client, ClientBuilder, TaskContext, TaskError, Text, WorkerHandle, processor_fn};
 use longhaul_broker::{Broker, BrokerConfig};
 use longhaul_server::{Server, ServerConfig};
 use std::net::SocketAddr;
@@ -78,11 +78,24 @@ impl Stage {
 
     /// Starts the gateway there.
     pub(crate) fn start_gateway(&mut self, listen: SocketAddr) {
-        let url = self.broker.service_url().to_owned();
         let admin = self.broker.admin_url().unwrap();
+        self.start_gateway_with(listen, |client| client.admin_url(admin));
+    }
+
+    /// Starts one that does not know the admin API.
+    pub(crate) fn start_gateway_without_admin(&mut self) {
+        self.start_gateway_with("127.0.0.1:0".parse().unwrap(), |client| client);
+    }
+
+    fn start_gateway_with(
+        &mut self,
+        listen: SocketAddr,
+        change: impl FnOnce(ClientBuilder) -> ClientBuilder,
+    ) {
+        let url = self.broker.service_url().to_owned();
         self.gateway = Some(self.runtime.block_on(async {
-            let client =
-                Client::builder(url).admin_url(admin).operator("gateway").connect().await.unwrap();
+            let client = change(Client::builder(url).operator("gateway"));
+            let client = client.connect().await.unwrap();
             let mut config = ServerConfig::default();
             config.listen = listen;
             Server::start(client, config).await.unwrap()

@@ -92,6 +92,22 @@ fn a_queue_that_does_not_exist_is_told_and_not_made() {
     stage.end();
 }
 
+/// It cannot ask which queues there are, and asks the broker for the one.
+#[test]
+fn a_gateway_without_an_admin_url_tells_it_as_well() {
+    let mut stage = Stage::with_worker();
+    stage.start_gateway_without_admin();
+    let gateway = stage.gateway();
+    let before = topics(&stage);
+    for command in COMMANDS {
+        let output = run(&stage, command, Some(&gateway));
+        assert_eq!(output.status.code(), Some(3), "{command} --gateway: {output:?}");
+        assert_eq!(topics(&stage), before, "{command} has made topics");
+    }
+    stage.told(&["task", "count", "tasks", "--gateway", &gateway]);
+    stage.end();
+}
+
 /// With partitions or without, and before anybody has worked on it.
 #[test]
 fn a_queue_exists_once_it_is_set_up_or_has_a_task() {

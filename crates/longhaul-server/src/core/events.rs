@@ -35,6 +35,8 @@ impl Service {
     ) -> Result<Events, ServiceError> {
         self.check_level(queue, level).await?;
         let topic = self.level_topic(queue, level);
+        // A watch would wait for the first task.
+        self.check_there(queue).await?;
         let watch = match behind {
             Some(place) => self.client.watch_after(&topic, &place).await?,
             None => self.client.watch_from(&topic, from).await?,

@@ -122,7 +122,7 @@ impl Service {
 
     /// The schedules of a queue.
     pub(crate) async fn schedules(&self, queue: &QueueName) -> Result<Schedules, ServiceError> {
-        self.check_queue(queue).await?;
+        self.check_there(queue).await?;
         Ok(self.client.schedules(self.topic(queue)))
     }
 }

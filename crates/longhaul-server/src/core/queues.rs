@@ -6,7 +6,9 @@ use super::{QueueName, Service, ServiceError, TaskName};
 use crate::clock;
 use futures::StreamExt;
 use longhaul::topics::TopicSettings;
-use longhaul::{Priority, QueueSettings, SetupTopicsError, TaskFilter, VersionedSettings};
+use longhaul::{
+    Priority, QueueSettings, SetupTopicsError, TaskFilter, VersionedSettings, WatchError,
+};
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -90,6 +92,17 @@ impl Service {
         // It has been made, and who asks next looks again if it cannot be seen now.
         drop(self.queues().await);
         Ok(levels)
+    }
+
+    /// The same for what would wait for a queue, or leave something behind for one, that does not exist: a gateway that does not know the admin API takes any queue
+    /// to exist, and asks the broker here.
+    pub(super) async fn check_there(&self, queue: &QueueName) -> Result<(), ServiceError> {
+        self.check_queue(queue).await?;
+        let found = self.client.has_queue(&self.topic(queue)).await;
+        if found.map_err(WatchError::Transport)? {
+            return Ok(());
+        }
+        Err(ServiceError::NoQueue(queue.clone()))
     }
 
     /// The same for a level of a queue: one without topics has no tasks, and a look at it would make the topics.
@@ -188,7 +201,7 @@ impl Service {
         &self,
         queue: &QueueName,
     ) -> Result<VersionedSettings, ServiceError> {
-        self.check_queue(queue).await?;
+        self.check_there(queue).await?;
         Ok(self.client.queue(self.topic(queue)).settings().await?)
     }
 
@@ -199,7 +212,7 @@ impl Service {
         expected_version: u64,
         change: impl FnOnce(&mut QueueSettings),
     ) -> Result<u64, ServiceError> {
-        self.check_queue(queue).await?;
+        self.check_there(queue).await?;
         Ok(self.client.queue(self.topic(queue)).update(expected_version, change).await?)
     }
 
@@ -210,7 +223,7 @@ impl Service {
         paused: bool,
         said: Said<'_>,
     ) -> Result<u64, ServiceError> {
-        self.check_queue(queue).await?;
+        self.check_there(queue).await?;
         let settings = self.client.queue(self.topic(queue));
         let version = if paused { settings.pause().await? } else { settings.resume().await? };
         let (operator, reason) = (said.name, said.reason);
@@ -225,7 +238,7 @@ impl Service {
         filter: TaskFilter,
         said: Said<'_>,
     ) -> Result<(u64, u64), ServiceError> {
-        self.check_queue(queue).await?;
+        self.check_there(queue).await?;
         let client = self.acting(said.name);
         let mut purge = client.purge(&self.topic(queue), filter, said.reason).await?;
         let (mut deleted, mut failed) = (0, 0);

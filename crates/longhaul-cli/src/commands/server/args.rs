@@ -120,9 +120,9 @@ struct Listen {
     /// Where the embedded broker's admin API and its metrics are; 127.0.0.1:7071 if it is not said.
     #[arg(long, value_name = "HOST:PORT")]
     admin: Option<String>,
-    /// Routes of another task queue that are served as well: 001 or 002, with a comma for both.
+    /// Routes of another task queue that are served as well: 001 or 002; both with a comma, or by saying it twice.
     #[arg(long, value_name = "DIALECTS")]
-    dialect: Option<String>,
+    dialect: Vec<String>,
     /// The queue of these routes, which is made if there is none; `default` if it is not said.
     #[arg(long, value_name = "QUEUE")]
     dialect_queue: Option<String>,
@@ -134,14 +134,15 @@ fn given<'a>(texts: &[(&'static str, &'a Option<String>)]) -> Said<'a> {
 
 impl Listen {
     fn said(&self) -> Said<'_> {
-        given(&[
+        let mut said = given(&[
             ("data", &self.data),
             ("http", &self.http),
             ("broker", &self.broker),
             ("admin", &self.admin),
-            ("dialect", &self.dialect),
             ("dialect-queue", &self.dialect_queue),
-        ])
+        ]);
+        said.extend(self.dialect.iter().map(|it| ("dialect", it.as_str())));
+        said
     }
 }
 

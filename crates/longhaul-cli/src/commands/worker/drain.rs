@@ -35,6 +35,15 @@ pub(super) async fn run(
     Ok(context.output.one(&record, &[("worker", name.to_owned()), ("state", state.to_owned())])?)
 }
 
+/// What a look has shown.
+enum Seen {
+    /// A heartbeat that is new.
+    Heard(Option<u64>),
+    Left,
+    /// Nobody could be asked.
+    Lost(anyhow::Error),
+}
+
 /// Waits until the worker has left, and tells what it still runs.
 async fn gone(
     look: &impl Look,
@@ -50,7 +59,12 @@ async fn gone(
         let next = async {
             loop {
                 every.tick().await;
-                let Some(worker) = found(look, instance).await? else { return Ok(None) };
+                let worker = match found(look, instance).await {
+                    Ok(Some(worker)) => worker,
+                    Ok(None) => return Seen::Left,
+                    Err(failure) => return Seen::Lost(failure),
+                };
+                look.back();
                 if heard.is_none() && is_silent(&worker) {
                     let told = "either it is cut off, and drains when it is back, or it has died";
                     context.output.note(&format!("heard of last {}: {told}", worker.heartbeat()));
@@ -60,15 +74,15 @@ async fn gone(
                     context.output.note(&told(&worker.running));
                 }
                 if worker.last_heartbeat_ms != heard {
-                    return Ok(worker.last_heartbeat_ms);
+                    return Seen::Heard(worker.last_heartbeat_ms);
                 }
             }
         };
-        let next: anyhow::Result<Option<u64>> =
-            timeout(SILENCE_MAX, next).await.unwrap_or_else(|_| Err(died(name).into()));
-        heard = next?;
-        if heard.is_none() {
-            return Ok(());
+        match timeout(SILENCE_MAX, next).await.map_err(|_| died(name))? {
+            Seen::Heard(at) => heard = at,
+            Seen::Left => return Ok(()),
+            // Nothing is known of the worker meanwhile: its silence counts from then on.
+            Seen::Lost(failure) => look.pause(failure).await?,
         }
     }
 }

@@ -76,4 +76,12 @@ impl Look for GatewayLook {
         let told: Drained = self.gateway.post(&path, &json!({ "reason": reason })).await?;
         Ok(told.worker.instance)
     }
+
+    async fn pause(&self, failure: anyhow::Error) -> anyhow::Result<()> {
+        self.gateway.way.pause(failure).await
+    }
+
+    fn back(&self) {
+        self.gateway.way.back();
+    }
 }
