@@ -3,6 +3,10 @@
 //! The message is published first and bound to its key then, so nothing is ever reserved: a submitter may die anywhere. A second
 //! message of the key costs a message that is closed unseen.
 
+mod turns;
+
+pub(super) use turns::Turns;
+
 use super::publishers::PublishFailure;
 use super::registers::Followed;
 use super::submit::SubmitError;
@@ -144,6 +148,7 @@ impl Client {
         let registers = &self.inner.registers;
         let register = registers.read(&queue.register).await.map_err(SubmitError::Transport)?;
         let (mut own, mut binds): (Option<QueueTask>, usize) = (None, 0);
+        let mut turn = None;
         let since = register.look(Keys::period);
         let topic = topic_of(level)?;
         let overwrites = message.properties.get(OVERWRITE) == Some("true");
@@ -151,6 +156,10 @@ impl Client {
             if overwrites { Some((level, self.place_of(&topic, &name).await?)) } else { None };
         loop {
             match register.look(|keys| keys.submitting(&name, own, lane)) {
+                // Each of those that overwrite is a task of its own, whoever comes first.
+                Submitting::Submit if turn.is_none() && lane.is_none() => {
+                    turn = Some(registers.turns.take(&queue.register, &name).await);
+                }
                 Submitting::Submit => {
                     let index = match lane {
                         Some((_, index)) => index,

@@ -1,6 +1,7 @@
 //! Registers, followed from the first submit with a key on: one follower for each, shared by all who submit. What a register says lies
 //! under a lock that is never held across a wait.
 
+use super::keyed::Turns;
 use super::partition;
 use super::publishers::{PublishFailure, Publishers};
 use super::service::Tasks;
@@ -37,6 +38,8 @@ pub(super) struct Registers {
     tasks: Tasks,
     writer: OwnerId,
     serial: AtomicU64,
+    /// Of submits with keys.
+    pub(super) turns: Turns,
 }
 
 /// One register that is followed.
@@ -75,6 +78,7 @@ impl Registers {
             tasks: Tasks::default(),
             writer: OwnerId(system_random()),
             serial: AtomicU64::new(1),
+            turns: Turns::default(),
         }
     }
 

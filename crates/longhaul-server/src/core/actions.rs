@@ -72,7 +72,7 @@ impl Service {
             reason = said.reason,
         );
         // What was asked for stands on the ledger, whatever becomes of this.
-        self.see_to(queue).await;
+        self.see_to_soon(queue).await;
         Ok(())
     }
 

@@ -15,6 +15,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// Whoever asks first waits so long until the queue's ledger is read.
 const READY_MAX: Duration = Duration::from_secs(10);
 
+/// An action upon a task is stored when its queue is opened here; its answer waits no longer than this for that.
+const SEE_TO_MAX: Duration = Duration::from_millis(250);
+
 /// Who reports, as the log names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reporter<'a> {
@@ -171,6 +174,13 @@ impl Service {
         }
     }
 
+    /// The same without waiting for long: a queue that is being opened is opened all the same.
+    pub(super) async fn see_to_soon(&self, queue: &QueueName) {
+        if tokio::time::timeout(SEE_TO_MAX, self.see_to(queue)).await.is_err() {
+            tracing::debug!(%queue, "the queue is still being opened here");
+        }
+    }
+
     /// The gateway leaves all queues in order.
     pub(crate) async fn leave_leases(&self, deadline: Duration) {
         self.desks.drain(deadline).await;
@@ -205,5 +215,27 @@ pub(crate) const fn reason(error: &ReportError) -> &'static str {
         ReportError::TooLarge { .. } => "too_large",
         ReportError::LeaseTime { .. } => "request_unfit",
         ReportError::Unavailable | _ => "outcome_unknown",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Bench;
+
+    /// An action was answered when the queue was open here, however long that took.
+    #[test]
+    fn a_queue_that_opens_slowly_delays_nobody_for_long() {
+        let bench = Bench::new();
+        let queue = QueueName::parse("tasks").unwrap();
+        let service = &bench.service;
+        let asking = service.known.asking.try_lock().unwrap();
+        let before = bench.engine.time_passed();
+        bench.engine.run(service.see_to_soon(&queue));
+        assert_eq!(bench.engine.time_passed() - before, SEE_TO_MAX);
+        assert!(!service.desks.has(&queue));
+        drop(asking);
+        bench.engine.run(service.see_to_soon(&queue));
+        assert!(service.desks.has(&queue));
     }
 }

@@ -156,3 +156,20 @@ fn terms_of_a_task_are_kept() {
         assert_eq!(bench.post(path, good.clone()).status, 201, "{good}");
     }
 }
+
+/// Nineteen messages were left that counted as ready tasks until somebody leased.
+#[test]
+fn requests_with_one_key_that_come_at_once_leave_one_message() {
+    let bench = Bench::new();
+    let body = json!({"payload": "a", "idempotency_key": "k"}).to_string();
+    let requests = (0..20).map(|_| {
+        let mut request = Bench::request("POST", "/v1/queues/tasks/tasks", body.clone());
+        request.headers_mut().insert("content-type", "application/json".parse().unwrap());
+        request
+    });
+    let answers = bench.send_all(requests);
+    assert!(answers.iter().all(|it| it.status == 201), "{answers:?}");
+    assert!(answers.iter().all(|it| it.text("id") == answers[0].text("id")), "{answers:?}");
+    let counts = bench.get("/v1/queues/tasks/counts").json();
+    assert_eq!((&counts["total"], &counts["demand"]), (&json!(1), &json!(1)), "{counts}");
+}

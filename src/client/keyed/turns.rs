@@ -1,0 +1,119 @@
+//! Submits with one key go one after the other, as far as one client makes them: the second finds what the first has bound, and publishes nothing. Between
+//! clients each may have published its message before the other's was bound; all but one of those are closed unseen.
+
+use crate::protocol::register::KeyName;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::OwnedMutexGuard;
+
+/// Nobody waits longer than this for those before. Whoever has waited so long publishes a message of its own, as it would beside another client.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// So many keys have turns at the same time. Submits with others take none.
+const KEYS_MAX: usize = 10_000;
+
+/// A register, and a key on it.
+type Place = (String, KeyName);
+
+type Lock = Arc<tokio::sync::Mutex<()>>;
+
+/// Whose turn it is, by key: only of keys that are being submitted.
+#[derive(Debug, Default)]
+pub(in crate::client) struct Turns(Mutex<HashMap<Place, Lock>>);
+
+/// The turn of a submit, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Turn<'a> {
+    of: &'a Turns,
+    place: Place,
+    lock: Lock,
+    /// `None` while it waits, and when it has waited for too long.
+    held: Option<OwnedMutexGuard<()>>,
+}
+
+impl Turns {
+    /// Waits until nobody else submits this key. `None` where too many keys are being submitted.
+    pub(super) async fn take(&self, register: &str, name: &KeyName) -> Option<Turn<'_>> {
+        let mut turn = self.queue_up((register.to_owned(), name.clone()))?;
+        let held = tokio::time::timeout(WAIT_MAX, Arc::clone(&turn.lock).lock_owned());
+        turn.held = held.await.ok();
+        Some(turn)
+    }
+
+    fn queue_up(&self, place: Place) -> Option<Turn<'_>> {
+        let mut keys = self.keys();
+        if keys.len() >= KEYS_MAX && !keys.contains_key(&place) {
+            return None;
+        }
+        let lock = Arc::clone(keys.entry(place.clone()).or_default());
+        Some(Turn { of: self, place, lock, held: None })
+    }
+
+    fn keys(&self) -> MutexGuard<'_, HashMap<Place, Lock>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.held = None;
+        let mut keys = self.of.keys();
+        // The map and this one have it, and nobody waits.
+        if Arc::strong_count(&self.lock) == 2 {
+            keys.remove(&self.place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::register::KeyKind;
+    use futures::FutureExt;
+
+    fn name(text: &str) -> KeyName {
+        KeyName::new(KeyKind::Idempotency, text).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn submits_of_one_key_take_turns_and_nothing_is_left_of_them() {
+        let turns = Turns::default();
+        let first = turns.take("r", &name("a")).await.unwrap();
+        assert!(turns.take("r", &name("b")).now_or_never().is_some());
+        assert!(turns.take("s", &name("a")).now_or_never().is_some());
+        let key = name("a");
+        let mut second = Box::pin(turns.take("r", &key));
+        assert!((&mut second).now_or_never().is_none());
+        {
+            let mut given_up = Box::pin(turns.take("r", &key));
+            assert!((&mut given_up).now_or_never().is_none());
+        }
+        drop(first);
+        assert!(second.await.unwrap().held.is_some());
+        assert!(turns.keys().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_ever() {
+        let turns = Turns::default();
+        let _first = turns.take("r", &name("a")).await.unwrap();
+        let (key, moment) = (name("a"), Duration::from_millis(1));
+        let mut second = Box::pin(turns.take("r", &key));
+        assert!(tokio::time::timeout(WAIT_MAX - moment, &mut second).await.is_err());
+        let given_up = tokio::time::timeout(2 * moment, second).await.unwrap();
+        assert!(given_up.unwrap().held.is_none());
+    }
+
+    #[tokio::test]
+    async fn the_keys_that_have_turns_are_bounded() {
+        let turns = Turns::default();
+        let mut all = Vec::new();
+        for number in 0..KEYS_MAX {
+            all.push(turns.take("r", &name(&number.to_string())).await.unwrap());
+        }
+        assert!(turns.take("r", &name("more")).await.is_none());
+        drop(all);
+        assert!(turns.take("r", &name("more")).await.is_some() && turns.keys().is_empty());
+    }
+}
