@@ -157,7 +157,7 @@ mod tests {
             (&many, "missing field"),
             (&entry(r#","scopes":[],"expires":"soon""#), "`expires` of the token `n`"),
         ] {
-            let refused = parse(&file).unwrap_err();
+            let refused = parse(file).unwrap_err();
             assert!(refused.contains(says), "{file}: {refused}");
         }
         let none = Tokens::read(Path::new("/does/not/exist")).unwrap_err();
