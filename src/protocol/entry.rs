@@ -13,6 +13,7 @@
 //! | `b` | of a claim: how many tasks of the batch that the task came in were not acknowledged one by one |
 //! | `f` | base of a claim: when the task was claimed first, in ms by the wall clock of that claimer |
 //! | `ma`, `tb`, `x` | of a claim, where the task has it: its own number of attempts, its total budget in ms, and when it expires |
+//! | `m` | of a claim that runs a task without an `ma`: how many attempts its writer gives it |
 //! | `ttl` | of a claim that grants a lease, and of a `keep` that renews it: after so many ms of silence the lease may be ended |
 //! | `by` | of a `keep`: the worker that looks after the lease from now on |
 //! | `sub` | subscription (hb, cfg) |
@@ -76,6 +77,9 @@ pub struct Claim {
     pub base: Option<Base>,
     /// What the task's message allows it as a whole, so that workers without the payload know it.
     pub limits: Limits,
+    /// How many attempts the writer gives a task whose message does not say it. Whether the task has another one after this claim goes by that, whoever
+    /// looks at it then: workers may be set differently. Claims that run have it.
+    pub gives: Option<NonZeroU32>,
     /// It grants a lease: its owner id is the lease's, and has no heartbeats. After so many ms in which nothing is read of the lease
     /// it may be ended by any worker.
     pub lease_ms: Option<LeaseMs>,
@@ -105,8 +109,8 @@ impl Claim {
     /// A claim that says nothing beyond what each has to say.
     #[must_use]
     pub const fn plain(key: OnceKey, attempt: u32, kind: ClaimKind) -> Self {
-        let (batch_size, base, lease_ms) = (None, None, None);
-        Self { key, attempt, kind, batch_size, base, limits: Limits::NONE, lease_ms }
+        let (batch_size, base, gives, lease_ms) = (None, None, None, None);
+        Self { key, attempt, kind, batch_size, base, limits: Limits::NONE, gives, lease_ms }
     }
 }
 
@@ -428,6 +432,9 @@ fn write_claim(out: &mut PropertyWriter, claim: &Claim) {
         offer.write(&mut |name, value| out.put(name, value));
     }
     claim.limits.write(&mut |name, value| out.put(name, value));
+    if let Some(gives) = claim.gives {
+        out.put("m", gives);
+    }
     if let Some(lease_ms) = claim.lease_ms {
         out.put("ttl", lease_ms);
     }

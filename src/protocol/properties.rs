@@ -14,6 +14,7 @@ use super::seal::{Counts, Seal};
 use crate::task::{Position, Properties, TaskId};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 fn any_task() -> impl Strategy<Value = TaskId> {
@@ -109,6 +110,7 @@ fn any_seal() -> impl Strategy<Value = Seal> {
 
 fn any_entry() -> impl Strategy<Value = Entry> {
     let limits = (1..u32::MAX, any::<(bool, Option<u64>, Option<u64>)>(), any::<Option<LeaseMs>>());
+    let limits = (limits, any::<Option<NonZeroU32>>());
     let claim = (any_once(), any::<u32>(), any_kind(), any::<u32>(), any::<Option<u64>>(), limits);
     let renewal = (any_once(), any::<LeaseMs>(), any::<u128>());
     let done = (any_once(), any::<u32>(), any_outcome(), any::<Option<u128>>());
@@ -116,7 +118,8 @@ fn any_entry() -> impl Strategy<Value = Entry> {
     let heartbeat =
         (any::<u128>(), ".*", any::<(u64, u64, Option<u64>, u64, Option<u32>, bool)>(), place);
     prop_oneof![
-        claim.prop_map(|(key, attempt, kind, more, created, (attempts, limits, lease_ms))| {
+        claim.prop_map(|(key, attempt, kind, more, created, (limits, gives))| {
+            let (attempts, limits, lease_ms) = limits;
             let (has, total_ms, expires_at_ms) = limits;
             let limits = Limits { max_attempts: has.then_some(attempts), total_ms, expires_at_ms };
             let size = |index: u32| index.saturating_add(more).saturating_add(1);
@@ -124,7 +127,8 @@ fn any_entry() -> impl Strategy<Value = Entry> {
             let created = created.filter(|_| kind == ClaimKind::Run);
             let base = created.map(|created_ms| Base { created_ms });
             let lease_ms = lease_ms.filter(|_| kind == ClaimKind::Run);
-            Entry::Claim(Claim { key, attempt, kind, batch_size, base, limits, lease_ms })
+            let gives = gives.filter(|_| kind == ClaimKind::Run);
+            Entry::Claim(Claim { key, attempt, kind, batch_size, base, limits, gives, lease_ms })
         }),
         done.prop_map(|(key, attempt, outcome, writer)| {
             Entry::Done(Done { key, attempt, outcome, writer: writer.map(OwnerId) })

@@ -66,7 +66,9 @@ impl<'a> Reader<'a> {
             self.properties.contains_key("ttl").then(|| self.number("ttl")).transpose()?;
         let lease_ms = lease_ms.filter(|_| kind == ClaimKind::Run);
         let attempt = self.number("a")?;
-        Ok(Claim { key, attempt, kind, batch_size, base, limits, lease_ms })
+        // As with the limits: it does not decide whether the claim is accepted.
+        let gives = self.number("m").ok().filter(|_| kind == ClaimKind::Run);
+        Ok(Claim { key, attempt, kind, batch_size, base, limits, gives, lease_ms })
     }
 
     pub(super) fn renewal(&self, key: OnceKey) -> Result<Renewal, EntryError> {

@@ -60,6 +60,11 @@ fn config() -> Entry {
     })
 }
 
+fn given(attempts: u32) -> Entry {
+    let gives = NonZeroU32::new(attempts);
+    Entry::Claim(Claim { gives, ..Claim::plain(KEY, 6, ClaimKind::Run) })
+}
+
 fn limited() -> Entry {
     let limits = Limits { max_attempts: Some(5), total_ms: Some(90), expires_at_ms: Some(91) };
     Entry::Claim(Claim { limits, ..Claim::plain(KEY, 6, ClaimKind::Run) })
@@ -72,6 +77,7 @@ fn written() -> Vec<(Entry, String, &'static str)> {
     let mut all: Vec<(Entry, String, &str)> = vec![
         (claim(ClaimKind::Run, base), once.clone(), "k=claim @ a=6 s=RUN f=77"),
         (limited(), once.clone(), "k=claim @ a=6 s=RUN ma=5 tb=90 x=91"),
+        (given(7), once.clone(), "k=claim @ a=6 s=RUN m=7"),
         (claim(ClaimKind::Final, None), once.clone(), "k=claim @ a=6 s=FINAL"),
         (claim(ClaimKind::Cancelled, None), once.clone(), "k=claim @ a=6 s=CANCELLED"),
         (claim(ClaimKind::Expired, None), once.clone(), "k=claim @ a=6 s=EXPIRED"),
@@ -198,6 +204,26 @@ fn an_offer_is_a_claim_that_parks_to_whoever_does_not_know_it() {
 
 /// What may be left out: older workers did not write it, or it does not apply.
 const OPTIONAL: [&str; 8] = ["f", "ma", "tb", "x", "w", "m", "p", "l"];
+
+/// What a claim says of the number of attempts decides nothing about the claim: a reader that refused it would fold another history.
+#[test]
+fn a_number_of_attempts_that_cannot_be_read_is_not_there() {
+    for (kind, number, read) in [
+        (ClaimKind::Run, "7", NonZeroU32::new(7)),
+        (ClaimKind::Run, "0", None),
+        (ClaimKind::Run, "4294967296", None),
+        (ClaimKind::Run, "many", None),
+        (ClaimKind::Final, "7", None),
+    ] {
+        let plain = claim(kind, None);
+        let mut properties = plain.properties();
+        properties.insert("m".to_owned(), number.to_owned());
+        let key = plain.key().to_string();
+        let entry = Entry::read(Some(&key), &properties, &plain.body(b""), false).unwrap();
+        let Entry::Claim(claim) = entry else { panic!("not a claim: {entry:?}") };
+        assert_eq!(claim.gives, read, "{kind:?} m={number}");
+    }
+}
 
 #[test]
 fn an_entry_without_one_of_its_properties_is_none() {

@@ -7,6 +7,7 @@ use crate::{
 };
 use bytes::Bytes;
 
+mod attempts;
 mod ends;
 mod named;
 mod offers;

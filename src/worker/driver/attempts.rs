@@ -165,8 +165,8 @@ impl Driver {
         let given_back = ending == Ending::Released;
         let terms = running.terms.as_deref();
         let topic = &lane.topics.name;
-        let (outcome, body) =
-            self.config.judge(ending, (topic, running.attempt), terms, sample, wall_ms);
+        let attempts = (running.attempt, lane.core.machine().max_attempts(task));
+        let (outcome, body) = self.config.judge(ending, topic, attempts, terms, (sample, wall_ms));
         if !begun && !running.fresh {
             tracing::warn!(%task, %epoch, "its checkpoint was not read for too long: others look after the lease");
             lane.core.let_go_of_lease(task, epoch, now);
@@ -250,17 +250,16 @@ impl WorkerConfig {
         (deadline, total.is_some() && left == total)
     }
 
-    /// The outcome of an attempt and its body; `None` when nobody waits for one.
+    /// The outcome of this attempt of so many, and its body; `None` when nobody waits for one.
     pub(super) fn judge(
         &self,
         ending: Ending,
-        (topic, attempt): (&str, u32),
+        topic: &str,
+        (attempt, max): (u32, u32),
         terms: Option<&Terms>,
-        sample: u32,
-        wall_ms: u64,
+        (sample, wall_ms): (u32, u64),
     ) -> (Option<Outcome>, Body) {
         let failed = |failure, reason| {
-            let max = terms.and_then(|it| it.max_attempts).unwrap_or_else(|| self.attempts());
             let own = terms.and_then(|it| it.pauses.as_ref()).map(RetryPolicy::of);
             let policy = own.as_ref().unwrap_or(&self.backoff);
             let outcome = outcome_of_failure(failure, attempt, max, policy, sample, wall_ms);

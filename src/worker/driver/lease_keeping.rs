@@ -224,8 +224,9 @@ impl Driver {
             Ending::Failed(failure, text::lease_expired(&lane.holder(task), lease_time))
         };
         let terms = payload.terms.as_deref();
-        let (outcome, body) =
-            self.config.judge(ending, (&lane.topics.name, fold.attempt), terms, sample, wall_ms);
+        let attempts = (fold.attempt, lane.core.machine().max_attempts(task));
+        let topic = &lane.topics.name;
+        let (outcome, body) = self.config.judge(ending, topic, attempts, terms, (sample, wall_ms));
         let Some(outcome) = outcome else { return };
         tracing::warn!(event = "lease_expired", %task, %epoch, attempt = fold.attempt, worker = %lane.holder(task), "lease expired: nothing was heard of it for too long");
         lane.outcome_bodies.insert(task, (epoch, body));

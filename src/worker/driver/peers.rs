@@ -1,4 +1,4 @@
-//! Workers of one ledger that go by different numbers of attempts: whether a task fails for good then depends on who has it. Nothing is
+//! Workers of one ledger that go by different numbers of attempts: how many a task has then depends on who claimed it last. Nothing is
 //! refused for that, for a rolling deploy may want just this; but somebody should know.
 
 use super::Driver;
@@ -24,7 +24,7 @@ impl Driver {
         tracing::warn!(
             topic = %lane.topics.task, worker = %own, max_attempts = ours,
             other_worker = %heartbeat.owner, other_max_attempts = theirs,
-            "two workers give tasks different numbers of attempts: set `max_attempts` to the same on all of them"
+            "two workers give tasks different numbers of attempts: a task has as many as the one gives it that claimed it last. Set `max_attempts` to the same on all of them, or for the queue"
         );
     }
 }

@@ -77,8 +77,8 @@ impl Machine {
 /// What a self-fence keeps of a task: a running attempt, and one that ended but whose outcome was not read back.
 fn keep(task: &Task) -> Option<Task> {
     let run = task.stage.run()?;
-    let Task { batch_size, payload, own_record, .. } = *task;
+    let Task { batch_size, payload, own_record, gives, .. } = *task;
     let (stage, limits) = (Stage::Running(run), task.limits.clone());
-    let kept = Task { stage, batch_size, limits, payload, own_record, ..Task::default() };
+    let kept = Task { stage, batch_size, limits, gives, payload, own_record, ..Task::default() };
     Some(kept)
 }

@@ -315,6 +315,7 @@ impl Record {
             stage: if self.closed { Stage::Closing(Step::Closed) } else { Stage::Idle },
             batch_size: self.batch_size.map(NonZeroU32::get),
             limits: None,
+            gives: None,
             held: false,
             payload: false,
             state_at: self.state_at,

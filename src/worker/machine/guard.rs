@@ -104,7 +104,7 @@ impl Machine {
         }
     }
 
-    /// How many attempts the task has: its own number, or the worker's.
+    /// How many attempts the task has: as its last claim says that ran it, or its message, or this worker.
     #[must_use]
     pub fn max_attempts(&self, id: TaskId) -> u32 {
         self.task(id).map_or(self.max_attempts, |task| task.max_attempts(self.max_attempts))

@@ -56,6 +56,7 @@ use crate::protocol::limits::Limits;
 use crate::task::{EntryId, Position, TaskId};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
+use std::num::NonZeroU32;
 
 /// The next claim of a task that has so many keys in the ledger gets a base, and its older keys go: a task that snoozes for days leaves no
 /// pile of them.
@@ -341,11 +342,12 @@ impl Machine {
         task.stage = Stage::Claiming { epoch, serial, kind: claim.kind };
         let key = OnceKey { task: id, epoch, owner, serial };
         let based = claim.kind == ClaimKind::Run && task.trail.len() >= self.keys_max;
-        let limits = limits_of(task, claim, self.max_attempts);
+        let (limits, gives) = limits_of(task, claim, self.max_attempts);
         let entry = Entry::Claim(Claim {
             batch_size: task.batch_size,
             base: based.then_some(Base { created_ms: task.created_ms }),
             limits,
+            gives,
             lease_ms,
             ..Claim::plain(key, claim.attempt, claim.kind)
         });
@@ -445,14 +447,22 @@ impl Machine {
     }
 }
 
-/// What a claim says of the task's limits. One that closes says why, where the number of attempts does not.
-fn limits_of(task: &Task, claim: NextClaim, max_attempts: u32) -> Limits {
-    let Some(limits) = task.limits.as_deref() else { return Limits::NONE };
+/// What a claim says of the task's limits, and how many attempts its writer gives the task if they do not say it. One that closes says why, where
+/// the number of attempts does not.
+fn limits_of(task: &Task, claim: NextClaim, by_default: u32) -> (Limits, Option<NonZeroU32>) {
+    let limits = task.limits.as_deref().copied().unwrap_or_default();
     match claim.kind {
-        ClaimKind::Run | ClaimKind::Park | ClaimKind::Offer(_) => *limits,
-        ClaimKind::Final if claim.attempt < task.max_attempts(max_attempts) => {
-            Limits { total_ms: limits.total_ms, ..Limits::NONE }
+        ClaimKind::Run => {
+            // The claim before it may have given the task more: then this attempt is the last one.
+            let at_least = |attempts: u32| attempts.max(claim.attempt);
+            let max_attempts = limits.max_attempts.map(at_least);
+            let gives = max_attempts.is_none().then(|| at_least(by_default));
+            (Limits { max_attempts, ..limits }, gives.and_then(NonZeroU32::new))
         }
-        ClaimKind::Final | ClaimKind::Cancelled | ClaimKind::Expired => Limits::NONE,
+        ClaimKind::Park | ClaimKind::Offer(_) => (limits, None),
+        ClaimKind::Final if claim.attempt < task.max_attempts(by_default) => {
+            (Limits { total_ms: limits.total_ms, ..Limits::NONE }, None)
+        }
+        ClaimKind::Final | ClaimKind::Cancelled | ClaimKind::Expired => (Limits::NONE, None),
     }
 }

@@ -48,7 +48,7 @@ impl Machine {
         note(task, &read, accepted, before.phase);
         let over = task.fold.phase.is_terminal();
         if over {
-            task.limits = None;
+            (task.limits, task.gives) = (None, None);
         }
         if accepted && let Entry::Claim(claim) = read.entry {
             self.silent.remove(&id);
@@ -235,6 +235,9 @@ fn note(task: &mut Task, read: &ReadEntry<'_>, accepted: bool, before: Phase) {
                 task.batch_size = claim.batch_size.or(task.batch_size);
                 task.lease_ms = claim.lease_ms;
                 task.ended_by = None;
+                if claim.kind == ClaimKind::Run {
+                    task.gives = claim.gives;
+                }
                 if !claim.limits.is_none() {
                     task.limits = Some(Box::new(claim.limits));
                 }

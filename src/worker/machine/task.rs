@@ -19,6 +19,9 @@ pub struct Task {
     pub batch_size: Option<u32>,
     /// What its message allows it as a whole, until it has ended. Boxed because few tasks have any.
     pub limits: Option<Box<Limits>>,
+    /// How many attempts the writer of its last claim that ran it gives it, until it has ended. None: that claim has the task's own number, does
+    /// not say it, or was not there.
+    pub gives: Option<NonZeroU32>,
     /// A delivery of it is here, unacknowledged.
     pub held: bool,
     /// Its payload is at hand.
@@ -325,10 +328,10 @@ impl Task {
         self.own_record.dead_letter
     }
 
-    /// How many attempts it has, with workers that give one so many.
+    /// How many attempts it has: as many as the last claim that ran it says, or else its message, or else the worker that asks.
     pub(super) fn max_attempts(&self, by_default: u32) -> u32 {
         let own = self.limits.as_deref().and_then(|limits| limits.max_attempts);
-        own.unwrap_or(by_default)
+        self.gives.map(NonZeroU32::get).or(own).unwrap_or(by_default)
     }
 
     /// The keys that may go next, since a claim with a base says what they say.

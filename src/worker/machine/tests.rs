@@ -1,5 +1,6 @@
 //! What the model found in the machine, one story each, and what the model does not look at.
 
+mod attempts;
 mod ending;
 mod fence;
 mod guard;

@@ -41,7 +41,7 @@ fn serials_do_not_come_to_their_end() {
         let mut bench = gateway();
         let owner = OTHER.of_lease(3);
         let key = |serial| OnceKey { task: T, epoch: Epoch(1), owner, serial };
-        let lease_ms = std::num::NonZeroU32::new(1_000);
+        let lease_ms = NonZeroU32::new(1_000);
         let claim = Claim { lease_ms, ..Claim::plain(key(3), 1, ClaimKind::Run) };
         bench.land(&Entry::Claim(claim));
         bench.land(&Entry::Checkpoint(key(serial)));
