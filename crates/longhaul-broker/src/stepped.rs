@@ -17,7 +17,6 @@ use crate::machine::{Machine, Settings};
 use crate::server::requests::requests;
 use crate::state::State;
 use crate::state::entry::EntryHead;
-use crate::state::entry::EntryHead;
 use crate::state::replay::replay_own;
 use bytes::{Bytes, BytesMut};
 use longhaul_wire::frame;
