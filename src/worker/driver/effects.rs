@@ -238,9 +238,25 @@ impl Driver {
         }
         self.note_type(id, task_id);
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        lane.core.handle_payload(task_id, found, now);
+        if lane.core.handle_payload(task_id, found, now) {
+            self.tell_of_orphan(id, task_id);
+        }
         self.look_at_key(id, task_id, now);
         self.note_after(id, task_id, now);
+    }
+}
+
+impl Driver {
+    /// The end of a task was asked for whose message cannot be found. It is said once, however many such requests there are.
+    fn tell_of_orphan(&mut self, id: LaneId, task: TaskId) {
+        let Some(lane) = self.lanes.get(&id) else { return };
+        if std::mem::replace(&mut self.orphans_told, true) {
+            return;
+        }
+        tracing::warn!(
+            topic = %lane.topics.task, %task,
+            "somebody has asked for the end of this task, and its message was not found for 18 hours: it is not looked for any more, for there is no such task, or none any more. Should it be delivered it is ended. Nothing is said of other ones"
+        );
     }
 }
 

@@ -191,6 +191,8 @@ pub(super) struct Driver {
     refused: Option<LedgerConfigError>,
     /// Numbers of attempts that other workers go by, as far as they were told.
     other_attempts: Vec<u32>,
+    /// It was said that the end of tasks was asked for that are not there.
+    orphans_told: bool,
 }
 
 impl Driver {
@@ -242,6 +244,7 @@ impl Driver {
             metadata_in_flight: 0,
             refused: None,
             other_attempts: Vec::new(),
+            orphans_told: false,
         };
         for (names, share, partitions) in topics {
             driver.add_topic(names, share, partitions);

@@ -10,8 +10,12 @@
 //! all ends; the ack is by id, and the broker never delivers the message.
 //!
 //! The message is read first because a request says nothing of its task: not whether there is one, nor how many came with it in one batch, which are
-//! acknowledged together. A message that is not there is looked for ever less often: should it come later, whoever gets it closes it.
+//! acknowledged together. A message that is not there is looked for ever less often, for most of a day, and then no more until somebody asks again or this
+//! worker reads the ledger from its start: should it come later, whoever gets it closes it.
+//!
+//! Where many are to be ended each worker takes those first for which it is the first in line, so that the others' claims have come back before it comes to theirs.
 
+use super::looking::Open;
 use super::{Partition, Slots};
 use crate::protocol::fold::Phase;
 use crate::protocol::moment::Moment;
@@ -27,8 +31,8 @@ const AT_ONCE_MAX: usize = 64;
 pub(super) struct Ends {
     /// Those whose message is being read, and what follows until they are shown.
     underway: BTreeSet<TaskId>,
-    /// Those that come next.
-    line: BTreeSet<TaskId>,
+    /// Those that come next, each with the place that this worker has in line for it.
+    line: BTreeSet<(u64, TaskId)>,
 }
 
 impl Partition {
@@ -39,7 +43,10 @@ impl Partition {
     }
 
     /// Reads the message of a task that is to be ended unseen, or puts it in line. It takes no slot: nothing will run.
-    pub(super) fn look_for_message(&mut self, id: TaskId, slots: &Slots) {
+    pub(super) fn look_for_message(&mut self, id: TaskId, now: Moment, slots: &Slots) {
+        if self.open.get(&id).is_none_or(Open::is_looked_for_in_vain) {
+            return;
+        }
         if slots.full {
             // Looked at again with the next own heartbeat.
             self.awaiting_heartbeat.insert(id);
@@ -47,7 +54,7 @@ impl Partition {
             self.ends.underway.insert(id);
             self.machine.read_payload(id);
         } else {
-            self.ends.line.insert(id);
+            self.ends.line.insert((self.rank(id, now), id));
         }
     }
 
@@ -60,7 +67,7 @@ impl Partition {
         let is_underway = |task: &Task| task.stage == Stage::Reading || !task.stage.is_quiet();
         self.ends.underway.retain(|id| machine.task(*id).is_some_and(|task| is_underway(&task)));
         while self.ends.underway.len() < AT_ONCE_MAX
-            && let Some(id) = self.ends.line.pop_first()
+            && let Some((_, id)) = self.ends.line.pop_first()
         {
             self.look(id, now, slots);
         }

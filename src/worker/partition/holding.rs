@@ -51,16 +51,16 @@ impl Partition {
         self.machine.note_batch_size(id, batch_size);
     }
 
-    /// A payload was read from the task topic, or is not there (`found` false).
-    pub fn handle_payload(&mut self, id: TaskId, found: bool, now: Moment) {
+    /// A payload was read from the task topic, or is not there (`found` false). Returns whether it was looked for in vain so often that it is not looked for any more.
+    pub fn handle_payload(&mut self, id: TaskId, found: bool, now: Moment) -> bool {
         self.no_longer_read += usize::from(self.reading.remove(&id));
         self.unwanted.end_read(id);
         self.machine.payload_read(id, found);
         let here = |machine: &Machine| machine.task(id).is_some_and(|task| task.payload);
         // Its delivery may have brought it.
         let (read, unseen) = (found || here(&self.machine), self.ends_unseen(id));
-        let wait =
-            self.open.get_mut(&id).map_or(Duration::ZERO, |open| open.was_read(read, unseen));
+        let open = self.open.get_mut(&id);
+        let wait = open.map_or(Some(Duration::ZERO), |open| open.was_read(read, unseen));
         self.drop_unless_wanted(id, now);
         self.drop_payload_if_awaited(id);
         if here(&self.machine) && !unseen {
@@ -69,9 +69,12 @@ impl Partition {
         }
         // A claim that closes a cancelled task needs none.
         let none = |fold: TaskFold| fold.cancel && fold.phase != Phase::New;
-        let wait = if none(self.machine.fold(id)) { Duration::ZERO } else { wait };
-        self.agenda.set(id, now + wait);
+        let wait = if none(self.machine.fold(id)) { Some(Duration::ZERO) } else { wait };
+        if let Some(wait) = wait {
+            self.agenda.set(id, now + wait);
+        }
         self.settle();
+        wait.is_none()
     }
 
     /// Whether the entry says that an attempt has failed here.

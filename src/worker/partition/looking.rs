@@ -17,11 +17,11 @@ use std::time::Duration;
 /// How long a new task may wait for a slot here before it is handed back, so that an idle worker can have it.
 pub(super) const WAIT_FOR_SLOT_MAX: Duration = Duration::from_secs(1);
 
-/// The first wait after a payload could not be read; it doubles, up to 64 times this. Of a task that a request to end it alone tells of it goes on
-/// doubling, up to an hour: there may be none.
+/// The first wait after a payload could not be read; it doubles, up to 64 times this.
 const UNREADABLE_WAIT: Duration = Duration::from_millis(500);
 const DOUBLINGS_MAX: u32 = 6;
-const DOUBLINGS_UNSEEN_MAX: u32 = 13;
+/// A task that a request to end it alone tells of may not be there. Its message is looked for so often, with waits that go on doubling: for 18 hours.
+const LOOKS_UNSEEN_MAX: u32 = 18;
 
 /// What time says of a task that is not terminal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -84,16 +84,29 @@ impl Open {
         }
     }
 
-    /// The payload was read, or could not be. Returns how long to wait.
-    pub(super) fn was_read(&mut self, found: bool, unseen: bool) -> Duration {
+    /// The payload was read, or could not be. Returns how long to wait; `None`: it is not looked for again.
+    pub(super) fn was_read(&mut self, found: bool, unseen: bool) -> Option<Duration> {
         if found {
             self.unreadable_count = 0;
-            return Duration::ZERO;
+            return Some(Duration::ZERO);
         }
-        let doublings = if unseen { DOUBLINGS_UNSEEN_MAX } else { DOUBLINGS_MAX };
+        let doublings = if unseen { LOOKS_UNSEEN_MAX } else { DOUBLINGS_MAX };
         let wait = UNREADABLE_WAIT * (1 << self.unreadable_count.min(doublings));
-        self.unreadable_count += 1;
-        wait
+        self.unreadable_count = self.unreadable_count.saturating_add(1);
+        (!unseen || !self.is_looked_for_in_vain()).then_some(wait)
+    }
+
+    /// Whether its message was looked for so often that there is none, as far as this worker can tell.
+    pub(super) const fn is_looked_for_in_vain(&self) -> bool {
+        self.unreadable_count >= LOOKS_UNSEEN_MAX
+    }
+
+    /// Somebody has asked for its end: once more, perhaps.
+    pub(super) fn was_cancelled(&mut self, now: Moment) {
+        self.cancelled.get_or_insert(now);
+        if self.is_looked_for_in_vain() {
+            self.unreadable_count = 0;
+        }
     }
 }
 
@@ -261,7 +274,7 @@ impl Partition {
             Decision::Wait => {}
             Decision::Claim(claim) if !self.knows_all_of(claim.kind, id, now) => {}
             Decision::ReadPayload | Decision::Claim(_) if !self.may_claim(id, closes, now) => {}
-            Decision::ReadPayload if unseen => self.look_for_message(id, slots),
+            Decision::ReadPayload if unseen => self.look_for_message(id, now, slots),
             Decision::ReadPayload if !self.has_ticket(id, true, now, slots) => {}
             Decision::Claim(_) if !closes && !self.has_ticket(id, false, now, slots) => {}
             // Looked at again with the next own heartbeat.

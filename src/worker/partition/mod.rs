@@ -444,7 +444,7 @@ impl Partition {
         let open = self.open.entry(id).or_insert_with(|| Open::new(&fold, now, due));
         open.follow(&fold, due);
         if cancelled {
-            open.cancelled.get_or_insert(now);
+            open.was_cancelled(now);
         }
         self.agenda.set(id, now);
         if cancelled && fold.phase == Phase::New {

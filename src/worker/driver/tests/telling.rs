@@ -127,3 +127,23 @@ async fn heartbeats_and_entries_of_running_tasks_say_who_the_worker_is() {
     let told: Vec<_> = beats.map(read).collect();
     assert!(told.len() > 5 && told.iter().all(|it| it.as_ref() == Some(&identity)), "{told:?}");
 }
+
+/// Requests to end tasks that are not there were looked into for ever, and nobody knew.
+#[tokio::test(start_paused = true)]
+async fn requests_to_end_what_is_not_there_are_told_of_once() {
+    let (log, _guard) = Log::capture();
+    let config = WorkerConfig { heartbeat: 60 * SECOND, ..WorkerConfig::default() };
+    let mut bench = Bench::new(config, None, |_| async { Ok(Text("done".to_owned())) });
+    let absent = |entry| TaskId { ledger: 9_999, entry, partition: -1, batch_index: None };
+    for entry in 0..3 {
+        bench.write(&Entry::Cancel(absent(entry)));
+    }
+    bench.run_long(17 * 3600 * SECOND).await;
+    let told = || log.with(&["WARN", "it is not looked for any more"]).len();
+    assert_eq!(told(), 0, "it may come yet");
+    bench.run_long(3 * 3600 * SECOND).await;
+    assert_eq!(told(), 1);
+    bench.write(&Entry::Cancel(absent(3)));
+    bench.run_long(20 * 3600 * SECOND).await;
+    assert_eq!(told(), 1);
+}

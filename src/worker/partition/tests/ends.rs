@@ -1,10 +1,12 @@
 //! The end of tasks that were delivered nowhere.
 
-use super::solo::{OTHER, Solo, claims, once, reading, task};
+use super::solo::{OTHER, Solo, beat, claims, once, reading, task};
 use super::*;
 use crate::protocol::rank::{SLOT, adoption_delay};
+use std::collections::VecDeque;
 
 const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// The claims that close tasks as cancelled.
 #[track_caller]
@@ -28,8 +30,22 @@ impl Solo {
     }
 
     /// Its message is not there.
-    fn not_found(&mut self, id: TaskId) {
-        self.core.handle_payload(id, false, self.now);
+    fn not_found(&mut self, id: TaskId) -> bool {
+        self.core.handle_payload(id, false, self.now)
+    }
+
+    /// When the message of the only task was looked for in this time, from its beginning. It is not there; behind the last look this worker gives up.
+    fn look_in_vain(&mut self, time: Duration) -> Vec<Duration> {
+        let (begin, mut looks) = (self.now, Vec::new());
+        let mut gave_up = false;
+        while self.now.since(begin) < time {
+            for (at, effect) in self.run_for(SECOND) {
+                assert_eq!((effect, gave_up), (reading(TASK), false));
+                looks.push(at.since(begin));
+                gave_up = self.not_found(TASK);
+            }
+        }
+        looks
     }
 }
 
@@ -85,27 +101,54 @@ fn workers_take_their_turns_at_what_was_delivered_nowhere() {
     assert!(places.len() == 4 && places.last() == Some(&3), "{places:?}");
 }
 
-/// Such a request proves no task: the message is looked for ever less often, and whoever is delivered it sees to it.
+/// Such a request proves no task: ten thousand of them cost each worker nine thousand reads an hour for ever. The message is looked for ever less often
+/// and then no more, and whoever is delivered it sees to it.
 #[test]
-fn what_a_request_alone_tells_of_is_looked_for_ever_less_often() {
+fn what_a_request_alone_tells_of_is_looked_for_ever_less_often_and_then_no_more() {
     let mut solo = Solo::new(2);
     solo.cancel(TASK);
-    let begin = solo.now;
-    let mut looks = Vec::new();
-    while solo.now.since(begin) < Duration::from_secs(24 * 3600) {
-        for (at, effect) in solo.run_for(SECOND) {
-            assert_eq!(effect, reading(TASK));
-            looks.push(at.since(begin));
-            solo.not_found(TASK);
-        }
-    }
-    assert!((20..40).contains(&looks.len()), "{looks:?}");
+    let looks = solo.look_in_vain(48 * HOUR);
+    assert_eq!(looks.len(), 18, "{looks:?}");
+    assert!((18 * HOUR..19 * HOUR).contains(&looks[17]), "{looks:?}");
     assert!(
         looks[4] < 10 * SECOND,
         "a topic that could not be read is soon there again: {looks:?}"
     );
+    // Nothing that happens here makes it look again, but who asks again.
+    solo.read(beat(HOUR, 0));
+    assert!(solo.look_in_vain(HOUR).is_empty());
+    solo.cancel(TASK);
+    assert_eq!(solo.look_in_vain(SECOND).len(), 1);
     solo.deliver(TASK);
     assert_eq!(closed(&solo.run()).len(), 1);
+}
+
+/// Each worker went through what was to be ended by id, so that several read the same messages at the same time.
+#[test]
+fn each_worker_begins_with_what_it_is_first_in_line_for() {
+    let mut solo = Solo::new(0);
+    solo.alive = vec![OTHER, OwnerId(11), OwnerId(12)];
+    solo.wait(3 * H);
+    for entry in 0..1_000 {
+        solo.cancel(task(entry));
+    }
+    let mut read: VecDeque<Effect> =
+        solo.wait(3 * SECOND).into_iter().map(|(_, did)| did).collect();
+    assert_eq!(read.len(), 64);
+    let mut places = Vec::new();
+    while let Some(effect) = read.pop_front() {
+        let Effect::Do(Action::ReadPayload(id)) = effect else { continue };
+        places.push(solo.core.rank(id, solo.now));
+        let [claim] = closed(&solo.found(id, None))[..] else { panic!("one claim: {id}") };
+        solo.land_claim(claim);
+        solo.run();
+        solo.see_to(id);
+        read.extend(solo.run());
+    }
+    assert!(places.is_sorted(), "{places:?}");
+    let of = |place| places.iter().filter(|it| **it == place).count();
+    assert_eq!((0..4).map(of).sum::<usize>(), 1_000);
+    assert!((0..4).all(|place| of(place) > 150), "{places:?}");
 }
 
 /// The request is of a task, and the message that was acknowledged of a batch.
