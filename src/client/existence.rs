@@ -2,21 +2,29 @@
 //!
 //! Ids are given in order, so one behind the last was never given. What is known is remembered, own submissions included: a wait for the own
 //! task asks nobody. Where the broker does not tell, any id may be one. An error that may pass is no answer, and the next wait asks again.
+//!
+//! That a queue is there is remembered for half a minute: somebody else may have deleted it, and whoever went on to read it would make it anew.
 
+use crate::clock::runtime_now;
 use crate::task::{EntryId, Position, TaskId};
 use crate::transport::{
     Follow, Start, TopicPartition, Transport, TransportError, TransportErrorKind,
 };
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// For so long it is not asked again whether a queue is there.
+const QUEUE_KNOWN_FOR: Duration = Duration::from_secs(30);
 
 /// What a client knows of the ids of task topics.
 #[derive(Debug)]
 pub(super) struct Existence {
     transport: Arc<dyn Transport>,
     known: Mutex<HashMap<TopicPartition, Known>>,
-    /// Task topics that exist.
-    queues: Mutex<HashSet<String>>,
+    /// Task topics that exist, and when that was last known.
+    queues: Mutex<HashMap<String, Instant>>,
     /// Held while a broker is asked: many waits at once ask once.
     asking: tokio::sync::Mutex<()>,
 }
@@ -46,40 +54,49 @@ impl Existence {
 
     /// Whether there is such a task topic, as far as the broker tells.
     pub(super) async fn has_queue(&self, topic: &str) -> Result<bool, TransportError> {
-        if self.queues().contains(topic) || self.has_tasks(topic) {
-            return Ok(true);
+        let now = runtime_now();
+        if let Some(known) = self.queues().get_mut(topic) {
+            if now - *known < QUEUE_KNOWN_FOR {
+                return Ok(true);
+            }
+            // Whoever comes while it is asked again goes by what was known before, and does not ask as well.
+            *known = now;
         }
         match self.transport.exists(topic).await {
-            Ok(true) => self.note_queue(topic.to_owned()),
-            Ok(false) => return Ok(false),
+            Ok(true) => self.note_queue(topic),
+            Ok(false) => {
+                self.forget_queue(topic);
+                return Ok(false);
+            }
             // Who may watch need not be allowed to read tasks.
             Err(error) if error.kind == TransportErrorKind::Unauthorized => {}
-            Err(error) => return Err(error),
+            Err(error) => {
+                // The next one asks.
+                self.queues().remove(topic);
+                return Err(error);
+            }
         }
         Ok(true)
     }
 
     /// There is this task topic, or it is about to be made.
-    pub(super) fn note_queue(&self, topic: String) {
-        self.queues().insert(topic);
+    pub(super) fn note_queue(&self, topic: &str) {
+        let (mut queues, now) = (self.queues(), runtime_now());
+        match queues.get_mut(topic) {
+            Some(known) => *known = now,
+            None => drop(queues.insert(topic.to_owned(), now)),
+        }
     }
 
     /// There may be no such task topic any more.
-    #[cfg(feature = "admin")]
     pub(super) fn forget_queue(&self, topic: &str) {
         self.queues().remove(topic);
         self.known().retain(|place, _| place.topic != topic);
     }
 
-    /// Whether an id is known that was given there.
-    fn has_tasks(&self, topic: &str) -> bool {
-        let known = self.known();
-        let has_id = |it: &Known| matches!(it.told, Some(Told::UpTo(_)));
-        known.iter().any(|(place, it)| place.topic == topic && has_id(it))
-    }
-
     /// This id was given.
     pub(super) fn note(&self, topic: &TopicPartition, position: Position) {
+        self.note_queue(&topic.topic);
         let entry = position.entry_id();
         let mut known = self.known();
         let Some(Known { told, .. }) = known.get_mut(topic) else {
@@ -164,7 +181,7 @@ impl Existence {
         Ok(last.map_or(Answer::Nothing, Answer::Last))
     }
 
-    fn queues(&self) -> MutexGuard<'_, HashSet<String>> {
+    fn queues(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -245,7 +245,7 @@ impl Client {
         let preflight = self.inner.preflight.clone();
         // Its worker makes the task topic, at the latest when it consumes it: until then who looks at the queue by this client names no wrong one.
         if let Ok(names) = self.names(&task_topic) {
-            self.inner.existence.note_queue(names.task);
+            self.inner.existence.note_queue(&names.task);
         }
         let builder =
             WorkerBuilder::new(options.clone(), preflight, task_topic, overrides, processor);

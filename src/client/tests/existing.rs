@@ -4,6 +4,7 @@ use super::*;
 use crate::topics::Priority;
 use crate::{DeadLetterFilter, PastInstant, TaskFilter};
 use std::error::Error;
+use tokio::time::advance;
 
 /// The kind of the transport's error behind an error, if there is one.
 fn kind(error: &(dyn Error + 'static)) -> Option<TransportErrorKind> {
@@ -92,12 +93,27 @@ async fn a_client_knows_the_queues_that_it_makes() {
     assert!(other.client.find("tasks", "key").await.is_ok());
 }
 
-/// What is known once is not asked again: a queue that was there goes on being looked at.
+/// What was known once was known for ever: a queue that somebody else had deleted was made anew by the next read.
 #[tokio::test(start_paused = true)]
-async fn a_queue_is_asked_for_once() {
-    let bench = bench();
-    assert!(bench.client.find("tasks", "key").await.is_ok());
-    bench.fake.world().missing.insert(TASKS.to_owned());
-    assert!(bench.client.find("tasks", "key").await.is_ok());
-    assert!(bench.client.get(&task(ID)).await.is_ok());
+async fn a_queue_is_asked_for_twice_a_minute() {
+    for submits in [false, true] {
+        let bench = bench();
+        let find = async || bench.client.find("tasks", "key").await;
+        if submits {
+            bench.submit().await.unwrap();
+        }
+        assert!(find().await.is_ok());
+        bench.fake.world().missing.insert(TASKS.to_owned());
+        advance(Duration::from_secs(29)).await;
+        assert!(find().await.is_ok(), "it is not asked for at each read");
+        assert!(bench.client.get(&task(ID)).await.is_ok());
+        advance(Duration::from_secs(2)).await;
+        let opened = bench.fake.world().opened.len();
+        assert!(find().await.is_err());
+        assert!(bench.client.wait_metadata(&task(ID)).await.is_err());
+        assert_eq!(bench.fake.world().opened.len(), opened, "nothing was made");
+        // It was made again, by somebody else: that is not asked for before somebody wants to know.
+        bench.fake.world().missing.clear();
+        assert!(find().await.is_ok());
+    }
 }
