@@ -77,6 +77,13 @@ impl Reach {
                         "the gateway has its broker again"
                     );
                 }
+                (Some(before), Some(now)) if now.refused && !before.refused => {
+                    tracing::warn!(
+                        event = "broker_refused",
+                        why = now.why,
+                        "the broker is there and keeps the gateway out"
+                    );
+                }
                 (Some(_), Some(_)) => {}
             }
             let began = outage.as_ref().map(|before| before.began);
@@ -101,11 +108,20 @@ impl Reach {
         }
     }
 
-    /// Resolves when the broker has been away for longer than requests wait for it.
+    /// Resolves when the broker has been away for longer than requests wait for it. One that keeps the gateway out is not away.
     pub(crate) async fn cut_off(&self) -> Outage {
+        self.out_for_long(|it| !it.refused).await
+    }
+
+    /// Resolves when nothing has come from the broker for as long, whether it is away or keeps the gateway out.
+    pub(crate) async fn lost(&self) -> Outage {
+        self.out_for_long(|_| true).await
+    }
+
+    async fn out_for_long(&self, counts: fn(&Outage) -> bool) -> Outage {
         let mut told = self.outage.subscribe();
         loop {
-            let outage = told.borrow_and_update().clone().filter(|it| !it.refused);
+            let outage = told.borrow_and_update().clone().filter(counts);
             let changed = async {
                 // It lives as long as this.
                 told.changed().await.ok();
@@ -126,8 +142,15 @@ impl Reach {
         }
     }
 
+    /// Resolves when the gateway has its broker.
+    pub(crate) async fn connected(&self) {
+        let mut told = self.outage.subscribe();
+        // It lives as long as this.
+        told.wait_for(Option::is_none).await.ok();
+    }
+
     /// Resolves when the broker is there, or keeps the gateway out.
-    pub(crate) async fn back(&self) {
+    async fn back(&self) {
         let mut told = self.outage.subscribe();
         // It lives as long as this.
         told.wait_for(|outage| outage.as_ref().is_none_or(|it| it.refused)).await.ok();
@@ -187,6 +210,22 @@ pub(crate) mod tests {
         assert!(poll!(Box::pin(reach.cut_off())).is_pending());
         reach.note(away(TransportErrorKind::Unreachable));
         assert!(reach.admit().await.is_err());
+    }
+
+    /// A stream of events said that the broker was back when it had begun to refuse the gateway: nothing came.
+    #[tokio::test(start_paused = true)]
+    async fn a_broker_that_keeps_the_gateway_out_is_not_back() {
+        let reach = Reach::new(Duration::ZERO);
+        reach.note(away(TransportErrorKind::Unreachable));
+        assert!(!reach.lost().await.refused);
+        let mut connected = Box::pin(reach.connected());
+        assert!(poll!(&mut connected).is_pending());
+        reach.note(away(TransportErrorKind::Unauthorized));
+        assert!(poll!(&mut connected).is_pending());
+        assert!(reach.lost().await.refused, "who begins to listen now is told, too");
+        reach.note(ConnectionState::Connected);
+        connected.await;
+        assert!(poll!(Box::pin(reach.lost())).is_pending());
     }
 
     /// An outage lasts since the first of its causes: who comes late need not wait as long again.

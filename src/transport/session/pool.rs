@@ -14,8 +14,9 @@ use super::options::{ConnectOptions, Endpoint, Prepared, endpoints};
 use crate::clock::Clock;
 use crate::protocol::moment::Moment;
 use crate::transport::{TransportError, TransportErrorKind};
-use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,6 +31,8 @@ const CONNECT_TIME_MAX: Duration = Duration::from_secs(8);
 const TIMES: (Duration, Duration) = (CONNECT_TIME_MAX, DATA_TIME_MAX);
 /// The part of a host's time that is kept for the greeting when connecting takes long: one of eight.
 const GREETING_PARTS: u32 = 8;
+/// How long a host of the service URL may be silent before the next one is asked as well, where any of them will do.
+const HEAD_START: Duration = Duration::from_millis(250);
 /// The least that a host has to take us in.
 const SHARE_MIN: Duration = Duration::from_millis(250);
 /// Brokers that may send us on to another one until one owns the topic.
@@ -167,9 +170,30 @@ impl Pool {
         self.connected().await.map(drop)
     }
 
-    /// A connection to any broker that answers.
+    /// A connection to any broker that answers. The hosts are asked side by side, each a moment after the one before it: whoever wants to know whether there is
+    /// a broker does not wait for those that are silent.
     pub(super) async fn connected(&self) -> Result<Arc<Link>, TransportError> {
-        Ok(self.service().await?.link)
+        let hosts = &self.prepared.endpoints;
+        let first = self.preferred.load(Ordering::Relaxed);
+        let mut next = hosts.iter().enumerate().cycle().skip(first).take(hosts.len());
+        let (mut asked, mut failures) = (FuturesUnordered::new(), Vec::new());
+        loop {
+            asked.extend(next.next().map(|(index, endpoint)| {
+                let host = self.host(endpoint, Budget::new(TIMES, 1));
+                host.map(move |link| (index, link))
+            }));
+            match timeout(HEAD_START, asked.next()).await {
+                Ok(Some((index, Ok(link)))) => {
+                    self.preferred.store(index, Ordering::Relaxed);
+                    return Ok(link);
+                }
+                Ok(Some((_, Err(Failure::Credentials(error))))) => return Err(error),
+                Ok(Some((_, Err(Failure::Host(error))))) => failures.push(error),
+                Ok(None) => return Err(nobody_answers(&self.options.service_url, failures)),
+                // The next one is asked, too.
+                Err(_) => {}
+            }
+        }
     }
 
     /// Asks any broker.
@@ -280,12 +304,7 @@ impl Pool {
         let mut budget = Budget::new(times_max, hosts.len());
         let mut failures = Vec::new();
         for (index, endpoint) in hosts.iter().enumerate().cycle().skip(first).take(hosts.len()) {
-            let place = Target {
-                endpoint: endpoint.clone(),
-                behind_proxy: None,
-                purpose: Purpose::Records,
-            };
-            match self.link(place, budget.clone()).await {
+            match self.host(endpoint, budget.clone()).await {
                 Ok(link) => {
                     self.preferred.store(index, Ordering::Relaxed);
                     return Ok(Service { index, endpoint: endpoint.clone(), link });
@@ -300,6 +319,12 @@ impl Pool {
             budget = budget.without_one_host();
         }
         Err(nobody_answers(&self.options.service_url, failures))
+    }
+
+    /// A connection to this host of the service URL.
+    async fn host(&self, endpoint: &Endpoint, budget: Budget) -> Result<Arc<Link>, Failure> {
+        let (endpoint, purpose) = (endpoint.clone(), Purpose::Records);
+        self.link(Target { endpoint, behind_proxy: None, purpose }, budget).await
     }
 
     async fn link(&self, place: Target, budget: Budget) -> Result<Arc<Link>, Failure> {

@@ -91,7 +91,7 @@ struct Watcher {
     hidden: bool,
     service: Arc<Service>,
     caller: Caller,
-    /// It was told that the broker is away.
+    /// It was told that nothing can come from the broker.
     cut_off: bool,
 }
 
@@ -101,10 +101,10 @@ impl Watcher {
         let event = axum::response::sse::Event::default();
         let reach = &self.caller.shell.reach;
         if self.cut_off {
-            reach.back().await;
+            reach.connected().await;
             return event.event("broker-back").data("{}");
         }
-        let why = reach.cut_off().await.why;
+        let why = reach.lost().await.why;
         let said = json!({"detail": why, "gateway": self.service.peer()});
         event.event("broker-lost").data(said.to_string())
     }

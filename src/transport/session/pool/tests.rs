@@ -249,6 +249,21 @@ async fn a_host_that_fails_at_once_leaves_its_time_to_the_others() {
     assert!(waited.parse::<u64>().unwrap() > 200, "{error}");
 }
 
+/// A host that was silent took four seconds before the next one was asked: a gateway said that its broker was away, while the other one worked.
+#[tokio::test]
+async fn whoever_asks_for_any_broker_does_not_wait_for_those_that_are_silent() {
+    let hosts = Hosts::new(&[Host::Silent, Host::Silent, Host::Serving]).await;
+    let pool = pool(&[hosts.place(0), hosts.place(1), hosts.place(2)]);
+    let begin = Clock::System.now();
+    let link = pool.connected().await.unwrap();
+    let waited = Clock::System.now().since(begin);
+    assert!(waited < Duration::from_secs(2), "{waited:?}: a gateway waits for no longer");
+    assert_eq!(address(&link), format!("pulsar://{}", hosts.place(2)));
+    // Who asks for anything else goes there at once, too.
+    let service = pool.service().await.unwrap();
+    assert!(Arc::ptr_eq(&service.link, &link));
+}
+
 /// A broker had lost its cluster: it took everybody in, answered PINGs, and failed every lookup. It was asked again and again, while
 /// its neighbours in the service URL worked.
 #[tokio::test]

@@ -144,8 +144,16 @@ fn streams_say_when_the_broker_is_lost_and_when_it_is_back() {
     assert!(!lost.contains("id:"), "{lost}");
     bench.shell.reach.note(ConnectionState::Connected);
     bench.engine.run(read_until(&mut stream, "event: broker-back\ndata: {}"));
+    // One that keeps the gateway out is not back.
+    bench.shell.reach.note(away(TransportErrorKind::Unauthorized));
+    let refused = bench.engine.run(read_until(&mut stream, "event: broker-lost"));
+    assert!(!refused.contains("broker-back") && refused.contains("pulsar://b:6650"), "{refused}");
+    bench.shell.reach.note(ConnectionState::Connected);
+    bench.engine.run(read_until(&mut stream, "event: broker-back\ndata: {}"));
     lose(&bench);
     bench.engine.run(read_until(&mut stream, "event: broker-lost"));
+    bench.shell.reach.note(away(TransportErrorKind::Unauthorized));
+    bench.engine.advance(Duration::from_secs(60));
     bench.shell.reach.note(ConnectionState::Connected);
     let settings = json!({"expected_version": 0, "settings": {"paused": true}});
     assert_eq!(bench.call("PATCH", "/v1/queues/tasks", settings).status, 200);
