@@ -261,14 +261,14 @@ impl Authenticator {
         Ok(Role { name, superuser, monitor, expires: claims.exp.map(seconds) })
     }
 
-    /// Whether the role may do this in the namespace that has these grants.
-    pub(crate) fn allows(&self, role: &Role, grants: Option<&Grants>, action: Action) -> bool {
-        let granted = grants.and_then(|it| it.allow(&role.name, action));
-        role.superuser || granted.unwrap_or(self.open_namespaces)
+    /// Whether the role may do this where these are the grants: of the namespace, and of the topic alone.
+    pub(crate) fn allows(&self, role: &Role, grants: [Option<&Grants>; 2], action: Action) -> bool {
+        let granted = grants.into_iter().flatten().filter_map(|it| it.allow(&role.name, action));
+        role.superuser || granted.max().unwrap_or(self.open_namespaces)
     }
 
     /// Whether the role may do anything at all there.
-    pub(crate) fn allows_any(&self, role: &Role, grants: Option<&Grants>) -> bool {
+    pub(crate) fn allows_any(&self, role: &Role, grants: [Option<&Grants>; 2]) -> bool {
         [Action::Produce, Action::Consume].iter().any(|&it| self.allows(role, grants, it))
     }
 

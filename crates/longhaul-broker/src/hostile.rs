@@ -8,6 +8,7 @@
     reason = "a new command is one that has no answer until it is listed"
 )]
 
+mod answers;
 pub(crate) mod calls;
 
 use crate::log::{Options, SimulatedStorage, Stepped};
@@ -16,6 +17,7 @@ use crate::machine::{Machine, Settings};
 use crate::server::requests::{requests, verified};
 use crate::state::State;
 use crate::state::replay::replay_own;
+use answers::{answer_to, request_id_of};
 use bytes::BytesMut;
 use fastrand::Rng;
 use longhaul_wire::frame;
@@ -25,7 +27,8 @@ use longhaul_wire::messages::{
     CommandGetOrCreateSchema, CommandGetSchema, CommandGetTopicsOfNamespace, CommandLookupTopic,
     CommandPartitionedTopicMetadata, CommandPing, CommandPong, CommandProducer,
     CommandRedeliverUnacknowledgedMessages, CommandSeek, CommandSend, CommandSubscribe,
-    CommandUnsubscribe, MessageIdData, MessageMetadata, OtherRequest, Schema,
+    CommandUnsubscribe, CommandWatchTopicList, CommandWatchTopicListClose, MessageIdData,
+    MessageMetadata, OtherRequest, Schema,
 };
 use longhaul_wire::payload::Payload;
 use std::collections::{BTreeSet, HashMap};
@@ -147,24 +150,6 @@ impl Rig {
     }
 }
 
-/// The number of the request that this answers.
-fn answer_to(command: &Command) -> Option<u64> {
-    match command {
-        Command::Success(it) => Some(it.request_id),
-        Command::Error(it) => Some(it.request_id),
-        Command::ProducerSuccess(it) => Some(it.request_id),
-        Command::PartitionedMetadataResponse(it) => Some(it.request_id),
-        Command::LookupResponse(it) => Some(it.request_id),
-        Command::ConsumerStatsResponse(it) => Some(it.request_id),
-        Command::GetLastMessageIdResponse(it) => Some(it.request_id),
-        Command::GetTopicsOfNamespaceResponse(it) => Some(it.request_id),
-        Command::GetSchemaResponse(it) => Some(it.request_id),
-        Command::GetOrCreateSchemaResponse(it) => Some(it.request_id),
-        Command::AckResponse(it) => it.request_id,
-        _ => None,
-    }
-}
-
 /// Bytes as a client sends them, before CONNECT or behind it.
 pub(crate) fn bytes(input: &[u8], is_connected: bool) {
     let mut rig = Rig::new();
@@ -225,27 +210,6 @@ pub(crate) fn commands(seed: u64) {
         rig.settle();
     }
     rig.restarts();
-}
-
-fn request_id_of(command: &Command) -> Option<u64> {
-    Some(match command {
-        Command::Subscribe(it) => it.request_id,
-        Command::Producer(it) => it.request_id,
-        Command::Unsubscribe(it) => it.request_id,
-        Command::CloseProducer(it) => it.request_id,
-        Command::CloseConsumer(it) => it.request_id,
-        Command::PartitionedMetadata(it) => it.request_id,
-        Command::Lookup(it) => it.request_id,
-        Command::ConsumerStats(it) => it.request_id,
-        Command::Seek(it) => it.request_id,
-        Command::GetLastMessageId(it) => it.request_id,
-        Command::GetTopicsOfNamespace(it) => it.request_id,
-        Command::GetSchema(it) => it.request_id,
-        Command::GetOrCreateSchema(it) => it.request_id,
-        Command::NewTxn(it) | Command::EndTxn(it) | Command::WatchTopicList(it) => it.request_id,
-        Command::Ack(it) => return it.request_id,
-        _ => return None,
-    })
 }
 
 /// Small numbers, so that things meet, and those at the edges.
@@ -444,7 +408,18 @@ fn any_question(random: &mut Rng, request_id: u64, handle: u64) -> Command {
             .into(),
         7 => Command::NewTxn(OtherRequest { request_id }),
         8 => Command::EndTxn(OtherRequest { request_id }),
-        9 => Command::WatchTopicList(OtherRequest { request_id }),
+        9 => CommandWatchTopicList {
+            request_id,
+            watcher_id: handle,
+            namespace: random.choice(["public/default", "..", ""]).unwrap().to_owned(),
+            topics_pattern: random
+                .choice([".*", "", "(", "persistent://a/b/c"])
+                .unwrap()
+                .to_owned(),
+            topics_hash: some(random, |_| "00000000".to_owned()),
+        }
+        .into(),
+        12 => CommandWatchTopicListClose { request_id, watcher_id: handle }.into(),
         10 => CommandConnect { protocol_version: some(random, small), ..Default::default() }.into(),
         11 => CommandAckResponse { consumer_id: handle, ..CommandAckResponse::default() }.into(),
         _ => CommandPing {}.into(),

@@ -34,6 +34,7 @@ mod log;
 mod machine;
 mod metrics;
 mod name;
+mod pattern;
 pub mod rescue;
 mod server;
 #[cfg(test)]

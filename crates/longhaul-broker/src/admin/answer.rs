@@ -5,7 +5,7 @@ use super::request::{AdminError, AdminReply, Position, StoredSchema};
 use super::route::{Known, Show};
 use super::stats::TopicStats;
 use super::summary::PartitionedStats;
-use super::{CLUSTER, message};
+use super::{CLUSTER, broker_stats, message};
 use crate::metrics;
 use bytes::Bytes;
 use hyper::StatusCode;
@@ -36,6 +36,9 @@ pub(super) struct Answer {
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Bytes,
 }
+
+/// What every namespace consists of.
+pub(super) const BUNDLE: &str = "0x00000000_0xffffffff";
 
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -112,6 +115,7 @@ pub(super) fn known(known: Known, advertised: &Advertised) -> Answer {
             broker_url_ssl: tls,
         }),
         Known::Brokers => Answer::json(&[host_of(http_url)]),
+        Known::Leader => Answer::json(&broker_stats::leader(advertised)),
         Known::Cluster => Answer::json(&json!({
             "serviceUrl": http_url,
             "serviceUrlTls": http_url_tls.as_deref().unwrap_or_default(),
@@ -144,6 +148,14 @@ pub(super) fn reply(reply: AdminReply, show: &Show, advertised: &Advertised) -> 
         (AdminReply::InternalStats(stats), _) => Answer::json(&stats),
         (AdminReply::Compaction(status), _) => Answer::json(&status),
         (AdminReply::MessageId(position), _) => Answer::json(&message_id(position)),
+        (AdminReply::MessageIds(positions), _) => Answer::json(
+            &positions
+                .iter()
+                .map(|(&at, &it)| (at.to_string(), message_id(it)))
+                .collect::<Map<_, _>>(),
+        ),
+        (AdminReply::Properties(properties), _) => Answer::json(&properties),
+        (AdminReply::AllStats(topics), show) => Answer::json(&all_stats(topics, show, advertised)),
         (AdminReply::Schema(schema), _) => Answer::json(&schema),
         (AdminReply::Schemas(schemas), _) => schemas_answer(&schemas),
         (AdminReply::SchemaVersion(version), Show::NewSchema) => {
@@ -159,6 +171,7 @@ pub(super) fn reply(reply: AdminReply, show: &Show, advertised: &Advertised) -> 
         (AdminReply::Policies(policies), Show::NamespacePolicy(spec)) => {
             value(spec.value(&policies))
         }
+        (AdminReply::Policies(_), Show::Bundles) => Answer::json(&broker_stats::bundles()),
         (AdminReply::Policies(policies), _) => Answer::json(&of_namespace(&policies)),
         (AdminReply::PolicyLevels(levels), Show::Policy { spec, applied: false }) => {
             value(spec.value(&levels.topic))
@@ -173,6 +186,16 @@ pub(super) fn reply(reply: AdminReply, show: &Show, advertised: &Advertised) -> 
             Answer::json(&roles)
         }
         (AdminReply::Metrics(snapshot), _) => Answer::body(PROMETHEUS, metrics::render(&snapshot)),
+    }
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "the others are about other replies")]
+fn all_stats(topics: broker_stats::Topics, show: &Show, advertised: &Advertised) -> Value {
+    match show {
+        Show::Monitoring => broker_stats::monitoring(&topics),
+        Show::LoadReport => broker_stats::load_report(&topics, advertised),
+        Show::OwnedNamespaces => broker_stats::owned_namespaces(&topics),
+        _ => broker_stats::topics(topics),
     }
 }
 
@@ -205,6 +228,6 @@ fn tenant(tenants: &[String], name: &str) -> Answer {
     }
 }
 
-fn host_of(url: &str) -> &str {
+pub(super) fn host_of(url: &str) -> &str {
     url.split_once("://").map_or(url, |(_, host)| host).trim_end_matches('/')
 }

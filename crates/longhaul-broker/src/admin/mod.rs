@@ -12,6 +12,7 @@
 //! It decides nothing about topics: it reads a request, asks the core, and writes the answer.
 
 mod answer;
+mod broker_stats;
 mod guard;
 pub(crate) mod host;
 mod message;

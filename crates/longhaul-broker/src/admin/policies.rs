@@ -287,6 +287,22 @@ impl Grants {
         Some(roles.get(role).is_some_and(|actions| actions.contains(&action)))
     }
 
+    /// These and others together.
+    #[must_use]
+    pub(crate) fn and(mut self, others: &Self) -> Self {
+        for (role, actions) in others.roles.iter().flatten() {
+            let own = self.roles.get_or_insert_default().entry(role.clone()).or_default();
+            own.extend_from_slice(actions);
+            own.sort_unstable();
+            own.dedup();
+        }
+        // Where something was granted once, nothing is open to everybody.
+        if others.is_closed() {
+            self.roles.get_or_insert_default();
+        }
+        self
+    }
+
     /// What was granted, by role.
     pub(crate) fn roles(&self) -> impl Iterator<Item = (&str, &[Action])> {
         let roles = self.roles.iter().flatten();

@@ -23,6 +23,8 @@ pub(crate) enum AdminRequest {
         /// Who is shown no more than the topics that it may use; `None` for who may see everything.
         viewer: Option<Role>,
     },
+    /// Figures of the topics, of the first 1,000 by name: [`AdminReply::AllStats`].
+    AllStats,
     /// All tenants: [`AdminReply::Names`].
     Tenants,
     /// Creates a tenant; [`AdminError::Conflict`] when it exists.
@@ -169,6 +171,42 @@ pub(crate) enum TopicCall {
     },
     /// [`AdminReply::Message`]; [`AdminError::NotFound`] when it is not, or no longer, there.
     Message(Position),
+    /// Ends it: nothing more can be published. [`AdminReply::MessageId`] of the last message.
+    Terminate,
+    /// The same of all partitions: [`AdminReply::MessageIds`]; [`AdminError::NotFound`] for a topic without partitions.
+    TerminatePartitions,
+    /// The first message that was published then or later: [`AdminReply::MessageId`], where the next one will be if there is none.
+    MessageIdAt {
+        /// Milliseconds since 1970.
+        timestamp_ms: u64,
+    },
+    /// The n-th message: [`AdminReply::Message`], or [`AdminError::NotFound`].
+    Examine {
+        /// Counts from the last one backwards.
+        from_last: bool,
+        /// From 1.
+        nth: u64,
+    },
+    /// What its operators note about it: [`AdminReply::Properties`]. Also of a partitioned topic.
+    Properties,
+    /// Adds to that.
+    SetProperties(BTreeMap<String, String>),
+    /// Takes something of it away.
+    RemoveProperty(String),
+    /// Who may use it, by grants for the namespace and for the topic alone: [`AdminReply::Grants`]. The topic need not exist.
+    Grants,
+    /// Lets a role do these with the topic, besides what it may do in the namespace.
+    Grant {
+        /// Subject of its tokens.
+        role: String,
+        /// All that it may do.
+        actions: Vec<Action>,
+    },
+    /// Takes the grants for the topic from a role.
+    Revoke {
+        /// Subject of its tokens.
+        role: String,
+    },
     /// The policies of all levels: [`AdminReply::PolicyLevels`]. Also of a partitioned topic;
     /// [`AdminError::PreconditionFailed`] for one of its partitions.
     Policies,
@@ -339,6 +377,12 @@ pub(crate) enum AdminReply {
     Compaction(CompactionStatus),
     /// An entry's place.
     MessageId(Position),
+    /// Places by partition.
+    MessageIds(BTreeMap<u32, Position>),
+    /// Names and values.
+    Properties(BTreeMap<String, String>),
+    /// Figures by the full names of topics.
+    AllStats(BTreeMap<String, TopicStats>),
     /// A schema.
     Schema(StoredSchema),
     /// Schemas.

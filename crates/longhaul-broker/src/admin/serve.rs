@@ -5,7 +5,7 @@
 
 use super::answer::{Advertised, Answer, known, reply};
 use super::guard::Guard;
-use super::request::{AdminError, AdminReply, AdminRequest, NamespaceCall};
+use super::request::{AdminError, AdminReply, AdminRequest, TopicCall};
 use super::route::{Access, Asked, Work, route};
 use super::target::Target;
 use crate::auth::{AuthError, Authenticator, Reason, Refused, Role};
@@ -301,14 +301,13 @@ impl Admin {
             Access::Everybody | Access::Authenticated => Ok(()),
             Access::Superuser => denied("is no superuser"),
             Access::Viewer { .. } if role.monitor => Ok(()),
-            Access::User { namespace } | Access::Viewer { namespace } => {
-                let call = NamespaceCall::Grants;
-                let request = AdminRequest::Namespace { namespace, call };
+            Access::User { topic } | Access::Viewer { topic } => {
+                let request = AdminRequest::Topic { topic, call: TopicCall::Grants };
                 let AdminReply::Grants(grants) = (self.handler)(request).await? else {
                     return denied("may not use this namespace");
                 };
                 let authenticator = self.authenticator.as_ref();
-                if authenticator.is_some_and(|it| it.allows_any(role, Some(&grants))) {
+                if authenticator.is_some_and(|it| it.allows_any(role, [Some(&grants), None])) {
                     Ok(())
                 } else {
                     denied("may not use this namespace: a superuser may grant it that")

@@ -127,7 +127,8 @@ async fn core(request: AdminRequest) -> Result<AdminReply, AdminError> {
             Ok(AdminReply::Metrics(Box::new(snapshot)))
         }
         AdminRequest::Tenants => Ok(AdminReply::Names(vec!["public".to_owned()])),
-        AdminRequest::Namespace { call: NamespaceCall::Grants, .. } => {
+        AdminRequest::Namespace { call: NamespaceCall::Grants, .. }
+        | AdminRequest::Topic { call: TopicCall::Grants, .. } => {
             let mut grants = Grants::default();
             grants.grant("tasks", vec![Action::Consume]);
             Ok(AdminReply::Grants(grants))

@@ -77,11 +77,18 @@ fn any_path(random: &mut Rng) -> String {
         "/subscription/s/position/1",
         "/all_subscription/expireMessages/1",
         "/ledger/0/entry/0",
+        "/terminate",
+        "/terminate/partitions",
+        "/messageid/1",
+        "/examinemessage",
+        "/properties",
+        "/permissions/role",
     ];
     let below_namespace = [
         "",
         "/topics",
         "/unload",
+        "/bundles",
         "/permissions/role",
         "/retention",
         "/persistence",

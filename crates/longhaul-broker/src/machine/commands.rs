@@ -5,12 +5,10 @@ use super::dispatcher::ConsumerKey;
 use super::effect::{Effect, Refusal, Request};
 use super::session::Session;
 use crate::auth::Role;
-use crate::name::TopicName;
 use longhaul_wire::messages::{
-    Command, CommandConnect, CommandConnected, CommandGetTopicsOfNamespace,
-    CommandGetTopicsOfNamespaceResponse, CommandLookupTopic, CommandLookupTopicResponse,
+    Command, CommandConnect, CommandConnected, CommandLookupTopic, CommandLookupTopicResponse,
     CommandPartitionedTopicMetadata, CommandPartitionedTopicMetadataResponse, CommandPong,
-    FeatureFlags, LookupType, MetadataType, ServerError, TopicsMode,
+    FeatureFlags, LookupType, MetadataType, ServerError,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -47,6 +45,7 @@ impl Machine {
             self.drop_consumer(ConsumerKey { conn, id }, handle.topic, handle.subscription, false);
         }
         self.drop_readers_of(conn, &session.orphans);
+        self.watchers.forget(conn);
         for (newcomer, command) in self.take_waiting_for(conn) {
             self.command(newcomer, command);
         }
@@ -134,7 +133,7 @@ impl Machine {
                     supports_auth_refresh: Some(false),
                     supports_broker_entry_metadata: Some(false),
                     supports_partial_producer: Some(true),
-                    supports_topic_watchers: Some(false),
+                    supports_topic_watchers: Some(true),
                     supports_get_partitioned_metadata_without_auto_creation: Some(true),
                     supports_repl_dedup_by_lid_and_eid: None,
                 }),
@@ -204,8 +203,9 @@ impl Machine {
                 self.not_supported(conn, it.request_id, "transactions")
             }
             Command::WatchTopicList(it) => {
-                self.not_supported(conn, it.request_id, "topic watchers")
+                self.answer(conn, it.request_id, |machine| machine.watch(conn, *it))
             }
+            Command::WatchTopicListClose(it) => self.end_watch(conn, it),
             other => self.unexpected(conn, &other),
         }
     }
@@ -282,28 +282,5 @@ impl Machine {
             }
         }
         self.send(conn, response);
-    }
-
-    fn topics_of_namespace(&mut self, conn: u64, it: &CommandGetTopicsOfNamespace) {
-        let mode = it.mode.unwrap_or_default();
-        // Whoever may use nothing there does not learn what there is.
-        let probe = TopicName::parse(&format!("persistent://{}/any", it.namespace));
-        let may_look = probe.is_ok_and(|name| self.authorize_any(conn, &name).is_ok());
-        let topics = if mode == i32::from(TopicsMode::NonPersistent) || !may_look {
-            Vec::new()
-        } else {
-            self.topics_in(&it.namespace)
-        };
-        // A pattern is left to the client, which applies it again in any case.
-        self.send(
-            conn,
-            CommandGetTopicsOfNamespaceResponse {
-                request_id: it.request_id,
-                topics,
-                filtered: Some(false),
-                topics_hash: None,
-                changed: Some(true),
-            },
-        );
     }
 }

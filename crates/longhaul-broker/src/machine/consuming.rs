@@ -4,7 +4,7 @@ use super::dispatcher::{Assignment, Consumer, ConsumerKey, Dispatcher, Kind, Lim
 use super::dues::Place;
 use super::effect::{Effect, Refusal, Source};
 use super::recent::Recent;
-use super::session::ConsumerHandle;
+use super::session::{ConsumerHandle, metadata_of};
 use super::view::View;
 use super::{CompactedSlot, DISPATCH_BUDGET, Machine};
 use crate::admin::policies::Action;
@@ -51,11 +51,14 @@ impl Machine {
         }
         check_name("consumer", it.consumer_name.as_deref().unwrap_or_default())
             .map_err(|text| Refusal::new(ServerError::NotAllowedError, text))?;
+        let metadata = metadata_of(&it.metadata)?;
         self.register_schema(topic, it.schema.as_ref())?;
         let subscription = self.ensure_subscription(topic, it)?;
-        self.attach(key, topic, subscription, kind, it)?;
+        let handle = ConsumerHandle { topic, subscription, metadata };
+        let has_changed = self.attach(key, handle, kind, it)?;
         self.succeed(conn, it.request_id);
-        self.announce_active(topic, subscription, Some(key));
+        self.announce_active(topic, subscription, (!has_changed).then_some(key));
+        self.tell_end(topic, subscription);
         Ok(())
     }
 
@@ -128,19 +131,21 @@ impl Machine {
         Some(kept.entries.ordinal_at_time(time, live.readable))
     }
 
+    /// Adds a consumer to its subscription. Says whether another one is active than before.
     fn attach(
         &mut self,
         key: ConsumerKey,
-        topic: u32,
-        subscription: u32,
+        handle: ConsumerHandle,
         kind: Kind,
         it: &CommandSubscribe,
-    ) -> Result<(), Refusal> {
+    ) -> Result<bool, Refusal> {
+        let (topic, subscription) = (handle.topic, handle.subscription);
         let gone = || Refusal::new(ServerError::TopicNotFound, "the topic was deleted");
         let kept = self.state.topic(topic).ok_or_else(gone)?;
         let cursor = &kept.subscriptions.get(&subscription).ok_or_else(gone)?.cursor;
         let live = self.live.get_mut(&topic).ok_or_else(gone)?;
-        let fresh = || Dispatcher::new(kind, cursor);
+        let partition = usize::try_from(live.partition).unwrap_or_default();
+        let fresh = || Dispatcher::new(kind, cursor).of_partition(partition);
         let dispatcher = live.dispatchers.entry(subscription).or_insert_with(fresh);
         if !dispatcher.consumers().is_empty() {
             let busy = |text: &str| Refusal::new(ServerError::ConsumerBusy, text);
@@ -163,30 +168,26 @@ impl Machine {
             Consumer::new(key, name, it.priority_level.unwrap_or_default(), self.now);
         consumer.reads_compacted = it.read_compacted.unwrap_or_default();
         dispatcher.add(consumer);
-        if former.is_some() && dispatcher.active() != former {
+        let has_changed = dispatcher.active() != former;
+        if former.is_some() && has_changed {
             // What the former one has not acknowledged belongs to the new one.
             dispatcher.rewind(cursor);
         }
         if let Some(session) = self.session(key.conn) {
-            session.consumers.insert(key.id, ConsumerHandle { topic, subscription });
+            session.consumers.insert(key.id, handle);
         }
-        Ok(())
+        Ok(has_changed)
     }
 
-    /// Tells the consumers of a failover subscription which of them is active: all of them, or, when that has not changed, only
-    /// a new one.
-    fn announce_active(&mut self, topic: u32, subscription: u32, newcomer: Option<ConsumerKey>) {
+    /// Tells the consumers of a failover subscription which of them is active: all of them, or one alone.
+    fn announce_active(&mut self, topic: u32, subscription: u32, only: Option<ConsumerKey>) {
         let Some(dispatcher) = self.dispatcher(topic, subscription) else { return };
         let Some(active) = dispatcher.active().filter(|_| dispatcher.kind == Kind::Failover) else {
             return;
         };
-        let everybody = newcomer.is_none_or(|it| it == active);
-        let told: Vec<ConsumerKey> = dispatcher
-            .consumers()
-            .iter()
-            .map(|it| it.key)
-            .filter(|&it| everybody || Some(it) == newcomer)
-            .collect();
+        let consumers = dispatcher.consumers().iter().map(|it| it.key);
+        let told: Vec<ConsumerKey> =
+            consumers.filter(|&it| only.is_none_or(|only| it == only)).collect();
         for key in told {
             let is_active = Some(key == active);
             let change = CommandActiveConsumerChange { consumer_id: key.id, is_active };

@@ -52,8 +52,10 @@ pub struct Dispatcher {
     candidates: BTreeSet<(i32, usize)>,
     /// The limits under which the candidates were found.
     limits: Limits,
-    /// The one with the lowest priority and then name, the first to come among equals.
+    /// Of those with the lowest priority, by name and then as they came, the one whose turn it is on this partition.
     first: Option<ConsumerKey>,
+    /// The number of the partition; 0 where there are none.
+    partition: usize,
     /// Counts the turns of dispatching.
     dispatches: u64,
     /// Whose turn it is; behind the last one it is that of the first.
@@ -90,6 +92,7 @@ impl Dispatcher {
             candidates: BTreeSet::new(),
             limits: Limits::default(),
             first: None,
+            partition: 0,
             dispatches: 0,
             turn: 0,
             next: cursor.mark(),
@@ -104,6 +107,13 @@ impl Dispatcher {
             #[cfg(test)]
             visits: 0,
         }
+    }
+
+    /// The same on this partition: the consumers of a topic are active on one partition each, in turn.
+    #[must_use]
+    pub const fn of_partition(mut self, partition: usize) -> Self {
+        self.partition = partition;
+        self
     }
 
     /// Its consumers, in the order in which they came.
@@ -141,9 +151,12 @@ impl Dispatcher {
     fn arrange(&mut self) {
         self.places = self.consumers.iter().enumerate().map(|(at, it)| (it.key, at)).collect();
         self.reads_compacted = self.consumers.iter().any(|it| it.reads_compacted);
-        let first =
-            self.consumers.iter().min_by(|a, b| (a.priority, &a.name).cmp(&(b.priority, &b.name)));
-        self.first = first.map(|it| it.key);
+        let lowest = self.consumers.iter().map(|it| it.priority).min();
+        let mut first: Vec<&Consumer> =
+            self.consumers.iter().filter(|it| Some(it.priority) == lowest).collect();
+        first.sort_by_key(|it| &it.name);
+        let turn = self.partition.checked_rem(first.len());
+        self.first = turn.and_then(|at| first.get(at)).map(|it| it.key);
         self.all_may_be_ready();
     }
 
@@ -152,8 +165,7 @@ impl Dispatcher {
         self.candidates = all.map(|(at, it)| (it.priority, at)).collect();
     }
 
-    /// The one that gets everything, unless the subscription is shared: the lowest priority and then name, the first to come
-    /// among equals.
+    /// The one that gets everything, unless the subscription is shared.
     #[must_use]
     pub fn active(&self) -> Option<ConsumerKey> {
         self.first.filter(|_| self.kind != Kind::Shared)
@@ -162,13 +174,13 @@ impl Dispatcher {
     /// Takes a consumer out. What it has not acknowledged goes to others, as if it had not been delivered.
     pub fn remove(&mut self, key: ConsumerKey, cursor: &Cursor) -> Option<Consumer> {
         let at = *self.places.get(&key)?;
-        let was_active = self.active() == Some(key);
+        let former = self.active();
         let gone = self.consumers.remove(at);
         self.arrange();
         if at < self.turn {
             self.turn -= 1;
         }
-        if was_active {
+        if self.active() != former {
             self.rewind(cursor);
         }
         for ordinal in self.pending_of(key) {

@@ -4,7 +4,7 @@ use super::Machine;
 use super::dispatcher::ConsumerKey;
 use super::effect::{Effect, Refusal};
 use super::session::Session;
-use crate::admin::policies::Action;
+use crate::admin::policies::{Action, Grants};
 use crate::auth::{AuthError, Role};
 use crate::name::TopicName;
 use longhaul_wire::messages::{
@@ -19,16 +19,20 @@ const PATIENCE_MS: u64 = 30_000;
 const REFRESH: &[u8] = b"PulsarAuthRefresh";
 
 impl Machine {
-    /// Whether the role may do this in the namespace.
-    pub(super) fn allows(&self, role: &Role, namespace: &str, action: Action) -> bool {
-        let Some(auth) = &self.auth else { return true };
-        auth.allows(role, self.state.settings(namespace).map(|it| &it.grants), action)
+    /// Whether the role may do this with the topic.
+    pub(super) fn allows(&self, role: &Role, topic: &TopicName, action: Action) -> bool {
+        self.auth.as_ref().is_none_or(|it| it.allows(role, self.grants_of(topic), action))
+    }
+
+    /// Grants of the topic's namespace, and of the topic alone.
+    pub(super) fn grants_of(&self, topic: &TopicName) -> [Option<&Grants>; 2] {
+        let whole = topic.whole();
+        [topic.namespace(), whole.as_str()].map(|it| self.state.settings(it).map(|it| &it.grants))
     }
 
     /// Whether the role may do anything at all with the topic.
     pub(super) fn allows_any(&self, role: &Role, topic: &TopicName) -> bool {
-        let Some(auth) = &self.auth else { return true };
-        auth.allows_any(role, self.state.settings(topic.namespace()).map(|it| &it.grants))
+        self.auth.as_ref().is_none_or(|it| it.allows_any(role, self.grants_of(topic)))
     }
 
     /// The namespaces that have topics, and where nobody was ever granted anything.
@@ -45,16 +49,15 @@ impl Machine {
         let (mut producers, mut consumers) = (BTreeSet::new(), BTreeSet::new());
         for (&conn, session) in &self.sessions {
             let Some(role) = &session.role else { continue };
-            let is_there =
-                |topic| self.state.topic(topic).is_some_and(|it| it.name.namespace() == namespace);
-            if !self.allows(role, namespace, Action::Produce) {
-                let found = session.producers.iter().filter(|(_, it)| is_there(it.topic));
-                producers.extend(found.map(|(&id, it)| (conn, id, it.topic)));
-            }
-            if !self.allows(role, namespace, Action::Consume) {
-                let found = session.consumers.iter().filter(|(_, it)| is_there(it.topic));
-                consumers.extend(found.map(|(&id, it)| (conn, id, it.topic, it.subscription)));
-            }
+            let ends = |topic, action| {
+                let topic = self.state.topic(topic).map(|it| &it.name);
+                topic
+                    .is_some_and(|it| it.namespace() == namespace && !self.allows(role, it, action))
+            };
+            let found = session.producers.iter().filter(|(_, it)| ends(it.topic, Action::Produce));
+            producers.extend(found.map(|(&id, it)| (conn, id, it.topic)));
+            let found = session.consumers.iter().filter(|(_, it)| ends(it.topic, Action::Consume));
+            consumers.extend(found.map(|(&id, it)| (conn, id, it.topic, it.subscription)));
         }
         for (conn, id, topic) in producers {
             if let Some(session) = self.session(conn) {

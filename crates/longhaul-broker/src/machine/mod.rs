@@ -8,7 +8,7 @@
 //! - [`effect`], [`view`], [`recent`], [`dues`], [`figures`]: values. [`dispatcher`] decides who gets which entry.
 //! - [`session`]: what a connection has open, what is said to it, what its role may do.
 //! - [`topics`]: topics that come, partitions, policies, schemas.
-//! - [`room`]: whether another entry may come. [`producing`], [`consuming`]: the two sides of a topic; [`acking`], [`last_id`], [`stats`]: what
+//! - [`listing`]: which topics there are. [`terminating`]: topics that have ended. [`room`]: whether another entry may come. [`producing`], [`consuming`]: the two sides of a topic; [`acking`], [`last_id`], [`stats`]: what
 //!   consumers say and ask.
 //! - [`removing`]: topics that go.
 //! - [`probing`]: whether the holder of an exclusive place still lives.
@@ -34,6 +34,7 @@ pub mod effect;
 mod figures;
 mod keeping;
 mod last_id;
+mod listing;
 mod logins;
 mod probing;
 mod producing;
@@ -43,6 +44,7 @@ mod room;
 mod session;
 mod space;
 mod stats;
+mod terminating;
 #[cfg(test)]
 mod tests;
 mod topics;
@@ -129,6 +131,7 @@ pub struct Machine {
     composing: u64,
     committed: u64,
     waiting: VecDeque<(u64, Waiting)>,
+    watchers: listing::Watchers,
     /// Newcomers that wait until it is known whether somebody else lives.
     probes: Vec<probing::Probe>,
     /// Topics with new entries, which all their subscriptions may get.
@@ -186,6 +189,7 @@ impl Machine {
             composing: 1,
             committed: 0,
             waiting: VecDeque::new(),
+            watchers: listing::Watchers::default(),
             probes: Vec::new(),
             shown: BTreeSet::new(),
             dirty: BTreeSet::new(),
@@ -313,6 +317,9 @@ impl Machine {
 
     /// Hands entries to consumers. To be called when all events that are there have been handled. Says whether there is more.
     pub fn dispatch(&mut self) -> bool {
+        if self.watchers.has_news() {
+            self.tell_watchers();
+        }
         let mut dirty = std::mem::take(&mut self.dirty);
         for topic in std::mem::take(&mut self.shown) {
             let Some(live) = self.live.get(&topic) else { continue };
@@ -329,7 +336,7 @@ impl Machine {
     /// Whether [`Machine::dispatch`] has something to do.
     #[must_use]
     pub fn has_dirty(&self) -> bool {
-        !self.dirty.is_empty() || !self.shown.is_empty()
+        !self.dirty.is_empty() || !self.shown.is_empty() || self.watchers.has_news()
     }
 
     /// What the machine knows, for tests that look inside.

@@ -2,10 +2,10 @@
 
 use super::Machine;
 use super::effect::{Effect, Message, Receipt, Refusal, Waiting};
-use super::session::ProducerHandle;
+use super::session::{ProducerHandle, metadata_of};
 use crate::admin::policies::Action;
 use crate::log::{Head, Kind};
-use crate::name::check_name;
+use crate::name::{TopicName, check_name};
 use crate::state::change::TopicEpoch;
 use crate::state::entry::EntryHead;
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use longhaul_wire::messages::{
     AccessMode, CommandCloseProducer, CommandProducer, CommandProducerSuccess, CommandSend,
     CommandSendError, CommandSendReceipt, MessageIdData, ServerError,
 };
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// Ledger and entry of a receipt for what was published before.
@@ -42,6 +42,8 @@ pub(super) struct Producer {
     /// That of PRODUCER, which a waiting one is still owed an answer to.
     request_id: u64,
     schema_version: Bytes,
+    /// What its client says about it.
+    pub(super) metadata: BTreeMap<String, String>,
 }
 
 impl Producers {
@@ -96,8 +98,10 @@ impl Machine {
             let text = format!("producer id {} is in use on this connection", it.producer_id);
             return Err(Refusal::new(ServerError::NotAllowedError, text));
         }
+        self.check_end(topic)?;
         self.check_quota(topic)?;
         let producer = self.producer(conn, topic, it)?;
+        self.subscribe_initially(conn, topic, &name, it)?;
         self.replace_predecessor(topic, &producer)?;
         match self.admit(topic, &producer, it.topic_epoch)? {
             Admission::Wait => self.let_wait(topic, producer),
@@ -137,7 +141,27 @@ impl Machine {
             is_generated,
             request_id: it.request_id,
             schema_version,
+            metadata: metadata_of(&it.metadata)?,
         })
+    }
+
+    /// Makes the subscription that a producer of dead letters asks for, so that none of them is lost before somebody reads them.
+    fn subscribe_initially(
+        &mut self,
+        conn: u64,
+        topic: u32,
+        name: &TopicName,
+        it: &CommandProducer,
+    ) -> Result<(), Refusal> {
+        let Some(subscription) =
+            it.initial_subscription_name.clone().filter(|name| !name.is_empty())
+        else {
+            return Ok(());
+        };
+        self.authorize(conn, name, Action::Consume)?;
+        check_name("subscription", &subscription)
+            .map_err(|text| Refusal::new(ServerError::NotAllowedError, text))?;
+        self.subscribe_from_start(topic, subscription)
     }
 
     fn generate_name(&mut self) -> String {

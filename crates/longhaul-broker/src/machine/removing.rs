@@ -12,6 +12,7 @@ impl Machine {
         let file = kept.compacted.as_ref().map(|it| it.file.clone());
         let name = kept.name.clone();
         self.change(DeleteTopic { topic })?;
+        self.watchers.note(&name);
         if name.partition().is_none() {
             self.delete_schemas(&name)?;
         }

@@ -6,8 +6,8 @@ use super::effect::{Effect, Refusal, Waiting};
 use crate::admin::policies::Action;
 use crate::auth::{Reason, Role};
 use crate::name::TopicName;
-use longhaul_wire::messages::{Command, CommandError, CommandSuccess, ServerError};
-use std::collections::{BTreeSet, HashMap, HashSet};
+use longhaul_wire::messages::{Command, CommandError, CommandSuccess, KeyValue, ServerError};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 /// A connection.
@@ -56,10 +56,27 @@ pub(super) struct ProducerHandle {
 }
 
 /// What a consumer of a connection reads.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct ConsumerHandle {
     pub(super) topic: u32,
     pub(super) subscription: u32,
+    /// What its client says about it.
+    pub(super) metadata: BTreeMap<String, String>,
+}
+
+/// Names and values that a client gives a producer or a consumer, together. Statistics show them.
+const METADATA_BYTES_MAX: usize = 16 * 1024;
+
+/// What a client says about its producer or consumer.
+pub(super) fn metadata_of(given: &[KeyValue]) -> Result<BTreeMap<String, String>, Refusal> {
+    let bytes: usize = given.iter().map(|it| it.key.len() + it.value.len()).sum();
+    if bytes > METADATA_BYTES_MAX {
+        let text = format!(
+            "the properties of a producer or consumer have at most {METADATA_BYTES_MAX} bytes, these have {bytes}"
+        );
+        return Err(Refusal::new(ServerError::NotAllowedError, text));
+    }
+    Ok(given.iter().map(|it| (it.key().to_owned(), it.value().to_owned())).collect())
 }
 
 impl Machine {
@@ -114,7 +131,7 @@ impl Machine {
             return refuse("not connected".to_owned());
         };
         let namespace = topic.namespace();
-        if actions.iter().any(|&action| self.allows(role, namespace, action)) {
+        if actions.iter().any(|&action| self.allows(role, topic, action)) {
             return Ok(());
         }
         let name = &role.name;

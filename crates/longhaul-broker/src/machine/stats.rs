@@ -16,6 +16,7 @@ use crate::state::{Subscription, Topic};
 use longhaul_wire::messages::{
     self, CommandConsumerStats, CommandConsumerStatsResponse, ServerError,
 };
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// What Pulsar calls the cursor that stands where compaction has come to.
@@ -73,6 +74,14 @@ impl Machine {
         })
     }
 
+    /// The figures of topics by their full names.
+    pub(super) fn all_stats(&self) -> BTreeMap<String, TopicStats> {
+        let topics = self.state.topics().take(METRICS_TOPICS_MAX);
+        let stats = topics
+            .filter_map(|(id, it)| Some((it.name.as_str().to_owned(), self.topic_stats(id)?)));
+        stats.collect()
+    }
+
     fn publisher_stats(&self, it: &super::producing::Producer) -> PublisherStats {
         let session = self.sessions.get(&it.conn);
         PublisherStats {
@@ -87,6 +96,7 @@ impl Machine {
             address: session.map(|it| it.peer.clone()).unwrap_or_default(),
             connected_since: it.since,
             client_version: session.map(|it| it.client.clone()).unwrap_or_default(),
+            metadata: it.metadata.clone(),
             ..PublisherStats::default()
         }
     }
@@ -136,6 +146,7 @@ impl Machine {
 
     fn consumer(&self, it: &Consumer) -> ConsumerStats {
         let session = self.sessions.get(&it.key.conn);
+        let handle = session.and_then(|session| session.consumers.get(&it.key.id));
         ConsumerStats {
             bytes_out_counter: it.bytes_out,
             msg_out_counter: it.messages_out,
@@ -146,6 +157,7 @@ impl Machine {
             address: session.map(|it| it.peer.clone()).unwrap_or_default(),
             connected_since: it.since,
             client_version: session.map(|it| it.client.clone()).unwrap_or_default(),
+            metadata: handle.map(|it| it.metadata.clone()).unwrap_or_default(),
             ..ConsumerStats::default()
         }
     }
@@ -166,7 +178,7 @@ impl Machine {
         let current = ledgers.last();
         let size = |it: &LedgerStats| u64::try_from(it.size).unwrap_or_default();
         let count = |it: &LedgerStats| u64::try_from(it.entries).unwrap_or_default();
-        let mut cursors: std::collections::BTreeMap<String, CursorStats> = topic
+        let mut cursors: BTreeMap<String, CursorStats> = topic
             .subscriptions
             .iter()
             .map(|(id, it)| (it.name.clone(), cursor_stats(topic, live, *id, it)))
@@ -202,7 +214,7 @@ impl Machine {
             waiting_cursors_count: 0,
             pending_add_entries_count: entries.end().saturating_sub(live.readable),
             last_confirmed_entry: before(topic, live.readable),
-            state: "LedgerOpened",
+            state: if topic.is_terminated { "Terminated" } else { "LedgerOpened" },
             ledgers,
             cursors,
             schema_ledgers: Vec::new(),
@@ -398,7 +410,7 @@ fn plain_cursor(topic: &Topic, mark: u64) -> CursorStats {
         total_non_contiguous_deleted_messages_range: 0,
         subscription_have_pending_read: false,
         subscription_have_pending_replay_read: false,
-        properties: std::collections::BTreeMap::new(),
+        properties: BTreeMap::new(),
     }
 }
 

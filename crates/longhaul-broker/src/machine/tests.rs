@@ -19,7 +19,9 @@ mod acking;
 mod admin;
 mod cleaning;
 mod consuming;
+mod failover;
 mod keeping;
+mod listing;
 mod logins;
 mod names;
 mod policies;
@@ -30,6 +32,7 @@ mod sessions;
 mod space;
 mod starting;
 mod support;
+mod terminating;
 mod unreadable;
 
 const START: u64 = 1_700_000_000_000;
@@ -259,17 +262,6 @@ fn a_producer_that_waits_and_asks_again_is_answered() {
         if it.request_id == 8 && it.producer_ready()),
         "{entered:?}"
     );
-}
-
-/// A client may name an epoch. After the largest one the next exclusive producer ended the broker.
-#[test]
-fn the_largest_epoch_is_not_the_end() {
-    let mut rig = Rig::new();
-    let largest =
-        CommandProducer { topic_epoch: Some(u64::MAX), ..producer(1, 7, AccessMode::Exclusive) };
-    rig.ask(1, largest);
-    rig.machine.closed(1);
-    assert_eq!(rig.produce(2, 2, AccessMode::Exclusive), Ok(true));
 }
 
 /// A round trimmed a topic, found segments that nobody needed any more, and had them removed at once, while the record of the

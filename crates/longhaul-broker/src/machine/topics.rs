@@ -4,7 +4,7 @@ use super::effect::Refusal;
 use super::{Live, Machine};
 use crate::admin::policies::{Policies, PolicyLevels, TopicType};
 use crate::defaults::{self, TopicDefaults};
-use crate::name::TopicName;
+use crate::name::{NameError, TopicName};
 use crate::state::Settings;
 use crate::state::change::{
     AddSchema, CreateSubscription, CreateTopic, DeleteSchemas, OpenLedger, SetPartitions,
@@ -22,8 +22,16 @@ pub(super) const PARTITIONS_MAX: u32 = 10_000;
 
 impl Machine {
     pub(super) fn topic_name(&self, name: &str) -> Result<TopicName, Refusal> {
-        TopicName::parse(name)
-            .map_err(|cause| Refusal::new(ServerError::InvalidTopicName, cause.to_string()))
+        TopicName::parse(name).map_err(|cause| {
+            // Clients try again for seconds after InvalidTopicName. They check names themselves, so only a domain comes so far.
+            let is_domain = matches!(cause, NameError::NonPersistent(_));
+            let code = if is_domain {
+                ServerError::NotAllowedError
+            } else {
+                ServerError::InvalidTopicName
+            };
+            Refusal::new(code, cause.to_string())
+        })
     }
 
     pub(super) fn check_namespace(&self, name: &TopicName) -> Result<(), Refusal> {
@@ -86,10 +94,11 @@ impl Machine {
         // An empty topic has a place before its first entry, which tools show.
         self.open_ledger(topic)?;
         self.enliven(topic);
+        self.watchers.note(name);
         let whole = name.whole();
         let subscription = self.defaults_of(&whole).and_then(|it| it.subscription.clone());
         if let Some(subscription) = subscription {
-            self.subscribe_to_new(topic, subscription)?;
+            self.subscribe_from_start(topic, subscription)?;
         }
         self.refresh_neighbours(&whole);
         Ok(topic)
@@ -102,9 +111,12 @@ impl Machine {
         self.change(OpenLedger { topic, ledger, first })
     }
 
-    /// Makes a subscription from the start of a topic that has just been created.
-    fn subscribe_to_new(&mut self, topic: u32, name: String) -> Result<(), Refusal> {
+    /// Makes a subscription from the start of a topic, if there is none of that name.
+    pub(super) fn subscribe_from_start(&mut self, topic: u32, name: String) -> Result<(), Refusal> {
         let Some(kept) = self.state.topic(topic) else { return Ok(()) };
+        if kept.subscription_id(&name).is_some() {
+            return Ok(());
+        }
         let (subscription, mark) = (kept.next_subscription(), kept.entries.first());
         self.change(CreateSubscription { topic, subscription, name, mark })
     }

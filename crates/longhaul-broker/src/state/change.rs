@@ -11,7 +11,7 @@ use longhaul_wire::messages::Schema;
 pub struct ChangeRecord {
     #[prost(
         oneof = "Change",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20"
     )]
     pub change: Option<Change>,
 }
@@ -57,6 +57,8 @@ pub enum Change {
     TopicEnd(TopicEnd),
     #[prost(message, tag = "19")]
     Numbers(Numbers),
+    #[prost(message, tag = "20")]
+    Terminate(Terminate),
 }
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]
@@ -257,6 +259,13 @@ pub struct Numbers {
     pub ledger: u64,
 }
 
+/// Nothing more is published to the topic.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct Terminate {
+    #[prost(uint32, tag = "1")]
+    pub topic: u32,
+}
+
 /// Lets the changes be written as what they are.
 macro_rules! from_change {
     ($($name:ident),* $(,)?) => {$(
@@ -271,4 +280,5 @@ macro_rules! from_change {
 from_change! {
     CreateTopic, DeleteTopic, OpenLedger, CreateSubscription, DeleteSubscription, Ack, ResetCursor, AddSchema, DeleteSchemas,
     Trim, Compacted, SetPolicies, SetPartitions, CreateNamespace, DeleteNamespace, Sequence, TopicEpoch, TopicEnd, Numbers,
+    Terminate,
 }

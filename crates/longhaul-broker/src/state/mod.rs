@@ -55,6 +55,9 @@ pub struct Settings {
     pub(crate) policies: Policies,
     /// Who may use it.
     pub(crate) grants: Grants,
+    /// What its operators note about it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) properties: BTreeMap<String, String>,
 }
 
 /// A version of a topic's schema.
@@ -310,6 +313,7 @@ impl State {
             | Change::Compacted(_)
             | Change::Sequence(_)
             | Change::TopicEpoch(_)
+            | Change::Terminate(_)
             | Change::TopicEnd(_) => self.apply_in_topic(change)?,
         }
         Ok(())
@@ -354,6 +358,7 @@ impl State {
             }
             Change::Sequence(it) => topic.note_sequence(&it.producer, it.highest, it.used_at),
             Change::TopicEpoch(it) => topic.epoch = Some(it.epoch),
+            Change::Terminate(_) => topic.is_terminated = true,
             Change::TopicEnd(it) => topic.entries.extend_to(it.end),
             _ => {}
         }
@@ -443,6 +448,7 @@ fn topic_of(change: &Change) -> Option<u32> {
         Change::Sequence(it) => Some(it.topic),
         Change::TopicEpoch(it) => Some(it.topic),
         Change::TopicEnd(it) => Some(it.topic),
+        Change::Terminate(it) => Some(it.topic),
         Change::CreateTopic(it) => Some(it.topic),
         Change::DeleteTopic(it) => Some(it.topic),
         Change::AddSchema(_)

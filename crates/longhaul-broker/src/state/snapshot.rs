@@ -3,7 +3,7 @@
 use super::change::{
     Ack, AddSchema, BatchAck, Change, ChangeRecord, Compacted, CreateNamespace, CreateSubscription,
     CreateTopic, DeleteNamespace, Numbers, OpenLedger, Sequence, SetPartitions, SetPolicies,
-    TopicEnd, TopicEpoch, Trim,
+    Terminate, TopicEnd, TopicEpoch, Trim,
 };
 use super::{State, Topic};
 use bytes::Bytes;
@@ -77,6 +77,9 @@ fn topic_changes(id: u32, topic: &Topic, out: &mut Vec<Change>) {
     }
     if let Some(epoch) = topic.epoch {
         out.push(TopicEpoch { topic: id, epoch }.into());
+    }
+    if topic.is_terminated {
+        out.push(Terminate { topic: id }.into());
     }
     if let Some(view) = &topic.compacted {
         let (horizon, file) = (view.horizon, view.file.clone());

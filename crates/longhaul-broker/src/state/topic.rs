@@ -26,6 +26,8 @@ pub struct Topic {
     pub epoch: Option<u64>,
     /// Bytes of the entries that are kept.
     pub bytes: u64,
+    /// Nothing more is published to it.
+    pub is_terminated: bool,
     /// The last ledger began in this run of the broker.
     pub is_open: bool,
     sequences: HashMap<String, Sequenced>,
@@ -68,6 +70,7 @@ impl Topic {
             compacted: None,
             epoch: None,
             bytes: 0,
+            is_terminated: false,
             is_open: false,
             sequences: HashMap::new(),
             next_subscription: 0,

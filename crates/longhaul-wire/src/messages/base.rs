@@ -15,6 +15,8 @@ use super::{
     CommandPong, CommandProducer, CommandProducerSuccess, CommandReachedEndOfTopic,
     CommandRedeliverUnacknowledgedMessages, CommandSeek, CommandSend, CommandSendError,
     CommandSendReceipt, CommandSubscribe, CommandSuccess, CommandTopicMigrated, CommandUnsubscribe,
+    CommandWatchTopicList, CommandWatchTopicListClose, CommandWatchTopicListSuccess,
+    CommandWatchTopicUpdate,
 };
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -23,7 +25,7 @@ pub struct BaseCommand {
     pub r#type: i32,
     #[prost(
         oneof = "Command",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 50, 52, 54, 56, 58, 60, 62, 64, 68"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 50, 52, 54, 56, 58, 60, 62, 64, 65, 66, 67, 68"
     )]
     pub command: Option<Command>,
 }
@@ -129,8 +131,14 @@ pub enum Command {
     EndTxnOnSubscription(OtherRequest),
     #[prost(message, tag = "62")]
     TcClientConnect(OtherRequest),
-    #[prost(message, tag = "64")]
-    WatchTopicList(OtherRequest),
+    #[prost(message, boxed, tag = "64")]
+    WatchTopicList(Box<CommandWatchTopicList>),
+    #[prost(message, boxed, tag = "65")]
+    WatchTopicListSuccess(Box<CommandWatchTopicListSuccess>),
+    #[prost(message, boxed, tag = "66")]
+    WatchTopicUpdate(Box<CommandWatchTopicUpdate>),
+    #[prost(message, tag = "67")]
+    WatchTopicListClose(CommandWatchTopicListClose),
     #[prost(message, boxed, tag = "68")]
     TopicMigrated(Box<CommandTopicMigrated>),
 }
@@ -187,6 +195,9 @@ impl Command {
             Self::EndTxnOnSubscription(_) => 60,
             Self::TcClientConnect(_) => 62,
             Self::WatchTopicList(_) => 64,
+            Self::WatchTopicListSuccess(_) => 65,
+            Self::WatchTopicUpdate(_) => 66,
+            Self::WatchTopicListClose(_) => 67,
             Self::TopicMigrated(_) => 68,
         }
     }
@@ -250,4 +261,8 @@ from_message! {
     GetOrCreateSchema(CommandGetOrCreateSchema),
     GetOrCreateSchemaResponse(CommandGetOrCreateSchemaResponse),
     TopicMigrated(CommandTopicMigrated),
+    WatchTopicList(CommandWatchTopicList),
+    WatchTopicListSuccess(CommandWatchTopicListSuccess),
+    WatchTopicUpdate(CommandWatchTopicUpdate),
+    WatchTopicListClose(CommandWatchTopicListClose),
 }

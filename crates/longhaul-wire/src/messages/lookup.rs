@@ -119,6 +119,55 @@ pub struct CommandGetTopicsOfNamespaceResponse {
     pub changed: Option<bool>,
 }
 
+/// Asks to be told of the topics of a namespace that match a pattern, from now on.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct CommandWatchTopicList {
+    #[prost(uint64, required, tag = "1")]
+    pub request_id: u64,
+    #[prost(uint64, required, tag = "2")]
+    pub watcher_id: u64,
+    #[prost(string, required, tag = "3")]
+    pub namespace: String,
+    #[prost(string, required, tag = "4")]
+    pub topics_pattern: String,
+    /// Of what the client knows already.
+    #[prost(string, optional, tag = "5")]
+    pub topics_hash: Option<String>,
+}
+
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct CommandWatchTopicListSuccess {
+    #[prost(uint64, required, tag = "1")]
+    pub request_id: u64,
+    #[prost(uint64, required, tag = "2")]
+    pub watcher_id: u64,
+    /// None where the hash says that the client knows them.
+    #[prost(string, repeated, tag = "3")]
+    pub topic: Vec<String>,
+    #[prost(string, required, tag = "4")]
+    pub topics_hash: String,
+}
+
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct CommandWatchTopicUpdate {
+    #[prost(uint64, required, tag = "1")]
+    pub watcher_id: u64,
+    #[prost(string, repeated, tag = "2")]
+    pub new_topics: Vec<String>,
+    #[prost(string, repeated, tag = "3")]
+    pub deleted_topics: Vec<String>,
+    #[prost(string, required, tag = "4")]
+    pub topics_hash: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct CommandWatchTopicListClose {
+    #[prost(uint64, required, tag = "1")]
+    pub request_id: u64,
+    #[prost(uint64, required, tag = "2")]
+    pub watcher_id: u64,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum ResourceType {

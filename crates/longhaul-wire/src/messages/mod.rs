@@ -30,8 +30,9 @@ pub use key_value::KeyValue;
 pub use lookup::{
     CommandGetTopicsOfNamespace, CommandGetTopicsOfNamespaceResponse, CommandLookupTopic,
     CommandLookupTopicResponse, CommandPartitionedTopicMetadata,
-    CommandPartitionedTopicMetadataResponse, CommandTopicMigrated, LookupType, MetadataType,
-    ResourceType, TopicsMode,
+    CommandPartitionedTopicMetadataResponse, CommandTopicMigrated, CommandWatchTopicList,
+    CommandWatchTopicListClose, CommandWatchTopicListSuccess, CommandWatchTopicUpdate, LookupType,
+    MetadataType, ResourceType, TopicsMode,
 };
 pub use metadata::{
     BrokerEntryMetadata, CompressionType, EncryptionKeys, KeyLongValue, MessageIdData,

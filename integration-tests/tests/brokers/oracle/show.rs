@@ -21,17 +21,41 @@ const BODY_BYTES_MAX: usize = 1024 * 1024;
 /// What was seen so far.
 pub(crate) struct Names {
     ids: Vec<(u64, u64)>,
+    hashes: Vec<String>,
     run: String,
 }
 
 impl Names {
     pub(crate) fn new(run: &str) -> Self {
-        Self { ids: Vec::new(), run: run.to_owned() }
+        Self { ids: Vec::new(), hashes: Vec::new(), run: run.to_owned() }
     }
 
     pub(crate) fn id(&self, number: usize) -> MessageIdData {
         let (ledger_id, entry_id) = self.ids[number];
         MessageIdData { ledger_id, entry_id, ..MessageIdData::default() }
+    }
+
+    /// The hash that was called `h<number>`.
+    pub(crate) fn known_hash(&self, number: usize) -> String {
+        self.hashes[number].clone()
+    }
+
+    /// What a list of topics is called by.
+    fn hash(&mut self, hash: &str) -> String {
+        let known = self.hashes.iter().position(|known| known == hash);
+        let number = known.unwrap_or_else(|| {
+            self.hashes.push(hash.to_owned());
+            self.hashes.len() - 1
+        });
+        format!("h{number}")
+    }
+
+    /// Names of topics in order, without that of the run.
+    fn topics(&self, topics: &[String]) -> String {
+        let mut topics: Vec<_> =
+            topics.iter().map(|topic| topic.replace(&self.run, "RUN")).collect();
+        topics.sort();
+        format!("{topics:?}")
     }
 
     pub(crate) fn frame(&mut self, frame: &Frame) -> Result<String> {
@@ -129,12 +153,31 @@ impl Names {
                 maybe(it.error_code)
             ),
             Command::GetTopicsOfNamespaceResponse(it) => {
-                let mut topics: Vec<_> =
-                    it.topics.iter().map(|topic| topic.replace(&self.run, "RUN")).collect();
-                topics.sort();
+                let hash = self.hash(it.topics_hash.as_deref().unwrap_or("absent"));
                 format!(
-                    "GetTopicsOfNamespaceResponse request={} {topics:?} filtered={:?} changed={:?}",
-                    it.request_id, it.filtered, it.changed
+                    "GetTopicsOfNamespaceResponse request={} {} {hash} filtered={:?} changed={:?}",
+                    it.request_id,
+                    self.topics(&it.topics),
+                    it.filtered,
+                    it.changed
+                )
+            }
+            Command::WatchTopicListSuccess(it) => {
+                let hash = self.hash(&it.topics_hash);
+                format!(
+                    "WatchTopicListSuccess request={} watcher={} {} {hash}",
+                    it.request_id,
+                    it.watcher_id,
+                    self.topics(&it.topic)
+                )
+            }
+            Command::WatchTopicUpdate(it) => {
+                let hash = self.hash(&it.topics_hash);
+                format!(
+                    "WatchTopicUpdate watcher={} new={} deleted={} {hash}",
+                    it.watcher_id,
+                    self.topics(&it.new_topics),
+                    self.topics(&it.deleted_topics)
                 )
             }
             Command::ConsumerStatsResponse(it) => format!(

@@ -176,6 +176,11 @@ impl Stage {
         self.names.id(number)
     }
 
+    /// The hash of topics that was called `h<number>` in the trace.
+    pub(crate) fn hash(&self, number: usize) -> String {
+        self.names.known_hash(number)
+    }
+
     /// A call of the admin interface that must succeed: `path` follows `/admin/v2/`.
     pub(crate) async fn admin(&self, method: &str, path: &str, body: &str) -> Result<Value> {
         let (status, answer) = self.http(method, path, body).await?;

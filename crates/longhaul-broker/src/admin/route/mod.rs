@@ -1,9 +1,11 @@
 //! From method, path, query and body to what is asked of the core. Pure.
 
+mod brokers;
 mod namespaces;
 mod schemas;
 mod topics;
 
+use super::answer::BUNDLE;
 use super::policy_json::Spec;
 use super::request::{AdminError, AdminRequest, NamespaceCall};
 use super::target::Target;
@@ -40,13 +42,13 @@ pub(super) enum Access {
     Authenticated,
     /// Whoever may publish to or read this topic: what clients with an HTTP service URL ask.
     User {
-        /// The topic's `tenant/namespace`.
-        namespace: String,
+        /// Its full name.
+        topic: String,
     },
     /// These, and whoever may see all figures.
     Viewer {
-        /// The topic's `tenant/namespace`.
-        namespace: String,
+        /// The topic's full name.
+        topic: String,
     },
     /// Superusers.
     Superuser,
@@ -86,6 +88,16 @@ pub(super) enum Show {
     },
     /// As the answer to whoever stores a schema.
     NewSchema,
+    /// The bundles of a namespace.
+    Bundles,
+    /// All topics by namespace and bundle.
+    Topics,
+    /// As Pulsar's monitoring has figures.
+    Monitoring,
+    /// As for a load balancer.
+    LoadReport,
+    /// The bundles that are in use.
+    OwnedNamespaces,
 }
 
 /// Answers that need no core.
@@ -99,6 +111,8 @@ pub(super) enum Known {
     Lookup,
     /// The address of this interface.
     Brokers,
+    /// The same, as of the broker that leads.
+    Leader,
     /// The only cluster.
     Cluster,
     /// Settings that clients read.
@@ -115,8 +129,12 @@ pub(super) fn route(asked: Asked<'_>) -> Routed {
         ["lookup", "v2", "topic", "persistent", tenant, namespace, topic]
             if asked.method == "GET" =>
         {
-            names::topic(tenant, namespace, topic)?;
-            user(tenant, namespace, Work::Tell(Known::Lookup))
+            user(names::topic(tenant, namespace, topic)?, Work::Tell(Known::Lookup))
+        }
+        ["lookup", "v2", "topic", "persistent", tenant, namespace, topic, "bundle"]
+            if asked.method == "GET" =>
+        {
+            user(names::topic(tenant, namespace, topic)?, Work::Tell(Known::Text(BUNDLE)))
         }
         ["metrics"] if asked.method == "GET" => {
             let work = as_is(AdminRequest::Metrics { viewer: None });
@@ -129,11 +147,8 @@ pub(super) fn route(asked: Asked<'_>) -> Routed {
 
 fn admin(asked: Asked<'_>, path: &[&str]) -> Routed {
     match (asked.method, path) {
-        ("GET", ["brokers", "health" | "ready"]) => everybody(ask_ok(AdminRequest::Health)),
-        ("GET", ["brokers", "version"]) => tell(Known::Text(env!("CARGO_PKG_VERSION"))),
-        ("GET", ["brokers"]) => tell(Known::Brokers),
-        ("GET", ["brokers", cluster]) if *cluster == CLUSTER => tell(Known::Brokers),
-        ("GET", ["brokers", "configuration", "runtime"]) => tell(Known::Configuration),
+        (_, ["brokers", path @ ..]) => brokers::brokers(asked, path),
+        (_, ["broker-stats", path @ ..]) => brokers::stats(asked, path),
         // What is stored lies with the broker itself.
         ("GET", ["bookies", "all"]) => tell(Known::Json(json!({"bookies": []}))),
         ("GET", ["clusters"]) => tell(Known::Json(json!([CLUSTER]))),
@@ -152,6 +167,10 @@ fn admin(asked: Asked<'_>, path: &[&str]) -> Routed {
         (_, ["schemas", tenant, namespace, topic, path @ ..]) => {
             schemas::schemas(asked, [tenant, namespace, topic], path)
         }
+        (_, ["non-persistent", ..]) => {
+            let text = "non-persistent topics are not supported by this broker: use persistent://";
+            Err(AdminError::NotFound(text.to_owned()))
+        }
         _ => Err(unknown(asked)),
     }
 }
@@ -164,14 +183,12 @@ fn everybody(work: Work) -> Routed {
     Ok(Route { access: Access::Everybody, work })
 }
 
-fn user(tenant: &str, namespace: &str, work: Work) -> Routed {
-    let namespace = names::namespace(tenant, namespace)?;
-    Ok(Route { access: Access::User { namespace }, work })
+fn user(topic: String, work: Work) -> Routed {
+    Ok(Route { access: Access::User { topic }, work })
 }
 
-fn viewer(tenant: &str, namespace: &str, work: Work) -> Routed {
-    let namespace = names::namespace(tenant, namespace)?;
-    Ok(Route { access: Access::Viewer { namespace }, work })
+fn viewer(topic: String, work: Work) -> Routed {
+    Ok(Route { access: Access::Viewer { topic }, work })
 }
 
 fn tell(known: Known) -> Routed {

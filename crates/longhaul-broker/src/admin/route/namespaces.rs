@@ -1,10 +1,11 @@
 //! Paths of tenants and namespaces.
 
+use super::super::answer::BUNDLE;
 use super::super::names;
 use super::super::policies::Action;
 use super::super::policy_json::{Level, Spec, read_namespace};
 use super::super::request::{AdminError, AdminRequest, NamespaceCall};
-use super::{Asked, Routed, Show, Work, as_is, json_body, superuser, unknown};
+use super::{Asked, Routed, Show, Work, as_is, brokers, json_body, superuser, unknown};
 
 pub(super) fn tenants(asked: Asked<'_>, path: &[&str]) -> Routed {
     let name = |name: &str| names::plain("tenant", name).map(str::to_owned);
@@ -41,7 +42,8 @@ pub(super) fn namespaces(asked: Asked<'_>, path: &[&str]) -> Routed {
         ("DELETE", []) => NamespaceCall::Delete { force: asked.target.flag("force") },
         ("GET", []) => NamespaceCall::Policies,
         ("GET", ["topics"]) => NamespaceCall::Topics,
-        ("PUT", ["unload"]) => NamespaceCall::Unload,
+        ("PUT", ["unload"] | [BUNDLE, "unload"]) => NamespaceCall::Unload,
+        ("GET", ["bundles"]) => return brokers::bundles(tenant, namespace),
         ("GET", ["permissions"]) => NamespaceCall::Grants,
         ("POST", ["permissions", role]) => {
             let actions: Vec<Action> = super::parse(asked.body)?;

@@ -49,16 +49,14 @@ pub(super) fn schemas(
     path: &[&str],
 ) -> Routed {
     let topic = names::topic(tenant, namespace, topic)?;
-    let ask = |call| AdminRequest::Topic { topic, call };
+    let ask = |call| AdminRequest::Topic { topic: topic.clone(), call };
     match (asked.method, path) {
-        ("GET", ["schema"]) => {
-            user(tenant, namespace, as_is(ask(TopicCall::Schema { version: None })))
-        }
+        ("GET", ["schema"]) => user(topic.clone(), as_is(ask(TopicCall::Schema { version: None }))),
         ("GET", ["schema", version]) => {
             let version = Some(number(version)?);
-            user(tenant, namespace, as_is(ask(TopicCall::Schema { version })))
+            user(topic.clone(), as_is(ask(TopicCall::Schema { version })))
         }
-        ("GET", ["schemas"]) => user(tenant, namespace, as_is(ask(TopicCall::Schemas))),
+        ("GET", ["schemas"]) => user(topic.clone(), as_is(ask(TopicCall::Schemas))),
         ("POST", ["schema"]) => {
             let Posted { kind, schema, properties } = parse(asked.body)?;
             if !KINDS.contains(&kind.as_str()) {
@@ -66,7 +64,7 @@ pub(super) fn schemas(
                 return Err(super::AdminError::BadRequest(reason));
             }
             let call = TopicCall::CreateSchema(NewSchema { kind, data: schema, properties });
-            user(tenant, namespace, Work::Ask(ask(call), Show::NewSchema))
+            user(topic.clone(), Work::Ask(ask(call), Show::NewSchema))
         }
         ("DELETE", ["schema"]) => superuser(as_is(ask(TopicCall::DeleteSchema))),
         _ => Err(unknown(asked)),

@@ -47,7 +47,15 @@ fn topics_are_created_read_and_deleted() {
     topic("DELETE", "?force=true", "", TopicCall::Delete { force: true });
     topic("DELETE", "?force=false", "", TopicCall::Delete { force: false });
     let create = TopicCall::CreatePartitioned { partitions: 3 };
-    topic("PUT", "/partitions", "3", create.clone());
+    for body in ["3", r#""3""#, r#"" 3 ""#, r#"{"partitions":"3"}"#] {
+        topic("PUT", "/partitions", body, create.clone());
+    }
+    // How many there may be is the core's to say.
+    for (body, partitions) in
+        [("0", 0), ("-1", 0), ("1e9", 0), ("\"x\"", 0), ("99999999999", u32::MAX)]
+    {
+        topic("PUT", "/partitions", body, TopicCall::CreatePartitioned { partitions });
+    }
     topic(
         "PUT",
         "/partitions?createLocalTopicOnly=false",
@@ -72,6 +80,60 @@ fn topics_are_created_read_and_deleted() {
     topic("POST", "/all_subscription/expireMessages/7", "", TopicCall::ExpireMessages { age_s: 7 });
     let place = Position { ledger: 3, entry: 0 };
     topic("GET", "/ledger/3/entry/0", "", TopicCall::Message(place));
+}
+
+#[test]
+fn topics_are_ended_looked_at_and_noted_on() {
+    topic("POST", "/terminate", "", TopicCall::Terminate);
+    topic("POST", "/terminate/partitions", "", TopicCall::TerminatePartitions);
+    topic("GET", "/messageid/7", "", TopicCall::MessageIdAt { timestamp_ms: 7 });
+    for (query, from_last, nth) in [
+        ("", true, 1),
+        ("?initialPosition=earliest&messagePosition=3", false, 3),
+        ("?initialPosition=latest&messagePosition=2", true, 2),
+        ("?messagePosition=-1", true, 1),
+    ] {
+        let call = TopicCall::Examine { from_last, nth };
+        topic("GET", &format!("/examinemessage{query}"), "", call);
+    }
+    let properties = BTreeMap::from([("k".to_owned(), "v".to_owned())]);
+    topic("GET", "/properties", "", TopicCall::Properties);
+    topic("PUT", "/properties", r#"{"k":"v"}"#, TopicCall::SetProperties(properties));
+    topic("DELETE", "/properties?key=k", "", TopicCall::RemoveProperty("k".to_owned()));
+    let (role, actions) = ("r".to_owned(), vec![Action::Produce]);
+    topic("GET", "/permissions", "", TopicCall::Grants);
+    let grant = TopicCall::Grant { role: role.clone(), actions };
+    topic("POST", "/permissions/r", r#"["produce"]"#, grant);
+    topic("DELETE", "/permissions/r", "", TopicCall::Revoke { role });
+}
+
+#[test]
+fn there_is_one_broker_and_each_namespace_is_one_bundle() {
+    let work = |path: &str| routed("GET", path, "").unwrap().work;
+    assert_eq!(work("/admin/v2/brokers/leaderBroker"), Work::Tell(Known::Leader));
+    assert_eq!(work("/admin/v2/brokers/standalone"), Work::Tell(Known::Brokers));
+    let bundle = "/lookup/v2/topic/persistent/public/default/a/bundle";
+    assert_eq!(work(bundle), Work::Tell(Known::Text("0x00000000_0xffffffff")));
+    for (path, show) in [
+        ("broker-stats/topics", Show::Topics),
+        ("broker-stats/metrics", Show::Monitoring),
+        ("broker-stats/load-report", Show::LoadReport),
+        ("brokers/standalone/localhost:8080/ownedNamespaces", Show::OwnedNamespaces),
+    ] {
+        let path = format!("/admin/v2/{path}");
+        assert_eq!(work(&path), Work::Ask(AdminRequest::AllStats, show), "{path}");
+    }
+    namespace("GET", "/bundles", "", NamespaceCall::Policies);
+    namespace("PUT", "/0x00000000_0xffffffff/unload", "", NamespaceCall::Unload);
+}
+
+#[test]
+fn non_persistent_topics_are_refused_by_name() {
+    for path in ["public/default", "public/default/t", "public/default/t/partitions"] {
+        let refused = routed("GET", &format!("/admin/v2/non-persistent/{path}"), "");
+        let Err(AdminError::NotFound(reason)) = refused else { panic!("{path}") };
+        assert!(reason.contains("use persistent://"), "{reason}");
+    }
 }
 
 #[test]
@@ -174,14 +236,14 @@ fn schemas_are_stored_and_read() {
 #[test]
 fn who_may_do_what() {
     let access = |method: &str, path: &str| routed(method, path, "").unwrap().access;
-    let user = Access::User { namespace: "public/default".to_owned() };
+    let user = Access::User { topic: "persistent://public/default/a".to_owned() };
     assert_eq!(access("GET", "/admin/v2/brokers/health"), Access::Everybody);
     assert_eq!(access("GET", "/status.html"), Access::Everybody);
     assert_eq!(access("GET", "/metrics/"), Access::Authenticated);
     assert_eq!(access("GET", "/lookup/v2/topic/persistent/public/default/a"), user);
     assert_eq!(access("GET", "/admin/v2/persistent/public/default/a/partitions"), user);
     assert_eq!(access("GET", "/admin/v2/schemas/public/default/a/schema"), user);
-    let viewer = Access::Viewer { namespace: "public/default".to_owned() };
+    let viewer = Access::Viewer { topic: "persistent://public/default/a".to_owned() };
     for path in ["/stats", "/partitioned-stats", "/internalStats"] {
         let path = format!("/admin/v2/persistent/public/default/a{path}");
         assert_eq!(access("GET", &path), viewer, "{path}");
@@ -199,10 +261,10 @@ fn what_is_not_there_is_said() {
     let unknown = [
         ("GET", "/"),
         ("GET", "/admin/v2/functions/public/default"),
-        ("POST", "/admin/v2/persistent/public/default/a/terminate"),
+        ("GET", "/admin/v2/persistent/public/default/a/terminate"),
+        ("GET", "/admin/v2/broker-stats/mbeans"),
         ("GET", "/admin/v2/persistent/public/default/a/nonsense"),
         ("PATCH", "/admin/v2/persistent/public/default/a"),
-        ("GET", "/admin/v2/non-persistent/public/default"),
         ("POST", "/status.html"),
     ];
     for (method, path) in unknown {
@@ -215,9 +277,11 @@ fn what_is_not_there_is_said() {
 fn what_cannot_be_is_refused() {
     let base = "/admin/v2/persistent/public/default";
     let refused = [
-        ("PUT", "a/partitions", "0"),
-        ("PUT", "a/partitions", "-1"),
-        ("PUT", "a/partitions", "1000000"),
+        ("GET", "a/messageid/x", ""),
+        ("GET", "a/examinemessage?messagePosition=x", ""),
+        ("DELETE", "a/properties", ""),
+        ("PUT", "a/properties", "[]"),
+        ("POST", "a/permissions/r", r#"["everything"]"#),
         ("PUT", "a/partitions", "x"),
         ("PUT", "a/partitions", ""),
         ("PUT", "..", ""),

@@ -5,15 +5,13 @@ use super::super::policy_json::{Level, Spec};
 use super::super::request::{
     AdminError, AdminRequest, Position, Start, SubscriptionCall, TopicCall,
 };
+use super::super::target::Target;
 use super::{
     Asked, Routed, Show, Work, as_is, json_body, number, parse, superuser, unknown, user, viewer,
 };
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
-
-/// Most partitions of a topic: each is a topic of its own to the broker.
-const PARTITIONS_MAX: u32 = 4096;
 
 pub(super) fn topics(
     asked: Asked<'_>,
@@ -28,7 +26,7 @@ pub(super) fn topics(
         ("GET", ["partitions"]) => {
             let allow_auto_creation = target.flag("checkAllowAutoCreation");
             let call = TopicCall::Partitions { allow_auto_creation };
-            return user(tenant, namespace, as_is(AdminRequest::Topic { topic, call }));
+            return user(topic.clone(), as_is(AdminRequest::Topic { topic, call }));
         }
         ("PUT", []) => TopicCall::Create,
         ("DELETE", []) => TopicCall::Delete { force },
@@ -60,6 +58,21 @@ pub(super) fn topics(
         ("GET", ["ledger", ledger, "entry", entry]) => {
             TopicCall::Message(Position { ledger: number(ledger)?, entry: number(entry)? })
         }
+        ("POST", ["terminate"]) => TopicCall::Terminate,
+        ("POST", ["terminate", "partitions"]) => TopicCall::TerminatePartitions,
+        ("GET", ["messageid", moment]) => TopicCall::MessageIdAt { timestamp_ms: number(moment)? },
+        ("GET", ["examinemessage"]) => examine(target)?,
+        ("GET", ["properties"]) => TopicCall::Properties,
+        ("PUT", ["properties"]) => TopicCall::SetProperties(parse(asked.body)?),
+        ("DELETE", ["properties"]) => match target.value("key") {
+            Some(key) => TopicCall::RemoveProperty(key.to_owned()),
+            None => return Err(AdminError::BadRequest("the query names no `key`".to_owned())),
+        },
+        ("GET", ["permissions"]) => TopicCall::Grants,
+        ("POST", ["permissions", role]) => {
+            TopicCall::Grant { role: names::role(role)?, actions: parse(asked.body)? }
+        }
+        ("DELETE", ["permissions", role]) => TopicCall::Revoke { role: names::role(role)? },
         (_, ["subscription", name, path @ ..]) => return subscription(asked, topic, name, path),
         (_, [segment]) => {
             let (call, shown) = policy(asked, segment)?;
@@ -70,8 +83,15 @@ pub(super) fn topics(
     };
     let is_figure =
         matches!(call, TopicCall::Stats | TopicCall::PartitionedStats | TopicCall::InternalStats);
-    let work = Work::Ask(AdminRequest::Topic { topic, call }, show);
-    if is_figure { viewer(tenant, namespace, work) } else { superuser(work) }
+    let work = Work::Ask(AdminRequest::Topic { topic: topic.clone(), call }, show);
+    if is_figure { viewer(topic, work) } else { superuser(work) }
+}
+
+/// Counts from the last message on, as Pulsar does, unless it is told otherwise.
+fn examine(target: &Target) -> Result<TopicCall, AdminError> {
+    let from_last = target.value("initialPosition") != Some("earliest");
+    let nth = target.value("messagePosition").map_or(Ok(1), number::<i64>)?;
+    Ok(TopicCall::Examine { from_last, nth: u64::try_from(nth).unwrap_or_default().max(1) })
 }
 
 fn subscription(asked: Asked<'_>, topic: String, name: &str, path: &[&str]) -> Routed {
@@ -121,17 +141,12 @@ fn policy(asked: Asked<'_>, segment: &str) -> Result<(TopicCall, Show), AdminErr
     Ok((TopicCall::SetPolicy(spec.read(value)?), Show::AsIs))
 }
 
-/// Besides the bare number, tools send an object that holds it.
+/// A number, the same as a JSON string, or an object that holds one of both. What is none of them is 0, which the core refuses.
 fn partitions(body: &[u8]) -> Result<u32, AdminError> {
     let value: Value = parse(body)?;
-    let number = value.get("partitions").unwrap_or(&value).as_i64();
-    let count = number.and_then(|number| u32::try_from(number).ok()).unwrap_or(0);
-    if (1..=PARTITIONS_MAX).contains(&count) {
-        Ok(count)
-    } else {
-        let reason = format!("the number of partitions must be 1 to {PARTITIONS_MAX}");
-        Err(AdminError::PreconditionFailed(reason))
-    }
+    let given = value.get("partitions").unwrap_or(&value);
+    let number = given.as_u64().or_else(|| given.as_str()?.trim().parse().ok());
+    Ok(number.map_or(0, |it| u32::try_from(it).unwrap_or(u32::MAX)))
 }
 
 struct Place {

@@ -1,6 +1,7 @@
 //! Calls of the admin interface.
 
 mod namespaces;
+mod noting;
 mod subscriptions;
 mod topics;
 
@@ -20,6 +21,7 @@ impl Machine {
             AdminRequest::Metrics { viewer } => {
                 Ok(AdminReply::Metrics(Box::new(self.metrics(viewer.as_ref()))))
             }
+            AdminRequest::AllStats => Ok(AdminReply::AllStats(self.all_stats())),
             AdminRequest::Tenants => Ok(self.names(|it| !it.contains('/'))),
             AdminRequest::CreateTenant(name) => self.create_tenant(name),
             AdminRequest::DeleteTenant(name) => self.delete_tenant(&name),
@@ -35,6 +37,11 @@ impl Machine {
             AdminRequest::Topic { topic, call: TopicCall::Message(position) } => {
                 return self
                     .read_message(ticket, &topic, |machine, id| machine.ordinal_at(id, position));
+            }
+            AdminRequest::Topic { topic, call: TopicCall::Examine { from_last, nth } } => {
+                return self.read_message(ticket, &topic, |machine, id| {
+                    machine.nth_of(id, from_last, nth)
+                });
             }
             AdminRequest::Topic { topic, call } => {
                 self.parsed(&topic).and_then(|name| self.topic_call(&name, call))

@@ -2,9 +2,10 @@
 
 use super::super::Machine;
 use super::super::effect::Refusal;
-use super::super::stats::before;
+use super::super::stats::{before, shown};
 use super::super::topics::{PARTITIONS_MAX, kind_by_name, kind_name};
 use super::{Answer, done, failed, missing};
+use crate::admin::policies::Grants;
 use crate::admin::request::{
     AdminError, AdminReply, CompactionStatus, NewSchema, Start, StoredSchema, TopicCall,
 };
@@ -66,7 +67,17 @@ impl Machine {
                 self.whole(name)?;
                 done(self.set(name.as_str(), |it| it.policies.apply(policy)))
             }
+            TopicCall::Terminate => self.terminate_one(name),
+            TopicCall::TerminatePartitions => self.terminate_partitions(name),
+            TopicCall::SetProperties(_)
+            | TopicCall::RemoveProperty(_)
+            | TopicCall::Grant { .. }
+            | TopicCall::Revoke { .. } => self.note_on_topic(name, call),
             TopicCall::Stats
+            | TopicCall::Properties
+            | TopicCall::Grants
+            | TopicCall::MessageIdAt { .. }
+            | TopicCall::Examine { .. }
             | TopicCall::PartitionedStats
             | TopicCall::InternalStats
             | TopicCall::Subscriptions
@@ -102,6 +113,23 @@ impl Machine {
                 let readable = self.live.get(&id).map_or(0, |it| it.readable);
                 let topic = self.state.topic(id).ok_or_else(|| missing(name))?;
                 Ok(AdminReply::MessageId(before(topic, readable)))
+            }
+            TopicCall::MessageIdAt { timestamp_ms } => {
+                let id = self.one(name)?;
+                let topic = self.state.topic(id).ok_or_else(|| missing(name))?;
+                let ordinal = self.ordinal_at_time(id, *timestamp_ms).unwrap_or_default();
+                Ok(AdminReply::MessageId(shown(topic.entries.position_of(ordinal))))
+            }
+            TopicCall::Properties => {
+                self.all(name)?;
+                let settings = self.state.settings(name.as_str());
+                let properties = settings.map(|it| it.properties.clone()).unwrap_or_default();
+                Ok(AdminReply::Properties(properties))
+            }
+            TopicCall::Grants => {
+                self.check_namespace(name).map_err(failed)?;
+                let grants = self.grants_of(name).into_iter().flatten();
+                Ok(AdminReply::Grants(grants.fold(Grants::default(), Grants::and)))
             }
             TopicCall::Policies => {
                 self.whole(name)?;
@@ -331,8 +359,8 @@ fn check_partitions(partitions: u32) -> Result<(), AdminError> {
     if (1..=PARTITIONS_MAX).contains(&partitions) {
         return Ok(());
     }
-    Err(AdminError::BadRequest(format!(
-        "a topic has 1 to {PARTITIONS_MAX} partitions, not {partitions}"
+    Err(AdminError::PreconditionFailed(format!(
+        "the number of partitions must be 1 to {PARTITIONS_MAX}"
     )))
 }
 

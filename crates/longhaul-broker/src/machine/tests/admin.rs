@@ -9,6 +9,7 @@ mod creation;
 mod messages;
 mod metrics;
 mod namespaces;
+mod noting;
 mod partitioned;
 mod policies;
 mod schemas;

@@ -3,7 +3,7 @@
 use super::support::{named, refusal, sent, shared, with_roles};
 use super::*;
 use crate::admin::policies::Action;
-use crate::admin::request::NamespaceCall;
+use crate::admin::request::{AdminReply, NamespaceCall};
 use crate::auth::tests::{token, with_open_namespaces, with_secret};
 use bytes::Bytes;
 use longhaul_wire::messages::{AuthData, CommandAuthResponse, FeatureFlags};
@@ -203,4 +203,31 @@ fn who_shows_none_in_time_or_that_of_another_is_ended() {
         let effects = shows(&mut rig, wrong);
         is_ended(&rig, &effects);
     }
+}
+
+/// What is granted for one topic opens no other, and is lost like any other grant.
+#[test]
+fn a_grant_may_be_for_one_topic() {
+    let mut rig = with_roles();
+    grants(&mut rig, NamespaceCall::Revoke { role: "producer".to_owned() });
+    rig.machine.call(1, AdminRequest::Topic { topic: TOPIC.to_owned(), call: TopicCall::Create });
+    rig.settle();
+    let denied = |rig: &mut Rig, topic: &str| {
+        let command =
+            CommandProducer { topic: topic.to_owned(), ..producer(1, 7, AccessMode::Shared) };
+        refusal(&rig.ask(1, command)) == Some(DENIED.into())
+    };
+    assert!(denied(&mut rig, TOPIC));
+    let (role, actions) = ("producer".to_owned(), vec![Action::Produce]);
+    rig.call(TopicCall::Grant { role: role.clone(), actions });
+    assert!(denied(&mut rig, "persistent://public/default/other"));
+    assert!(!denied(&mut rig, TOPIC));
+    let shown = rig.call(TopicCall::Grants);
+    let Some(Effect::Reply(_, Ok(AdminReply::Grants(shown)))) = shown.first() else {
+        panic!("{shown:?}")
+    };
+    let roles: Vec<&str> = shown.roles().map(|it| it.0).collect();
+    assert_eq!(roles, ["consumer", "producer"], "those of the namespace, too");
+    assert_eq!(closed(&rig.call(TopicCall::Revoke { role })), (vec![(1, 1)], vec![]));
+    assert!(denied(&mut rig, TOPIC));
 }

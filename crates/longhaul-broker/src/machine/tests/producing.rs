@@ -1,6 +1,6 @@
 //! Who may produce, what producers are told, and what becomes of what they send twice.
 
-use super::support::{refusal, sent};
+use super::support::{refusal, sent, with_roles};
 use super::*;
 use crate::machine::effect::Refusal;
 use longhaul_wire::messages::{
@@ -330,4 +330,58 @@ fn a_topic_that_was_unloaded_goes_on_in_a_new_ledger() {
     assert_eq!(id(&mut rig), (1, 0));
     assert!(rig.machine.totals.records > records);
     assert_eq!(id(&mut rig), (1, 1));
+}
+
+/// A producer of dead letters names the subscription that shall keep them: it is there before the first of them is.
+#[test]
+fn a_producer_makes_the_subscription_that_it_names() {
+    let mut rig = Rig::new();
+    let with = |name: &str| CommandProducer {
+        initial_subscription_name: Some(name.to_owned()),
+        ..producer(1, 7, AccessMode::Shared)
+    };
+    assert_eq!(refusal(&rig.ask(1, with("a\nb"))), Some(ServerError::NotAllowedError.into()));
+    rig.ask(1, with("keep"));
+    rig.publish(1, 1, b"x");
+    let marks = |rig: &Rig| -> Vec<_> {
+        rig.topic().durable().map(|it| (it.name.clone(), it.cursor.mark())).collect()
+    };
+    assert_eq!(marks(&rig), [("keep".to_owned(), 0)]);
+    rig.ask(1, CommandProducer { producer_id: 2, producer_name: None, ..with("keep") });
+    rig.ask(1, CommandProducer { producer_id: 3, producer_name: None, ..with("") });
+    assert_eq!(marks(&rig).len(), 1, "it is made once, and none without a name");
+    assert_eq!(rig.subscribe(2, 5, |it| it.subscription = "keep".to_owned()), [0]);
+}
+
+/// It is one of those who may subscribe, too.
+#[test]
+fn who_may_only_produce_makes_no_subscription() {
+    let mut rig = with_roles();
+    let initial_subscription_name = Some("keep".to_owned());
+    let command =
+        CommandProducer { initial_subscription_name, ..producer(1, 7, AccessMode::Shared) };
+    assert_eq!(refusal(&rig.ask(1, command)), Some(ServerError::AuthorizationError.into()));
+}
+
+/// C++ clients try for seconds what they are refused for a bad name.
+#[test]
+fn a_topic_that_is_not_kept_is_refused_for_good() {
+    let mut rig = Rig::new();
+    let topic = "non-persistent://public/default/t".to_owned();
+    let command = CommandProducer { topic, ..producer(1, 7, AccessMode::Shared) };
+    assert_eq!(refusal(&rig.ask(1, command)), Some(ServerError::NotAllowedError.into()));
+    let topic = "persistent://public".to_owned();
+    let command = CommandProducer { topic, ..producer(1, 7, AccessMode::Shared) };
+    assert_eq!(refusal(&rig.ask(1, command)), Some(ServerError::InvalidTopicName.into()));
+}
+
+/// A client may name an epoch. After the largest one the next exclusive producer ended the broker.
+#[test]
+fn the_largest_epoch_is_not_the_end() {
+    let mut rig = Rig::new();
+    let largest =
+        CommandProducer { topic_epoch: Some(u64::MAX), ..producer(1, 7, AccessMode::Exclusive) };
+    rig.ask(1, largest);
+    rig.machine.closed(1);
+    assert_eq!(rig.produce(2, 2, AccessMode::Exclusive), Ok(true));
 }

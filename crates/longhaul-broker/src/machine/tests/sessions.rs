@@ -7,8 +7,8 @@ use crate::machine::effect::Refusal;
 use longhaul_wire::messages::{
     CommandCloseConsumer, CommandCloseProducer, CommandConsumerStats, CommandGetLastMessageId,
     CommandGetOrCreateSchema, CommandGetSchema, CommandGetTopicsOfNamespace, CommandLookupTopic,
-    CommandPartitionedTopicMetadata, CommandPing, CommandPong, LookupType, MetadataType,
-    OtherRequest, TopicsMode,
+    CommandPartitionedTopicMetadata, CommandPing, CommandPong, CommandWatchTopicList,
+    CommandWatchTopicListClose, LookupType, MetadataType, OtherRequest, TopicsMode,
 };
 
 const PONG: i32 = 19;
@@ -120,7 +120,7 @@ fn every_request_is_answered() {
     rig.subscribe(1, 5, |_| {});
     let topic = || TOPIC.to_owned();
     let other = OtherRequest { request_id: 6 };
-    let requests: [(Command, &[i32]); 20] = [
+    let requests: [(Command, &[i32]); 21] = [
         (CommandPing {}.into(), &[PONG]),
         (CommandPong {}.into(), &[]),
         (CommandPartitionedTopicMetadata { topic: topic(), ..Default::default() }.into(), &[22]),
@@ -138,7 +138,8 @@ fn every_request_is_answered() {
         (Command::EndTxnOnPartition(other), &[ERROR]),
         (Command::EndTxnOnSubscription(other), &[ERROR]),
         (Command::TcClientConnect(other), &[ERROR]),
-        (Command::WatchTopicList(other), &[ERROR]),
+        (CommandWatchTopicList { request_id: 6, ..Default::default() }.into(), &[65]),
+        (CommandWatchTopicListClose { request_id: 6, watcher_id: 0 }.into(), &[13]),
         (CommandCloseConsumer::new(5, 6).into(), &[13]),
         (CommandCloseProducer::new(1, 6).into(), &[13]),
     ];

@@ -6,7 +6,9 @@ mod connecting;
 mod consuming;
 mod moving;
 mod producing;
+mod terminating;
 mod topics;
+mod watching;
 
 use crate::oracle::stage::Stage;
 use anyhow::Result;
@@ -33,9 +35,15 @@ pub(crate) fn all() -> Vec<(&'static str, Script)> {
         topics::schemas,
         topics::incompatible_schemas,
         topics::topics_of_namespace,
+        topics::notes,
+        topics::non_persistent,
+        watching::watchers,
+        terminating::terminated,
+        terminating::terminated_under_readers,
         topics::unload,
         topics::deletion,
         producing::names,
+        terminating::initial_subscription,
         producing::reconnects,
         producing::access_modes,
         producing::waiting_for_exclusive,
@@ -47,6 +55,7 @@ pub(crate) fn all() -> Vec<(&'static str, Script)> {
         consuming::closing,
         consuming::exclusive,
         consuming::failover,
+        terminating::failover_on_a_partition,
         consuming::initial_positions,
         consuming::delayed,
         consuming::stats,

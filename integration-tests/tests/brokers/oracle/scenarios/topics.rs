@@ -5,8 +5,8 @@ use crate::oracle::stage::Stage;
 use anyhow::Result;
 use longhaul_wire::messages::{
     CommandGetOrCreateSchema, CommandGetSchema, CommandGetTopicsOfNamespace, CommandLookupTopic,
-    CommandPartitionedTopicMetadata, CommandProducer, CommandSubscribe, Schema, SchemaType,
-    SubType, TopicsMode,
+    CommandPartitionedTopicMetadata, CommandProducer, CommandSubscribe, KeyValue, Schema,
+    SchemaType, SubType, TopicsMode,
 };
 
 pub(super) async fn lookup(stage: &mut Stage) -> Result<()> {
@@ -174,6 +174,14 @@ pub(super) async fn topics_of_namespace(stage: &mut Stage) -> Result<()> {
     stage.note("with a pattern, which a broker may leave to the client");
     let pattern = format!("persistent://{namespace}/[ab]");
     stage.ask(at, get(6, None, Some(&pattern)), 1).await?;
+    stage.note("what is known already, by its hash");
+    for (request_id, pattern) in [(8, None), (9, Some(pattern.as_str()))] {
+        for topics_hash in [stage.hash(1), stage.hash(2)] {
+            let command = get(request_id, None, pattern);
+            let topics_hash = Some(topics_hash);
+            stage.ask(at, CommandGetTopicsOfNamespace { topics_hash, ..command }, 1).await?;
+        }
+    }
     stage.note("a namespace that is not there");
     let mut command = get(7, None, None);
     command.namespace = "public/nowhere".to_owned();
@@ -212,4 +220,61 @@ pub(super) async fn deletion(stage: &mut Stage) -> Result<()> {
         ..subscribe(&topic, 3, SubType::Shared)
     };
     stage.ask(at, command, 1).await
+}
+
+/// What clients say about themselves, and operators about topics.
+pub(super) async fn notes(stage: &mut Stage) -> Result<()> {
+    let at = stage.connect().await?;
+    let whole = stage.topic("whole").await?;
+    stage.admin_topic("PUT", &whole, "/partitions", "\"3\"").await?;
+    let partitions = stage.admin_topic("GET", &whole, "/partitions", "").await?;
+    stage.note(format!("partitions as a JSON string: {}", partitions["partitions"]));
+    let topic = stage.topic("t").await?;
+    let metadata = vec![KeyValue::new("zone", "a"), KeyValue::new("host", "b")];
+    let command = CommandProducer { metadata: metadata.clone(), ..producer(&topic, 1) };
+    stage.ask(at, command, 1).await?;
+    let command = CommandSubscribe { metadata, ..subscribe(&topic, 2, SubType::Shared) };
+    stage.ask(at, command, 1).await?;
+    let stats = stage.admin_topic("GET", &topic, "/stats", "").await?;
+    let publisher = &stats["publishers"][0]["metadata"];
+    let consumer = &stats["subscriptions"]["sub"]["consumers"][0]["metadata"];
+    for (what, shown) in [("producer", publisher), ("consumer", consumer)] {
+        stage.note(format!("{what}: zone {} host {}", shown["zone"], shown["host"]));
+    }
+    for (method, tail, body) in [
+        ("PUT", "/properties", r#"{"a":"1","b":"2"}"#),
+        ("PUT", "/properties", r#"{"b":"3"}"#),
+        ("DELETE", "/properties?key=a", ""),
+    ] {
+        stage.admin_topic(method, &topic, tail, body).await?;
+    }
+    let properties = stage.admin_topic("GET", &topic, "/properties", "").await?;
+    stage.note(format!("properties {properties}"));
+    stage.admin_topic("POST", &topic, "/permissions/role", r#"["produce"]"#).await?;
+    let permissions = stage.admin_topic("GET", &topic, "/permissions", "").await?;
+    stage.note(format!("permissions {}", permissions["role"]));
+    stage.admin_topic("DELETE", &topic, "/permissions/role", "").await?;
+    let (send, payload) = plain(1, 0);
+    stage.send_message(at, send, &payload).await;
+    stage.answers(at, 1).await?;
+    for (tail, what) in [("/messageid/1", "of all"), ("/messageid/9999999999999", "of none")] {
+        let found = stage.admin_topic("GET", &topic, tail, "").await?;
+        stage.note(format!("the first message {what}: entry {}", found["entryId"]));
+    }
+    Ok(())
+}
+
+pub(super) async fn non_persistent(stage: &mut Stage) -> Result<()> {
+    let at = stage.connect().await?;
+    let topic = stage.topic("t").await?.replace("persistent://", "non-persistent://");
+    let command = CommandPartitionedTopicMetadata {
+        topic: topic.clone(),
+        request_id: 1,
+        ..Default::default()
+    };
+    stage.ask(at, command, 1).await?;
+    let command = CommandLookupTopic { topic: topic.clone(), request_id: 2, ..Default::default() };
+    stage.ask(at, command, 1).await?;
+    stage.ask(at, producer(&topic, 3), 1).await?;
+    stage.ask(at, subscribe(&topic, 4, SubType::Shared), 1).await
 }

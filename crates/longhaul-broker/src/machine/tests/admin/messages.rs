@@ -93,3 +93,16 @@ fn the_last_message_is_the_last_on_disk() {
     rig.fill(1, 1, 1);
     assert_eq!(last(&mut rig), (1, 0));
 }
+
+#[test]
+fn messages_are_counted_from_both_ends() {
+    let mut rig = rig();
+    let nth = |from_last, nth| TopicCall::Examine { from_last, nth };
+    for (from_last, number, found) in [(false, 1, 0), (false, 3, 2), (true, 1, 2), (true, 3, 0)] {
+        assert_eq!(reads(&mut rig, topic("t", nth(from_last, number))), found);
+    }
+    for from_last in [false, true] {
+        rig.refuses(topic("t", nth(from_last, 4)), 404, "Message not found");
+        rig.refuses(topic("none", nth(from_last, 1)), 404, "not found");
+    }
+}

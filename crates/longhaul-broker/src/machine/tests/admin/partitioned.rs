@@ -43,9 +43,9 @@ fn a_partitioned_topic_is_its_partitions() {
     assert_eq!(rig.answer(partitions("parts", false)), Ok(AdminReply::Partitions(2)));
     assert_eq!(rig.answer(partitions("parts-partition-0", false)), Ok(AdminReply::Partitions(0)));
     for partitions in [0, 10_001, u32::MAX] {
-        let reason = "a topic has 1 to 10000 partitions";
-        rig.refuses(create("other", partitions), 400, reason);
-        rig.refuses(grow(partitions), 400, reason);
+        let reason = "the number of partitions must be 1 to 10000";
+        rig.refuses(create("other", partitions), 412, reason);
+        rig.refuses(grow(partitions), 412, reason);
     }
 }
 

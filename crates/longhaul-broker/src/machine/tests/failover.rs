@@ -1,0 +1,86 @@
+//! Which consumer of a failover subscription is active on which partition, and who is told.
+
+use super::support::{refusal, sent};
+use super::*;
+
+const PARTS: &str = "persistent://public/default/parts";
+
+/// With a topic of four partitions.
+fn rig() -> Rig {
+    let mut rig = Rig::new();
+    let call = TopicCall::CreatePartitioned { partitions: 4 };
+    rig.machine.call(1, AdminRequest::Topic { topic: PARTS.to_owned(), call });
+    rig.settle();
+    rig
+}
+
+/// Subscribes to a partition. The consumer's id says which one; its connection and its name are one.
+fn subscribe(rig: &mut Rig, conn: u64, partition: u64) -> Vec<(u64, (u64, bool))> {
+    let command = CommandSubscribe {
+        topic: format!("{PARTS}-partition-{partition}"),
+        subscription: "s".to_owned(),
+        sub_type: 2,
+        consumer_id: partition,
+        consumer_name: Some(format!("c{conn}")),
+        ..CommandSubscribe::default()
+    };
+    told(&rig.ask(conn, command))
+}
+
+/// Who is told of which partition, and whether it is active there.
+fn told(effects: &[Effect]) -> Vec<(u64, (u64, bool))> {
+    sent(effects, |it| match it {
+        Command::ActiveConsumerChange(it) => Some((it.consumer_id, it.is_active?)),
+        _ => None,
+    })
+}
+
+/// All partitions had the consumer with the first name active, and the others waited.
+#[test]
+fn the_partitions_have_their_consumers_in_turn() {
+    let mut rig = rig();
+    for partition in 0..4 {
+        assert_eq!(subscribe(&mut rig, 1, partition), [(1, (partition, true))]);
+    }
+    // Where the newcomer is active both are told, elsewhere it alone.
+    assert_eq!(subscribe(&mut rig, 2, 0), [(2, (0, false))]);
+    assert_eq!(subscribe(&mut rig, 2, 1), [(1, (1, false)), (2, (1, true))]);
+    assert_eq!(subscribe(&mut rig, 2, 2), [(2, (2, false))]);
+    assert_eq!(subscribe(&mut rig, 2, 3), [(1, (3, false)), (2, (3, true))]);
+    rig.machine.closed(2);
+    assert_eq!(told(&rig.settle()), [(1, (1, true)), (1, (3, true))]);
+}
+
+/// A third one may move the turn from one of the others to another: all three are told.
+#[test]
+fn a_newcomer_may_make_another_one_active() {
+    let mut rig = rig();
+    rig.machine.opened(3, "/test".to_owned());
+    rig.ask(3, CommandConnect::default());
+    subscribe(&mut rig, 1, 3);
+    assert_eq!(subscribe(&mut rig, 2, 3), [(1, (3, false)), (2, (3, true))]);
+    let news = subscribe(&mut rig, 3, 3);
+    assert_eq!(news, [(1, (3, true)), (2, (3, false)), (3, (3, false))]);
+    rig.machine.closed(3);
+    assert_eq!(told(&rig.settle()), [(1, (3, false)), (2, (3, true))]);
+}
+
+/// What a client says about its producers and consumers is shown, within a limit.
+#[test]
+fn properties_are_shown_in_statistics() {
+    use longhaul_wire::messages::KeyValue;
+    let mut rig = Rig::new();
+    let metadata = vec![KeyValue::new("host", "a"), KeyValue::new("zone", "é")];
+    let command =
+        CommandProducer { metadata: metadata.clone(), ..producer(1, 7, AccessMode::Shared) };
+    rig.ask(1, command);
+    rig.subscribe(2, 5, |it| it.metadata = metadata);
+    let stats = rig.machine.topic_stats(0).unwrap();
+    let shown = [("host", "a"), ("zone", "é")].map(|(key, it)| (key.to_owned(), it.to_owned()));
+    assert_eq!(stats.publishers[0].metadata, BTreeMap::from(shown.clone()));
+    assert_eq!(stats.subscriptions["s"].consumers[0].metadata, BTreeMap::from(shown));
+    let large = vec![KeyValue::new("k", "v".repeat(20_000))];
+    let command = CommandProducer { metadata: large, ..producer(2, 7, AccessMode::Shared) };
+    let refused = refusal(&rig.ask(1, command));
+    assert_eq!(refused, Some(ServerError::NotAllowedError.into()));
+}

@@ -1,0 +1,135 @@
+//! Which topics a namespace has, asked once and watched.
+
+use super::support::{refusal, sent};
+use super::*;
+use crate::pattern::hash_of;
+use longhaul_wire::messages::{
+    CommandGetTopicsOfNamespace, CommandGetTopicsOfNamespaceResponse, CommandWatchTopicList,
+    CommandWatchTopicListClose, CommandWatchTopicListSuccess, CommandWatchTopicUpdate, TopicsMode,
+};
+
+const NAMESPACE: &str = "public/default";
+
+fn full(name: &str) -> String {
+    format!("persistent://{NAMESPACE}/{name}")
+}
+
+impl Rig {
+    fn about(&mut self, name: &str, call: TopicCall) -> Vec<Effect> {
+        self.machine.call(1, AdminRequest::Topic { topic: full(name), call });
+        self.settle()
+    }
+
+    fn listed(&mut self, it: CommandGetTopicsOfNamespace) -> CommandGetTopicsOfNamespaceResponse {
+        let it = CommandGetTopicsOfNamespace { namespace: NAMESPACE.to_owned(), ..it };
+        let found = sent(&self.ask(1, it), |it| match it {
+            Command::GetTopicsOfNamespaceResponse(it) => Some((**it).clone()),
+            _ => None,
+        });
+        found[0].1.clone()
+    }
+
+    fn watch(&mut self, watcher_id: u64, pattern: &str, hash: Option<&str>) -> Vec<Effect> {
+        let command = CommandWatchTopicList {
+            request_id: 6,
+            watcher_id,
+            namespace: NAMESPACE.to_owned(),
+            topics_pattern: pattern.to_owned(),
+            topics_hash: hash.map(str::to_owned),
+        };
+        self.ask(1, command)
+    }
+}
+
+fn began(effects: &[Effect]) -> CommandWatchTopicListSuccess {
+    let found = sent(effects, |it| match it {
+        Command::WatchTopicListSuccess(it) => Some((**it).clone()),
+        _ => None,
+    });
+    found[0].1.clone()
+}
+
+/// What watchers are told: who, what came, what went.
+fn news(effects: &[Effect]) -> Vec<(u64, Vec<String>, Vec<String>)> {
+    let told = sent(effects, |it| match it {
+        Command::WatchTopicUpdate(it) => Some(CommandWatchTopicUpdate::clone(it)),
+        _ => None,
+    });
+    told.into_iter().map(|(_, it)| (it.watcher_id, it.new_topics, it.deleted_topics)).collect()
+}
+
+#[test]
+fn topics_are_listed_by_pattern_and_not_twice() {
+    let mut rig = Rig::new();
+    rig.about("b", TopicCall::Create);
+    rig.about("a", TopicCall::Create);
+    rig.about("p", TopicCall::CreatePartitioned { partitions: 2 });
+    let all = ["a", "b", "p-partition-0", "p-partition-1"].map(full);
+    for mode in [None, Some(TopicsMode::Persistent), Some(TopicsMode::All)] {
+        let mode = mode.map(Into::into);
+        let it = rig.listed(CommandGetTopicsOfNamespace { mode, ..Default::default() });
+        assert_eq!((&it.topics[..], it.filtered, it.changed), (&all[..], Some(false), Some(true)));
+        assert_eq!(it.topics_hash, Some(hash_of(all.iter().map(String::as_str))));
+    }
+    let none = Some(TopicsMode::NonPersistent.into());
+    let it = rig.listed(CommandGetTopicsOfNamespace { mode: none, ..Default::default() });
+    assert!(it.topics.is_empty());
+    for (pattern, found, filtered) in [
+        ("persistent://public/default/[ab]", &all[..2], true),
+        ("public/default/p", &all[2..], true),
+        ("persistent://public/default/a(?=x)", &all[..], false),
+    ] {
+        let topics_pattern = Some(pattern.to_owned());
+        let asked = CommandGetTopicsOfNamespace { topics_pattern, ..Default::default() };
+        let it = rig.listed(asked.clone());
+        assert_eq!((&it.topics[..], it.filtered), (found, Some(filtered)), "{pattern}");
+        let topics_hash = it.topics_hash;
+        let it = rig.listed(CommandGetTopicsOfNamespace { topics_hash, ..asked });
+        assert_eq!((it.topics.len(), it.changed), (0, Some(false)), "{pattern}");
+    }
+}
+
+#[test]
+fn watchers_are_told_of_what_comes_and_goes() {
+    let mut rig = Rig::new();
+    rig.about("a", TopicCall::Create);
+    let it = began(&rig.watch(3, "persistent://public/default/[ap].*", None));
+    assert_eq!((it.request_id, it.watcher_id, &it.topic), (6, 3, &vec![full("a")]));
+    let known = began(&rig.watch(4, "public/default/a", Some(&it.topics_hash)));
+    assert_eq!(known.topic, [""; 0], "the client has them already");
+    assert!(news(&rig.about("b", TopicCall::Create)).is_empty());
+    let parts = ["p-partition-0", "p-partition-1"].map(full).to_vec();
+    let effects = rig.about("p", TopicCall::CreatePartitioned { partitions: 2 });
+    assert_eq!(news(&effects), [(3, parts, vec![])], "one message for both");
+    let effects = rig.about("a", TopicCall::Delete { force: true });
+    let gone = vec![full("a")];
+    assert_eq!(news(&effects), [(3, vec![], gone.clone()), (4, vec![], gone)]);
+    rig.ask(1, CommandWatchTopicListClose { request_id: 7, watcher_id: 3 });
+    assert!(news(&rig.about("p", TopicCall::DeletePartitioned { force: true })).is_empty());
+    rig.machine.closed(1);
+    assert!(!rig.machine.watchers.has_news());
+}
+
+/// Nobody hears of a topic that is not on disk.
+#[test]
+fn watchers_hear_of_what_is_on_disk() {
+    let mut rig = Rig::new();
+    rig.watch(3, ".*", None);
+    let name = full("a");
+    rig.machine.call(1, AdminRequest::Topic { topic: name.clone(), call: TopicCall::Create });
+    rig.machine.dispatch();
+    assert!(news(&rig.machine.take_effects()).is_empty());
+    assert_eq!(news(&rig.settle()), [(3, vec![name], vec![])]);
+}
+
+#[test]
+fn what_cannot_be_watched_is_refused() {
+    let mut rig = Rig::new();
+    let invalid = Some(i32::from(ServerError::InvalidTopicName));
+    assert_eq!(refusal(&rig.watch(3, "(", None)), invalid);
+    for watcher in 0..100 {
+        assert_eq!(refusal(&rig.watch(watcher, ".*", None)), None);
+    }
+    let too_many = Some(i32::from(ServerError::TooManyRequests));
+    assert_eq!(refusal(&rig.watch(100, ".*", None)), too_many);
+}
