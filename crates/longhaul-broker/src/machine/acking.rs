@@ -172,7 +172,7 @@ impl Machine {
         }
         // Room under a limit on what is not acknowledged.
         self.dirty.insert((topic, subscription));
-        self.tell_end(topic, subscription);
+        self.tell_end(topic, subscription, None);
         Ok(())
     }
 

@@ -58,7 +58,7 @@ impl Machine {
         let has_changed = self.attach(key, handle, kind, it)?;
         self.succeed(conn, it.request_id);
         self.announce_active(topic, subscription, (!has_changed).then_some(key));
-        self.tell_end(topic, subscription);
+        self.tell_end(topic, subscription, Some(key));
         Ok(())
     }
 

@@ -17,7 +17,7 @@ impl Machine {
         self.change(Terminate { topic })?;
         // Their clients ask for them again, and are told that it has ended.
         self.close_producers(topic);
-        subscriptions.into_iter().for_each(|it| self.tell_end(topic, it));
+        subscriptions.into_iter().for_each(|it| self.tell_end(topic, it, None));
         Ok(())
     }
 
@@ -32,8 +32,8 @@ impl Machine {
         }
     }
 
-    /// Tells the consumers of a subscription that nothing more comes, once everything is acknowledged and the topic has ended.
-    pub(super) fn tell_end(&mut self, topic: u32, subscription: u32) {
+    /// Tells the consumers of a subscription, or one alone, that nothing more comes, once everything is acknowledged and the topic has ended.
+    pub(super) fn tell_end(&mut self, topic: u32, subscription: u32, only: Option<ConsumerKey>) {
         let Some(kept) = self.state.topic(topic).filter(|it| it.is_terminated) else { return };
         let Some(record) = kept.subscriptions.get(&subscription) else { return };
         let entries = &kept.entries;
@@ -42,7 +42,9 @@ impl Machine {
             return;
         }
         let Some(dispatcher) = self.dispatcher(topic, subscription) else { return };
-        let keys: Vec<ConsumerKey> = dispatcher.consumers().iter().map(|it| it.key).collect();
+        let keys = dispatcher.consumers().iter().map(|it| it.key);
+        let keys: Vec<ConsumerKey> =
+            keys.filter(|&it| only.is_none_or(|only| it == only)).collect();
         for key in keys {
             // Behind the SUCCESS of a consumer that has just come.
             self.send_after_commit(key.conn, CommandReachedEndOfTopic { consumer_id: key.id });

@@ -265,4 +265,25 @@ c0 Success request=1"#,
 c0 Error request=1 NotAllowedError"#,
         why: "as above",
     },
+    Difference {
+        script: "non_persistent",
+        theirs: r#"c0 PartitionedMetadataResponse request=1 response=Some(0) partitions=Some(0)
+c0 LookupResponse request=2 response=Some(1) url=true proxy=true
+c0 ProducerSuccess request=3 name=made-up last=-1 schema=empty epoch=None ready=true
+c0 Success request=4"#,
+        ours: r#"c0 PartitionedMetadataResponse request=1 response=Some(1) partitions=None NotAllowedError
+c0 LookupResponse request=2 response=Some(2) url=false proxy=false NotAllowedError
+c0 Error request=3 NotAllowedError
+c0 Error request=4 NotAllowedError"#,
+        why: "this broker keeps everything; NotAllowedError is what no client tries again",
+    },
+    Difference {
+        script: "terminated",
+        theirs: r#"c1 Success request=4
+# state "Terminated""#,
+        ours: r#"c1 Success request=4
+c1 ReachedEndOfTopic 4
+# state "Terminated""#,
+        why: "a consumer that comes late learns as well that nothing more comes",
+    },
 ];

@@ -5,7 +5,10 @@ use super::super::names;
 use super::super::policies::Action;
 use super::super::policy_json::{Level, Spec, read_namespace};
 use super::super::request::{AdminError, AdminRequest, NamespaceCall};
-use super::{Asked, Routed, Show, Work, as_is, brokers, json_body, superuser, unknown};
+use super::{
+    Asked, Known, Routed, Show, Work, as_is, brokers, json_body, superuser, tell, unknown,
+};
+use serde_json::json;
 
 pub(super) fn tenants(asked: Asked<'_>, path: &[&str]) -> Routed {
     let name = |name: &str| names::plain("tenant", name).map(str::to_owned);
@@ -41,6 +44,10 @@ pub(super) fn namespaces(asked: Asked<'_>, path: &[&str]) -> Routed {
         ("PUT", []) => NamespaceCall::Create { policies: read_namespace(json_body(asked.body)?)? },
         ("DELETE", []) => NamespaceCall::Delete { force: asked.target.flag("force") },
         ("GET", []) => NamespaceCall::Policies,
+        // Clients with an HTTP service URL say which ones they mean.
+        ("GET", ["topics"]) if asked.target.value("mode") == Some("NON_PERSISTENT") => {
+            return tell(Known::Json(json!([])));
+        }
         ("GET", ["topics"]) => NamespaceCall::Topics,
         ("PUT", ["unload"] | [BUNDLE, "unload"]) => NamespaceCall::Unload,
         ("GET", ["bundles"]) => return brokers::bundles(tenant, namespace),

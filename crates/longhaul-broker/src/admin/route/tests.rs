@@ -123,6 +123,9 @@ fn there_is_one_broker_and_each_namespace_is_one_bundle() {
         let path = format!("/admin/v2/{path}");
         assert_eq!(work(&path), Work::Ask(AdminRequest::AllStats, show), "{path}");
     }
+    namespace("GET", "/topics?mode=PERSISTENT", "", NamespaceCall::Topics);
+    let none = work("/admin/v2/namespaces/public/default/topics?mode=NON_PERSISTENT");
+    assert_eq!(none, Work::Tell(Known::Json(json!([]))));
     namespace("GET", "/bundles", "", NamespaceCall::Policies);
     namespace("PUT", "/0x00000000_0xffffffff/unload", "", NamespaceCall::Unload);
 }

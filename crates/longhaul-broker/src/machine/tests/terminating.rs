@@ -66,7 +66,7 @@ fn consumers_learn_that_nothing_more_comes() {
     };
     let effects = rig.ask(2, late);
     assert_eq!(names(&effects)[0], 13, "SUCCESS first");
-    assert_eq!(ends(&effects), [(1, 5), (2, 6), (2, 8)]);
+    assert_eq!(ends(&effects), [(2, 8)]);
 }
 
 /// What a checkpoint holds, and what the log holds.

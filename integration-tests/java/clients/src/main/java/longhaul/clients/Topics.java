@@ -22,6 +22,8 @@ final class Topics {
     steps.put("partitioned", Topics::partitioned);
     steps.put("several topics", Topics::several);
     steps.put("pattern", Topics::pattern);
+    steps.put("watched pattern", Topics::watched);
+    steps.put("terminated", Topics::terminated);
     steps.put("over http", Topics::http);
     steps.put("refused names", Topics::refused);
   }
@@ -77,6 +79,50 @@ final class Topics {
       stage.send(stage.topic("yes-2"), "two");
       stage.line("found later " + Stage.take(consumer, 1));
       stage.quiet(consumer);
+    }
+  }
+
+  /** Nobody asks again for an hour: the broker tells of the new topic. Pulsar watches patterns of at most 50 characters. */
+  private static void watched(Stage stage) throws Exception {
+    String topics = "persistent://public/default/w" + stage.run + "-";
+    stage.send(topics + "1", "one");
+    try (Consumer<String> consumer =
+        stage
+            .client
+            .newConsumer(Schema.STRING)
+            .topicsPattern(Pattern.compile(topics + ".*"))
+            .patternAutoDiscoveryPeriod(1, TimeUnit.HOURS)
+            .subscriptionName("sub")
+            .subscriptionInitialPosition(SubscriptionInitialPosition.Earliest)
+            .subscribe()) {
+      stage.line(Stage.take(consumer, 1).toString());
+      stage.send(stage.topic("no"), "none");
+      stage.send(topics + "2", "two");
+      stage.line("told of " + Stage.take(consumer, 1));
+      stage.quiet(consumer);
+    }
+  }
+
+  private static void terminated(Stage stage) throws Exception {
+    String topic = stage.topic("t");
+    try (Producer<String> producer = stage.producer(topic);
+        Consumer<String> consumer = stage.consumer(topic).subscribe()) {
+      producer.send("last");
+      stage.adminTopic("POST", topic, "/terminate", "");
+      stage.line("end before the ack " + consumer.hasReachedEndOfTopic());
+      stage.line(Stage.take(consumer, 1).toString());
+      Stage.until("the end", consumer::hasReachedEndOfTopic);
+      try {
+        producer.send("more");
+        stage.line("sent");
+      } catch (Exception cause) {
+        stage.line(cause.getClass().getSimpleName());
+      }
+      try (Producer<String> late = stage.producer(topic)) {
+        stage.line("accepted");
+      } catch (Exception cause) {
+        stage.line(cause.getClass().getSimpleName());
+      }
     }
   }
 
