@@ -152,6 +152,21 @@ impl Names {
                 version(it.schema_version.as_deref()),
                 maybe(it.error_code)
             ),
+            Command::ConsumerStatsResponse(it) => format!(
+                "ConsumerStatsResponse request={} type={:?} permits={:?} unacked={:?} backlog={:?}{}",
+                it.request_id,
+                it.r#type,
+                it.available_permits,
+                it.unacked_messages,
+                it.msg_backlog,
+                maybe(it.error_code)
+            ),
+            other => self.listed(other),
+        }
+    }
+
+    fn listed(&mut self, command: &Command) -> String {
+        match command {
             Command::GetTopicsOfNamespaceResponse(it) => {
                 let hash = self.hash(it.topics_hash.as_deref().unwrap_or("absent"));
                 format!(
@@ -180,15 +195,6 @@ impl Names {
                     self.topics(&it.deleted_topics)
                 )
             }
-            Command::ConsumerStatsResponse(it) => format!(
-                "ConsumerStatsResponse request={} type={:?} permits={:?} unacked={:?} backlog={:?}{}",
-                it.request_id,
-                it.r#type,
-                it.available_permits,
-                it.unacked_messages,
-                it.msg_backlog,
-                maybe(it.error_code)
-            ),
             other => format!("command {}", other.number()),
         }
     }
