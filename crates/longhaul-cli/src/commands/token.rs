@@ -235,9 +235,7 @@ fn revoke(token: &str, path: &Path, output: &Output) -> anyhow::Result<()> {
             .help("`longhaul token list` shows those that it has")
             .into());
     }
-    if let [first, _, ..] = &*revoked
-        && first.name == token
-    {
+    if revoked.len() > 1 {
         let ids: Vec<_> = revoked.iter().map(TokenEntry::id).collect();
         let what = format!("there are {} tokens named `{token}`: {}", ids.len(), ids.join(", "));
         let help = "revoke them one by one, by these ids";
