@@ -156,8 +156,9 @@ impl Table {
         }
         row.set_lease(entry, message);
         if let Entry::Claim(Claim { kind: ClaimKind::Run, .. }) = entry {
-            let leased = row.leased.as_deref();
-            row.holder = leased.map_or(0, |it| self.holders.place_of_name(&it.worker));
+            let named = |name: &str| WorkerIdentity { name: name.into(), ..Default::default() };
+            let holder = row.leased.as_deref().map(|it| named(&it.worker));
+            self.holders.set(&mut row.holder, holder);
         }
         row.set_fold(&fold, &mut self.owners);
     }
@@ -168,7 +169,7 @@ impl Table {
             let gone = self.rows.range(range.tasks()).filter(|(_, row)| !row.is_shown());
             let gone: Vec<TaskId> = gone.map(|(id, _)| *id).collect();
             for id in gone {
-                self.rows.remove(&id);
+                self.remove(id);
             }
         }
         self.sealed = self.sealed.union(entries);
@@ -206,7 +207,7 @@ impl Table {
         }
         row.show(shown, due_ms, parked);
         if !row.is_claimed() {
-            row.holder = update.worker.map_or(0, |worker| self.holders.place_of(worker));
+            self.holders.set(&mut row.holder, update.worker);
         }
         // Whoever writes an entry may have lost the task's message, and with it what the task is called.
         let before = row.texts.take().map(|texts| *texts).unwrap_or_default();
@@ -219,8 +220,14 @@ impl Table {
             row.hide();
             // What the metadata topic lets go of has ended, unless the ledger knows better.
             if sealed || !row.is_claimed() {
-                self.rows.remove(&id);
+                self.remove(id);
             }
+        }
+    }
+
+    fn remove(&mut self, id: TaskId) {
+        if let Some(row) = self.rows.remove(&id) {
+            self.holders.release(row.holder);
         }
     }
 

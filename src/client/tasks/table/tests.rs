@@ -1,7 +1,9 @@
 use super::*;
 use crate::client::fake::{completed, entry, failed, processing, tombstone};
 use crate::client::tasks::{TaskPage, TaskStatus};
-use crate::protocol::entry::{Base, Claim, ClaimKind, Done, Heartbeat, NextAttempt, Outcome};
+use crate::protocol::entry::{
+    Base, Claim, ClaimKind, Done, Heartbeat, LeaseMs, NextAttempt, Outcome,
+};
 use crate::protocol::fold::TaskFold;
 use crate::protocol::key::{Epoch, OnceKey, SealKey};
 use crate::protocol::properties;
@@ -79,6 +81,26 @@ impl Bench {
         }
         let key = SealKey { owner: OWNER, serial: self.next };
         self.write(&Entry::Seal(Seal { key, counts: Counts::default(), entries: set }));
+    }
+
+    fn lease(&mut self, id: TaskId, epoch: u32, worker: &str) {
+        let plain = Claim::plain(key(id, epoch, OwnerId(70)), epoch, ClaimKind::Run);
+        let lease_ms = LeaseMs::new(30_000);
+        assert!(lease_ms.is_some());
+        self.write_with(&Entry::Claim(Claim { lease_ms, ..plain }), worker.as_bytes());
+    }
+
+    fn worker(&self, id: TaskId) -> Option<String> {
+        self.table.get(id, NOW)?.worker.map(|it| it.name.clone())
+    }
+
+    /// Each place among the holders counts the rows that name it.
+    fn holders_are_those_of_rows(&self) -> bool {
+        let mut named = BTreeMap::new();
+        for row in self.table.rows.values().filter(|row| row.holder != 0) {
+            *named.entry(row.holder).or_default() += 1;
+        }
+        named == self.table.holders.counts()
     }
 
     fn status(&self, id: TaskId) -> Option<TaskStatus> {
@@ -252,6 +274,59 @@ fn workers_are_listed_with_what_they_run() {
     assert_eq!((worker.last_heartbeat_ms, worker.running.len()), (None, 2));
 }
 
+/// A worker may have a new name for each lease, and a gateway looks for as long as it lives.
+#[test]
+fn the_name_of_a_holder_goes_with_the_last_row_that_has_it() {
+    let mut bench = Bench::new();
+    let mut name = 0..;
+    let mut lease = |bench: &mut Bench, entry: u64, epoch| {
+        let worker = format!("pod {}", name.next().unwrap());
+        bench.lease(task(entry), epoch, &worker);
+        assert_eq!(bench.worker(task(entry)), Some(worker));
+    };
+    for first in (0..1_000).step_by(10) {
+        for entry in first..first + 10 {
+            lease(&mut bench, entry, 1);
+            let next = NextAttempt::new(NOW, 9);
+            let fails = key(task(entry), 1, OwnerId(70));
+            let fails =
+                Done { key: fails, attempt: 1, outcome: Outcome::Failed(next), writer: None };
+            bench.write(&Entry::Done(fails));
+            lease(&mut bench, entry, 2);
+        }
+        // The ledger lets go of some, the metadata topic of the others.
+        bench.show(&completed(task(first), 2), 2);
+        let all: Vec<u64> = (first..first + 10).collect();
+        bench.seal(&all, Ended::Completed);
+        assert_eq!(bench.table.holders.counts().len(), 1, "one is shown");
+        bench.evict(task(first));
+        assert!(bench.table.rows.is_empty() && bench.table.holders.counts().is_empty());
+    }
+    assert!(bench.table.holders.places() <= 11, "{}", bench.table.holders.places());
+    // One that the ledger does not know has the name that is shown, each time another.
+    for pod in 0..100 {
+        let worker = WorkerIdentity { name: format!("pod {pod}"), ..WorkerIdentity::default() };
+        let json = serde_json::json!({ "worker": worker }).as_object().cloned().unwrap();
+        let mut shown = entry(0, &processing(task(5_000), 1), Some(1));
+        let body: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_slice(&shown.payload).unwrap();
+        let body: serde_json::Map<_, _> = body.into_iter().chain(json).collect();
+        shown.payload = serde_json::to_vec(&body).unwrap().into();
+        shown.position = bench.place();
+        bench.table.read(Source::Metadata, &shown);
+        assert_eq!(bench.worker(task(5_000)), Some(worker.name));
+    }
+    assert_eq!(bench.table.holders.counts().len(), 1);
+    // Two rows share a name, which is there until both are gone.
+    bench.lease(task(6_000), 1, "ann");
+    bench.lease(task(6_001), 1, "ann");
+    bench.seal(&[6_000], Ended::Completed);
+    assert_eq!(bench.worker(task(6_001)).as_deref(), Some("ann"));
+    bench.write(&claim(task(6_001), 2));
+    assert_eq!((bench.worker(task(6_001)), bench.table.holders.counts().len()), (None, 1));
+    assert!(bench.holders_are_those_of_rows());
+}
+
 #[test]
 fn what_comes_again_changes_nothing_and_a_base_tells_when_a_task_was_claimed_first() {
     let mut bench = Bench::new();
@@ -274,7 +349,13 @@ proptest! {
         let mut bench = Bench::new();
         let mut folds: BTreeMap<TaskId, TaskFold> = BTreeMap::new();
         for entry in &log {
-            bench.write(entry);
+            let worker = format!("pod {}", bench.next % 3);
+            if matches!(entry, Entry::Claim(it) if it.lease_ms.is_some()) {
+                bench.write_with(entry, worker.as_bytes());
+            } else {
+                bench.write(entry);
+            }
+            prop_assert!(bench.holders_are_those_of_rows());
             let Some(id) = entry.task() else { continue };
             let fold = folds.entry(id).or_default();
             fold.apply(entry);
