@@ -20,7 +20,15 @@ type Lock = Arc<tokio::sync::Mutex<()>>;
 
 /// Whose turn it is, by key: only of keys that are being submitted.
 #[derive(Debug, Default)]
-pub(in crate::client) struct Turns(Mutex<HashMap<Place, Lock>>);
+pub(in crate::client) struct Turns(Mutex<HashMap<Place, Submitted>>);
+
+/// A key that is being submitted.
+#[derive(Debug, Default)]
+struct Submitted {
+    lock: Lock,
+    /// So many submits have their turn or wait for it.
+    turns: usize,
+}
 
 /// The turn of a submit, until this is dropped.
 #[derive(Debug)]
@@ -46,11 +54,13 @@ impl Turns {
         if keys.len() >= KEYS_MAX && !keys.contains_key(&place) {
             return None;
         }
-        let lock = Arc::clone(keys.entry(place.clone()).or_default());
+        let key = keys.entry(place.clone()).or_default();
+        key.turns += 1;
+        let lock = Arc::clone(&key.lock);
         Some(Turn { of: self, place, lock, held: None })
     }
 
-    fn keys(&self) -> MutexGuard<'_, HashMap<Place, Lock>> {
+    fn keys(&self) -> MutexGuard<'_, HashMap<Place, Submitted>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -59,8 +69,9 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.held = None;
         let mut keys = self.of.keys();
-        // The map and this one have it, and nobody waits.
-        if Arc::strong_count(&self.lock) == 2 {
+        let Some(key) = keys.get_mut(&self.place) else { return };
+        key.turns = key.turns.saturating_sub(1);
+        if key.turns == 0 {
             keys.remove(&self.place);
         }
     }
@@ -71,6 +82,7 @@ mod tests {
     use super::*;
     use crate::protocol::register::KeyKind;
     use futures::FutureExt;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn name(text: &str) -> KeyName {
         KeyName::new(KeyKind::Idempotency, text).unwrap()
@@ -103,6 +115,33 @@ mod tests {
         assert!(tokio::time::timeout(WAIT_MAX - moment, &mut second).await.is_err());
         let given_up = tokio::time::timeout(2 * moment, second).await.unwrap();
         assert!(given_up.unwrap().held.is_none());
+    }
+
+    /// Each saw that the other still had the key, and nobody removed it: in the end there was no place for new keys.
+    #[test]
+    fn nothing_is_left_of_turns_that_end_at_the_same_time() {
+        let turns = Turns::default();
+        let all = || -> Vec<Turn<'_>> {
+            let place = |number: usize| ("r".to_owned(), name(&number.to_string()));
+            (0..KEYS_MAX).map(|number| turns.queue_up(place(number)).unwrap()).collect()
+        };
+        let both = [all(), all()];
+        let arrived = AtomicUsize::new(0);
+        std::thread::scope(|threads| {
+            for these in both {
+                let arrived = &arrived;
+                threads.spawn(move || {
+                    for (turn, all) in these.into_iter().zip((2..).step_by(2)) {
+                        arrived.fetch_add(1, Ordering::SeqCst);
+                        while arrived.load(Ordering::SeqCst) < all {
+                            std::thread::yield_now();
+                        }
+                        drop(turn);
+                    }
+                });
+            }
+        });
+        assert_eq!(turns.keys().len(), 0);
     }
 
     #[tokio::test]
