@@ -18,8 +18,37 @@ const ENDED_MAX: usize = 10_000;
 #[derive(Debug, Default)]
 pub(super) struct Holders {
     running: BTreeMap<TaskId, Holder>,
-    /// By the names of their workers.
-    ended: BTreeMap<TaskId, Arc<str>>,
+    ended: Ended,
+}
+
+/// The names of those who have held leases that have ended.
+#[derive(Debug, Default)]
+struct Ended {
+    /// With their places in the order of the ends.
+    workers: BTreeMap<TaskId, (u64, Arc<str>)>,
+    order: BTreeMap<u64, TaskId>,
+    next: u64,
+}
+
+impl Ended {
+    /// Adds one. Of too many the one goes that ended first.
+    fn insert(&mut self, task: TaskId, worker: Arc<str>) {
+        self.remove(task);
+        self.workers.insert(task, (self.next, worker));
+        self.order.insert(self.next, task);
+        self.next += 1;
+        if self.workers.len() > ENDED_MAX
+            && let Some((_, first)) = self.order.pop_first()
+        {
+            self.workers.remove(&first);
+        }
+    }
+
+    fn remove(&mut self, task: TaskId) {
+        if let Some((place, _)) = self.workers.remove(&task) {
+            self.order.remove(&place);
+        }
+    }
 }
 
 /// Who holds a lease.
@@ -33,34 +62,31 @@ struct Holder {
 
 impl Holders {
     fn begin(&mut self, task: TaskId, holder: Holder) {
-        self.ended.remove(&task);
+        self.ended.remove(task);
         self.running.insert(task, holder);
     }
 
     fn end(&mut self, task: TaskId) {
         let Some(Holder { worker, .. }) = self.running.remove(&task) else { return };
         self.ended.insert(task, worker);
-        if self.ended.len() > ENDED_MAX {
-            self.ended.pop_first();
-        }
     }
 
     /// Who has held the lease of this task is shown.
     pub(super) fn forget_ended(&mut self, task: TaskId) {
-        self.ended.remove(&task);
+        self.ended.remove(task);
     }
 
     /// The task runs otherwise.
     fn forget(&mut self, task: TaskId) {
         self.running.remove(&task);
-        self.ended.remove(&task);
+        self.ended.remove(task);
     }
 
     /// These are sealed: nothing more is shown of them.
     pub(super) fn forget_all(&mut self, tasks: RangeInclusive<TaskId>) {
-        let sealed: Vec<TaskId> = self.ended.range(tasks).map(|(task, _)| *task).collect();
+        let sealed: Vec<TaskId> = self.ended.workers.range(tasks).map(|(task, _)| *task).collect();
         for task in sealed {
-            self.ended.remove(&task);
+            self.ended.remove(task);
         }
     }
 }
@@ -80,7 +106,8 @@ impl Lane {
     /// What entries of the task say of who works on it, or did so last, if it is leased.
     pub(super) fn shown_holder(&self, task: TaskId) -> Option<String> {
         let Holders { running, ended } = &self.holders;
-        let worker = running.get(&task).map(|it| &it.worker).or_else(|| ended.get(&task))?;
+        let ended = || ended.workers.get(&task).map(|(_, worker)| worker);
+        let worker = running.get(&task).map(|it| &it.worker).or_else(ended)?;
         let name = worker.to_string();
         Some(WorkerIdentity { name, ..WorkerIdentity::default() }.shown_json())
     }
@@ -136,12 +163,31 @@ mod tests {
                 holders.end(task(entry));
             }
         }
-        assert_eq!((holders.running.len(), holders.ended.len()), (1, ENDED_MAX));
-        assert!(!holders.ended.contains_key(&task(5)) && holders.ended.contains_key(&task(last)));
+        assert_eq!((holders.running.len(), holders.ended.workers.len()), (1, ENDED_MAX));
+        assert!(
+            !holders.ended.workers.contains_key(&task(5))
+                && holders.ended.workers.contains_key(&task(last))
+        );
         holders.forget_all(task(0)..=task(last - 1));
-        assert_eq!((holders.running.len(), holders.ended.len()), (1, 1));
+        assert_eq!((holders.running.len(), holders.ended.workers.len()), (1, 1));
         holders.begin(task(last), Holder { worker: "bob".into(), claimed_ms: 0 });
         holders.forget(task(last));
-        assert_eq!((holders.running.len(), holders.ended.len()), (1, 0));
+        assert_eq!((holders.running.len(), holders.ended.workers.len()), (1, 0));
+        assert!(holders.ended.order.is_empty());
+    }
+
+    /// Whoever does not read the metadata topic keeps names until there are too many. The lease of an old task may end last.
+    #[test]
+    fn of_ended_leases_those_are_forgotten_first_that_ended_first() {
+        let mut holders = Holders::default();
+        let first = ENDED_MAX as u64 + 5;
+        for entry in (0..=first).rev() {
+            holders.begin(task(entry), Holder { worker: "ann".into(), claimed_ms: 0 });
+            holders.end(task(entry));
+            assert!(holders.ended.workers.contains_key(&task(entry)));
+        }
+        let Ended { workers, order, .. } = &holders.ended;
+        assert_eq!((workers.len(), order.len()), (ENDED_MAX, ENDED_MAX));
+        assert!(!holders.ended.workers.contains_key(&task(first)));
     }
 }
