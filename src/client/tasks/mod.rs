@@ -12,6 +12,7 @@ mod measuring;
 mod row;
 mod service;
 mod table;
+mod words;
 
 pub use info::{TaskCounts, TaskFilter, TaskInfo, TaskLease, TaskPage, TaskStatus, WorkerInfo};
 

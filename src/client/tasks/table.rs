@@ -10,6 +10,7 @@ use super::entry::{self, Update, ViewEntry};
 use super::holders::Holders;
 use super::info::{TaskCounts, TaskFilter, TaskInfo, WorkerInfo};
 use super::row::{Owners, Row, Texts};
+use super::words::Words;
 use crate::client::view::{is_java_end, is_late};
 use crate::ledger;
 use crate::protocol::entry::{Claim, ClaimKind, Entry};
@@ -19,7 +20,7 @@ use crate::protocol::key::{Key, OwnerId};
 use crate::task::terms::Terms;
 use crate::task::{Position, TaskId, WorkerIdentity, text};
 use crate::transport::Message;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The topics of a queue that a table is made from.
@@ -40,8 +41,7 @@ pub(in crate::client) struct Table {
     workers: BTreeMap<OwnerId, Beat>,
     /// What is over by a seal.
     sealed: EntrySet,
-    /// Tags and types, each once.
-    words: HashSet<Arc<str>>,
+    words: Words,
     /// Up to where ledger, metadata topic and task topic were read.
     read_to: [Option<Position>; 3],
     /// See [`is_java_end`].
@@ -191,8 +191,8 @@ impl Table {
         }
         let Update { mut shown, created_ms, changed_ms, due_ms, progress, tags, .. } = update;
         shown.epoch = shown.epoch.max(before.map_or(0, |it| it.epoch));
-        let tags = tags.iter().take(TAGS_MAX).map(|tag| self.word(tag)).collect();
-        let task_type = update.task_type.map(|name| self.word(&name));
+        let tags = tags.iter().take(TAGS_MAX).map(|tag| self.words.share(tag)).collect();
+        let task_type = update.task_type.map(|name| self.words.share(&name));
         let key = update.key.map(String::into_boxed_str);
         let progress = progress.filter(|_| shown.phase == Phase::Running);
         let waits_for = update.waits_for.into_boxed_slice();
@@ -243,8 +243,8 @@ impl Table {
         let property = |name| message.properties.get(name).filter(|text| !text.is_empty());
         let terms = Terms::read(&message.properties.to_map(), message.publish_time_ms);
         let terms = terms.unwrap_or_default();
-        let tags = terms.tags.iter().map(|tag| self.word(tag)).collect();
-        let task_type = property(text::TASK_TYPE).map(|name| self.word(name));
+        let tags = terms.tags.iter().map(|tag| self.words.share(tag)).collect();
+        let task_type = property(text::TASK_TYPE).map(|name| self.words.share(name));
         let key = property(text::TASK_KEY).filter(|key| key.len() <= text::TASK_KEY_BYTES_MAX);
         let key = key.map(Into::into);
         let texts = Texts { tags, task_type, key, ..Texts::default() };
@@ -255,15 +255,6 @@ impl Table {
         row.schedule(terms.scheduled_at_ms.unwrap_or_default());
         let before = row.texts.take().map(|texts| *texts).unwrap_or_default();
         row.texts = before.or(texts).boxed();
-    }
-
-    fn word(&mut self, word: &str) -> Arc<str> {
-        if let Some(known) = self.words.get(word) {
-            return Arc::clone(known);
-        }
-        let word = Arc::<str>::from(word);
-        self.words.insert(Arc::clone(&word));
-        word
     }
 
     fn ended(&self, id: TaskId) -> Option<Ended> {

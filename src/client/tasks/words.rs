@@ -1,0 +1,58 @@
+//! Tags and types of the tasks of a partition, each once: rows share them. Those that no row has any more are dropped. Pure.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Among so few words nobody looks for those that are of no more use.
+const FEW: usize = 1_000;
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Words {
+    known: HashSet<Arc<str>>,
+    /// So many were left when somebody looked last.
+    kept: usize,
+}
+
+impl Words {
+    pub(super) fn share(&mut self, word: &str) -> Arc<str> {
+        if let Some(known) = self.known.get(word) {
+            return Arc::clone(known);
+        }
+        // Only when they have doubled: so each new one costs the look at two others.
+        if self.known.len() >= FEW.max(2 * self.kept) {
+            self.known.retain(|known| Arc::strong_count(known) > 1);
+            self.kept = self.known.len();
+        }
+        let word = Arc::<str>::from(word);
+        self.known.insert(Arc::clone(&word));
+        word
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.known.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_that_nobody_has_goes_and_one_in_use_is_shared() {
+        let mut words = Words::default();
+        let used: Vec<_> = (0..FEW).map(|number| words.share(&format!("used {number}"))).collect();
+        for number in 0..20 * FEW {
+            words.share(&format!("over {number}"));
+            assert!(words.known.len() <= 2 * FEW);
+        }
+        for word in used {
+            assert!(Arc::ptr_eq(&word, &words.share(&word)));
+        }
+        for number in 0..4 * FEW {
+            words.share(&format!("more {number}"));
+        }
+        assert!(words.known.len() <= FEW, "those in use have gone, too");
+    }
+}
