@@ -13,7 +13,7 @@
 //! Everything is kept in one directory ([`BrokerConfig::data`]), in a log that all topics share: a publish is confirmed when
 //! the disk has it, and so are acks whose consumers ask for that. `docs/storage.md` describes the files.
 //!
-//! What it does not have: clustering, transactions, Key_Shared subscriptions, non-persistent topics, functions. Clients that
+//! What it does not have: clustering, transactions, non-persistent topics, functions. Clients that
 //! ask for these get an error that says so.
 #![allow(
     unreachable_pub,
@@ -30,6 +30,7 @@ mod error;
 #[cfg(test)]
 mod hostile;
 mod ids;
+mod key_hash;
 mod log;
 mod machine;
 mod metrics;

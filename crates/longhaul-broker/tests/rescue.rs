@@ -322,7 +322,8 @@ async fn a_lost_change_costs_no_message() {
     let (path, at) = find(&sample.data, first as u64);
     let file = path.strip_prefix(&sample.data).unwrap().to_owned();
     let mut without_state = 0;
-    for back in (0..260).step_by(13) {
+    // Not the bytes of the entry's own number: what a damaged record says of that is believed, up to a million ahead of the others.
+    for back in (2..262).step_by(13) {
         let damaged = sample.damaged(&format!("change-{back}"), |data| {
             change(&data.join(&file), |bytes| bytes[at - back] ^= 1);
         });

@@ -14,6 +14,12 @@ use prost::{DecodeError, Message};
 pub struct Summary {
     /// In ms since the epoch, by the producer's clock.
     pub publish_time: u64,
+    /// The message's key, or that of the first one of a batch.
+    pub partition_key: Option<Bytes>,
+    /// The key is bytes, and the text is their base64.
+    pub partition_key_b64_encoded: bool,
+    /// What order is kept by, instead of the key.
+    pub ordering_key: Option<Bytes>,
     /// Present, if only as 1, when the payload is a batch.
     pub num_messages_in_batch: Option<i32>,
     /// Bytes of the payload before it was compressed.
@@ -47,14 +53,21 @@ impl Summary {
             let (tag, wire) = decode_key(&mut rest).ok()?;
             match tag {
                 // Texts.
-                1 | 5 | 6 | 7 | 14 => drop(text(wire, &mut rest)?),
+                6 => {
+                    let key = bytes.slice_ref(text(wire, &mut rest)?.as_bytes());
+                    this.partition_key = Some(key);
+                }
                 26 => {
                     this.uuid = Some(bytes.slice_ref(text(wire, &mut rest)?.as_bytes()));
                 }
+                1 | 5 | 7 | 14 => drop(text(wire, &mut rest)?),
                 4 => property(delimited(wire, &mut rest)?)?,
                 13 => encryption_key(delimited(wire, &mut rest)?)?,
                 // Bytes.
-                15 | 16 | 18 => drop(delimited(wire, &mut rest)?),
+                18 => {
+                    this.ordering_key = Some(bytes.slice_ref(delimited(wire, &mut rest)?));
+                }
+                15 | 16 => drop(delimited(wire, &mut rest)?),
                 2..=30 if tag != 10 && tag != 21 => this.number(tag, number(wire, &mut rest)?),
                 _ => return None,
             }
@@ -69,6 +82,7 @@ impl Summary {
             3 => self.publish_time = value,
             9 => self.uncompressed_size = Some(value as u32),
             11 => self.num_messages_in_batch = Some(value as i32),
+            17 => self.partition_key_b64_encoded = value != 0,
             19 => self.deliver_at_time = Some(value as i64),
             27 => self.num_chunks_from_msg = Some(value as i32),
             29 => self.chunk_id = Some(value as i32),
@@ -80,7 +94,10 @@ impl Summary {
 impl From<MessageMetadata> for Summary {
     fn from(metadata: MessageMetadata) -> Self {
         Self {
+            partition_key_b64_encoded: metadata.partition_key_b64_encoded(),
             publish_time: metadata.publish_time,
+            partition_key: metadata.partition_key.map(Bytes::from),
+            ordering_key: metadata.ordering_key,
             num_messages_in_batch: metadata.num_messages_in_batch,
             uncompressed_size: metadata.uncompressed_size,
             deliver_at_time: metadata.deliver_at_time,
@@ -127,7 +144,7 @@ mod tests {
             (deliver_at_time, num_chunks_from_msg, chunk_id) in any::<(Option<i64>, Option<i32>, Option<i32>)>(),
             (null_value, compression, schema) in any::<(Option<bool>, Option<i32>, Option<Vec<u8>>)>(),
             properties in proptest::collection::vec((".*", ".*"), 0..4),
-            key in any::<Option<Vec<u8>>>(),
+            (key, ordering_key, is_encoded) in any::<(Option<Vec<u8>>, Option<Vec<u8>>, Option<bool>)>(),
         ) -> MessageMetadata {
             let properties: Vec<_> = properties.into_iter().map(|(key, value)| KeyValue::new(key, value)).collect();
             let encryption_keys = key.into_iter().map(|value| {
@@ -136,6 +153,8 @@ mod tests {
             MessageMetadata {
                 encryption_keys: encryption_keys.collect(),
                 schema_version: schema.map(Bytes::from),
+                ordering_key: ordering_key.map(Bytes::from),
+                partition_key_b64_encoded: is_encoded,
                 producer_name, partition_key, uuid, publish_time, sequence_id, event_time,
                 num_messages_in_batch, uncompressed_size, deliver_at_time, num_chunks_from_msg,
                 chunk_id, null_value, compression, properties,

@@ -120,6 +120,11 @@ pub(crate) struct SubscriptionStats {
     pub(crate) consumers: Vec<ConsumerStats>,
     pub(crate) durable: bool,
     pub(crate) replicated: bool,
+    /// `AUTO_SPLIT` or `STICKY`, of a Key_Shared one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) key_shared_mode: Option<&'static str>,
+    pub(crate) draining_hashes_count: u64,
+    pub(crate) draining_hashes_unacked_messages: u64,
     pub(crate) allow_out_of_order_delivery: bool,
     pub(crate) non_contiguous_deleted_messages_ranges: u64,
     pub(crate) subscription_properties: BTreeMap<String, String>,
@@ -137,6 +142,22 @@ pub(crate) enum SubscriptionKind {
     Shared,
     /// One at a time.
     Failover,
+    /// All, each the messages of its keys.
+    #[serde(rename = "Key_Shared")]
+    KeyShared,
+}
+
+impl SubscriptionKind {
+    /// As Pulsar writes it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::None => "None",
+            Self::Exclusive => "Exclusive",
+            Self::Shared => "Shared",
+            Self::Failover => "Failover",
+            Self::KeyShared => "Key_Shared",
+        }
+    }
 }
 
 /// A consumer.
@@ -164,6 +185,22 @@ pub(crate) struct ConsumerStats {
     pub(crate) last_consumed_timestamp: u64,
     pub(crate) last_consumed_flow_timestamp: u64,
     pub(crate) metadata: BTreeMap<String, String>,
+    /// The hashes of keys that it has, from and to, on a Key_Shared subscription.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) key_hash_range_arrays: Option<Vec<(u16, u16)>>,
+    pub(crate) draining_hashes_count: u64,
+    pub(crate) draining_hashes_unacked_messages: u64,
+    /// Some of them.
+    pub(crate) draining_hashes: Vec<DrainingHash>,
+}
+
+/// A hash that another consumer has now, which gets nothing of it before all of this is acknowledged.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct DrainingHash {
+    pub(crate) hash: u16,
+    /// Entries, as on Pulsar.
+    pub(crate) unack_msgs: u32,
 }
 
 /// What compaction did.

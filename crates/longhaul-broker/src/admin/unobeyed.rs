@@ -31,7 +31,7 @@ pub(super) fn check(name: &str, value: &Value) -> Result<(), AdminError> {
             "this broker has one limit on messages for all topics, --message-bytes-max"
         }
         "subscriptionTypesEnabled" if excludes(value) => {
-            "this broker allows all types that it has: Exclusive, Shared and Failover"
+            "this broker allows all types: Exclusive, Shared, Failover and Key_Shared"
         }
         "schemaCompatibilityStrategy" if *value != "ALWAYS_COMPATIBLE" && *value != "UNDEFINED" => {
             "this broker takes each new version of a schema: ALWAYS_COMPATIBLE"
@@ -71,14 +71,14 @@ fn limits(value: &Value, is_meant: impl Fn(&str) -> bool) -> bool {
     any(value) || value.as_object().is_some_and(|clusters| clusters.values().any(any))
 }
 
-/// Whether a list of types leaves one out that the broker has. An empty one allows all.
+/// Whether a list of types leaves one out. An empty one allows all.
 fn excludes(value: &Value) -> bool {
     let types = value.as_array().or_else(|| value.get("subscriptionTypesEnabled")?.as_array());
     types.is_some_and(|types| {
         let has = |name: &&str| {
             types.iter().any(|it| it.as_str().is_some_and(|it| it.eq_ignore_ascii_case(name)))
         };
-        !types.is_empty() && !["Exclusive", "Shared", "Failover"].iter().all(has)
+        !types.is_empty() && !["Exclusive", "Shared", "Failover", "Key_Shared"].iter().all(has)
     })
 }
 
@@ -107,6 +107,7 @@ mod tests {
             ("maxConsumersPerSubscription", json!(3)),
             ("maxMessageSize", json!(1000)),
             ("subscriptionTypesEnabled", json!(["Shared"])),
+            ("subscriptionTypesEnabled", json!(["Exclusive", "Shared", "Failover"])),
             ("schemaCompatibilityStrategy", json!("BACKWARD")),
             ("isAllowAutoUpdateSchema", json!(false)),
             ("encryptionRequired", json!(true)),

@@ -6,7 +6,7 @@
 //! Big endian: `8 magic | u32 version | 48 header of the segment | u32 where the seal begins | u64 group of the seal | streams |
 //! u32 crc32c` of everything before. A stream has the entries of one ledger in the order of the segment:
 //! `topic | ledger | bytes of what follows`, then for each entry `flags and messages | [entries that were left out] | bytes since the
-//! entry before | bytes | ms since the entry before | [deliver at] | [8 chunk of]`, all but the last as varints.
+//! entry before | bytes | ms since the entry before | [deliver at] | [8 chunk of] | [2 hash of the key]`, all but the last two as varints.
 
 use super::record::{self, Head, Mark, Parsed, Place, RECORD_OVERHEAD};
 use super::segment::{FOLDER, HEADER_BYTES, HEADER_USED, Header};
@@ -21,7 +21,7 @@ use std::io;
 pub(super) const NAME_NEW: &str = "log/index.tmp";
 
 const MAGIC: &[u8; 8] = b"LHLOGIDX";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HEAD_BYTES: usize = 8 + 4 + HEADER_USED + 4 + 8;
 /// So many entries are handed out at once.
 const RUN_MAX: usize = 1024;
@@ -30,7 +30,8 @@ const JUMP: u64 = 1;
 const DELAYED: u64 = 2;
 const CHUNK: u64 = 4;
 const BATCH: u64 = 8;
-const FLAG_BITS: u32 = 4;
+const KEYED: u64 = 16;
+const FLAG_BITS: u32 = 5;
 
 /// What the owner of the log has to know of an entry at a start. The log gives no meaning to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,6 +44,8 @@ pub struct Facts {
     pub deliver_at: Option<u64>,
     /// A hash of the message that it is a chunk of.
     pub chunk_of: Option<u64>,
+    /// The hash of its key; 0 where it has none.
+    pub key_hash: u16,
 }
 
 /// Finds the facts in the body of an entry; `None` if it has none.
@@ -126,7 +129,8 @@ impl Builder {
         let flags = flag(jumps, JUMP)
             | flag(facts.deliver_at.is_some(), DELAYED)
             | flag(facts.chunk_of.is_some(), CHUNK)
-            | flag(facts.batch.is_some(), BATCH);
+            | flag(facts.batch.is_some(), BATCH)
+            | flag(facts.key_hash > 0, KEYED);
         encode_varint(flags | u64::from(facts.batch.unwrap_or(0)) << FLAG_BITS, out);
         if jumps {
             encode_varint(zigzag(head.entry.wrapping_sub(last.next)), out);
@@ -139,6 +143,9 @@ impl Builder {
         }
         if let Some(hash) = facts.chunk_of {
             out.put_u64(hash);
+        }
+        if facts.key_hash > 0 {
+            out.put_u16(facts.key_hash);
         }
         stream.last = Last {
             next: head.entry.wrapping_add(1),
@@ -282,11 +289,12 @@ impl Index {
         let publish_time = last.publish_time.wrapping_add(unzigzag(next()?));
         let deliver_at = if code & DELAYED == 0 { None } else { Some(next()?) };
         let chunk_of = if code & CHUNK == 0 { None } else { Some(stream.try_get_u64().ok()?) };
+        let key_hash = if code & KEYED == 0 { 0 } else { stream.try_get_u16().ok()? };
         let messages = u32::try_from(code >> FLAG_BITS).ok()?;
         let batch = (code & BATCH != 0).then_some(messages);
         *last = Last { next: number.wrapping_add(1), end, publish_time };
         let place = Place { segment: self.segment, offset, size };
-        let facts = Facts { publish_time, batch, deliver_at, chunk_of };
+        let facts = Facts { publish_time, batch, deliver_at, chunk_of, key_hash };
         Some((Indexed { place, facts }, number))
     }
 }

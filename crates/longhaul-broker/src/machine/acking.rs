@@ -1,7 +1,7 @@
 //! Acks, and what is asked for again.
 
 use super::Machine;
-use super::dispatcher::{ConsumerKey, Kind};
+use super::dispatcher::ConsumerKey;
 use super::effect::Refusal;
 use crate::state::change::{Ack, BatchAck, Change};
 use crate::state::entries::Position;
@@ -48,8 +48,7 @@ impl Machine {
             let text = "transactions are not supported by this broker";
             return Err(Refusal::new(ServerError::NotAllowedError, text));
         }
-        let is_shared =
-            self.dispatcher(topic, subscription).is_some_and(|it| it.kind == Kind::Shared);
+        let is_shared = self.dispatcher(topic, subscription).is_some_and(|it| it.kind.is_shared());
         let mut ack = Ack { topic, subscription, ..Ack::default() };
         if it.ack_type == i32::from(AckType::Cumulative) {
             if is_shared {
@@ -146,7 +145,7 @@ impl Machine {
             .and_then(|it| it.subscriptions.get(&subscription))
             .is_some_and(|it| it.is_durable);
         let batches: Vec<u64> = ack.batches.iter().map(|it| it.ordinal).collect();
-        let (before, entries) = (ack.before, ack.entries.clone());
+        let (before, entries, ranges) = (ack.before, ack.entries.clone(), ack.ranges.clone());
         let change = Change::from(ack);
         if is_durable {
             self.change(change)?;
@@ -167,7 +166,12 @@ impl Machine {
             .acked(whole.len() as u64 + u64::from(before.is_some()), self.now);
         self.totals.acks += whole.len() as u64;
         if let Some(dispatcher) = live.dispatchers.get_mut(&subscription) {
-            before.into_iter().for_each(|it| dispatcher.acked_before(it));
+            before.into_iter().for_each(|it| dispatcher.acked_between(0, it));
+            for range in ranges.chunks_exact(2) {
+                if let &[from, to] = range {
+                    dispatcher.acked_between(from, to);
+                }
+            }
             whole.into_iter().for_each(|it| dispatcher.acked(it));
         }
         // Room under a limit on what is not acknowledged.

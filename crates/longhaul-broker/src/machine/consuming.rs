@@ -1,10 +1,11 @@
 //! Consumers: from SUBSCRIBE over permits, deliveries and acks to their end.
 
-use super::dispatcher::{Assignment, Consumer, ConsumerKey, Dispatcher, Kind, Limits};
+use super::dispatcher::{Assignment, Consumer, ConsumerKey, Dispatcher, HashRange, Kind, Limits};
 use super::dues::Place;
 use super::effect::{Effect, Refusal, Source};
 use super::recent::Recent;
 use super::session::{ConsumerHandle, metadata_of};
+use super::sharing::{kind_of, range_conflict, ranges_of};
 use super::view::View;
 use super::{CompactedSlot, DISPATCH_BUDGET, Machine};
 use crate::admin::policies::Action;
@@ -14,7 +15,7 @@ use crate::state::change::{CreateSubscription, DeleteSubscription, ResetCursor};
 use crate::state::entries::Position;
 use longhaul_wire::messages::{
     CommandActiveConsumerChange, CommandCloseConsumer, CommandFlow, CommandMessage, CommandSeek,
-    CommandSubscribe, CommandUnsubscribe, InitialPosition, MessageIdData, ServerError, SubType,
+    CommandSubscribe, CommandUnsubscribe, InitialPosition, MessageIdData, ServerError,
 };
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -30,7 +31,8 @@ impl Machine {
     pub(super) fn subscribe(&mut self, conn: u64, it: &CommandSubscribe) -> Result<(), Refusal> {
         let name = self.topic_name(&it.topic)?;
         self.authorize(conn, &name, Action::Consume)?;
-        let kind = kind_of(it.sub_type)?;
+        let kind = kind_of(it)?;
+        let ranges = ranges_of(kind, it)?;
         let topic = self.ensure_topic(&name, it.force_topic_creation.unwrap_or(true))?;
         let key = ConsumerKey { conn, id: it.consumer_id };
         let Some(session) = self.sessions.get(&conn) else { return Ok(()) };
@@ -55,7 +57,7 @@ impl Machine {
         self.register_schema(topic, it.schema.as_ref())?;
         let subscription = self.ensure_subscription(topic, it)?;
         let handle = ConsumerHandle { topic, subscription, metadata };
-        let has_changed = self.attach(key, handle, kind, it)?;
+        let has_changed = self.attach(key, handle, (kind, ranges), it)?;
         self.succeed(conn, it.request_id);
         self.announce_active(topic, subscription, (!has_changed).then_some(key));
         self.tell_end(topic, subscription, Some(key));
@@ -136,7 +138,7 @@ impl Machine {
         &mut self,
         key: ConsumerKey,
         handle: ConsumerHandle,
-        kind: Kind,
+        (kind, ranges): (Kind, Vec<HashRange>),
         it: &CommandSubscribe,
     ) -> Result<bool, Refusal> {
         let (topic, subscription) = (handle.topic, handle.subscription);
@@ -156,6 +158,9 @@ impl Machine {
                 let refusal = busy("the exclusive subscription has a consumer already");
                 return Err(refusal.because_of(holder.conn));
             }
+            if let Some(holder) = dispatcher.conflict(&ranges) {
+                return Err(range_conflict(dispatcher, holder));
+            }
         }
         let owner = live.orphans.remove(&subscription);
         if let Some(session) = owner.and_then(|conn| self.sessions.get_mut(&conn)) {
@@ -167,6 +172,7 @@ impl Machine {
         let mut consumer =
             Consumer::new(key, name, it.priority_level.unwrap_or_default(), self.now);
         consumer.reads_compacted = it.read_compacted.unwrap_or_default();
+        consumer.ranges = ranges;
         dispatcher.add(consumer);
         let has_changed = dispatcher.active() != former;
         if former.is_some() && has_changed {
@@ -401,7 +407,7 @@ impl Machine {
         let withheld = &live.withheld;
         // Where order counts, what lies behind an entry that is tried again waits for it.
         let horizon = compacted.map_or(0, |it| it.1);
-        let waiting = (dispatcher.kind != Kind::Shared)
+        let waiting = (!dispatcher.kind.is_shared())
             .then(|| withheld.first_waiting(dispatcher.next(), horizon, &record.cursor));
         let end = waiting.flatten().map_or(live.readable, |it| it.min(live.readable));
         let view = View { entries: &kept.entries, end, compacted, withheld };
@@ -476,17 +482,4 @@ fn delivery(it: &Assignment, partition: i32, open: Option<&[u64]>, source: Sourc
         consumer_epoch: None,
     };
     Effect::Deliver { conn: it.consumer.conn, command, source, bytes: it.item.bytes }
-}
-
-fn kind_of(sub_type: i32) -> Result<Kind, Refusal> {
-    let text = match SubType::try_from(sub_type) {
-        Ok(SubType::Exclusive) => return Ok(Kind::Exclusive),
-        Ok(SubType::Shared) => return Ok(Kind::Shared),
-        Ok(SubType::Failover) => return Ok(Kind::Failover),
-        Ok(SubType::KeyShared) => {
-            "Key_Shared subscriptions are not supported by this broker: use Shared or Failover"
-        }
-        Err(_) => "unknown type of subscription",
-    };
-    Err(Refusal::new(ServerError::NotAllowedError, text))
 }

@@ -5,17 +5,28 @@
 //! consumer, which reads on from one place; whatever is to be delivered again makes it go back to the first entry that is not
 //! acknowledged, so that the order stays.
 //!
-//! Invariant: an entry is in at most one of: pending, to be replayed, delayed, not yet read.
+//! *Key_Shared* is as Shared, but each consumer has some of the keys: see [`keys`] for which, and `keyed` for the order.
+//!
+//! Invariant: an entry is in at most one of: pending, to be replayed, delayed, queued by its key, not yet read.
 
 mod consumer;
+mod dealing;
+mod keyed;
+mod keys;
+mod owners;
 #[cfg(test)]
 mod tests;
 
-use super::view::{Item, View};
+use super::view::Item;
 use crate::state::cursor::Cursor;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-pub use consumer::{Consumer, ConsumerKey, Kind, Limits};
+#[cfg(test)]
+use super::view::View;
+use keys::Keys;
+
+pub use consumer::{Consumer, ConsumerKey, KeyPolicy, Kind, Limits};
+pub use owners::HashRange;
 
 /// Chunked messages whose consumers are remembered. Older ones start anew, with whomever they meet.
 const CHUNKED_MAX: usize = 10_000;
@@ -35,6 +46,7 @@ pub struct Assignment {
 struct Pending {
     consumer: ConsumerKey,
     messages: u32,
+    key_hash: u16,
 }
 
 /// How many bytes a connection takes before it must have sent some; `None` leaves what is known.
@@ -70,6 +82,12 @@ pub struct Dispatcher {
     delayed: BTreeSet<(u64, u64)>,
     /// Who gets the other chunks of a message: only a consumer that has all of them can put it together.
     chunks: HashMap<u64, ConsumerKey>,
+    /// What is queued by its key, on a Key_Shared subscription.
+    keys: Option<Keys>,
+    /// The consumers whose queued entries are looked at in this turn of dispatching.
+    round: Vec<ConsumerKey>,
+    /// The last one that was sent a queued entry.
+    served: Option<ConsumerKey>,
     /// Messages pending at all consumers.
     unacked: u64,
     /// Entries delivered not for the first time.
@@ -101,6 +119,12 @@ impl Dispatcher {
             redeliveries: HashMap::new(),
             delayed: BTreeSet::new(),
             chunks: HashMap::new(),
+            keys: match kind {
+                Kind::KeyShared(policy) => Some(Keys::new(policy)),
+                Kind::Exclusive | Kind::Shared | Kind::Failover => None,
+            },
+            round: Vec::new(),
+            served: None,
             unacked: 0,
             redelivered: 0,
             reads_compacted: false,
@@ -143,6 +167,9 @@ impl Dispatcher {
 
     /// Adds a consumer.
     pub fn add(&mut self, consumer: Consumer) {
+        if let Some(keys) = &mut self.keys {
+            keys.add(&consumer);
+        }
         self.consumers.push(consumer);
         self.arrange();
     }
@@ -168,7 +195,7 @@ impl Dispatcher {
     /// The one that gets everything, unless the subscription is shared.
     #[must_use]
     pub fn active(&self) -> Option<ConsumerKey> {
-        self.first.filter(|_| self.kind != Kind::Shared)
+        self.first.filter(|_| !self.kind.is_shared())
     }
 
     /// Takes a consumer out. What it has not acknowledged goes to others, as if it had not been delivered.
@@ -176,6 +203,9 @@ impl Dispatcher {
         let at = *self.places.get(&key)?;
         let former = self.active();
         let gone = self.consumers.remove(at);
+        if let Some(keys) = &mut self.keys {
+            keys.remove_consumer(&gone);
+        }
         self.arrange();
         if at < self.turn {
             self.turn -= 1;
@@ -203,6 +233,9 @@ impl Dispatcher {
         let pending = self.pending.remove(&ordinal)?;
         let messages = u64::from(pending.messages);
         self.unacked = self.unacked.saturating_sub(messages);
+        if let Some(keys) = &mut self.keys {
+            keys.release(pending.key_hash);
+        }
         if let Some(consumer) = self.consumer_mut(pending.consumer) {
             consumer.unacked = consumer.unacked.saturating_sub(messages);
         }
@@ -234,7 +267,7 @@ impl Dispatcher {
         if cursor.is_acked(ordinal) || ordinal >= self.next {
             return;
         }
-        if self.kind != Kind::Shared {
+        if !self.kind.is_shared() {
             self.next = ordinal;
             return;
         }
@@ -248,19 +281,24 @@ impl Dispatcher {
     pub fn acked(&mut self, ordinal: u64) {
         self.unpend(ordinal);
         self.redeliveries.remove(&ordinal);
+        if let Some(keys) = &mut self.keys {
+            keys.take(ordinal);
+        }
     }
 
-    /// Notes that everything before an entry is acknowledged.
-    pub fn acked_before(&mut self, ordinal: u64) {
-        let later = self.pending.split_off(&ordinal);
-        let acked: Vec<u64> = self.pending.keys().copied().collect();
-        self.pending.extend(later);
+    /// Notes that all of these are acknowledged.
+    pub fn acked_between(&mut self, from: u64, to: u64) {
+        if from >= to {
+            return;
+        }
+        let mut acked: Vec<u64> = self.pending.range(from..to).map(|it| *it.0).collect();
+        acked.extend(self.keys.iter().flat_map(|it| it.queued_in(from, to)));
         acked.into_iter().for_each(|it| self.acked(it));
     }
 
     /// Delivers again what a consumer asks for; only what it was sent itself. `None` is everything.
     pub fn redeliver(&mut self, key: ConsumerKey, ordinals: Option<&[u64]>, cursor: &Cursor) {
-        if self.kind != Kind::Shared {
+        if !self.kind.is_shared() {
             if self.active() == Some(key) {
                 self.rewind(cursor);
             }
@@ -274,167 +312,6 @@ impl Dispatcher {
                 self.replay.insert(ordinal);
             }
         }
-    }
-
-    /// Assigns entries to consumers until nobody wants more or nothing is there, but looks at `budget` entries at most. Says
-    /// whether it stopped for that. `room` says how many bytes a connection takes before it must have sent some.
-    #[expect(clippy::too_many_arguments, reason = "what an assignment depends on")]
-    pub fn dispatch(
-        &mut self,
-        now: u64,
-        cursor: &Cursor,
-        view: &View<'_>,
-        limits: Limits,
-        budget: usize,
-        room: Room<'_>,
-        out: &mut Vec<Assignment>,
-    ) -> bool {
-        if self.limits != limits {
-            self.limits = limits;
-            self.all_may_be_ready();
-        }
-        self.dispatches += 1;
-        let mut aside = Vec::new();
-        let has_more = self.deal(now, cursor, view, budget, room, &mut aside, out);
-        self.replay.extend(aside);
-        has_more
-    }
-
-    /// The same. Chunks whose consumer has no room now go `aside`, and come first the next time.
-    #[expect(clippy::too_many_arguments, reason = "a part of `dispatch`")]
-    fn deal(
-        &mut self,
-        now: u64,
-        cursor: &Cursor,
-        view: &View<'_>,
-        mut budget: usize,
-        room: Room<'_>,
-        aside: &mut Vec<u64>,
-        out: &mut Vec<Assignment>,
-    ) -> bool {
-        self.wake_delayed(now);
-        while budget > 0 {
-            let Some(at) = self.choose(room) else { return false };
-            let Some(item) = self.take(now, cursor, view, &mut budget) else { return budget == 0 };
-            budget = budget.saturating_sub(1);
-            let Some(at) = self.owner_of_chunk(&item, at, room) else {
-                aside.push(item.ordinal);
-                continue;
-            };
-            self.turn = at + 1;
-            let is_shared = self.kind == Kind::Shared;
-            let redeliveries = self.redeliveries.get(&item.ordinal).copied().unwrap_or_default();
-            let Some(consumer) = self.consumers.get_mut(at) else { return false };
-            consumer.permits -= i64::from(item.messages);
-            consumer.entries_out += 1;
-            consumer.messages_out += u64::from(item.messages);
-            consumer.bytes_out += u64::from(item.bytes);
-            consumer.room = consumer.room.saturating_sub(u64::from(item.bytes));
-            self.redelivered += u64::from(redeliveries > 0);
-            let key = consumer.key;
-            if is_shared {
-                consumer.unacked += u64::from(item.messages);
-                self.unacked += u64::from(item.messages);
-                self.pending
-                    .insert(item.ordinal, Pending { consumer: key, messages: item.messages });
-            }
-            out.push(Assignment { consumer: key, item, redeliveries });
-        }
-        true
-    }
-
-    fn wake_delayed(&mut self, now: u64) {
-        while let Some(&(at, ordinal)) = self.delayed.first() {
-            if at > now {
-                break;
-            }
-            self.delayed.pop_first();
-            self.replay.insert(ordinal);
-        }
-    }
-
-    /// The next consumer that may be sent something.
-    fn choose(&mut self, room: Room<'_>) -> Option<usize> {
-        let limit = self.limits.per_subscription;
-        if limit > 0 && self.unacked >= limit {
-            return None;
-        }
-        if let Some(active) = self.active() {
-            let at = *self.places.get(&active)?;
-            return self.is_ready(at, room).then_some(at);
-        }
-        loop {
-            let &(priority, first) = self.candidates.first()?;
-            let behind = self.candidates.range((priority, self.turn)..).next();
-            let at = behind.filter(|it| it.0 == priority).map_or(first, |it| it.1);
-            if self.is_ready(at, room) {
-                return Some(at);
-            }
-            // Until something changes it is not asked again.
-            self.candidates.remove(&(priority, at));
-        }
-    }
-
-    /// Whether the consumer may be sent something.
-    fn is_ready(&mut self, at: usize, room: Room<'_>) -> bool {
-        #[cfg(test)]
-        {
-            self.visits += 1;
-        }
-        let Some(consumer) = self.consumers.get_mut(at) else { return false };
-        if consumer.room_of != self.dispatches {
-            consumer.room_of = self.dispatches;
-            consumer.room = room(consumer.key.conn).unwrap_or(consumer.room);
-        }
-        let limit = self.limits.per_consumer;
-        let within = limit == 0 || consumer.unacked < limit;
-        consumer.permits > 0 && consumer.room > 0 && within
-    }
-
-    /// The consumer of a chunk: the one that had the chunks before, as long as it is there; none while that has no room.
-    fn owner_of_chunk(&mut self, item: &Item, chosen: usize, room: Room<'_>) -> Option<usize> {
-        let Some(hash) = item.chunk_of.filter(|_| self.kind == Kind::Shared) else {
-            return Some(chosen);
-        };
-        let owner = self.chunks.get(&hash);
-        if let Some(&at) = owner.and_then(|key| self.places.get(key)) {
-            return self.is_ready(at, room).then_some(at);
-        }
-        if self.chunks.len() >= CHUNKED_MAX {
-            self.chunks.clear();
-        }
-        self.chunks.insert(hash, self.consumers.get(chosen)?.key);
-        Some(chosen)
-    }
-
-    /// The next entry: one to be delivered again, or a new one.
-    fn take(
-        &mut self,
-        now: u64,
-        cursor: &Cursor,
-        view: &View<'_>,
-        budget: &mut usize,
-    ) -> Option<Item> {
-        while let Some(ordinal) = self.replay.pop_first() {
-            if !cursor.is_acked(ordinal)
-                && let Some(item) = view.get(ordinal)
-            {
-                return Some(item);
-            }
-        }
-        while *budget > 0 {
-            let item = view.at_or_after(cursor.next_unacked(self.next))?;
-            self.next = item.ordinal + 1;
-            if cursor.is_acked(item.ordinal) {
-                continue;
-            }
-            match item.deliver_at.filter(|&at| self.kind == Kind::Shared && at > now) {
-                Some(at) => self.delayed.insert((at, item.ordinal)),
-                None => return Some(item),
-            };
-            *budget -= 1;
-        }
-        None
     }
 
     /// When the next delayed entry is due, in ms since the epoch.

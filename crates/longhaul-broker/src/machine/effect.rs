@@ -34,6 +34,8 @@ pub struct Message {
     pub deliver_at: Option<u64>,
     /// A hash of the message that it is a chunk of.
     pub chunk_of: Option<u64>,
+    /// The hash of its key.
+    pub key_hash: u16,
     /// A further chunk of the same message follows it.
     pub has_next_chunk: bool,
 }

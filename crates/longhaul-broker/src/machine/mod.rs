@@ -6,6 +6,7 @@
 //! The parts, in their order: each of them calls only those above it.
 //!
 //! - [`effect`], [`view`], [`recent`], [`dues`], [`figures`]: values. [`dispatcher`] decides who gets which entry.
+//! - [`sharing`]: how consumers are to share, as they say it.
 //! - [`session`]: what a connection has open, what is said to it, what its role may do.
 //! - [`topics`]: topics that come, partitions, policies, schemas.
 //! - [`listing`]: which topics there are. [`terminating`]: topics that have ended. [`room`]: whether another entry may come. [`producing`], [`consuming`]: the two sides of a topic; [`acking`], [`last_id`], [`stats`]: what
@@ -42,6 +43,7 @@ mod recent;
 mod removing;
 mod room;
 mod session;
+mod sharing;
 mod space;
 mod stats;
 mod terminating;

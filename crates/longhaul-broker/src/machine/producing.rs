@@ -417,13 +417,9 @@ impl Machine {
             sequence = (!message.has_next_chunk).then_some((name, highest));
         }
         self.check_room(topic, message.payload.bytes().len())?;
-        let head = EntryHead {
-            publish_time: message.publish_time,
-            batch: message.batch,
-            deliver_at: message.deliver_at,
-            sequence,
-            chunk_of: message.chunk_of,
-        };
+        let &Message { publish_time, batch, deliver_at, chunk_of, key_hash, .. } = message;
+        let key_hash = Some(key_hash);
+        let head = EntryHead { publish_time, batch, deliver_at, sequence, chunk_of, key_hash };
         let id = self.record_entry(topic, &head, message.payload.bytes())?;
         if let Some(live) = self.live.get_mut(&topic) {
             live.figures.published(message.batch.unwrap_or(1), message.payload.bytes().len());

@@ -1,12 +1,12 @@
 //! Figures of topics, for the admin interface, for metrics and for clients that ask.
 
-use super::dispatcher::{Consumer, ConsumerKey, Dispatcher, Kind};
+use super::dispatcher::{Consumer, ConsumerKey, Dispatcher, HashRange, Kind};
 use super::figures::{bytes_from, is_compacted};
 use super::{Live, Machine};
 use crate::admin::request::Position as AdminPosition;
 use crate::admin::stats::{
-    AccessMode, CompactionStats, ConsumerStats, CursorStats, DeduplicationStatus, InternalStats,
-    LedgerStats, PublisherStats, SubscriptionKind, SubscriptionStats, TopicStats,
+    AccessMode, CompactionStats, ConsumerStats, CursorStats, DeduplicationStatus, DrainingHash,
+    InternalStats, LedgerStats, PublisherStats, SubscriptionKind, SubscriptionStats, TopicStats,
 };
 use crate::auth::Role;
 use crate::metrics::{LogMetrics, MetricsSnapshot, SubscriptionMetrics, TopicMetrics};
@@ -115,7 +115,17 @@ impl Machine {
         let active = dispatcher.and_then(|it| Some((it, it.active()?)));
         let active = active.and_then(|(it, key)| it.consumers().iter().find(|it| it.key == key));
         let oldest = it.cursor.next_unacked(topic.entries.first());
+        let policy = dispatcher.and_then(|it| match it.kind {
+            Kind::KeyShared(policy) => Some(policy),
+            Kind::Exclusive | Kind::Shared | Kind::Failover => None,
+        });
+        let consumers = dispatcher.map(|it| self.consumers(it)).unwrap_or_default();
         SubscriptionStats {
+            draining_hashes_count: consumers.iter().map(|it| it.draining_hashes_count).sum(),
+            draining_hashes_unacked_messages: consumers
+                .iter()
+                .map(|it| it.draining_hashes_unacked_messages)
+                .sum(),
             bytes_out_counter: figures.bytes_out,
             msg_out_counter: figures.messages_out,
             msg_backlog: backlog,
@@ -132,16 +142,42 @@ impl Machine {
                 Kind::Exclusive => SubscriptionKind::Exclusive,
                 Kind::Shared => SubscriptionKind::Shared,
                 Kind::Failover => SubscriptionKind::Failover,
+                Kind::KeyShared(_) => SubscriptionKind::KeyShared,
             }),
             active_consumer_name: active.map(|it| it.name.clone()),
             last_acked_timestamp: figures.last_acked,
-            consumers: dispatcher
-                .map(|it| it.consumers().iter().map(|it| self.consumer(it)).collect())
-                .unwrap_or_default(),
+            consumers,
+            key_shared_mode: policy.map(|it| if it.is_sticky { "STICKY" } else { "AUTO_SPLIT" }),
+            allow_out_of_order_delivery: policy.is_some_and(|it| it.allows_disorder),
             durable: it.is_durable,
             non_contiguous_deleted_messages_ranges: it.cursor.acked().pieces() as u64,
             ..SubscriptionStats::default()
         }
+    }
+
+    fn consumers(&self, dispatcher: &Dispatcher) -> Vec<ConsumerStats> {
+        let mut all: Vec<_> = dispatcher.consumers().iter().map(|it| self.consumer(it)).collect();
+        if !matches!(dispatcher.kind, Kind::KeyShared(_)) {
+            return all;
+        }
+        let keys = dispatcher.consumers().iter().map(|it| it.key);
+        let mut ranges: BTreeMap<ConsumerKey, Vec<HashRange>> =
+            keys.clone().map(|it| (it, Vec::new())).collect();
+        for (range, owner) in dispatcher.key_ranges() {
+            ranges.entry(owner).or_default().push(range);
+        }
+        let mut draining = dispatcher.draining();
+        for (key, stats) in keys.zip(&mut all) {
+            stats.key_hash_range_arrays = ranges.remove(&key);
+            let draining = draining.remove(&key).unwrap_or_default();
+            stats.draining_hashes_count = draining.len() as u64;
+            stats.draining_hashes_unacked_messages =
+                draining.values().map(|&it| u64::from(it)).sum();
+            let shown = draining.into_iter().take(HOLES_MAX);
+            let shown = shown.map(|(hash, unack_msgs)| DrainingHash { hash, unack_msgs });
+            stats.draining_hashes = shown.collect();
+        }
+        all
     }
 
     fn consumer(&self, it: &Consumer) -> ConsumerStats {
@@ -297,7 +333,7 @@ impl Machine {
                 response.blocked_consumer_on_unacked_msgs = Some(false);
                 response.address = Some(consumer.address);
                 response.connected_since = Some(consumer.connected_since.to_string());
-                response.r#type = Some(format!("{:?}", subscription.kind));
+                response.r#type = Some(subscription.kind.name().to_owned());
                 response.msg_backlog = Some(subscription.msg_backlog);
                 response.msg_rate_out = Some(subscription.msg_rate_out);
                 response.msg_throughput_out = Some(subscription.msg_throughput_out);

@@ -21,6 +21,7 @@ mod cleaning;
 mod consuming;
 mod failover;
 mod keeping;
+mod key_shared;
 mod listing;
 mod logins;
 mod names;

@@ -10,7 +10,7 @@
 //!   counts, wait for it.
 
 use super::Machine;
-use super::dispatcher::{ConsumerKey, Kind};
+use super::dispatcher::ConsumerKey;
 use crate::log::{Place, ReadError};
 use crate::state::change::Ack;
 use crate::state::cursor::Cursor;
@@ -203,7 +203,7 @@ impl Machine {
         let was_taken = dispatcher.take_back(key, ordinal, messages);
         let waits = live.withheld.waiting.contains(&(from, ordinal));
         // Where order counts, one that waits is the next one; shared subscriptions get it when it is tried again.
-        let is_next = waits && dispatcher.kind != Kind::Shared;
+        let is_next = waits && !dispatcher.kind.is_shared();
         if was_taken && (is_next || !live.withheld.contains(from, ordinal)) {
             dispatcher.offer(ordinal, &record.cursor);
         }

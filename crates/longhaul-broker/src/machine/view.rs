@@ -1,6 +1,7 @@
 //! What a subscription may read of a topic: its entries as far as they are on disk, or the compacted view and what follows it.
 
 use super::unreadable::{Where, Withheld};
+use crate::key_hash;
 use crate::log::Slot as CompactedSlot;
 use crate::state::entries::{Entries, Position, Slot};
 
@@ -19,8 +20,15 @@ pub struct Item {
     pub deliver_at: Option<u64>,
     /// A hash of the message that it is a chunk of.
     pub chunk_of: Option<u64>,
+    /// The hash of its key; 0 in the compacted view.
+    pub key_hash: u16,
     /// Where it lies in the compacted view, when it is read from there.
     pub compacted: Option<usize>,
+}
+
+/// The hash of an entry's key. A message without a key is one by itself, with all of its chunks.
+fn key_of(ordinal: u64, slot: &Slot, chunk_of: Option<u64>) -> u16 {
+    if slot.key_hash > 0 { slot.key_hash } else { key_hash::of_none(chunk_of.unwrap_or(ordinal)) }
 }
 
 /// The readable part of a topic.
@@ -62,6 +70,7 @@ impl View<'_> {
             bytes: slot.size,
             deliver_at: None,
             chunk_of: None,
+            key_hash: 0,
             compacted: Some(at),
         })
     }
@@ -75,13 +84,15 @@ impl View<'_> {
     }
 
     fn item(&self, ordinal: u64, slot: &Slot) -> Option<Item> {
+        let chunk_of = self.entries.chunk_of(ordinal);
         Some(Item {
             ordinal,
             position: self.entries.position_of(ordinal)?,
             messages: slot.messages(),
             bytes: slot.place.size,
             deliver_at: self.entries.deliver_at(ordinal),
-            chunk_of: self.entries.chunk_of(ordinal),
+            chunk_of,
+            key_hash: key_of(ordinal, slot, chunk_of),
             compacted: None,
         })
     }

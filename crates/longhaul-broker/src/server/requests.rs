@@ -101,6 +101,7 @@ pub(crate) fn verified(payload: Payload) -> Result<Message, Refusal> {
             .as_ref()
             .filter(|_| chunks > 1)
             .map(|it| u64::from(crc32c::crc32c(it))),
+        key_hash: crate::key_hash::of(&metadata),
         has_next_chunk: metadata.chunk_id.unwrap_or_default() + 1 < chunks,
         payload,
     })

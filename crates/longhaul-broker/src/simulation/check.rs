@@ -2,9 +2,9 @@
 
 use super::model::{Cursor, Model, Topic};
 use super::node::{Found, Node, without_checkpoint};
-use super::world::{Outcome, Outstanding, TOPICS, TURN_BACK_MS, What, World};
+use super::world::{ConsumerId, Outcome, Outstanding, Run, TOPICS, TURN_BACK_MS, What, World};
 use crate::log::{OpenError, Position, Surprise};
-use crate::machine::dispatcher::Kind;
+use crate::machine::dispatcher::{KeyPolicy, Kind};
 use crate::state::entries::Slot;
 use crate::state::{State, Subscription};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -75,7 +75,8 @@ pub(super) fn same(left: &State, right: &State, has_cleaned: bool, what: &str) {
             let entries = topic.entries.iter().filter(|it| counts(it.0));
             let place = |slot: &Slot| (!has_cleaned).then_some(slot.place);
             changes.extend(entries.map(|(at, it)| {
-                format!("{id} {at} {} {:?} {:?}", it.publish_time, place(&it), delay(at))
+                let what = (it.publish_time, it.key_hash, place(&it));
+                format!("{id} {at} {what:?} {:?}", delay(at))
             }));
         }
         changes.into_iter().collect::<BTreeSet<_>>()
@@ -214,12 +215,37 @@ impl World {
         panic!("seed {}: no end", self.seed);
     }
 
+    /// Where all consumers want something, an entry waits for nothing but another one of its key that somebody holds.
+    fn check_no_key_waits(&self, id: u32, run: &Run, cursor: &Cursor, what: &str) {
+        let topic = &self.model.topics[&id];
+        let held = |it: ConsumerId| {
+            let mine = run.pending.iter().filter(move |(_, holder)| **holder == it);
+            mine.map(|(&it, _)| u64::from(topic.entry(it).messages())).sum::<u64>()
+        };
+        let limit = topic.unacked_limit;
+        let wants = |it: &ConsumerId| {
+            let permits = self.conns[&it.0].consumers[&it.1].permits;
+            permits > 0 && (limit == 0 || held(*it) < limit)
+        };
+        if !matches!(run.kind, Kind::KeyShared(_)) || !run.consumers.iter().all(wants) {
+            return;
+        }
+        let busy: BTreeSet<u16> = run.pending.keys().map(|&it| topic.entry(it).key_hash).collect();
+        let left = topic.visible(false, self.readable(id)).into_iter().find(|&it| {
+            let entry = topic.entry(it);
+            let is_due = entry.deliver_at.is_none_or(|at| at <= self.now);
+            is_due && !cursor.is_acked(it) && !busy.contains(&entry.key_hash)
+        });
+        assert_eq!(left, None, "{what}: waits for nothing");
+    }
+
     fn check_nobody_waits(&self) {
         let seed = self.seed;
         for (key, run) in &self.runs {
             let topic = &self.model.topics[&key.0];
             let cursor = self.cursor(key.0, &key.1).unwrap();
             let what = format!("seed {seed}: {} of {}", key.1, topic.name);
+            self.check_no_key_waits(key.0, run, cursor, &what);
             for &(conn, id) in &run.consumers {
                 let consumer = &self.conns[&conn].consumers[&id];
                 let open = topic.visible(consumer.reads_compacted, self.readable(key.0));
@@ -227,13 +253,14 @@ impl World {
                 if consumer.permits <= 0 {
                     continue;
                 }
-                if run.kind == Kind::Shared {
+                if run.kind.is_shared() {
                     let mine = run.pending.iter().filter(|it| *it.1 == (conn, id));
                     let held: u64 = mine.map(|it| u64::from(topic.entry(*it.0).messages())).sum();
                     let is_due =
                         |it: u64| topic.entry(it).deliver_at.is_none_or(|at| at <= self.now);
                     if topic.unacked_limit == 0 || held < topic.unacked_limit {
                         let left = open.find(|it| !run.pending.contains_key(it) && is_due(*it));
+                        let left = left.filter(|_| !matches!(run.kind, Kind::KeyShared(_)));
                         assert_eq!(left, None, "{what}: waits for nothing");
                     }
                 } else if self.active(run) == Some((conn, id)) {
@@ -271,7 +298,8 @@ impl World {
             // A connection has not too many consumers.
             let conn = self.connect();
             for (subscription, cursor) in &topic.cursors {
-                let kind = if self.random.bool() { Kind::Shared } else { Kind::Exclusive };
+                let kinds = [Kind::Shared, Kind::Exclusive, Kind::KeyShared(KeyPolicy::default())];
+                let kind = *self.random.choice(kinds.iter()).unwrap();
                 let open = topic.visible(false, topic.end());
                 let open: Vec<u64> = open.into_iter().filter(|&it| !cursor.is_acked(it)).collect();
                 self.drain_one(conn, id, &topic.name, subscription, (kind, true, false), &open);
@@ -310,7 +338,7 @@ impl World {
         );
         self.pump();
         // A limit on what is not acknowledged would end this early.
-        let has_limit = kind == Kind::Shared && self.model.topics[&id].unacked_limit > 0;
+        let has_limit = kind.is_shared() && self.model.topics[&id].unacked_limit > 0;
         self.grant(conn, consumer, 10_000);
         self.pump();
         if self.node.is_dead {

@@ -2,12 +2,12 @@
 
 use super::model::Cursor;
 use super::world::{Conn, Consumer, ConsumerId, Run, TOPICS, What, World};
-use crate::machine::dispatcher::Kind;
+use crate::machine::dispatcher::{KeyPolicy, Kind};
 use crate::state::entries::Position as Id;
 use longhaul_wire::messages::{
     CommandAck, CommandCloseConsumer, CommandConnect, CommandFlow, CommandGetLastMessageId,
     CommandPartitionedTopicMetadata, CommandRedeliverUnacknowledgedMessages, CommandSeek,
-    CommandSubscribe, CommandUnsubscribe, MessageIdData,
+    CommandSubscribe, CommandUnsubscribe, KeySharedMeta, MessageIdData,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -83,13 +83,17 @@ impl World {
         let subscription = if is_reader {
             format!("reader-{conn}-{}", self.random.u8(0..2))
         } else {
-            format!("s{}", self.random.u8(0..2))
+            (*self.random.choice(["s0", "s1", "keys", "keys"].iter()).unwrap()).to_owned()
         };
+        let policy = KeyPolicy { is_sticky: false, allows_disorder: self.seed.is_multiple_of(4) };
+        let by_key = Kind::KeyShared(policy);
         // Mostly of one type, so that several consumers meet.
-        let kind = if subscription == "s0" && self.random.u8(0..6) > 0 {
-            Kind::Shared
-        } else {
-            *self.random.choice([Kind::Shared, Kind::Exclusive, Kind::Failover].iter()).unwrap()
+        let is_usual = self.random.u8(0..6) > 0;
+        let all = [Kind::Shared, Kind::Exclusive, Kind::Failover, by_key];
+        let kind = match &subscription[..] {
+            "s0" if is_usual => Kind::Shared,
+            "keys" if is_usual => by_key,
+            _ => *self.random.choice(all.iter()).unwrap(),
         };
         let kind = if is_reader { Kind::Exclusive } else { kind };
         let reads_compacted = kind == Kind::Exclusive && self.random.u8(0..3) == 0;
@@ -132,10 +136,19 @@ impl World {
                 Kind::Exclusive => 0,
                 Kind::Shared => 1,
                 Kind::Failover => 2,
+                Kind::KeyShared(_) => 3,
             },
             consumer_id,
             request_id,
             consumer_name: Some(name.clone()),
+            key_shared_meta: match kind {
+                Kind::KeyShared(policy) => Some(KeySharedMeta {
+                    key_shared_mode: i32::from(policy.is_sticky),
+                    hash_ranges: Vec::new(),
+                    allow_out_of_order_delivery: Some(policy.allows_disorder),
+                }),
+                Kind::Exclusive | Kind::Shared | Kind::Failover => None,
+            },
             priority_level: Some(priority),
             durable: Some(is_durable),
             start_message_id: start.clone(),
@@ -237,9 +250,14 @@ impl World {
         let Some(consumer_id) = self.some_consumer(conn) else { return };
         let consumer = &self.conns[&conn].consumers[&consumer_id];
         let key = (consumer.topic, consumer.subscription.clone());
-        let (held, is_detached) = (consumer.held.clone(), consumer.is_detached);
+        let (mut held, is_detached) = (consumer.held.clone(), consumer.is_detached);
         let Some(topic) = self.model.topics.get(&key.0).cloned() else { return };
-        let is_shared = self.runs.get(&key).is_some_and(|it| it.kind == Kind::Shared);
+        let run = self.runs.get(&key).filter(|it| it.kind.is_shared());
+        let is_shared = run.is_some();
+        // Whoever takes over a task acknowledges what was delivered to another one.
+        if let Some(run) = run.filter(|_| !is_detached && self.random.u8(0..4) == 0) {
+            held = run.pending.keys().copied().collect();
+        }
         let is_cumulative = !is_shared && self.random.bool();
         let (mut ids, mut facts) = (Vec::new(), Vec::new());
         for _ in 0..if is_cumulative { 1 } else { self.random.usize(1..4) } {
@@ -333,7 +351,7 @@ impl World {
         let (effects, _) = self.ask(conn, 0, command);
         if !is_detached && let Some(run) = self.runs.get_mut(&key) {
             let of = (conn, consumer_id);
-            if run.kind == Kind::Shared {
+            if run.kind.is_shared() {
                 let all = run.pending.iter().filter(|it| *it.1 == of).map(|it| *it.0);
                 let asked: Vec<u64> = if asked.is_empty() { all.collect() } else { asked };
                 for ordinal in asked {

@@ -27,6 +27,7 @@ pub(super) struct Entry {
     pub(super) parts: Vec<Part>,
     pub(super) is_batch: bool,
     pub(super) deliver_at: Option<u64>,
+    pub(super) key_hash: u16,
     pub(super) publish_time: u64,
     pub(super) producer: String,
     pub(super) sequence: u64,

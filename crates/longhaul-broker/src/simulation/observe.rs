@@ -1,7 +1,7 @@
 //! What comes out of the broker, and what must be true of it.
 
 use super::model::Topic;
-use super::world::{Expected, Outcome, Outgoing, What, World};
+use super::world::{ConsumerId, Expected, Outcome, Outgoing, Run, What, World};
 use crate::machine::dispatcher::Kind;
 use crate::machine::effect::{Effect, Source};
 use crate::state::entries::Position as Id;
@@ -220,7 +220,7 @@ impl World {
         let pinned = self.node.pin(source);
         self.delivered += 1;
         let run = self.runs.get_mut(&(topic_id, subscription)).expect("consumers");
-        if run.kind == Kind::Shared {
+        if run.kind.is_shared() {
             run.pending.insert(ordinal, key);
         }
         let conn = self.conns.get_mut(&conn).expect("a connection");
@@ -236,7 +236,8 @@ impl World {
         let consumer = &self.conns[&key.0].consumers[&key.1];
         let topic = &self.model.topics[&consumer.topic];
         let run = &self.runs[&(consumer.topic, consumer.subscription.clone())];
-        if run.kind == Kind::Shared {
+        if run.kind.is_shared() {
+            self.check_key(run, topic, key, ordinal, what);
             assert_eq!(run.pending.get(&ordinal), None, "{what}: somebody has it");
             let due = topic.entry(ordinal).deliver_at;
             assert!(due.is_none_or(|at| at <= self.latest), "{what}: too early");
@@ -257,6 +258,25 @@ impl World {
             .into_iter()
             .find(|&it| consumer.last.is_none_or(|last| it > last) && !cursor.is_acked(it));
         assert_eq!(next, Some(ordinal), "{what}: out of order");
+    }
+
+    /// Of each key the entries come in order, and to nobody while somebody else holds one.
+    fn check_key(&self, run: &Run, topic: &Topic, key: ConsumerId, ordinal: u64, what: &str) {
+        let Kind::KeyShared(policy) = run.kind else { return };
+        let consumer = &self.conns[&key.0].consumers[&key.1];
+        let cursor = self.cursor(consumer.topic, &consumer.subscription).expect("a cursor");
+        let hash = |ordinal: u64| topic.entry(ordinal).key_hash;
+        let visible = topic.visible(false, self.readable(consumer.topic));
+        let first = visible.into_iter().find(|&it| {
+            let is_due = topic.entry(it).deliver_at.is_none_or(|at| at <= self.now);
+            let is_free = !cursor.is_acked(it) && !run.pending.contains_key(&it);
+            is_due && is_free && hash(it) == hash(ordinal)
+        });
+        let is_first = first.is_none_or(|first| first >= ordinal);
+        assert!(is_first, "{what}: {first:?} of its key comes before it");
+        let other = run.pending.iter().find(|it| hash(*it.0) == hash(ordinal) && *it.1 != key);
+        let is_alone = policy.allows_disorder || other.is_none();
+        assert!(is_alone, "{what}: {other:?} holds an entry of its key");
     }
 
     /// A connection sends what waits longest.

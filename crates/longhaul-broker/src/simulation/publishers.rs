@@ -2,6 +2,7 @@
 
 use super::model::{Entry, Part, Topic};
 use super::world::{Outcome, Outstanding, Producer, What, World};
+use crate::key_hash;
 use crate::machine::effect::Request;
 use crate::server::requests::verified;
 use longhaul_wire::batch::BatchBuilder;
@@ -73,8 +74,9 @@ impl World {
             ..MessageMetadata::default()
         };
         let text = |key: Option<u8>| key.map(|it| char::from(it).to_string());
+        // A batch has the key of its first message.
+        metadata.partition_key = text(parts[0].key);
         if count == 0 {
-            metadata.partition_key = text(parts[0].key);
             // Compaction looks at nothing but this, and not all clients send it.
             if self.random.bool() {
                 metadata.uncompressed_size = u32::try_from(parts[0].body.len()).ok();
@@ -114,6 +116,7 @@ impl World {
         let (payload, parts, deliver_at) = self.message(&name, sequence);
         let is_batch = payload.metadata().unwrap().num_messages_in_batch.is_some();
         let send = CommandSend { producer_id, sequence_id: sequence, ..CommandSend::default() };
+        let key = key_hash::of(&payload.summary().unwrap());
         let (bytes, publish_time) = (payload.bytes().clone(), self.now);
         let ends = |world: &Self| {
             let topics = world.node.machine.state().topics();
@@ -139,6 +142,7 @@ impl World {
                 parts,
                 is_batch,
                 deliver_at,
+                key_hash: if key > 0 { key } else { key_hash::of_none(before[&topic]) },
                 publish_time,
                 producer: name.clone(),
                 sequence,

@@ -170,7 +170,8 @@ impl Entries {
         let start = start.max(self.first);
         let slots = run.iter().map(|it| {
             added += u64::from(it.place.size);
-            Slot::new(it.place, it.facts.batch, it.facts.publish_time)
+            let slot = Slot::new(it.place, it.facts.batch, it.facts.publish_time);
+            slot.with_key(it.facts.key_hash)
         });
         self.pages.put_run(start, slots, |former| formers.push(former.place));
         self.count += (run.len() - formers.len()) as u64;

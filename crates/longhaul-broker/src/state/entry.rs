@@ -5,11 +5,14 @@
 //! [u64 deliver at]                                      flag 2
 //! [u8 size | producer's name | u64 highest sequence id]  flag 4
 //! [u64 hash of the chunked message's id]                 flag 8
+//! [u16 hash of the key]                                  flag 16
 //! message
 //! ```
 //!
 //! The head repeats what the message's metadata says, so that a restart reads a million entries without decoding them.
+//! Earlier versions did not write the hash of the key: for their entries it is found out when they are read.
 
+use crate::key_hash;
 use crate::log::Facts;
 use bytes::{Buf, BufMut};
 use std::sync::Arc;
@@ -18,6 +21,7 @@ const BATCH: u8 = 1;
 const DELAYED: u8 = 2;
 const SEQUENCED: u8 = 4;
 const CHUNK: u8 = 8;
+const KEYED: u8 = 16;
 
 /// The head of an entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,6 +36,8 @@ pub struct EntryHead {
     pub sequence: Option<(Arc<str>, u64)>,
     /// It is a chunk: a hash of the id that all chunks of its message have.
     pub chunk_of: Option<u64>,
+    /// The hash of its key; 0 where it has none.
+    pub key_hash: Option<u16>,
 }
 
 impl EntryHead {
@@ -42,7 +48,8 @@ impl EntryHead {
             flag(self.batch.is_some(), BATCH)
                 | flag(self.deliver_at.is_some(), DELAYED)
                 | flag(self.sequence.is_some(), SEQUENCED)
-                | flag(self.chunk_of.is_some(), CHUNK),
+                | flag(self.chunk_of.is_some(), CHUNK)
+                | flag(self.key_hash.is_some(), KEYED),
         );
         out.put_u64(self.publish_time);
         out.put_u32(self.batch.unwrap_or(1));
@@ -60,13 +67,23 @@ impl EntryHead {
         if let Some(hash) = self.chunk_of {
             out.put_u64(hash);
         }
+        if let Some(hash) = self.key_hash {
+            out.put_u16(hash);
+        }
+    }
+
+    /// The hash of the key of this message. Earlier versions did not write it.
+    pub fn key_hash_of(&self, message: &[u8]) -> u16 {
+        self.key_hash.unwrap_or_else(|| key_hash::of_stored(message))
     }
 
     /// What a start has to know of an entry. The sequence id is not needed: the checkpoint has it.
     #[must_use]
     pub fn facts(mut body: &[u8]) -> Option<Facts> {
-        let Self { publish_time, batch, deliver_at, chunk_of, .. } = Self::decode(&mut body)?;
-        Some(Facts { publish_time, batch, deliver_at, chunk_of })
+        let head = Self::decode(&mut body)?;
+        let key_hash = head.key_hash_of(body);
+        let Self { publish_time, batch, deliver_at, chunk_of, .. } = head;
+        Some(Facts { publish_time, batch, deliver_at, chunk_of, key_hash })
     }
 
     /// Takes the head off the front of an entry without looking at it. Says whether there was one.
@@ -86,6 +103,9 @@ impl EntryHead {
         if flags & CHUNK != 0 {
             size += 8;
         }
+        if flags & KEYED != 0 {
+            size += 2;
+        }
         let is_whole = body.remaining() >= size;
         if is_whole {
             body.advance(size);
@@ -103,7 +123,8 @@ impl EntryHead {
         let deliver_at = if flags & DELAYED == 0 { None } else { Some(body.try_get_u64().ok()?) };
         let sequence = if flags & SEQUENCED == 0 { None } else { Some(sequence(body)?) };
         let chunk_of = if flags & CHUNK == 0 { None } else { Some(body.try_get_u64().ok()?) };
-        Some(Self { publish_time, batch, deliver_at, sequence, chunk_of })
+        let key_hash = if flags & KEYED == 0 { None } else { Some(body.try_get_u16().ok()?) };
+        Some(Self { publish_time, batch, deliver_at, sequence, chunk_of, key_hash })
     }
 }
 
@@ -126,9 +147,10 @@ mod tests {
             deliver_at: Option<u64>,
             sequence in proptest::option::of(("[a-zü-]{0,60}", any::<u64>())),
             chunk_of: Option<u64>,
+            key_hash: Option<u16>,
         ) {
             let sequence = sequence.map(|(name, highest)| (name.into(), highest));
-            let head = EntryHead { publish_time, batch, deliver_at, sequence, chunk_of };
+            let head = EntryHead { publish_time, batch, deliver_at, sequence, chunk_of, key_hash };
             let mut bytes = Vec::new();
             head.encode(&mut bytes);
             bytes.put_slice(b"message");

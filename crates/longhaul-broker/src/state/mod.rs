@@ -190,7 +190,7 @@ impl State {
     /// The topic does not exist.
     pub fn push(&mut self, id: u32, place: Place, head: &EntryHead) -> Result<u64, StateError> {
         let topic = self.topics.get_mut(&id).ok_or(StateError::Topic(id))?;
-        let slot = Slot::new(place, head.batch, head.publish_time);
+        let slot = slot_of(place, head);
         let ordinal = topic.entries.push(slot, extras(head));
         topic.bytes += u64::from(place.size);
         *self.live.entry(place.segment).or_default() += u64::from(place.size);
@@ -203,7 +203,7 @@ impl State {
     /// Puts an entry back in its place after a restart. Those of deleted topics, and trimmed ones, stay away.
     pub fn restore(&mut self, id: u32, position: Position, place: Place, head: &EntryHead) {
         let Some(topic) = self.topics.get_mut(&id) else { return };
-        let slot = Slot::new(place, head.batch, head.publish_time);
+        let slot = slot_of(place, head);
         let (is_there, former) = topic.entries.restore(position, slot, extras(head));
         if !is_there {
             return;
@@ -400,6 +400,10 @@ impl State {
     pub fn close_ledgers(&mut self) {
         self.topics.values_mut().for_each(|topic| topic.is_open = false);
     }
+}
+
+fn slot_of(place: Place, head: &EntryHead) -> Slot {
+    Slot::new(place, head.batch, head.publish_time).with_key(head.key_hash.unwrap_or_default())
 }
 
 const fn extras(head: &EntryHead) -> Extras {

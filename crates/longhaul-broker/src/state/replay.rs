@@ -36,7 +36,9 @@ pub(crate) fn replay(state: &mut State, it: Replayed<'_>) -> Result<Option<SetAs
             match head.kind {
                 Kind::Entry => {
                     let mut body = body;
-                    let entry = EntryHead::decode(&mut body).ok_or("an entry without a head")?;
+                    let mut entry =
+                        EntryHead::decode(&mut body).ok_or("an entry without a head")?;
+                    entry.key_hash = Some(entry.key_hash_of(body));
                     let position = Position { ledger: head.ledger, entry: head.entry };
                     state.restore(head.topic, position, place, &entry);
                     Ok(None)

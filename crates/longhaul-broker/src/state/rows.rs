@@ -1,13 +1,13 @@
 //! Slots in few bytes: neighbours lie near to one another, and mostly were published soon after one another.
 //!
-//! A slot is a row of five numbers. Each column has a base, and takes as many bytes as the largest difference from it needs: none
+//! A slot is a row of six numbers. Each column has a base, and takes as many bytes as the largest difference from it needs: none
 //! where all are the same.
 
 use super::entries::Slot;
 use crate::log::Place;
 
-/// Segment, offset, size, publish time, messages.
-const COLUMNS: usize = 5;
+/// Segment, offset, size, publish time, messages, hash of the key.
+const COLUMNS: usize = 6;
 /// A number takes so many bytes at most.
 const WIDTH_MAX: u8 = 8;
 
@@ -169,13 +169,15 @@ fn write(columns: &[Column; COLUMNS], values: Values, mut row: &mut [u8]) {
 
 fn values(slot: &Slot) -> Values {
     let Place { segment, offset, size } = slot.place;
-    [segment.into(), offset.into(), size.into(), slot.publish_time, slot.code().into()]
+    let (code, key_hash) = (slot.code().into(), slot.key_hash.into());
+    [segment.into(), offset.into(), size.into(), slot.publish_time, code, key_hash]
 }
 
-fn slot([segment, offset, size, publish_time, code]: Values) -> Slot {
+fn slot([segment, offset, size, publish_time, code, key_hash]: Values) -> Slot {
     let small = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
     let place = Place { segment: small(segment), offset: small(offset), size: small(size) };
-    Slot::coded(place, small(code), publish_time)
+    let key_hash = u16::try_from(key_hash).unwrap_or(u16::MAX);
+    Slot::coded(place, small(code), publish_time).with_key(key_hash)
 }
 
 #[cfg(test)]
@@ -191,9 +193,10 @@ mod tests {
     fn any_slot() -> impl Strategy<Value = Slot> {
         let small = |at| near(at).prop_map(|it| u32::try_from(it & 0xffff_ffff).unwrap());
         let batch = proptest::option::of(0..5_u32);
-        (small(3), small(90_000), small(100), near(1_700_000_000_000), batch).prop_map(
-            |(segment, offset, size, publish_time, batch)| {
-                Slot::new(Place { segment, offset, size }, batch, publish_time)
+        let key = prop_oneof![Just(0), any::<u16>()];
+        (small(3), small(90_000), small(100), near(1_700_000_000_000), batch, key).prop_map(
+            |(segment, offset, size, publish_time, batch, key)| {
+                Slot::new(Place { segment, offset, size }, batch, publish_time).with_key(key)
             },
         )
     }

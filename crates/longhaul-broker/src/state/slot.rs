@@ -11,6 +11,8 @@ pub struct Slot {
     pub(super) messages: u32,
     /// In ms since the epoch, by the producer's clock.
     pub publish_time: u64,
+    /// The hash of its key; 0 where it has none.
+    pub key_hash: u16,
 }
 
 impl Slot {
@@ -20,7 +22,13 @@ impl Slot {
     #[must_use]
     pub fn new(place: Place, batch: Option<u32>, publish_time: u64) -> Self {
         let messages = batch.map_or(1, |count| count.min(Self::BATCH - 1) | Self::BATCH);
-        Self { place, messages, publish_time }
+        Self { place, messages, publish_time, key_hash: 0 }
+    }
+
+    /// The same, with the hash of its key.
+    #[must_use]
+    pub const fn with_key(self, key_hash: u16) -> Self {
+        Self { key_hash, ..self }
     }
 
     /// How many messages it has, and whether it is a batch, as a small number.
@@ -30,7 +38,7 @@ impl Slot {
 
     /// What [`Slot::code`] was told of.
     pub(super) const fn coded(place: Place, code: u32, publish_time: u64) -> Self {
-        Self { place, messages: code.rotate_right(1), publish_time }
+        Self { place, messages: code.rotate_right(1), publish_time, key_hash: 0 }
     }
 
     /// How many messages it has, at least 1: a batch that claims to have none takes a permit too.

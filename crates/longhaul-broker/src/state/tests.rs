@@ -8,6 +8,8 @@ use super::change::{
 use super::replay::replay_own;
 use super::*;
 use crate::log::{Head, Kind, Replayed};
+use longhaul_wire::messages::MessageMetadata;
+use longhaul_wire::payload::Payload;
 use prost::Message as _;
 
 const NAME: &str = "persistent://public/default/t";
@@ -270,6 +272,28 @@ fn what_is_acknowledged_is_kept_in_pieces() {
     }
     assert_eq!(acks, [(20_000, 0), (2, 0), (0, 10_000), (0, 1)]);
     assert!(cursor(&restored(&it)) == cursor(&it));
+}
+
+/// Entries were written without the hashes of their keys once.
+#[test]
+fn a_restart_finds_out_the_hashes_that_were_not_recorded() {
+    let mut it = State::default();
+    it.apply(&CreateTopic { topic: 3, name: NAME.to_owned(), created_at: 5 }.into()).unwrap();
+    it.apply(&OpenLedger { topic: 3, ledger: 7, first: 0 }.into()).unwrap();
+    let metadata = MessageMetadata { partition_key: Some("k".into()), ..Default::default() };
+    let message = Payload::new(&metadata, b"x");
+    for (entry, key_hash) in [(0, None), (1, Some(9))] {
+        let mut body = Vec::new();
+        EntryHead { key_hash, ..EntryHead::default() }.encode(&mut body);
+        body.extend_from_slice(message.bytes());
+        let head = Head { kind: Kind::Entry, topic: 3, ledger: 7, entry };
+        let (place, before_checkpoint, may_be_unchecked) = (place(1, 0), true, false);
+        let record =
+            Replayed::Record { head, place, body: &body, before_checkpoint, may_be_unchecked };
+        replay_own(&mut it, record).unwrap();
+    }
+    let hash = |ordinal| topic(&it).entries.get(ordinal).unwrap().key_hash;
+    assert_eq!((hash(0), hash(1)), (crate::key_hash::of_bytes(b"k"), 9));
 }
 
 #[test]

@@ -235,7 +235,9 @@ fn revoke(token: &str, path: &Path, output: &Output) -> anyhow::Result<()> {
             .help("`longhaul token list` shows those that it has")
             .into());
     }
-    if revoked.len() > 1 {
+    if let [first, _, ..] = &*revoked
+        && first.name == token
+    {
         let ids: Vec<_> = revoked.iter().map(TokenEntry::id).collect();
         let what = format!("there are {} tokens named `{token}`: {}", ids.len(), ids.join(", "));
         let help = "revoke them one by one, by these ids";

@@ -166,11 +166,6 @@ impl TokenFile {
         let mut text = serde_json::to_vec_pretty(&document)
             .map_err(|error| self.unusable(error.to_string()))?;
         text.push(b'\n');
-        let folder = self.folder().map_err(|error| self.unusable(error.to_string()))?;
-        // Two writers at once would bring back what one of them has revoked.
-        folder.try_lock().map_err(|error| {
-            self.unusable(format!("somebody else is changing it; do it again ({error})"))
-        })?;
         let now = match bytes_of(&self.path) {
             Ok(bytes) => Some(bytes),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
@@ -180,27 +175,15 @@ impl TokenFile {
             return Err(self.unusable("it was changed meanwhile; do it again".to_owned()));
         }
         self.replace(&text).map_err(|error| self.unusable(error.to_string()))?;
-        // A token that was revoked would be back after a loss of power.
-        folder.sync_all().map_err(|error| self.unusable(error.to_string()))?;
         self.read = Some(text);
         Ok(())
     }
 
-    /// Where the file is: whoever has a link to it changes what that leads to.
-    fn place(&self) -> (PathBuf, PathBuf) {
+    fn replace(&self, text: &[u8]) -> io::Result<()> {
+        // Whoever has a link to the file changes what it leads to.
         let path = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
         let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
-        let folder = folder.unwrap_or_else(|| Path::new(".")).to_owned();
-        (path, folder)
-    }
-
-    fn folder(&self) -> io::Result<fs::File> {
-        fs::File::open(self.place().1)
-    }
-
-    fn replace(&self, text: &[u8]) -> io::Result<()> {
-        let (path, folder) = self.place();
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        let mut file = tempfile::NamedTempFile::new_in(folder.unwrap_or_else(|| Path::new(".")))?;
         file.write_all(text)?;
         if self.read.is_some() {
             let former = fs::metadata(&path)?;
@@ -292,14 +275,6 @@ mod tests {
             file.create(entry("n")).unwrap();
         }
         let [mut first, mut second] = open;
-        let other = fs::File::open(folder.path()).unwrap();
-        other.lock().unwrap();
-        let refused = first.write().unwrap_err().to_string();
-        assert!(
-            refused.contains("somebody else is changing it") && !path.try_exists().unwrap(),
-            "{refused}"
-        );
-        other.unlock().unwrap();
         first.write().unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         let refused = second.write().unwrap_err().to_string();

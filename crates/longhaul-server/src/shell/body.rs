@@ -7,7 +7,8 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 /// A body as it came.
 #[derive(Clone, Debug)]
@@ -87,23 +88,23 @@ impl Body {
             ));
         }
         // To serde an array of the values of its fields would do, and for all else it names a type of ours.
-        let first = self.bytes.trim_ascii_start().first().copied();
-        if first != Some(b'{') && serde_json::from_slice::<IgnoredAny>(&self.bytes).is_ok() {
-            return Err(json_unfit(&format!("it is {}, and an object is expected", kind(first))));
+        let begins_object = self.bytes.trim_ascii_start().first() == Some(&b'{');
+        if !begins_object && let Ok(value) = serde_json::from_slice::<Value>(&self.bytes) {
+            return Err(json_unfit(&format!("it is {}, and an object is expected", kind(&value))));
         }
         serde_json::from_slice(&self.bytes).map_err(|error| self.problem(&error))
     }
 }
 
-/// What sound JSON is that begins with this, in its own words.
-const fn kind(first: Option<u8>) -> &'static str {
-    match first {
-        Some(b'{') => "an object",
-        Some(b'[') => "an array",
-        Some(b'"') => "a string",
-        Some(b't' | b'f') => "a boolean",
-        Some(b'n') => "`null`",
-        Some(_) | None => "a number",
+/// What a value is, in the words of JSON.
+const fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "`null`",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
     }
 }
 
@@ -132,7 +133,7 @@ pub(crate) fn in_plain_words(said: &str) -> String {
 impl Body {
     /// An array or an object in the place of a word is a fault of syntax to serde, and JSON nevertheless.
     fn problem(&self, error: &serde_json::Error) -> Problem {
-        if error.is_syntax() && serde_json::from_slice::<serde_json::Value>(&self.bytes).is_ok() {
+        if error.is_syntax() && serde_json::from_slice::<Value>(&self.bytes).is_ok() {
             return json_unfit(&error.to_string());
         }
         json_problem(error)

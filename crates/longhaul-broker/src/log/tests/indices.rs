@@ -217,12 +217,14 @@ fn any_entry() -> impl Strategy<Value = (u32, u64, u64, u32, u32, Facts)> {
         proptest::option::of(any::<u32>()),
         proptest::option::of(any::<u64>()),
         proptest::option::of(any::<u64>()),
+        prop_oneof![Just(0), any::<u16>()],
     );
-    let facts = facts.prop_map(|(publish_time, batch, deliver_at, chunk_of)| Facts {
+    let facts = facts.prop_map(|(publish_time, batch, deliver_at, chunk_of, key_hash)| Facts {
         publish_time,
         batch,
         deliver_at,
         chunk_of,
+        key_hash,
     });
     (0..3_u32, 0..3_u64, near, 0..300_u32, 29..5000_u32, facts)
 }

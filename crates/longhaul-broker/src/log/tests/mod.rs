@@ -50,6 +50,7 @@ fn facts(body: &[u8]) -> Option<Facts> {
         batch: (first % 2 == 0).then_some(u32::from(first) * 9999),
         deliver_at: (first % 3 == 0).then_some(length * 77),
         chunk_of: (first % 5 == 0).then_some(!length),
+        key_hash: if first.is_multiple_of(7) { u16::from(first) * 99 } else { 0 },
     })
 }
 

@@ -1,5 +1,7 @@
 //! A consumer of a subscription, as the dispatcher sees it.
 
+use super::owners::HashRange;
+
 /// A consumer, by its connection and the id that it has there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConsumerKey {
@@ -18,6 +20,25 @@ pub enum Kind {
     Shared,
     /// One at a time, the others wait.
     Failover,
+    /// All, each the messages of its keys.
+    KeyShared(KeyPolicy),
+}
+
+impl Kind {
+    /// Whether several consumers get entries at a time, each of which is acknowledged by itself.
+    #[must_use]
+    pub const fn is_shared(self) -> bool {
+        matches!(self, Self::Shared | Self::KeyShared(_))
+    }
+}
+
+/// How keys are shared. All consumers of a subscription have the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeyPolicy {
+    /// Consumers say which hashes they want.
+    pub is_sticky: bool,
+    /// A key that moves to another consumer does not wait for the former one.
+    pub allows_disorder: bool,
 }
 
 /// A consumer of a subscription.
@@ -37,6 +58,8 @@ pub struct Consumer {
     pub room: u64,
     /// In which turn of dispatching the room was looked up.
     pub(super) room_of: u64,
+    /// The hashes of keys that it wants, when it is sticky.
+    pub ranges: Vec<HashRange>,
     /// Reads the compacted view.
     pub reads_compacted: bool,
     /// Wall clock, in ms since the epoch.
@@ -61,6 +84,7 @@ impl Consumer {
             unacked: 0,
             room: u64::MAX,
             room_of: 0,
+            ranges: Vec::new(),
             reads_compacted: false,
             since,
             entries_out: 0,

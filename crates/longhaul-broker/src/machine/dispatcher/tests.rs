@@ -5,6 +5,8 @@ use crate::log::Place;
 use crate::state::entries::{Entries, Extras, Slot};
 use proptest::prelude::*;
 
+mod keyed;
+mod keyed_walk;
 mod turns;
 
 impl Dispatcher {

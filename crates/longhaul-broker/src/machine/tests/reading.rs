@@ -1,6 +1,7 @@
 //! What readers are shown: the compacted view and what follows it, and where they have caught up.
 
 use super::*;
+use crate::key_hash::of_none;
 use crate::log::{CompactedWriter, Place, Slot as CompactedSlot};
 use crate::machine::unreadable::NOTHING;
 use crate::machine::view::{Item, View};
@@ -33,7 +34,8 @@ fn entries() -> Entries {
     entries
 }
 
-const fn item(ordinal: u64, messages: u32, bytes: u32) -> Item {
+/// One without a key.
+fn item(ordinal: u64, messages: u32, bytes: u32) -> Item {
     Item {
         ordinal,
         position: Position { ledger: 0, entry: ordinal },
@@ -41,6 +43,7 @@ const fn item(ordinal: u64, messages: u32, bytes: u32) -> Item {
         bytes,
         deliver_at: None,
         chunk_of: None,
+        key_hash: of_none(ordinal),
         compacted: None,
     }
 }
@@ -52,7 +55,10 @@ fn a_view_shows_what_is_on_disk_and_here() {
     assert_eq!(view.get(0), Some(item(0, 2, 10)));
     assert_eq!(view.get(1), Some(item(1, 1, 11)));
     assert_eq!(view.get(2), None, "it is gone");
-    assert_eq!(view.at_or_after(2), Some(Item { chunk_of: Some(77), ..item(3, 1, 13) }));
+    assert_eq!(
+        view.at_or_after(2),
+        Some(Item { chunk_of: Some(77), key_hash: of_none(77), ..item(3, 1, 13) })
+    );
     assert_eq!(view.get(4), Some(Item { deliver_at: Some(88), ..item(4, 1, 14) }));
     assert_eq!(view.at_or_after(5), None, "it is not on disk");
     assert_eq!(view.last(), Some((Position { ledger: 0, entry: 4 }, None)));
@@ -69,8 +75,8 @@ fn a_compacted_view_replaces_what_lies_before_its_horizon() {
     let entries = entries();
     let slots = slots(&[(0, 0, 5), (3, 4, 7)]);
     let view = View { entries: &entries, end: 6, compacted: Some((&slots, 4)), withheld: &NOTHING };
-    let first = Item { compacted: Some(0), ..item(0, 1, 5) };
-    let second = Item { compacted: Some(1), ..item(3, 4, 7) };
+    let first = Item { compacted: Some(0), key_hash: 0, ..item(0, 1, 5) };
+    let second = Item { compacted: Some(1), key_hash: 0, ..item(3, 4, 7) };
     assert_eq!(view.get(0), Some(first), "an entry has a message at least");
     assert_eq!(view.get(1), None, "compaction has removed it");
     assert_eq!(view.at_or_after(1), Some(second));

@@ -47,7 +47,7 @@ fn what_lies_before_a_cumulative_ack_is_held_no_more() {
     deal(&mut dispatcher, &entries, 4);
     dispatcher.redeliver(key(0), Some(&[1]), &Cursor::at(0));
     deal(&mut dispatcher, &entries, 4);
-    dispatcher.acked_before(2);
+    dispatcher.acked_between(0, 2);
     assert_eq!((dispatcher.unacked(), dispatcher.consumers()[0].unacked), (2, 2));
     assert!(dispatcher.redeliveries.is_empty(), "nor does anything else stay of it");
     dispatcher.redeliver(key(0), None, &Cursor::at(2));

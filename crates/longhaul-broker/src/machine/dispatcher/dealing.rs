@@ -1,0 +1,208 @@
+//! A turn of dispatching: entries to consumers, until nobody wants more or nothing is there.
+
+use super::{Assignment, CHUNKED_MAX, Dispatcher, Kind, Limits, Pending, Room};
+use crate::machine::view::{Item, View};
+use crate::state::cursor::Cursor;
+
+/// What is looked at in a turn of dispatching, and how much more of it may be.
+pub(super) struct Look<'a> {
+    pub(super) now: u64,
+    pub(super) cursor: &'a Cursor,
+    pub(super) view: &'a View<'a>,
+    pub(super) room: Room<'a>,
+    pub(super) budget: usize,
+}
+
+impl Look<'_> {
+    pub(super) const fn spend(&mut self) {
+        self.budget = self.budget.saturating_sub(1);
+    }
+
+    /// An entry that was read before, unless it is acknowledged or cannot be read.
+    pub(super) fn get(&self, ordinal: u64) -> Option<Item> {
+        if self.cursor.is_acked(ordinal) { None } else { self.view.get(ordinal) }
+    }
+}
+
+impl Dispatcher {
+    /// Assigns entries to consumers until nobody wants more or nothing is there, but looks at `budget` entries at most. Says
+    /// whether it stopped for that. `room` says how many bytes a connection takes before it must have sent some.
+    #[expect(clippy::too_many_arguments, reason = "what an assignment depends on")]
+    pub fn dispatch(
+        &mut self,
+        now: u64,
+        cursor: &Cursor,
+        view: &View<'_>,
+        limits: Limits,
+        budget: usize,
+        room: Room<'_>,
+        out: &mut Vec<Assignment>,
+    ) -> bool {
+        if self.limits != limits {
+            self.limits = limits;
+            self.all_may_be_ready();
+        }
+        self.dispatches += 1;
+        let mut aside = Vec::new();
+        let look = Look { now, cursor, view, room, budget };
+        let has_more = self.deal(look, &mut aside, out);
+        self.replay.extend(aside);
+        has_more
+    }
+
+    /// The same. Chunks whose consumer has no room now go `aside`, and come first the next time.
+    fn deal(
+        &mut self,
+        mut look: Look<'_>,
+        aside: &mut Vec<u64>,
+        out: &mut Vec<Assignment>,
+    ) -> bool {
+        self.wake_delayed(look.now);
+        self.begin_keys(look.view);
+        while look.budget > 0 {
+            let next = match self.kind {
+                Kind::KeyShared(_) => self.next_by_key(&mut look),
+                Kind::Exclusive | Kind::Shared | Kind::Failover => {
+                    self.next_in_turn(&mut look, aside)
+                }
+            };
+            let Some((at, item)) = next else { return look.budget == 0 };
+            look.spend();
+            self.assign(at, item, out);
+        }
+        true
+    }
+
+    /// The next entry, and the consumer whose turn it is.
+    fn next_in_turn(&mut self, look: &mut Look<'_>, aside: &mut Vec<u64>) -> Option<(usize, Item)> {
+        while look.budget > 0 {
+            let at = self.choose(look.room)?;
+            let item = self.take(look)?;
+            if let Some(at) = self.owner_of_chunk(&item, at, look.room) {
+                self.turn = at + 1;
+                return Some((at, item));
+            }
+            look.spend();
+            aside.push(item.ordinal);
+        }
+        None
+    }
+
+    fn assign(&mut self, at: usize, item: Item, out: &mut Vec<Assignment>) {
+        let redeliveries = self.redeliveries.get(&item.ordinal).copied().unwrap_or_default();
+        let Some(consumer) = self.consumers.get_mut(at) else { return };
+        consumer.permits -= i64::from(item.messages);
+        consumer.entries_out += 1;
+        consumer.messages_out += u64::from(item.messages);
+        consumer.bytes_out += u64::from(item.bytes);
+        consumer.room = consumer.room.saturating_sub(u64::from(item.bytes));
+        self.redelivered += u64::from(redeliveries > 0);
+        let key = consumer.key;
+        if self.kind.is_shared() {
+            consumer.unacked += u64::from(item.messages);
+            self.unacked += u64::from(item.messages);
+            let Item { messages, key_hash, .. } = item;
+            self.pending.insert(item.ordinal, Pending { consumer: key, messages, key_hash });
+            if let Some(keys) = &mut self.keys {
+                keys.hold(key, key_hash);
+            }
+        }
+        out.push(Assignment { consumer: key, item, redeliveries });
+    }
+
+    fn wake_delayed(&mut self, now: u64) {
+        while let Some(&(at, ordinal)) = self.delayed.first() {
+            if at > now {
+                break;
+            }
+            self.delayed.pop_first();
+            self.replay.insert(ordinal);
+        }
+    }
+
+    /// The next consumer that may be sent something.
+    pub(super) fn choose(&mut self, room: Room<'_>) -> Option<usize> {
+        if self.holds_enough() {
+            return None;
+        }
+        if let Some(active) = self.active() {
+            let at = *self.places.get(&active)?;
+            return self.is_ready(at, room).then_some(at);
+        }
+        loop {
+            let &(priority, first) = self.candidates.first()?;
+            let behind = self.candidates.range((priority, self.turn)..).next();
+            let at = behind.filter(|it| it.0 == priority).map_or(first, |it| it.1);
+            if self.is_ready(at, room) {
+                return Some(at);
+            }
+            // Until something changes it is not asked again.
+            self.candidates.remove(&(priority, at));
+        }
+    }
+
+    /// Whether the consumers together hold as much as they may.
+    pub(super) const fn holds_enough(&self) -> bool {
+        let limit = self.limits.per_subscription;
+        limit > 0 && self.unacked >= limit
+    }
+
+    /// Whether the consumer may be sent something.
+    pub(super) fn is_ready(&mut self, at: usize, room: Room<'_>) -> bool {
+        #[cfg(test)]
+        {
+            self.visits += 1;
+        }
+        let Some(consumer) = self.consumers.get_mut(at) else { return false };
+        if consumer.room_of != self.dispatches {
+            consumer.room_of = self.dispatches;
+            consumer.room = room(consumer.key.conn).unwrap_or(consumer.room);
+        }
+        let limit = self.limits.per_consumer;
+        let within = limit == 0 || consumer.unacked < limit;
+        consumer.permits > 0 && consumer.room > 0 && within
+    }
+
+    /// The consumer of a chunk: the one that had the chunks before, as long as it is there; none while that has no room.
+    fn owner_of_chunk(&mut self, item: &Item, chosen: usize, room: Room<'_>) -> Option<usize> {
+        let Some(hash) = item.chunk_of.filter(|_| self.kind == Kind::Shared) else {
+            return Some(chosen);
+        };
+        let owner = self.chunks.get(&hash);
+        if let Some(&at) = owner.and_then(|key| self.places.get(key)) {
+            return self.is_ready(at, room).then_some(at);
+        }
+        if self.chunks.len() >= CHUNKED_MAX {
+            self.chunks.clear();
+        }
+        self.chunks.insert(hash, self.consumers.get(chosen)?.key);
+        Some(chosen)
+    }
+
+    /// The next entry: one to be delivered again, or a new one.
+    fn take(&mut self, look: &mut Look<'_>) -> Option<Item> {
+        while let Some(ordinal) = self.replay.pop_first() {
+            if let Some(item) = look.get(ordinal) {
+                return Some(item);
+            }
+        }
+        self.read(look)
+    }
+
+    /// The next new entry.
+    pub(super) fn read(&mut self, look: &mut Look<'_>) -> Option<Item> {
+        while look.budget > 0 {
+            let item = look.view.at_or_after(look.cursor.next_unacked(self.next))?;
+            self.next = item.ordinal + 1;
+            if look.cursor.is_acked(item.ordinal) {
+                continue;
+            }
+            match item.deliver_at.filter(|&at| self.kind.is_shared() && at > look.now) {
+                Some(at) => self.delayed.insert((at, item.ordinal)),
+                None => return Some(item),
+            };
+            look.spend();
+        }
+        None
+    }
+}

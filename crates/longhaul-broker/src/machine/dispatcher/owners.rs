@@ -1,0 +1,202 @@
+//! Which consumer has which hashes of keys. Pure.
+//!
+//! Where consumers say nothing, each has a hundred points on a ring, which follow from its name alone: one that comes back under its name has the same keys
+//! again, and the keys of the others stay where they are, but for those that the newcomer takes. A point has the hashes up to it from the point before. This is
+//! how Pulsar divides them by default; which consumer gets which key no client can know. *Sticky* consumers name the hashes that they want.
+
+use super::consumer::{Consumer, ConsumerKey};
+use crate::key_hash;
+use std::collections::BTreeMap;
+
+/// Points of a consumer on the ring.
+const POINTS: u32 = 100;
+
+/// Hashes from one to another, both included.
+pub type HashRange = (u16, u16);
+
+/// Who has which hashes.
+#[derive(Clone, Debug, Default)]
+pub struct Owners {
+    /// Who has the hashes up to this point, the first of those who would.
+    points: BTreeMap<u16, Vec<ConsumerKey>>,
+    /// What sticky consumers have asked for: the end and the consumer, by the start.
+    ranges: BTreeMap<u16, (u16, ConsumerKey)>,
+    /// The points of each consumer follow from its name, and from how many of that name there were.
+    indices: BTreeMap<String, BTreeMap<u32, ConsumerKey>>,
+    is_sticky: bool,
+}
+
+impl Owners {
+    /// Nobody has any yet.
+    pub(super) fn new(is_sticky: bool) -> Self {
+        Self { is_sticky, ..Self::default() }
+    }
+
+    /// Who has the hash. Of sticky consumers there may be none who wants it.
+    pub(super) fn of(&self, hash: u16) -> Option<ConsumerKey> {
+        if self.is_sticky {
+            let (_, &(end, owner)) = self.ranges.range(..=hash).next_back()?;
+            return (hash <= end).then_some(owner);
+        }
+        let after = self.points.range(hash..).next().or_else(|| self.points.first_key_value());
+        after?.1.first().copied()
+    }
+
+    /// Who has one of these hashes already.
+    pub(super) fn conflict(&self, ranges: &[HashRange]) -> Option<ConsumerKey> {
+        ranges.iter().find_map(|&(start, end)| {
+            let (_, &(last, owner)) = self.ranges.range(..=end).next_back()?;
+            (last >= start).then_some(owner)
+        })
+    }
+
+    pub(super) fn add(&mut self, consumer: &Consumer) {
+        let key = consumer.key;
+        if self.is_sticky {
+            self.ranges.extend(consumer.ranges.iter().map(|&(start, end)| (start, (end, key))));
+            return;
+        }
+        let indices = self.indices.entry(consumer.name.clone()).or_default();
+        let index = (0..).find(|it| !indices.contains_key(it)).unwrap_or_default();
+        indices.insert(index, key);
+        for point in points(&consumer.name, index) {
+            let there = self.points.entry(point).or_default();
+            if !there.contains(&key) {
+                there.push(key);
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, consumer: &Consumer) {
+        let key = consumer.key;
+        self.ranges.retain(|_, it| it.1 != key);
+        let Some(indices) = self.indices.get_mut(&consumer.name) else { return };
+        let index = indices.iter().find(|it| *it.1 == key).map(|it| *it.0);
+        for point in index.into_iter().flat_map(|index| points(&consumer.name, index)) {
+            if let Some(there) = self.points.get_mut(&point) {
+                there.retain(|it| *it != key);
+                if there.is_empty() {
+                    self.points.remove(&point);
+                }
+            }
+        }
+        indices.retain(|_, it| *it != key);
+        if indices.is_empty() {
+            self.indices.remove(&consumer.name);
+        }
+    }
+
+    /// All hashes that somebody has, in order.
+    pub(super) fn all(&self) -> Vec<(HashRange, ConsumerKey)> {
+        if self.is_sticky {
+            return self.ranges.iter().map(|(&start, &(end, key))| ((start, end), key)).collect();
+        }
+        let mut all: Vec<(HashRange, ConsumerKey)> = Vec::new();
+        let first = self.points.first_key_value().and_then(|it| it.1.first());
+        let beyond = first.map(|&key| (u16::MAX, key));
+        let points = self.points.iter().filter_map(|(&at, there)| Some((at, *there.first()?)));
+        for (end, key) in points.chain(beyond) {
+            match all.last_mut() {
+                None => all.push(((0, end), key)),
+                Some(((_, last), owner)) if *owner == key => *last = end,
+                Some(&mut ((_, last), _)) if last < end => all.push(((last + 1, end), key)),
+                Some(_) => {}
+            }
+        }
+        all
+    }
+}
+
+fn points(name: &str, index: u32) -> impl Iterator<Item = u16> {
+    (0..POINTS).map(move |point| key_hash::of_bytes(format!("{name}\0{index}\0{point}").as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn key(id: u64) -> ConsumerKey {
+        ConsumerKey { conn: 1, id }
+    }
+
+    fn named(id: u64, name: &str) -> Consumer {
+        Consumer::new(key(id), name.to_owned(), 0, 0)
+    }
+
+    fn all(owners: &Owners) -> Vec<Option<ConsumerKey>> {
+        (0..=u16::MAX).map(|hash| owners.of(hash)).collect()
+    }
+
+    #[test]
+    fn hashes_are_divided_among_all_and_move_only_to_who_comes_and_from_who_goes() {
+        let mut owners = Owners::new(false);
+        assert_eq!(owners.of(7), None);
+        let mut before = all(&owners);
+        for id in 0..8 {
+            // Two of each name.
+            owners.add(&named(id, &format!("c{}", id / 2)));
+            let after = all(&owners);
+            assert!(before.iter().zip(&after).all(|(was, is)| was == is || *is == Some(key(id))));
+            before = after;
+        }
+        for id in 0..8 {
+            let share = before.iter().filter(|it| **it == Some(key(id))).count();
+            assert!((4096..16_384).contains(&share), "{share} of 65,536 for one of eight");
+        }
+        owners.remove(&named(5, "c2"));
+        let after = all(&owners);
+        assert!(before.iter().zip(&after).all(|(was, is)| was == is || *was == Some(key(5))));
+        owners.add(&named(9, "c2"));
+        let moved: BTreeSet<_> =
+            before.iter().zip(all(&owners)).filter(|it| *it.0 != it.1).collect();
+        assert_eq!(moved, BTreeSet::from([(&Some(key(5)), Some(key(9)))]), "the same keys again");
+        for id in [0, 1, 2, 3, 4, 6, 7, 9] {
+            owners.remove(&named(id, &format!("c{}", if id == 9 { 2 } else { id / 2 })));
+        }
+        assert!(owners.points.is_empty() && owners.indices.is_empty());
+    }
+
+    #[test]
+    fn the_list_of_ranges_says_what_each_hash_says() {
+        let mut owners = Owners::new(false);
+        for id in 0..3 {
+            owners.add(&named(id, &format!("c{id}")));
+            let listed = owners.all();
+            let mut hash = 0_u32;
+            for ((start, end), owner) in listed {
+                assert_eq!(u32::from(start), hash, "no hole");
+                assert!((start..=end).all(|it| owners.of(it) == Some(owner)));
+                hash = u32::from(end) + 1;
+            }
+            assert_eq!(hash, 65_536);
+        }
+    }
+
+    #[test]
+    fn sticky_consumers_have_what_they_ask_for_and_nothing_twice() {
+        let mut owners = Owners::new(true);
+        let sticky = |id, ranges: &[HashRange]| Consumer {
+            ranges: ranges.to_vec(),
+            ..Consumer::new(key(id), "c".to_owned(), 0, 0)
+        };
+        owners.add(&sticky(1, &[(0, 9), (20, 29)]));
+        for (range, taken) in [
+            ((10, 19), false),
+            ((30, u16::MAX), false),
+            ((9, 12), true),
+            ((15, 20), true),
+            ((22, 23), true),
+            ((29, 40), true),
+            ((0, u16::MAX), true),
+        ] {
+            assert_eq!(owners.conflict(&[(12, 12), range]).is_some(), taken, "{range:?}");
+        }
+        owners.add(&sticky(2, &[(10, 19)]));
+        let found: Vec<_> =
+            [0, 9, 10, 19, 20, 29, 30].map(|it| owners.of(it).map(|it| it.id)).into();
+        assert_eq!(found, [Some(1), Some(1), Some(2), Some(2), Some(1), Some(1), None]);
+        owners.remove(&sticky(1, &[]));
+        assert_eq!(owners.all(), [((10, 19), key(2))]);
+    }
+}

@@ -1,0 +1,59 @@
+//! How the consumers of a subscription are to share it, as SUBSCRIBE says it.
+
+use super::dispatcher::{ConsumerKey, Dispatcher, HashRange, KeyPolicy, Kind};
+use super::effect::Refusal;
+use longhaul_wire::messages::{CommandSubscribe, KeySharedMode, ServerError, SubType};
+
+pub(super) fn kind_of(it: &CommandSubscribe) -> Result<Kind, Refusal> {
+    let refuse = |text: &str| Err(Refusal::new(ServerError::NotAllowedError, text));
+    match SubType::try_from(it.sub_type) {
+        Ok(SubType::Exclusive) => Ok(Kind::Exclusive),
+        Ok(SubType::Shared) => Ok(Kind::Shared),
+        Ok(SubType::Failover) => Ok(Kind::Failover),
+        Ok(SubType::KeyShared) if it.read_compacted.unwrap_or_default() => refuse(
+            "a Key_Shared subscription cannot read the compacted view: use Exclusive or Failover",
+        ),
+        Ok(SubType::KeyShared) => {
+            let meta = it.key_shared_meta.as_ref();
+            let mode =
+                meta.map_or(Ok(KeySharedMode::AutoSplit), |it| it.key_shared_mode.try_into());
+            let Ok(mode) = mode else { return refuse("unknown mode of a Key_Shared subscription") };
+            Ok(Kind::KeyShared(KeyPolicy {
+                is_sticky: mode == KeySharedMode::Sticky,
+                allows_disorder: meta.is_some_and(|it| it.allow_out_of_order_delivery()),
+            }))
+        }
+        Err(_) => refuse("unknown type of subscription"),
+    }
+}
+
+/// The hashes of keys that a sticky consumer wants.
+pub(super) fn ranges_of(kind: Kind, it: &CommandSubscribe) -> Result<Vec<HashRange>, Refusal> {
+    if !matches!(kind, Kind::KeyShared(KeyPolicy { is_sticky: true, .. })) {
+        return Ok(Vec::new());
+    }
+    let refuse = |text: &str| Err(Refusal::new(ServerError::ConsumerAssignError, text));
+    let mut ranges: Vec<HashRange> = Vec::new();
+    for range in it.key_shared_meta.iter().flat_map(|it| &it.hash_ranges) {
+        match (u16::try_from(range.start), u16::try_from(range.end)) {
+            (Ok(start), Ok(end)) if start <= end => ranges.push((start, end)),
+            _ => return refuse("a range of hashes goes from 0 up to 65535 at most"),
+        }
+    }
+    if ranges.is_empty() {
+        return refuse("a sticky consumer needs ranges of hashes");
+    }
+    ranges.sort_unstable();
+    if ranges.windows(2).any(|it| matches!(it, [a, b] if b.0 <= a.1)) {
+        return refuse("the ranges of hashes of a sticky consumer overlap");
+    }
+    Ok(ranges)
+}
+
+/// Somebody has these hashes already.
+pub(super) fn range_conflict(dispatcher: &Dispatcher, holder: ConsumerKey) -> Refusal {
+    let name = dispatcher.consumers().iter().find(|it| it.key == holder).map(|it| it.name.as_str());
+    let name = name.unwrap_or_default();
+    let text = format!("consumer {name} has some of these hashes already: ask for others");
+    Refusal::new(ServerError::ConsumerAssignError, text).because_of(holder.conn)
+}
