@@ -34,6 +34,7 @@ const JAVA: Project = Project {
         "pom.xml",
         "src/main/java/longhaul/clients/Acknowledging.java",
         "src/main/java/longhaul/clients/Consuming.java",
+        "src/main/java/longhaul/clients/KeyShared.java",
         "src/main/java/longhaul/clients/Main.java",
         "src/main/java/longhaul/clients/Producing.java",
         "src/main/java/longhaul/clients/Reading.java",

@@ -33,24 +33,6 @@ pub(crate) const WANTED: &[Difference] = &[
         ours: "left [a c]",
         why: "acknowledged messages of a batch are remembered, as Pulsar does when told to",
     },
-    Difference {
-        script: "java key shared",
-        theirs: "[a, b]\n[a, b]",
-        ours: "NotAllowedException\nNotAllowedException",
-        why: "Key_Shared subscriptions are refused",
-    },
-    Difference {
-        script: "python key shared",
-        theirs: "['a', 'b']\n['a', 'b']",
-        ours: "NotAllowedError\nNotAllowedError",
-        why: "Key_Shared subscriptions are refused",
-    },
-    Difference {
-        script: "go key shared",
-        theirs: "[a b]\n[a b]",
-        ours: "key shared NotAllowedError\nkey shared NotAllowedError",
-        why: "Key_Shared subscriptions are refused",
-    },
 ];
 
 #[tokio::test]

@@ -108,6 +108,16 @@ pub(crate) fn keyed(
 pub(crate) type Slot<'a> = (Option<&'a str>, Option<&'a str>);
 
 pub(crate) fn batch(producer_id: u64, sequence_id: u64, slots: &[Slot<'_>]) -> (Command, Payload) {
+    batch_with(producer_id, sequence_id, slots, None)
+}
+
+/// A batch whose own metadata has a key.
+pub(crate) fn batch_with(
+    producer_id: u64,
+    sequence_id: u64,
+    slots: &[Slot<'_>],
+    key: Option<&str>,
+) -> (Command, Payload) {
     let mut builder = BatchBuilder::default();
     for (key, body) in slots {
         let single = SingleMessageMetadata {
@@ -122,6 +132,7 @@ pub(crate) fn batch(producer_id: u64, sequence_id: u64, slots: &[Slot<'_>]) -> (
     let metadata = MessageMetadata {
         num_messages_in_batch: Some(count),
         uncompressed_size: Some(size),
+        partition_key: key.map(str::to_owned),
         ..metadata(sequence_id)
     };
     let command = CommandSend {

@@ -65,6 +65,14 @@ c1 AckResponse consumer=3 request=23 NotAllowedError"#,
         why: "what cannot be done is said: nothing was acknowledged",
     },
     Difference {
+        script: "key_shared_modes",
+        theirs: r#"# cumulative
+c0 AckResponse consumer=1 request=9"#,
+        ours: r#"# cumulative
+c0 AckResponse consumer=1 request=9 NotAllowedError"#,
+        why: "as above",
+    },
+    Difference {
         script: "exclusive",
         theirs: r#"# names
 c1 Error request=10 ProducerBusy

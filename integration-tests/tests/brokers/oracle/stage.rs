@@ -146,6 +146,15 @@ impl Stage {
         Ok(())
     }
 
+    /// As [`answers`](Self::answers), of messages whose bodies begin with their keys, where only the order within a key means something.
+    pub(crate) async fn answers_by_key(&mut self, at: usize, at_least: usize) -> Result<()> {
+        let mut lines = self.read(at, at_least).await?;
+        let key = |line: &str| line.rsplit('`').nth(1).and_then(|body| body.chars().next());
+        lines.sort_by_key(|line| key(line));
+        self.trace.extend(lines);
+        Ok(())
+    }
+
     /// Traces that nothing comes, on any connection.
     pub(crate) async fn quiet(&mut self) -> Result<()> {
         for at in 0..self.connections.len() {

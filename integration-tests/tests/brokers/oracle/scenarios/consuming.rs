@@ -31,6 +31,14 @@ pub(super) async fn more(
     stage.answers(at, count).await
 }
 
+/// Ten permits to each, by connection and consumer.
+pub(super) async fn permits_for_all(stage: &mut Stage, all: &[(usize, u64)]) -> Result<()> {
+    for &(at, id) in all {
+        stage.ask(at, flow(id, 10), 0).await?;
+    }
+    Ok(())
+}
+
 pub(super) async fn permits(stage: &mut Stage) -> Result<()> {
     let (a, b) = (stage.connect().await?, stage.connect().await?);
     let topic = stage.topic("t").await?;
@@ -277,7 +285,7 @@ pub(super) async fn delayed(stage: &mut Stage) -> Result<()> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a delay counts from now")]
-fn now_ms() -> i64 {
+pub(super) fn now_ms() -> i64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     i64::try_from(now.as_millis()).unwrap()
 }

@@ -4,6 +4,7 @@ mod acking;
 mod compacting;
 mod connecting;
 mod consuming;
+mod key_shared;
 mod moving;
 mod producing;
 mod terminating;
@@ -60,6 +61,18 @@ pub(crate) fn all() -> Vec<(&'static str, Script)> {
         consuming::delayed,
         consuming::stats,
         consuming::unacked_limit,
+        key_shared::key_shared_modes,
+        key_shared::key_shared_sticky,
+        key_shared::key_shared_keys,
+        key_shared::key_shared_draining,
+        key_shared::key_shared_ack_by_another,
+        key_shared::key_shared_leaving,
+        key_shared::key_shared_coming_back,
+        key_shared::key_shared_out_of_order,
+        key_shared::key_shared_redelivery,
+        key_shared::key_shared_slow,
+        key_shared::key_shared_delayed,
+        key_shared::key_shared_seek,
         acking::redelivery,
         acking::redelivery_of_all,
         acking::cumulative,

@@ -23,6 +23,7 @@ public final class Main {
     Map<String, Step> steps = new LinkedHashMap<>();
     Producing.add(steps);
     Consuming.add(steps);
+    KeyShared.add(steps);
     Acknowledging.add(steps);
     Reading.add(steps);
     Topics.add(steps);
