@@ -176,7 +176,7 @@ impl Machine {
         }
         // Room under a limit on what is not acknowledged.
         self.dirty.insert((topic, subscription));
-        self.tell_end(topic, subscription, None);
+        self.tell_end(topic, subscription);
         Ok(())
     }
 

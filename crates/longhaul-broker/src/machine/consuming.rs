@@ -60,7 +60,7 @@ impl Machine {
         let has_changed = self.attach(key, handle, (kind, ranges), it)?;
         self.succeed(conn, it.request_id);
         self.announce_active(topic, subscription, (!has_changed).then_some(key));
-        self.tell_end(topic, subscription, Some(key));
+        self.tell_end(topic, subscription);
         Ok(())
     }
 

@@ -154,6 +154,13 @@ impl Dispatcher {
         Some(consumer)
     }
 
+    /// The consumers that have not been told yet that the topic has ended. They have been told then.
+    pub fn tell_end(&mut self) -> Vec<ConsumerKey> {
+        let new = |it: &mut Consumer| !std::mem::replace(&mut it.knows_end, true);
+        let told = self.consumers.iter_mut().filter_map(|it| new(it).then_some(it.key));
+        told.collect()
+    }
+
     /// The consumer may be ready: its connection has room again.
     pub fn may_be_ready(&mut self, key: ConsumerKey) {
         self.consumer_mut(key);

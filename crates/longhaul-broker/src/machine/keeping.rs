@@ -134,7 +134,7 @@ impl Machine {
 
     fn round(&mut self) {
         let topics: BTreeSet<u32> = self.live.keys().copied().collect();
-        for topic in topics {
+        for &topic in &topics {
             let Some(policies) = self.live.get(&topic).map(|it| Arc::clone(&it.policies)) else {
                 continue;
             };
@@ -156,6 +156,7 @@ impl Machine {
             }
         }
         self.forget_acked_entries();
+        topics.into_iter().for_each(|it| self.tell_ends(it));
         self.clean();
         self.warn_of_backlogs();
         self.look_at_space();

@@ -1,9 +1,10 @@
 //! Topics that have ended: nothing more can be published to them, and consumers that have read everything are told so.
 
 use super::Machine;
-use super::dispatcher::ConsumerKey;
 use super::effect::Refusal;
 use crate::state::change::Terminate;
+use crate::state::cursor::Cursor;
+use crate::state::entries::Entries;
 use longhaul_wire::messages::{CommandReachedEndOfTopic, ServerError};
 
 impl Machine {
@@ -13,11 +14,10 @@ impl Machine {
         if kept.is_terminated {
             return Ok(());
         }
-        let subscriptions: Vec<u32> = kept.subscriptions.keys().copied().collect();
         self.change(Terminate { topic })?;
         // Their clients ask for them again, and are told that it has ended.
         self.close_producers(topic);
-        subscriptions.into_iter().for_each(|it| self.tell_end(topic, it, None));
+        self.tell_ends(topic);
         Ok(())
     }
 
@@ -32,22 +32,37 @@ impl Machine {
         }
     }
 
-    /// Tells the consumers of a subscription, or one alone, that nothing more comes, once everything is acknowledged and the topic has ended.
-    pub(super) fn tell_end(&mut self, topic: u32, subscription: u32, only: Option<ConsumerKey>) {
+    /// The same for all subscriptions of a topic. Entries go that nobody has acknowledged, too: a reader that is not durable holds nothing back.
+    pub(super) fn tell_ends(&mut self, topic: u32) {
+        let Some(kept) = self.state.topic(topic).filter(|it| it.is_terminated) else { return };
+        let subscriptions: Vec<u32> = kept.subscriptions.keys().copied().collect();
+        subscriptions.into_iter().for_each(|it| self.tell_end(topic, it));
+    }
+
+    /// Tells the consumers of a subscription once that nothing more comes, when the topic has ended and nothing of it is left to acknowledge.
+    pub(super) fn tell_end(&mut self, topic: u32, subscription: u32) {
         let Some(kept) = self.state.topic(topic).filter(|it| it.is_terminated) else { return };
         let Some(record) = kept.subscriptions.get(&subscription) else { return };
-        let entries = &kept.entries;
-        let open = record.cursor.open_between(entries.first(), entries.end());
-        if open.min(entries.count()) > 0 {
+        if has_open(&kept.entries, &record.cursor) {
             return;
         }
         let Some(dispatcher) = self.dispatcher(topic, subscription) else { return };
-        let keys = dispatcher.consumers().iter().map(|it| it.key);
-        let keys: Vec<ConsumerKey> =
-            keys.filter(|&it| only.is_none_or(|only| it == only)).collect();
-        for key in keys {
+        for key in dispatcher.tell_end() {
             // Behind the SUCCESS of a consumer that has just come.
             self.send_after_commit(key.conn, CommandReachedEndOfTopic { consumer_id: key.id });
         }
     }
+}
+
+/// Whether an entry that can be read is not acknowledged. Those that are gone do not count.
+fn has_open(entries: &Entries, cursor: &Cursor) -> bool {
+    let mut at = cursor.next_unacked(entries.first());
+    while at < entries.end() {
+        let here = entries.next_here(at);
+        at = cursor.next_unacked(here);
+        if at == here {
+            return here < entries.end();
+        }
+    }
+    false
 }

@@ -288,7 +288,9 @@ impl Machine {
     pub(in crate::machine) fn truncate(&mut self, topic: u32) -> Result<(), Refusal> {
         let readable = self.live.get(&topic).map_or(0, |it| it.readable);
         self.skip_to(topic, None, readable)?;
-        self.change(Trim { topic, first: readable })
+        self.change(Trim { topic, first: readable })?;
+        self.tell_ends(topic);
+        Ok(())
     }
 
     /// Acknowledges everything before the ordinal, for one subscription or all durable ones.

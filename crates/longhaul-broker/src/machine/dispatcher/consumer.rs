@@ -62,6 +62,8 @@ pub struct Consumer {
     pub ranges: Vec<HashRange>,
     /// Reads the compacted view.
     pub reads_compacted: bool,
+    /// It was told that the topic has ended.
+    pub(super) knows_end: bool,
     /// Wall clock, in ms since the epoch.
     pub since: u64,
     /// Entries that it was sent.
@@ -86,6 +88,7 @@ impl Consumer {
             room_of: 0,
             ranges: Vec::new(),
             reads_compacted: false,
+            knows_end: false,
             since,
             entries_out: 0,
             messages_out: 0,

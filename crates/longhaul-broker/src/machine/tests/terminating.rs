@@ -2,7 +2,7 @@
 
 use super::support::{id, refusal, sent, shared};
 use super::*;
-use crate::admin::request::{AdminReply, Position};
+use crate::admin::request::{AdminReply, Position, Start, SubscriptionCall};
 use longhaul_wire::messages::AckType;
 
 /// The consumers that are told that nothing more comes.
@@ -67,6 +67,76 @@ fn consumers_learn_that_nothing_more_comes() {
     let effects = rig.ask(2, late);
     assert_eq!(names(&effects)[0], 13, "SUCCESS first");
     assert_eq!(ends(&effects), [(2, 8)]);
+}
+
+impl Rig {
+    /// A topic that has ended with two entries that nobody has acknowledged, of the consumer 5 and of the reader 6.
+    fn ended_with_backlog() -> Self {
+        let mut rig = Self::new();
+        rig.produce(1, 1, AccessMode::Shared).unwrap();
+        (0..2).for_each(|_| drop(rig.publish(1, 1, b"x")));
+        rig.subscribe(1, 5, shared);
+        rig.subscribe(2, 6, |it| {
+            it.subscription = "reader".to_owned();
+            it.durable = Some(false);
+            it.start_message_id = Some(EARLIEST);
+            it.initial_position = None;
+        });
+        assert_eq!(ends(&rig.call(TopicCall::Terminate)), []);
+        rig.now += 5000;
+        rig
+    }
+
+    fn operate(&mut self, call: SubscriptionCall) -> Vec<Effect> {
+        let (topic, subscription) = (TOPIC.to_owned(), "s".to_owned());
+        self.machine.set_time(self.now, self.now);
+        self.machine.call(1, AdminRequest::Subscription { topic, subscription, call });
+        self.settle()
+    }
+}
+
+/// An operator takes the backlog away.
+#[test]
+fn consumers_learn_it_when_their_backlog_is_skipped() {
+    let skip = SubscriptionCall::Skip { entries: 2 };
+    for call in [SubscriptionCall::SkipAll, skip, SubscriptionCall::ExpireMessages { age_s: 1 }] {
+        let mut rig = Rig::ended_with_backlog();
+        assert_eq!(ends(&rig.operate(call.clone())), [(1, 5)], "{call:?}");
+        assert_eq!(ends(&rig.operate(call.clone())), [], "{call:?}: once");
+    }
+}
+
+/// A reset closes the consumers: they ask again, and are told then.
+#[test]
+fn consumers_learn_it_after_a_reset_to_the_end() {
+    let mut rig = Rig::ended_with_backlog();
+    let effects = rig.operate(SubscriptionCall::Reset { to: Start::Latest });
+    assert_eq!((names(&effects), ends(&effects)), (vec![16], vec![]), "CLOSE_CONSUMER");
+    let again = CommandSubscribe {
+        topic: TOPIC.to_owned(),
+        subscription: "s".to_owned(),
+        sub_type: 1,
+        consumer_id: 5,
+        ..CommandSubscribe::default()
+    };
+    assert_eq!(ends(&rig.ask(1, again)), [(1, 5)]);
+}
+
+/// What is trimmed goes for readers too that have not read it. They waited for ever.
+#[test]
+fn readers_learn_it_when_what_they_have_not_read_is_trimmed() {
+    let mut rig = Rig::ended_with_backlog();
+    assert_eq!(ends(&rig.call(TopicCall::Truncate)), [(1, 5), (2, 6)]);
+    assert_eq!(ends(&rig.pass(5000)), [], "once");
+
+    let mut rig = Rig::ended_with_backlog();
+    let told = ends(&rig.operate(SubscriptionCall::SkipAll));
+    assert_eq!(told, [(1, 5)], "the reader has something left");
+    let topic = "persistent://public/default/other".to_owned();
+    rig.ask(1, CommandProducer { topic, ..producer(2, 8, AccessMode::Shared) });
+    (0..4).for_each(|_| drop(rig.publish(1, 2, &[0; 3000])));
+    assert_eq!(ends(&rig.pass(5000)), [(2, 6)], "a round trims what lies in a full segment");
+    assert_eq!(ends(&rig.pass(5000)), [], "once");
 }
 
 /// What a checkpoint holds, and what the log holds.
