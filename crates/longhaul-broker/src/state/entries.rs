@@ -288,6 +288,12 @@ impl Entries {
         self.range(ordinal, u64::MAX).next().map_or(self.end, |it| it.0)
     }
 
+    /// The n-th entry that can be read, from 0. It costs little for each 1,024 before it.
+    #[must_use]
+    pub fn nth(&self, nth: u64) -> Option<u64> {
+        self.pages.nth(self.first, nth)
+    }
+
     /// The last entry before the ordinal that can be read.
     #[must_use]
     pub fn last_before(&self, ordinal: u64) -> Option<(u64, Slot)> {

@@ -208,6 +208,20 @@ impl Pages {
         slots.take_while(move |&(ordinal, _)| ordinal < to)
     }
 
+    /// The n-th slot from the ordinal on, from 0. Pages before it are counted only.
+    pub(super) fn nth(&self, from: u64, nth: u64) -> Option<u64> {
+        let mut left = usize::try_from(nth).ok()?;
+        for (first, page) in self.from(from) {
+            let start = from.saturating_sub(first);
+            let here = page.slots.len() - page.rank(start);
+            if left < here {
+                return page.from(start).nth(left).map(|(at, _)| first + at);
+            }
+            left -= here;
+        }
+        None
+    }
+
     /// The last slot before the ordinal.
     pub(super) fn last_before(&self, ordinal: u64) -> Option<(u64, Slot)> {
         let end = (self.base + self.pages.len() as u64) * PAGE;
@@ -338,7 +352,7 @@ mod tests {
         fn pages_are_a_map(
             steps in proptest::collection::vec(step(), 0..400),
             (from, to) in (0..5000_u64, 0..6000_u64),
-            (time, segment) in (0..51_u64, 0..7_u32),
+            (time, segment, nth) in (0..51_u64, 0..7_u32, 0..400_u16),
         ) {
             let (mut pages, mut map) = (Pages::default(), BTreeMap::new());
             for step in steps {
@@ -362,6 +376,8 @@ mod tests {
             let copied: Vec<_> = pages.copy(from, to).range(from, to).collect();
             prop_assert_eq!(&copied, &expected);
             prop_assert_eq!(pages.get(from), map.get(&from).copied());
+            let expected = map.range(from..).map(|it| *it.0).nth(nth.into());
+            prop_assert_eq!(pages.nth(from, nth.into()), expected);
             prop_assert_eq!(
                 pages.last_before(to),
                 map.range(..to).next_back().map(|(at, it)| (*at, *it))

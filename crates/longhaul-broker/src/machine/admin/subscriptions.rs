@@ -147,11 +147,10 @@ impl Machine {
     /// The n-th message that is there, from 1, from the first or from the last.
     pub(in crate::machine) fn nth_of(&self, topic: u32, from_last: bool, nth: u64) -> Option<u64> {
         let (kept, live) = (self.state.topic(topic)?, self.live.get(&topic)?);
-        let entries = kept.entries.range(kept.entries.first(), live.readable);
         let unwritten = kept.entries.end().saturating_sub(live.readable);
         let count = kept.entries.count().saturating_sub(unwritten);
         let skipped = if from_last { count.checked_sub(nth)? } else { nth.checked_sub(1)? };
-        entries.map(|it| it.0).nth(usize::try_from(skipped).ok()?)
+        kept.entries.nth(skipped).filter(|&it| it < live.readable)
     }
 
     pub(in crate::machine) fn nth_open_of(
