@@ -363,11 +363,16 @@ impl World {
 
     /// The consumer of an exclusive or failover subscription that gets everything.
     pub(super) fn active(&self, run: &Run) -> Option<ConsumerId> {
-        let rank = |it: &&ConsumerId| {
-            let consumer = &self.conns[&it.0].consumers[&it.1];
-            (consumer.priority, consumer.name.clone())
-        };
-        run.consumers.iter().min_by_key(rank).copied()
+        let consumer = |it: &ConsumerId| &self.conns[&it.0].consumers[&it.1];
+        let lowest = run.consumers.iter().map(|it| consumer(it).priority).min()?;
+        let mut first = run.consumers.clone();
+        first.retain(|it| consumer(it).priority == lowest);
+        first.sort_by_key(|it| &consumer(it).name);
+        // Partitions have them in turn.
+        let topic = self.model.topics.get(&consumer(first.first()?).topic);
+        let number = topic.and_then(|it| it.name.rsplit_once("-partition-")?.1.parse().ok());
+        let partition: usize = number.unwrap_or_default();
+        first.get(partition % first.len()).copied()
     }
 
     /// The broker has let go of a consumer.
