@@ -5,12 +5,17 @@ use regex::{Regex, RegexBuilder};
 
 /// Longest pattern that is read.
 const BYTES_MAX: usize = 1024;
-/// Memory of one that is compiled, and of what is kept to match it fast.
-const COMPILED_BYTES_MAX: usize = 256 * 1024;
+/// Memory of one that is compiled.
+const COMPILED_BYTES_MAX: usize = 64 * 1024;
+/// Memory of what is kept to match it fast.
+const CACHE_BYTES_MAX: usize = 32 * 1024;
 
 /// A pattern that whole names match, `tenant/namespace/topic`. Partitions match by the name of their topic.
-#[derive(Clone, Debug)]
-pub(crate) struct Pattern(Regex);
+#[derive(Debug)]
+pub(crate) struct Pattern {
+    text: String,
+    regex: Regex,
+}
 
 impl Pattern {
     /// Reads one. What Java alone understands, such as looking ahead, is refused.
@@ -18,22 +23,27 @@ impl Pattern {
         if text.len() > BYTES_MAX {
             return Err(format!("a pattern of topics has at most {BYTES_MAX} bytes"));
         }
-        let text = unquoted(&without_domain(text)?);
-        let whole = RegexBuilder::new(&format!(r"\A(?:{text})\z"))
+        let plain = unquoted(&without_domain(text)?);
+        let whole = RegexBuilder::new(&format!(r"\A(?:{plain})\z"))
             .size_limit(COMPILED_BYTES_MAX)
-            .dfa_size_limit(COMPILED_BYTES_MAX)
+            .dfa_size_limit(CACHE_BYTES_MAX)
             .build();
-        whole.map(Self).map_err(|error| {
+        whole.map(|regex| Self { text: text.to_owned(), regex }).map_err(|error| {
             let shown: String = error.to_string().chars().filter(|it| !it.is_control()).collect();
             format!("the pattern of topics cannot be used here: {shown}")
         })
+    }
+
+    /// As the client wrote it.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
     }
 
     /// Whether a topic, or the topic that it is a partition of, matches.
     pub(crate) fn matches(&self, name: &TopicName) -> bool {
         let whole = name.whole();
         let short = whole.as_str().split_once("://").map_or("", |it| it.1);
-        self.0.is_match(short)
+        self.regex.is_match(short)
     }
 }
 
@@ -89,9 +99,11 @@ mod tests {
             r"\Qpersistent://public/default/\Ea.*",
             r"^persistent://public/default/a\d?$",
             "persistent://public/default/(a|b)1?",
+            r"persistent://public/default/[\w-]+",
+            r"[^/]+/[^/]+/\w+\d*",
         ] {
             assert!(matches(pattern, "a1"), "{pattern}");
-            assert!(!matches(pattern, "ca1"), "{pattern}");
+            assert!(!matches(pattern, "c.a1"), "{pattern}");
         }
         assert!(!matches("public/default/a", "ab"), "the whole name");
         assert!(
@@ -108,7 +120,7 @@ mod tests {
     #[test]
     fn what_cannot_be_matched_is_refused() {
         let long = "a".repeat(BYTES_MAX + 1);
-        for pattern in ["a(?=b)", "(", "[", "http://a", r"a{1000}{1000}{1000}", &long] {
+        for pattern in ["a(?=b)", "(", "[", "http://a", r"a{1000}{1000}{1000}", r"\w{100}", &long] {
             assert!(Pattern::parse(pattern).is_err(), "{pattern}");
         }
     }

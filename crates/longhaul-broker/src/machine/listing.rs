@@ -2,17 +2,23 @@
 
 use super::Machine;
 use super::effect::Refusal;
-use crate::name::TopicName;
+use crate::name::{BYTES_MAX, TopicName};
 use crate::pattern::{Pattern, hash_of};
 use longhaul_wire::messages::{
     CommandGetTopicsOfNamespace, CommandGetTopicsOfNamespaceResponse, CommandWatchTopicList,
     CommandWatchTopicListClose, CommandWatchTopicListSuccess, CommandWatchTopicUpdate, ServerError,
     TopicsMode,
 };
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
 
-/// Watchers of one connection. Each of them has a compiled pattern.
+/// Watchers of one connection, and of all. Each pattern is compiled once.
 const WATCHERS_MAX: usize = 100;
+const WATCHERS_MAX_IN_ALL: usize = 1000;
+/// When so many names were matched or told, the other watchers are told in the next turn: whoever publishes does not wait for all of them.
+const NAMES_IN_A_TURN: usize = 20_000;
 
 /// Clients that are told of topics that come and go.
 #[derive(Debug, Default)]
@@ -21,13 +27,28 @@ pub(super) struct Watchers {
     all: BTreeMap<(u64, u64), Watcher>,
     /// Topics that have come or gone since they were told.
     changed: BTreeSet<TopicName>,
+    /// What is being told, when that takes several turns.
+    telling: Option<Telling>,
 }
 
 #[derive(Debug)]
 struct Watcher {
     namespace: String,
-    pattern: Pattern,
+    pattern: Arc<Pattern>,
 }
+
+#[derive(Debug)]
+struct Telling {
+    changed: BTreeSet<TopicName>,
+    /// The last watcher that knows it.
+    after: (u64, u64),
+}
+
+/// Watchers with the same namespace, pattern and role are told the same.
+type Group<'a> = (&'a str, &'a str, Option<(&'a str, bool)>);
+
+/// What came, what went, and the hash of what there is.
+type News = (Vec<String>, Vec<String>, String);
 
 impl Watchers {
     /// A topic has come or gone.
@@ -39,7 +60,35 @@ impl Watchers {
 
     /// Whether somebody is to be told something.
     pub(super) fn has_news(&self) -> bool {
-        !self.changed.is_empty()
+        !self.changed.is_empty() || self.telling.is_some()
+    }
+
+    /// The pattern, which is compiled unless another watcher has it already.
+    fn pattern(&self, text: &str) -> Result<Arc<Pattern>, String> {
+        let known = self.all.values().map(|it| &it.pattern).find(|it| it.text() == text);
+        known.map_or_else(|| Pattern::parse(text).map(Arc::new), |it| Ok(Arc::clone(it)))
+    }
+
+    /// How many patterns are compiled.
+    #[cfg(test)]
+    pub(super) fn patterns(&self) -> usize {
+        let compiled: BTreeSet<_> = self.all.values().map(|it| Arc::as_ptr(&it.pattern)).collect();
+        compiled.len()
+    }
+
+    /// Whether a connection may have another one.
+    fn check_room(&self, conn: u64) -> Result<(), Refusal> {
+        let own = self.all.range((conn, u64::MIN)..=(conn, u64::MAX)).count();
+        let text = if own >= WATCHERS_MAX {
+            format!("a connection has at most {WATCHERS_MAX} watchers of topics")
+        } else if self.all.len() >= WATCHERS_MAX_IN_ALL {
+            format!(
+                "the broker has {WATCHERS_MAX_IN_ALL} watchers of topics, and no room for more: ask for the list of topics now and then, or end some"
+            )
+        } else {
+            return Ok(());
+        };
+        Err(Refusal::new(ServerError::TooManyRequests, text))
     }
 
     /// Forgets those of a connection that has ended.
@@ -87,12 +136,9 @@ impl Machine {
 
     pub(super) fn watch(&mut self, conn: u64, it: CommandWatchTopicList) -> Result<(), Refusal> {
         let refused = |text| Refusal::new(ServerError::InvalidTopicName, text);
-        let own = (conn, u64::MIN)..=(conn, u64::MAX);
-        if self.watchers.all.range(own).count() >= WATCHERS_MAX {
-            let text = format!("a connection has at most {WATCHERS_MAX} watchers of topics");
-            return Err(Refusal::new(ServerError::TooManyRequests, text));
-        }
-        let pattern = Pattern::parse(&it.topics_pattern).map_err(refused)?;
+        self.watchers.check_room(conn)?;
+        self.check_watcher(conn, &it.namespace)?;
+        let pattern = self.watchers.pattern(&it.topics_pattern).map_err(refused)?;
         let found = self.seen_by(conn, &it.namespace, Some(&pattern));
         let topics_hash = hash_of(found.iter().map(String::as_str));
         let topic = if it.topics_hash.as_ref() == Some(&topics_hash) { Vec::new() } else { found };
@@ -106,40 +152,97 @@ impl Machine {
         Ok(())
     }
 
+    /// Refuses whoever may use nothing in the namespace, and what is too long for one.
+    fn check_watcher(&self, conn: u64, namespace: &str) -> Result<(), Refusal> {
+        if namespace.len() > BYTES_MAX {
+            let text = format!("the name of a namespace has less than {BYTES_MAX} bytes");
+            return Err(Refusal::new(ServerError::InvalidTopicName, text));
+        }
+        let role = self.sessions.get(&conn).and_then(|it| it.role.as_ref());
+        if role.is_some_and(|role| self.allows_some(role, namespace)) {
+            return Ok(());
+        }
+        let name = role.map_or("", |it| it.name.as_str());
+        let text = format!(
+            "role {name} may not use any topic of {namespace}, and not watch which there are: a superuser may grant it that"
+        );
+        Err(Refusal::new(ServerError::AuthorizationError, text))
+    }
+
     pub(super) fn end_watch(&mut self, conn: u64, it: CommandWatchTopicListClose) {
         self.watchers.all.remove(&(conn, it.watcher_id));
         self.succeed(conn, it.request_id);
     }
 
-    /// Tells the watchers of topics that have come and gone, all of them in one message each.
+    /// Tells the watchers of topics that have come and gone, all of them in one message each: as many watchers as one turn has time for.
     pub(super) fn tell_watchers(&mut self) {
-        let changed = std::mem::take(&mut self.watchers.changed);
-        let mut told = Vec::new();
-        for (&(conn, watcher_id), watcher) in &self.watchers.all {
-            let concerns = |it: &&TopicName| {
-                it.namespace() == watcher.namespace
-                    && watcher.pattern.matches(it)
-                    && self.is_seen_by(conn, it)
-            };
-            let (here, gone): (Vec<&TopicName>, Vec<&TopicName>) = changed
-                .iter()
-                .filter(concerns)
-                .partition(|it| self.state.topic_id(it.as_str()).is_some());
-            if here.is_empty() && gone.is_empty() {
-                continue;
+        let telling = self.watchers.telling.take();
+        let (changed, start) = match telling {
+            Some(it) => (it.changed, Bound::Excluded(it.after)),
+            None => (std::mem::take(&mut self.watchers.changed), Bound::Unbounded),
+        };
+        let (mut told, mut known) = (Vec::new(), BTreeMap::<Group<'_>, Option<News>>::new());
+        let (mut names, mut last) = (0, None);
+        for (&key, watcher) in self.watchers.all.range((start, Bound::Unbounded)) {
+            if names >= NAMES_IN_A_TURN {
+                break;
             }
-            let all = self.seen_by(conn, &watcher.namespace, Some(&watcher.pattern));
-            let names = |them: Vec<&TopicName>| them.iter().map(ToString::to_string).collect();
-            let update = CommandWatchTopicUpdate {
-                watcher_id,
-                new_topics: names(here),
-                deleted_topics: names(gone),
-                topics_hash: hash_of(all.iter().map(String::as_str)),
+            last = Some(key);
+            let news = match known.entry(self.group_of(key.0, watcher)) {
+                Entry::Occupied(it) => it.into_mut(),
+                Entry::Vacant(it) => it.insert(self.news(key.0, watcher, &changed, &mut names)),
             };
-            told.push((conn, update));
+            let Some((here, gone, topics_hash)) = news.clone() else { continue };
+            names += here.len() + gone.len();
+            let update = CommandWatchTopicUpdate {
+                watcher_id: key.1,
+                new_topics: here,
+                deleted_topics: gone,
+                topics_hash,
+            };
+            told.push((key.0, update));
         }
+        let after = last.filter(|it| self.watchers.all.keys().next_back() != Some(it));
+        self.watchers.telling = after.map(|after| Telling { changed, after });
         for (conn, update) in told {
             self.send_after_commit(conn, update);
         }
+    }
+
+    fn group_of<'a>(&'a self, conn: u64, watcher: &'a Watcher) -> Group<'a> {
+        let role = self.sessions.get(&conn).and_then(|it| it.role.as_ref());
+        let role = role.map(|it| (it.name.as_str(), it.superuser));
+        (&watcher.namespace, watcher.pattern.text(), role)
+    }
+
+    /// What a watcher is to be told, if anything. Counts the names that are matched for it.
+    fn news(
+        &self,
+        conn: u64,
+        watcher: &Watcher,
+        changed: &BTreeSet<TopicName>,
+        names: &mut usize,
+    ) -> Option<News> {
+        let concerns = |it: &&TopicName| {
+            it.namespace() == watcher.namespace
+                && watcher.pattern.matches(it)
+                && self.is_seen_by(conn, it)
+        };
+        *names += changed.len();
+        let (here, gone): (Vec<&TopicName>, Vec<&TopicName>) = changed
+            .iter()
+            .filter(concerns)
+            .partition(|it| self.state.topic_id(it.as_str()).is_some());
+        if here.is_empty() && gone.is_empty() {
+            return None;
+        }
+        let start = TopicName::start_in(&watcher.namespace);
+        let all = self.state.topics_named(&start).map(|it| &it.1.name);
+        let all = all
+            .inspect(|_| *names += 1)
+            .filter(|it| watcher.pattern.matches(it) && self.is_seen_by(conn, it));
+        let hash = hash_of(all.map(TopicName::as_str));
+        let text = |them: Vec<&TopicName>| them.iter().map(ToString::to_string).collect();
+        Some((text(here), text(gone), hash))
     }
 }

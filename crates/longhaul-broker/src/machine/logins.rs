@@ -35,6 +35,16 @@ impl Machine {
         self.auth.as_ref().is_none_or(|it| it.allows_any(role, self.grants_of(topic)))
     }
 
+    /// Whether the role may do anything at all in the namespace, or with one topic there.
+    pub(super) fn allows_some(&self, role: &Role, namespace: &str) -> bool {
+        let Some(auth) = &self.auth else { return true };
+        let whole = self.state.settings(namespace).map(|it| &it.grants);
+        let start = TopicName::start_in(namespace);
+        let mut topics = self.state.settings_of_topics(&start).map(|it| Some(&it.grants));
+        auth.allows_any(role, [whole, None])
+            || topics.any(|topic| auth.allows_any(role, [whole, topic]))
+    }
+
     /// The namespaces that have topics, and where nobody was ever granted anything.
     #[must_use]
     pub fn namespaces_without_grants(&self) -> BTreeSet<&str> {

@@ -166,6 +166,11 @@ impl State {
         self.settings.get(scope)
     }
 
+    /// What is set on the topics whose full names begin like this.
+    pub fn settings_of_topics(&self, start: &str) -> impl Iterator<Item = &Settings> {
+        self.settings.iter().filter(move |it| it.0.starts_with(start)).map(|it| it.1)
+    }
+
     /// The versions of a topic's schema, the oldest first.
     #[must_use]
     pub fn schemas(&self, name: &str) -> &[SchemaVersion] {

@@ -1,7 +1,9 @@
 //! Which topics a namespace has, asked once and watched.
 
-use super::support::{refusal, sent};
+use super::support::{refusal, sent, with_roles};
 use super::*;
+use crate::admin::policies::Action;
+use crate::admin::request::NamespaceCall;
 use crate::pattern::hash_of;
 use longhaul_wire::messages::{
     CommandGetTopicsOfNamespace, CommandGetTopicsOfNamespaceResponse, CommandWatchTopicList,
@@ -30,6 +32,16 @@ impl Rig {
     }
 
     fn watch(&mut self, watcher_id: u64, pattern: &str, hash: Option<&str>) -> Vec<Effect> {
+        self.watch_on(1, watcher_id, pattern, hash)
+    }
+
+    fn watch_on(
+        &mut self,
+        conn: u64,
+        watcher_id: u64,
+        pattern: &str,
+        hash: Option<&str>,
+    ) -> Vec<Effect> {
         let command = CommandWatchTopicList {
             request_id: 6,
             watcher_id,
@@ -37,7 +49,7 @@ impl Rig {
             topics_pattern: pattern.to_owned(),
             topics_hash: hash.map(str::to_owned),
         };
-        self.ask(1, command)
+        self.ask(conn, command)
     }
 }
 
@@ -132,4 +144,66 @@ fn what_cannot_be_watched_is_refused() {
     }
     let too_many = Some(i32::from(ServerError::TooManyRequests));
     assert_eq!(refusal(&rig.watch(100, ".*", None)), too_many);
+}
+
+/// Any client could have a hundred patterns compiled on each of ten thousand connections.
+#[test]
+fn all_watchers_have_one_limit_and_a_pattern_is_compiled_once() {
+    let mut rig = Rig::new();
+    for conn in 3..13 {
+        rig.machine.opened(conn, "/test".to_owned());
+        rig.ask(conn, CommandConnect { protocol_version: Some(21), ..CommandConnect::default() });
+        for watcher in 0..100 {
+            let pattern = format!("public/default/{}.*", watcher % 3);
+            assert_eq!(refusal(&rig.watch_on(conn, watcher, &pattern, None)), None);
+        }
+    }
+    assert_eq!(rig.machine.watchers.patterns(), 3);
+    let too_many = Some(i32::from(ServerError::TooManyRequests));
+    assert_eq!(refusal(&rig.watch(1, ".*", None)), too_many);
+    rig.machine.closed(3);
+    assert_eq!(refusal(&rig.watch(1, ".*", None)), None);
+}
+
+#[test]
+fn whoever_may_use_nothing_in_a_namespace_watches_nothing() {
+    let mut rig = with_roles();
+    assert_eq!(refusal(&rig.watch(1, ".*", None)), None);
+    let (namespace, role) = (NAMESPACE.to_owned(), "producer".to_owned());
+    let call = NamespaceCall::Revoke { role: role.clone() };
+    rig.machine.call(1, AdminRequest::Namespace { namespace, call });
+    rig.settle();
+    let denied = Some(i32::from(ServerError::AuthorizationError));
+    assert_eq!(refusal(&rig.watch(2, ".*", None)), denied);
+    rig.call(TopicCall::Create);
+    assert_eq!(refusal(&rig.watch(2, ".*", None)), denied);
+    rig.call(TopicCall::Grant { role, actions: vec![Action::Produce] });
+    assert_eq!(began(&rig.watch(2, ".*", None)).topic, [TOPIC], "one topic is enough");
+    let long = CommandWatchTopicList {
+        namespace: "x".repeat(300),
+        topics_pattern: ".*".to_owned(),
+        ..CommandWatchTopicList::default()
+    };
+    let invalid = Some(i32::from(ServerError::InvalidTopicName));
+    assert_eq!(refusal(&rig.ask(2, long)), invalid);
+}
+
+/// A hundred watchers of ten thousand partitions were told in one turn, in which nothing else was done.
+#[test]
+fn watchers_are_told_in_turns_when_there_is_much_to_tell() {
+    let mut rig = Rig::new();
+    for (watcher, pattern) in [(3, ".*"), (4, "public/default/p"), (5, ".*"), (6, ".*/other")] {
+        rig.watch(watcher, pattern, None);
+    }
+    let call = TopicCall::CreatePartitioned { partitions: 10_000 };
+    rig.machine.call(1, AdminRequest::Topic { topic: full("p"), call });
+    let mut turns = 0;
+    while rig.machine.watchers.has_news() {
+        rig.machine.dispatch();
+        turns += 1;
+    }
+    assert_eq!(turns, 4, "one for each watcher");
+    let told: Vec<_> =
+        news(&rig.settle()).iter().map(|it| (it.0, it.1.len(), it.2.len())).collect();
+    assert_eq!(told, [(3, 10_000, 0), (4, 10_000, 0), (5, 10_000, 0)]);
 }
