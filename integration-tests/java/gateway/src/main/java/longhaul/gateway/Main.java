@@ -47,7 +47,7 @@ public final class Main {
   }
 
   private void play() throws Exception {
-    gateway.createQueue(queue, new NewQueue()).execute();
+    gateway.createQueue(queue).newQueue(new NewQueue()).execute();
     succeeds();
     fails();
     isRefused();
