@@ -46,6 +46,8 @@ pub(crate) struct MetricsSnapshot {
     pub(crate) compactions: u64,
     /// Compactions that failed.
     pub(crate) compactions_failed: u64,
+    /// How often an invariant was found broken, by the name of each.
+    pub(crate) broken_invariants: BTreeMap<&'static str, u64>,
     /// The log.
     pub(crate) log: LogMetrics,
 }
@@ -173,6 +175,15 @@ fn broker(page: &mut Page, snapshot: &MetricsSnapshot) {
     ];
     for (name, help, value) in counters {
         page.single(name, Kind::Counter, help, value);
+    }
+    let name = "longhaul_broker_broken_invariants_total";
+    page.head(
+        name,
+        Kind::Counter,
+        "Contradictions that the broker found in its own state: defects.",
+    );
+    for (invariant, count) in &snapshot.broken_invariants {
+        page.sample(name, &format!("{{invariant=\"{invariant}\"}}"), count);
     }
 }
 

@@ -222,6 +222,9 @@ impl SteppedBroker {
         if self.in_flight.is_some() {
             return Ok(false);
         }
+        if let Some(fatal) = self.machine.fatal() {
+            return Err(WriteError::Poisoned { reason: fatal.to_string() });
+        }
         let Some(group) = self.machine.take_group() else { return Ok(false) };
         self.log.prepare();
         self.log.write(&group)?;

@@ -3,6 +3,7 @@
 use super::Machine;
 use super::dispatcher::ConsumerKey;
 use super::effect::Refusal;
+use super::invariants::Invariant;
 use crate::state::change::{Ack, BatchAck, Change};
 use crate::state::entries::Position;
 use longhaul_wire::messages::{
@@ -17,6 +18,7 @@ impl Machine {
     pub(super) fn ack(&mut self, conn: u64, it: &CommandAck) {
         let answer = it.request_id.map(|request_id| (it.consumer_id, request_id));
         let result = self.acknowledge(conn, it);
+        // Nobody waits for an answer.
         let Some((consumer_id, request_id)) = answer else { return };
         let (error, message) = match result {
             Ok(()) => (None, None),
@@ -160,7 +162,9 @@ impl Machine {
         let whole =
             batches.into_iter().filter(|&it| cursor.is_some_and(|cursor| cursor.is_acked(it)));
         let whole: Vec<u64> = whole.chain(entries).collect();
-        let Some(live) = self.live.get_mut(&topic) else { return Ok(()) };
+        let live = self.live.get_mut(&topic);
+        let live = self.invariants.need(live, Invariant::TopicServed, None);
+        let Some(live) = live else { return Ok(()) };
         live.figures
             .subscription(subscription)
             .acked(whole.len() as u64 + u64::from(before.is_some()), self.now);
@@ -182,16 +186,19 @@ impl Machine {
 
     pub(super) fn redeliver(&mut self, conn: u64, it: &CommandRedeliverUnacknowledgedMessages) {
         let key = ConsumerKey { conn, id: it.consumer_id };
+        // What a client had sent before it knew that its consumer is closed.
         let Some((topic, subscription)) = self.place_of(key) else { return };
         let ordinals: Vec<u64> =
             it.message_ids.iter().filter_map(|id| self.ordinal_of(topic, id)).collect();
         let asked = (!it.message_ids.is_empty()).then_some(ordinals.as_slice());
-        let Some(kept) = self.state.topic(topic) else { return };
-        let Some(record) = kept.subscriptions.get(&subscription) else { return };
-        let Some(live) = self.live.get_mut(&topic) else { return };
-        if let Some(dispatcher) = live.dispatchers.get_mut(&subscription) {
-            dispatcher.redeliver(key, asked, &record.cursor);
-            self.dirty.insert((topic, subscription));
-        }
+        let kept = self.state.topic(topic);
+        let record = kept.and_then(|kept| kept.subscriptions.get(&subscription));
+        let dispatchers = self.live.get_mut(&topic).map(|live| &mut live.dispatchers);
+        let dispatcher = dispatchers.and_then(|dispatchers| dispatchers.get_mut(&subscription));
+        let both = dispatcher.zip(record);
+        let both = self.invariants.need(both, Invariant::ConsumerAttached, Some(conn));
+        let Some((dispatcher, record)) = both else { return };
+        dispatcher.redeliver(key, asked, &record.cursor);
+        self.dirty.insert((topic, subscription));
     }
 }

@@ -8,6 +8,7 @@
 use super::Machine;
 use super::effect::{Effect, Survivor, Waiting};
 use super::figures::is_compacted;
+use super::invariants::Invariant;
 use crate::log::{Head, Kind, Place, ReadError};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,9 +62,9 @@ impl Machine {
     }
 
     fn forget_acked(&mut self, topic: u32) {
-        let Some((kept, live)) = self.state.topic(topic).zip(self.live.get_mut(&topic)) else {
-            return;
-        };
+        let both = self.state.topic(topic).zip(self.live.get_mut(&topic));
+        let both = self.invariants.need(both, Invariant::TopicServed, None);
+        let Some((kept, live)) = both else { return };
         let policies = &live.policies;
         let oldest = policies.retention.unwrap_or_default().oldest_ms(self.now);
         let Some(oldest) = oldest.filter(|_| !is_compacted(kept, policies)) else { return };
@@ -149,6 +150,7 @@ impl Machine {
                 ledger: it.position.ledger,
                 entry: it.position.entry,
             };
+            // One that is above a limit that was lowered since stays where it is.
             let Ok(place) = self.composer.append(head, &[&body]) else { continue };
             self.cleaner.copying += 1;
             self.totals.records += 1;

@@ -3,6 +3,7 @@
 use super::Machine;
 use super::dispatcher::ConsumerKey;
 use super::effect::{Effect, Refusal, Request};
+use super::invariants::Invariant;
 use super::session::Session;
 use crate::auth::Role;
 use longhaul_wire::messages::{
@@ -36,6 +37,7 @@ impl Machine {
 
     /// A connection has ended.
     pub fn closed(&mut self, conn: u64) {
+        // The machine may have ended it itself.
         let Some(session) = self.sessions.remove(&conn) else { return };
         // In order, so that what follows does not depend on how a table happens to lie in memory.
         for (id, handle) in session.producers.into_iter().collect::<BTreeMap<_, _>>() {
@@ -63,6 +65,7 @@ impl Machine {
     pub fn written(&mut self, conn: u64, bytes: u64) {
         let window = self.settings.window_bytes;
         self.totals.bytes_out += bytes;
+        // The connection may have ended meanwhile.
         let Some(session) = self.session(conn) else { return };
         let was_full = session.under_way >= window;
         session.under_way = session.under_way.saturating_sub(bytes);
@@ -81,6 +84,7 @@ impl Machine {
 
     /// A client asks for something.
     pub fn request(&mut self, conn: u64, request: Request) {
+        // What a client had sent before it knew that its connection has ended.
         let Some(session) = self.sessions.get(&conn) else { return };
         let is_connected = session.role.is_some();
         self.heard_of(conn);
@@ -117,7 +121,9 @@ impl Machine {
             Err(cause) => return self.refuse_login(conn, cause),
         };
         let max_message_size = i32::try_from(self.settings.message_bytes_max).ok();
-        let Some(session) = self.session(conn) else { return };
+        let session = self.sessions.get_mut(&conn);
+        let session = self.invariants.need(session, Invariant::SessionOpen, Some(conn));
+        let Some(session) = session else { return };
         session.role = Some(role);
         let flags = connect.feature_flags.as_ref();
         session.renews = flags.is_some_and(|it| it.supports_auth_refresh());

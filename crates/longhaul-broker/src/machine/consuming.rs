@@ -1,24 +1,21 @@
-//! Consumers: from SUBSCRIBE over permits, deliveries and acks to their end.
+//! Consumers: from SUBSCRIBE over permits and SEEK to their end.
 
-use super::dispatcher::{Assignment, Consumer, ConsumerKey, Dispatcher, HashRange, Kind, Limits};
+use super::Machine;
+use super::dispatcher::{Consumer, ConsumerKey, Dispatcher, HashRange, Kind};
 use super::dues::Place;
-use super::effect::{Effect, Refusal, Source};
-use super::recent::Recent;
+use super::effect::Refusal;
+use super::invariants::Invariant;
 use super::session::{ConsumerHandle, metadata_of};
 use super::sharing::{kind_of, range_conflict, ranges_of};
-use super::view::View;
-use super::{CompactedSlot, DISPATCH_BUDGET, Machine};
 use crate::admin::policies::Action;
 use crate::name::check_name;
-use crate::state::Topic;
 use crate::state::change::{CreateSubscription, DeleteSubscription, ResetCursor};
 use crate::state::entries::Position;
 use longhaul_wire::messages::{
-    CommandActiveConsumerChange, CommandCloseConsumer, CommandFlow, CommandMessage, CommandSeek,
-    CommandSubscribe, CommandUnsubscribe, InitialPosition, MessageIdData, ServerError,
+    CommandActiveConsumerChange, CommandCloseConsumer, CommandFlow, CommandSeek, CommandSubscribe,
+    CommandUnsubscribe, InitialPosition, MessageIdData, ServerError,
 };
-use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
 /// Ids that stand for the first entry, and for what comes after the last.
 const EARLIEST: (u64, u64) = (u64::MAX, u64::MAX);
@@ -35,7 +32,9 @@ impl Machine {
         let ranges = ranges_of(kind, it)?;
         let topic = self.ensure_topic(&name, it.force_topic_creation.unwrap_or(true))?;
         let key = ConsumerKey { conn, id: it.consumer_id };
-        let Some(session) = self.sessions.get(&conn) else { return Ok(()) };
+        let session = self.sessions.get(&conn);
+        let session = self.invariants.need(session, Invariant::SessionOpen, Some(conn));
+        let Some(session) = session else { return Ok(()) };
         if session.consumers.contains_key(&it.consumer_id) {
             // A client that lost patience asks again.
             self.succeed(conn, it.request_id);
@@ -187,6 +186,7 @@ impl Machine {
 
     /// Tells the consumers of a failover subscription which of them is active: all of them, or one alone.
     fn announce_active(&mut self, topic: u32, subscription: u32, only: Option<ConsumerKey>) {
+        // The last consumer may have gone.
         let Some(dispatcher) = self.dispatcher(topic, subscription) else { return };
         let Some(active) = dispatcher.active().filter(|_| dispatcher.kind == Kind::Failover) else {
             return;
@@ -204,10 +204,13 @@ impl Machine {
 
     pub(super) fn flow(&mut self, conn: u64, it: CommandFlow) {
         let key = ConsumerKey { conn, id: it.consumer_id };
+        // What a client had sent before it knew that its consumer is closed.
         let Some((topic, subscription)) = self.place_of(key) else { return };
-        if let Some(consumer) =
-            self.dispatcher(topic, subscription).and_then(|it| it.consumer_mut(key))
-        {
+        let dispatchers = self.live.get_mut(&topic).map(|live| &mut live.dispatchers);
+        let dispatcher = dispatchers.and_then(|dispatchers| dispatchers.get_mut(&subscription));
+        let consumer = dispatcher.and_then(|dispatcher| dispatcher.consumer_mut(key));
+        let consumer = self.invariants.need(consumer, Invariant::ConsumerAttached, Some(conn));
+        if let Some(consumer) = consumer {
             consumer.permits = (consumer.permits + i64::from(it.message_permits)).min(PERMITS_MAX);
             self.dirty.insert((topic, subscription));
         }
@@ -231,12 +234,19 @@ impl Machine {
         subscription: u32,
         comes_back: bool,
     ) {
-        let Some(live) = self.live.get_mut(&topic) else { return };
-        let Some(kept) = self.state.topic_mut(topic) else { return };
-        let Some(record) = kept.subscriptions.get(&subscription) else { return };
-        let Some(dispatcher) = live.dispatchers.get_mut(&subscription) else { return };
+        let invariants = &mut self.invariants;
+        let both = self.state.topic_mut(topic).zip(self.live.get_mut(&topic));
+        let both = invariants.need(both, Invariant::TopicServed, Some(key.conn));
+        let Some((kept, live)) = both else { return };
+        let record = kept.subscriptions.get(&subscription);
+        let record = invariants.need(record, Invariant::SubscriptionKept, Some(key.conn));
+        let Some(record) = record else { return };
+        let dispatcher = live.dispatchers.get_mut(&subscription);
+        let dispatcher = invariants.need(dispatcher, Invariant::ConsumerAttached, Some(key.conn));
+        let Some(dispatcher) = dispatcher else { return };
         let former = dispatcher.active();
-        dispatcher.remove(key, &record.cursor);
+        let removed = dispatcher.remove(key, &record.cursor);
+        invariants.need(removed, Invariant::ConsumerAttached, Some(key.conn));
         let changed = dispatcher.active() != former;
         if dispatcher.consumers().is_empty() {
             live.dispatchers.remove(&subscription);
@@ -262,6 +272,7 @@ impl Machine {
     /// Forgets the subscriptions to which a connection was to come back after SEEK.
     pub(super) fn drop_readers_of(&mut self, conn: u64, orphans: &BTreeSet<Place>) {
         for &(topic, subscription) in orphans {
+            // The topic may have been deleted meanwhile.
             let Some(live) = self.live.get_mut(&topic) else { continue };
             if live.orphans.get(&subscription) != Some(&conn) {
                 continue;
@@ -276,6 +287,7 @@ impl Machine {
 
     /// Ends all consumers of a subscription; their clients subscribe again.
     pub(super) fn close_consumers(&mut self, topic: u32, subscription: u32) {
+        // It may have none.
         let Some(dispatcher) = self.dispatcher(topic, subscription) else { return };
         let keys: Vec<ConsumerKey> = dispatcher.consumers().iter().map(|it| it.key).collect();
         for key in keys {
@@ -314,7 +326,9 @@ impl Machine {
         topic: u32,
         subscription: u32,
     ) -> Result<(), Refusal> {
-        let Some(kept) = self.state.topic_mut(topic) else { return Ok(()) };
+        let kept = self.state.topic_mut(topic);
+        let kept = self.invariants.need(kept, Invariant::TopicKept, None);
+        let Some(kept) = kept else { return Ok(()) };
         match kept.subscriptions.get(&subscription) {
             Some(it) if it.is_durable => self.change(DeleteSubscription { topic, subscription }),
             Some(_) => {
@@ -355,8 +369,10 @@ impl Machine {
         subscription: u32,
         mark: u64,
     ) -> Result<(), Refusal> {
-        let Some(kept) = self.state.topic_mut(topic) else { return Ok(()) };
-        let Some(record) = kept.subscriptions.get_mut(&subscription) else { return Ok(()) };
+        let kept = self.state.topic_mut(topic);
+        let record = kept.and_then(|kept| kept.subscriptions.get_mut(&subscription));
+        let record = self.invariants.need(record, Invariant::SubscriptionKept, None);
+        let Some(record) = record else { return Ok(()) };
         if record.is_durable {
             self.change(ResetCursor { topic, subscription, mark })?;
         } else {
@@ -365,121 +381,4 @@ impl Machine {
         self.close_consumers(topic, subscription);
         Ok(())
     }
-
-    /// What is readable of a topic.
-    pub(super) fn view(&self, topic: u32, reads_compacted: bool) -> Option<View<'_>> {
-        let (kept, live) = (self.state.topic(topic)?, self.live.get(&topic)?);
-        let compacted = kept.compacted.as_ref().filter(|_| reads_compacted).and_then(|it| {
-            let slots = self.compacted.get(&it.file)?;
-            Some((slots.as_ref(), it.horizon))
-        });
-        Some(View {
-            entries: &kept.entries,
-            end: live.readable,
-            compacted,
-            withheld: &live.withheld,
-        })
-    }
-
-    /// Hands the entries of a topic to the consumers of a subscription. Says whether there is more to look at.
-    pub(super) fn dispatch_one(&mut self, place: Place) -> bool {
-        #[cfg(test)]
-        {
-            self.visits += 1;
-        }
-        let (topic, subscription) = place;
-        let has_more = self.deal(topic, subscription);
-        let dispatcher = self.dispatcher(topic, subscription);
-        let next = dispatcher.and_then(|it| it.next_due());
-        self.dues.set(place, next);
-        has_more
-    }
-
-    fn deal(&mut self, topic: u32, subscription: u32) -> bool {
-        let window = self.settings.window_bytes;
-        let Some(live) = self.live.get_mut(&topic) else { return false };
-        let Some(dispatcher) = live.dispatchers.get_mut(&subscription) else { return false };
-        let Some(kept) = self.state.topic(topic) else { return false };
-        let Some(record) = kept.subscriptions.get(&subscription) else { return false };
-        let compacted = kept.compacted.as_ref().filter(|_| dispatcher.reads_compacted());
-        let compacted =
-            compacted.and_then(|it| Some((self.compacted.get(&it.file)?.as_ref(), it.horizon)));
-        let withheld = &live.withheld;
-        // Where order counts, what lies behind an entry that is tried again waits for it.
-        let horizon = compacted.map_or(0, |it| it.1);
-        let waiting = (!dispatcher.kind.is_shared())
-            .then(|| withheld.first_waiting(dispatcher.next(), horizon, &record.cursor));
-        let end = waiting.flatten().map_or(live.readable, |it| it.min(live.readable));
-        let view = View { entries: &kept.entries, end, compacted, withheld };
-        let limits = Limits {
-            per_consumer: live.policies.unacked_per_consumer.unwrap_or_default(),
-            per_subscription: live.policies.unacked_per_subscription.unwrap_or_default(),
-        };
-        let cursor = &record.cursor;
-        let sessions = &self.sessions;
-        let room = |conn| {
-            let under_way = sessions.get(&conn).map_or(window, |it| it.under_way);
-            Some(window.saturating_sub(under_way))
-        };
-        let mut assigned = std::mem::take(&mut self.assigned);
-        let more = dispatcher.dispatch(
-            self.now,
-            cursor,
-            &view,
-            limits,
-            DISPATCH_BUDGET,
-            &room,
-            &mut assigned,
-        );
-        let figures = live.figures.subscription(subscription);
-        for it in assigned.drain(..) {
-            figures.delivered(it.item.messages, it.item.bytes, it.redeliveries);
-            self.totals.delivered(it.redeliveries);
-            if let Some(session) = self.sessions.get_mut(&it.consumer.conn) {
-                session.under_way += u64::from(it.item.bytes);
-            }
-            let open = cursor.open_in_batch(it.item.ordinal);
-            let file = kept.compacted.as_ref().map(|it| it.file.as_str());
-            let source = source(&self.compacted, &self.recent, kept, topic, &it, file);
-            self.effects.extend(source.map(|source| delivery(&it, live.partition, open, source)));
-        }
-        self.assigned = assigned;
-        more
-    }
-}
-
-/// Where the message of an assignment lies.
-fn source(
-    views: &HashMap<String, Arc<[CompactedSlot]>>,
-    recent: &Recent,
-    kept: &Topic,
-    topic: u32,
-    it: &Assignment,
-    file: Option<&str>,
-) -> Option<Source> {
-    if let Some(at) = it.item.compacted {
-        let slot = views.get(file?)?.get(at)?;
-        return Some(Source::Compacted(Arc::from(file?), *slot));
-    }
-    if let Some(body) = recent.get(topic, it.item.ordinal) {
-        return Some(Source::Memory(body.clone()));
-    }
-    Some(Source::Log(kept.entries.get(it.item.ordinal)?.place))
-}
-
-fn delivery(it: &Assignment, partition: i32, open: Option<&[u64]>, source: Source) -> Effect {
-    let message_id = MessageIdData {
-        ledger_id: it.item.position.ledger,
-        entry_id: it.item.position.entry,
-        partition: Some(partition),
-        ..MessageIdData::default()
-    };
-    let command = CommandMessage {
-        consumer_id: it.consumer.id,
-        message_id,
-        redelivery_count: Some(it.redeliveries),
-        ack_set: open.unwrap_or_default().iter().map(|word| word.cast_signed()).collect(),
-        consumer_epoch: None,
-    };
-    Effect::Deliver { conn: it.consumer.conn, command, source, bytes: it.item.bytes }
 }

@@ -239,6 +239,7 @@ impl Dispatcher {
     fn unpend(&mut self, ordinal: u64) -> Option<Pending> {
         let pending = self.pending.remove(&ordinal)?;
         let messages = u64::from(pending.messages);
+        debug_assert!(messages <= self.unacked, "{messages} of {} pending", self.unacked);
         self.unacked = self.unacked.saturating_sub(messages);
         if let Some(keys) = &mut self.keys {
             keys.release(pending.key_hash);

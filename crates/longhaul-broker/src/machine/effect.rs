@@ -144,7 +144,7 @@ pub struct CompactionJob {
 #[derive(Debug)]
 pub(super) enum Waiting {
     /// An entry becomes readable, and its producer gets a receipt.
-    Published { topic: u32, place: Place, conn: u64, receipt: Receipt },
+    Published { topic: u32, ordinal: u64, place: Place, conn: u64, receipt: Receipt },
     /// Anything else.
     Then(Effect),
     /// A producer gets a receipt for what it had sent before.

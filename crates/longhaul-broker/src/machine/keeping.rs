@@ -1,8 +1,9 @@
 //! What happens with time: trimming, expiry, compaction, checkpoints, segments given back.
 
-use super::Machine;
 use super::effect::{CompactionJob, Effect, Refusal, Waiting};
 use super::figures::is_compacted;
+use super::invariants::Invariant;
+use super::{Live, Machine};
 use crate::admin::policies::Policies;
 use crate::admin::request::CompactionState;
 use crate::log::{Position, Slot};
@@ -10,7 +11,7 @@ use crate::state::Topic;
 use crate::state::change::{Ack, Compacted, Trim};
 use crate::state::entries::Position as Id;
 use crate::state::snapshot::image;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -125,6 +126,7 @@ impl Machine {
     pub fn tick(&mut self) {
         self.dirty.extend(self.dues.due(self.now));
         self.end_silent_holders();
+        self.follow_broken_invariants();
         if self.up >= self.keeper.next_round {
             self.keeper.next_round = self.up + ROUND_MS;
             self.round();
@@ -133,17 +135,15 @@ impl Machine {
     }
 
     fn round(&mut self) {
-        let topics: BTreeSet<u32> = self.live.keys().copied().collect();
-        for &topic in &topics {
-            let Some(policies) = self.live.get(&topic).map(|it| Arc::clone(&it.policies)) else {
-                continue;
-            };
+        let policies_of = |(&topic, live): (&u32, &Live)| (topic, Arc::clone(&live.policies));
+        let topics: BTreeMap<u32, Arc<Policies>> = self.live.iter().map(policies_of).collect();
+        for (&topic, policies) in &topics {
             if let Some(seconds) = policies.message_ttl_s.filter(|&it| it > 0) {
                 // A full disk is the only reason to fail, and the next round tries again.
                 drop(self.expire(topic, None, seconds));
             }
             drop(self.evict(topic));
-            drop(self.trim(topic, &policies));
+            drop(self.trim(topic, policies));
             self.retry_unreadable(topic);
             let threshold = policies.compaction_threshold_bytes.unwrap_or_default();
             let is_due = self.live.get(&topic).is_some_and(|it| it.compaction.is_due(self.up));
@@ -156,7 +156,7 @@ impl Machine {
             }
         }
         self.forget_acked_entries();
-        topics.into_iter().for_each(|it| self.tell_ends(it));
+        topics.into_keys().for_each(|topic| self.tell_ends(topic));
         self.clean();
         self.warn_of_backlogs();
         self.look_at_space();
@@ -171,7 +171,9 @@ impl Machine {
         age_s: u64,
     ) -> Result<(), Refusal> {
         let before = self.now.saturating_sub(age_s.saturating_mul(1000));
-        let Some(ordinal) = self.ordinal_at_time(topic, before) else { return Ok(()) };
+        let ordinal = self.ordinal_at_time(topic, before);
+        let ordinal = self.invariants.need(ordinal, Invariant::TopicServed, None);
+        let Some(ordinal) = ordinal else { return Ok(()) };
         self.acknowledge_before(topic, only, ordinal)
     }
 
@@ -182,7 +184,8 @@ impl Machine {
         only: Option<u32>,
         ordinal: u64,
     ) -> Result<(), Refusal> {
-        let Some(kept) = self.state.topic(topic) else { return Ok(()) };
+        let kept = self.invariants.need(self.state.topic(topic), Invariant::TopicKept, None);
+        let Some(kept) = kept else { return Ok(()) };
         let behind = kept.subscriptions.iter().filter(|(id, it)| {
             it.is_durable && it.cursor.mark() < ordinal && only.is_none_or(|only| only == **id)
         });
@@ -195,9 +198,9 @@ impl Machine {
 
     /// Forgets what every subscription has acknowledged and no policy keeps.
     pub(super) fn trim(&mut self, topic: u32, policies: &Policies) -> Result<(), Refusal> {
-        let Some((kept, live)) = self.state.topic(topic).zip(self.live.get(&topic)) else {
-            return Ok(());
-        };
+        let both = self.state.topic(topic).zip(self.live.get(&topic));
+        let both = self.invariants.need(both, Invariant::TopicServed, None);
+        let Some((kept, live)) = both else { return Ok(()) };
         // Between the trim and the end of the first compaction a reader would see neither the entries nor the view.
         if live.compaction.is_running {
             return Ok(());
@@ -237,9 +240,9 @@ impl Machine {
 
     /// Bytes that were published since the last compaction.
     fn uncompacted_bytes(&mut self, topic: u32) -> u64 {
-        let Some((kept, live)) = self.state.topic(topic).zip(self.live.get_mut(&topic)) else {
-            return 0;
-        };
+        let both = self.state.topic(topic).zip(self.live.get_mut(&topic));
+        let both = self.invariants.need(both, Invariant::TopicServed, None);
+        let Some((kept, live)) = both else { return 0 };
         let published = live.figures.bytes_in;
         if let Some((bytes, then)) = live.compaction.behind {
             return bytes + published.saturating_sub(then);
@@ -254,9 +257,9 @@ impl Machine {
 
     /// Starts a compaction, unless an entry that it has to see cannot be read. Says whether none was under way.
     pub(super) fn compact(&mut self, topic: u32) -> Result<bool, Refusal> {
-        let Some((kept, live)) = self.state.topic(topic).zip(self.live.get_mut(&topic)) else {
-            return Ok(true);
-        };
+        let both = self.state.topic(topic).zip(self.live.get_mut(&topic));
+        let both = self.invariants.need(both, Invariant::TopicServed, None);
+        let Some((kept, live)) = both else { return Ok(true) };
         if live.compaction.is_running {
             return Ok(false);
         }

@@ -3,6 +3,7 @@
 use super::Machine;
 use super::dispatcher::ConsumerKey;
 use super::effect::{Effect, Refusal};
+use super::invariants::Invariant;
 use super::session::Session;
 use crate::admin::policies::{Action, Grants};
 use crate::auth::{AuthError, Role};
@@ -58,6 +59,7 @@ impl Machine {
     pub(super) fn end_unpermitted(&mut self, namespace: &str) {
         let (mut producers, mut consumers) = (BTreeSet::new(), BTreeSet::new());
         for (&conn, session) in &self.sessions {
+            // Before CONNECT it has nothing open.
             let Some(role) = &session.role else { continue };
             let ends = |topic, action| {
                 let topic = self.state.topic(topic).map(|it| &it.name);
@@ -99,7 +101,9 @@ impl Machine {
         for conn in ended.collect::<BTreeSet<u64>>() {
             let deadline = self.up + PATIENCE_MS;
             let up = self.up;
-            let Some(session) = self.session(conn) else { continue };
+            let session = self.sessions.get_mut(&conn);
+            let session = self.invariants.need(session, Invariant::SessionOpen, Some(conn));
+            let Some(session) = session else { continue };
             match session.asked {
                 Some(deadline) if up < deadline => {}
                 None if session.renews => {
@@ -126,9 +130,12 @@ impl Machine {
         let shown = it.response.unwrap_or_default();
         let method = shown.auth_method_name.unwrap_or_default();
         let data = shown.auth_data.unwrap_or_default();
+        // Without tokens there is nothing to renew.
         let Some(auth) = &self.auth else { return };
         let role = auth.authenticate(&method, &data, self.now / 1000);
-        let Some(session) = self.session(conn) else { return };
+        let session = self.sessions.get_mut(&conn);
+        let session = self.invariants.need(session, Invariant::SessionOpen, Some(conn));
+        let Some(session) = session else { return };
         match role {
             Ok(role) if session.role.as_ref().is_some_and(|it| it.name == role.name) => {
                 session.role = Some(role);

@@ -5,11 +5,12 @@
 //!
 //! The parts, in their order: each of them calls only those above it.
 //!
+//! - [`invariants`]: what must be true at any time, and what happens when it is not.
 //! - [`effect`], [`view`], [`recent`], [`dues`], [`figures`]: values. [`dispatcher`] decides who gets which entry.
 //! - [`sharing`]: how consumers are to share, as they say it.
 //! - [`session`]: what a connection has open, what is said to it, what its role may do.
 //! - [`topics`]: topics that come, partitions, policies, schemas.
-//! - [`listing`]: which topics there are. [`terminating`]: topics that have ended. [`room`]: whether another entry may come. [`producing`], [`consuming`]: the two sides of a topic; [`acking`], [`last_id`], [`stats`]: what
+//! - [`listing`]: which topics there are. [`terminating`]: topics that have ended. [`room`]: whether another entry may come. [`producing`] and [`publishing`], [`consuming`] and [`delivering`]: the two sides of a topic; [`acking`], [`last_id`], [`stats`]: what
 //!   consumers say and ask.
 //! - [`removing`]: topics that go.
 //! - [`probing`]: whether the holder of an exclusive place still lives.
@@ -29,16 +30,19 @@ mod admin;
 mod cleaning;
 mod commands;
 mod consuming;
+mod delivering;
 pub mod dispatcher;
 mod dues;
 pub mod effect;
 mod figures;
+pub mod invariants;
 mod keeping;
 mod last_id;
 mod listing;
 mod logins;
 mod probing;
 mod producing;
+mod publishing;
 mod recent;
 mod removing;
 mod room;
@@ -61,6 +65,7 @@ use crate::state::change::Change;
 use dispatcher::{ConsumerKey, Dispatcher};
 use effect::{Effect, Refusal, Waiting};
 use figures::Figures;
+use invariants::Invariant;
 use longhaul_wire::messages::ServerError;
 use producing::Producers;
 use recent::Recent;
@@ -132,6 +137,8 @@ pub struct Machine {
     /// The group that is composed, and the last one that is on disk.
     composing: u64,
     committed: u64,
+    /// The number in the log of the group that is being written.
+    writing: Option<u64>,
     waiting: VecDeque<(u64, Waiting)>,
     watchers: listing::Watchers,
     /// Newcomers that wait until it is known whether somebody else lives.
@@ -157,6 +164,7 @@ pub struct Machine {
     cleaner: cleaning::Cleaner,
     /// What the log was told of entries that cannot be read.
     said: unreadable::Said,
+    invariants: invariants::Invariants,
     totals: figures::Totals,
     next_name: u64,
     /// Wall clock, in ms since the epoch, at the current event: for what messages, delays and policies say.
@@ -190,6 +198,7 @@ impl Machine {
             live: IdMap::default(),
             composing: 1,
             committed: 0,
+            writing: None,
             waiting: VecDeque::new(),
             watchers: listing::Watchers::default(),
             probes: Vec::new(),
@@ -206,6 +215,7 @@ impl Machine {
             keeper,
             cleaner: cleaning::Cleaner::default(),
             said: unreadable::Said::default(),
+            invariants: invariants::Invariants::default(),
             totals: figures::Totals::default(),
             // Names of producers differ from those of earlier runs.
             next_name: now.wrapping_mul(1000),
@@ -224,17 +234,30 @@ impl Machine {
 
     /// What is to be done since the last call.
     pub fn take_effects(&mut self) -> Vec<Effect> {
-        std::mem::take(&mut self.effects)
+        let mut effects = Vec::new();
+        self.swap_effects(&mut effects);
+        effects
     }
 
     /// The same, for who gives an empty list back to be filled again.
     pub fn swap_effects(&mut self, with: &mut Vec<Effect>) {
+        if self.fatal().is_some() {
+            self.effects.clear();
+        }
         std::mem::swap(&mut self.effects, with);
     }
 
     /// What was composed since the last group, to be written as one. At most one group may be under way.
     pub fn take_group(&mut self) -> Option<Group> {
+        if self.fatal().is_some() {
+            return None;
+        }
         let group = self.composer.take()?;
+        if let Some(writing) = self.writing.replace(group.number()) {
+            let found = || format!("group {} is taken while {writing} is written", group.number());
+            self.invariants.fail(Invariant::GroupOrder, found);
+            return None;
+        }
         self.composing += 1;
         Some(group)
     }
@@ -254,14 +277,25 @@ impl Machine {
     /// Notes that the group is on disk.
     #[expect(clippy::wildcard_enum_match_arm, reason = "entries alone need the group")]
     pub fn committed(&mut self, group: &Group) {
+        let writing = self.writing.take();
+        if writing != Some(group.number()) {
+            let found = || format!("group {} is on disk instead of {writing:?}", group.number());
+            self.invariants.fail(Invariant::GroupOrder, found);
+        }
+        if self.fatal().is_some() {
+            return;
+        }
         self.committed += 1;
         self.totals.committed(group.bytes());
         while self.waiting.front().is_some_and(|(number, _)| *number <= self.committed) {
             let Some((_, waiting)) = self.waiting.pop_front() else { break };
             match waiting {
-                Waiting::Published { topic, place, conn, receipt } => {
-                    if let Some(body) = group.body(place) {
-                        self.show(topic, body);
+                Waiting::Published { topic, ordinal, place, conn, receipt } => {
+                    match group.body(place) {
+                        Some(body) => self.show(topic, ordinal, body),
+                        None => self.invariants.fail(Invariant::EntryInGroup, || {
+                            format!("no record of group {} lies at {place:?}", group.number())
+                        }),
                     }
                     self.send_receipt(conn, receipt);
                 }
@@ -303,9 +337,14 @@ impl Machine {
         self.scratch.clear();
         change.encode(&mut self.scratch);
         self.composer.size_of(self.scratch.len()).map_err(refused)?;
+        self.check_change(&change)?;
         self.apply(&change)?;
         let head = Head { kind: Kind::Change, topic: 0, ledger: 0, entry: 0 };
-        self.composer.append(head, &[&self.scratch]).map_err(refused)?;
+        if let Err(cause) = self.composer.append(head, &[&self.scratch]) {
+            let found = || format!("a change is applied and cannot be recorded: {cause}");
+            self.invariants.fail(Invariant::Recorded, found);
+            return Err(refused(cause));
+        }
         self.totals.records += 1;
         Ok(())
     }
@@ -324,6 +363,7 @@ impl Machine {
         }
         let mut dirty = std::mem::take(&mut self.dirty);
         for topic in std::mem::take(&mut self.shown) {
+            // It may have been deleted since.
             let Some(live) = self.live.get(&topic) else { continue };
             dirty.extend(live.dispatchers.keys().map(|&subscription| (topic, subscription)));
         }

@@ -1,23 +1,18 @@
-//! Producers, and what they publish.
+//! Producers: from PRODUCER over who may be the only one to their end.
 
 use super::Machine;
-use super::effect::{Effect, Message, Receipt, Refusal, Waiting};
+use super::effect::Refusal;
+use super::invariants::Invariant;
 use super::session::{ProducerHandle, metadata_of};
 use crate::admin::policies::Action;
-use crate::log::{Head, Kind};
 use crate::name::{TopicName, check_name};
 use crate::state::change::TopicEpoch;
-use crate::state::entry::EntryHead;
 use bytes::Bytes;
 use longhaul_wire::messages::{
-    AccessMode, CommandCloseProducer, CommandProducer, CommandProducerSuccess, CommandSend,
-    CommandSendError, CommandSendReceipt, MessageIdData, ServerError,
+    AccessMode, CommandCloseProducer, CommandProducer, CommandProducerSuccess, ServerError,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-
-/// Ledger and entry of a receipt for what was published before.
-const DUPLICATE: (u64, u64) = (u64::MAX, u64::MAX);
 
 /// The producers of a topic.
 #[derive(Debug, Default)]
@@ -171,7 +166,9 @@ impl Machine {
 
     /// Two producers of one name would have one sequence of ids between them. Only a later incarnation takes over.
     fn replace_predecessor(&mut self, topic: u32, producer: &Producer) -> Result<(), Refusal> {
-        let Some(live) = self.live.get(&topic) else { return Ok(()) };
+        let live = self.live.get(&topic);
+        let live = self.invariants.need(live, Invariant::TopicServed, Some(producer.conn));
+        let Some(live) = live else { return Ok(()) };
         let Some(old) = live.producers.active.iter().find(|it| it.name == producer.name) else {
             return Ok(());
         };
@@ -192,12 +189,14 @@ impl Machine {
     }
 
     fn admit(
-        &self,
+        &mut self,
         topic: u32,
         producer: &Producer,
         epoch: Option<u64>,
     ) -> Result<Admission, Refusal> {
-        let Some(live) = self.live.get(&topic) else { return Ok(Admission::Enter) };
+        let live = self.live.get(&topic);
+        let live = self.invariants.need(live, Invariant::TopicServed, Some(producer.conn));
+        let Some(live) = live else { return Ok(Admission::Enter) };
         let producers = &live.producers;
         let fenced = |text: &str| Err(Refusal::new(ServerError::ProducerFenced, text));
         let current = self.state.topic(topic).and_then(|it| it.epoch);
@@ -232,7 +231,8 @@ impl Machine {
         }
         let (conn, id, request_id) = (producer.conn, producer.id, producer.request_id);
         self.note_handle(topic, &producer, false);
-        if let Some(live) = self.live.get_mut(&topic) {
+        let live = self.live.get_mut(&topic);
+        if let Some(live) = self.invariants.need(live, Invariant::TopicServed, Some(conn)) {
             live.producers.active.push(producer);
         }
         self.succeed_producer(conn, topic, id, request_id);
@@ -251,15 +251,19 @@ impl Machine {
     fn let_wait(&mut self, topic: u32, producer: Producer) {
         self.note_handle(topic, &producer, true);
         self.tell_to_wait(&producer);
-        if let Some(live) = self.live.get_mut(&topic) {
+        let live = self.live.get_mut(&topic);
+        if let Some(live) = self.invariants.need(live, Invariant::TopicServed, Some(producer.conn))
+        {
             live.producers.waiting.push_back(producer);
         }
     }
 
     /// Answers a producer that waits and asked again: from now on this is the request that it waits for.
     fn wait_on(&mut self, conn: u64, topic: u32, id: u64, request_id: u64) {
-        let Some(live) = self.live.get_mut(&topic) else { return };
-        let waiting = live.producers.waiting.iter_mut().find(|it| (it.conn, it.id) == (conn, id));
+        let mut waiting =
+            self.live.get_mut(&topic).into_iter().flat_map(|live| &mut live.producers.waiting);
+        let waiting = waiting.find(|waiting| (waiting.conn, waiting.id) == (conn, id));
+        let waiting = self.invariants.need(waiting, Invariant::ProducerEntered, Some(conn));
         let Some(waiting) = waiting else { return };
         waiting.request_id = request_id;
         let producer = waiting.clone();
@@ -282,9 +286,12 @@ impl Machine {
     }
 
     fn succeed_producer(&mut self, conn: u64, topic: u32, id: u64, request_id: u64) {
-        let Some(live) = self.live.get_mut(&topic) else { return };
-        let deduplicates = live.deduplicates;
-        let Some(producer) = live.producers.find(conn, id) else { return };
+        let found = self.live.get_mut(&topic).and_then(|live| {
+            let deduplicates = live.deduplicates;
+            Some((deduplicates, live.producers.find(conn, id)?))
+        });
+        let found = self.invariants.need(found, Invariant::ProducerEntered, Some(conn));
+        let Some((deduplicates, producer)) = found else { return };
         let (producer_name, mode) = (producer.name.clone(), producer.mode);
         let schema_version = Some(producer.schema_version.clone());
         let state = self.state.topic(topic);
@@ -317,7 +324,9 @@ impl Machine {
 
     /// Takes a producer out of its topic, and lets in who waited for that.
     pub(super) fn drop_producer(&mut self, topic: u32, conn: u64, id: u64) {
-        let Some(live) = self.live.get_mut(&topic) else { return };
+        let live = self.live.get_mut(&topic);
+        let live = self.invariants.need(live, Invariant::TopicServed, Some(conn));
+        let Some(live) = live else { return };
         live.producers.active.retain(|it| (it.conn, it.id) != (conn, id));
         live.producers.waiting.retain(|it| (it.conn, it.id) != (conn, id));
         if !live.producers.active.is_empty() {
@@ -333,7 +342,9 @@ impl Machine {
 
     /// Ends all producers of a topic; their clients connect again, if they may.
     pub(super) fn close_producers(&mut self, topic: u32) {
-        let Some(live) = self.live.get_mut(&topic) else { return };
+        let live = self.live.get_mut(&topic);
+        let live = self.invariants.need(live, Invariant::TopicServed, None);
+        let Some(live) = live else { return };
         let producers = std::mem::take(&mut live.producers);
         for producer in producers.active.into_iter().chain(producers.waiting) {
             if let Some(session) = self.session(producer.conn) {
@@ -343,154 +354,5 @@ impl Machine {
             let close = CommandCloseProducer::new(producer.id, u64::MAX);
             self.send_after_commit(producer.conn, close);
         }
-    }
-
-    pub(super) fn publish(
-        &mut self,
-        conn: u64,
-        send: CommandSend,
-        message: Result<Message, Refusal>,
-    ) {
-        if self.sessions.get(&conn).is_some_and(|it| it.closed.contains(&send.producer_id)) {
-            // The client sends it again with its next producer. An error would make it give up the whole connection.
-            return;
-        }
-        let published = message.and_then(|message| self.append(conn, send, &message));
-        if let Err(refusal) = published {
-            self.totals.publish_errors += 1;
-            // Pulsar names a batch by its last message here, and in receipts by its first.
-            let sequence_id = send.sequence_id.max(send.highest_sequence_id());
-            let producer_id = send.producer_id;
-            let (error, message) = (refusal.code.into(), refusal.text);
-            let error = CommandSendError { producer_id, sequence_id, error, message };
-            self.send_after_commit(conn, error);
-            self.end_producer(conn, send.producer_id, refusal.code);
-        }
-    }
-
-    /// Ends a producer whose message was refused for want of room, or any message where duplicates are dropped. What it has sent
-    /// behind that message must not be taken: it would overtake the message, which on its second way would then pass for one that
-    /// was published before. The client begins again, in order.
-    fn end_producer(&mut self, conn: u64, id: u64, code: ServerError) {
-        let handle = self.sessions.get(&conn).and_then(|it| it.producers.get(&id));
-        let Some(topic) = handle.filter(|it| !it.is_waiting).map(|it| it.topic) else { return };
-        let is_full = matches!(
-            code,
-            ServerError::PersistenceError
-                | ServerError::ProducerBlockedQuotaExceededError
-                | ServerError::ProducerBlockedQuotaExceededException
-        );
-        if !is_full && !self.live.get(&topic).is_some_and(|it| it.deduplicates) {
-            return;
-        }
-        if let Some(session) = self.session(conn) {
-            session.producers.remove(&id);
-            session.note_closed(id);
-        }
-        self.drop_producer(topic, conn, id);
-        self.send_after_commit(conn, CommandCloseProducer::new(id, u64::MAX));
-    }
-
-    fn append(&mut self, conn: u64, send: CommandSend, message: &Message) -> Result<(), Refusal> {
-        let handle = self.sessions.get(&conn).and_then(|it| it.producers.get(&send.producer_id));
-        let Some(handle) = handle else {
-            let text = format!("there is no producer {} on this connection", send.producer_id);
-            return Err(Refusal::new(ServerError::UnknownError, text));
-        };
-        if handle.is_waiting {
-            let text = "the producer is not yet the only one of its topic";
-            return Err(Refusal::new(ServerError::ProducerFenced, text));
-        }
-        let topic = handle.topic;
-        let highest = send.highest_sequence_id.unwrap_or_default().max(send.sequence_id);
-        let mut sequence = None;
-        if self.live.get(&topic).is_some_and(|it| it.deduplicates) {
-            let name = Arc::clone(&handle.name);
-            let known = self.state.topic(topic).and_then(|it| it.highest_sequence(&name));
-            if known.is_some_and(|known| highest <= known) {
-                self.totals.publishes_deduplicated += 1;
-                let receipt = receipt(send, DUPLICATE);
-                self.after_commit(Waiting::Receipt { conn, receipt });
-                return Ok(());
-            }
-            // All chunks of a message have one sequence id: the last one completes it.
-            sequence = (!message.has_next_chunk).then_some((name, highest));
-        }
-        self.check_room(topic, message.payload.bytes().len())?;
-        let &Message { publish_time, batch, deliver_at, chunk_of, key_hash, .. } = message;
-        let key_hash = Some(key_hash);
-        let head = EntryHead { publish_time, batch, deliver_at, sequence, chunk_of, key_hash };
-        let id = self.record_entry(topic, &head, message.payload.bytes())?;
-        if let Some(live) = self.live.get_mut(&topic) {
-            live.figures.published(message.batch.unwrap_or(1), message.payload.bytes().len());
-        }
-        let receipt = receipt(send, (id.ledger, id.entry));
-        self.waiting.push_back((
-            self.composing,
-            Waiting::Published { topic, place: id.place, conn, receipt },
-        ));
-        Ok(())
-    }
-
-    fn record_entry(
-        &mut self,
-        id: u32,
-        head: &EntryHead,
-        payload: &[u8],
-    ) -> Result<Recorded, Refusal> {
-        let unknown = || Refusal::new(ServerError::TopicNotFound, "the topic was deleted");
-        let topic = self.state.topic(id).ok_or_else(unknown)?;
-        if !topic.is_open {
-            self.open_ledger(id)?;
-        }
-        let topic = self.state.topic(id).ok_or_else(unknown)?;
-        let position = topic.entries.next_position().ok_or_else(unknown)?;
-        let record =
-            Head { kind: Kind::Entry, topic: id, ledger: position.ledger, entry: position.entry };
-        self.scratch.clear();
-        head.encode(&mut self.scratch);
-        let place = self.composer.append(record, &[&self.scratch, payload]);
-        let place = place
-            .map_err(|cause| Refusal::new(ServerError::PersistenceError, cause.to_string()))?;
-        self.totals.records += 1;
-        self.state.push(id, place, head).map_err(|_| unknown())?;
-        Ok(Recorded { ledger: position.ledger, entry: position.entry, place })
-    }
-
-    pub(super) fn send_receipt(&mut self, conn: u64, receipt: Receipt) {
-        self.totals.publishes += 1;
-        let (ledger_id, entry_id) = receipt.id;
-        let message_id = MessageIdData { ledger_id, entry_id, ..MessageIdData::default() };
-        let command = CommandSendReceipt {
-            producer_id: receipt.producer,
-            sequence_id: receipt.sequence,
-            message_id: Some(message_id),
-            highest_sequence_id: receipt.highest,
-        };
-        self.effects.push(Effect::Send(conn, command.into()));
-    }
-
-    /// An entry is on disk: consumers may have it.
-    pub(super) fn show(&mut self, topic: u32, body: Bytes) {
-        let Some(live) = self.live.get_mut(&topic) else { return };
-        self.recent.push(topic, live.readable, body);
-        live.readable += 1;
-        self.shown.insert(topic);
-    }
-}
-
-/// Where an entry went.
-struct Recorded {
-    ledger: u64,
-    entry: u64,
-    place: crate::log::Place,
-}
-
-const fn receipt(send: CommandSend, id: (u64, u64)) -> Receipt {
-    Receipt {
-        producer: send.producer_id,
-        sequence: send.sequence_id,
-        highest: send.highest_sequence_id,
-        id,
     }
 }

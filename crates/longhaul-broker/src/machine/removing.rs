@@ -2,15 +2,17 @@
 
 use super::Machine;
 use super::effect::{Effect, Refusal, Waiting};
+use super::invariants::Invariant;
 use crate::state::change::DeleteTopic;
 
 impl Machine {
     /// Ends a topic with all that belongs to it.
     pub(super) fn delete_topic(&mut self, topic: u32) -> Result<(), Refusal> {
-        self.close_all(topic);
+        // Whoever deletes a namespace comes to the partitions of its topics once more.
         let Some(kept) = self.state.topic(topic) else { return Ok(()) };
         let file = kept.compacted.as_ref().map(|it| it.file.clone());
         let name = kept.name.clone();
+        self.close_all(topic);
         self.change(DeleteTopic { topic })?;
         self.watchers.note(&name);
         if name.partition().is_none() {
@@ -30,7 +32,8 @@ impl Machine {
     /// Closes all producers and consumers of a topic.
     pub(super) fn close_all(&mut self, topic: u32) {
         self.close_producers(topic);
-        let Some(live) = self.live.get(&topic) else { return };
+        let live = self.invariants.need(self.live.get(&topic), Invariant::TopicServed, None);
+        let Some(live) = live else { return };
         let subscriptions: Vec<u32> = live.dispatchers.keys().copied().collect();
         subscriptions.into_iter().for_each(|it| self.close_consumers(topic, it));
     }

@@ -290,6 +290,7 @@ impl Machine {
             acks: totals.acks,
             compactions: totals.compactions,
             compactions_failed: totals.compactions_failed,
+            broken_invariants: self.invariants.counts(),
             log: LogMetrics {
                 groups: totals.groups,
                 records: totals.records,

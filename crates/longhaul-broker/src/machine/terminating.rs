@@ -2,6 +2,7 @@
 
 use super::Machine;
 use super::effect::Refusal;
+use super::invariants::Invariant;
 use crate::state::change::Terminate;
 use crate::state::cursor::Cursor;
 use crate::state::entries::Entries;
@@ -10,7 +11,8 @@ use longhaul_wire::messages::{CommandReachedEndOfTopic, ServerError};
 impl Machine {
     /// Ends a topic for ever, with what was published so far.
     pub(super) fn terminate(&mut self, topic: u32) -> Result<(), Refusal> {
-        let Some(kept) = self.state.topic(topic) else { return Ok(()) };
+        let kept = self.invariants.need(self.state.topic(topic), Invariant::TopicKept, None);
+        let Some(kept) = kept else { return Ok(()) };
         if kept.is_terminated {
             return Ok(());
         }
@@ -42,10 +44,13 @@ impl Machine {
     /// Tells the consumers of a subscription once that nothing more comes, when the topic has ended and nothing of it is left to acknowledge.
     pub(super) fn tell_end(&mut self, topic: u32, subscription: u32) {
         let Some(kept) = self.state.topic(topic).filter(|it| it.is_terminated) else { return };
-        let Some(record) = kept.subscriptions.get(&subscription) else { return };
+        let record = kept.subscriptions.get(&subscription);
+        let record = self.invariants.need(record, Invariant::SubscriptionKept, None);
+        let Some(record) = record else { return };
         if has_open(&kept.entries, &record.cursor) {
             return;
         }
+        // Without consumers there is nobody to tell.
         let Some(dispatcher) = self.dispatcher(topic, subscription) else { return };
         for key in dispatcher.tell_end() {
             // Behind the SUCCESS of a consumer that has just come.

@@ -20,6 +20,7 @@ mod admin;
 mod cleaning;
 mod consuming;
 mod failover;
+mod invariants;
 mod keeping;
 mod key_shared;
 mod listing;

@@ -1,6 +1,7 @@
 //! Topics that come, partitions, policies, schemas.
 
 use super::effect::Refusal;
+use super::invariants::Invariant;
 use super::{Live, Machine};
 use crate::admin::policies::{Policies, PolicyLevels, TopicType};
 use crate::defaults::{self, TopicDefaults};
@@ -113,7 +114,8 @@ impl Machine {
 
     /// Makes a subscription from the start of a topic, if there is none of that name.
     pub(super) fn subscribe_from_start(&mut self, topic: u32, name: String) -> Result<(), Refusal> {
-        let Some(kept) = self.state.topic(topic) else { return Ok(()) };
+        let kept = self.invariants.need(self.state.topic(topic), Invariant::TopicKept, None);
+        let Some(kept) = kept else { return Ok(()) };
         if kept.subscription_id(&name).is_some() {
             return Ok(());
         }
@@ -151,7 +153,8 @@ impl Machine {
 
     /// Begins to serve a topic.
     pub(super) fn enliven(&mut self, topic: u32) {
-        let Some(kept) = self.state.topic(topic) else { return };
+        let kept = self.invariants.need(self.state.topic(topic), Invariant::TopicKept, None);
+        let Some(kept) = kept else { return };
         let name = kept.name.clone();
         let live = Live {
             readable: kept.entries.end(),
@@ -245,11 +248,13 @@ impl Machine {
 
     /// Reads the policies of a topic again.
     pub(super) fn refresh_policies(&mut self, topic: u32) {
-        let Some(kept) = self.state.topic(topic) else { return };
+        let kept = self.invariants.need(self.state.topic(topic), Invariant::TopicKept, None);
+        let Some(kept) = kept else { return };
         let name = kept.name.clone();
         let policies = self.resolve_policies(&name);
         let deduplicates = policies.deduplication.unwrap_or_default();
-        if let Some(live) = self.live.get_mut(&topic) {
+        let live = self.live.get_mut(&topic);
+        if let Some(live) = self.invariants.need(live, Invariant::TopicServed, None) {
             live.deduplicates = deduplicates;
             live.policies = Arc::new(policies);
             self.shown.insert(topic);
@@ -290,16 +295,18 @@ impl Machine {
         schema: Option<&Schema>,
     ) -> Result<Bytes, Refusal> {
         let Some(schema) = schema.filter(|it| is_definite(it)) else { return Ok(Bytes::new()) };
-        let Some(name) = self.state.topic(topic).map(|it| it.name.clone()) else {
-            return Ok(Bytes::new());
-        };
+        let kept = self.invariants.need(self.state.topic(topic), Invariant::TopicKept, None);
+        let Some(kept) = kept else { return Ok(Bytes::new()) };
+        let name = kept.name.clone();
         self.store_schema(&name, schema).map(version_bytes)
     }
 
     /// Refuses a producer without a schema where the topic has one and the policy says that it is enforced.
-    pub(super) fn check_schema(&self, topic: u32, version: &Bytes) -> Result<(), Refusal> {
-        let is_enforced = self.live.get(&topic).is_some_and(|it| it.policies.enforces_schemas());
-        let Some(name) = self.state.topic(topic).map(|it| &it.name) else { return Ok(()) };
+    pub(super) fn check_schema(&mut self, topic: u32, version: &Bytes) -> Result<(), Refusal> {
+        let both = self.state.topic(topic).zip(self.live.get(&topic));
+        let both = self.invariants.need(both, Invariant::TopicServed, None);
+        let Some((kept, live)) = both else { return Ok(()) };
+        let (name, is_enforced) = (&kept.name, live.policies.enforces_schemas());
         let has_schema = !self.state.schemas(&Self::schema_key(name)).is_empty();
         if !is_enforced || !has_schema || !version.is_empty() {
             return Ok(());

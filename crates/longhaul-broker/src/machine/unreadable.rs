@@ -11,6 +11,7 @@
 
 use super::Machine;
 use super::dispatcher::ConsumerKey;
+use super::invariants::Invariant;
 use crate::log::{Place, ReadError};
 use crate::state::change::Ack;
 use crate::state::cursor::Cursor;
@@ -130,6 +131,7 @@ pub(super) struct Said {
 impl Machine {
     /// Goes on without an entry that cannot be read. Returns what the operator should know, if there is something new.
     pub fn withhold(&mut self, it: &Unreadable) -> Option<String> {
+        // The consumer may have gone while the entry was read, and the topic with its ids.
         let (topic, subscription) = self.place_of(it.consumer)?;
         let ordinal = self.state.topic(topic)?.entries.ordinal_of(it.position)?;
         let place = if it.place.is_some() { Where::Log } else { Where::View };
@@ -195,11 +197,16 @@ impl Machine {
     /// The consumer has its permits back.
     fn take_back(&mut self, key: ConsumerKey, place: (u32, u32), ordinal: u64, from: Where) {
         let (topic, subscription) = place;
-        let Some(kept) = self.state.topic(topic) else { return };
-        let Some(live) = self.live.get_mut(&topic) else { return };
-        let Some(dispatcher) = live.dispatchers.get_mut(&subscription) else { return };
+        let invariants = &mut self.invariants;
+        let both = self.state.topic(topic).zip(self.live.get_mut(&topic));
+        let both = invariants.need(both, Invariant::TopicServed, Some(key.conn));
+        let Some((kept, live)) = both else { return };
+        let dispatcher = live.dispatchers.get_mut(&subscription);
+        let record = kept.subscriptions.get(&subscription);
+        let found = dispatcher.zip(record);
+        let found = invariants.need(found, Invariant::SubscriptionKept, Some(key.conn));
+        let Some((dispatcher, record)) = found else { return };
         let messages = kept.entries.get(ordinal).map_or(1, |slot| slot.messages());
-        let Some(record) = kept.subscriptions.get(&subscription) else { return };
         let was_taken = dispatcher.take_back(key, ordinal, messages);
         let waits = live.withheld.waiting.contains(&(from, ordinal));
         // Where order counts, one that waits is the next one; shared subscriptions get it when it is tried again.
@@ -212,9 +219,9 @@ impl Machine {
 
     /// Deals out again what the operating system refused to read some time ago.
     pub(super) fn retry_unreadable(&mut self, topic: u32) {
-        let Some((kept, live)) = self.state.topic(topic).zip(self.live.get_mut(&topic)) else {
-            return;
-        };
+        let both = self.state.topic(topic).zip(self.live.get_mut(&topic));
+        let both = self.invariants.need(both, Invariant::TopicServed, None);
+        let Some((kept, live)) = both else { return };
         let is_here = |it: u64| kept.entries.get(it).is_some();
         live.withheld.set_aside.retain(|it| it.0 == Where::View || is_here(it.1));
         let due = live.withheld.take_due(self.up);
@@ -223,7 +230,9 @@ impl Machine {
 
     /// An entry has been read, and has another place now: it is withheld no longer.
     pub(super) fn is_readable_again(&mut self, topic: u32, ordinal: u64) {
-        let Some(live) = self.live.get_mut(&topic) else { return };
+        let live = self.live.get_mut(&topic);
+        let live = self.invariants.need(live, Invariant::TopicServed, None);
+        let Some(live) = live else { return };
         let copy = (Where::Log, ordinal);
         if live.withheld.set_aside.remove(&copy) | live.withheld.waiting.remove(&copy) {
             self.offer(topic, ordinal);
@@ -231,11 +240,13 @@ impl Machine {
     }
 
     fn offer(&mut self, topic: u32, ordinal: u64) {
-        let Some((kept, live)) = self.state.topic(topic).zip(self.live.get_mut(&topic)) else {
-            return;
-        };
+        let both = self.state.topic(topic).zip(self.live.get_mut(&topic));
+        let both = self.invariants.need(both, Invariant::TopicServed, None);
+        let Some((kept, live)) = both else { return };
         for (subscription, dispatcher) in &mut live.dispatchers {
-            if let Some(record) = kept.subscriptions.get(subscription) {
+            let record = kept.subscriptions.get(subscription);
+            let record = self.invariants.need(record, Invariant::SubscriptionKept, None);
+            if let Some(record) = record {
                 dispatcher.offer(ordinal, &record.cursor);
                 self.dirty.insert((topic, *subscription));
             }
@@ -243,8 +254,10 @@ impl Machine {
     }
 
     /// A cumulative acknowledgement leaves out what its consumer did not get.
-    pub(super) fn leave_out_withheld(&self, ack: &mut Ack) {
-        let Some((end, live)) = ack.before.zip(self.live.get(&ack.topic)) else { return };
+    pub(super) fn leave_out_withheld(&mut self, ack: &mut Ack) {
+        let Some(end) = ack.before else { return };
+        let live = self.live.get(&ack.topic);
+        let Some(live) = self.invariants.need(live, Invariant::TopicServed, None) else { return };
         let mut left_out = live.withheld.before(end);
         left_out.retain(|&it| !self.is_acked(ack, it));
         let Some(&first) = left_out.first() else { return };

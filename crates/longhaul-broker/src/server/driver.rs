@@ -154,6 +154,9 @@ impl Driver {
             let up = self.uptime.ms();
             self.machine.set_time(clock::wall_ms(), up);
             let has_more = self.advance(up);
+            if let Some(fatal) = self.machine.fatal() {
+                break Err(BrokerError::Invariant(fatal.to_string()));
+            }
             let is_written = self.in_flight.is_none() && self.machine.pending_bytes() == 0;
             if is_stopping && (is_written || self.retry_at.is_some()) {
                 break Ok(());

@@ -1,6 +1,8 @@
 //! The broker at work: its ports, its connections, and the driver around the machine.
 
 mod alarm;
+#[cfg(test)]
+mod broken;
 mod connection;
 mod descriptors;
 mod doors;

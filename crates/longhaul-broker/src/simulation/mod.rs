@@ -20,6 +20,7 @@ mod model;
 mod node;
 mod observe;
 mod operators;
+mod planted;
 mod publishers;
 mod vanish;
 mod volume;

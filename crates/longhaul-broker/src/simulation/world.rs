@@ -222,6 +222,8 @@ impl World {
     pub(super) fn act(&mut self, act: impl FnOnce(&mut Machine)) -> Vec<Effect> {
         self.node.machine.set_time(self.now, self.up);
         act(&mut self.node.machine);
+        let broken = self.node.machine.broken_invariants();
+        assert!(broken.is_empty(), "seed {}: broken invariants: {broken:?}", self.seed);
         self.learn();
         self.node.machine.take_effects()
     }

@@ -90,6 +90,12 @@ impl Dispatcher {
 
     fn assign(&mut self, at: usize, item: Item, out: &mut Vec<Assignment>) {
         let redeliveries = self.redeliveries.get(&item.ordinal).copied().unwrap_or_default();
+        debug_assert!(at < self.consumers.len(), "{} was dealt to nobody", item.ordinal);
+        debug_assert!(
+            !self.pending.contains_key(&item.ordinal),
+            "{} was dealt twice",
+            item.ordinal
+        );
         let Some(consumer) = self.consumers.get_mut(at) else { return };
         consumer.permits -= i64::from(item.messages);
         consumer.entries_out += 1;
@@ -153,6 +159,7 @@ impl Dispatcher {
         {
             self.visits += 1;
         }
+        debug_assert!(at < self.consumers.len(), "consumer {at} is a candidate and is not there");
         let Some(consumer) = self.consumers.get_mut(at) else { return false };
         if consumer.room_of != self.dispatches {
             consumer.room_of = self.dispatches;

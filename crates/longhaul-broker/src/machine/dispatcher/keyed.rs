@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 impl Dispatcher {
     /// Queues what is to be delivered again, and finds out whose queues there are to look at.
     pub(super) fn begin_keys(&mut self, view: &View<'_>) {
+        // Other kinds of subscriptions have none.
         let Some(keys) = &mut self.keys else { return };
         for ordinal in std::mem::take(&mut self.replay) {
             // What cannot be read now is offered anew when it can.

@@ -105,6 +105,7 @@ impl Keys {
 
     /// Notes that an entry of a hash is held no more.
     pub(super) fn release(&mut self, hash: u16) {
+        // Where disorder is allowed nobody is noted.
         let Some(held) = self.holders.get_mut(&hash) else { return };
         held.1 = held.1.saturating_sub(1);
         if held.1 == 0 {
@@ -151,6 +152,7 @@ impl Keys {
     /// Puts a hash where it belongs after a change.
     fn list(&mut self, hash: u16) {
         let receiver = self.receiver_of_first(hash);
+        // Nothing of it is queued.
         let Some(queue) = self.queues.get_mut(&hash) else { return };
         let first = queue.ordinals.first().copied();
         let place = receiver.zip(first);

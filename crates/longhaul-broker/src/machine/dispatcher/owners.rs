@@ -70,6 +70,8 @@ impl Owners {
     pub(super) fn remove(&mut self, consumer: &Consumer) {
         let key = consumer.key;
         self.ranges.retain(|_, it| it.1 != key);
+        // Sticky consumers have no points.
+        debug_assert!(self.is_sticky || self.indices.contains_key(&consumer.name), "{key:?}");
         let Some(indices) = self.indices.get_mut(&consumer.name) else { return };
         let index = indices.iter().find(|it| *it.1 == key).map(|it| *it.0);
         for point in index.into_iter().flat_map(|index| points(&consumer.name, index)) {

@@ -3,6 +3,7 @@
 use super::stats::{Story, publish, sizes, stats, story};
 use super::*;
 use crate::auth::Role;
+use crate::machine::invariants::Invariant;
 use crate::machine::tests::support::with_roles;
 use crate::metrics::{LogMetrics, MetricsSnapshot, SubscriptionMetrics, TopicMetrics};
 use longhaul_wire::messages::{CommandConsumerStats, CommandConsumerStatsResponse};
@@ -61,6 +62,7 @@ fn metrics_are_the_sum_of_it() {
         redeliveries: 1,
         acks: 1,
         log,
+        broken_invariants: Invariant::ALL.map(|invariant| (invariant.name(), 0)).into(),
         ..MetricsSnapshot::default()
     };
     assert_eq!(*found, expected);

@@ -1,0 +1,137 @@
+//! Deliveries: what consumers may read of a topic, and what each of them is sent.
+
+use super::dispatcher::{Assignment, Limits};
+use super::dues::Place;
+use super::effect::{Effect, Source};
+use super::invariants::Invariant;
+use super::recent::Recent;
+use super::view::View;
+use super::{CompactedSlot, DISPATCH_BUDGET, Machine};
+use crate::state::Topic;
+use longhaul_wire::messages::{CommandMessage, MessageIdData};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+impl Machine {
+    /// What is readable of a topic.
+    pub(super) fn view(&self, topic: u32, reads_compacted: bool) -> Option<View<'_>> {
+        let (kept, live) = (self.state.topic(topic)?, self.live.get(&topic)?);
+        let compacted = kept.compacted.as_ref().filter(|_| reads_compacted).and_then(|it| {
+            let slots = self.compacted.get(&it.file)?;
+            Some((slots.as_ref(), it.horizon))
+        });
+        Some(View {
+            entries: &kept.entries,
+            end: live.readable,
+            compacted,
+            withheld: &live.withheld,
+        })
+    }
+
+    /// Hands the entries of a topic to the consumers of a subscription. Says whether there is more to look at.
+    pub(super) fn dispatch_one(&mut self, place: Place) -> bool {
+        #[cfg(test)]
+        {
+            self.visits += 1;
+        }
+        let (topic, subscription) = place;
+        let has_more = self.deal(topic, subscription);
+        let dispatcher = self.dispatcher(topic, subscription);
+        let next = dispatcher.and_then(|it| it.next_due());
+        self.dues.set(place, next);
+        has_more
+    }
+
+    fn deal(&mut self, topic: u32, subscription: u32) -> bool {
+        let window = self.settings.window_bytes;
+        // The topic, or the last consumer, may have gone meanwhile.
+        let Some(live) = self.live.get_mut(&topic) else { return false };
+        let Some(dispatcher) = live.dispatchers.get_mut(&subscription) else { return false };
+        let kept = self.state.topic(topic);
+        let found = kept.and_then(|kept| Some((kept, kept.subscriptions.get(&subscription)?)));
+        let found = self.invariants.need(found, Invariant::SubscriptionKept, None);
+        let Some((kept, record)) = found else { return false };
+        let compacted = kept.compacted.as_ref().filter(|_| dispatcher.reads_compacted());
+        let compacted =
+            compacted.and_then(|it| Some((self.compacted.get(&it.file)?.as_ref(), it.horizon)));
+        let withheld = &live.withheld;
+        // Where order counts, what lies behind an entry that is tried again waits for it.
+        let horizon = compacted.map_or(0, |it| it.1);
+        let waiting = (!dispatcher.kind.is_shared())
+            .then(|| withheld.first_waiting(dispatcher.next(), horizon, &record.cursor));
+        let end = waiting.flatten().map_or(live.readable, |it| it.min(live.readable));
+        let view = View { entries: &kept.entries, end, compacted, withheld };
+        let limits = Limits {
+            per_consumer: live.policies.unacked_per_consumer.unwrap_or_default(),
+            per_subscription: live.policies.unacked_per_subscription.unwrap_or_default(),
+        };
+        let cursor = &record.cursor;
+        let sessions = &self.sessions;
+        let room = |conn| {
+            let under_way = sessions.get(&conn).map_or(window, |it| it.under_way);
+            Some(window.saturating_sub(under_way))
+        };
+        let mut assigned = std::mem::take(&mut self.assigned);
+        let more = dispatcher.dispatch(
+            self.now,
+            cursor,
+            &view,
+            limits,
+            DISPATCH_BUDGET,
+            &room,
+            &mut assigned,
+        );
+        let figures = live.figures.subscription(subscription);
+        for it in assigned.drain(..) {
+            figures.delivered(it.item.messages, it.item.bytes, it.redeliveries);
+            self.totals.delivered(it.redeliveries);
+            if let Some(session) = self.sessions.get_mut(&it.consumer.conn) {
+                session.under_way += u64::from(it.item.bytes);
+            }
+            let open = cursor.open_in_batch(it.item.ordinal);
+            let file = kept.compacted.as_ref().map(|it| it.file.as_str());
+            let source = source(&self.compacted, &self.recent, kept, topic, &it, file);
+            let conn = Some(it.consumer.conn);
+            let source = self.invariants.need(source, Invariant::EntryKept, conn);
+            self.effects.extend(source.map(|source| delivery(&it, live.partition, open, source)));
+        }
+        self.assigned = assigned;
+        more
+    }
+}
+
+/// Where the message of an assignment lies.
+fn source(
+    views: &HashMap<String, Arc<[CompactedSlot]>>,
+    recent: &Recent,
+    kept: &Topic,
+    topic: u32,
+    it: &Assignment,
+    file: Option<&str>,
+) -> Option<Source> {
+    if let Some(at) = it.item.compacted {
+        let slot = views.get(file?)?.get(at)?;
+        return Some(Source::Compacted(Arc::from(file?), *slot));
+    }
+    if let Some(body) = recent.get(topic, it.item.ordinal) {
+        return Some(Source::Memory(body.clone()));
+    }
+    Some(Source::Log(kept.entries.get(it.item.ordinal)?.place))
+}
+
+fn delivery(it: &Assignment, partition: i32, open: Option<&[u64]>, source: Source) -> Effect {
+    let message_id = MessageIdData {
+        ledger_id: it.item.position.ledger,
+        entry_id: it.item.position.entry,
+        partition: Some(partition),
+        ..MessageIdData::default()
+    };
+    let command = CommandMessage {
+        consumer_id: it.consumer.id,
+        message_id,
+        redelivery_count: Some(it.redeliveries),
+        ack_set: open.unwrap_or_default().iter().map(|word| word.cast_signed()).collect(),
+        consumer_epoch: None,
+    };
+    Effect::Deliver { conn: it.consumer.conn, command, source, bytes: it.item.bytes }
+}

@@ -1,0 +1,333 @@
+//! What the machine must never find: a contradiction in its own state.
+//!
+//! Where going on would write something wrong, or tell a client what is not so, the contradiction is *fatal*: from then on nothing is
+//! written and nothing is sent, and the broker ends with the reason. What is on disk is right, and the next start makes the state
+//! anew from it. Any other contradiction is counted by its name and told to the operator now and then, and the connection for which it was
+//! found is ended: its client comes back to a clean one.
+
+use super::Machine;
+use super::effect::{Effect, Refusal};
+use crate::state::change::{Ack, Change};
+use crate::state::{State, Topic};
+use longhaul_wire::messages::ServerError;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// How often the operator is told of one that is not fatal.
+const TELL_PAUSE_MS: u64 = 60_000;
+
+/// What must be true at any time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Invariant {
+    /// Groups are confirmed one at a time, in the order in which they were taken.
+    GroupOrder,
+    /// An entry is in the group that confirms it.
+    EntryInGroup,
+    /// The entries of a topic are confirmed in their order, without a gap.
+    EntryOrder,
+    /// What is applied is recorded, and what is recorded is applied.
+    Recorded,
+    /// Numbers and names of topics, ledgers and subscriptions are given once.
+    NumberFree,
+    /// Acknowledgements, cursors, trims and compactions reach as far as the entries on disk, and no further.
+    WithinEntries,
+    /// Of each segment of the log as many bytes are counted as are needed.
+    SegmentBytes,
+    /// A topic that is in use is there.
+    TopicKept,
+    /// A topic that is there is served, and one that is served is there.
+    TopicServed,
+    /// A subscription with consumers is there.
+    SubscriptionKept,
+    /// A consumer of a connection is one of its subscription.
+    ConsumerAttached,
+    /// A producer of a connection is one of its topic.
+    ProducerEntered,
+    /// A connection that asks for something is there.
+    SessionOpen,
+    /// An entry that is dealt out lies somewhere.
+    EntryKept,
+}
+
+impl Invariant {
+    /// All of them, in order.
+    pub const ALL: [Self; 14] = [
+        Self::GroupOrder,
+        Self::EntryInGroup,
+        Self::EntryOrder,
+        Self::Recorded,
+        Self::NumberFree,
+        Self::WithinEntries,
+        Self::SegmentBytes,
+        Self::TopicKept,
+        Self::TopicServed,
+        Self::SubscriptionKept,
+        Self::ConsumerAttached,
+        Self::ProducerEntered,
+        Self::SessionOpen,
+        Self::EntryKept,
+    ];
+
+    /// Its name, in metrics and in what the operator is told.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::GroupOrder => "group_order",
+            Self::EntryInGroup => "entry_in_group",
+            Self::EntryOrder => "entry_order",
+            Self::Recorded => "recorded",
+            Self::NumberFree => "number_free",
+            Self::WithinEntries => "within_entries",
+            Self::SegmentBytes => "segment_bytes",
+            Self::TopicKept => "topic_kept",
+            Self::TopicServed => "topic_served",
+            Self::SubscriptionKept => "subscription_kept",
+            Self::ConsumerAttached => "consumer_attached",
+            Self::ProducerEntered => "producer_entered",
+            Self::SessionOpen => "session_open",
+            Self::EntryKept => "entry_kept",
+        }
+    }
+}
+
+/// A contradiction that the broker does not go on with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fatal {
+    /// What is not true any more.
+    pub invariant: Invariant,
+    /// What was found.
+    pub found: String,
+}
+
+impl fmt::Display for Fatal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.invariant.name(), self.found)
+    }
+}
+
+/// The contradictions that were found.
+#[derive(Debug, Default)]
+pub(super) struct Invariants {
+    broken: BTreeMap<Invariant, Broken>,
+    /// Connections that are to be ended for them.
+    ending: BTreeSet<u64>,
+    /// There is something to tell, or a connection to be ended.
+    has_news: bool,
+    fatal: Option<Fatal>,
+    /// A defect was planted.
+    #[cfg(test)]
+    is_expected: bool,
+}
+
+#[derive(Debug, Default)]
+struct Broken {
+    count: u64,
+    /// How many of them the operator knows of, and when more may be told.
+    told: u64,
+    tell_at: u64,
+}
+
+impl Invariants {
+    /// Notes a contradiction, and the connection for which it was found.
+    pub(super) fn broken(&mut self, invariant: Invariant, conn: Option<u64>) {
+        self.broken.entry(invariant).or_default().count += 1;
+        self.ending.extend(conn);
+        self.has_news = true;
+    }
+
+    /// What has to be there. Notes the contradiction if it is not.
+    pub(super) fn need<T>(
+        &mut self,
+        found: Option<T>,
+        invariant: Invariant,
+        conn: Option<u64>,
+    ) -> Option<T> {
+        if found.is_none() {
+            self.broken(invariant, conn);
+        }
+        found
+    }
+
+    /// Notes a contradiction that the broker does not go on with. The first one says what was wrong.
+    pub(super) fn fail(&mut self, invariant: Invariant, found: impl FnOnce() -> String) {
+        self.broken.entry(invariant).or_default().count += 1;
+        self.fatal.get_or_insert_with(|| Fatal { invariant, found: found() });
+    }
+
+    /// How often each was broken, by its name.
+    pub(super) fn counts(&self) -> BTreeMap<&'static str, u64> {
+        let count = |invariant| self.broken.get(&invariant).map_or(0, |broken| broken.count);
+        Invariant::ALL.map(|invariant| (invariant.name(), count(invariant))).into()
+    }
+
+    /// What the operator is to be told now.
+    fn take_news(&mut self, up: u64) -> Vec<String> {
+        let mut news = Vec::new();
+        for (invariant, broken) in &mut self.broken {
+            if broken.count > broken.told && up >= broken.tell_at {
+                news.push(format!(
+                    "a defect of the broker: its state is not what it has to be ({}), {} times so far; the connections concerned are ended, and nothing on disk is concerned: please report it",
+                    invariant.name(),
+                    broken.count
+                ));
+                (broken.told, broken.tell_at) = (broken.count, up + TELL_PAUSE_MS);
+            }
+        }
+        // What may not be told yet is told later.
+        self.has_news = self.broken.values().any(|broken| broken.count > broken.told);
+        news
+    }
+
+    /// Takes note of what a test has planted: what is left over fails it.
+    #[cfg(test)]
+    pub(super) fn take_all(&mut self) -> Vec<(Invariant, u64)> {
+        self.fatal = None;
+        std::mem::take(&mut self.broken).into_iter().map(|(which, it)| (which, it.count)).collect()
+    }
+}
+
+/// No test goes well in which the machine has found a contradiction that the test did not ask for.
+#[cfg(test)]
+impl Drop for Invariants {
+    fn drop(&mut self) {
+        if !std::thread::panicking() && !self.is_expected {
+            assert!(self.broken.is_empty(), "broken invariants: {:?}", self.broken);
+        }
+    }
+}
+
+impl Machine {
+    /// Why the broker cannot go on, if it cannot. Nothing is handed out any more then.
+    pub fn fatal(&mut self) -> Option<&Fatal> {
+        if let Some(segment) = self.state.miscounted() {
+            let found = || format!("more is given back of segment {segment} than it has");
+            if self.invariants.fatal.is_none() {
+                self.invariants.fail(Invariant::SegmentBytes, found);
+            }
+        }
+        self.invariants.fatal.as_ref()
+    }
+
+    /// Which invariants are broken, for simulations.
+    #[cfg(test)]
+    pub(crate) fn broken_invariants(&mut self) -> BTreeSet<&'static str> {
+        let fatal = self.fatal().map(|fatal| fatal.invariant.name());
+        let broken = self.invariants.broken.keys().map(|invariant| invariant.name());
+        broken.chain(fatal).collect()
+    }
+
+    /// Tells the operator what is wrong, and ends the connections concerned.
+    pub(super) fn follow_broken_invariants(&mut self) {
+        if !self.invariants.has_news {
+            return;
+        }
+        let news = self.invariants.take_news(self.up);
+        self.effects.extend(news.into_iter().map(Effect::Warn));
+        for conn in std::mem::take(&mut self.invariants.ending) {
+            self.effects.push(Effect::Close(conn));
+            self.closed(conn);
+            // What else is missing there was found on the way out.
+            self.invariants.ending.remove(&conn);
+        }
+    }
+
+    /// Refuses a change that would leave the log with a contradiction: it is not recorded, and the broker ends.
+    pub(super) fn check_change(&mut self, change: &Change) -> Result<(), Refusal> {
+        let live = &self.live;
+        let readable = |topic: u32| live.get(&topic).map(|live| live.readable);
+        let Some((invariant, found)) = contradiction(change, &self.state, readable) else {
+            return Ok(());
+        };
+        self.invariants.fail(invariant, || found.clone());
+        Err(Refusal::new(ServerError::UnknownError, found))
+    }
+}
+
+/// What is wrong with a change, given how much of each topic is on disk. One about a topic that does not exist is refused elsewhere.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the others say what to set, whatever there was"
+)]
+fn contradiction(
+    change: &Change,
+    state: &State,
+    readable: impl Fn(u32) -> Option<u64>,
+) -> Option<(Invariant, String)> {
+    let (next_topic, next_ledger) = state.next_numbers();
+    let taken = |what: String| Some((Invariant::NumberFree, what));
+    let beyond = |topic: u32, end: u64| {
+        let readable = readable(topic).filter(|readable| end > *readable)?;
+        let found = format!("{end} entries of topic {topic}, of which {readable} are on disk");
+        Some((Invariant::WithinEntries, found))
+    };
+    match change {
+        Change::CreateTopic(it) => {
+            let is_free = it.topic >= next_topic && state.topic_id(&it.name).is_none();
+            if is_free { None } else { taken(format!("topic {} {} exists", it.topic, it.name)) }
+        }
+        Change::OpenLedger(it) => {
+            let end = state.topic(it.topic)?.entries.end();
+            let is_free = it.ledger >= next_ledger && it.first == end;
+            let found = || format!("ledger {} of topic {} at {}", it.ledger, it.topic, it.first);
+            if is_free { None } else { taken(found()) }
+        }
+        Change::CreateSubscription(it) => {
+            let topic = state.topic(it.topic)?;
+            if is_taken(topic, it.subscription, &it.name) {
+                return taken(format!("subscription {} of topic {}", it.subscription, it.topic));
+            }
+            beyond(it.topic, it.mark)
+        }
+        Change::Ack(it) => beyond(it.topic, end_of(it)),
+        Change::ResetCursor(it) => beyond(it.topic, it.mark),
+        Change::Trim(it) => beyond(it.topic, it.first),
+        Change::Compacted(it) => beyond(it.topic, it.horizon),
+        _ => None,
+    }
+}
+
+fn is_taken(topic: &Topic, subscription: u32, name: &str) -> bool {
+    topic.subscriptions.contains_key(&subscription) || topic.subscription_id(name).is_some()
+}
+
+/// The first entry behind all that an acknowledgement is about.
+fn end_of(ack: &Ack) -> u64 {
+    let entries = ack.entries.iter().map(|ordinal| ordinal.saturating_add(1));
+    let batches = ack.batches.iter().map(|batch| batch.ordinal.saturating_add(1));
+    let ends = entries.chain(batches).chain(ack.ranges.iter().copied());
+    ends.chain(ack.before).max().unwrap_or_default()
+}
+
+/// Defects for simulations, which must find them.
+#[cfg(test)]
+impl Machine {
+    /// One more entry of each topic counts as on disk than is.
+    pub(crate) fn plant_readable(&mut self) -> bool {
+        self.invariants.is_expected = true;
+        self.live.values_mut().for_each(|live| live.readable += 1);
+        !self.live.is_empty()
+    }
+
+    /// A topic with consumers is not served any more.
+    pub(crate) fn plant_unserved(&mut self) -> bool {
+        self.invariants.is_expected = true;
+        let busy = self.live.iter().find(|(_, live)| !live.dispatchers.is_empty());
+        let Some(topic) = busy.map(|(&topic, _)| topic) else { return false };
+        self.live.remove(&topic).is_some()
+    }
+
+    /// The consumers of a topic are those of no subscription any more.
+    pub(crate) fn plant_detached(&mut self) -> bool {
+        self.invariants.is_expected = true;
+        let busy = self.live.values_mut().find(|live| !live.dispatchers.is_empty());
+        busy.map(|live| live.dispatchers.clear()).is_some()
+    }
+
+    /// The bytes that segments have are not counted.
+    pub(crate) fn plant_uncounted(&mut self) -> bool {
+        self.invariants.is_expected = true;
+        let counts = !self.state.live().is_empty();
+        self.state.lose_counts();
+        counts
+    }
+}

@@ -1,0 +1,187 @@
+//! What producers publish: into the log, to their receipts, and to who may read it.
+
+use super::Machine;
+use super::effect::{Effect, Message, Receipt, Refusal, Waiting};
+use super::invariants::Invariant;
+use crate::log::{Head, Kind};
+use crate::state::entry::EntryHead;
+use bytes::Bytes;
+use longhaul_wire::messages::{
+    CommandCloseProducer, CommandSend, CommandSendError, CommandSendReceipt, MessageIdData,
+    ServerError,
+};
+use std::sync::Arc;
+
+/// Ledger and entry of a receipt for what was published before.
+const DUPLICATE: (u64, u64) = (u64::MAX, u64::MAX);
+
+impl Machine {
+    pub(super) fn publish(
+        &mut self,
+        conn: u64,
+        send: CommandSend,
+        message: Result<Message, Refusal>,
+    ) {
+        if self.sessions.get(&conn).is_some_and(|it| it.closed.contains(&send.producer_id)) {
+            // The client sends it again with its next producer. An error would make it give up the whole connection.
+            return;
+        }
+        let published = message.and_then(|message| self.append(conn, send, &message));
+        if let Err(refusal) = published {
+            self.totals.publish_errors += 1;
+            // Pulsar names a batch by its last message here, and in receipts by its first.
+            let sequence_id = send.sequence_id.max(send.highest_sequence_id());
+            let producer_id = send.producer_id;
+            let (error, message) = (refusal.code.into(), refusal.text);
+            let error = CommandSendError { producer_id, sequence_id, error, message };
+            self.send_after_commit(conn, error);
+            self.end_producer(conn, send.producer_id, refusal.code);
+        }
+    }
+
+    /// Ends a producer whose message was refused for want of room, or any message where duplicates are dropped. What it has sent
+    /// behind that message must not be taken: it would overtake the message, which on its second way would then pass for one that
+    /// was published before. The client begins again, in order.
+    fn end_producer(&mut self, conn: u64, id: u64, code: ServerError) {
+        let handle = self.sessions.get(&conn).and_then(|it| it.producers.get(&id));
+        let Some(topic) = handle.filter(|it| !it.is_waiting).map(|it| it.topic) else { return };
+        let is_full = matches!(
+            code,
+            ServerError::PersistenceError
+                | ServerError::ProducerBlockedQuotaExceededError
+                | ServerError::ProducerBlockedQuotaExceededException
+        );
+        if !is_full && !self.live.get(&topic).is_some_and(|it| it.deduplicates) {
+            return;
+        }
+        if let Some(session) = self.session(conn) {
+            session.producers.remove(&id);
+            session.note_closed(id);
+        }
+        self.drop_producer(topic, conn, id);
+        self.send_after_commit(conn, CommandCloseProducer::new(id, u64::MAX));
+    }
+
+    fn append(&mut self, conn: u64, send: CommandSend, message: &Message) -> Result<(), Refusal> {
+        let handle = self.sessions.get(&conn).and_then(|it| it.producers.get(&send.producer_id));
+        let Some(handle) = handle else {
+            let text = format!("there is no producer {} on this connection", send.producer_id);
+            return Err(Refusal::new(ServerError::UnknownError, text));
+        };
+        if handle.is_waiting {
+            let text = "the producer is not yet the only one of its topic";
+            return Err(Refusal::new(ServerError::ProducerFenced, text));
+        }
+        let topic = handle.topic;
+        let highest = send.highest_sequence_id.unwrap_or_default().max(send.sequence_id);
+        let mut sequence = None;
+        if self.live.get(&topic).is_some_and(|it| it.deduplicates) {
+            let name = Arc::clone(&handle.name);
+            let known = self.state.topic(topic).and_then(|it| it.highest_sequence(&name));
+            if known.is_some_and(|known| highest <= known) {
+                self.totals.publishes_deduplicated += 1;
+                let receipt = receipt(send, DUPLICATE);
+                self.after_commit(Waiting::Receipt { conn, receipt });
+                return Ok(());
+            }
+            // All chunks of a message have one sequence id: the last one completes it.
+            sequence = (!message.has_next_chunk).then_some((name, highest));
+        }
+        self.check_room(topic, message.payload.bytes().len())?;
+        let &Message { publish_time, batch, deliver_at, chunk_of, key_hash, .. } = message;
+        let key_hash = Some(key_hash);
+        let head = EntryHead { publish_time, batch, deliver_at, sequence, chunk_of, key_hash };
+        let id = self.record_entry(topic, &head, message.payload.bytes())?;
+        let live = self.live.get_mut(&topic);
+        if let Some(live) = self.invariants.need(live, Invariant::TopicServed, Some(conn)) {
+            live.figures.published(message.batch.unwrap_or(1), message.payload.bytes().len());
+        }
+        let Recorded { ledger, entry, ordinal, place } = id;
+        let receipt = receipt(send, (ledger, entry));
+        self.waiting.push_back((
+            self.composing,
+            Waiting::Published { topic, ordinal, place, conn, receipt },
+        ));
+        Ok(())
+    }
+
+    fn record_entry(
+        &mut self,
+        id: u32,
+        head: &EntryHead,
+        payload: &[u8],
+    ) -> Result<Recorded, Refusal> {
+        let unknown = || Refusal::new(ServerError::TopicNotFound, "the topic was deleted");
+        let topic = self.state.topic(id).ok_or_else(unknown)?;
+        if !topic.is_open {
+            self.open_ledger(id)?;
+        }
+        let topic = self.state.topic(id).ok_or_else(unknown)?;
+        let position = topic.entries.next_position().ok_or_else(unknown)?;
+        let record =
+            Head { kind: Kind::Entry, topic: id, ledger: position.ledger, entry: position.entry };
+        self.scratch.clear();
+        head.encode(&mut self.scratch);
+        let place = self.composer.append(record, &[&self.scratch, payload]);
+        let place = place
+            .map_err(|cause| Refusal::new(ServerError::PersistenceError, cause.to_string()))?;
+        self.totals.records += 1;
+        let pushed = self.state.push(id, place, head);
+        let ordinal = pushed.map_err(|cause| {
+            let found = || format!("an entry is recorded and cannot be applied: {cause}");
+            self.invariants.fail(Invariant::Recorded, found);
+            unknown()
+        })?;
+        debug_assert_eq!(
+            self.state.topic(id).and_then(|topic| topic.entries.position_of(ordinal)),
+            Some(position),
+            "the log and the state name an entry differently"
+        );
+        Ok(Recorded { ledger: position.ledger, entry: position.entry, ordinal, place })
+    }
+
+    pub(super) fn send_receipt(&mut self, conn: u64, receipt: Receipt) {
+        self.totals.publishes += 1;
+        let (ledger_id, entry_id) = receipt.id;
+        let message_id = MessageIdData { ledger_id, entry_id, ..MessageIdData::default() };
+        let command = CommandSendReceipt {
+            producer_id: receipt.producer,
+            sequence_id: receipt.sequence,
+            message_id: Some(message_id),
+            highest_sequence_id: receipt.highest,
+        };
+        self.effects.push(Effect::Send(conn, command.into()));
+    }
+
+    /// An entry is on disk: consumers may have it.
+    pub(super) fn show(&mut self, topic: u32, ordinal: u64, body: Bytes) {
+        // The topic may have been deleted meanwhile.
+        let Some(live) = self.live.get_mut(&topic) else { return };
+        let readable = live.readable;
+        if ordinal != readable {
+            return self.invariants.fail(Invariant::EntryOrder, || {
+                format!("entry {ordinal} of topic {topic} is on disk instead of {readable}")
+            });
+        }
+        self.recent.push(topic, ordinal, body);
+        live.readable += 1;
+        self.shown.insert(topic);
+    }
+}
+
+/// Where an entry went.
+struct Recorded {
+    ledger: u64,
+    entry: u64,
+    ordinal: u64,
+    place: crate::log::Place,
+}
+
+const fn receipt(send: CommandSend, id: (u64, u64)) -> Receipt {
+    Receipt {
+        producer: send.producer_id,
+        sequence: send.sequence_id,
+        highest: send.highest_sequence_id,
+        id,
+    }
+}

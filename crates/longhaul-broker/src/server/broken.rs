@@ -1,0 +1,71 @@
+//! A broker whose machine finds a contradiction in its own state.
+
+use super::driver::{Driver, QUEUE};
+use super::messages::Messages;
+use crate::error::BrokerError;
+use crate::log::{self, FileStorage, Options, Storage};
+use crate::machine::effect::Request;
+use crate::machine::{Machine, Settings};
+use crate::state::State;
+use crate::state::replay::replay_own;
+use longhaul_wire::messages::{
+    Command, CommandConnect, CommandProducer, CommandSend, MessageMetadata,
+};
+use longhaul_wire::payload::Payload;
+use std::collections::HashMap;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+fn settings() -> Settings {
+    Settings {
+        message_bytes_max: 4000,
+        service_url: "pulsar://test:6650".to_owned(),
+        service_url_tls: None,
+        handles_per_connection: 10,
+        recent_bytes: 1000,
+        window_bytes: 100_000,
+        disk_bytes_max: None,
+        topic_defaults: Vec::new(),
+        checkpoint_bytes: 1_000_000,
+    }
+}
+
+/// It ends with the reason, and writes no checkpoint of a state that it cannot rely on. The next start makes the state anew from the log.
+#[tokio::test]
+async fn a_contradiction_ends_the_broker_and_leaves_a_sound_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let storage: Arc<dyn Storage> = Arc::new(FileStorage::new(directory.path()).unwrap());
+    let opened = log::open(Arc::clone(&storage), Options::default(), &mut |_| Ok(())).unwrap();
+    let messages = Messages::new(opened.log.reader(), HashMap::new());
+    let mut machine =
+        Machine::new(settings(), None, State::default(), opened.composer, HashMap::new(), 1);
+    machine.opened(1, "/test".to_owned());
+    let topic = "persistent://public/default/t".to_owned();
+    let producer = CommandProducer { topic, producer_id: 1, ..CommandProducer::default() };
+    for command in [Command::from(CommandConnect::default()), producer.into()] {
+        machine.request(1, Request::Command(command));
+    }
+    assert!(machine.plant_readable());
+    let send = CommandSend { producer_id: 1, ..CommandSend::default() };
+    let message = super::requests::verified(Payload::new(&MessageMetadata::default(), b"message"));
+    machine.request(1, Request::Publish(send, message));
+    let (events, received) = mpsc::channel(QUEUE);
+    let driver = Driver::new(machine, opened.log, Arc::clone(&storage), messages, received);
+    let outcome = driver.run(CancellationToken::new()).await;
+    drop(events);
+    match outcome {
+        Err(BrokerError::Invariant(found)) => {
+            assert!(found.starts_with("entry_order: "), "{found}")
+        }
+        other => panic!("{other:?}"),
+    }
+    let mut state = State::default();
+    let again = log::open(storage, Options::default(), &mut |it| replay_own(&mut state, it));
+    assert_eq!(again.unwrap().log.checkpointed(), None);
+    assert_eq!(
+        state.topic(0).unwrap().entries.count(),
+        1,
+        "the message is on disk, and nobody was told"
+    );
+}

@@ -1,0 +1,53 @@
+//! Defects that are planted in the broker's own state: a simulation that did not find them would prove little.
+
+use super::world::World;
+use crate::machine::Machine;
+
+/// A defect, and whether it could be planted.
+type Defect = fn(&mut Machine) -> bool;
+
+impl World {
+    /// A history in which a defect appears at some time. Says whether one was planted.
+    fn run_with(seed: u64, defect: Defect) -> bool {
+        let mut world = Self::new(seed);
+        world.live();
+        let is_planted = !world.node.is_dead && defect(&mut world.node.machine);
+        for _ in 0..4 {
+            world.live();
+            world.pump();
+        }
+        is_planted
+    }
+}
+
+/// In how many seeds a defect was planted, was found, and was found by an invariant of the broker itself.
+fn found(defect: Defect) -> (u32, u32, u32) {
+    let (mut planted, mut found, mut named) = (0, 0, 0);
+    for seed in 0..60 {
+        match std::panic::catch_unwind(|| World::run_with(seed, defect)) {
+            Ok(is_planted) => planted += u32::from(is_planted),
+            Err(cause) => {
+                let text = cause.downcast_ref::<String>();
+                (planted, found) = (planted + 1, found + 1);
+                named += u32::from(text.is_some_and(|text| text.contains("broken invariants")));
+            }
+        }
+    }
+    (planted, found, named)
+}
+
+#[test]
+fn defects_in_the_state_are_found() {
+    let defects: [(&str, Defect); 4] = [
+        ("an entry is shown before its time", Machine::plant_readable),
+        ("a topic is not served", Machine::plant_unserved),
+        ("consumers lose their subscription", Machine::plant_detached),
+        ("the bytes of segments are not counted", Machine::plant_uncounted),
+    ];
+    for (what, defect) in defects {
+        let (planted, found, named) = found(defect);
+        let is_found = planted >= 20 && found * 4 >= planted * 3 && named > 0;
+        assert!(is_found, "{what}: {found} of {planted}, {named} by an invariant");
+    }
+    assert_eq!(found(|_| true).1, 0, "nothing is found where nothing is wrong");
+}
