@@ -39,7 +39,8 @@ impl Ground {
             skipped("the disk is not filled, because no volume can be made here");
             Self::spawn(Command::new("sh"), volume, false).expect("a shell")
         });
-        ground.order("cd \"$HERE\"");
+        // What is said comes in one line after the other, whoever says it.
+        ground.order("exec 2>&1 && cd \"$HERE\"");
         ground
     }
 

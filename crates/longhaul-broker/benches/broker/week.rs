@@ -1,0 +1,122 @@
+//! What one entry costs that stays open for a week, while a hundred come and go each second: disk and memory, beside the same week without it.
+//!
+//! The week is as long as its messages take: what the broker does by the clock, it has less time for than in a week.
+
+use super::{Broker, Raw, directory, pipeline, plain};
+use longhaul_wire::frame;
+use longhaul_wire::messages::{
+    Command, CommandAck, CommandFlow, CommandSubscribe, InitialPosition, MessageIdData, SubType,
+};
+use std::path::Path;
+
+/// Messages of a week.
+const WEEK: u64 = 100 * 7 * 24 * 60 * 60;
+const TOPIC: &str = "week";
+/// Delivered and not acknowledged, but for the one: tasks of ten seconds.
+const OPEN: usize = 1000;
+/// Messages from one look at disk and memory to the next.
+const LOOK: u64 = 200_000;
+
+/// The most that was seen at any look after the first.
+#[derive(Clone, Copy, Debug, Default)]
+struct Most {
+    disk_kb: u64,
+    memory_kb: u64,
+}
+
+pub(super) fn run() {
+    let count = std::env::var("LONGHAUL_BENCH_ENTRIES").ok();
+    let count = count.map_or(WEEK / 10, |text| text.parse().expect("a number of messages"));
+    let [without, with] = [false, true].map(|stays| {
+        let most = week(count, stays);
+        let what = if stays { "one stays open" } else { "all are acknowledged" };
+        let (disk, memory) = (most.disk_kb / 1024, most.memory_kb / 1024);
+        println!("{count} messages, {what}: at most {disk} MiB of disk, {memory} MiB of memory");
+        most
+    });
+    let ratio = |with: u64, without: u64| 100 * with / without.max(1);
+    println!(
+        "with the one: {} % of the disk and {} % of the memory without it",
+        ratio(with.disk_kb, without.disk_kb),
+        ratio(with.memory_kb, without.memory_kb)
+    );
+}
+
+fn week(count: u64, stays: bool) -> Most {
+    let folder = directory();
+    let broker = Broker::start(folder.path());
+    let mut consumer = Raw::connect(&broker.address);
+    consumer.send(CommandSubscribe {
+        topic: TOPIC.into(),
+        subscription: "workers".into(),
+        sub_type: SubType::Shared.into(),
+        consumer_id: 1,
+        request_id: 2,
+        initial_position: Some(InitialPosition::Earliest.into()),
+        ..Default::default()
+    });
+    assert!(matches!(consumer.next().command, Command::Success(_)));
+    let address = broker.address.clone();
+    let publisher = std::thread::spawn(move || {
+        let mut left = count;
+        while left > 0 {
+            let some = left.min(LOOK);
+            pipeline(&address, TOPIC, some, 1000, &plain(100));
+            left -= some;
+        }
+    });
+    let mut most = Most::default();
+    let mut held = Vec::with_capacity(2 * OPEN);
+    consumer.send(CommandFlow { consumer_id: 1, message_permits: 4000 });
+    for received in 1..=count {
+        held.push(message(&mut consumer));
+        if held.len() >= 2 * OPEN {
+            // The oldest ones, but for the very first.
+            let first = usize::from(stays);
+            acknowledge(&mut consumer, held.drain(first..=OPEN).collect());
+        }
+        if received % 2000 == 0 {
+            consumer.send(CommandFlow { consumer_id: 1, message_permits: 2000 });
+        }
+        if received % LOOK == 0 && received > LOOK {
+            most.disk_kb = most.disk_kb.max(disk_kb(folder.path()));
+            most.memory_kb = most.memory_kb.max(broker.memory_kb());
+        }
+    }
+    publisher.join().expect("the publisher");
+    broker.kill();
+    most
+}
+
+fn message(consumer: &mut Raw) -> MessageIdData {
+    loop {
+        if let Command::Message(message) = consumer.next().command {
+            return message.message_id;
+        }
+    }
+}
+
+fn acknowledge(consumer: &mut Raw, ids: Vec<MessageIdData>) {
+    let mut out = bytes::BytesMut::new();
+    let ack = CommandAck { consumer_id: 1, message_id: ids, ..Default::default() };
+    frame::encode(ack, &mut out);
+    std::io::Write::write_all(&mut consumer.stream, &out).expect("a connection");
+}
+
+/// What the files of the data directory take.
+fn disk_kb(folder: &Path) -> u64 {
+    let mut bytes = 0;
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            // A segment may be removed meanwhile.
+            let Ok(about) = entry.metadata() else { continue };
+            if about.is_dir() {
+                folders.push(entry.path());
+            } else {
+                bytes += about.len();
+            }
+        }
+    }
+    bytes / 1024
+}
