@@ -80,7 +80,8 @@ impl Rig {
             checkpoint_bytes: 100_000,
         };
         let now = 1_700_000_000_000;
-        let machine = Machine::new(settings, None, State::default(), composer, HashMap::new(), now);
+        let known = (composer, log.report());
+        let machine = Machine::new(settings, None, State::default(), known, HashMap::new(), now);
         let (closed, replies) = (BTreeSet::new(), BTreeSet::new());
         Self { machine, log, storage, up: 0, next_ticket: 0, replies, closed, answered: Vec::new() }
     }

@@ -119,8 +119,8 @@ impl SteppedBroker {
         let spare = spare_composer().map_err(unreadable)?;
         let composer = std::mem::replace(&mut log.composer, spare);
         let (files, compacted) = views::open(&state, storage).map_err(StartError::Compacted)?;
-        let mut machine = Machine::new(settings(), None, state, composer, compacted, now);
-        log.checkpointed().into_iter().for_each(|at| machine.set_checkpoint(at));
+        let known = (composer, log.report());
+        let machine = Machine::new(settings(), None, state, known, compacted, now);
         Ok(Self {
             machine,
             log,
@@ -191,13 +191,16 @@ impl SteppedBroker {
     /// Lets the machine do what is due, and consumers have their turn.
     pub fn advance(&mut self, now: u64) {
         self.machine.set_time(now, now);
-        self.machine.set_disk(self.log.segments());
+        self.machine.set_log(self.log.report());
         self.machine.tick();
         while self.machine.dispatch() {}
         if let Some((at, image)) = self.checkpoint.take() {
             match self.log.checkpoint(at, &image) {
                 Err(WriteError::Busy) => self.checkpoint = Some((at, image)),
-                result => self.machine.checkpointed(result.is_ok()),
+                result => {
+                    self.machine.set_log(self.log.report());
+                    self.machine.checkpointed(result.is_ok());
+                }
             }
         }
         for survivors in std::mem::take(&mut self.copies) {

@@ -7,6 +7,7 @@ use super::options::Options;
 use super::reader::Reader;
 use super::record::Position;
 use super::recovery::{self, Opened, Replayed};
+use super::report::Report;
 use super::shared::{Shared, lock};
 use super::storage::{Storage, StorageLock};
 use super::writer::Writer;
@@ -16,7 +17,6 @@ use std::fmt;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 /// Is told, on a thread of the log, how a write went. It must not block.
 pub type Done = Box<dyn FnOnce(Result<(), WriteError>) + Send>;
@@ -131,10 +131,10 @@ impl Log {
         self.shared.list()
     }
 
-    /// How long the writer has waited so far for the disk to keep what was written.
+    /// What the log says of itself.
     #[must_use]
-    pub fn sync_time(&self) -> Duration {
-        self.shared.sync_time()
+    pub fn report(&self) -> Report {
+        self.shared.report()
     }
 
     /// Tries in the background to prepare the next segment: to be called now and then while the disk is full.

@@ -25,6 +25,7 @@ mod prefix;
 mod reader;
 mod record;
 mod recovery;
+mod report;
 mod reserve;
 mod room;
 #[cfg(test)]
@@ -56,6 +57,7 @@ pub use prefix::{index_name, segment_name, segment_numbers, sound_prefix, write_
 pub use reader::{Held, Reader};
 pub use record::{Head, Kind, Place, Position};
 pub use recovery::{Replayed, verify};
+pub use report::Report;
 #[cfg(any(test, feature = "testing"))]
 pub use stepped::Stepped;
 pub use storage::{

@@ -21,6 +21,8 @@ pub(super) struct Room {
     claimed: AtomicU64,
     /// The last attempt to make a spare failed for want of room or of file descriptors.
     full: AtomicBool,
+    /// A group waits for a segment that could not be made.
+    stuck: AtomicBool,
 }
 
 impl Room {
@@ -31,6 +33,7 @@ impl Room {
             free: AtomicU64::new(free),
             claimed: AtomicU64::new(0),
             full: AtomicBool::new(false),
+            stuck: AtomicBool::new(false),
         }
     }
 
@@ -75,6 +78,14 @@ impl Room {
 
     pub(super) fn set_full(&self, is_full: bool) {
         self.full.store(is_full, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_stuck(&self, is_stuck: bool) {
+        self.stuck.store(is_stuck, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_stuck(&self) -> bool {
+        self.stuck.load(Ordering::Relaxed)
     }
 
     pub(super) fn is_full(&self) -> bool {

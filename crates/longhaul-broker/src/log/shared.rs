@@ -3,6 +3,7 @@
 use super::error::is_passing;
 use super::options::Options;
 use super::record::Position;
+use super::report::Report;
 use super::room::Room;
 use super::segment::{self, HEADER_BYTES, Header};
 use super::storage::{Storage, StorageFile};
@@ -248,9 +249,14 @@ impl Shared {
         self.sync_nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 
-    /// How long the writer has waited for the disk so far.
-    pub(super) fn sync_time(&self) -> Duration {
-        Duration::from_nanos(self.sync_nanos.load(Ordering::Relaxed))
+    /// What the log says of itself.
+    pub(super) fn report(&self) -> Report {
+        Report {
+            segments: self.list(),
+            checkpoint: self.checkpoint(),
+            is_stuck: self.room.is_stuck(),
+            sync_time: Duration::from_nanos(self.sync_nanos.load(Ordering::Relaxed)),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use super::options::Options;
 use super::reader::Reader;
 use super::record::Position;
 use super::recovery::{self, Apply};
+use super::report::Report;
 use super::storage::{Storage, StorageLock};
 use super::writer::Writer;
 use bytes::Bytes;
@@ -75,6 +76,12 @@ impl Stepped {
     #[must_use]
     pub fn reader(&self) -> Reader {
         self.reader.clone()
+    }
+
+    /// What the log says of itself.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        self.writer.shared.report()
     }
 
     /// What the durable checkpoint stands for, if there is one.

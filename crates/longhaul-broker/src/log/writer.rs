@@ -44,6 +44,7 @@ impl Writer {
                 match self.shared.begin_segment(header) {
                     Ok(segment) => self.current = segment,
                     Err(BeginError::Full(error)) => {
+                        self.shared.room.set_stuck(true);
                         let file = segment::name(header.number);
                         let file = self.shared.storage.describe(&file);
                         return Err(WriteError::Full { file, reason: error.to_string() });
@@ -64,6 +65,7 @@ impl Writer {
             }
             self.chunks_done += 1;
         }
+        self.shared.room.set_stuck(false);
         self.chunks_done = 0;
         self.next += 1;
         self.shared.set_durable(group.end());

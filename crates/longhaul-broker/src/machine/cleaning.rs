@@ -85,7 +85,7 @@ impl Machine {
     /// Looks for old segments of which little is needed.
     pub(super) fn clean(&mut self) {
         // What is on its way already would be copied again: on a full disk once in each round.
-        if self.cleaner.is_busy || self.cleaner.copying > 0 || self.keeper.is_full() {
+        if self.cleaner.is_busy || self.cleaner.copying > 0 || self.log.is_stuck {
             return;
         }
         let segments = self.segments_to_clean();
@@ -108,7 +108,7 @@ impl Machine {
     /// The oldest segments of which so little is needed that copying it pays, as many as there is room for. Only when all that is needed of a segment is
     /// copied it can go.
     fn segments_to_clean(&self) -> BTreeSet<u32> {
-        let segments = self.keeper.sealed(self.composer.end().segment);
+        let segments: Vec<_> = self.log.before(self.composer.end().segment).collect();
         if segments.len() < SEGMENTS_MIN && self.composer.has_room() {
             return BTreeSet::new();
         }
@@ -196,7 +196,7 @@ impl Machine {
 
     /// Warns about subscriptions that keep much.
     pub(super) fn warn_of_backlogs(&mut self) {
-        if self.up < self.cleaner.next_warning || self.keeper.disk_bytes() < WARN_BYTES {
+        if self.up < self.cleaner.next_warning || self.log.bytes() < WARN_BYTES {
             return;
         }
         self.cleaner.next_warning = self.up + WARN_PAUSE_MS;

@@ -6,14 +6,13 @@ use super::invariants::Invariant;
 use super::{Live, Machine};
 use crate::admin::policies::Policies;
 use crate::admin::request::CompactionState;
-use crate::log::{Position, Slot};
+use crate::log::{Report, Slot};
 use crate::state::Topic;
 use crate::state::change::{Ack, Compacted, Trim};
 use crate::state::entries::Position as Id;
 use crate::state::snapshot::image;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// How often retention, expiry and thresholds are looked at.
 const ROUND_MS: u64 = 1000;
@@ -67,43 +66,12 @@ impl Compaction {
 pub(super) struct Keeper {
     /// When the next round is, by the clock that never goes back.
     next_round: u64,
-    /// Where the last checkpoint stands, and how many bytes were logged then.
-    checkpoint: Position,
+    /// How many bytes were logged when the last checkpoint was made.
     logged_then: u64,
     /// The same of the one that is under way.
-    writing: Option<(Position, u64)>,
+    writing: Option<u64>,
     /// One has failed, and is not tried again before.
     next_checkpoint: u64,
-    /// Bytes of the log's files, and whether the disk is full, as the driver reports it.
-    disk_bytes: u64,
-    is_full: bool,
-    /// Segments that the log has, with their sizes.
-    segments: Vec<(u32, u64)>,
-    /// How long the log has waited for the disk.
-    sync_time: Duration,
-}
-
-impl Keeper {
-    pub(super) const fn sync_time(&self) -> Duration {
-        self.sync_time
-    }
-
-    pub(super) const fn is_full(&self) -> bool {
-        self.is_full
-    }
-
-    pub(super) const fn disk_bytes(&self) -> u64 {
-        self.disk_bytes
-    }
-
-    /// The segments before this one, the oldest first, with their sizes.
-    pub(super) fn sealed(&self, current: u32) -> Vec<(u32, u64)> {
-        self.segments.iter().copied().filter(|it| it.0 < current).collect()
-    }
-
-    pub(super) const fn segments(&self) -> usize {
-        self.segments.len()
-    }
 }
 
 impl Machine {
@@ -222,20 +190,15 @@ impl Machine {
         ledger.max(topic.entries.first_in_segment(self.composer.end().segment))
     }
 
-    /// Whether the disk has room for another segment.
-    pub fn set_full(&mut self, is_full: bool) {
-        self.keeper.is_full = is_full;
+    /// What the log says of itself: once a second, and when a checkpoint was written or a group gets stuck or goes on.
+    pub fn set_log(&mut self, report: Report) {
+        self.log = report;
     }
 
-    /// What the driver knows of the disk.
-    pub fn set_disk(&mut self, segments: Vec<(u32, u64)>) {
-        self.keeper.disk_bytes = segments.iter().map(|(_, bytes)| bytes).sum();
-        self.keeper.segments = segments;
-    }
-
-    /// How long the log has waited so far for the disk to keep what was written.
-    pub fn set_sync_time(&mut self, time: Duration) {
-        self.keeper.sync_time = time;
+    /// Whether a group waits for room on the disk.
+    #[must_use]
+    pub const fn is_stuck(&self) -> bool {
+        self.log.is_stuck
     }
 
     /// Bytes that were published since the last compaction.
@@ -349,12 +312,10 @@ impl Machine {
             return;
         }
         let since = self.totals.bytes_logged.saturating_sub(keeper.logged_then);
-        let end = self.composer.end();
-        let has_dead = |it: &(u32, u64)| it.0 < end.segment && !live.contains_key(&it.0);
-        let dead: Vec<u32> =
-            keeper.segments.iter().filter(|it| has_dead(it)).map(|it| it.0).collect();
+        let sealed = self.log.before(self.composer.end().segment).map(|(segment, _)| segment);
+        let dead = sealed.filter(|segment| !live.contains_key(segment));
         let (covered, uncovered): (Vec<u32>, Vec<u32>) =
-            dead.into_iter().partition(|&it| it < keeper.checkpoint.segment);
+            dead.partition(|&segment| self.log.is_covered(segment));
         if !covered.is_empty() {
             // What says that nobody needs them any more has to be on disk first.
             self.after_commit(Waiting::Then(Effect::RemoveSegments(covered)));
@@ -369,21 +330,14 @@ impl Machine {
     pub fn checkpoint(&mut self) {
         let image = image(&self.state);
         let logged = self.totals.bytes_logged + self.composer.pending_bytes() as u64;
-        self.keeper.writing = Some((self.composer.end(), logged));
+        self.keeper.writing = Some(logged);
         self.after_commit(Waiting::Then(Effect::Checkpoint { at: self.composer.end(), image }));
     }
 
-    /// The log has a checkpoint from before the start.
-    pub fn set_checkpoint(&mut self, at: Position) {
-        self.keeper.checkpoint = at;
-    }
-
-    /// The checkpoint under way was written, or not.
+    /// The checkpoint under way was written, as the log has reported before, or not.
     pub fn checkpointed(&mut self, done: bool) {
         match self.keeper.writing.take() {
-            Some((at, logged)) if done => {
-                (self.keeper.checkpoint, self.keeper.logged_then) = (at, logged);
-            }
+            Some(logged) if done => self.keeper.logged_then = logged,
             _ => self.keeper.next_checkpoint = self.up + CHECKPOINT_PAUSE_MS,
         }
     }

@@ -59,7 +59,7 @@ pub mod view;
 
 use crate::auth::{Authenticator, Refused};
 use crate::ids::IdMap;
-use crate::log::{AppendError, Composer, Group, Head, Kind, Slot as CompactedSlot};
+use crate::log::{AppendError, Composer, Group, Head, Kind, Report, Slot as CompactedSlot};
 use crate::state::State;
 use crate::state::change::Change;
 use dispatcher::{ConsumerKey, Dispatcher};
@@ -161,6 +161,8 @@ pub struct Machine {
     /// The compacted views that are in use, by the names of their files.
     compacted: HashMap<String, Arc<[CompactedSlot]>>,
     keeper: keeping::Keeper,
+    /// What the log said of itself last.
+    log: Report,
     cleaner: cleaning::Cleaner,
     /// What the log was told of entries that cannot be read.
     said: unreadable::Said,
@@ -174,13 +176,13 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A broker that goes on from a state.
+    /// A broker that goes on from a state, and from a log of which this is known.
     #[must_use]
     pub fn new(
         settings: Settings,
         auth: Option<Arc<Authenticator>>,
         mut state: State,
-        composer: Composer,
+        (composer, log): (Composer, Report),
         compacted: HashMap<String, Arc<[CompactedSlot]>>,
         now: u64,
     ) -> Self {
@@ -213,6 +215,7 @@ impl Machine {
             recent,
             compacted,
             keeper,
+            log,
             cleaner: cleaning::Cleaner::default(),
             said: unreadable::Said::default(),
             invariants: invariants::Invariants::default(),

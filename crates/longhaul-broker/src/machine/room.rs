@@ -14,13 +14,13 @@ impl Machine {
     /// Whether there is room for another entry, of so many bytes.
     pub(super) fn check_room(&self, topic: u32, bytes: usize) -> Result<(), Refusal> {
         let refuse = |text: String| Err(Refusal::new(ServerError::PersistenceError, text));
-        if self.keeper.is_full() || !self.composer.has_room_for(bytes) {
+        if self.log.is_stuck || !self.composer.has_room_for(bytes) {
             return refuse(
                 "the log cannot go on for want of disk space or of file descriptors, as the broker's own log says: free some, the broker goes on by itself"
                     .to_owned(),
             );
         }
-        let used = self.keeper.disk_bytes();
+        let used = self.log.bytes();
         if let Some(limit) = self.settings.disk_bytes_max.filter(|it| used + RESERVE_BYTES >= *it) {
             return refuse(format!(
                 "the log takes {used} bytes of the {limit} that it may: consume, or raise the limit"

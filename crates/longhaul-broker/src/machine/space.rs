@@ -70,7 +70,7 @@ impl Space {
 impl Machine {
     /// Looks how much room is left, and warns before there is none.
     pub(super) fn look_at_space(&mut self) {
-        let used = self.keeper.disk_bytes();
+        let used = self.log.bytes();
         let allowed =
             self.settings.disk_bytes_max.map(|it| it.saturating_sub(used + RESERVE_BYTES));
         let free = self.composer.free_bytes();
@@ -99,7 +99,7 @@ impl Machine {
 
     /// The quota of topics for which none is set.
     pub(super) fn default_quota(&self) -> Option<BacklogQuota> {
-        let all = self.space.left?.checked_add(self.keeper.disk_bytes())?;
+        let all = self.space.left?.checked_add(self.log.bytes())?;
         let limit_bytes = i64::try_from(all / QUOTA_SHARE).ok()?;
         let policy = BacklogAction::ProducerException;
         (all >= QUOTA_DISK_BYTES_MIN).then_some(BacklogQuota { limit_bytes, limit_s: -1, policy })

@@ -89,7 +89,8 @@ impl Rig {
             checkpoint_bytes: 1_000_000,
         };
         let state = State::default();
-        let machine = Machine::new(settings, auth, state, composer, HashMap::new(), START);
+        let known = (composer, log.report());
+        let machine = Machine::new(settings, auth, state, known, HashMap::new(), START);
         let mut rig = Self { machine, log, now: START };
         for (conn, token) in (1..).zip(tokens) {
             rig.machine.opened(conn, "/test".to_owned());
@@ -276,8 +277,8 @@ fn segments_are_removed_when_the_trim_is_on_disk() {
     (0..8).for_each(|_| drop(rig.publish(1, 1, &[0; 3000])));
     rig.machine.checkpoint();
     rig.settle();
-    rig.machine.checkpointed(true);
-    rig.machine.set_disk(rig.log.segments());
+    rig.checkpointed(true);
+    rig.look();
     let last = rig.machine.state.topics().next().unwrap().1.entries.next_position().unwrap();
     let id = MessageIdData {
         ledger_id: last.ledger,
@@ -459,9 +460,9 @@ fn nothing_overtakes_a_refused_message() {
         rig.machine.request(1, Request::Publish(send, message));
         rig.settle()
     };
-    rig.machine.set_full(true);
+    rig.machine.log.is_stuck = true;
     assert_eq!(names(&send(&mut rig, 1, 5)), [8, 15], "SEND_ERROR, CLOSE_PRODUCER");
-    rig.machine.set_full(false);
+    rig.machine.log.is_stuck = false;
     assert_eq!(names(&send(&mut rig, 1, 6)), [0; 0], "sent before it knew");
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     let again: Vec<_> = [5, 6].into_iter().flat_map(|it| send(&mut rig, 1, it)).collect();

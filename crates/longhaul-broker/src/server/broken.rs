@@ -38,8 +38,14 @@ async fn a_contradiction_ends_the_broker_and_leaves_a_sound_log() {
     let storage: Arc<dyn Storage> = Arc::new(FileStorage::new(directory.path()).unwrap());
     let opened = log::open(Arc::clone(&storage), Options::default(), &mut |_| Ok(())).unwrap();
     let messages = Messages::new(opened.log.reader(), HashMap::new());
-    let mut machine =
-        Machine::new(settings(), None, State::default(), opened.composer, HashMap::new(), 1);
+    let mut machine = Machine::new(
+        settings(),
+        None,
+        State::default(),
+        (opened.composer, opened.log.report()),
+        HashMap::new(),
+        1,
+    );
     machine.opened(1, "/test".to_owned());
     let topic = "persistent://public/default/t".to_owned();
     let producer = CommandProducer { topic, producer_id: 1, ..CommandProducer::default() };

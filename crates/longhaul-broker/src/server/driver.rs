@@ -192,13 +192,11 @@ impl Driver {
 
     /// Lets the machine do what is due, and does what it wants. Says whether it has more to do at once.
     fn advance(&mut self, up: u64) -> bool {
-        self.machine.set_full(self.retry_at.is_some());
         if up >= self.next_look {
             self.next_look = up + LOOK_MS;
             // Others use the disk as well.
             self.log.prepare();
-            self.machine.set_disk(self.log.segments());
-            self.machine.set_sync_time(self.log.sync_time());
+            self.machine.set_log(self.log.report());
         }
         if self.retry_at.is_some_and(|at| up >= at)
             && let Some(group) = self.in_flight.clone()
@@ -264,13 +262,16 @@ impl Driver {
     fn report(&mut self, report: Report) -> Result<(), BrokerError> {
         match report {
             Report::Written(Ok(())) => {
+                if self.machine.is_stuck() {
+                    self.machine.set_log(self.log.report());
+                }
                 if let Some(group) = self.in_flight.take() {
                     self.machine.committed(&group);
                 }
             }
             Report::Written(Err(error @ WriteError::Full { .. })) => {
                 tracing::warn!(%error, "nothing is written until then");
-                self.machine.set_full(true);
+                self.machine.set_log(self.log.report());
                 self.retry_at = Some(self.uptime.ms() + FULL_PAUSE_MS);
             }
             Report::Written(Err(error)) => return Err(BrokerError::Log(Arc::new(error))),
@@ -282,6 +283,7 @@ impl Driver {
                 if let Err(error) = &result {
                     tracing::warn!(%error, "no checkpoint");
                 }
+                self.machine.set_log(self.log.report());
                 self.machine.checkpointed(result.is_ok());
             }
             Report::Compacted(job, result) => {

@@ -272,16 +272,15 @@ async fn prepare(config: BrokerConfig) -> Result<Prepared, StartError> {
     let opened = open::open(&config)?;
     let files = opened.log.segments().len() + opened.files.len();
     let messages = Messages::new(opened.log.reader(), opened.files);
-    let mut machine = Machine::new(
+    let machine = Machine::new(
         settings(&config, &advertised),
         authenticator.clone(),
         opened.state,
-        opened.composer,
+        (opened.composer, opened.log.report()),
         opened.compacted,
         clock::wall_ms(),
     );
     doors::warn_of_closed_namespaces(&config, &machine);
-    opened.log.checkpointed().into_iter().for_each(|at| machine.set_checkpoint(at));
     let (connections_max, of_admin) =
         descriptors::connections(files, config.connections_max, admin::CONNECTIONS_MAX);
     let (events, received) = mpsc::channel(QUEUE);

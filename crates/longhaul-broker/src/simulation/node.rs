@@ -30,8 +30,6 @@ pub(super) struct Node {
     pub(super) durable: Position,
     /// The log takes no more: a real broker ends here.
     pub(super) is_dead: bool,
-    /// The disk has no room for what is to be written.
-    is_stuck: bool,
     /// Segments were given back, so that the log alone no longer leads to the state.
     pub(super) has_removed: bool,
 }
@@ -124,8 +122,8 @@ impl Node {
         found.state.close_ledgers();
         let (mut log, state) = (log, found.state.clone());
         let composer = std::mem::replace(&mut log.composer, spare_composer());
-        let mut machine = Machine::new(settings(), None, state, composer, compacted, now);
-        log.checkpointed().into_iter().for_each(|at| machine.set_checkpoint(at));
+        let known = (composer, log.report());
+        let machine = Machine::new(settings(), None, state, known, compacted, now);
         // Where the log goes on may lie in another segment than the last record.
         let durable = machine.recorded();
         let node = Self {
@@ -139,7 +137,6 @@ impl Node {
             copies: VecDeque::new(),
             durable,
             is_dead: false,
-            is_stuck: false,
             has_removed,
         };
         Ok((node, found))
@@ -159,14 +156,12 @@ impl Node {
             Ok(()) => {
                 self.durable = group.end();
                 self.machine.committed(group);
-                self.is_stuck = false;
-                self.machine.set_full(false);
+                self.machine.set_log(self.log.report());
                 self.in_flight = None;
                 return true;
             }
             Err(WriteError::Full { .. }) => {
-                self.is_stuck = true;
-                self.machine.set_full(true);
+                self.machine.set_log(self.log.report());
             }
             Err(_) => self.is_dead = true,
         }
@@ -176,8 +171,7 @@ impl Node {
     /// Looks at the disk, as the driver does once a second.
     pub(super) fn look(&mut self) {
         self.log.prepare();
-        self.machine.set_full(self.is_stuck);
-        self.machine.set_disk(self.log.segments());
+        self.machine.set_log(self.log.report());
     }
 
     pub(super) fn set_checkpoint(&mut self, at: Position, image: Vec<Bytes>) {
@@ -190,7 +184,10 @@ impl Node {
         let Some((at, image)) = self.checkpoint.take() else { return };
         match self.log.checkpoint(at, &image) {
             Err(WriteError::Busy) => self.checkpoint = Some((at, image)),
-            result => self.machine.checkpointed(result.is_ok()),
+            result => {
+                self.machine.set_log(self.log.report());
+                self.machine.checkpointed(result.is_ok());
+            }
         }
     }
 

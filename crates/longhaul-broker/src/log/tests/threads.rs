@@ -54,7 +54,7 @@ fn a_directory_keeps_what_was_confirmed() {
     assert!(records.is_empty());
     let written = write_some(&mut opened, 200);
     assert!(opened.log.segments().len() > 2);
-    assert!(!opened.log.sync_time().is_zero());
+    assert!(!opened.log.report().sync_time.is_zero());
     opened.log.close();
     let (mut opened, records) = open_directory(&path).unwrap();
     assert_eq!(records, written);

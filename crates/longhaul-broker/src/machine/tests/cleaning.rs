@@ -19,7 +19,7 @@ fn rig(acked: impl Iterator<Item = u64>) -> Rig {
     let segments: Vec<u32> = (0..7).map(|it| place(&rig, it).segment).collect();
     assert_eq!(segments, [1, 1, 1, 2, 3, 4, 5], "what the tests go by");
     rig.ack(5, Individual, acked.map(id).collect());
-    rig.machine.set_disk(rig.log.segments());
+    rig.look();
     rig
 }
 
@@ -84,7 +84,7 @@ fn an_entry_that_stays_open_is_copied_and_its_segment_goes() {
     // The segment is given back behind the next checkpoint, which knows the copy.
     rig.machine.checkpoint();
     rig.settle();
-    rig.machine.checkpointed(true);
+    rig.checkpointed(true);
     let effects = rig.pass(1_000);
     assert!(
         effects.iter().any(|it| matches!(it, Effect::RemoveSegments(it) if it[..] == [1, 2, 3, 4]))
@@ -101,9 +101,9 @@ fn what_is_on_its_way_is_not_copied_again() {
         survivors(&rig.machine.take_effects()).is_some()
     };
     let mut rig = rig(1..7);
-    rig.machine.set_full(true);
+    rig.machine.log.is_stuck = true;
     assert!(!copies_later(&mut rig), "there is no room");
-    rig.machine.set_full(false);
+    rig.machine.log.is_stuck = false;
     let found = survivors(&rig.pass(6_000)).unwrap();
     let read = read(&rig, found);
     rig.machine.copy(read);
@@ -163,9 +163,9 @@ fn a_few_segments_are_left_alone() {
     let mut rig = rig(1..7);
     let all = rig.log.segments();
     let without = |gone: u32| all.iter().copied().filter(|it| it.0 != gone).collect::<Vec<_>>();
-    rig.machine.set_disk(without(4));
+    rig.machine.log.segments = without(4);
     assert!(survivors(&rig.pass(1_000)).is_none(), "three, and the one that is written");
-    rig.machine.set_disk(without(5));
+    rig.machine.log.segments = without(5);
     assert!(survivors(&rig.pass(1_000)).is_some(), "four");
 }
 
@@ -175,7 +175,7 @@ fn set_sizes(rig: &mut Rig, sizes: &[(u32, u64)]) {
     for (segment, bytes) in &mut segments {
         *bytes = sizes.iter().find(|it| it.0 == *segment).map_or(*bytes, |it| it.1);
     }
-    rig.machine.set_disk(segments);
+    rig.machine.log.segments = segments;
 }
 
 fn ids(survivors: &[Survivor]) -> Vec<u64> {
@@ -249,7 +249,7 @@ fn a_segment_is_cleaned_when_a_quarter_of_it_is_needed() {
         let mut rig = rig(1..7);
         let mut segments = rig.log.segments();
         segments[0].1 = u64::from(place(&rig, 0).size) * 4 - bytes_less;
-        rig.machine.set_disk(segments);
+        rig.machine.log.segments = segments;
         assert_eq!(survivors(&rig.pass(1_000)).is_some(), is_cleaned);
     }
 }
@@ -309,7 +309,7 @@ fn whoever_keeps_much_is_named() {
         let retention = Retention { minutes: -1, megabytes: -1 };
         rig.call(TopicCall::SetPolicy(Policy::Retention(Some(retention))));
         rig.machine.state.topic_mut(0).unwrap().bytes = bytes;
-        rig.machine.set_disk(vec![(1, disk / 2), (2, disk - disk / 2)]);
+        rig.machine.log.segments = vec![(1, disk / 2), (2, disk - disk / 2)];
         rig
     };
     let mut large = rig(7 * GIB, 7 * GIB);
@@ -334,10 +334,10 @@ fn what_cannot_be_read_is_not_copied_and_its_segment_is_tried_again_after_longer
     let damaged = ReadError::Damaged { file: "x".to_owned(), offset: 1 };
     let mut tried = Vec::new();
     for second in 0..200 {
-        rig.machine.set_disk(rig.log.segments());
+        rig.look();
         rig.machine.checkpoint();
         rig.settle();
-        rig.machine.checkpointed(true);
+        rig.checkpointed(true);
         let effects = rig.pass(1_000);
         let removed =
             effects.iter().any(|it| matches!(it, Effect::RemoveSegments(it) if it.contains(&1)));

@@ -18,7 +18,7 @@ pub(super) fn rig(entries: u64) -> Rig {
     (0..entries).for_each(|_| drop(rig.publish(1, 1, &[7; 3000])));
     let segments = rig.topic().entries.iter().map(|it| it.1.place.segment);
     assert!(segments.eq(1..=u32::try_from(entries).unwrap()), "what the tests go by");
-    rig.machine.set_disk(rig.log.segments());
+    rig.look();
     rig
 }
 
@@ -314,9 +314,9 @@ fn a_checkpoint_is_written_when_enough_was_logged() {
     assert!(image(&rig.pass(1_000)).is_some());
     (0..9).for_each(|_| drop(rig.publish(1, 1, b"x")));
     assert!(image(&rig.pass(1_000)).is_none(), "one is under way");
-    rig.machine.checkpointed(true);
+    rig.checkpointed(true);
     assert!(image(&rig.pass(1_000)).is_some());
-    rig.machine.checkpointed(true);
+    rig.checkpointed(true);
     assert!(image(&rig.pass(1_000)).is_none(), "nothing was logged since");
 }
 
@@ -329,7 +329,7 @@ fn a_checkpoint_covers_what_is_on_its_way() {
     rig.machine.checkpoint();
     assert!(rig.machine.take_effects().is_empty(), "it is not on disk yet");
     assert!(image(&rig.settle()).is_some());
-    rig.machine.checkpointed(true);
+    rig.checkpointed(true);
     assert!(image(&rig.pass(1_000)).is_none());
     (0..2).for_each(|_| drop(rig.publish(1, 1, &[7; 3000])));
     assert!(image(&rig.pass(1_000)).is_some());
@@ -366,17 +366,17 @@ fn segments_go_behind_a_checkpoint() {
     let mut rig = rig(4);
     rig.machine.checkpoint();
     rig.settle();
-    rig.machine.checkpointed(true);
+    rig.checkpointed(true);
     assert!(removed(&rig.pass(1_000)).is_empty(), "all are needed");
     rig.publish(1, 1, &[7; 3000]);
-    rig.machine.set_disk(rig.log.segments());
+    rig.look();
     rig.ack(5, Cumulative, vec![id(4)]);
     let effects = rig.pass(1_000);
     assert_eq!(removed(&effects), [1, 2, 3]);
     assert!(image(&effects).is_some(), "for the fourth");
-    rig.machine.set_disk(rig.log.segments().into_iter().filter(|it| it.0 > 3).collect());
+    rig.machine.log.segments = rig.log.segments().into_iter().filter(|it| it.0 > 3).collect();
     assert!(removed(&rig.pass(1_000)).is_empty(), "it is not written yet");
-    rig.machine.checkpointed(true);
+    rig.checkpointed(true);
     assert_eq!(removed(&rig.pass(1_000)), [4]);
 }
 
@@ -387,13 +387,13 @@ fn a_checkpoint_that_failed_is_tried_again_after_a_while() {
     let mut rig = rig(2);
     rig.ack(5, Cumulative, vec![id(1)]);
     assert!(image(&rig.pass(1_000)).is_some(), "the first segment can go");
-    rig.machine.checkpointed(false);
+    rig.checkpointed(false);
     rig.publish(1, 1, b"x");
     assert!(image(&rig.pass(1_000)).is_none());
     assert!(image(&rig.pass(3_999)).is_none());
     let effects = rig.pass(1_000);
     assert!(image(&effects).is_some() && removed(&effects).is_empty());
-    rig.machine.checkpointed(false);
+    rig.checkpointed(false);
     assert!(image(&rig.pass(5_000)).is_some(), "nothing was logged since");
 }
 
@@ -402,8 +402,8 @@ fn a_checkpoint_that_failed_is_tried_again_after_a_while() {
 fn segments_go_behind_a_checkpoint_from_before_the_start() {
     let mut rig = rig(4);
     rig.ack(5, Cumulative, vec![id(3)]);
-    rig.machine.set_disk(rig.log.segments());
-    rig.machine.set_checkpoint(rig.machine.composer.end());
+    rig.look();
+    rig.machine.log.checkpoint = Some(rig.machine.composer.end());
     assert_eq!(removed(&rig.pass(1_000)), [1, 2, 3]);
 }
 
@@ -411,7 +411,7 @@ fn segments_go_behind_a_checkpoint_from_before_the_start() {
 fn the_segment_that_is_written_is_no_reason_for_a_checkpoint() {
     let mut rig = Rig::new();
     rig.call(TopicCall::Create);
-    rig.machine.set_disk(rig.log.segments());
+    rig.look();
     assert!(rig.pass(1_000).is_empty());
 }
 

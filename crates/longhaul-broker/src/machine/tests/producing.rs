@@ -220,7 +220,7 @@ fn who_waits_publishes_nothing_and_goes_on_waiting() {
     rig.produce(2, 1, AccessMode::Exclusive).unwrap();
     rig.call(TopicCall::SetPolicy(Policy::Deduplication(Some(true))));
     rig.produce(1, 2, AccessMode::WaitForExclusive).unwrap();
-    rig.machine.set_full(true);
+    rig.machine.log.is_stuck = true;
     let effects = rig.publish(1, 2, b"x");
     assert_eq!(names(&effects), [SEND_ERROR]);
     assert_eq!(errors(&effects)[0].error, i32::from(ServerError::ProducerFenced));
@@ -239,7 +239,7 @@ fn a_producer_ends_with_a_message_that_others_must_not_overtake() {
         let mut rig = Rig::new();
         rig.produce(1, 1, AccessMode::Shared).unwrap();
         rig.call(TopicCall::SetPolicy(Policy::Deduplication(Some(deduplicates))));
-        rig.machine.set_full(is_full);
+        rig.machine.log.is_stuck = is_full;
         let send = CommandSend {
             producer_id: 1,
             sequence_id: 4,
@@ -258,7 +258,7 @@ fn a_producer_ends_with_a_message_that_others_must_not_overtake() {
         assert_eq!(names(&effects), expected, "{deduplicates} {is_full}");
         assert_eq!(errors(&effects)[0].sequence_id, 6, "a batch has the number of its last");
         assert_eq!(rig.machine.totals.publish_errors, 1);
-        rig.machine.set_full(false);
+        rig.machine.log.is_stuck = false;
         let next = names(&rig.publish(1, 1, b"y"));
         assert_eq!(next, if ends { vec![] } else { vec![RECEIPT] }, "until it begins again");
     }

@@ -15,8 +15,8 @@ fn publishes_stop_before_the_disk_is_full() {
     let refused = |rig: &mut Rig| names(&rig.publish(1, 1, b"x")).contains(&8);
     for (limit, is_full) in [(64 * MIB + 10_000, true), (64 * MIB + 10_001, false)] {
         let mut rig = rig(0);
-        rig.machine.set_disk(vec![(1, 6_000), (2, 4_000)]);
-        assert_eq!((rig.machine.keeper.disk_bytes(), rig.machine.keeper.segments()), (10_000, 2));
+        rig.machine.log.segments = vec![(1, 6_000), (2, 4_000)];
+        assert_eq!((rig.machine.log.bytes(), rig.machine.log.segments.len()), (10_000, 2));
         rig.machine.settings.disk_bytes_max = Some(limit);
         assert_eq!(refused(&mut rig), is_full);
     }
@@ -38,7 +38,7 @@ fn a_topic_without_a_quota_may_take_half_of_the_disk() {
     let refused = |limit: u64, bytes: u64, quota: Option<i64>| {
         let mut rig = rig(1);
         rig.machine.settings.disk_bytes_max = Some(limit + 64 * MIB);
-        rig.machine.set_disk(vec![(1, bytes)]);
+        rig.machine.log.segments = vec![(1, bytes)];
         if let Some(limit_bytes) = quota {
             let policy = BacklogAction::ProducerException;
             set(
@@ -68,7 +68,7 @@ fn a_disk_that_fills_is_told_before_it_is_full() {
     // 1 MiB in ten seconds: in 2 h 40 min it is full. Then ten times as fast.
     for second in 1..=400 {
         let used = if second <= 200 { second * MIB / 10 } else { 20 * MIB + (second - 200) * MIB };
-        rig.machine.set_disk(vec![(1, used)]);
+        rig.machine.log.segments = vec![(1, used)];
         if warned(&rig.pass(1_000)) {
             told.push(second);
         }
@@ -82,7 +82,7 @@ fn a_disk_that_fills_is_told_before_it_is_full() {
 fn rig_with_left(left: u64, used: u64) -> Rig {
     let mut rig = rig(1);
     rig.machine.settings.disk_bytes_max = Some(64 * MIB + used + left);
-    rig.machine.set_disk(vec![(1, used)]);
+    rig.machine.log.segments = vec![(1, used)];
     rig
 }
 
@@ -140,7 +140,7 @@ fn what_is_acknowledged_does_not_count_for_the_quota_of_a_topic_that_has_none_of
     set(&mut rig, Policy::Retention(Some(retention)));
     rig.ack(5, longhaul_wire::messages::AckType::Individual, (1..6).map(id).collect());
     rig.machine.settings.disk_bytes_max = Some(2 * GIB + 64 * MIB);
-    rig.machine.set_disk(vec![(1, GIB + GIB / 2)]);
+    rig.machine.log.segments = vec![(1, GIB + GIB / 2)];
     rig.pass(1_000);
     let refused = |rig: &mut Rig, bytes: u64| {
         rig.machine.state.topic_mut(0).unwrap().bytes = bytes;

@@ -24,7 +24,8 @@ fn restarted(rig: &Rig) -> Rig {
     }
     let Rig { machine, log, now } = Rig::new();
     let Machine { composer, settings, .. } = machine;
-    let machine = Machine::new(settings, None, state, composer, HashMap::new(), now);
+    let known = (composer, log.report());
+    let machine = Machine::new(settings, None, state, known, HashMap::new(), now);
     let mut rig = Rig { machine, log, now };
     rig.machine.opened(1, String::new());
     rig.ask(1, CommandConnect::default());

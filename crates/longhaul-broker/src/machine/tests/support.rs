@@ -69,6 +69,19 @@ pub(super) fn job(effects: &[Effect]) -> Option<CompactionJob> {
 }
 
 impl Rig {
+    /// Learns of the segments.
+    pub(super) fn look(&mut self) {
+        self.machine.log.segments = self.log.report().segments;
+    }
+
+    /// The checkpoint under way stands behind everything that was recorded, or has failed.
+    pub(super) fn checkpointed(&mut self, done: bool) {
+        if done {
+            self.machine.log.checkpoint = Some(self.machine.recorded());
+        }
+        self.machine.checkpointed(done);
+    }
+
     /// Publishes on connection 1, without waiting for the disk. What the command and the message say besides is up to the caller.
     pub(super) fn send(
         &mut self,

@@ -84,14 +84,14 @@ fn nothing_acknowledges_it_and_its_segment_is_kept_until_somebody_lets_go_of_it(
     rig.ack(5, Individual, (1..5).map(id).collect());
     assert_eq!((rig.cursor().mark(), rig.cursor().is_acked(0)), (0, false));
     for _ in 0..5 {
-        rig.machine.set_disk(rig.log.segments());
+        rig.look();
         let effects = rig.pass(10_000);
         let kept = it.place.unwrap().segment;
         let removes = |it: &Effect| matches!(it, Effect::RemoveSegments(it) if it.contains(&kept));
         assert!(!effects.iter().any(removes), "{effects:?}");
         rig.machine.checkpoint();
         rig.settle();
-        rig.machine.checkpointed(true);
+        rig.checkpointed(true);
     }
     assert_eq!(rig.first(), 0);
     assert_eq!(needed(&rig).first(), Some(&segment(&rig, 0)));

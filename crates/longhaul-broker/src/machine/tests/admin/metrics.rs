@@ -13,8 +13,8 @@ fn metrics_are_the_sum_of_it() {
     let Story { mut rig, published, sizes } = story();
     rig.create("empty");
     rig.machine.opened(3, "/other".to_owned());
-    rig.machine.set_disk(vec![(0, 100), (1, 50)]);
-    rig.machine.set_sync_time(std::time::Duration::from_millis(1500));
+    rig.machine.log.segments = vec![(0, 100), (1, 50)];
+    rig.machine.log.sync_time = std::time::Duration::from_millis(1500);
     let Ok(AdminReply::Metrics(found)) = rig.answer(AdminRequest::Metrics { viewer: None }) else {
         panic!("they are metrics")
     };
