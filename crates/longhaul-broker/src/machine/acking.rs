@@ -201,4 +201,39 @@ impl Machine {
         dispatcher.redeliver(key, asked, &record.cursor);
         self.dirty.insert((topic, subscription));
     }
+
+    /// A cumulative acknowledgement leaves out what its consumer did not get.
+    fn leave_out_withheld(&mut self, ack: &mut Ack) {
+        let Some(end) = ack.before else { return };
+        let live = self.live.get(&ack.topic);
+        let Some(live) = self.invariants.need(live, Invariant::TopicServed, None) else { return };
+        let mut left_out = live.withheld.before(end);
+        left_out.retain(|&it| !self.is_acked(ack, it));
+        let Some(&first) = left_out.first() else { return };
+        ack.before = Some(first);
+        let ends = left_out.iter().skip(1).copied().chain([end]);
+        for (from, to) in left_out.iter().map(|it| it + 1).zip(ends).filter(|(from, to)| from < to)
+        {
+            ack.ranges.extend([from, to]);
+        }
+    }
+
+    /// Acknowledges what lies before an entry, for one subscription or all durable ones.
+    pub(super) fn acknowledge_before(
+        &mut self,
+        topic: u32,
+        only: Option<u32>,
+        ordinal: u64,
+    ) -> Result<(), Refusal> {
+        let kept = self.invariants.need(self.state.topic(topic), Invariant::TopicKept, None);
+        let Some(kept) = kept else { return Ok(()) };
+        let behind = kept.subscriptions.iter().filter(|(id, it)| {
+            it.is_durable && it.cursor.mark() < ordinal && only.is_none_or(|only| only == **id)
+        });
+        let behind: Vec<u32> = behind.map(|(&id, _)| id).collect();
+        for subscription in behind {
+            self.record_ack(Ack { topic, subscription, before: Some(ordinal), ..Ack::default() })?;
+        }
+        Ok(())
+    }
 }

@@ -11,7 +11,7 @@ use longhaul_wire::messages::{
     CommandPartitionedTopicMetadata, CommandPartitionedTopicMetadataResponse, CommandPong,
     FeatureFlags, LookupType, MetadataType, ServerError,
 };
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// The newest protocol that the broker speaks: that of Pulsar 4.0.
 const PROTOCOL_VERSION: i32 = 21;
@@ -35,32 +35,6 @@ impl Machine {
         self.sessions.insert(conn, session);
     }
 
-    /// A connection has ended.
-    pub fn closed(&mut self, conn: u64) {
-        // The machine may have ended it itself.
-        let Some(session) = self.sessions.remove(&conn) else { return };
-        // In order, so that what follows does not depend on how a table happens to lie in memory.
-        for (id, handle) in session.producers.into_iter().collect::<BTreeMap<_, _>>() {
-            self.drop_producer(handle.topic, conn, id);
-        }
-        for (id, handle) in session.consumers.into_iter().collect::<BTreeMap<_, _>>() {
-            self.drop_consumer(ConsumerKey { conn, id }, handle.topic, handle.subscription, false);
-        }
-        self.drop_readers_of(conn, &session.orphans);
-        self.watchers.forget(conn);
-        for (newcomer, command) in self.take_waiting_for(conn) {
-            self.command(newcomer, command);
-        }
-    }
-
-    /// Ends the connections of holders that have said nothing in time.
-    pub(super) fn end_silent_holders(&mut self) {
-        for holder in self.silent_holders() {
-            self.effects.push(Effect::Close(holder));
-            self.closed(holder);
-        }
-    }
-
     /// Deliveries of so many bytes were sent on the connection.
     pub fn written(&mut self, conn: u64, bytes: u64) {
         let window = self.settings.window_bytes;
@@ -79,6 +53,19 @@ impl Machine {
                     dispatcher.may_be_ready(ConsumerKey { conn, id });
                 }
             }
+        }
+    }
+
+    /// A connection has ended.
+    pub fn closed(&mut self, conn: u64) {
+        self.end(conn);
+        self.retry_freed();
+    }
+
+    /// Does what was waited for until a connection ended.
+    pub(super) fn retry_freed(&mut self) {
+        while let Some((newcomer, command)) = self.freed.pop_front() {
+            self.command(newcomer, command);
         }
     }
 
@@ -104,6 +91,7 @@ impl Machine {
             Request::Garbage(refusal) => self.refuse_connection(conn, &refusal),
             Request::Command(command) => self.command(conn, command),
         }
+        self.retry_freed();
     }
 
     fn connect(&mut self, conn: u64, connect: &CommandConnect) {
@@ -145,13 +133,6 @@ impl Machine {
                 }),
             },
         );
-    }
-
-    /// Says why, and closes.
-    pub(super) fn refuse_connection(&mut self, conn: u64, refusal: &Refusal) {
-        self.totals.connections_refused += 1;
-        self.error(conn, u64::MAX, refusal);
-        self.effects.push(Effect::Close(conn));
     }
 
     #[expect(

@@ -6,7 +6,7 @@
 //! found is ended: its client comes back to a clean one.
 
 use super::Machine;
-use super::effect::{Effect, Refusal};
+use super::effect::Refusal;
 use crate::state::change::{Ack, Change};
 use crate::state::{State, Topic};
 use longhaul_wire::messages::ServerError;
@@ -160,8 +160,16 @@ impl Invariants {
         Invariant::ALL.map(|invariant| (invariant.name(), count(invariant))).into()
     }
 
-    /// What the operator is to be told now.
-    fn take_news(&mut self, up: u64) -> Vec<String> {
+    /// A connection has ended: what is missing on its way out is of the same cause.
+    pub(super) fn forget_connection(&mut self, conn: u64) {
+        self.ending.remove(&conn);
+    }
+
+    /// What the operator is to be told now, and the connections to be ended, if there is something new.
+    pub(super) fn take_news(&mut self, up: u64) -> Option<(Vec<String>, BTreeSet<u64>)> {
+        if !self.has_news {
+            return None;
+        }
         let mut news = Vec::new();
         for (invariant, broken) in &mut self.broken {
             if broken.count > broken.told && up >= broken.tell_at {
@@ -175,7 +183,7 @@ impl Invariants {
         }
         // What may not be told yet is told later.
         self.has_news = self.broken.values().any(|broken| broken.count > broken.told);
-        news
+        Some((news, std::mem::take(&mut self.ending)))
     }
 
     /// Takes note of what a test has planted: what is left over fails it.
@@ -214,21 +222,6 @@ impl Machine {
         let fatal = self.fatal().map(|fatal| fatal.invariant.name());
         let broken = self.invariants.broken.keys().map(|invariant| invariant.name());
         broken.chain(fatal).collect()
-    }
-
-    /// Tells the operator what is wrong, and ends the connections concerned.
-    pub(super) fn follow_broken_invariants(&mut self) {
-        if !self.invariants.has_news {
-            return;
-        }
-        let news = self.invariants.take_news(self.up);
-        self.effects.extend(news.into_iter().map(Effect::Warn));
-        for conn in std::mem::take(&mut self.invariants.ending) {
-            self.effects.push(Effect::Close(conn));
-            self.closed(conn);
-            // What else is missing there was found on the way out.
-            self.invariants.ending.remove(&conn);
-        }
     }
 
     /// Refuses a change that would leave the log with a contradiction: it is not recorded, and the broker ends.

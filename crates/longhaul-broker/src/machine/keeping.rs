@@ -4,11 +4,11 @@ use super::effect::{CompactionJob, Effect, Refusal, Waiting};
 use super::figures::is_compacted;
 use super::invariants::Invariant;
 use super::{Live, Machine};
-use crate::admin::policies::Policies;
+use crate::admin::policies::{BacklogAction, Policies};
 use crate::admin::request::CompactionState;
 use crate::log::{Report, Slot};
 use crate::state::Topic;
-use crate::state::change::{Ack, Compacted, Trim};
+use crate::state::change::{Compacted, Trim};
 use crate::state::entries::Position as Id;
 use crate::state::snapshot::image;
 use std::collections::BTreeMap;
@@ -100,6 +100,7 @@ impl Machine {
             self.round();
             self.check_logins();
         }
+        self.retry_freed();
     }
 
     fn round(&mut self) {
@@ -143,25 +144,6 @@ impl Machine {
         let ordinal = self.invariants.need(ordinal, Invariant::TopicServed, None);
         let Some(ordinal) = ordinal else { return Ok(()) };
         self.acknowledge_before(topic, only, ordinal)
-    }
-
-    /// Acknowledges what lies before an entry, for one subscription or all durable ones.
-    pub(super) fn acknowledge_before(
-        &mut self,
-        topic: u32,
-        only: Option<u32>,
-        ordinal: u64,
-    ) -> Result<(), Refusal> {
-        let kept = self.invariants.need(self.state.topic(topic), Invariant::TopicKept, None);
-        let Some(kept) = kept else { return Ok(()) };
-        let behind = kept.subscriptions.iter().filter(|(id, it)| {
-            it.is_durable && it.cursor.mark() < ordinal && only.is_none_or(|only| only == **id)
-        });
-        let behind: Vec<u32> = behind.map(|(&id, _)| id).collect();
-        for subscription in behind {
-            self.record_ack(Ack { topic, subscription, before: Some(ordinal), ..Ack::default() })?;
-        }
-        Ok(())
     }
 
     /// Forgets what every subscription has acknowledged and no policy keeps.
@@ -340,6 +322,23 @@ impl Machine {
             Some(logged) if done => self.keeper.logged_then = logged,
             _ => self.keeper.next_checkpoint = self.up + CHECKPOINT_PAUSE_MS,
         }
+    }
+
+    /// Takes from the backlog what is over its quota, where that says so: the slowest subscriptions lose their oldest messages. As in Pulsar
+    /// they keep nine tenths of the quota.
+    fn evict(&mut self, topic: u32) -> Result<(), Refusal> {
+        let Some((quota, limit)) = self.quota(topic) else { return Ok(()) };
+        if quota.policy != BacklogAction::ConsumerBacklogEviction {
+            return Ok(());
+        }
+        let Some((kept, backlog)) = self.backlog(topic).filter(|it| it.1 >= limit) else {
+            return Ok(());
+        };
+        let readable = self.live.get(&topic).map_or(0, |it| it.readable);
+        let open = readable.saturating_sub(kept.lowest_mark().unwrap_or(readable));
+        let keeps = u128::from(open) * u128::from(limit) * 9 / 10 / u128::from(backlog.max(1));
+        let before = readable.saturating_sub(u64::try_from(keeps).unwrap_or(u64::MAX));
+        self.acknowledge_before(topic, None, before)
     }
 }
 

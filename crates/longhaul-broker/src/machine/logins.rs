@@ -5,9 +5,8 @@ use super::dispatcher::ConsumerKey;
 use super::effect::{Effect, Refusal};
 use super::invariants::Invariant;
 use super::session::Session;
-use crate::admin::policies::{Action, Grants};
-use crate::auth::{AuthError, Role};
-use crate::name::TopicName;
+use crate::admin::policies::Action;
+use crate::auth::AuthError;
 use longhaul_wire::messages::{
     AuthData, CommandAuthChallenge, CommandAuthResponse, CommandCloseConsumer,
     CommandCloseProducer, ServerError,
@@ -20,40 +19,6 @@ const PATIENCE_MS: u64 = 30_000;
 const REFRESH: &[u8] = b"PulsarAuthRefresh";
 
 impl Machine {
-    /// Whether the role may do this with the topic.
-    pub(super) fn allows(&self, role: &Role, topic: &TopicName, action: Action) -> bool {
-        self.auth.as_ref().is_none_or(|it| it.allows(role, self.grants_of(topic), action))
-    }
-
-    /// Grants of the topic's namespace, and of the topic alone.
-    pub(super) fn grants_of(&self, topic: &TopicName) -> [Option<&Grants>; 2] {
-        let whole = topic.whole();
-        [topic.namespace(), whole.as_str()].map(|it| self.state.settings(it).map(|it| &it.grants))
-    }
-
-    /// Whether the role may do anything at all with the topic.
-    pub(super) fn allows_any(&self, role: &Role, topic: &TopicName) -> bool {
-        self.auth.as_ref().is_none_or(|it| it.allows_any(role, self.grants_of(topic)))
-    }
-
-    /// Whether the role may do anything at all in the namespace, or with one topic there.
-    pub(super) fn allows_some(&self, role: &Role, namespace: &str) -> bool {
-        let Some(auth) = &self.auth else { return true };
-        let whole = self.state.settings(namespace).map(|it| &it.grants);
-        let start = TopicName::start_in(namespace);
-        let mut topics = self.state.settings_of_topics(&start).map(|it| Some(&it.grants));
-        auth.allows_any(role, [whole, None])
-            || topics.any(|topic| auth.allows_any(role, [whole, topic]))
-    }
-
-    /// The namespaces that have topics, and where nobody was ever granted anything.
-    #[must_use]
-    pub fn namespaces_without_grants(&self) -> BTreeSet<&str> {
-        let used = self.state.topics().map(|(_, topic)| topic.name.namespace());
-        let has_grants = |it: &str| self.state.settings(it).is_some_and(|it| it.grants.is_closed());
-        used.filter(|it| !has_grants(it)).collect()
-    }
-
     /// Ends the producers and consumers in a namespace whose roles may not have them any more. Their clients ask for them again, and are told why
     /// they do not get them.
     pub(super) fn end_unpermitted(&mut self, namespace: &str) {
@@ -150,7 +115,7 @@ impl Machine {
     /// Says why, and ends the connection with all that it has open.
     fn end_login(&mut self, conn: u64, cause: AuthError) {
         self.refuse_login(conn, cause);
-        self.closed(conn);
+        self.end(conn);
     }
 
     /// Says why somebody is not let in, and closes.

@@ -3,21 +3,20 @@
 //! One machine serves all connections and topics, on one thread. A topic is little work, the log is one sequence anyway, and
 //! whoever reads the code, or a simulation that replays it, has one order of events to think about.
 //!
-//! The parts, in their order: each of them calls only those above it.
+//! The parts, in their order: each of them knows and calls only those above it, which a test checks. This file holds what all of
+//! them have, and hands what waited for the disk back to where it came from.
 //!
-//! - [`invariants`]: what must be true at any time, and what happens when it is not.
-//! - [`effect`], [`view`], [`recent`], [`dues`], [`figures`]: values. [`dispatcher`] decides who gets which entry.
-//! - [`sharing`]: how consumers are to share, as they say it.
-//! - [`session`]: what a connection has open, what is said to it, what its role may do.
-//! - [`topics`]: topics that come, partitions, policies, schemas.
-//! - [`listing`]: which topics there are. [`terminating`]: topics that have ended. [`room`]: whether another entry may come. [`producing`] and [`publishing`], [`consuming`] and [`delivering`]: the two sides of a topic; [`acking`], [`last_id`], [`stats`]: what
-//!   consumers say and ask.
-//! - [`removing`]: topics that go.
-//! - [`probing`]: whether the holder of an exclusive place still lives.
+//! - [`effect`], [`invariants`], [`dues`], [`recent`], [`figures`], [`withheld`], [`view`]: values.
+//! - [`dispatcher`]: who gets which entry. [`sharing`]: how consumers are to share, as they say it. [`delivering`]: what each is sent.
+//! - [`permissions`]: what a role may do. [`session`]: what a connection has open, and what is said to it.
+//! - [`terminating`]: topics that have ended. [`acking`]: what is acknowledged. [`topics`]: topics that come, partitions, policies, schemas.
+//! - [`space`], [`room`]: whether another entry may come. [`probing`]: whether the holder of an exclusive place still lives.
+//! - [`consuming`], [`producing`], [`publishing`]: the two sides of a topic.
+//! - [`ending`]: connections that end. [`logins`]: those whose tokens do.
+//! - [`stats`], [`last_id`], [`listing`]: what clients ask. [`unreadable`]: entries that the disk does not give back.
 //! - [`commands`]: what clients ask for, and which command goes where.
-//! - [`unreadable`]: entries that the disk does not give back.
-//! - [`cleaning`]: old segments of the log; [`keeping`]: what happens with time: trimming, expiry, compaction, checkpoints.
-//! - [`admin`]: calls of the HTTP interface.
+//! - [`cleaning`]: old segments of the log. [`keeping`]: what happens with time: trimming, expiry, compaction, checkpoints.
+//! - [`removing`]: topics that go. [`admin`]: calls of the HTTP interface.
 //!
 //! Invariants:
 //! - Nothing leaves the machine that rests on a record which is not on disk: answers wait in `waiting` for the commit of the
@@ -34,12 +33,14 @@ mod delivering;
 pub mod dispatcher;
 mod dues;
 pub mod effect;
+mod ending;
 mod figures;
 pub mod invariants;
 mod keeping;
 mod last_id;
 mod listing;
 mod logins;
+mod permissions;
 mod probing;
 mod producing;
 mod publishing;
@@ -56,6 +57,7 @@ mod tests;
 mod topics;
 pub mod unreadable;
 pub mod view;
+pub mod withheld;
 
 use crate::auth::{Authenticator, Refused};
 use crate::ids::IdMap;
@@ -66,7 +68,7 @@ use dispatcher::{ConsumerKey, Dispatcher};
 use effect::{Effect, Refusal, Waiting};
 use figures::Figures;
 use invariants::Invariant;
-use longhaul_wire::messages::ServerError;
+use longhaul_wire::messages::{Command, ServerError};
 use producing::Producers;
 use recent::Recent;
 use session::Session;
@@ -113,7 +115,7 @@ struct Live {
     /// Where to go on looking for entries that can be forgotten.
     forgotten_to: u64,
     /// What cannot be read.
-    withheld: unreadable::Withheld,
+    withheld: withheld::Withheld,
     /// Topic, namespace and broker together; renewed when one of them changes.
     policies: Arc<crate::admin::policies::Policies>,
     /// In message ids; -1 for none.
@@ -143,6 +145,8 @@ pub struct Machine {
     watchers: listing::Watchers,
     /// Newcomers that wait until it is known whether somebody else lives.
     probes: Vec<probing::Probe>,
+    /// What newcomers had asked for whose wait is over.
+    freed: VecDeque<(u64, Command)>,
     /// Topics with new entries, which all their subscriptions may get.
     shown: BTreeSet<u32>,
     /// Topics and subscriptions whose consumers may get something.
@@ -204,6 +208,7 @@ impl Machine {
             waiting: VecDeque::new(),
             watchers: listing::Watchers::default(),
             probes: Vec::new(),
+            freed: VecDeque::new(),
             shown: BTreeSet::new(),
             dirty: BTreeSet::new(),
             dues: dues::Dues::default(),

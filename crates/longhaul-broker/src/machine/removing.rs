@@ -1,9 +1,9 @@
-//! Topics that go, with all that belongs to them.
+//! Topics that end, and topics that go with all that belongs to them.
 
 use super::Machine;
 use super::effect::{Effect, Refusal, Waiting};
 use super::invariants::Invariant;
-use crate::state::change::DeleteTopic;
+use crate::state::change::{DeleteTopic, Terminate};
 
 impl Machine {
     /// Ends a topic with all that belongs to it.
@@ -36,5 +36,19 @@ impl Machine {
         let Some(live) = live else { return };
         let subscriptions: Vec<u32> = live.dispatchers.keys().copied().collect();
         subscriptions.into_iter().for_each(|it| self.close_consumers(topic, it));
+    }
+
+    /// Ends a topic for ever, with what was published so far.
+    pub(super) fn terminate(&mut self, topic: u32) -> Result<(), Refusal> {
+        let kept = self.invariants.need(self.state.topic(topic), Invariant::TopicKept, None);
+        let Some(kept) = kept else { return Ok(()) };
+        if kept.is_terminated {
+            return Ok(());
+        }
+        self.change(Terminate { topic })?;
+        // Their clients ask for them again, and are told that it has ended.
+        self.close_producers(topic);
+        self.tell_ends(topic);
+        Ok(())
     }
 }

@@ -3,12 +3,10 @@
 use super::Machine;
 use super::effect::Refusal;
 use super::figures::bytes_from;
+use super::space::RESERVE_BYTES;
 use crate::admin::policies::{BacklogAction, BacklogQuota};
 use crate::state::Topic;
 use longhaul_wire::messages::ServerError;
-
-/// Publishes stop this far before the limit of the disk: room for the next segment, and for acks.
-pub(super) const RESERVE_BYTES: u64 = 64 * 1024 * 1024;
 
 impl Machine {
     /// Whether there is room for another entry, of so many bytes.
@@ -52,29 +50,12 @@ impl Machine {
         Err(Refusal::new(code, text))
     }
 
-    /// Takes from the backlog what is over its quota, where that says so: the slowest subscriptions lose their oldest messages. As in Pulsar
-    /// they keep nine tenths of the quota.
-    pub(super) fn evict(&mut self, topic: u32) -> Result<(), Refusal> {
-        let Some((quota, limit)) = self.quota(topic) else { return Ok(()) };
-        if quota.policy != BacklogAction::ConsumerBacklogEviction {
-            return Ok(());
-        }
-        let Some((kept, backlog)) = self.backlog(topic).filter(|it| it.1 >= limit) else {
-            return Ok(());
-        };
-        let readable = self.live.get(&topic).map_or(0, |it| it.readable);
-        let open = readable.saturating_sub(kept.lowest_mark().unwrap_or(readable));
-        let keeps = u128::from(open) * u128::from(limit) * 9 / 10 / u128::from(backlog.max(1));
-        let before = readable.saturating_sub(u64::try_from(keeps).unwrap_or(u64::MAX));
-        self.acknowledge_before(topic, None, before)
-    }
-
     fn own_quota(&self, topic: u32) -> Option<BacklogQuota> {
         self.live.get(&topic)?.policies.backlog_quota
     }
 
     /// The quota of a topic in bytes, if it has one.
-    fn quota(&self, topic: u32) -> Option<(BacklogQuota, u64)> {
+    pub(super) fn quota(&self, topic: u32) -> Option<(BacklogQuota, u64)> {
         let quota = self.own_quota(topic).or_else(|| self.default_quota())?;
         Some((quota, u64::try_from(quota.limit_bytes).ok()?))
     }
@@ -89,7 +70,7 @@ impl Machine {
     }
 
     /// About how many bytes the slowest subscription of a topic has to read.
-    fn backlog(&self, topic: u32) -> Option<(&Topic, u64)> {
+    pub(super) fn backlog(&self, topic: u32) -> Option<(&Topic, u64)> {
         let (kept, live) = self.state.topic(topic).zip(self.live.get(&topic))?;
         let backlog = kept.lowest_mark().map_or(0, |mark| bytes_from(kept, mark, live.readable));
         Some((kept, backlog))

@@ -141,4 +141,11 @@ impl Machine {
         self.effects.extend(told.map(Effect::Warn));
         refuse(text)
     }
+
+    /// Says why, and closes.
+    pub(super) fn refuse_connection(&mut self, conn: u64, refusal: &Refusal) {
+        self.totals.connections_refused += 1;
+        self.error(conn, u64::MAX, refusal);
+        self.effects.push(Effect::Close(conn));
+    }
 }

@@ -2,9 +2,10 @@
 
 use super::Machine;
 use super::effect::Effect;
-use super::room::RESERVE_BYTES;
 use crate::admin::policies::{BacklogAction, BacklogQuota};
 
+/// Publishes stop this far before the limit of the disk: room for the next segment, and for acks.
+pub(super) const RESERVE_BYTES: u64 = 64 * 1024 * 1024;
 /// The pace at which the disk fills is that of about so many seconds: the older, the less it counts.
 const MEMORY_S: f64 = 300.0;
 /// No pace is told before it was watched for so long.

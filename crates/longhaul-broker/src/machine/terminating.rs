@@ -1,28 +1,13 @@
-//! Topics that have ended: nothing more can be published to them, and consumers that have read everything are told so.
+//! What it means that a topic has ended: nothing more can be published to it, and consumers that have read everything are told so.
 
 use super::Machine;
 use super::effect::Refusal;
 use super::invariants::Invariant;
-use crate::state::change::Terminate;
 use crate::state::cursor::Cursor;
 use crate::state::entries::Entries;
 use longhaul_wire::messages::{CommandReachedEndOfTopic, ServerError};
 
 impl Machine {
-    /// Ends a topic for ever, with what was published so far.
-    pub(super) fn terminate(&mut self, topic: u32) -> Result<(), Refusal> {
-        let kept = self.invariants.need(self.state.topic(topic), Invariant::TopicKept, None);
-        let Some(kept) = kept else { return Ok(()) };
-        if kept.is_terminated {
-            return Ok(());
-        }
-        self.change(Terminate { topic })?;
-        // Their clients ask for them again, and are told that it has ended.
-        self.close_producers(topic);
-        self.tell_ends(topic);
-        Ok(())
-    }
-
     /// Refuses who would publish to a topic that has ended.
     pub(super) fn check_end(&self, topic: u32) -> Result<(), Refusal> {
         match self.state.topic(topic) {

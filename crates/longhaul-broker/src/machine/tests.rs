@@ -26,6 +26,7 @@ mod key_shared;
 mod listing;
 mod logins;
 mod names;
+mod order;
 mod policies;
 mod probing;
 mod producing;

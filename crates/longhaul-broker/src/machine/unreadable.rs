@@ -12,16 +12,12 @@
 use super::Machine;
 use super::dispatcher::ConsumerKey;
 use super::invariants::Invariant;
+use super::withheld::{Copy, Where};
 use crate::log::{Place, ReadError};
-use crate::state::change::Ack;
-use crate::state::cursor::Cursor;
 use crate::state::entries::Position;
-use std::collections::BTreeSet;
 
 /// Entries that are set aside in one run, and entries of one topic that wait: each takes some memory.
 const WITHHELD_MAX: usize = 10_000;
-/// How long the entries that the operating system refused to read wait before they are tried again, at first and at most.
-const PAUSE_MS: (u64, u64) = (1000, 60_000);
 /// What may concern very many entries is said once in this time.
 const SAY_PAUSE_MS: u64 = 60_000;
 
@@ -36,89 +32,6 @@ pub struct Unreadable {
     pub place: Option<Place>,
     /// What was said.
     pub cause: ReadError,
-}
-
-/// Where an entry was read, and its ordinal.
-type Copy = (Where, u64);
-
-/// Where an entry was read. It may lie in both.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Where {
-    /// In the log.
-    Log,
-    /// In the compacted view.
-    View,
-}
-
-/// The entries of a topic that nobody gets for now.
-#[derive(Debug, Default)]
-pub struct Withheld {
-    /// For as long as the broker runs.
-    set_aside: BTreeSet<Copy>,
-    /// Until they are tried again.
-    waiting: BTreeSet<Copy>,
-    retry_at: u64,
-    pause_ms: u64,
-}
-
-/// Nothing is withheld.
-#[cfg(test)]
-pub(super) static NOTHING: Withheld =
-    Withheld { set_aside: BTreeSet::new(), waiting: BTreeSet::new(), retry_at: 0, pause_ms: 0 };
-
-impl Withheld {
-    /// Whether the entry is set aside.
-    #[must_use]
-    pub fn is_set_aside(&self, place: Where, ordinal: u64) -> bool {
-        self.set_aside.contains(&(place, ordinal))
-    }
-
-    /// Whether nobody gets the entry for now.
-    #[must_use]
-    pub fn contains(&self, place: Where, ordinal: u64) -> bool {
-        self.is_set_aside(place, ordinal) || self.waiting.contains(&(place, ordinal))
-    }
-
-    /// The first entry at or after an ordinal that is tried again, of a reader of the log, or of the view up to this horizon.
-    pub(super) fn first_waiting(&self, from: u64, horizon: u64, cursor: &Cursor) -> Option<u64> {
-        let concerned = |&&(place, ordinal): &&Copy| {
-            let is_in_view = ordinal < horizon;
-            ordinal >= from && is_in_view == (place == Where::View) && !cursor.is_acked(ordinal)
-        };
-        self.waiting.iter().filter(concerned).map(|it| it.1).min()
-    }
-
-    /// The entries before an ordinal, in order.
-    fn before(&self, end: u64) -> BTreeSet<u64> {
-        let all = self.set_aside.iter().chain(&self.waiting);
-        all.map(|it| it.1).filter(|&it| it < end).collect()
-    }
-
-    /// One that a compaction of the log from this ordinal on, and of the view before it, would miss.
-    pub(super) fn first_to_compact(&self, from: u64) -> Option<u64> {
-        let all = self.set_aside.iter().chain(&self.waiting);
-        all.filter(|it| it.0 == Where::View || it.1 >= from).map(|it| it.1).min()
-    }
-
-    fn wait(&mut self, copy: Copy, up: u64) {
-        if self.waiting.is_empty() {
-            let (least, most) = PAUSE_MS;
-            // One that fails again soon after it was tried waits longer.
-            let is_again = up <= self.retry_at.saturating_add(2 * most);
-            let pause = if is_again { 2 * self.pause_ms } else { 0 };
-            self.pause_ms = pause.clamp(least, most);
-            self.retry_at = up + self.pause_ms;
-        }
-        self.waiting.insert(copy);
-    }
-
-    /// What is to be tried again now.
-    fn take_due(&mut self, up: u64) -> BTreeSet<Copy> {
-        if up < self.retry_at {
-            return BTreeSet::new();
-        }
-        std::mem::take(&mut self.waiting)
-    }
 }
 
 /// When what may concern very many entries may be said again.
@@ -250,22 +163,6 @@ impl Machine {
                 dispatcher.offer(ordinal, &record.cursor);
                 self.dirty.insert((topic, *subscription));
             }
-        }
-    }
-
-    /// A cumulative acknowledgement leaves out what its consumer did not get.
-    pub(super) fn leave_out_withheld(&mut self, ack: &mut Ack) {
-        let Some(end) = ack.before else { return };
-        let live = self.live.get(&ack.topic);
-        let Some(live) = self.invariants.need(live, Invariant::TopicServed, None) else { return };
-        let mut left_out = live.withheld.before(end);
-        left_out.retain(|&it| !self.is_acked(ack, it));
-        let Some(&first) = left_out.first() else { return };
-        ack.before = Some(first);
-        let ends = left_out.iter().skip(1).copied().chain([end]);
-        for (from, to) in left_out.iter().map(|it| it + 1).zip(ends).filter(|(from, to)| from < to)
-        {
-            ack.ranges.extend([from, to]);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What a subscription may read of a topic: its entries as far as they are on disk, or the compacted view and what follows it.
 
-use super::unreadable::{Where, Withheld};
+use super::withheld::{Where, Withheld};
 use crate::key_hash;
 use crate::log::Slot as CompactedSlot;
 use crate::state::entries::{Entries, Position, Slot};

@@ -54,7 +54,7 @@ fn plain(count: usize) -> Entries {
 }
 
 fn view(entries: &Entries, end: u64) -> View<'_> {
-    View { entries, end, compacted: None, withheld: &crate::machine::unreadable::NOTHING }
+    View { entries, end, compacted: None, withheld: &crate::machine::withheld::NOTHING }
 }
 
 /// A dispatcher with consumers 0, 1, 2 and so on, each with so many permits.

@@ -3,8 +3,8 @@
 use super::*;
 use crate::key_hash::of_none;
 use crate::log::{CompactedWriter, Place, Slot as CompactedSlot};
-use crate::machine::unreadable::NOTHING;
 use crate::machine::view::{Item, View};
+use crate::machine::withheld::NOTHING;
 use crate::state::entries::{Entries, Extras, Position, Slot};
 use longhaul_wire::messages::{AckType, CommandGetLastMessageId, CommandGetLastMessageIdResponse};
 

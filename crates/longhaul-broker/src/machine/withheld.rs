@@ -1,0 +1,90 @@
+//! The entries of a topic that nobody gets for now, as the disk does not give them back.
+
+use crate::state::cursor::Cursor;
+use std::collections::BTreeSet;
+
+/// How long the entries that the operating system refused to read wait before they are tried again, at first and at most.
+const PAUSE_MS: (u64, u64) = (1000, 60_000);
+
+/// Where an entry was read, and its ordinal.
+pub(super) type Copy = (Where, u64);
+
+/// Where an entry was read. It may lie in both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Where {
+    /// In the log.
+    Log,
+    /// In the compacted view.
+    View,
+}
+
+/// The entries of a topic that nobody gets for now.
+#[derive(Debug, Default)]
+pub struct Withheld {
+    /// For as long as the broker runs.
+    pub(super) set_aside: BTreeSet<Copy>,
+    /// Until they are tried again.
+    pub(super) waiting: BTreeSet<Copy>,
+    retry_at: u64,
+    pub(super) pause_ms: u64,
+}
+
+/// Nothing is withheld.
+#[cfg(test)]
+pub(super) static NOTHING: Withheld =
+    Withheld { set_aside: BTreeSet::new(), waiting: BTreeSet::new(), retry_at: 0, pause_ms: 0 };
+
+impl Withheld {
+    /// Whether the entry is set aside.
+    #[must_use]
+    pub fn is_set_aside(&self, place: Where, ordinal: u64) -> bool {
+        self.set_aside.contains(&(place, ordinal))
+    }
+
+    /// Whether nobody gets the entry for now.
+    #[must_use]
+    pub fn contains(&self, place: Where, ordinal: u64) -> bool {
+        self.is_set_aside(place, ordinal) || self.waiting.contains(&(place, ordinal))
+    }
+
+    /// The first entry at or after an ordinal that is tried again, of a reader of the log, or of the view up to this horizon.
+    pub(super) fn first_waiting(&self, from: u64, horizon: u64, cursor: &Cursor) -> Option<u64> {
+        let concerned = |&&(place, ordinal): &&Copy| {
+            let is_in_view = ordinal < horizon;
+            ordinal >= from && is_in_view == (place == Where::View) && !cursor.is_acked(ordinal)
+        };
+        self.waiting.iter().filter(concerned).map(|it| it.1).min()
+    }
+
+    /// The entries before an ordinal, in order.
+    pub(super) fn before(&self, end: u64) -> BTreeSet<u64> {
+        let all = self.set_aside.iter().chain(&self.waiting);
+        all.map(|it| it.1).filter(|&it| it < end).collect()
+    }
+
+    /// One that a compaction of the log from this ordinal on, and of the view before it, would miss.
+    pub(super) fn first_to_compact(&self, from: u64) -> Option<u64> {
+        let all = self.set_aside.iter().chain(&self.waiting);
+        all.filter(|it| it.0 == Where::View || it.1 >= from).map(|it| it.1).min()
+    }
+
+    pub(super) fn wait(&mut self, copy: Copy, up: u64) {
+        if self.waiting.is_empty() {
+            let (least, most) = PAUSE_MS;
+            // One that fails again soon after it was tried waits longer.
+            let is_again = up <= self.retry_at.saturating_add(2 * most);
+            let pause = if is_again { 2 * self.pause_ms } else { 0 };
+            self.pause_ms = pause.clamp(least, most);
+            self.retry_at = up + self.pause_ms;
+        }
+        self.waiting.insert(copy);
+    }
+
+    /// What is to be tried again now.
+    pub(super) fn take_due(&mut self, up: u64) -> BTreeSet<Copy> {
+        if up < self.retry_at {
+            return BTreeSet::new();
+        }
+        std::mem::take(&mut self.waiting)
+    }
+}
