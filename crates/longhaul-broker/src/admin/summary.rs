@@ -73,6 +73,7 @@ fn add_subscription(sum: &mut SubscriptionStats, stats: &SubscriptionStats) {
     sum.total_msg_expired += stats.total_msg_expired;
     sum.durable |= stats.durable;
     sum.consumers.extend(stats.consumers.iter().cloned());
+    sum.subscription_properties.extend(stats.subscription_properties.clone());
 }
 
 #[cfg(test)]

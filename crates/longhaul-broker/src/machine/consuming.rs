@@ -83,14 +83,16 @@ impl Machine {
         check_name("subscription", &it.subscription)
             .map_err(|text| Refusal::new(ServerError::NotAllowedError, text))?;
         let mark = self.start_of(topic, it).ok_or_else(gone)?;
-        let id = self.state.topic(topic).ok_or_else(gone)?.next_subscription();
+        let properties = metadata_of(&it.subscription_properties)?;
+        let subscription = self.state.topic(topic).ok_or_else(gone)?.next_subscription();
+        let name = it.subscription.clone();
+        let new = CreateSubscription { topic, subscription, name, mark, properties };
         if is_durable {
-            let name = it.subscription.clone();
-            self.change(CreateSubscription { topic, subscription: id, name, mark })?;
+            self.change(new)?;
         } else if let Some(kept) = self.state.topic_mut(topic) {
-            kept.add_subscription(id, &it.subscription, mark, false);
+            kept.add_subscription(new, false);
         }
-        Ok(id)
+        Ok(subscription)
     }
 
     /// Where a new subscription starts.

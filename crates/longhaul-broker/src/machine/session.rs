@@ -72,7 +72,7 @@ pub(super) fn metadata_of(given: &[KeyValue]) -> Result<BTreeMap<String, String>
     let bytes: usize = given.iter().map(|it| it.key.len() + it.value.len()).sum();
     if bytes > METADATA_BYTES_MAX {
         let text = format!(
-            "the properties of a producer or consumer have at most {METADATA_BYTES_MAX} bytes, these have {bytes}"
+            "the properties of a producer, consumer or subscription have at most {METADATA_BYTES_MAX} bytes, these have {bytes}"
         );
         return Err(Refusal::new(ServerError::NotAllowedError, text));
     }

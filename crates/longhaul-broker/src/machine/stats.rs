@@ -150,6 +150,7 @@ impl Machine {
             key_shared_mode: policy.map(|it| if it.is_sticky { "STICKY" } else { "AUTO_SPLIT" }),
             allow_out_of_order_delivery: policy.is_some_and(|it| it.allows_disorder),
             durable: it.is_durable,
+            subscription_properties: it.properties.clone(),
             non_contiguous_deleted_messages_ranges: it.cursor.acked().pieces() as u64,
             ..SubscriptionStats::default()
         }

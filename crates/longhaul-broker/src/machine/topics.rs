@@ -16,6 +16,7 @@ use longhaul_wire::messages::{
     CommandGetOrCreateSchema, CommandGetOrCreateSchemaResponse, CommandGetSchema,
     CommandGetSchemaResponse, Schema, SchemaType, ServerError,
 };
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Partitions that a topic may have.
@@ -120,7 +121,8 @@ impl Machine {
             return Ok(());
         }
         let (subscription, mark) = (kept.next_subscription(), kept.entries.first());
-        self.change(CreateSubscription { topic, subscription, name, mark })
+        let properties = BTreeMap::new();
+        self.change(CreateSubscription { topic, subscription, name, mark, properties })
     }
 
     /// What a topic gets by its name; by the name of the whole one, if it has partitions.

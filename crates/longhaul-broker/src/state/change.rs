@@ -5,6 +5,7 @@
 
 use bytes::Bytes;
 use longhaul_wire::messages::Schema;
+use std::collections::BTreeMap;
 
 /// A record of the log that is no entry.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -99,6 +100,9 @@ pub struct CreateSubscription {
     pub name: String,
     #[prost(uint64, tag = "4")]
     pub mark: u64,
+    /// What its creator noted.
+    #[prost(btree_map = "string, string", tag = "5")]
+    pub properties: BTreeMap<String, String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]

@@ -347,7 +347,7 @@ impl State {
                 self.next_ledger = self.next_ledger.max(it.ledger.saturating_add(1));
             }
             Change::CreateSubscription(it) => {
-                topic.add_subscription(it.subscription, &it.name, it.mark, true);
+                topic.add_subscription(it.clone(), true);
             }
             Change::DeleteSubscription(it) => {
                 topic.subscriptions.remove(&it.subscription);

@@ -89,8 +89,8 @@ fn topic_changes(id: u32, topic: &Topic, out: &mut Vec<Change>) {
         out.push(Sequence { topic: id, producer: producer.to_owned(), highest, used_at }.into());
     }
     for (&subscription, it) in topic.subscriptions.iter().filter(|(_, it)| it.is_durable) {
-        let (name, mark) = (it.name.clone(), it.cursor.mark());
-        out.push(CreateSubscription { topic: id, subscription, name, mark }.into());
+        let (name, mark, properties) = (it.name.clone(), it.cursor.mark(), it.properties.clone());
+        out.push(CreateSubscription { topic: id, subscription, name, mark, properties }.into());
         let ranges: Vec<u64> = it.cursor.acked().iter().flat_map(|(from, to)| [from, to]).collect();
         for ranges in ranges.chunks(2 * PIECES_MAX) {
             let ranges = ranges.to_vec();

@@ -34,13 +34,25 @@ fn sample() -> State {
     let mut state = state([
         CreateTopic { topic: 3, name: NAME.to_owned(), created_at: 5 }.into(),
         OpenLedger { topic: 3, ledger: 7, first: 0 }.into(),
-        CreateSubscription { topic: 3, subscription: 2, name: "s".to_owned(), mark: 0 }.into(),
+        CreateSubscription {
+            topic: 3,
+            subscription: 2,
+            name: "s".to_owned(),
+            mark: 0,
+            properties: BTreeMap::from([("k".to_owned(), "v".to_owned())]),
+        }
+        .into(),
     ]);
     for (offset, segment) in (0..).zip([1, 1, 2, 3]) {
         let ordinal = state.push(3, place(segment, offset), &EntryHead::default()).unwrap();
         assert_eq!(ordinal, u64::from(offset));
     }
     state
+}
+
+fn new_subscription(subscription: u32, name: &str, mark: u64) -> CreateSubscription {
+    let (name, properties) = (name.to_owned(), BTreeMap::new());
+    CreateSubscription { topic: 3, subscription, name, mark, properties }
 }
 
 fn topic(state: &State) -> &Topic {
@@ -231,7 +243,7 @@ fn a_checkpoint_keeps_everything() {
     ] {
         it.apply(&change).unwrap();
     }
-    it.topic_mut(3).unwrap().add_subscription(5, "reader", 2, false);
+    it.topic_mut(3).unwrap().add_subscription(new_subscription(5, "reader", 2), false);
     let back = restored(&it);
     assert_eq!(back.next_numbers(), (50, 60));
     assert!(back.has_namespace("public") && !back.has_namespace("public/default"));
@@ -245,6 +257,8 @@ fn a_checkpoint_keeps_everything() {
     assert_eq!(kept.entries.ledgers().collect::<Vec<_>>(), [(7, 0), (12, 4)]);
     assert_eq!((&kept.compacted, kept.highest_sequence("p")), (&was.compacted, Some(8)));
     assert_eq!(kept.subscriptions.len(), 1, "readers come again by themselves");
+    let noted = BTreeMap::from([("k".to_owned(), "v".to_owned())]);
+    assert_eq!(topic(&back).subscriptions[&2].properties, noted);
     assert_eq!((cursor(&back).mark(), cursor(&back).is_acked(3)), (1, true));
     assert_eq!(cursor(&back).open_in_batch(2), Some(&[1][..]));
     // Both that are built in may be gone.
@@ -351,8 +365,8 @@ fn so_many_producers_are_remembered() {
 fn the_lowest_mark_is_that_of_an_entry_that_is_here() {
     let mut it = sample();
     assert_eq!(topic(&it).lowest_mark(), Some(0));
-    it.topic_mut(3).unwrap().add_subscription(5, "reader", 0, false);
-    let ahead = CreateSubscription { topic: 3, subscription: 6, name: "t".to_owned(), mark: 3 };
+    it.topic_mut(3).unwrap().add_subscription(new_subscription(5, "reader", 0), false);
+    let ahead = new_subscription(6, "t", 3);
     it.apply(&ahead.into()).unwrap();
     it.apply(&Ack { topic: 3, subscription: 2, before: Some(1), ..Ack::default() }.into()).unwrap();
     assert_eq!(topic(&it).lowest_mark(), Some(1), "of those that are durable");

@@ -1,5 +1,6 @@
 //! A topic as it is kept: entries, subscriptions, the sequence ids of its producers.
 
+use super::change::CreateSubscription;
 use super::cursor::Cursor;
 use super::entries::{Entries, Position, Slot};
 use crate::log::Place;
@@ -48,6 +49,8 @@ pub struct CompactedView {
 pub struct Subscription {
     /// Its name.
     pub name: String,
+    /// What its creator noted.
+    pub properties: BTreeMap<String, String>,
     /// What it has acknowledged.
     pub cursor: Cursor,
     /// Whether it outlives its consumers. Readers have one that does not, and the log knows nothing of it.
@@ -95,9 +98,10 @@ impl Topic {
     }
 
     /// Adds a subscription.
-    pub fn add_subscription(&mut self, id: u32, name: &str, mark: u64, is_durable: bool) {
+    pub fn add_subscription(&mut self, new: CreateSubscription, is_durable: bool) {
+        let CreateSubscription { subscription: id, name, mark, properties, .. } = new;
         let cursor = Cursor::at(mark);
-        self.subscriptions.insert(id, Subscription { name: name.to_owned(), cursor, is_durable });
+        self.subscriptions.insert(id, Subscription { name, properties, cursor, is_durable });
         self.next_subscription = self.next_subscription.max(id.saturating_add(1));
     }
 

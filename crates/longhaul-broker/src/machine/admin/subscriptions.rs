@@ -10,6 +10,7 @@ use crate::admin::request::{
 use crate::name::TopicName;
 use crate::state::change::CreateSubscription;
 use crate::state::entries::Position;
+use std::collections::BTreeMap;
 
 impl Machine {
     pub(in crate::machine) fn subscription_call(
@@ -28,7 +29,7 @@ impl Machine {
         } else {
             self.all(name)?
         };
-        if let SubscriptionCall::Create { at, .. } = call {
+        if let SubscriptionCall::Create { at, properties } = call {
             let exists = |id: &u32| {
                 self.state.topic(*id).is_some_and(|it| it.subscription_id(subscription).is_some())
             };
@@ -38,7 +39,8 @@ impl Machine {
                 ));
             }
             for id in topics {
-                self.create_subscription(id, subscription, *at).map_err(failed)?;
+                self.create_subscription(id, subscription, *at, properties.clone())
+                    .map_err(failed)?;
             }
             return Ok(AdminReply::Done);
         }
@@ -123,6 +125,7 @@ impl Machine {
         topic: u32,
         name: &str,
         at: Start,
+        properties: BTreeMap<String, String>,
     ) -> Result<(), Refusal> {
         let mark = self.start(topic, at);
         let Some(kept) = self.state.topic(topic) else { return Ok(()) };
@@ -130,7 +133,8 @@ impl Machine {
             return Ok(());
         }
         let subscription = kept.next_subscription();
-        self.change(CreateSubscription { topic, subscription, name: name.to_owned(), mark })
+        let name = name.to_owned();
+        self.change(CreateSubscription { topic, subscription, name, mark, properties })
     }
 
     pub(in crate::machine) fn ordinal_at(

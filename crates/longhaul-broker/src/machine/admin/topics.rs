@@ -221,14 +221,16 @@ impl Machine {
             .state
             .topic_id(name.with_partition(0).as_str())
             .and_then(|id| self.state.topic(id));
-        let names: Vec<String> =
-            first.map(|it| it.durable().map(|it| it.name.clone()).collect()).unwrap_or_default();
+        let subscriptions = first.into_iter().flat_map(|topic| topic.durable());
+        let subscriptions: Vec<(String, BTreeMap<String, String>)> =
+            subscriptions.map(|known| (known.name.clone(), known.properties.clone())).collect();
         for index in count..partitions {
             let Some(id) = self.state.topic_id(name.with_partition(index).as_str()) else {
                 continue;
             };
-            for subscription in &names {
-                self.create_subscription(id, subscription, Start::Earliest).map_err(failed)?;
+            for (subscription, properties) in &subscriptions {
+                self.create_subscription(id, subscription, Start::Earliest, properties.clone())
+                    .map_err(failed)?;
             }
         }
         Ok(AdminReply::Done)

@@ -97,7 +97,7 @@ fn a_change_that_reaches_beyond_what_is_on_disk_ends_the_broker() {
     let (topic, subscription) = (0, 0);
     let ack = Ack { topic, subscription, ..Ack::default() };
     let batch = BatchAck { ordinal: 2, open: vec![1], messages: 2 };
-    let (name, file) = ("other".to_owned(), "compact/0.seg".to_owned());
+    let file = "compact/0.seg".to_owned();
     for change in [
         Ack { before: Some(3), ..ack.clone() }.into(),
         Ack { entries: vec![0, 2], ..ack.clone() }.into(),
@@ -106,7 +106,7 @@ fn a_change_that_reaches_beyond_what_is_on_disk_ends_the_broker() {
         ResetCursor { topic, subscription, mark: 3 }.into(),
         Trim { topic, first: 3 }.into(),
         Compacted { topic, horizon: 3, file }.into(),
-        CreateSubscription { topic, subscription: 1, name, mark: 3 }.into(),
+        CreateSubscription { mark: 3, ..created(1, "other") }.into(),
     ] {
         ends_the_broker(&change, Invariant::WithinEntries);
     }
@@ -114,6 +114,10 @@ fn a_change_that_reaches_beyond_what_is_on_disk_ends_the_broker() {
     let whole = Ack { before: Some(2), entries: vec![1], ranges: vec![0, 2], ..ack };
     rig.machine.change(whole).unwrap();
     assert_eq!((rig.machine.fatal().is_none(), rig.mark()), (true, 2));
+}
+
+fn created(subscription: u32, name: &str) -> CreateSubscription {
+    CreateSubscription { subscription, name: name.to_owned(), ..CreateSubscription::default() }
 }
 
 #[test]
@@ -125,8 +129,8 @@ fn a_number_or_a_name_that_is_given_twice_ends_the_broker() {
         CreateTopic { topic: 7, name, created_at }.into(),
         OpenLedger { topic: 0, ledger: 0, first: 3 }.into(),
         OpenLedger { topic: 0, ledger: 7, first: 2 }.into(),
-        CreateSubscription { topic: 0, subscription: 0, name: "other".to_owned(), mark: 0 }.into(),
-        CreateSubscription { topic: 0, subscription: 1, name: "s".to_owned(), mark: 0 }.into(),
+        created(0, "other").into(),
+        created(1, "s").into(),
     ] {
         ends_the_broker(&change, Invariant::NumberFree);
     }

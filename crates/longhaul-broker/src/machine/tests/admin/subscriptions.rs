@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::admin::request::Position as Place;
+use longhaul_wire::messages::KeyValue;
 
 fn create(name: &str, at: Start) -> AdminRequest {
     subscription("t", name, create_at(at))
@@ -178,4 +179,44 @@ fn a_subscription_goes_back_to_a_time() {
         assert_eq!(names(&effects), [16], "CLOSE_CONSUMER");
         rig.subscribe(2, 5, |_| {});
     }
+}
+
+/// They were dropped: neither a consumer nor a tool found again what it had noted on a subscription.
+#[test]
+fn a_subscription_shows_what_its_creator_noted() {
+    let noted = |value: &str| BTreeMap::from([("k".to_owned(), value.to_owned())]);
+    let shown = |rig: &mut Rig, name: &str| {
+        stats::stats(rig).subscriptions[name].subscription_properties.clone()
+    };
+    let mut rig = Rig::new();
+    rig.create("t");
+    let call = SubscriptionCall::Create { at: Start::Latest, properties: noted("tool") };
+    assert_eq!(rig.answer(subscription("t", "tool", call)), DONE);
+    let subscribe = |rig: &mut Rig, consumer_id, value: &'static str, durable| {
+        rig.subscribe(2, consumer_id, |command| {
+            command.subscription = format!("client-{durable}");
+            command.sub_type = 1;
+            command.durable = Some(durable);
+            command.subscription_properties = vec![KeyValue::new("k", value)];
+        });
+    };
+    for durable in [true, false] {
+        subscribe(&mut rig, 5 + u64::from(durable), "first", durable);
+        subscribe(&mut rig, 7 + u64::from(durable), "second", durable);
+        let name = format!("client-{durable}");
+        assert_eq!(shown(&mut rig, &name), noted("first"), "only its creator notes something");
+    }
+    assert_eq!(shown(&mut rig, "tool"), noted("tool"));
+    let refused = rig.ask(
+        2,
+        CommandSubscribe {
+            topic: full("t"),
+            subscription: "large".to_owned(),
+            consumer_id: 9,
+            request_id: 9,
+            subscription_properties: vec![KeyValue::new("k", "v".repeat(17_000))],
+            ..CommandSubscribe::default()
+        },
+    );
+    assert!(support::refusal(&refused).is_some(), "{refused:?}");
 }
