@@ -108,17 +108,16 @@ impl Rig {
         self.settle();
     }
 
-    /// Writes what there is. Returns the calls that are answered with an entry, which somebody else reads.
-    fn settle(&mut self) -> BTreeSet<u64> {
+    /// Writes what there is.
+    fn settle(&mut self) {
         self.machine.dispatch();
         while let Some(group) = self.machine.take_group() {
             self.log.write(&group).unwrap();
             self.machine.committed(&group);
             self.machine.dispatch();
         }
-        let (mut bytes, mut pinged, mut reads) = (0, Vec::new(), BTreeSet::new());
+        let (mut bytes, mut pinged) = (0, Vec::new());
         for effect in self.machine.take_effects() {
-            reads.extend(calls::ticket_of(&effect));
             match effect {
                 Effect::Send(conn, command) => {
                     let mut out = BytesMut::new();
@@ -129,7 +128,7 @@ impl Rig {
                 }
                 Effect::Close(conn) => drop(self.closed.insert(conn)),
                 Effect::Deliver { conn, bytes, .. } => self.machine.written(conn, bytes.into()),
-                Effect::Reply(ticket, _) => drop(self.replies.insert(ticket)),
+                Effect::Reply(ticket) => drop(self.replies.insert(ticket)),
                 _ => {}
             }
         }
@@ -138,7 +137,6 @@ impl Rig {
             // Whoever is in the way of another one lives.
             self.ask(conn, Request::Command(CommandPong {}.into()));
         }
-        reads
     }
 
     fn open(&mut self, conn: u64, is_connected: bool) {

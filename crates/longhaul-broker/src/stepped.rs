@@ -4,7 +4,7 @@
 //! It is what [`crate::Broker`] is made of, on a simulated disk: the machine, the log in steps, and what the driver does between
 //! them. Beside it runs a journal of what is on disk, which outlives it.
 
-use crate::admin::request::{AdminReply, AdminRequest, Start, SubscriptionCall, TopicCall};
+use crate::admin::values::{AdminError, Start};
 use crate::compaction::{run, views};
 use crate::error::StartError;
 use crate::log::{
@@ -14,6 +14,7 @@ use crate::log::{
 use crate::machine::effect::Survivor;
 use crate::machine::effect::{CompactionJob, Effect, Source};
 use crate::machine::{Machine, Settings};
+use crate::name::TopicName;
 use crate::server::requests::requests;
 use crate::state::State;
 use crate::state::entry::EntryHead;
@@ -74,7 +75,6 @@ pub struct SteppedBroker {
     compactions: Vec<CompactionJob>,
     /// The compacted views.
     files: HashMap<String, CompactedFile>,
-    replies: HashMap<u64, AdminReply>,
     next_ticket: u64,
 }
 
@@ -131,7 +131,6 @@ impl SteppedBroker {
             copies: Vec::new(),
             compactions: Vec::new(),
             files,
-            replies: HashMap::new(),
             next_ticket: 0,
         })
     }
@@ -271,43 +270,45 @@ impl SteppedBroker {
 
     /// Creates a topic with durable subscriptions from its beginning.
     pub fn create(&mut self, topic: &str, subscriptions: &[&str]) {
-        for name in subscriptions {
-            let call =
-                SubscriptionCall::Create { at: Start::Earliest, properties: BTreeMap::default() };
-            let (topic, subscription) = (topic.to_owned(), (*name).to_owned());
-            self.call(AdminRequest::Subscription { topic, subscription, call });
+        for subscription in subscriptions {
+            let none = BTreeMap::new();
+            self.call(topic, |machine, name| {
+                machine.make_subscription(name, subscription, Start::Earliest, &none)
+            });
         }
     }
 
     /// Closes the producers and consumers of a topic, as when it moves to another broker.
     pub fn unload(&mut self, topic: &str) {
-        let topic = topic.to_owned();
-        self.call(AdminRequest::Topic { topic, call: TopicCall::Unload });
+        self.call(topic, Machine::unload_topic);
     }
 
     /// Asks for a compaction of a topic; [`SteppedBroker::advance`] does it.
     pub fn compact(&mut self, topic: &str) {
-        let topic = topic.to_owned();
-        self.call(AdminRequest::Topic { topic, call: TopicCall::Compact });
+        self.call(topic, Machine::start_compaction);
     }
 
-    fn call(&mut self, request: AdminRequest) -> u64 {
+    /// What comes of a call about a topic, if it is not refused. What it rests on is not on disk yet.
+    fn call<T>(
+        &mut self,
+        topic: &str,
+        work: impl FnOnce(&mut Machine, &TopicName) -> Result<T, AdminError>,
+    ) -> Option<T> {
+        let name = TopicName::parse(topic).ok()?;
         self.next_ticket += 1;
-        self.machine.call(self.next_ticket, request);
+        let result = self.machine.call(self.next_ticket, |machine| work(machine, &name));
         self.perform();
-        self.next_ticket
+        result.ok()
     }
 
     /// Who uses a topic, and how many entries of a subscription nobody has acknowledged. Only while nothing waits for the disk.
     pub fn look(&mut self, topic: &str, subscription: &str) -> Option<(Handles, u64)> {
-        let topic = topic.to_owned();
-        let ticket = self.call(AdminRequest::Topic { topic, call: TopicCall::Stats });
-        let AdminReply::Stats(stats) = self.replies.remove(&ticket)? else { return None };
+        let stats = self.call(topic, |machine, name| machine.stats(name))?;
         let handles = Handles {
             producers: stats.publishers.len(),
-            consumers: stats.subscriptions.values().map(|it| it.consumers.len()).sum(),
+            consumers: stats.subscriptions.values().map(|known| known.consumers.len()).sum(),
         };
-        let backlog = stats.subscriptions.get(subscription).map_or(0, |it| it.msg_backlog);
+        let backlog = stats.subscriptions.get(subscription).map_or(0, |known| known.msg_backlog);
         Some((handles, backlog))
     }
 
@@ -336,11 +337,6 @@ impl SteppedBroker {
                     link.is_closing = true;
                 }
             }
-            Effect::Reply(ticket, answer) => {
-                if let Ok(reply) = answer {
-                    self.replies.insert(ticket, reply);
-                }
-            }
             Effect::Checkpoint { at, image } => self.checkpoint = Some((at, image)),
             Effect::Copy(survivors) => self.copies.push(survivors),
             Effect::RemoveSegments(segments) => self.log.remove(&segments),
@@ -349,8 +345,8 @@ impl SteppedBroker {
                 drop(self.storage.remove(&name));
             }
             Effect::Compact(job) => self.compactions.push(job),
-            // Nobody looks at messages by the admin interface, and there is no operator.
-            Effect::Read { .. } | Effect::Warn(_) => {}
+            // Whoever called has the result, and there is no operator.
+            Effect::Reply(_) | Effect::Warn(_) => {}
         }
     }
 

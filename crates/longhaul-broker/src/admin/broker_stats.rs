@@ -1,17 +1,20 @@
 //! Figures of all topics together, in the JSON of Pulsar's `broker-stats`: what tools that show a cluster ask for. Pure.
 
-use super::answer::{Advertised, BUNDLE, host_of};
+use super::answer::{Advertised, host_of};
 use super::stats::TopicStats;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+
+/// What every namespace consists of.
+pub(super) const BUNDLE: &str = "0x00000000_0xffffffff";
 
 /// Figures by the full names of topics.
 pub(super) type Topics = BTreeMap<String, TopicStats>;
 
 /// `tenant/namespace` of a full name.
 fn namespace_of(topic: &str) -> &str {
-    let short = topic.split_once("://").map_or(topic, |it| it.1);
-    short.rsplit_once('/').map_or(short, |it| it.0)
+    let short = topic.split_once("://").map_or(topic, |(_, rest)| rest);
+    short.rsplit_once('/').map_or(short, |(namespace, _)| namespace)
 }
 
 fn bundle_of(namespace: &str) -> String {
@@ -26,7 +29,7 @@ pub(super) fn topics(topics: Topics) -> Value {
         namespaces.entry(namespace).or_default().insert(name, topic(&stats));
     }
     let bundles = namespaces.into_iter();
-    bundles.map(|(name, it)| (name, json!({ BUNDLE: { "persistent": it } }))).collect()
+    bundles.map(|(name, topics)| (name, json!({ BUNDLE: { "persistent": topics } }))).collect()
 }
 
 /// What a topic has in its own statistics, and a few of the same under the names that are used here.
@@ -60,16 +63,21 @@ struct Sum {
 }
 
 impl Sum {
-    fn add(&mut self, it: &TopicStats) {
+    fn add(&mut self, stats: &TopicStats) {
         self.topics += 1;
-        self.producers += it.publishers.len() as u64;
-        self.subscriptions += it.subscriptions.len() as u64;
-        self.storage += it.storage_size;
-        for subscription in it.subscriptions.values() {
+        self.producers += stats.publishers.len() as u64;
+        self.subscriptions += stats.subscriptions.len() as u64;
+        self.storage += stats.storage_size;
+        for subscription in stats.subscriptions.values() {
             self.consumers += subscription.consumers.len() as u64;
             self.backlog += subscription.msg_backlog;
         }
-        let more = [it.msg_rate_in, it.msg_throughput_in, it.msg_rate_out, it.msg_throughput_out];
+        let more = [
+            stats.msg_rate_in,
+            stats.msg_throughput_in,
+            stats.msg_rate_out,
+            stats.msg_throughput_out,
+        ];
         for (rate, more) in self.rates.iter_mut().zip(more) {
             *rate += more;
         }
@@ -87,15 +95,15 @@ fn by_namespace(topics: &Topics) -> BTreeMap<&str, Sum> {
 /// The figures of each namespace under the names of Pulsar's monitoring.
 pub(super) fn monitoring(topics: &Topics) -> Value {
     let sums = by_namespace(topics).into_iter();
-    sums.map(|(namespace, it)| {
-        let [rate_in, bytes_in, rate_out, bytes_out] = it.rates;
+    sums.map(|(namespace, sum)| {
+        let [rate_in, bytes_in, rate_out, bytes_out] = sum.rates;
         json!({
             "metrics": {
                 "brk_in_rate": rate_in, "brk_in_tp_rate": bytes_in,
                 "brk_out_rate": rate_out, "brk_out_tp_rate": bytes_out,
-                "brk_storage_size": it.storage, "brk_msg_backlog": it.backlog,
-                "brk_no_of_producers": it.producers, "brk_no_of_consumers": it.consumers,
-                "brk_no_of_subscribers": it.subscriptions,
+                "brk_storage_size": sum.storage, "brk_msg_backlog": sum.backlog,
+                "brk_no_of_producers": sum.producers, "brk_no_of_consumers": sum.consumers,
+                "brk_no_of_subscribers": sum.subscriptions,
             },
             "dimensions": { "namespace": namespace },
         })
@@ -107,16 +115,16 @@ pub(super) fn monitoring(topics: &Topics) -> Value {
 pub(super) fn load_report(topics: &Topics, advertised: &Advertised) -> Value {
     let sums = by_namespace(topics);
     let mut total = Sum::default();
-    topics.values().for_each(|it| total.add(it));
+    topics.values().for_each(|stats| total.add(stats));
     let [rate_in, bytes_in, rate_out, bytes_out] = total.rates;
     let last: Map<String, Value> = sums
         .iter()
-        .map(|(namespace, it)| {
-            let [rate_in, bytes_in, rate_out, bytes_out] = it.rates;
+        .map(|(namespace, sum)| {
+            let [rate_in, bytes_in, rate_out, bytes_out] = sum.rates;
             let stats = json!({
                 "msgRateIn": rate_in, "msgThroughputIn": bytes_in,
                 "msgRateOut": rate_out, "msgThroughputOut": bytes_out,
-                "consumerCount": it.consumers, "producerCount": it.producers, "topics": it.topics,
+                "consumerCount": sum.consumers, "producerCount": sum.producers, "topics": sum.topics,
                 "cacheSize": 0,
             });
             (bundle_of(namespace), stats)
@@ -143,7 +151,7 @@ pub(super) fn load_report(topics: &Topics, advertised: &Advertised) -> Value {
 /// The bundles of the namespaces that have topics.
 pub(super) fn owned_namespaces(topics: &Topics) -> Value {
     let owned = json!({"broker_assignment": "shared", "is_controlled": false, "is_active": true});
-    by_namespace(topics).keys().map(|it| (bundle_of(it), owned.clone())).collect()
+    by_namespace(topics).keys().map(|namespace| (bundle_of(namespace), owned.clone())).collect()
 }
 
 /// The only broker leads.
@@ -178,7 +186,7 @@ mod tests {
             ..TopicStats::default()
         };
         let names = ["persistent://a/b/t", "persistent://a/b/u", "persistent://a/c/t"];
-        names.map(|it| (it.to_owned(), stats.clone())).into()
+        names.map(|name| (name.to_owned(), stats.clone())).into()
     }
 
     #[test]

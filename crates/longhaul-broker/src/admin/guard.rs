@@ -40,10 +40,10 @@ impl Guard {
         if uri.authority().is_none() && !headers.contains_key(HOST) {
             return Ok(());
         }
-        let header = headers.get(HOST).and_then(|it| it.to_str().ok());
+        let header = headers.get(HOST).and_then(|value| value.to_str().ok());
         let named = uri.authority().cloned().or_else(|| header?.parse::<Authority>().ok());
-        let named = named.and_then(|it| host::parse(it.host()));
-        if named.is_some_and(|it| hosts.contains(&it) || self.is_own_number(&it)) {
+        let named = named.and_then(|authority| host::parse(authority.host()));
+        if named.is_some_and(|name| hosts.contains(&name) || self.is_own_number(&name)) {
             return Ok(());
         }
         let reason = "the request names a host (`Host`) that this broker does not answer for: use localhost or the address that it listens on, or \
@@ -53,15 +53,15 @@ impl Guard {
 
     /// An address by its number, behind which there is no name that could resolve to another one.
     fn is_own_number(&self, named: &str) -> bool {
-        named
-            .parse::<IpAddr>()
-            .is_ok_and(|it| it == self.listens || it.is_loopback() || self.listens.is_unspecified())
+        named.parse::<IpAddr>().is_ok_and(|ip: IpAddr| {
+            ip == self.listens || ip.is_loopback() || self.listens.is_unspecified()
+        })
     }
 }
 
 /// A browser says where a request comes from; other programs say nothing. Reading is checked as well: to ask for a topic's partitions may create it.
 fn check_origin(headers: &HeaderMap, scheme: &str) -> Result<(), Answer> {
-    let text = |name: &str| headers.get(name).map(|it| it.to_str().unwrap_or("?"));
+    let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
     let is_own = match (text("sec-fetch-site"), text(ORIGIN.as_str())) {
         (Some(site), _) => matches!(site, "same-origin" | "none"),
         (None, None) => true,
@@ -84,7 +84,7 @@ mod tests {
     use hyper::header::HeaderValue;
 
     fn guard(listens: &str, advertised: Option<&str>, allowed: &[&str]) -> Guard {
-        let allowed: Vec<_> = allowed.iter().map(|it| (*it).to_owned()).collect();
+        let allowed: Vec<_> = allowed.iter().map(|host| (*host).to_owned()).collect();
         Guard::new(listens.parse().unwrap(), advertised, &allowed)
     }
 
@@ -94,7 +94,7 @@ mod tests {
             map.insert(*name, HeaderValue::from_static(value));
         }
         let checked = guard.check(&Uri::from_static(uri), &map, "http");
-        checked.map_or_else(|it| it.status.as_u16(), |()| 200)
+        checked.map_or_else(|answer| answer.status.as_u16(), |()| 200)
     }
 
     #[track_caller]

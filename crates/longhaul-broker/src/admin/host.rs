@@ -4,13 +4,13 @@ use std::net::IpAddr;
 
 /// A name or a number without a port: in lower case, without brackets and without the dot that ends a full name.
 pub(crate) fn parse(text: &str) -> Option<String> {
-    let number = text.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+    let number = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     if let Ok(number) = number.unwrap_or(text).parse::<IpAddr>() {
         return Some(number.to_string());
     }
     let name = text.strip_suffix('.').unwrap_or(text);
     let is_part = |part: &str| {
-        let is_fine = |it: u8| it.is_ascii_alphanumeric() || matches!(it, b'-' | b'_');
+        let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         !part.is_empty() && part.bytes().all(is_fine)
     };
     name.split('.').all(is_part).then(|| name.to_ascii_lowercase())

@@ -1,7 +1,7 @@
 //! A stored message as Pulsar's admin interface shows it: its metadata in headers, its body as the body.
 
-use super::request::{AdminError, StoredMessage};
 use super::text::iso_8601;
+use super::values::{AdminError, StoredMessage};
 use bytes::Bytes;
 use longhaul_wire::compression;
 use longhaul_wire::messages::MessageMetadata;
@@ -59,7 +59,8 @@ fn headers(stored: &StoredMessage, metadata: &MessageMetadata) -> Headers {
     }
     add("is-encrypted", (!metadata.encryption_keys.is_empty()).to_string());
     let properties = metadata.properties.iter().take(PROPERTIES_MAX);
-    let properties: BTreeMap<_, _> = properties.map(|it| (it.key(), it.value())).collect();
+    let properties: BTreeMap<_, _> =
+        properties.map(|property| (property.key(), property.value())).collect();
     add("property", json!(properties).to_string());
     headers
 }

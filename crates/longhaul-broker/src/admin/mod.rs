@@ -1,25 +1,29 @@
 //! The HTTP admin interface: the part of Pulsar's that a broker on one machine needs.
 //!
-//! - [`request`]: what may be asked of the broker's core, and what it answers. Pure types: no HTTP, no I/O.
-//! - [`policies`]: the policies of namespaces and topics, and how those of the levels combine.
+//! - [`values`]: what the machine's methods for this interface take and give.
+//! - [`policies`]: the policies of namespaces and topics, and how those of the levels combine; `policy_table`: their names, their JSON, and
+//!   which of them are obeyed.
 //! - [`stats`]: figures of topics, in the JSON that Pulsar's tools read.
-//! - `route`: from method, path, query and body to a request. Pure.
-//! - `answer`: from the core's reply to status and body. Pure.
+//! - `route`: an endpoint in one place: from method, path, query and body to what the machine does and how that is shown. Pure.
+//! - `answer`: status, headers and body. Pure.
+//! - [`call`]: how a call gets to the machine's thread, and its result back.
 //! - `guard`: whom requests may come from, and whom they may be meant for. Pure.
 //! - [`host`]: the one form of a host's name. Pure.
 //! - [`serve`]: connections, limits, and who may do what.
 //!
-//! It decides nothing about topics: it reads a request, asks the core, and writes the answer.
+//! It decides nothing about topics: it reads a request, calls a method of the machine, and writes the answer.
 
 mod answer;
 mod broker_stats;
+pub(crate) mod call;
 mod guard;
 pub(crate) mod host;
 mod message;
 mod names;
 pub(crate) mod policies;
-mod policy_json;
-pub(crate) mod request;
+mod policy_table;
+#[cfg(test)]
+mod rig;
 mod route;
 pub(crate) mod serve;
 pub(crate) mod stats;
@@ -27,6 +31,7 @@ mod summary;
 mod target;
 mod text;
 mod unobeyed;
+pub(crate) mod values;
 
 #[cfg(test)]
 mod tests;
@@ -37,17 +42,21 @@ const CLUSTER: &str = "standalone";
 pub(crate) use answer::Advertised;
 pub(crate) use guard::Guard;
 
-/// What the core is asked by a call, if it is one that it answers.
+/// What the machine does for a request, if it is one that the machine is asked by.
 #[cfg(test)]
-pub(crate) fn request_of(
+pub(crate) fn work_of(
     method: &str,
     path: &str,
     query: Option<&str>,
     body: &[u8],
-) -> Option<request::AdminRequest> {
+) -> Option<impl FnOnce(&mut crate::machine::Machine) + use<>> {
     let target = target::Target::parse(path, query).ok()?;
-    match route::route(route::Asked { method, target: &target, body }).ok()?.work {
-        route::Work::Ask(request, _) => Some(request),
-        route::Work::Tell(_) => None,
-    }
+    let work = route::route(route::Asked { method, target: &target, body }).ok()?.work;
+    let is_asked = !matches!(work, route::Work::Tell(_));
+    is_asked.then_some(move |machine: &mut crate::machine::Machine| match work {
+        route::Work::Ask(work) => drop(work(machine)),
+        route::Work::Read(find) => drop(find(machine)),
+        route::Work::Metrics => drop(machine.metrics(None)),
+        route::Work::Tell(_) => {}
+    })
 }

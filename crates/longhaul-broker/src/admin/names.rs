@@ -1,7 +1,7 @@
 //! Names as they come in paths: what is no name ends here and never reaches the core. Pure.
 
-use super::request::AdminError;
-use crate::name::BYTES_MAX;
+use super::values::AdminError;
+use crate::name::{BYTES_MAX, TopicName};
 
 /// Name of a tenant or of a namespace within it: what Pulsar allows.
 pub(super) fn plain<'a>(what: &str, name: &'a str) -> Result<&'a str, AdminError> {
@@ -15,12 +15,13 @@ pub(super) fn namespace(tenant: &str, name: &str) -> Result<String, AdminError> 
 }
 
 /// `persistent://tenant/namespace/topic`.
-pub(super) fn topic(tenant: &str, namespace: &str, local: &str) -> Result<String, AdminError> {
+pub(super) fn topic([tenant, namespace, local]: [&str; 3]) -> Result<TopicName, AdminError> {
     let namespace = self::namespace(tenant, namespace)?;
     if local.contains('/') {
         return Err(refused("topic", local));
     }
-    Ok(format!("persistent://{namespace}/{}", checked("topic", local)?))
+    TopicName::parse(&format!("persistent://{namespace}/{}", checked("topic", local)?))
+        .map_err(|cause| AdminError::PreconditionFailed(cause.to_string()))
 }
 
 /// Name of a subscription.
@@ -50,9 +51,12 @@ mod tests {
 
     #[test]
     fn names_of_pulsar_are_taken() {
-        assert_eq!(topic("public", "default", "a").unwrap(), "persistent://public/default/a");
+        assert_eq!(
+            topic(["public", "default", "a"]).unwrap().as_str(),
+            "persistent://public/default/a"
+        );
         for local in ["a-partition-0", "a b", "é+%", "a..b", "__change_events"] {
-            assert!(topic("t-1", "n.2=:", local).is_ok(), "{local}");
+            assert!(topic(["t-1", "n.2=:", local]).is_ok(), "{local}");
         }
         assert_eq!(subscription("a b:c/d").unwrap(), "a b:c/d");
     }
@@ -60,13 +64,15 @@ mod tests {
     #[test]
     fn what_is_no_name_is_refused() {
         let long = "x".repeat(BYTES_MAX + 1);
+        // All of it together is too long.
+        assert!(topic(["public", "default", &long[..BYTES_MAX - 10]]).is_err());
         for local in ["", ".", "..", "a/b", "../a", "a\nb", "a\0", long.as_str()] {
-            assert!(topic("public", "default", local).is_err(), "{local:?}");
+            assert!(topic(["public", "default", local]).is_err(), "{local:?}");
         }
         for name in ["", "..", "a b", "a/b", "é", long.as_str()] {
             assert!(namespace("public", name).is_err() && namespace(name, "default").is_err());
         }
-        let shown = topic("public", "default", &format!("\n{long}")).unwrap_err().to_string();
+        let shown = topic(["public", "default", &format!("\n{long}")]).unwrap_err().to_string();
         assert!(shown.len() < 100 && !shown.contains('\n'), "{shown}");
     }
 }

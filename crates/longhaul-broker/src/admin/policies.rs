@@ -105,30 +105,8 @@ pub(crate) enum TopicType {
     NonPartitioned,
 }
 
-/// One policy, to be set, or, with `None`, to be unset.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Policy {
-    /// See [`Policies::retention`].
-    Retention(Option<Retention>),
-    /// See [`Policies::deduplication`].
-    Deduplication(Option<bool>),
-    /// See [`Policies::compaction_threshold_bytes`].
-    CompactionThreshold(Option<u64>),
-    /// See [`Policies::message_ttl_s`].
-    MessageTtl(Option<u64>),
-    /// See [`Policies::unacked_per_consumer`].
-    UnackedPerConsumer(Option<u64>),
-    /// See [`Policies::unacked_per_subscription`].
-    UnackedPerSubscription(Option<u64>),
-    /// See [`Policies::backlog_quota`].
-    BacklogQuota(Option<BacklogQuota>),
-    /// See [`Policies::inactive_topics`].
-    InactiveTopics(Option<InactiveTopics>),
-    /// See [`Policies::auto_topic_creation`].
-    AutoTopicCreation(Option<AutoTopicCreation>),
-    /// See [`Policies::other`].
-    Other(&'static str, Option<Value>),
-}
+/// Sets or unsets one policy.
+pub(crate) type Change = Box<dyn FnOnce(&mut Policies) + Send>;
 
 /// What is set on one level. Kept by the broker in this JSON, so fields are only ever added.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -167,27 +145,6 @@ pub(crate) struct Policies {
 }
 
 impl Policies {
-    /// Sets or unsets one.
-    pub(crate) fn apply(&mut self, policy: Policy) {
-        match policy {
-            Policy::Retention(value) => self.retention = value,
-            Policy::Deduplication(value) => self.deduplication = value,
-            Policy::CompactionThreshold(value) => self.compaction_threshold_bytes = value,
-            Policy::MessageTtl(value) => self.message_ttl_s = value,
-            Policy::UnackedPerConsumer(value) => self.unacked_per_consumer = value,
-            Policy::UnackedPerSubscription(value) => self.unacked_per_subscription = value,
-            Policy::BacklogQuota(value) => self.backlog_quota = value,
-            Policy::InactiveTopics(value) => self.inactive_topics = value,
-            Policy::AutoTopicCreation(value) => self.auto_topic_creation = value,
-            Policy::Other(name, Some(value)) => {
-                self.other.insert(name.to_owned(), value);
-            }
-            Policy::Other(name, None) => {
-                self.other.remove(name);
-            }
-        }
-    }
-
     /// Whether producers without a schema are refused where the topic has one.
     pub(crate) fn enforces_schemas(&self) -> bool {
         self.other.get("schemaValidationEnforced").and_then(Value::as_bool).unwrap_or_default()
@@ -304,8 +261,8 @@ impl Grants {
     }
 
     /// What was granted, by role.
-    pub(crate) fn roles(&self) -> impl Iterator<Item = (&str, &[Action])> {
-        let roles = self.roles.iter().flatten();
-        roles.map(|(role, actions)| (role.as_str(), actions.as_slice()))
+    #[must_use]
+    pub(crate) fn shown(self) -> BTreeMap<String, Vec<Action>> {
+        self.roles.unwrap_or_default()
     }
 }

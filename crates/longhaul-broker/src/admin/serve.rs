@@ -3,12 +3,15 @@
 //! One failing connection or request never reaches another. A request that is not answered in time gets 503, though what it
 //! asked for may still happen.
 
-use super::answer::{Advertised, Answer, known, reply};
+use super::answer::{Advertised, Answer};
+use super::call::Call;
 use super::guard::Guard;
-use super::request::{AdminError, AdminReply, AdminRequest, TopicCall};
 use super::route::{Access, Asked, Work, route};
 use super::target::Target;
+use super::values::{AdminError, Found, StoredMessage};
 use crate::auth::{AuthError, Authenticator, Reason, Refused, Role};
+use crate::log::Place;
+use crate::machine::Machine;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
@@ -17,6 +20,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use longhaul_wire::payload::Payload;
 use std::convert::Infallible;
 use std::fmt;
 use std::net::SocketAddr;
@@ -26,16 +30,21 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// What the core answers, later.
-pub(crate) type Replying =
-    Pin<Box<dyn Future<Output = Result<AdminReply, AdminError>> + Send + 'static>>;
-/// Asks the core.
-pub(crate) type Handler = Arc<dyn Fn(AdminRequest) -> Replying + Send + Sync>;
+/// The broker behind the interface.
+pub(crate) trait Core: Send + Sync {
+    /// Hands a call to the machine, as soon as that has room for it. The call is dropped when the broker ends.
+    fn send(&self, call: Call) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+
+    /// Reads an entry. Blocks.
+    fn read(&self, place: Place) -> Result<Payload, AdminError>;
+}
+
 /// Seconds since 1970.
 pub(crate) type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
@@ -78,8 +87,8 @@ impl Default for Limits {
 /// What the interface needs besides a port.
 #[derive(Clone)]
 pub(crate) struct Admin {
-    /// The core.
-    pub(crate) handler: Handler,
+    /// The broker.
+    pub(crate) core: Arc<dyn Core>,
     /// What clients are told.
     pub(crate) advertised: Advertised,
     /// Whose requests are looked at at all.
@@ -238,15 +247,34 @@ impl Admin {
         }
         self.authorize(&asker, route.access, peer).await?;
         Ok(match route.work {
-            Work::Tell(fact) => known(fact, &self.advertised),
-            Work::Ask(AdminRequest::Metrics { .. }, show) => {
-                let request = AdminRequest::Metrics { viewer: asker.viewer() };
-                reply((self.handler)(request).await?, &show, &self.advertised)
-            }
-            Work::Ask(request, show) => {
-                reply((self.handler)(request).await?, &show, &self.advertised)
+            Work::Tell(show) => show(&self.advertised),
+            Work::Ask(work) => self.ask(work).await?(&self.advertised),
+            Work::Read(find) => Answer::message(&self.read_entry(self.ask(find).await?).await?),
+            Work::Metrics => {
+                let viewer = asker.viewer();
+                Answer::metrics(
+                    &self.ask(move |machine| Ok(machine.metrics(viewer.as_ref()))).await?,
+                )
             }
         })
+    }
+
+    /// Has the machine do something. What comes of it is on disk by then.
+    async fn ask<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Machine) -> Result<T, AdminError> + Send + 'static,
+    ) -> Result<T, AdminError> {
+        let (call, result) = Call::new(work);
+        self.core.send(call).await;
+        let ending = |_| AdminError::Unavailable("the broker is stopping".to_owned());
+        result.await.map_err(ending)?
+    }
+
+    async fn read_entry(&self, found: Found) -> Result<StoredMessage, AdminError> {
+        let core = Arc::clone(&self.core);
+        let failed = |error: JoinError| AdminError::Internal(error.to_string());
+        let payload = spawn_blocking(move || core.read(found.place)).await.map_err(failed)??;
+        Ok(StoredMessage { position: found.position, payload })
     }
 
     async fn read(&self, body: Incoming) -> Result<Bytes, Answer> {
@@ -300,14 +328,13 @@ impl Admin {
         match access {
             Access::Everybody | Access::Authenticated => Ok(()),
             Access::Superuser => denied("is no superuser"),
-            Access::Viewer { .. } if role.monitor => Ok(()),
-            Access::User { topic } | Access::Viewer { topic } => {
-                let request = AdminRequest::Topic { topic, call: TopicCall::Grants };
-                let AdminReply::Grants(grants) = (self.handler)(request).await? else {
-                    return denied("may not use this namespace");
-                };
+            Access::Viewer(_) if role.monitor => Ok(()),
+            Access::User(topic) | Access::Viewer(topic) => {
+                let grants = self.ask(move |machine| machine.grants(&topic)).await?;
                 let authenticator = self.authenticator.as_ref();
-                if authenticator.is_some_and(|it| it.allows_any(role, [Some(&grants), None])) {
+                let allows =
+                    |known: &Arc<Authenticator>| known.allows_any(role, [Some(&grants), None]);
+                if authenticator.is_some_and(allows) {
                     Ok(())
                 } else {
                     denied("may not use this namespace: a superuser may grant it that")

@@ -4,8 +4,8 @@
 //! The core fills them; times are milliseconds since 1970, 0 for never, rates are messages or bytes per second over the
 //! last minute.
 
-use super::request::Position;
 use super::text::{escape_java, iso_8601};
+use super::values::Position;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
 //! A partitioned topic's figures: the sum of those of its partitions.
 
 use super::stats::{SubscriptionStats, TopicStats};
+use super::values::Partitions;
 use serde::Serialize;
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// As Pulsar shows a partitioned topic.
@@ -10,13 +10,17 @@ use std::collections::BTreeMap;
 pub(super) struct PartitionedStats {
     #[serde(flatten)]
     sum: TopicStats,
-    metadata: Value,
+    metadata: Partitions,
     partitions: BTreeMap<String, TopicStats>,
 }
 
 impl PartitionedStats {
     /// Sums up, and leaves the partitions out unless they are asked for.
-    pub(super) fn new(count: u32, partitions: BTreeMap<String, TopicStats>, each: bool) -> Self {
+    pub(super) fn new(
+        metadata: Partitions,
+        partitions: BTreeMap<String, TopicStats>,
+        each: bool,
+    ) -> Self {
         let mut sum = TopicStats::default();
         for stats in partitions.values() {
             add(&mut sum, stats);
@@ -24,7 +28,6 @@ impl PartitionedStats {
         if sum.msg_in_counter > 0 {
             sum.average_msg_size = ratio(sum.bytes_in_counter, sum.msg_in_counter);
         }
-        let metadata = json!({ "partitions": count, "deleted": false });
         Self { sum, metadata, partitions: if each { partitions } else { BTreeMap::new() } }
     }
 }
@@ -79,6 +82,11 @@ fn add_subscription(sum: &mut SubscriptionStats, stats: &SubscriptionStats) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+
+    fn two() -> Partitions {
+        Partitions::new(2, BTreeMap::new())
+    }
 
     #[test]
     fn partitions_are_summed_up() {
@@ -92,12 +100,12 @@ mod tests {
             ..Default::default()
         };
         let partitions = BTreeMap::from([("a".to_owned(), stats.clone()), ("b".to_owned(), stats)]);
-        let shown = json!(PartitionedStats::new(2, partitions.clone(), true));
+        let shown = json!(PartitionedStats::new(two(), partitions.clone(), true));
         assert_eq!(shown["msgInCounter"], 6);
         assert_eq!(shown["averageMsgSize"], 10.0);
         assert_eq!(shown["subscriptions"]["s"]["msgBacklog"], 4);
         assert_eq!(shown["metadata"]["partitions"], 2);
         assert_eq!(shown["partitions"]["b"]["msgInCounter"], 3);
-        assert_eq!(json!(PartitionedStats::new(2, partitions, false))["partitions"], json!({}));
+        assert_eq!(json!(PartitionedStats::new(two(), partitions, false))["partitions"], json!({}));
     }
 }

@@ -1,6 +1,6 @@
 //! The target of a request, taken apart: segments of its path and its query, both decoded. Pure.
 
-use super::request::AdminError;
+use super::values::AdminError;
 
 /// Most segments and most pairs that are looked at; no endpoint has as many.
 const PARTS_MAX: usize = 16;

@@ -1,30 +1,24 @@
-//! The interface over a socket, with a stand-in for the core.
+//! The interface over a socket.
 
 use super::answer::Advertised;
 use super::guard::Guard;
-use super::policies::{Action, Grants, Policies, PolicyLevels};
-use super::request::{
-    AdminError, AdminReply, AdminRequest, CompactionState, CompactionStatus, NamespaceCall,
-    Position, StoredMessage, StoredSchema, SubscriptionCall, TopicCall,
-};
-use super::serve::{Admin, CONNECTIONS_MAX, Handler, Limits, serve};
-use super::stats::{CursorStats, InternalStats, LedgerStats, TopicStats};
+use super::policies::{Action, Grants};
+use super::rig::{Rig, START, Shared, Stuck};
+use super::serve::{Admin, CONNECTIONS_MAX, Limits, serve};
 use crate::auth::{AuthConfig, Authenticator, TokenKey};
-use crate::metrics::MetricsSnapshot;
 use crate::tls::TlsConfig;
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use longhaul_wire::messages::{KeyValue, MessageMetadata};
-use longhaul_wire::payload::Payload;
 use proptest::prelude::*;
 use ring::hmac;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -49,9 +43,8 @@ impl Server {
     async fn with(change: impl FnOnce(&mut Admin)) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let handler: Handler = Arc::new(|request| Box::pin(async move { core(request).await }));
         let mut admin = Admin {
-            handler,
+            core: Arc::new(Shared(Mutex::new(rig()))),
             advertised: Advertised {
                 broker_url: "pulsar://broker:6650".to_owned(),
                 broker_url_tls: None,
@@ -115,119 +108,33 @@ impl Server {
     }
 }
 
-/// What stands in for the core: one topic, `a`, of `public/default`.
-#[expect(clippy::wildcard_enum_match_arm, reason = "it plays only what the tests ask for")]
-async fn core(request: AdminRequest) -> Result<AdminReply, AdminError> {
-    let missing = || AdminError::NotFound("no such topic".to_owned());
-    match request {
-        AdminRequest::Health => Ok(AdminReply::Done),
-        AdminRequest::Metrics { viewer } => {
-            let is_part = viewer.is_some();
-            let snapshot = MetricsSnapshot { is_part, ..MetricsSnapshot::default() };
-            Ok(AdminReply::Metrics(Box::new(snapshot)))
-        }
-        AdminRequest::Tenants => Ok(AdminReply::Names(vec!["public".to_owned()])),
-        AdminRequest::Namespace { call: NamespaceCall::Grants, .. }
-        | AdminRequest::Topic { call: TopicCall::Grants, .. } => {
-            let mut grants = Grants::default();
-            grants.grant("tasks", vec![Action::Consume]);
-            Ok(AdminReply::Grants(grants))
-        }
-        AdminRequest::Namespace { call: NamespaceCall::Policies, .. } => {
-            let policies = Policies { message_ttl_s: Some(3), ..Policies::default() };
-            Ok(AdminReply::Policies(Box::new(policies)))
-        }
-        AdminRequest::Topic { topic, call } if topic.ends_with("default/a") => about_a(call).await,
-        AdminRequest::Subscription { call: SubscriptionCall::SkipAll, .. } => Ok(AdminReply::Done),
-        _ => Err(missing()),
-    }
-}
-
-#[expect(clippy::wildcard_enum_match_arm, reason = "it plays only what the tests ask for")]
-async fn about_a(call: TopicCall) -> Result<AdminReply, AdminError> {
-    let schema = StoredSchema {
-        version: 1,
-        kind: "JSON".to_owned(),
-        timestamp: 5,
-        data: "{}".to_owned(),
-        properties: BTreeMap::new(),
+/// With the topics `a` of `public/default`, which has two messages, and `p`, which has one partition.
+fn rig() -> Rig {
+    let mut rig = Rig::new();
+    let mut put = |method: &str, path: &str, body: &str| {
+        let (status, answer) = rig.ask(method, path, body);
+        assert!(status < 300, "{path}: {answer}");
     };
-    Ok(match call {
-        TopicCall::Create => {
-            return Err(AdminError::Conflict("This topic already exists".to_owned()));
-        }
-        TopicCall::Partitions { .. } => AdminReply::Partitions(0),
-        TopicCall::Stats => AdminReply::Stats(Box::default()),
-        TopicCall::PartitionedStats => {
-            let stats = BTreeMap::from([("p".to_owned(), TopicStats::default())]);
-            AdminReply::PartitionedStats { partitions: 1, stats }
-        }
-        TopicCall::InternalStats => AdminReply::InternalStats(Box::new(internal_stats())),
-        TopicCall::Compaction => AdminReply::Compaction(CompactionStatus {
-            status: CompactionState::NotRun,
-            last_error: String::new(),
-        }),
-        TopicCall::LastMessageId => AdminReply::MessageId(Position::NONE),
-        TopicCall::Schema { .. } => AdminReply::Schema(schema),
-        TopicCall::Schemas => AdminReply::Schemas(vec![schema]),
-        TopicCall::CreateSchema(_) | TopicCall::DeleteSchema => AdminReply::SchemaVersion(4),
-        TopicCall::Message(position) => {
-            let metadata = MessageMetadata {
-                producer_name: "p\nx".to_owned(),
-                partition_key: Some("k".to_owned()),
-                properties: vec![KeyValue::new("a", "é")],
-                ..MessageMetadata::default()
-            };
-            let payload = Payload::new(&metadata, b"body");
-            AdminReply::Message(StoredMessage { position, payload })
-        }
-        TopicCall::Policies => {
-            let namespace = Policies { message_ttl_s: Some(3), ..Policies::default() };
-            AdminReply::PolicyLevels(Box::new(PolicyLevels {
-                namespace,
-                ..PolicyLevels::default()
-            }))
-        }
-        TopicCall::Compact => std::future::pending().await,
-        _ => AdminReply::Done,
-    })
-}
-
-fn internal_stats() -> InternalStats {
-    let cursor = CursorStats {
-        mark_delete_position: Position { ledger: 3, entry: -1 },
-        read_position: Position { ledger: 3, entry: 0 },
-        waiting_read_op: false,
-        pending_read_ops: 0,
-        messages_consumed_counter: 0,
-        cursor_ledger: -1,
-        cursor_ledger_last_entry: -1,
-        individually_deleted_messages: "[]".to_owned(),
-        last_ledger_switch_timestamp: 1,
-        state: "Open",
-        active: false,
-        number_of_entries_since_first_not_acked_message: 1,
-        total_non_contiguous_deleted_messages_range: 0,
-        subscription_have_pending_read: false,
-        subscription_have_pending_replay_read: false,
-        properties: BTreeMap::new(),
+    put("PUT", A, "");
+    put("PUT", &format!("{A}/subscription/s"), "\"earliest\"");
+    put("PUT", &format!("{A}/subscription/a%20b"), "\"earliest\"");
+    put("PUT", "/admin/v2/persistent/public/default/p/partitions", "1");
+    put("POST", "/admin/v2/namespaces/public/default/messageTTL", "3");
+    put("POST", "/admin/v2/schemas/public/default/a/schema", r#"{"type":"JSON","schema":"{}"}"#);
+    rig.call(|machine| {
+        let grant = |grants: &mut Grants| grants.grant("tasks", vec![Action::Consume]);
+        machine.set_namespace_grants("public/default", grant).unwrap();
+    });
+    let producer = rig.produce("a");
+    rig.publish(producer, &MessageMetadata::default(), b"first");
+    let metadata = MessageMetadata {
+        producer_name: "p\nx".to_owned(),
+        partition_key: Some("k".to_owned()),
+        properties: vec![KeyValue::new("a", "é")],
+        ..MessageMetadata::default()
     };
-    InternalStats {
-        entries_added_counter: 0,
-        number_of_entries: 2,
-        total_size: 0,
-        current_ledger_entries: 0,
-        current_ledger_size: 0,
-        last_ledger_created_timestamp: 1,
-        waiting_cursors_count: 0,
-        pending_add_entries_count: 0,
-        last_confirmed_entry: Position { ledger: 3, entry: 1 },
-        state: "LedgerOpened",
-        ledgers: Vec::new(),
-        cursors: BTreeMap::from([("a b".to_owned(), cursor)]),
-        schema_ledgers: Vec::new(),
-        compacted_ledger: LedgerStats::NONE,
-    }
+    rig.publish(producer, &metadata, b"body");
+    rig
 }
 
 const A: &str = "/admin/v2/persistent/public/default/a";
@@ -239,26 +146,29 @@ async fn replies_have_the_form_that_tools_read() {
     assert_eq!(get("/partitions").await, json!({"partitions": 0, "deleted": false}));
     let stats = get("/stats").await;
     assert_eq!(stats["ownerBroker"], server.address.to_string());
-    assert_eq!((&stats["msgInCounter"], &stats["publishers"]), (&json!(0), &json!([])));
-    assert_eq!(get("/partitioned-stats").await["partitions"]["p"]["storageSize"], 0);
+    assert_eq!((&stats["msgInCounter"], &stats["waitingPublishers"]), (&json!(2), &json!(0)));
+    let whole = server.get("/admin/v2/persistent/public/default/p/partitioned-stats").await.1;
+    let partition = "persistent://public/default/p-partition-0";
+    assert_eq!(whole["partitions"][partition]["storageSize"], 0);
+    assert_eq!(whole["metadata"], json!({"partitions": 1, "deleted": false}));
     let internal = get("/internalStats").await;
-    assert_eq!(internal["cursors"]["a+b"]["markDeletePosition"], "3:-1");
-    assert_eq!(internal["lastConfirmedEntry"], "3:1");
-    assert_eq!(internal["lastLedgerCreatedTimestamp"], "1970-01-01T00:00:00.001Z");
+    assert_eq!(internal["cursors"]["a+b"]["markDeletePosition"], "0:-1");
+    assert_eq!(internal["lastConfirmedEntry"], "0:1");
+    assert_eq!(internal["lastLedgerCreatedTimestamp"], "2023-11-14T22:13:20.000Z");
     assert_eq!(internal["compactedLedger"]["entries"], -1);
     assert_eq!(get("/compaction").await, json!({"status": "NOT_RUN", "lastError": ""}));
-    let last = json!({"ledgerId": -1, "entryId": -1, "partitionIndex": -1});
+    let last = json!({"ledgerId": 0, "entryId": 1, "partitionIndex": -1});
     assert_eq!(get("/lastMessageId").await, last);
     assert_eq!(get("/messageTTL?applied=true").await, 3);
     assert_eq!(server.get(&format!("{A}/messageTTL")).await, (204, json!("")));
     let schemas = "/admin/v2/schemas/public/default/a";
     let schema =
-        json!({"version": 1, "type": "JSON", "timestamp": 5, "data": "{}", "properties": {}});
+        json!({"version": 0, "type": "JSON", "timestamp": START, "data": "{}", "properties": {}});
     assert_eq!(server.get(&format!("{schemas}/schema")).await.1, schema);
     assert_eq!(server.get(&format!("{schemas}/schemas")).await.1["getSchemaResponses"][0], schema);
-    let body = r#"{"type":"JSON","schema":"{}","properties":{}}"#;
+    let body = r#"{"type":"JSON","schema":"[]","properties":{}}"#;
     let (_, posted) = server.send("POST", &format!("{schemas}/schema"), "", body).await;
-    assert_eq!(posted, r#"{"version":{"version":4}}"#);
+    assert_eq!(posted, r#"{"version":{"version":1}}"#);
     let namespace = server.get("/admin/v2/namespaces/public/default").await.1;
     assert_eq!(namespace["message_ttl_in_seconds"], 3);
     let grants = server.get("/admin/v2/namespaces/public/default/permissions").await.1;
@@ -317,10 +227,10 @@ async fn web_pages_of_others_and_unknown_hosts_are_refused() {
 #[tokio::test]
 async fn a_message_is_shown_without_its_bad_headers() {
     let server = Server::start().await;
-    let request = format!("GET {A}/ledger/3/entry/7 HTTP/1.0\r\nhost: localhost\r\n\r\n");
+    let request = format!("GET {A}/ledger/0/entry/1 HTTP/1.0\r\nhost: localhost\r\n\r\n");
     let answer = String::from_utf8(server.raw(request.as_bytes()).await).unwrap();
     assert!(answer.ends_with("\r\n\r\nbody"), "{answer}");
-    assert!(answer.contains("x-pulsar-message-id: 3:7\r\n"), "{answer}");
+    assert!(answer.contains("x-pulsar-message-id: 0:1\r\n"), "{answer}");
     assert!(answer.contains("x-pulsar-partition-key: k\r\n"), "{answer}");
     assert!(answer.contains("x-pulsar-property: {\"a\":\"é\"}\r\n"), "{answer}");
     assert!(!answer.contains("x-pulsar-producer-name"), "{answer}");
@@ -409,6 +319,7 @@ async fn what_is_too_large_or_too_slow_is_cut_off() {
     let short = Duration::from_millis(100);
     let server = Server::with(|admin| {
         let limits = Limits { body_bytes: 100, ..Limits::default() };
+        admin.core = Arc::new(Stuck);
         admin.limits = Limits { head_timeout: short, request_timeout: short, ..limits };
     })
     .await;

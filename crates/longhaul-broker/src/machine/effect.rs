@@ -1,6 +1,5 @@
 //! What goes into the machine and what comes out of it.
 
-use crate::admin::request::{AdminError, AdminReply, Position};
 use crate::log::Slot as CompactedSlot;
 use crate::log::{Place, Position as LogPosition};
 use crate::state::entries;
@@ -95,17 +94,8 @@ pub enum Effect {
     },
     /// Closes a connection when everything before this is sent.
     Close(u64),
-    /// Answers a call of the admin interface.
-    Reply(u64, Result<AdminReply, AdminError>),
-    /// Reads an entry for the admin interface, and answers.
-    Read {
-        /// The call.
-        ticket: u64,
-        /// The entry's id.
-        position: Position,
-        /// Where it lies.
-        place: Place,
-    },
+    /// The result of this call of the admin interface may be told.
+    Reply(u64),
     /// Compacts a topic in the background.
     Compact(CompactionJob),
     /// Removes the file of a compacted view that nobody needs any more.

@@ -5,7 +5,7 @@ use super::figures::is_compacted;
 use super::invariants::Invariant;
 use super::{Live, Machine};
 use crate::admin::policies::{BacklogAction, Policies};
-use crate::admin::request::CompactionState;
+use crate::admin::values::CompactionState;
 use crate::log::{Report, Slot};
 use crate::state::Topic;
 use crate::state::change::{Compacted, Trim};

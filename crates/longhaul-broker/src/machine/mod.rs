@@ -402,7 +402,6 @@ impl Machine {
     }
 
     /// The first entry of a topic that is not on disk yet.
-    #[cfg(test)]
     pub(crate) fn readable(&self, topic: u32) -> u64 {
         self.live.get(&topic).map_or(0, |live| live.readable)
     }

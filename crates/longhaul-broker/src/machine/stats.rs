@@ -3,11 +3,11 @@
 use super::dispatcher::{Consumer, ConsumerKey, Dispatcher, HashRange, Kind};
 use super::figures::{bytes_from, is_compacted};
 use super::{Live, Machine};
-use crate::admin::request::Position as AdminPosition;
 use crate::admin::stats::{
     AccessMode, CompactionStats, ConsumerStats, CursorStats, DeduplicationStatus, DrainingHash,
     InternalStats, LedgerStats, PublisherStats, SubscriptionKind, SubscriptionStats, TopicStats,
 };
+use crate::admin::values::Position as AdminPosition;
 use crate::auth::Role;
 use crate::metrics::{LogMetrics, MetricsSnapshot, SubscriptionMetrics, TopicMetrics};
 use crate::state::cursor::Cursor;
@@ -75,7 +75,7 @@ impl Machine {
     }
 
     /// The figures of topics by their full names.
-    pub(super) fn all_stats(&self) -> BTreeMap<String, TopicStats> {
+    pub(crate) fn all_stats(&self) -> BTreeMap<String, TopicStats> {
         let topics = self.state.topics().take(METRICS_TOPICS_MAX);
         let stats = topics
             .filter_map(|(id, it)| Some((it.name.as_str().to_owned(), self.topic_stats(id)?)));
@@ -260,7 +260,7 @@ impl Machine {
     }
 
     /// All figures, or those of the topics that somebody may use.
-    pub(super) fn metrics(&self, viewer: Option<&Role>) -> MetricsSnapshot {
+    pub(crate) fn metrics(&self, viewer: Option<&Role>) -> MetricsSnapshot {
         let is_seen = |it: &Topic| viewer.is_none_or(|role| self.allows_any(role, &it.name));
         let topics = self.state.topics().filter(|(_, it)| is_seen(it)).take(METRICS_TOPICS_MAX);
         let topics = topics.filter_map(|(id, topic)| {

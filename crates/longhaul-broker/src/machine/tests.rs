@@ -4,9 +4,10 @@
 
 use super::effect::Request;
 use super::*;
-use crate::admin::policies::{BacklogAction, BacklogQuota, Policy, Retention};
-use crate::admin::request::{AdminRequest, TopicCall};
+use crate::admin::policies::{BacklogAction, BacklogQuota, Change, Policies, Retention};
+use crate::admin::values::AdminError;
 use crate::log::{Options, SimulatedStorage, Stepped};
+use crate::name::TopicName;
 use crate::server::requests::verified;
 use crate::state::change::Ack;
 use longhaul_wire::messages::{
@@ -135,11 +136,6 @@ impl Rig {
         self.now += ms;
         self.machine.set_time(self.now, self.now);
         self.machine.tick();
-        self.settle()
-    }
-
-    fn call(&mut self, call: TopicCall) -> Vec<Effect> {
-        self.machine.call(1, AdminRequest::Topic { topic: TOPIC.to_owned(), call });
         self.settle()
     }
 
@@ -306,7 +302,7 @@ fn no_two_compactions_share_a_file() {
     rig.publish(1, 1, b"x");
     let mut files = BTreeSet::new();
     for _ in 0..3 {
-        let effects = rig.call(TopicCall::Compact);
+        let effects = rig.call(Machine::start_compaction);
         let job = effects.into_iter().find_map(|it| match it {
             Effect::Compact(job) => Some(job),
             _ => None,
@@ -367,7 +363,7 @@ fn what_is_older_than_its_time_to_live_is_acknowledged() {
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     rig.subscribe(1, 5, |_| {});
     rig.publish(1, 1, b"x");
-    rig.call(TopicCall::SetPolicy(Policy::MessageTtl(Some(10))));
+    rig.set(|policies| policies.message_ttl_s = Some(10));
     rig.pass(9_000);
     rig.publish(1, 1, b"y");
     assert_eq!(rig.mark(), 0);
@@ -381,22 +377,22 @@ fn what_is_older_than_its_time_to_live_is_acknowledged() {
 fn trimming_stops_where_compaction_has_not_been() {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
-    rig.call(TopicCall::SetPolicy(Policy::CompactionThreshold(Some(1 << 30))));
+    rig.set(|policies| policies.compaction_threshold_bytes = Some(1 << 30));
     rig.subscribe(1, 5, |_| {});
     (0..3).for_each(|_| drop(rig.publish(1, 1, b"x")));
     let all = MessageIdData { ledger_id: 0, entry_id: 2, ..MessageIdData::default() };
     let message_id = vec![all];
     rig.ask(1, CommandAck { consumer_id: 5, ack_type: 1, message_id, ..CommandAck::default() });
     // An open ledger is trimmed no further than to the segment that is written.
-    rig.call(TopicCall::Unload);
+    rig.call(Machine::unload_topic);
     assert_eq!(rig.first(), 0, "everything is acknowledged, but compaction needs it");
-    let effects = rig.call(TopicCall::Compact);
+    let effects = rig.call(Machine::start_compaction);
     let job = effects.into_iter().find_map(|it| match it {
         Effect::Compact(job) => Some(job),
         _ => None,
     });
     rig.machine.compacted(&job.unwrap(), Ok(Arc::from([])));
-    rig.call(TopicCall::Unload);
+    rig.call(Machine::unload_topic);
     assert_eq!(rig.first(), 3, "up to the horizon");
 }
 
@@ -405,17 +401,17 @@ fn retention_keeps_what_is_young() {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     let retention = |minutes, megabytes| Some(Retention { minutes, megabytes });
-    rig.call(TopicCall::SetPolicy(Policy::Retention(retention(1, -1))));
+    rig.set(|policies| policies.retention = retention(1, -1));
     (0..3).for_each(|_| drop(rig.publish(1, 1, b"x")));
     rig.pass(59_000);
-    rig.call(TopicCall::Unload);
+    rig.call(Machine::unload_topic);
     assert_eq!(rig.first(), 0);
     rig.pass(2_000);
     assert_eq!(rig.first(), 3);
-    rig.call(TopicCall::SetPolicy(Policy::Retention(retention(-1, -1))));
+    rig.set(|policies| policies.retention = retention(-1, -1));
     rig.produce(1, 2, AccessMode::Shared).unwrap();
     rig.publish(1, 2, b"x");
-    rig.call(TopicCall::Unload);
+    rig.call(Machine::unload_topic);
     rig.pass(1_000_000_000);
     assert_eq!(rig.first(), 3, "for ever");
 }
@@ -453,7 +449,7 @@ fn a_schema_of_another_type_is_refused() {
 fn nothing_overtakes_a_refused_message() {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
-    rig.call(TopicCall::SetPolicy(Policy::Deduplication(Some(true))));
+    rig.set(|policies| policies.deduplication = Some(true));
     let send = |rig: &mut Rig, producer_id: u64, sequence_id: u64| {
         let metadata = MessageMetadata { publish_time: 1, ..MessageMetadata::default() };
         let send = CommandSend { producer_id, sequence_id, ..CommandSend::default() };
@@ -481,7 +477,7 @@ fn a_quota_counts_what_is_not_consumed() {
     rig.subscribe(1, 5, |_| {});
     let quota =
         BacklogQuota { limit_bytes: 300, limit_s: -1, policy: BacklogAction::ProducerException };
-    rig.call(TopicCall::SetPolicy(Policy::BacklogQuota(Some(quota))));
+    rig.set(|policies| policies.backlog_quota = Some(quota));
     let mut refused = 0;
     for _ in 0..20 {
         refused += usize::from(names(&rig.publish(1, 1, &[7; 50])).contains(&8));

@@ -5,7 +5,7 @@ use super::connection::Ticket;
 use super::messages::{COPY_BYTES_MAX, Messages, message_of};
 use super::outbox::{Chunk, Outbox};
 use super::unreadable;
-use crate::admin::request::{AdminError, AdminReply, AdminRequest};
+use crate::admin::call::{Call, Tell};
 use crate::clock::{self, Uptime};
 use crate::compaction;
 use crate::error::BrokerError;
@@ -19,10 +19,11 @@ use bytes::{Bytes, BytesMut};
 use longhaul_wire::frame;
 use longhaul_wire::messages::{Command, CommandMessage};
 use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -55,7 +56,7 @@ pub(super) enum Event {
     Closed(u64),
     /// Entries that cannot be read.
     Unreadable(Vec<Unreadable>),
-    Call(AdminRequest, oneshot::Sender<Result<AdminReply, AdminError>>),
+    Call(Call),
 }
 
 pub(super) type Events = mpsc::Sender<Event>;
@@ -80,6 +81,16 @@ struct Link {
     credit: u64,
 }
 
+/// Calls of the admin interface that are done, by their tickets, and not told yet.
+#[derive(Default)]
+struct Calls(HashMap<u64, Tell>);
+
+impl fmt::Debug for Calls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Calls").field(&self.0.len()).finish()
+    }
+}
+
 /// The broker's heart: one task.
 #[derive(Debug)]
 pub(super) struct Driver {
@@ -96,7 +107,7 @@ pub(super) struct Driver {
     touched: Vec<u64>,
     /// Room that is given back when the answers are queued.
     tickets: Vec<Ticket>,
-    calls: HashMap<u64, oneshot::Sender<Result<AdminReply, AdminError>>>,
+    calls: Calls,
     next_ticket: u64,
     /// What is being written.
     in_flight: Option<Group>,
@@ -132,7 +143,7 @@ impl Driver {
             effects: Vec::new(),
             touched: Vec::new(),
             tickets: Vec::new(),
-            calls: HashMap::new(),
+            calls: Calls::default(),
             next_ticket: 0,
             in_flight: None,
             compactions: VecDeque::new(),
@@ -248,13 +259,13 @@ impl Driver {
                 self.links.remove(&conn);
                 self.machine.closed(conn);
             }
-            Event::Call(request, reply) => {
+            Event::Call(call) => {
                 // Figures are exact.
                 let links: Vec<u64> = self.links.keys().copied().collect();
                 links.into_iter().for_each(|conn| self.collect_sent(conn));
                 self.next_ticket += 1;
-                self.calls.insert(self.next_ticket, reply);
-                self.machine.call(self.next_ticket, request);
+                let tell = self.machine.call(self.next_ticket, |machine| call.run(machine));
+                self.calls.0.insert(self.next_ticket, tell);
             }
         }
     }
@@ -315,16 +326,10 @@ impl Driver {
                     link.outbox.close();
                 }
             }
-            Effect::Reply(ticket, answer) => {
-                if let Some(reply) = self.calls.remove(&ticket) {
-                    // Whoever has stopped waiting does not want it.
-                    reply.send(answer).ok();
+            Effect::Reply(ticket) => {
+                if let Some(tell) = self.calls.0.remove(&ticket) {
+                    tell();
                 }
-            }
-            Effect::Read { ticket, position, place } => {
-                let Some(reply) = self.calls.remove(&ticket) else { return };
-                let messages = self.messages.clone();
-                self.tasks.spawn_blocking(move || reply.send(messages.peek(position, place)).ok());
             }
             Effect::Compact(job) => {
                 self.compactions.push_back(job);

@@ -1,7 +1,7 @@
 //! Messages that are not in memory any more: read from the log, or from a compacted view.
 
 use super::unreadable;
-use crate::admin::request::{AdminError, AdminReply, Position, StoredMessage};
+use crate::admin::values::AdminError;
 use crate::log::{CompactedFile, Held, Place, ReadError, Reader, Slot};
 use crate::machine::effect::Source;
 use crate::machine::unreadable::Unreadable;
@@ -80,11 +80,10 @@ impl Messages {
     }
 
     /// Reads a message for the admin interface. Blocks.
-    pub(super) fn peek(&self, position: Position, place: Place) -> Result<AdminReply, AdminError> {
-        let body = self.reader.read(place).map_err(|it| AdminError::NotFound(it.to_string()))?;
-        let payload =
-            Payload::parse(message_of(body)).map_err(|it| AdminError::Internal(it.to_string()))?;
-        Ok(AdminReply::Message(StoredMessage { position, payload }))
+    pub(super) fn peek(&self, place: Place) -> Result<Payload, AdminError> {
+        let gone = |error: ReadError| AdminError::NotFound(error.to_string());
+        let body = self.reader.read(place).map_err(gone)?;
+        Payload::parse(message_of(body)).map_err(|error| AdminError::Internal(error.to_string()))
     }
 
     /// Reads messages and puts their commands in front. What cannot be read is tried again a few times, and left out then.

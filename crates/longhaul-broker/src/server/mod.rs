@@ -15,24 +15,28 @@ pub(crate) mod requests;
 mod unfinished;
 mod unreadable;
 
-use crate::admin::request::{AdminError, AdminRequest};
-use crate::admin::serve::{self as admin, Admin, Handler};
+use crate::admin::call::Call;
+use crate::admin::serve::{self as admin, Admin, Core};
+use crate::admin::values::AdminError;
 use crate::admin::{Advertised, Guard, host};
 use crate::auth::Authenticator;
 use crate::clock;
 use crate::config::BrokerConfig;
 use crate::error::{BrokerError, StartError};
+use crate::log::Place;
 use crate::machine::{Machine, Settings};
 use connection::Rules;
 use driver::{Driver, Event, Events, QUEUE};
 use listener::Listener;
+use longhaul_wire::payload::Payload;
 use messages::Messages;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -290,7 +294,7 @@ async fn prepare(config: BrokerConfig) -> Result<Prepared, StartError> {
     let connections = Arc::new(Semaphore::new(of_admin));
     let refused = Arc::default();
     let admin_at = |address, tls| Admin {
-        handler: handler(events.clone()),
+        core: Arc::new(Behind { events: events.clone(), messages: messages.clone() }),
         advertised: advertised.clone(),
         guard: Guard::new(address, advertised_host, &config.admin_hosts),
         authenticator: authenticator.clone(),
@@ -355,16 +359,21 @@ impl Prepared {
     }
 }
 
-fn handler(events: Events) -> Handler {
-    Arc::new(move |request: AdminRequest| {
-        let events = events.clone();
-        Box::pin(async move {
-            let ending = || AdminError::Unavailable("the broker is stopping".to_owned());
-            let (reply, answer) = oneshot::channel();
-            events.send(Event::Call(request, reply)).await.map_err(|_| ending())?;
-            answer.await.map_err(|_| ending())?
-        })
-    })
+/// The driver, as the admin interface sees it.
+struct Behind {
+    events: Events,
+    messages: Messages,
+}
+
+impl Core for Behind {
+    fn send(&self, call: Call) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        // Whoever waits for the result learns that the broker has ended when the call is dropped.
+        Box::pin(async move { drop(self.events.send(Event::Call(call)).await) })
+    }
+
+    fn read(&self, place: Place) -> Result<Payload, AdminError> {
+        self.messages.peek(place)
+    }
 }
 
 async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {

@@ -2,25 +2,34 @@
 
 use super::model::Cursor;
 use super::world::{TOPICS, World};
-use crate::admin::policies::Policy;
-use crate::admin::request::{AdminRequest, Start, SubscriptionCall, TopicCall};
-use crate::hostile::calls;
+use crate::admin::policies::Policies;
+use crate::admin::values::{AdminError, Start};
+use crate::hostile::calls::{self, AnyCall};
+use crate::machine::Machine;
+use crate::name::TopicName;
 use std::collections::{BTreeMap, BTreeSet};
 
 const PARTS: &str = "persistent://public/default/parts";
 
 impl World {
     /// Calls, and lets the model follow before the answer is looked at.
-    fn call(&mut self, request: AdminRequest, follow: impl FnOnce(&mut Self)) {
+    fn call(&mut self, work: impl FnOnce(&mut Machine), follow: impl FnOnce(&mut Self)) {
         let ticket = self.number();
-        let effects = self.act(|machine| machine.call(ticket, request));
+        let effects = self.act(|machine| machine.call(ticket, work));
         follow(self);
         self.calls.insert(ticket, self.node.machine.recorded());
         self.finish(effects);
     }
 
-    fn topic_call(&mut self, topic: &str, call: TopicCall, follow: impl FnOnce(&mut Self)) {
-        self.call(AdminRequest::Topic { topic: topic.to_owned(), call }, follow);
+    /// A call about a topic, which may be refused.
+    fn topic_call<T>(
+        &mut self,
+        topic: &str,
+        work: impl FnOnce(&mut Machine, &TopicName) -> Result<T, AdminError>,
+        follow: impl FnOnce(&mut Self),
+    ) {
+        let name = TopicName::parse(topic).unwrap();
+        self.call(|machine| drop(work(machine, &name)), follow);
     }
 
     pub(super) fn operator_step(&mut self) {
@@ -31,7 +40,7 @@ impl World {
             3 => self.unload(name),
             4 => self.set_limit(name),
             5 => self.set_compaction(),
-            6..=8 => self.topic_call(name, TopicCall::Compact, |_| {}),
+            6..=8 => self.topic_call(name, Machine::start_compaction, |_| {}),
             9 if self.random.bool() => self.truncate(name),
             _ => self.subscription_step(name),
         }
@@ -40,11 +49,11 @@ impl World {
     /// Somebody calls with names and bodies that cannot be meant: nothing of what is refused may keep the broker from its next start.
     pub(super) fn hostile_calls(&mut self) {
         for _ in 0..self.random.usize(0..32) {
-            let Some(request) = calls::any_request(&mut self.random).1 else { continue };
-            if !is_about_others(&request) {
+            let Some(AnyCall { path, work, .. }) = calls::any(&mut self.random) else { continue };
+            if !is_about_others(&path) {
                 continue;
             }
-            self.call(request, Self::follow_others);
+            self.call(work, Self::follow_others);
             if self.random.u8(0..8) == 0 {
                 self.write();
             }
@@ -71,10 +80,10 @@ impl World {
         let Some(id) = self.node.machine.state().topic_id(name) else { return };
         let names: Vec<String> = self.model.topics[&id].cursors.keys().cloned().collect();
         for subscription in names {
-            let call = SubscriptionCall::SkipAll;
-            let topic = name.to_owned();
             let key = (id, subscription.clone());
-            self.call(AdminRequest::Subscription { topic, subscription, call }, |world| {
+            let skip =
+                |machine: &mut Machine, topic: &TopicName| machine.skip_all(topic, &subscription);
+            self.topic_call(name, skip, |world| {
                 let readable = world.readable(id);
                 world.skip(&key, true, readable);
             });
@@ -83,12 +92,15 @@ impl World {
 
     fn create_partitions(&mut self) {
         let partitions = self.random.u32(1..3);
-        let call = if self.random.bool() {
-            TopicCall::CreatePartitioned { partitions }
-        } else {
-            TopicCall::GrowPartitioned { partitions }
+        let is_new = self.random.bool();
+        let work = |machine: &mut Machine, topic: &TopicName| {
+            if is_new {
+                machine.make_partitioned(topic, partitions, BTreeMap::new())
+            } else {
+                machine.grow(topic, partitions)
+            }
         };
-        self.topic_call(PARTS, call, |world| world.know_new_cursors());
+        self.topic_call(PARTS, work, |world| world.know_new_cursors());
     }
 
     /// Growing gives the subscriptions of the first partition to new ones.
@@ -109,14 +121,18 @@ impl World {
     fn delete(&mut self, name: &str) {
         let Some(id) = self.node.machine.state().topic_id(name) else { return };
         let force = self.random.u8(0..3) == 0;
-        self.topic_call(name, TopicCall::Delete { force }, |world| {
-            if world.node.machine.state().topic(id).is_some() {
-                return;
-            }
-            world.detach_topic(id);
-            world.orphans.retain(|it, _| it.0 != id);
-            world.model.topics.remove(&id);
-        });
+        self.topic_call(
+            name,
+            |machine, topic| machine.remove_topic(topic, force),
+            |world| {
+                if world.node.machine.state().topic(id).is_some() {
+                    return;
+                }
+                world.detach_topic(id);
+                world.orphans.retain(|it, _| it.0 != id);
+                world.model.topics.remove(&id);
+            },
+        );
     }
 
     fn detach_topic(&mut self, id: u32) {
@@ -126,7 +142,7 @@ impl World {
 
     fn unload(&mut self, name: &str) {
         let Some(id) = self.node.machine.state().topic_id(name) else { return };
-        self.topic_call(name, TopicCall::Unload, |world| {
+        self.topic_call(name, Machine::unload_topic, |world| {
             world.detach_topic(id);
             world.follow_trims(false);
         });
@@ -134,7 +150,7 @@ impl World {
 
     fn truncate(&mut self, name: &str) {
         let Some(id) = self.node.machine.state().topic_id(name) else { return };
-        self.topic_call(name, TopicCall::Truncate, |world| {
+        self.topic_call(name, Machine::truncate_topic, |world| {
             let readable = world.readable(id);
             let names: Vec<String> = world.model.topics[&id].cursors.keys().cloned().collect();
             for subscription in names {
@@ -150,14 +166,16 @@ impl World {
             return;
         }
         let limit = self.random.u64(0..6);
-        let call = TopicCall::SetPolicy(Policy::UnackedPerConsumer(Some(limit)));
-        self.topic_call(name, call, |world| world.model.topic(id).unacked_limit = limit);
+        let change = |policies: &mut Policies| policies.unacked_per_consumer = Some(limit);
+        let set = |machine: &mut Machine, topic: &TopicName| machine.set_policy(topic, change);
+        self.topic_call(name, set, |world| world.model.topic(id).unacked_limit = limit);
     }
 
     fn set_compaction(&mut self) {
-        let call = TopicCall::SetPolicy(Policy::CompactionThreshold(Some(600)));
+        let change = |policies: &mut Policies| policies.compaction_threshold_bytes = Some(600);
+        let set = |machine: &mut Machine, topic: &TopicName| machine.set_policy(topic, change);
         let Some(id) = self.node.machine.state().topic_id(TOPICS[2]) else { return };
-        self.topic_call(TOPICS[2], call, |world| world.model.topic(id).compacts = true);
+        self.topic_call(TOPICS[2], set, |world| world.model.topic(id).compacts = true);
     }
 
     fn subscription_step(&mut self, name: &str) {
@@ -166,68 +184,91 @@ impl World {
         let key = (id.unwrap_or(u32::MAX), subscription.clone());
         let is_known =
             self.model.topics.get(&key.0).is_some_and(|it| it.cursors.contains_key(&key.1));
-        let ask = |call| AdminRequest::Subscription {
-            topic: name.to_owned(),
-            subscription: subscription.clone(),
-            call,
-        };
         let age_s = self.random.u64(0..4);
         let before = self.now - age_s * 1000;
         match self.random.u8(0..8) {
-            0 => {
-                let call =
-                    SubscriptionCall::Create { at: Start::Earliest, properties: BTreeMap::new() };
-                self.call(ask(call), |world| {
-                    let Some(id) = id.filter(|_| !is_known) else {
-                        return world.know_new_cursors();
-                    };
-                    let first = world.model.topics[&id].first.min(world.readable(id));
-                    world.model.topic(id).cursors.insert(key.1, Cursor::at(first));
-                });
-            }
+            0 => self.create_subscription(name, id.filter(|_| !is_known), &subscription),
             1 => {
-                let call = SubscriptionCall::Delete { force: true };
-                self.call(ask(call), |world| {
+                let remove = |machine: &mut Machine, topic: &TopicName| {
+                    machine.remove_subscription(topic, &subscription, true)
+                };
+                self.topic_call(name, remove, |world| {
                     if is_known {
                         world.detach_all(key.0, &key.1);
                         world.model.topic(key.0).cursors.remove(&key.1);
                     }
                 });
             }
-            2 => self.call(ask(SubscriptionCall::SkipAll), |world| {
-                let readable = world.readable(key.0);
-                world.skip(&key, is_known, readable);
-            }),
+            2 => self.topic_call(
+                name,
+                |machine, topic| machine.skip_all(topic, &subscription),
+                |world| {
+                    let readable = world.readable(key.0);
+                    world.skip(&key, is_known, readable);
+                },
+            ),
             3 | 4 => {
                 let entries = self.random.u64(1..4);
-                self.call(ask(SubscriptionCall::Skip { entries }), |world| {
-                    if is_known {
-                        let before = world.after_open(&key, entries);
-                        world.skip(&key, true, before);
-                    }
-                });
+                self.topic_call(
+                    name,
+                    |machine, topic| machine.skip(topic, &subscription, entries),
+                    |world| {
+                        let before = is_known.then(|| world.after_open(&key, entries));
+                        world.skip(&key, is_known, before.unwrap_or_default());
+                    },
+                );
             }
-            5 => self.call(ask(SubscriptionCall::ExpireMessages { age_s }), |world| {
-                if is_known {
-                    let before = world.model.topics[&key.0].at_time(before, world.readable(key.0));
-                    world.skip(&key, true, before);
-                }
-            }),
-            6 => self.call(ask(SubscriptionCall::ResetToTime { timestamp_ms: before }), |world| {
-                if is_known {
-                    let floor = world.model.topics[&key.0].at_time(before, world.readable(key.0));
-                    world.change_cursor(&key, |cursor| *cursor = Cursor::at(floor));
-                    world.detach_all(key.0, &key.1);
-                }
-            }),
-            _ => self.call(ask(SubscriptionCall::Reset { to: Start::Earliest }), |world| {
-                if is_known {
-                    let floor = world.model.topics[&key.0].first.min(world.readable(key.0));
-                    world.change_cursor(&key, |cursor| *cursor = Cursor::at(floor));
-                    world.detach_all(key.0, &key.1);
-                }
-            }),
+            5 => self.topic_call(
+                name,
+                |machine, topic| machine.expire_subscription(topic, &subscription, age_s),
+                |world| {
+                    let before = is_known.then(|| world.at_time(key.0, before));
+                    world.skip(&key, is_known, before.unwrap_or_default());
+                },
+            ),
+            6 => self.topic_call(
+                name,
+                |machine, topic| machine.reset_to_time(topic, &subscription, before),
+                |world| {
+                    let floor = is_known.then(|| world.at_time(key.0, before));
+                    world.goes_back(&key, floor);
+                },
+            ),
+            _ => self.topic_call(
+                name,
+                |machine, topic| machine.reset(topic, &subscription, Start::Earliest),
+                |world| {
+                    let first = |world: &Self| world.model.topics[&key.0].first;
+                    let floor = is_known.then(|| first(world).min(world.readable(key.0)));
+                    world.goes_back(&key, floor);
+                },
+            ),
         }
+    }
+
+    /// The id is the topic's, if there is no such subscription yet.
+    fn create_subscription(&mut self, name: &str, id: Option<u32>, subscription: &str) {
+        let none = BTreeMap::new();
+        let make = |machine: &mut Machine, topic: &TopicName| {
+            machine.make_subscription(topic, subscription, Start::Earliest, &none)
+        };
+        self.topic_call(name, make, |world| {
+            let Some(id) = id else { return world.know_new_cursors() };
+            let first = world.model.topics[&id].first.min(world.readable(id));
+            world.model.topic(id).cursors.insert(subscription.to_owned(), Cursor::at(first));
+        });
+    }
+
+    /// The first entry that was published then or later.
+    fn at_time(&self, topic: u32, time: u64) -> u64 {
+        self.model.topics[&topic].at_time(time, self.readable(topic))
+    }
+
+    /// A cursor was reset, if there is such a subscription.
+    fn goes_back(&mut self, key: &(u32, String), floor: Option<u64>) {
+        let Some(floor) = floor else { return };
+        self.change_cursor(key, |cursor| *cursor = Cursor::at(floor));
+        self.detach_all(key.0, &key.1);
     }
 
     fn skip(&mut self, key: &(u32, String), is_known: bool, before: u64) {
@@ -248,12 +289,14 @@ impl World {
 }
 
 /// Whether a call leaves alone what the clients use, of which the model knows what each call does.
-fn is_about_others(request: &AdminRequest) -> bool {
-    match request {
-        AdminRequest::Topic { topic, .. } | AdminRequest::Subscription { topic, .. } => {
-            !TOPICS.contains(&topic.as_str()) && topic != PARTS
+fn is_about_others(path: &str) -> bool {
+    let path = path.trim_end_matches('/');
+    match path.split('/').collect::<Vec<_>>()[..] {
+        ["", "admin", "v2", "persistent" | "schemas", tenant, namespace, topic, ..] => {
+            let name = format!("persistent://{tenant}/{namespace}/{topic}");
+            !TOPICS.contains(&name.as_str()) && name != PARTS
         }
-        AdminRequest::Namespace { namespace, .. } => namespace != "public/default",
+        ["", "admin", "v2", "namespaces", ..] => !path.contains("/public/default"),
         _ => true,
     }
 }

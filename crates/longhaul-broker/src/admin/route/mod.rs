@@ -1,17 +1,22 @@
-//! From method, path, query and body to what is asked of the core. Pure.
+//! From method, path, query and body to what is done: one place for each endpoint. Pure.
+//!
+//! An endpoint says who may, what the machine does, on its own thread, and how the result is shown, where there is time to write
+//! megabytes of JSON.
 
 mod brokers;
 mod namespaces;
 mod schemas;
 mod topics;
 
-use super::answer::BUNDLE;
-use super::policy_json::Spec;
-use super::request::{AdminError, AdminRequest, NamespaceCall};
+use super::answer::{Advertised, Answer};
+use super::names;
 use super::target::Target;
-use super::{CLUSTER, names};
+use super::values::{AdminError, Found};
+use crate::machine::Machine;
+use crate::name::TopicName;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// What is nested deeper is no policy. What is stored wraps a policy into a few objects more, and is read by a parser that has a limit, too.
 const JSON_DEPTH_MAX: usize = 32;
@@ -25,7 +30,6 @@ pub(super) struct Asked<'a> {
 }
 
 /// What a request leads to.
-#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Route {
     /// Who may.
     pub(super) access: Access,
@@ -41,82 +45,29 @@ pub(super) enum Access {
     /// Whoever has a valid token.
     Authenticated,
     /// Whoever may publish to or read this topic: what clients with an HTTP service URL ask.
-    User {
-        /// Its full name.
-        topic: String,
-    },
+    User(TopicName),
     /// These, and whoever may see all figures.
-    Viewer {
-        /// The topic's full name.
-        topic: String,
-    },
+    Viewer(TopicName),
     /// Superusers.
     Superuser,
 }
 
+/// Shows what came of a call.
+pub(super) type Show = Box<dyn FnOnce(&Advertised) -> Answer + Send>;
+
+/// What the machine does.
+type Ask<T> = Box<dyn FnOnce(&mut Machine) -> Result<T, AdminError> + Send>;
+
 /// What is done.
-#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Work {
-    /// The core is asked, and its reply shown.
-    Ask(AdminRequest, Show),
+    /// The machine is asked, and its result shown.
+    Ask(Ask<Show>),
+    /// The machine is asked for an entry, which is read and shown.
+    Read(Ask<Found>),
+    /// The metrics are shown, as far as whoever asks may see them.
+    Metrics,
     /// The answer is known.
-    Tell(Known),
-}
-
-/// How a reply is shown, where that does not follow from the reply.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Show {
-    /// It does.
-    AsIs,
-    /// `ok` in place of nothing.
-    Ok,
-    /// A tenant among all of them.
-    Tenant(String),
-    /// One policy of a topic.
-    Policy {
-        /// Which.
-        spec: Spec,
-        /// The one in force, instead of the topic's own.
-        applied: bool,
-    },
-    /// One policy of a namespace.
-    NamespacePolicy(Spec),
-    /// Partitions each, or their sum alone.
-    PartitionedStats {
-        /// Partitions each.
-        per_partition: bool,
-    },
-    /// As the answer to whoever stores a schema.
-    NewSchema,
-    /// The bundles of a namespace.
-    Bundles,
-    /// All topics by namespace and bundle.
-    Topics,
-    /// As Pulsar's monitoring has figures.
-    Monitoring,
-    /// As for a load balancer.
-    LoadReport,
-    /// The bundles that are in use.
-    OwnedNamespaces,
-}
-
-/// Answers that need no core.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Known {
-    /// A word.
-    Text(&'static str),
-    /// Any JSON.
-    Json(Value),
-    /// Where clients find topics.
-    Lookup,
-    /// The address of this interface.
-    Brokers,
-    /// The same, as of the broker that leads.
-    Leader,
-    /// The only cluster.
-    Cluster,
-    /// Settings that clients read.
-    Configuration,
+    Tell(Show),
 }
 
 type Routed = Result<Route, AdminError>;
@@ -124,23 +75,16 @@ type Routed = Result<Route, AdminError>;
 /// Finds what a request leads to.
 pub(super) fn route(asked: Asked<'_>) -> Routed {
     let segments: Vec<&str> = asked.target.segments.iter().map(String::as_str).collect();
-    match segments.as_slice() {
-        ["admin", "v2", path @ ..] => admin(asked, path),
-        ["lookup", "v2", "topic", "persistent", tenant, namespace, topic]
-            if asked.method == "GET" =>
-        {
-            user(names::topic(tenant, namespace, topic)?, Work::Tell(Known::Lookup))
+    match (asked.method, segments.as_slice()) {
+        (_, ["admin", "v2", path @ ..]) => admin(asked, path),
+        ("GET", ["lookup", "v2", "topic", "persistent", tenant, namespace, topic]) => {
+            user(names::topic([tenant, namespace, topic])?, tell(brokers::lookup))
         }
-        ["lookup", "v2", "topic", "persistent", tenant, namespace, topic, "bundle"]
-            if asked.method == "GET" =>
-        {
-            user(names::topic(tenant, namespace, topic)?, Work::Tell(Known::Text(BUNDLE)))
+        ("GET", ["lookup", "v2", "topic", "persistent", tenant, namespace, topic, "bundle"]) => {
+            user(names::topic([tenant, namespace, topic])?, tell(|_| Answer::text(brokers::BUNDLE)))
         }
-        ["metrics"] if asked.method == "GET" => {
-            let work = as_is(AdminRequest::Metrics { viewer: None });
-            Ok(Route { access: Access::Authenticated, work })
-        }
-        ["status.html"] if asked.method == "GET" => everybody(ask_ok(AdminRequest::Health)),
+        ("GET", ["metrics"]) => Ok(Route { access: Access::Authenticated, work: Work::Metrics }),
+        ("GET", ["status.html"]) => Ok(brokers::health()),
         _ => Err(unknown(asked)),
     }
 }
@@ -149,23 +93,18 @@ fn admin(asked: Asked<'_>, path: &[&str]) -> Routed {
     match (asked.method, path) {
         (_, ["brokers", path @ ..]) => brokers::brokers(asked, path),
         (_, ["broker-stats", path @ ..]) => brokers::stats(asked, path),
-        // What is stored lies with the broker itself.
-        ("GET", ["bookies", "all"]) => tell(Known::Json(json!({"bookies": []}))),
-        ("GET", ["clusters"]) => tell(Known::Json(json!([CLUSTER]))),
-        ("GET", ["clusters", cluster]) if *cluster == CLUSTER => tell(Known::Cluster),
-        (_, ["tenants", ..]) => namespaces::tenants(asked, path),
-        (_, ["namespaces", ..]) => namespaces::namespaces(asked, path),
-        ("GET", ["persistent", tenant, namespace]) => {
-            namespaces::ask(tenant, namespace, NamespaceCall::Topics)
-        }
+        ("GET", ["bookies" | "clusters", ..]) => brokers::clusters(asked, path),
+        (_, ["tenants", path @ ..]) => namespaces::tenants(asked, path),
+        (_, ["namespaces", path @ ..]) => namespaces::namespaces(asked, path),
+        ("GET", ["persistent", tenant, namespace]) => namespaces::topics(tenant, namespace, false),
         ("GET", ["persistent", tenant, namespace, "partitioned"]) => {
-            namespaces::ask(tenant, namespace, NamespaceCall::PartitionedTopics)
+            namespaces::topics(tenant, namespace, true)
         }
         (_, ["persistent", tenant, namespace, topic, path @ ..]) => {
-            topics::topics(asked, [tenant, namespace, topic], path)
+            topics::topics(asked, names::topic([tenant, namespace, topic])?, path)
         }
         (_, ["schemas", tenant, namespace, topic, path @ ..]) => {
-            schemas::schemas(asked, [tenant, namespace, topic], path)
+            schemas::schemas(asked, names::topic([tenant, namespace, topic])?, path)
         }
         (_, ["non-persistent", ..]) => {
             let text = "non-persistent topics are not supported by this broker: use persistent://";
@@ -175,32 +114,48 @@ fn admin(asked: Asked<'_>, path: &[&str]) -> Routed {
     }
 }
 
-fn superuser(work: Work) -> Routed {
+const fn superuser(work: Work) -> Routed {
     Ok(Route { access: Access::Superuser, work })
 }
 
-fn everybody(work: Work) -> Routed {
-    Ok(Route { access: Access::Everybody, work })
+const fn user(topic: TopicName, work: Work) -> Routed {
+    Ok(Route { access: Access::User(topic), work })
 }
 
-fn user(topic: String, work: Work) -> Routed {
-    Ok(Route { access: Access::User { topic }, work })
+const fn viewer(topic: TopicName, work: Work) -> Routed {
+    Ok(Route { access: Access::Viewer(topic), work })
 }
 
-fn viewer(topic: String, work: Work) -> Routed {
-    Ok(Route { access: Access::Viewer { topic }, work })
+fn tell(show: impl FnOnce(&Advertised) -> Answer + Send + 'static) -> Work {
+    Work::Tell(Box::new(show))
 }
 
-fn tell(known: Known) -> Routed {
-    superuser(Work::Tell(known))
+/// The machine does `work`, and `show` makes an answer of the result.
+fn ask<T: Send + 'static>(
+    work: impl FnOnce(&mut Machine) -> Result<T, AdminError> + Send + 'static,
+    show: impl FnOnce(T, &Advertised) -> Answer + Send + 'static,
+) -> Work {
+    Work::Ask(Box::new(move |machine| {
+        let result = work(machine)?;
+        Ok(Box::new(move |advertised: &Advertised| show(result, advertised)))
+    }))
 }
 
-const fn as_is(request: AdminRequest) -> Work {
-    Work::Ask(request, Show::AsIs)
+/// The same, with the result as JSON.
+fn json<T: Serialize + Send + 'static>(
+    work: impl FnOnce(&mut Machine) -> Result<T, AdminError> + Send + 'static,
+) -> Work {
+    ask(work, |result, _| Answer::json(&result))
 }
 
-const fn ask_ok(request: AdminRequest) -> Work {
-    Work::Ask(request, Show::Ok)
+/// The same, with nothing to be shown.
+fn done(work: impl FnOnce(&mut Machine) -> Result<(), AdminError> + Send + 'static) -> Work {
+    ask(work, |(), _| Answer::empty())
+}
+
+/// The machine finds an entry, which is read and shown.
+fn read(work: impl FnOnce(&mut Machine) -> Result<Found, AdminError> + Send + 'static) -> Work {
+    Work::Read(Box::new(work))
 }
 
 /// What is said to whoever asks for a part of Pulsar's interface that is not there.
@@ -226,7 +181,7 @@ fn json_body(body: &[u8]) -> Result<Value, AdminError> {
 
 /// Whether lists and objects lie within each other more than so often. A value has come through a parser that has a limit of its own.
 fn is_deeper(value: &Value, depth: usize) -> bool {
-    let deeper = |it: &Value| is_deeper(it, depth - 1);
+    let deeper = |inner: &Value| is_deeper(inner, depth - 1);
     match value {
         Value::Array(items) => depth == 0 || items.iter().any(deeper),
         Value::Object(fields) => depth == 0 || fields.values().any(deeper),

@@ -1,10 +1,10 @@
 //! Paths of schemas.
 
-use super::super::names;
-use super::super::request::{AdminRequest, NewSchema, TopicCall};
-use super::{Asked, Routed, Show, Work, as_is, number, parse, superuser, unknown, user};
-use serde::Deserialize;
-use std::collections::BTreeMap;
+use super::super::answer::Answer;
+use super::super::values::{AdminError, NewSchema};
+use super::{Asked, Routed, ask, json, number, parse, superuser, unknown, user};
+use crate::name::TopicName;
+use serde_json::json;
 
 /// Kinds of schemas, by the names of Pulsar's JSON.
 const KINDS: &[&str] = &[
@@ -32,41 +32,37 @@ const KINDS: &[&str] = &[
     "BYTES",
 ];
 
-#[derive(Deserialize)]
-struct Posted {
-    #[serde(rename = "type")]
-    kind: String,
-    /// Older tools send `data`.
-    #[serde(alias = "data", default)]
-    schema: String,
-    #[serde(default)]
-    properties: BTreeMap<String, String>,
-}
-
-pub(super) fn schemas(
-    asked: Asked<'_>,
-    [tenant, namespace, topic]: [&str; 3],
-    path: &[&str],
-) -> Routed {
-    let topic = names::topic(tenant, namespace, topic)?;
-    let ask = |call| AdminRequest::Topic { topic: topic.clone(), call };
+pub(super) fn schemas(asked: Asked<'_>, topic: TopicName, path: &[&str]) -> Routed {
+    let name = topic.clone();
     match (asked.method, path) {
-        ("GET", ["schema"]) => user(topic.clone(), as_is(ask(TopicCall::Schema { version: None }))),
+        ("GET", ["schema"]) => user(name, json(move |machine| machine.schema(&topic, None))),
         ("GET", ["schema", version]) => {
             let version = Some(number(version)?);
-            user(topic.clone(), as_is(ask(TopicCall::Schema { version })))
+            user(name, json(move |machine| machine.schema(&topic, version)))
         }
-        ("GET", ["schemas"]) => user(topic.clone(), as_is(ask(TopicCall::Schemas))),
+        ("GET", ["schemas"]) => {
+            let work = ask(
+                move |machine| Ok(machine.schemas(&topic)),
+                |all, _| Answer::json(&json!({ "getSchemaResponses": all })),
+            );
+            user(name, work)
+        }
         ("POST", ["schema"]) => {
-            let Posted { kind, schema, properties } = parse(asked.body)?;
-            if !KINDS.contains(&kind.as_str()) {
+            let new: NewSchema = parse(asked.body)?;
+            if !KINDS.contains(&new.kind.as_str()) {
                 let reason = "the body cannot be read: unknown type of schema".to_owned();
-                return Err(super::AdminError::BadRequest(reason));
+                return Err(AdminError::BadRequest(reason));
             }
-            let call = TopicCall::CreateSchema(NewSchema { kind, data: schema, properties });
-            user(topic.clone(), Work::Ask(ask(call), Show::NewSchema))
+            let work = ask(
+                move |machine| machine.add_schema(&topic, new),
+                |version, _| Answer::json(&json!({"version": {"version": version}})),
+            );
+            user(name, work)
         }
-        ("DELETE", ["schema"]) => superuser(as_is(ask(TopicCall::DeleteSchema))),
+        ("DELETE", ["schema"]) => superuser(ask(
+            move |machine| machine.remove_schemas(&topic),
+            |version, _| Answer::json(&json!({ "version": version })),
+        )),
         _ => Err(unknown(asked)),
     }
 }

@@ -1,133 +1,210 @@
-use super::super::policies::{Action, Policy, Retention};
-use super::super::request::{NewSchema, Position, Start, SubscriptionCall, TopicCall};
+use super::super::rig::{DONE, Rig, START, routed};
 use super::*;
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use serde_json::json;
 
-fn routed(method: &str, path: &str, body: &str) -> Routed {
-    let (path, query) =
-        path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
-    let target = Target::parse(path, query)?;
-    route(Asked { method, target: &target, body: body.as_bytes() })
+const BASE: &str = "/admin/v2/persistent/public/default";
+
+/// What is answered about the topic `a b`.
+#[track_caller]
+fn topic(rig: &mut Rig, method: &str, tail: &str, body: &str) -> (u16, Value) {
+    rig.ask(method, &format!("{BASE}/a%20b{tail}"), body)
 }
 
 #[track_caller]
-#[expect(clippy::needless_pass_by_value, reason = "a case is written out where it is checked")]
-fn asks(method: &str, path: &str, body: &str, expected: AdminRequest) {
-    match routed(method, path, body).unwrap().work {
-        Work::Ask(request, _) => assert_eq!(request, expected, "{method} {path}"),
-        Work::Tell(known) => panic!("{known:?}"),
-    }
+fn subscription(rig: &mut Rig, method: &str, tail: &str, body: &str) -> (u16, Value) {
+    rig.ask(method, &format!("{BASE}/a%20b/subscription/s%2F1{tail}"), body)
 }
 
 #[track_caller]
-fn topic(method: &str, tail: &str, body: &str, call: TopicCall) {
-    let path = format!("/admin/v2/persistent/public/default/a%20b{tail}");
-    let topic = "persistent://public/default/a b".to_owned();
-    asks(method, &path, body, AdminRequest::Topic { topic, call });
+fn namespace(rig: &mut Rig, method: &str, tail: &str, body: &str) -> (u16, Value) {
+    rig.ask(method, &format!("/admin/v2/namespaces/public/default{tail}"), body)
 }
 
-#[track_caller]
-fn subscription(method: &str, tail: &str, body: &str, call: SubscriptionCall) {
-    let path = format!("/admin/v2/persistent/public/default/a/subscription/s%2F1{tail}");
-    let (topic, subscription) = ("persistent://public/default/a".to_owned(), "s/1".to_owned());
-    asks(method, &path, body, AdminRequest::Subscription { topic, subscription, call });
+/// With the topic, which has three messages, of which the last was published a second ago, and the subscription from the start.
+fn with_messages() -> Rig {
+    let mut rig = Rig::new();
+    assert_eq!(topic(&mut rig, "PUT", "", ""), DONE);
+    assert_eq!(subscription(&mut rig, "PUT", "", "\"earliest\""), DONE);
+    rig.fill("a b", 3);
+    rig
 }
 
-#[track_caller]
-fn namespace(method: &str, tail: &str, body: &str, call: NamespaceCall) {
-    let path = format!("/admin/v2/namespaces/public/default{tail}");
-    let namespace = "public/default".to_owned();
-    asks(method, &path, body, AdminRequest::Namespace { namespace, call });
+fn backlog(rig: &mut Rig) -> Value {
+    topic(rig, "GET", "/stats", "").1["subscriptions"]["s/1"]["msgBacklog"].clone()
+}
+
+fn id(ledger: i64, entry: i64) -> (u16, Value) {
+    (200, json!({"ledgerId": ledger, "entryId": entry, "partitionIndex": -1}))
 }
 
 #[test]
 fn topics_are_created_read_and_deleted() {
-    topic("PUT", "", "", TopicCall::Create);
-    topic("DELETE", "?force=true", "", TopicCall::Delete { force: true });
-    topic("DELETE", "?force=false", "", TopicCall::Delete { force: false });
-    let create = TopicCall::CreatePartitioned { partitions: 3 };
+    let mut rig = Rig::new();
+    assert_eq!(topic(&mut rig, "PUT", "", ""), DONE);
+    assert_eq!(topic(&mut rig, "PUT", "", "{}").0, 409);
+    let all = json!(["persistent://public/default/a b"]);
+    assert_eq!(rig.ask("GET", BASE, ""), (200, all));
+    rig.produce("a b");
+    for (query, status) in [("", 412), ("?force=false", 412), ("?force=true", 204)] {
+        assert_eq!(topic(&mut rig, "DELETE", query, "").0, status, "{query}");
+    }
+    assert_eq!(topic(&mut rig, "GET", "/stats", "").0, 404);
+}
+
+#[test]
+fn topics_with_partitions_are_created_and_grow() {
+    let count = |rig: &mut Rig| topic(rig, "GET", "/partitions", "");
     for body in ["3", r#""3""#, r#"" 3 ""#, r#"{"partitions":"3"}"#] {
-        topic("PUT", "/partitions", body, create.clone());
+        let mut rig = Rig::new();
+        assert_eq!(topic(&mut rig, "PUT", "/partitions", body), DONE);
+        assert_eq!(count(&mut rig), (200, json!({"partitions": 3, "deleted": false})), "{body}");
     }
-    // How many there may be is the core's to say.
-    for (body, partitions) in
-        [("0", 0), ("-1", 0), ("1e9", 0), ("\"x\"", 0), ("99999999999", u32::MAX)]
-    {
-        topic("PUT", "/partitions", body, TopicCall::CreatePartitioned { partitions });
+    let mut rig = Rig::new();
+    for body in ["0", "-1", "1e9", "\"x\"", "99999999999"] {
+        assert_eq!(topic(&mut rig, "PUT", "/partitions", body).0, 412, "{body}");
     }
-    topic(
-        "PUT",
-        "/partitions?createLocalTopicOnly=false",
-        r#"{"partitions":3,"properties":{}}"#,
-        create,
-    );
-    topic("POST", "/partitions", "5", TopicCall::GrowPartitioned { partitions: 5 });
-    topic("DELETE", "/partitions", "", TopicCall::DeletePartitioned { force: false });
-    topic("POST", "/createMissedPartitions", "", TopicCall::CreateMissingPartitions);
-    topic("GET", "/partitions", "", TopicCall::Partitions { allow_auto_creation: false });
-    let looked_up = TopicCall::Partitions { allow_auto_creation: true };
-    topic("GET", "/partitions?checkAllowAutoCreation=true", "", looked_up);
-    topic("GET", "/stats?getPreciseBacklog=false", "", TopicCall::Stats);
-    topic("GET", "/partitioned-stats", "", TopicCall::PartitionedStats);
-    topic("GET", "/internalStats?metadata=false", "", TopicCall::InternalStats);
-    topic("GET", "/subscriptions", "", TopicCall::Subscriptions);
-    topic("PUT", "/compaction", "", TopicCall::Compact);
-    topic("GET", "/compaction", "", TopicCall::Compaction);
-    topic("GET", "/lastMessageId", "", TopicCall::LastMessageId);
-    topic("PUT", "/unload", "", TopicCall::Unload);
-    topic("DELETE", "/truncate", "", TopicCall::Truncate);
-    topic("POST", "/all_subscription/expireMessages/7", "", TopicCall::ExpireMessages { age_s: 7 });
-    let place = Position { ledger: 3, entry: 0 };
-    topic("GET", "/ledger/3/entry/0", "", TopicCall::Message(place));
+    let given = (r#"{"partitions":3,"properties":{}}"#, "/partitions?createLocalTopicOnly=false");
+    assert_eq!(topic(&mut rig, "PUT", given.1, given.0), DONE);
+    assert_eq!(topic(&mut rig, "POST", "/partitions", "5"), DONE);
+    assert_eq!(count(&mut rig).1["partitions"], 5);
+    assert_eq!(rig.ask("DELETE", &format!("{BASE}/a%20b-partition-4"), ""), DONE);
+    assert_eq!(rig.call(|machine| machine.tenants()), ["public"]);
+    let all = |rig: &mut Rig| rig.ask("GET", BASE, "").1.as_array().unwrap().len();
+    assert_eq!(all(&mut rig), 4);
+    assert_eq!(topic(&mut rig, "POST", "/createMissedPartitions", ""), DONE);
+    assert_eq!(all(&mut rig), 5);
+    let whole = json!(["persistent://public/default/a b"]);
+    assert_eq!(rig.ask("GET", &format!("{BASE}/partitioned"), ""), (200, whole));
+    rig.produce("a b-partition-0");
+    assert_eq!(topic(&mut rig, "DELETE", "/partitions", "").0, 412);
+    assert_eq!(topic(&mut rig, "DELETE", "/partitions?force=true", ""), DONE);
+    assert_eq!(count(&mut rig).0, 404);
+    let (status, found) = topic(&mut rig, "GET", "/partitions?checkAllowAutoCreation=true", "");
+    assert_eq!((status, &found["partitions"]), (200, &json!(0)), "it would come into being");
+}
+
+/// What a tool notes on a topic that it creates was dropped.
+#[test]
+fn topics_have_the_properties_that_they_were_created_with() {
+    let mut rig = Rig::new();
+    let noted = json!({"k": "v"});
+    assert_eq!(topic(&mut rig, "PUT", "", r#"{"k":"v"}"#), DONE);
+    assert_eq!(topic(&mut rig, "GET", "/properties", ""), (200, noted.clone()));
+    let plain = json!({"partitions": 0, "deleted": false});
+    assert_eq!(topic(&mut rig, "GET", "/partitions", ""), (200, plain));
+    let parts = format!("{BASE}/parts");
+    let body = r#"{"partitions":2,"properties":{"k":"v"}}"#;
+    assert_eq!(rig.ask("PUT", &format!("{parts}/partitions"), body), DONE);
+    assert_eq!(rig.ask("GET", &format!("{parts}/properties"), ""), (200, noted.clone()));
+    let shown = json!({"partitions": 2, "deleted": false, "properties": noted});
+    assert_eq!(rig.ask("GET", &format!("{parts}/partitions"), ""), (200, shown.clone()));
+    let stats = rig.ask("GET", &format!("{parts}/partitioned-stats"), "").1;
+    assert_eq!(stats["metadata"], shown);
+    let partition = rig.ask("GET", &format!("{parts}-partition-0/properties"), "");
+    assert_eq!(partition, (200, json!({})), "they belong to the whole");
+    for (path, body) in [("x", "[1]"), ("x", r#"{"k":1}"#)] {
+        assert_eq!(rig.ask("PUT", &format!("{BASE}/{path}"), body).0, 400, "{body}");
+    }
+    let odd = r#"{"partitions":2,"properties":7}"#;
+    assert_eq!(rig.ask("PUT", &format!("{BASE}/x/partitions"), odd).0, 400);
+}
+
+#[test]
+fn topics_are_looked_at_emptied_and_unloaded() {
+    let mut rig = with_messages();
+    assert_eq!(backlog(&mut rig), 3);
+    assert_eq!(topic(&mut rig, "GET", "/stats?getPreciseBacklog=false", "").0, 200);
+    let internal = topic(&mut rig, "GET", "/internalStats?metadata=false", "").1;
+    assert_eq!(internal["lastConfirmedEntry"], "0:2");
+    assert_eq!(topic(&mut rig, "GET", "/subscriptions", ""), (200, json!(["s/1"])));
+    assert_eq!(topic(&mut rig, "GET", "/lastMessageId", ""), id(0, 2));
+    for (path, entry) in [("/ledger/0/entry/0", "0"), ("/ledger/0/entry/2", "2")] {
+        assert_eq!(topic(&mut rig, "GET", path, ""), (200, entry.parse().unwrap()), "{path}");
+    }
+    assert_eq!(topic(&mut rig, "GET", "/ledger/0/entry/3", "").0, 404);
+    assert_eq!(topic(&mut rig, "PUT", "/compaction", ""), DONE);
+    assert_eq!(topic(&mut rig, "GET", "/compaction", "").1["status"], "RUNNING");
+    assert_eq!(topic(&mut rig, "PUT", "/compaction", "").0, 409);
+    // They are three, two and one second old.
+    assert_eq!(topic(&mut rig, "POST", "/all_subscription/expireMessages/1", ""), DONE);
+    assert_eq!(backlog(&mut rig), 1);
+    assert_eq!(topic(&mut rig, "PUT", "/unload", ""), DONE);
+    assert_eq!(topic(&mut rig, "GET", "/stats", "").1["publishers"], json!([]));
+    rig.fill("a b", 1);
+    assert_eq!(topic(&mut rig, "GET", "/lastMessageId", ""), id(1, 0));
+    assert_eq!(topic(&mut rig, "DELETE", "/truncate", ""), DONE);
+    assert_eq!(topic(&mut rig, "GET", "/internalStats", "").1["numberOfEntries"], 0);
 }
 
 #[test]
 fn topics_are_ended_looked_at_and_noted_on() {
-    topic("POST", "/terminate", "", TopicCall::Terminate);
-    topic("POST", "/terminate/partitions", "", TopicCall::TerminatePartitions);
-    topic("GET", "/messageid/7", "", TopicCall::MessageIdAt { timestamp_ms: 7 });
-    for (query, from_last, nth) in [
-        ("", true, 1),
-        ("?initialPosition=earliest&messagePosition=3", false, 3),
-        ("?initialPosition=latest&messagePosition=2", true, 2),
-        ("?messagePosition=-1", true, 1),
-    ] {
-        let call = TopicCall::Examine { from_last, nth };
-        topic("GET", &format!("/examinemessage{query}"), "", call);
+    let mut rig = with_messages();
+    for (moment, found) in [(START, id(0, 0)), (START + 1000, id(0, 1)), (START + 9000, id(0, 3))] {
+        assert_eq!(topic(&mut rig, "GET", &format!("/messageid/{moment}"), ""), found);
     }
-    let properties = BTreeMap::from([("k".to_owned(), "v".to_owned())]);
-    topic("GET", "/properties", "", TopicCall::Properties);
-    topic("PUT", "/properties", r#"{"k":"v"}"#, TopicCall::SetProperties(properties));
-    topic("DELETE", "/properties?key=k", "", TopicCall::RemoveProperty("k".to_owned()));
-    let (role, actions) = ("r".to_owned(), vec![Action::Produce]);
-    topic("GET", "/permissions", "", TopicCall::Grants);
-    let grant = TopicCall::Grant { role: role.clone(), actions };
-    topic("POST", "/permissions/r", r#"["produce"]"#, grant);
-    topic("DELETE", "/permissions/r", "", TopicCall::Revoke { role });
+    for (query, found) in [
+        ("", 2),
+        ("?initialPosition=earliest&messagePosition=3", 2),
+        ("?initialPosition=earliest", 0),
+        ("?initialPosition=latest&messagePosition=2", 1),
+        ("?messagePosition=-1", 2),
+    ] {
+        let path = format!("/examinemessage{query}");
+        assert_eq!(topic(&mut rig, "GET", &path, ""), (200, json!(found)), "{query}");
+    }
+    assert_eq!(topic(&mut rig, "GET", "/properties", ""), (200, json!({})));
+    assert_eq!(topic(&mut rig, "PUT", "/properties", r#"{"k":"v","l":"w"}"#), DONE);
+    assert_eq!(topic(&mut rig, "DELETE", "/properties?key=l", ""), DONE);
+    assert_eq!(topic(&mut rig, "GET", "/properties", ""), (200, json!({"k": "v"})));
+    assert_eq!(topic(&mut rig, "POST", "/permissions/r", r#"["produce"]"#), DONE);
+    assert_eq!(topic(&mut rig, "GET", "/permissions", ""), (200, json!({"r": ["produce"]})));
+    let of_namespace = namespace(&mut rig, "GET", "/permissions", "");
+    assert_eq!(of_namespace, (200, json!({})), "it is granted for one topic");
+    assert_eq!(topic(&mut rig, "DELETE", "/permissions/r", ""), DONE);
+    assert_eq!(topic(&mut rig, "GET", "/permissions", ""), (200, json!({})));
+    assert_eq!(topic(&mut rig, "POST", "/terminate", ""), id(0, 2));
+    assert_eq!(topic(&mut rig, "GET", "/internalStats", "").1["state"], "Terminated");
+    assert_eq!(rig.ask("PUT", &format!("{BASE}/parts/partitions"), "2"), DONE);
+    let (status, ended) = rig.ask("POST", &format!("{BASE}/parts/terminate/partitions"), "");
+    assert_eq!((status, &ended["1"]), (200, &id(2, -1).1));
 }
 
 #[test]
 fn there_is_one_broker_and_each_namespace_is_one_bundle() {
-    let work = |path: &str| routed("GET", path, "").unwrap().work;
-    assert_eq!(work("/admin/v2/brokers/leaderBroker"), Work::Tell(Known::Leader));
-    assert_eq!(work("/admin/v2/brokers/standalone"), Work::Tell(Known::Brokers));
-    let bundle = "/lookup/v2/topic/persistent/public/default/a/bundle";
-    assert_eq!(work(bundle), Work::Tell(Known::Text("0x00000000_0xffffffff")));
-    for (path, show) in [
-        ("broker-stats/topics", Show::Topics),
-        ("broker-stats/metrics", Show::Monitoring),
-        ("broker-stats/load-report", Show::LoadReport),
-        ("brokers/standalone/localhost:8080/ownedNamespaces", Show::OwnedNamespaces),
-    ] {
-        let path = format!("/admin/v2/{path}");
-        assert_eq!(work(&path), Work::Ask(AdminRequest::AllStats, show), "{path}");
+    let mut rig = with_messages();
+    let mut get = |path: &str| rig.ask("GET", &format!("/admin/v2/{path}"), "").1;
+    assert_eq!(get("brokers/leaderBroker")["brokerId"], "broker:8080");
+    for path in ["brokers", "brokers/standalone"] {
+        assert_eq!(get(path), json!(["broker:8080"]), "{path}");
     }
-    namespace("GET", "/topics?mode=PERSISTENT", "", NamespaceCall::Topics);
-    let none = work("/admin/v2/namespaces/public/default/topics?mode=NON_PERSISTENT");
-    assert_eq!(none, Work::Tell(Known::Json(json!([]))));
-    namespace("GET", "/bundles", "", NamespaceCall::Policies);
-    namespace("PUT", "/0x00000000_0xffffffff/unload", "", NamespaceCall::Unload);
+    assert_eq!(get("clusters"), json!(["standalone"]));
+    assert_eq!(get("clusters/standalone")["brokerServiceUrl"], "pulsar://broker:6650");
+    assert_eq!(get("bookies/all"), json!({"bookies": []}));
+    let bundle = "0x00000000_0xffffffff";
+    for path in ["broker-stats/topics", "broker-stats/destinations"] {
+        assert!(get(path)["public/default"][bundle]["persistent"].is_object(), "{path}");
+    }
+    assert_eq!(get("broker-stats/metrics")[0]["metrics"]["brk_msg_backlog"], 3);
+    assert_eq!(get("broker-stats/load-report")["numTopics"], 1);
+    let owned = get("brokers/standalone/localhost:8080/ownedNamespaces");
+    assert!(owned[format!("public/default/{bundle}")].is_object(), "{owned}");
+    let looked_up = rig.ask("GET", "/lookup/v2/topic/persistent/public/default/a/bundle", "");
+    assert_eq!(looked_up, (200, json!(bundle)));
+    let all = json!(["persistent://public/default/a b"]);
+    for (query, expected) in
+        [("", &all), ("?mode=PERSISTENT", &all), ("?mode=NON_PERSISTENT", &json!([]))]
+    {
+        let listed = namespace(&mut rig, "GET", &format!("/topics{query}"), "");
+        assert_eq!(listed, (200, expected.clone()), "{query}");
+    }
+    assert_eq!(namespace(&mut rig, "GET", "/bundles", "").1["numBundles"], 1);
+    assert_eq!(rig.ask("GET", "/admin/v2/namespaces/public/none/bundles", "").0, 404);
+    for path in ["/unload", "/0x00000000_0xffffffff/unload"] {
+        rig.produce("a b");
+        assert_eq!(namespace(&mut rig, "PUT", path, ""), DONE);
+        assert_eq!(topic(&mut rig, "GET", "/stats", "").1["publishers"], json!([]), "{path}");
+    }
 }
 
 #[test]
@@ -140,113 +217,159 @@ fn non_persistent_topics_are_refused_by_name() {
 }
 
 #[test]
-fn subscriptions_are_moved() {
-    let create = |at| SubscriptionCall::Create { at, properties: BTreeMap::new() };
-    subscription("PUT", "", "", create(Start::Latest));
-    subscription("PUT", "", "\"earliest\"", create(Start::Earliest));
-    subscription("PUT", "", r#"{"ledgerId":-1,"entryId":-1}"#, create(Start::Earliest));
+fn subscriptions_start_where_they_are_told() {
     let latest =
         r#"{"ledgerId":9223372036854775807,"entryId":9223372036854775807,"partitionIndex":-1}"#;
-    subscription("PUT", "?replicated=false", latest, create(Start::Latest));
-    subscription("DELETE", "?force=true", "", SubscriptionCall::Delete { force: true });
-    subscription("POST", "/skip_all", "", SubscriptionCall::SkipAll);
-    subscription("POST", "/skip/3", "", SubscriptionCall::Skip { entries: 3 });
-    subscription("POST", "/resetcursor/9", "", SubscriptionCall::ResetToTime { timestamp_ms: 9 });
-    let place = Position { ledger: 4, entry: 5 };
-    let reset = |to| SubscriptionCall::Reset { to };
-    subscription("POST", "/resetcursor", r#"{"ledgerId":4,"entryId":5}"#, reset(Start::At(place)));
-    let excluded = r#"{"ledgerId":4,"entryId":5,"excluded":true,"batchIndex":-1}"#;
-    subscription("POST", "/resetcursor", excluded, reset(Start::After(place)));
-    subscription("POST", "/expireMessages/7", "", SubscriptionCall::ExpireMessages { age_s: 7 });
-    subscription("GET", "/position/2", "", SubscriptionCall::Peek { nth: 2 });
+    for (query, body, open) in [
+        ("", "", 0),
+        ("", "\"latest\"", 0),
+        ("", "\"earliest\"", 3),
+        ("", r#"{"ledgerId":-1,"entryId":-1}"#, 3),
+        ("?replicated=false", latest, 0),
+    ] {
+        let mut rig = with_messages();
+        assert_eq!(subscription(&mut rig, "DELETE", "", ""), DONE);
+        assert_eq!(subscription(&mut rig, "PUT", query, body), DONE);
+        assert_eq!(backlog(&mut rig), open, "{body}");
+    }
+    let mut rig = with_messages();
+    assert_eq!(subscription(&mut rig, "DELETE", "", ""), DONE);
+    let body = r#"{"ledgerId":0,"entryId":1,"properties":{"k":"v"}}"#;
+    assert_eq!(subscription(&mut rig, "PUT", "", body), DONE);
+    let shown = topic(&mut rig, "GET", "/stats", "").1["subscriptions"]["s/1"].clone();
+    assert_eq!(
+        (&shown["msgBacklog"], &shown["subscriptionProperties"]),
+        (&json!(2), &json!({"k": "v"}))
+    );
+}
+
+#[test]
+fn subscriptions_are_moved() {
+    let mut rig = with_messages();
+    rig.consume("a b", "s/1");
+    for (query, status) in [("", 412), ("?force=true", 204)] {
+        assert_eq!(subscription(&mut rig, "DELETE", query, "").0, status, "{query}");
+    }
+    let second = START + 1000;
+    let id = |excluded: &str| format!(r#"{{"ledgerId":0,"entryId":1{excluded}}}"#);
+    for (path, body, open) in [
+        ("/skip_all", String::new(), 0),
+        ("/skip/2", String::new(), 1),
+        (&format!("/resetcursor/{second}"), String::new(), 2),
+        ("/resetcursor", id(""), 2),
+        ("/resetcursor", id(r#","excluded":true,"batchIndex":-1"#), 1),
+        ("/expireMessages/2", String::new(), 2),
+    ] {
+        let mut rig = with_messages();
+        assert_eq!(subscription(&mut rig, "POST", path, &body), DONE);
+        assert_eq!(backlog(&mut rig), open, "{path} {body}");
+    }
+    let mut rig = with_messages();
+    assert_eq!(subscription(&mut rig, "POST", "/skip/1", ""), DONE);
+    for (nth, found) in [(0, 1), (1, 1), (2, 2)] {
+        let peeked = subscription(&mut rig, "GET", &format!("/position/{nth}"), "");
+        assert_eq!(peeked, (200, json!(found)), "{nth}");
+    }
 }
 
 #[test]
 fn policies_are_set_and_read() {
-    let forever = Some(Retention { minutes: -1, megabytes: -1 });
-    let body = r#"{"retentionTimeInMinutes":-1,"retentionSizeInMB":-1}"#;
-    topic("POST", "/retention", body, TopicCall::SetPolicy(Policy::Retention(forever)));
-    topic("DELETE", "/retention", "", TopicCall::SetPolicy(Policy::Retention(None)));
-    topic(
-        "POST",
-        "/messageTTL?messageTTL=5",
-        "",
-        TopicCall::SetPolicy(Policy::MessageTtl(Some(5))),
-    );
-    topic("POST", "/messageTTL", "", TopicCall::SetPolicy(Policy::MessageTtl(None)));
-    topic("GET", "/compactionThreshold?applied=true", "", TopicCall::Policies);
-    namespace("POST", "/retention", body, NamespaceCall::SetPolicy(Policy::Retention(forever)));
-    namespace("POST", "/messageTTL", "5", NamespaceCall::SetPolicy(Policy::MessageTtl(Some(5))));
-    let threshold = NamespaceCall::SetPolicy(Policy::CompactionThreshold(Some(5)));
-    namespace("PUT", "/compactionThreshold", "5", threshold);
-    namespace("GET", "/retention", "", NamespaceCall::Policies);
-    namespace("GET", "", "", NamespaceCall::Policies);
-    let age = Policy::Other("backlogQuotaAge", Some(json!({"limitTime": -1})));
+    let mut rig = with_messages();
+    let forever = json!({"retentionTimeInMinutes": -1, "retentionSizeInMB": -1});
+    for (method, path, body, shown) in [
+        ("POST", "/retention", forever.to_string(), forever.clone()),
+        ("POST", "/messageTTL?messageTTL=5", String::new(), json!(5)),
+        ("PUT", "/compactionThreshold", "5".to_owned(), json!(5)),
+    ] {
+        let read = path.split('?').next().unwrap();
+        assert_eq!(topic(&mut rig, method, path, &body), DONE);
+        assert_eq!(topic(&mut rig, "GET", read, ""), (200, shown.clone()));
+        assert_eq!(namespace(&mut rig, "GET", read, ""), DONE, "it is set on the topic");
+        assert_eq!(topic(&mut rig, "DELETE", read, ""), DONE);
+        assert_eq!(topic(&mut rig, "GET", read, ""), DONE);
+        let body = if body.is_empty() { "5".to_owned() } else { body };
+        assert_eq!(namespace(&mut rig, method, read, &body), DONE);
+        assert_eq!(namespace(&mut rig, "GET", read, ""), (200, shown.clone()));
+        let applied = topic(&mut rig, "GET", &format!("{read}?applied=true"), "");
+        assert_eq!(applied, (200, shown), "{read}");
+        assert_eq!(topic(&mut rig, "GET", read, ""), DONE);
+    }
+    assert_eq!(topic(&mut rig, "POST", "/messageTTL?messageTTL=5", ""), DONE);
+    assert_eq!(topic(&mut rig, "POST", "/messageTTL", ""), DONE);
+    assert_eq!(topic(&mut rig, "GET", "/messageTTL", ""), DONE, "nothing unsets it");
+    let all = namespace(&mut rig, "GET", "", "").1;
+    assert_eq!((&all["retention_policies"], &all["compaction_threshold"]), (&forever, &json!(5)));
     let path = "/backlogQuota?backlogQuotaType=message_age";
-    namespace("POST", path, r#"{"limitTime":-1}"#, NamespaceCall::SetPolicy(age));
+    assert_eq!(namespace(&mut rig, "POST", path, r#"{"limitTime":-1}"#), DONE);
+    let quotas = json!({"message_age": {"limitTime": -1}});
+    assert_eq!(namespace(&mut rig, "GET", "/backlogQuotaMap", ""), (200, quotas));
 }
 
 #[test]
 fn tenants_and_namespaces_are_kept() {
-    asks("GET", "/admin/v2/tenants", "", AdminRequest::Tenants);
-    asks(
-        "PUT",
-        "/admin/v2/tenants/t",
-        r#"{"adminRoles":[]}"#,
-        AdminRequest::CreateTenant("t".to_owned()),
-    );
-    asks("DELETE", "/admin/v2/tenants/t", "", AdminRequest::DeleteTenant("t".to_owned()));
-    let tenant = "public".to_owned();
-    asks("GET", "/admin/v2/namespaces/public", "", AdminRequest::Namespaces { tenant });
-    namespace("PUT", "", "", NamespaceCall::Create { policies: Vec::new() });
-    namespace("DELETE", "?force=true", "", NamespaceCall::Delete { force: true });
-    namespace("PUT", "/unload", "", NamespaceCall::Unload);
-    namespace("GET", "/topics", "", NamespaceCall::Topics);
-    namespace("GET", "/permissions", "", NamespaceCall::Grants);
-    let actions = vec![Action::Produce, Action::Consume];
-    let grant = NamespaceCall::Grant { role: "tasks".to_owned(), actions };
-    namespace("POST", "/permissions/tasks", r#"["produce","consume"]"#, grant);
-    namespace(
-        "DELETE",
-        "/permissions/tasks",
-        "",
-        NamespaceCall::Revoke { role: "tasks".to_owned() },
-    );
-    let namespace = "public/default".to_owned();
-    let list = |call| AdminRequest::Namespace { namespace: namespace.clone(), call };
-    asks("GET", "/admin/v2/persistent/public/default", "", list(NamespaceCall::Topics));
-    let partitioned = list(NamespaceCall::PartitionedTopics);
-    asks("GET", "/admin/v2/persistent/public/default/partitioned", "", partitioned);
+    let mut rig = Rig::new();
+    let tenant = "/admin/v2/tenants/t";
+    assert_eq!(rig.ask("GET", tenant, "").0, 404);
+    assert_eq!(rig.ask("PUT", tenant, r#"{"adminRoles":[]}"#), DONE);
+    assert_eq!(rig.ask("GET", "/admin/v2/tenants", ""), (200, json!(["public", "t"])));
+    let shown = json!({"adminRoles": [], "allowedClusters": ["standalone"]});
+    assert_eq!(rig.ask("GET", tenant, ""), (200, shown));
+    assert_eq!(rig.ask("DELETE", tenant, ""), DONE);
+    assert_eq!(rig.ask("GET", "/admin/v2/tenants", ""), (200, json!(["public"])));
+    let of_tenant = |rig: &mut Rig| rig.ask("GET", "/admin/v2/namespaces/public", "");
+    assert_eq!(of_tenant(&mut rig), (200, json!(["public/default"])));
+    assert_eq!(rig.ask("PUT", "/admin/v2/namespaces/public/n", ""), DONE);
+    let policies = r#"{"message_ttl_in_seconds":3}"#;
+    assert_eq!(rig.ask("PUT", "/admin/v2/namespaces/public/m", policies), DONE);
+    assert_eq!(rig.ask("GET", "/admin/v2/namespaces/public/m/messageTTL", ""), (200, json!(3)));
+    assert_eq!(of_tenant(&mut rig).1, json!(["public/default", "public/m", "public/n"]));
+    assert_eq!(topic(&mut rig, "PUT", "", ""), DONE);
+    let grant = r#"["produce","consume"]"#;
+    assert_eq!(namespace(&mut rig, "POST", "/permissions/tasks", grant), DONE);
+    let granted = json!({"tasks": ["produce", "consume"]});
+    assert_eq!(namespace(&mut rig, "GET", "/permissions", ""), (200, granted));
+    assert_eq!(namespace(&mut rig, "DELETE", "/permissions/tasks", ""), DONE);
+    assert_eq!(namespace(&mut rig, "GET", "/permissions", ""), (200, json!({})));
+    assert_eq!(namespace(&mut rig, "DELETE", "", "").0, 409);
+    assert_eq!(namespace(&mut rig, "DELETE", "?force=true", ""), DONE);
+    assert_eq!(of_tenant(&mut rig).1, json!(["public/m", "public/n"]));
 }
 
 #[test]
 fn schemas_are_stored_and_read() {
-    let schema = |method, tail: &str, body, call| {
-        let topic = "persistent://public/default/a".to_owned();
-        let path = format!("/admin/v2/schemas/public/default/a/{tail}");
-        asks(method, &path, body, AdminRequest::Topic { topic, call });
+    let mut rig = Rig::new();
+    let mut schema = |method: &str, tail: &str, body: &str| {
+        rig.ask(method, &format!("/admin/v2/schemas/public/default/a/{tail}"), body)
     };
-    schema("GET", "schema", "", TopicCall::Schema { version: None });
-    schema("GET", "schema/7", "", TopicCall::Schema { version: Some(7) });
-    schema("GET", "schemas", "", TopicCall::Schemas);
-    schema("DELETE", "schema", "", TopicCall::DeleteSchema);
-    let properties = BTreeMap::from([("k".to_owned(), "v".to_owned())]);
-    let (kind, data) = ("JSON".to_owned(), "{}".to_owned());
-    let new = TopicCall::CreateSchema(NewSchema { kind, data, properties });
-    schema("POST", "schema", r#"{"type":"JSON","schema":"{}","properties":{"k":"v"}}"#, new);
+    let body = r#"{"type":"JSON","schema":"{}","properties":{"k":"v"}}"#;
+    assert_eq!(schema("POST", "schema", body), (200, json!({"version": {"version": 0}})));
+    let older = r#"{"type":"JSON","data":"[]"}"#;
+    assert_eq!(schema("POST", "schema", older), (200, json!({"version": {"version": 1}})));
+    let stored = |version: u64, data: &str, properties: Value| {
+        json!({"version": version, "type": "JSON", "timestamp": START, "data": data,
+            "properties": properties})
+    };
+    let all = [stored(0, "{}", json!({"k": "v"})), stored(1, "[]", json!({}))];
+    assert_eq!(schema("GET", "schema", ""), (200, all[1].clone()), "the latest");
+    assert_eq!(schema("GET", "schema/0", ""), (200, all[0].clone()));
+    assert_eq!(schema("GET", "schema/7", "").0, 404);
+    assert_eq!(schema("GET", "schemas", ""), (200, json!({"getSchemaResponses": all})));
+    assert_eq!(schema("DELETE", "schema", ""), (200, json!({"version": 1})));
+    assert_eq!(schema("GET", "schema", "").0, 404);
 }
 
 #[test]
 fn who_may_do_what() {
-    let access = |method: &str, path: &str| routed(method, path, "").unwrap().access;
-    let user = Access::User { topic: "persistent://public/default/a".to_owned() };
+    let access = |method: &str, path: &str| routed(method, path, "").ok().unwrap().access;
+    let name = TopicName::parse("persistent://public/default/a").unwrap();
+    let user = Access::User(name.clone());
     assert_eq!(access("GET", "/admin/v2/brokers/health"), Access::Everybody);
     assert_eq!(access("GET", "/status.html"), Access::Everybody);
     assert_eq!(access("GET", "/metrics/"), Access::Authenticated);
     assert_eq!(access("GET", "/lookup/v2/topic/persistent/public/default/a"), user);
     assert_eq!(access("GET", "/admin/v2/persistent/public/default/a/partitions"), user);
     assert_eq!(access("GET", "/admin/v2/schemas/public/default/a/schema"), user);
-    let viewer = Access::Viewer { topic: "persistent://public/default/a".to_owned() };
+    let viewer = Access::Viewer(name);
     for path in ["/stats", "/partitioned-stats", "/internalStats"] {
         let path = format!("/admin/v2/persistent/public/default/a{path}");
         assert_eq!(access("GET", &path), viewer, "{path}");
@@ -299,7 +422,7 @@ fn what_cannot_be_is_refused() {
         ("POST", "a/retention", r#"{"retentionTimeInMinutes":0,"retentionSizeInMB":5}"#),
     ];
     for (method, path, body) in refused {
-        let error = routed(method, &format!("{base}/{path}"), body).unwrap_err();
+        let error = routed(method, &format!("{base}/{path}"), body).err().unwrap();
         let refused =
             matches!(error, AdminError::BadRequest(_) | AdminError::PreconditionFailed(_));
         assert!(refused, "{method} {path}: {error:?}");

@@ -1,134 +1,205 @@
 //! Paths of topics and subscriptions.
 
+use super::super::answer::{Advertised, Answer, host_of};
 use super::super::names;
-use super::super::policy_json::{Level, Spec};
-use super::super::request::{
-    AdminError, AdminRequest, Position, Start, SubscriptionCall, TopicCall,
-};
-use super::super::target::Target;
+use super::super::policies::Action;
+use super::super::policy_table::{Level, Policy};
+use super::super::stats::TopicStats;
+use super::super::summary::PartitionedStats;
+use super::super::values::{AdminError, Position, Properties, Start};
 use super::{
-    Asked, Routed, Show, Work, as_is, json_body, number, parse, superuser, unknown, user, viewer,
+    Asked, Routed, Work, ask, done, json, json_body, number, parse, read, superuser, unknown, user,
+    viewer,
 };
+use crate::name::TopicName;
 use serde::Deserialize;
-use serde_json::Value;
-use std::collections::BTreeMap;
+use serde_json::{Map, Value, json};
 
-pub(super) fn topics(
-    asked: Asked<'_>,
-    [tenant, namespace, local]: [&str; 3],
-    path: &[&str],
-) -> Routed {
-    let topic = names::topic(tenant, namespace, local)?;
-    let target = asked.target;
-    let force = target.flag("force");
-    let mut show = Show::AsIs;
-    let call = match (asked.method, path) {
-        ("GET", ["partitions"]) => {
-            let allow_auto_creation = target.flag("checkAllowAutoCreation");
-            let call = TopicCall::Partitions { allow_auto_creation };
-            return user(topic.clone(), as_is(AdminRequest::Topic { topic, call }));
+pub(super) fn topics(asked: Asked<'_>, topic: TopicName, path: &[&str]) -> Routed {
+    let force = asked.target.flag("force");
+    superuser(match (asked.method, path) {
+        ("GET", _) => return look(asked, topic, path),
+        ("PUT", []) => {
+            let properties = properties(json_body(asked.body)?)?;
+            done(move |machine| machine.make_topic(&topic, properties))
         }
-        ("PUT", []) => TopicCall::Create,
-        ("DELETE", []) => TopicCall::Delete { force },
+        ("DELETE", []) => done(move |machine| machine.remove_topic(&topic, force)),
         ("PUT", ["partitions"]) => {
-            TopicCall::CreatePartitioned { partitions: partitions(asked.body)? }
+            let (count, properties) = partitions(asked.body)?;
+            done(move |machine| machine.make_partitioned(&topic, count, properties))
         }
         ("POST", ["partitions"]) => {
-            TopicCall::GrowPartitioned { partitions: partitions(asked.body)? }
+            let (count, _) = partitions(asked.body)?;
+            done(move |machine| machine.grow(&topic, count))
         }
-        ("DELETE", ["partitions"]) => TopicCall::DeletePartitioned { force },
-        ("POST", ["createMissedPartitions"]) => TopicCall::CreateMissingPartitions,
-        ("GET", ["stats"]) => TopicCall::Stats,
-        ("GET", ["partitioned-stats"]) => {
-            show = Show::PartitionedStats {
-                per_partition: target.value("perPartition") != Some("false"),
-            };
-            TopicCall::PartitionedStats
+        ("DELETE", ["partitions"]) => {
+            done(move |machine| machine.remove_partitioned(&topic, force))
         }
-        ("GET", ["internalStats"]) => TopicCall::InternalStats,
-        ("GET", ["subscriptions"]) => TopicCall::Subscriptions,
-        ("PUT", ["compaction"]) => TopicCall::Compact,
-        ("GET", ["compaction"]) => TopicCall::Compaction,
-        ("GET", ["lastMessageId"]) => TopicCall::LastMessageId,
-        ("PUT", ["unload"]) => TopicCall::Unload,
-        ("DELETE", ["truncate"]) => TopicCall::Truncate,
+        ("POST", ["createMissedPartitions"]) => {
+            done(move |machine| machine.make_missing_partitions(&topic))
+        }
+        ("PUT", ["compaction"]) => done(move |machine| machine.start_compaction(&topic)),
+        ("PUT", ["unload"]) => done(move |machine| machine.unload_topic(&topic)),
+        ("DELETE", ["truncate"]) => done(move |machine| machine.truncate_topic(&topic)),
         ("POST", ["all_subscription", "expireMessages", age]) => {
-            TopicCall::ExpireMessages { age_s: number(age)? }
+            let age_s = number(age)?;
+            done(move |machine| machine.expire_topic(&topic, age_s))
         }
-        ("GET", ["ledger", ledger, "entry", entry]) => {
-            TopicCall::Message(Position { ledger: number(ledger)?, entry: number(entry)? })
+        ("POST", ["terminate"]) => ask(
+            move |machine| machine.terminate_topic(&topic),
+            |position, _| Answer::json(&message_id(position)),
+        ),
+        ("POST", ["terminate", "partitions"]) => ask(
+            move |machine| machine.terminate_partitions(&topic),
+            |positions, _| {
+                let shown = positions.into_iter();
+                let shown = shown.map(|(index, last)| (index.to_string(), message_id(last)));
+                Answer::json(&shown.collect::<Map<_, _>>())
+            },
+        ),
+        (_, ["properties"] | ["permissions", _]) => note(asked, topic, path)?,
+        (_, ["subscription", name, path @ ..]) => {
+            subscription(asked, topic, names::subscription(name)?, path)?
         }
-        ("POST", ["terminate"]) => TopicCall::Terminate,
-        ("POST", ["terminate", "partitions"]) => TopicCall::TerminatePartitions,
-        ("GET", ["messageid", moment]) => TopicCall::MessageIdAt { timestamp_ms: number(moment)? },
-        ("GET", ["examinemessage"]) => examine(target)?,
-        ("GET", ["properties"]) => TopicCall::Properties,
-        ("PUT", ["properties"]) => TopicCall::SetProperties(parse(asked.body)?),
-        ("DELETE", ["properties"]) => match target.value("key") {
-            Some(key) => TopicCall::RemoveProperty(key.to_owned()),
-            None => return Err(AdminError::BadRequest("the query names no `key`".to_owned())),
-        },
-        ("GET", ["permissions"]) => TopicCall::Grants,
+        (_, [segment]) => policy(asked, topic, segment)?,
+        _ => return Err(unknown(asked)),
+    })
+}
+
+fn look(asked: Asked<'_>, topic: TopicName, path: &[&str]) -> Routed {
+    let name = topic.clone();
+    superuser(match path {
+        ["partitions"] => {
+            let may_create = asked.target.flag("checkAllowAutoCreation");
+            return user(name, json(move |machine| machine.partitions(&topic, may_create)));
+        }
+        ["stats"] => {
+            let show = |stats, advertised: &Advertised| Answer::json(&owned(stats, advertised));
+            return viewer(name, ask(move |machine| machine.stats(&topic), show));
+        }
+        ["partitioned-stats"] => {
+            let each = asked.target.value("perPartition") != Some("false");
+            let show = move |(metadata, stats): (_, Vec<_>), advertised: &Advertised| {
+                let stats = stats.into_iter();
+                let stats = stats.map(|(name, stats)| (name, owned(stats, advertised)));
+                Answer::json(&PartitionedStats::new(metadata, stats.collect(), each))
+            };
+            return viewer(name, ask(move |machine| machine.partitioned_stats(&topic), show));
+        }
+        ["internalStats"] => {
+            return viewer(name, json(move |machine| machine.stats_of_ledgers(&topic)));
+        }
+        ["subscriptions"] => json(move |machine| machine.subscriptions(&topic)),
+        ["compaction"] => json(move |machine| machine.compaction_status(&topic)),
+        ["lastMessageId"] => ask(
+            move |machine| machine.last_position(&topic),
+            |position, _| Answer::json(&message_id(position)),
+        ),
+        ["messageid", moment] => {
+            let timestamp_ms = number(moment)?;
+            ask(
+                move |machine| machine.message_id_at(&topic, timestamp_ms),
+                |position, _| Answer::json(&message_id(position)),
+            )
+        }
+        ["ledger", ledger, "entry", entry] => {
+            let position = Position { ledger: number(ledger)?, entry: number(entry)? };
+            read(move |machine| machine.find_message(&topic, position))
+        }
+        ["examinemessage"] => {
+            // Counts from the last message on, as Pulsar does, unless it is told otherwise.
+            let from_last = asked.target.value("initialPosition") != Some("earliest");
+            let nth = asked.target.value("messagePosition").map_or(Ok(1), number::<i64>)?;
+            let nth = u64::try_from(nth).unwrap_or_default().max(1);
+            read(move |machine| machine.find_nth(&topic, from_last, nth))
+        }
+        ["properties"] => json(move |machine| machine.properties(&topic)),
+        ["permissions"] => json(move |machine| Ok(machine.grants(&topic)?.shown())),
+        ["subscription", name, "position", nth] => {
+            let (name, nth) = (names::subscription(name)?, number::<u64>(nth)?.max(1));
+            read(move |machine| machine.find_nth_open(&topic, &name, nth))
+        }
+        [segment] => policy(asked, topic, segment)?,
+        _ => return Err(unknown(asked)),
+    })
+}
+
+fn note(asked: Asked<'_>, topic: TopicName, path: &[&str]) -> Result<Work, AdminError> {
+    Ok(match (asked.method, path) {
+        ("PUT", ["properties"]) => {
+            let new: Properties = parse(asked.body)?;
+            done(move |machine| machine.set_properties(&topic, |known| known.extend(new)))
+        }
+        ("DELETE", ["properties"]) => {
+            let missing = || AdminError::BadRequest("the query names no `key`".to_owned());
+            let key = asked.target.value("key").ok_or_else(missing)?.to_owned();
+            done(move |machine| machine.set_properties(&topic, |known| drop(known.remove(&key))))
+        }
         ("POST", ["permissions", role]) => {
-            TopicCall::Grant { role: names::role(role)?, actions: parse(asked.body)? }
+            let (role, actions): (_, Vec<Action>) = (names::role(role)?, parse(asked.body)?);
+            done(move |machine| machine.set_grants(&topic, |grants| grants.grant(&role, actions)))
         }
-        ("DELETE", ["permissions", role]) => TopicCall::Revoke { role: names::role(role)? },
-        (_, ["subscription", name, path @ ..]) => return subscription(asked, topic, name, path),
-        (_, [segment]) => {
-            let (call, shown) = policy(asked, segment)?;
-            show = shown;
-            call
+        ("DELETE", ["permissions", role]) => {
+            let role = names::role(role)?;
+            done(move |machine| machine.set_grants(&topic, |grants| grants.revoke(&role)))
         }
         _ => return Err(unknown(asked)),
-    };
-    let is_figure =
-        matches!(call, TopicCall::Stats | TopicCall::PartitionedStats | TopicCall::InternalStats);
-    let work = Work::Ask(AdminRequest::Topic { topic: topic.clone(), call }, show);
-    if is_figure { viewer(topic, work) } else { superuser(work) }
+    })
 }
 
-/// Counts from the last message on, as Pulsar does, unless it is told otherwise.
-fn examine(target: &Target) -> Result<TopicCall, AdminError> {
-    let from_last = target.value("initialPosition") != Some("earliest");
-    let nth = target.value("messagePosition").map_or(Ok(1), number::<i64>)?;
-    Ok(TopicCall::Examine { from_last, nth: u64::try_from(nth).unwrap_or_default().max(1) })
-}
-
-fn subscription(asked: Asked<'_>, topic: String, name: &str, path: &[&str]) -> Routed {
-    let subscription = names::subscription(name)?;
-    let call = match (asked.method, path) {
+fn subscription(
+    asked: Asked<'_>,
+    topic: TopicName,
+    name: String,
+    path: &[&str],
+) -> Result<Work, AdminError> {
+    Ok(match (asked.method, path) {
         ("PUT", []) => {
             let Place { at, properties } = place(asked.body)?;
-            SubscriptionCall::Create { at: at.unwrap_or(Start::Latest), properties }
+            let at = at.unwrap_or(Start::Latest);
+            done(move |machine| machine.make_subscription(&topic, &name, at, &properties))
         }
-        ("DELETE", []) => SubscriptionCall::Delete { force: asked.target.flag("force") },
-        ("POST", ["skip_all"]) => SubscriptionCall::SkipAll,
-        ("POST", ["skip", entries]) => SubscriptionCall::Skip { entries: number(entries)? },
+        ("DELETE", []) => {
+            let force = asked.target.flag("force");
+            done(move |machine| machine.remove_subscription(&topic, &name, force))
+        }
+        ("POST", ["skip_all"]) => done(move |machine| machine.skip_all(&topic, &name)),
+        ("POST", ["skip", entries]) => {
+            let entries = number(entries)?;
+            done(move |machine| machine.skip(&topic, &name, entries))
+        }
         ("POST", ["resetcursor", moment]) => {
-            SubscriptionCall::ResetToTime { timestamp_ms: number(moment)? }
+            let timestamp_ms = number(moment)?;
+            done(move |machine| machine.reset_to_time(&topic, &name, timestamp_ms))
         }
         ("POST", ["resetcursor"]) => {
             let missing = || AdminError::BadRequest("the body names no message id".to_owned());
-            SubscriptionCall::Reset { to: place(asked.body)?.at.ok_or_else(missing)? }
+            let at = place(asked.body)?.at.ok_or_else(missing)?;
+            done(move |machine| machine.reset(&topic, &name, at))
         }
         ("POST", ["expireMessages", age]) => {
-            SubscriptionCall::ExpireMessages { age_s: number(age)? }
+            let age_s = number(age)?;
+            done(move |machine| machine.expire_subscription(&topic, &name, age_s))
         }
-        ("GET", ["position", nth]) => SubscriptionCall::Peek { nth: number::<u64>(nth)?.max(1) },
         _ => return Err(unknown(asked)),
-    };
-    superuser(as_is(AdminRequest::Subscription { topic, subscription, call }))
+    })
 }
 
-fn policy(asked: Asked<'_>, segment: &str) -> Result<(TopicCall, Show), AdminError> {
-    let spec = Spec::find(Level::Topic, segment).ok_or_else(|| unknown(asked))?;
-    let spec = spec.of_quota_type(asked.target.value("backlogQuotaType"));
+fn policy(asked: Asked<'_>, topic: TopicName, segment: &str) -> Result<Work, AdminError> {
+    let policy = Policy::find(Level::Topic, segment, asked.target.value("backlogQuotaType"));
+    let policy = policy.ok_or_else(|| unknown(asked))?;
     let value = match asked.method {
         "GET" => {
             let applied = asked.target.flag("applied");
-            return Ok((TopicCall::Policies, Show::Policy { spec, applied }));
+            return Ok(ask(
+                move |machine| machine.policies(&topic),
+                move |levels, _| {
+                    let policies = if applied { levels.applied() } else { levels.topic };
+                    Answer::maybe(policy.value(&policies))
+                },
+            ));
         }
-        "POST" | "PUT" => match spec.value_in_query(Level::Topic) {
+        "POST" | "PUT" => match policy.value_in_query() {
             Some(name) => match asked.target.value(name) {
                 Some(text) => Value::from(number::<i64>(text)?),
                 None => Value::Null,
@@ -138,20 +209,38 @@ fn policy(asked: Asked<'_>, segment: &str) -> Result<(TopicCall, Show), AdminErr
         "DELETE" => Value::Null,
         _ => return Err(unknown(asked)),
     };
-    Ok((TopicCall::SetPolicy(spec.read(value)?), Show::AsIs))
+    let change = policy.read(value)?;
+    Ok(done(move |machine| machine.set_policy(&topic, change)))
 }
 
-/// A number, the same as a JSON string, or an object that holds one of both. What is none of them is 0, which the core refuses.
-fn partitions(body: &[u8]) -> Result<u32, AdminError> {
+fn owned(stats: TopicStats, advertised: &Advertised) -> TopicStats {
+    TopicStats { owner_broker: host_of(&advertised.http_url).to_owned(), ..stats }
+}
+
+fn message_id(Position { ledger, entry }: Position) -> Value {
+    json!({"ledgerId": ledger, "entryId": entry, "partitionIndex": -1})
+}
+
+fn properties(value: Value) -> Result<Properties, AdminError> {
+    let given: Option<Properties> = serde_json::from_value(value).map_err(|error| {
+        AdminError::BadRequest(format!("the properties cannot be read: {error}"))
+    })?;
+    Ok(given.unwrap_or_default())
+}
+
+/// A number, the same as a JSON string, or an object that holds one of both, and perhaps properties. What is no number is 0, which the machine
+/// refuses.
+fn partitions(body: &[u8]) -> Result<(u32, Properties), AdminError> {
     let value: Value = parse(body)?;
     let given = value.get("partitions").unwrap_or(&value);
-    let number = given.as_u64().or_else(|| given.as_str()?.trim().parse().ok());
-    Ok(number.map_or(0, |it| u32::try_from(it).unwrap_or(u32::MAX)))
+    let count = given.as_u64().or_else(|| given.as_str()?.trim().parse().ok());
+    let count = count.map_or(0, |count| u32::try_from(count).unwrap_or(u32::MAX));
+    Ok((count, properties(value.get("properties").cloned().unwrap_or_default())?))
 }
 
 struct Place {
     at: Option<Start>,
-    properties: BTreeMap<String, String>,
+    properties: Properties,
 }
 
 /// A message id as tools send it: an object, or a word.
@@ -164,10 +253,10 @@ fn place(body: &[u8]) -> Result<Place, AdminError> {
         #[serde(default)]
         excluded: bool,
         #[serde(default)]
-        properties: Option<BTreeMap<String, String>>,
+        properties: Option<Properties>,
     }
     let value = json_body(body)?;
-    let none = BTreeMap::new();
+    let none = Properties::new();
     match value.as_str() {
         Some("latest") => return Ok(Place { at: Some(Start::Latest), properties: none }),
         Some("earliest") => return Ok(Place { at: Some(Start::Earliest), properties: none }),

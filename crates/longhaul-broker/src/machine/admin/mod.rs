@@ -1,84 +1,44 @@
-//! Calls of the admin interface.
+//! What the admin interface has the machine do: a method for each call.
+//!
+//! They take names that are valid and say whether there is what these name. What they give back is told when it is on disk, which
+//! is what [`Machine::call`] is for.
 
+mod messages;
 mod namespaces;
-mod noting;
+mod notes;
+mod schemas;
 mod subscriptions;
 mod topics;
 
 use super::Machine;
 use super::effect::{Effect, Refusal, Waiting};
-use crate::admin::request::{AdminError, AdminReply, AdminRequest, SubscriptionCall, TopicCall};
+use crate::admin::values::AdminError;
 use crate::name::TopicName;
 use longhaul_wire::messages::ServerError;
 
-type Answer = Result<AdminReply, AdminError>;
+/// What becomes of a call that has no result.
+type Done = Result<(), AdminError>;
 
 impl Machine {
-    /// A call of the admin interface. Its answer is an [`Effect::Reply`] with this ticket.
-    pub(crate) fn call(&mut self, ticket: u64, request: AdminRequest) {
-        let answer = match request {
-            AdminRequest::Health => Ok(AdminReply::Done),
-            AdminRequest::Metrics { viewer } => {
-                Ok(AdminReply::Metrics(Box::new(self.metrics(viewer.as_ref()))))
-            }
-            AdminRequest::AllStats => Ok(AdminReply::AllStats(self.all_stats())),
-            AdminRequest::Tenants => Ok(self.names(|it| !it.contains('/'))),
-            AdminRequest::CreateTenant(name) => self.create_tenant(name),
-            AdminRequest::DeleteTenant(name) => self.delete_tenant(&name),
-            AdminRequest::Namespaces { tenant } => {
-                let prefix = format!("{tenant}/");
-                if self.state.has_namespace(&tenant) {
-                    Ok(self.names(|it| it.starts_with(&prefix)))
-                } else {
-                    Err(AdminError::NotFound(format!("tenant {tenant} does not exist")))
-                }
-            }
-            AdminRequest::Namespace { namespace, call } => self.namespace_call(&namespace, call),
-            AdminRequest::Topic { topic, call: TopicCall::Message(position) } => {
-                return self
-                    .read_message(ticket, &topic, |machine, id| machine.ordinal_at(id, position));
-            }
-            AdminRequest::Topic { topic, call: TopicCall::Examine { from_last, nth } } => {
-                return self.read_message(ticket, &topic, |machine, id| {
-                    machine.nth_of(id, from_last, nth)
-                });
-            }
-            AdminRequest::Topic { topic, call } => {
-                self.parsed(&topic).and_then(|name| self.topic_call(&name, call))
-            }
-            AdminRequest::Subscription {
-                topic,
-                subscription,
-                call: SubscriptionCall::Peek { nth },
-            } => {
-                return self.read_message(ticket, &topic, |machine, id| {
-                    machine.nth_open_of(id, &subscription, nth)
-                });
-            }
-            AdminRequest::Subscription { topic, subscription, call } => self
-                .parsed(&topic)
-                .and_then(|name| self.subscription_call(&name, &subscription, &call)),
-        };
-        self.after_commit(Waiting::Then(Effect::Reply(ticket, answer)));
-    }
-
-    fn parsed(&self, topic: &str) -> Result<TopicName, AdminError> {
-        TopicName::parse(topic).map_err(|cause| AdminError::PreconditionFailed(cause.to_string()))
+    /// Does a call of the admin interface. Its result may be told when an [`Effect::Reply`] with this ticket comes: everything that was
+    /// recorded so far is on disk then.
+    pub(crate) fn call<T>(&mut self, ticket: u64, work: impl FnOnce(&mut Self) -> T) -> T {
+        let result = work(self);
+        self.after_commit(Waiting::Then(Effect::Reply(ticket)));
+        result
     }
 }
 
-fn done(result: Result<(), Refusal>) -> Answer {
-    result.map(|()| AdminReply::Done).map_err(failed)
-}
-
-#[expect(clippy::wildcard_enum_match_arm, reason = "what is not expected here is a defect")]
-fn failed(refusal: Refusal) -> AdminError {
-    match refusal.code {
-        ServerError::TopicNotFound => AdminError::NotFound(refusal.text),
-        ServerError::PersistenceError => AdminError::Unavailable(refusal.text),
-        ServerError::InvalidTopicName => AdminError::PreconditionFailed(refusal.text),
-        ServerError::IncompatibleSchema => AdminError::Conflict(refusal.text),
-        _ => AdminError::Internal(refusal.text),
+impl From<Refusal> for AdminError {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "what is not expected here is a defect")]
+    fn from(refusal: Refusal) -> Self {
+        match refusal.code {
+            ServerError::TopicNotFound => Self::NotFound(refusal.text),
+            ServerError::PersistenceError => Self::Unavailable(refusal.text),
+            ServerError::InvalidTopicName => Self::PreconditionFailed(refusal.text),
+            ServerError::IncompatibleSchema => Self::Conflict(refusal.text),
+            _ => Self::Internal(refusal.text),
+        }
     }
 }
 

@@ -1,90 +1,48 @@
-//! Tenants and namespaces.
+//! Tenants and namespaces. A namespace is named `tenant/namespace`; unless it says otherwise, one that does not exist is [`AdminError::NotFound`].
 
 use super::super::Machine;
-use super::{Answer, done, failed};
-use crate::admin::policies::Policy;
-use crate::admin::request::{AdminError, AdminReply, NamespaceCall};
+use super::Done;
+use crate::admin::policies::{Change, Grants, Policies};
+use crate::admin::values::AdminError;
 use crate::name::TopicName;
+use crate::state::Settings;
 use crate::state::change::{CreateNamespace, DeleteNamespace};
 
 impl Machine {
-    pub(in crate::machine) fn names(&self, is_wanted: impl Fn(&str) -> bool) -> AdminReply {
-        AdminReply::Names(
-            self.state.namespaces().filter(|it| is_wanted(it)).map(str::to_owned).collect(),
-        )
+    /// All tenants, in order.
+    pub(crate) fn tenants(&self) -> Vec<String> {
+        self.state.namespaces().filter(|name| !name.contains('/')).map(str::to_owned).collect()
     }
 
-    pub(in crate::machine) fn create_tenant(&mut self, name: String) -> Answer {
-        if self.state.has_namespace(&name) {
+    /// [`AdminError::Conflict`] when it exists.
+    pub(crate) fn create_tenant(&mut self, name: &str) -> Done {
+        if self.state.has_namespace(name) {
             return Err(AdminError::Conflict(format!("tenant {name} exists")));
         }
-        done(self.change(CreateNamespace { name }))
+        Ok(self.change(CreateNamespace { name: name.to_owned() })?)
     }
 
-    pub(in crate::machine) fn delete_tenant(&mut self, name: &str) -> Answer {
-        if !self.state.has_namespace(name) {
-            return Err(AdminError::NotFound(format!("tenant {name} does not exist")));
+    /// [`AdminError::Conflict`] while it has namespaces.
+    pub(crate) fn delete_tenant(&mut self, name: &str) -> Done {
+        if !self.namespaces_of(name)?.is_empty() {
+            let text = format!("tenant {name} has namespaces: delete them first");
+            return Err(AdminError::Conflict(text));
         }
-        let prefix = format!("{name}/");
-        if self.state.namespaces().any(|it| it.starts_with(&prefix)) {
-            return Err(AdminError::Conflict(format!(
-                "tenant {name} has namespaces: delete them first"
-            )));
-        }
-        done(self.change(DeleteNamespace { name: name.to_owned() }))
+        Ok(self.change(DeleteNamespace { name: name.to_owned() })?)
     }
 
-    pub(in crate::machine) fn namespace_call(
-        &mut self,
-        namespace: &str,
-        call: NamespaceCall,
-    ) -> Answer {
-        if let NamespaceCall::Create { policies } = call {
-            return self.create_namespace(namespace, policies);
+    /// The namespaces of a tenant, in order.
+    pub(crate) fn namespaces_of(&self, tenant: &str) -> Result<Vec<String>, AdminError> {
+        if !self.state.has_namespace(tenant) {
+            return Err(AdminError::NotFound(format!("tenant {tenant} does not exist")));
         }
-        if !self.state.has_namespace(namespace) {
-            return Err(AdminError::NotFound(format!("namespace {namespace} does not exist")));
-        }
-        match call {
-            NamespaceCall::Create { .. } => Ok(AdminReply::Done),
-            NamespaceCall::Delete { force } => self.delete_namespace(namespace, force),
-            NamespaceCall::Topics => Ok(AdminReply::Names(self.topics_in(namespace))),
-            NamespaceCall::PartitionedTopics => {
-                let names = self.partitioned_in(namespace);
-                Ok(AdminReply::Names(names.iter().map(ToString::to_string).collect()))
-            }
-            NamespaceCall::Unload => {
-                self.ids_in(namespace).into_iter().for_each(|it| self.unload(it));
-                Ok(AdminReply::Done)
-            }
-            NamespaceCall::Policies => {
-                let policies = self.state.settings(namespace).map(|it| it.policies.clone());
-                Ok(AdminReply::Policies(Box::new(policies.unwrap_or_default())))
-            }
-            NamespaceCall::SetPolicy(policy) => {
-                done(self.set(namespace, |it| it.policies.apply(policy)))
-            }
-            NamespaceCall::Grants => Ok(AdminReply::Grants(
-                self.state.settings(namespace).map(|it| it.grants.clone()).unwrap_or_default(),
-            )),
-            NamespaceCall::Grant { role, actions } => {
-                let set = self.set(namespace, |it| it.grants.grant(&role, actions));
-                self.end_unpermitted(namespace);
-                done(set)
-            }
-            NamespaceCall::Revoke { role } => {
-                let set = self.set(namespace, |it| it.grants.revoke(&role));
-                self.end_unpermitted(namespace);
-                done(set)
-            }
-        }
+        let prefix = format!("{tenant}/");
+        let names = self.state.namespaces().filter(|name| name.starts_with(&prefix));
+        Ok(names.map(str::to_owned).collect())
     }
 
-    pub(in crate::machine) fn create_namespace(
-        &mut self,
-        namespace: &str,
-        policies: Vec<Policy>,
-    ) -> Answer {
+    /// With these policies, mostly none. [`AdminError::Conflict`] when it exists, [`AdminError::NotFound`] when its tenant does not.
+    pub(crate) fn create_namespace(&mut self, namespace: &str, policies: Vec<Change>) -> Done {
         let tenant = namespace.split('/').next().unwrap_or_default();
         if !self.state.has_namespace(tenant) {
             return Err(AdminError::NotFound(format!("tenant {tenant} does not exist")));
@@ -92,15 +50,16 @@ impl Machine {
         if self.state.has_namespace(namespace) {
             return Err(AdminError::Conflict(format!("namespace {namespace} exists")));
         }
-        self.change(CreateNamespace { name: namespace.to_owned() }).map_err(failed)?;
-        done(
-            self.set(namespace, |it| {
-                policies.into_iter().for_each(|policy| it.policies.apply(policy))
-            }),
-        )
+        self.change(CreateNamespace { name: namespace.to_owned() })?;
+        let set = |known: &mut Settings| {
+            policies.into_iter().for_each(|change| change(&mut known.policies));
+        };
+        Ok(self.set(namespace, set)?)
     }
 
-    pub(in crate::machine) fn delete_namespace(&mut self, namespace: &str, force: bool) -> Answer {
+    /// [`AdminError::Conflict`] while it has topics, unless forced.
+    pub(crate) fn delete_namespace(&mut self, namespace: &str, force: bool) -> Done {
+        self.check_exists(namespace)?;
         let topics = self.ids_in(namespace);
         let partitioned = self.partitioned_in(namespace);
         let is_empty = topics.is_empty() && partitioned.is_empty();
@@ -110,23 +69,83 @@ impl Machine {
             )));
         }
         for name in partitioned {
-            self.delete_partitioned(&name, force)?;
+            self.remove_partitioned(&name, force)?;
         }
         // Partitions are gone by now.
         for topic in topics {
-            self.delete_topic(topic).map_err(failed)?;
+            self.delete_topic(topic)?;
         }
-        done(self.change(DeleteNamespace { name: namespace.to_owned() }))
+        Ok(self.change(DeleteNamespace { name: namespace.to_owned() })?)
+    }
+
+    /// Full names of topics without partitions, and of partitions, in order.
+    pub(crate) fn topics_of(&self, namespace: &str) -> Result<Vec<String>, AdminError> {
+        self.check_exists(namespace)?;
+        Ok(self.topics_in(namespace))
+    }
+
+    /// Full names of partitioned topics, in order.
+    pub(crate) fn partitioned_topics_of(&self, namespace: &str) -> Result<Vec<String>, AdminError> {
+        self.check_exists(namespace)?;
+        Ok(self.partitioned_in(namespace).iter().map(ToString::to_string).collect())
+    }
+
+    /// Closes all producers and consumers of all its topics, and starts new ledgers.
+    pub(crate) fn unload_namespace(&mut self, namespace: &str) -> Done {
+        self.check_exists(namespace)?;
+        self.ids_in(namespace).into_iter().for_each(|topic| self.unload(topic));
+        Ok(())
+    }
+
+    /// What is set on it.
+    pub(crate) fn namespace_policies(&self, namespace: &str) -> Result<Policies, AdminError> {
+        self.check_exists(namespace)?;
+        Ok(self.state.settings(namespace).map(|known| known.policies.clone()).unwrap_or_default())
+    }
+
+    /// Sets or unsets policies.
+    pub(crate) fn set_namespace_policy(
+        &mut self,
+        namespace: &str,
+        change: impl FnOnce(&mut Policies),
+    ) -> Done {
+        self.check_exists(namespace)?;
+        Ok(self.set(namespace, |known| change(&mut known.policies))?)
+    }
+
+    /// Who may use its topics.
+    pub(crate) fn namespace_grants(&self, namespace: &str) -> Result<Grants, AdminError> {
+        self.check_exists(namespace)?;
+        Ok(self.state.settings(namespace).map(|known| known.grants.clone()).unwrap_or_default())
+    }
+
+    /// Changes who may. From the first grant on, also after it was revoked, only who was granted something may use the namespace.
+    pub(crate) fn set_namespace_grants(
+        &mut self,
+        namespace: &str,
+        change: impl FnOnce(&mut Grants),
+    ) -> Done {
+        self.check_exists(namespace)?;
+        let set = self.set(namespace, |known| change(&mut known.grants));
+        self.end_unpermitted(namespace);
+        Ok(set?)
+    }
+
+    fn check_exists(&self, namespace: &str) -> Done {
+        if self.state.has_namespace(namespace) {
+            return Ok(());
+        }
+        Err(AdminError::NotFound(format!("namespace {namespace} does not exist")))
     }
 
     /// Topics without partitions, and partitions.
     fn ids_in(&self, namespace: &str) -> Vec<u32> {
-        let topics = self.state.topics().filter(|(_, it)| it.name.namespace() == namespace);
+        let topics = self.state.topics().filter(|(_, topic)| topic.name.namespace() == namespace);
         topics.map(|(id, _)| id).collect()
     }
 
     fn partitioned_in(&self, namespace: &str) -> Vec<TopicName> {
         let names = self.state.partitioned().filter_map(|(name, _)| TopicName::parse(name).ok());
-        names.filter(|it| it.namespace() == namespace).collect()
+        names.filter(|name| name.namespace() == namespace).collect()
     }
 }

@@ -1,195 +1,172 @@
-//! Subscriptions, and single messages.
+//! Subscriptions. What is done with one on the whole of a partitioned topic is done for each partition. A topic or a subscription that
+//! does not exist is [`AdminError::NotFound`]. `__compaction` is none here: [`AdminError::PreconditionFailed`].
 
 use super::super::Machine;
-use super::super::effect::{Effect, Refusal};
-use super::super::stats::{COMPACTION_CURSOR, shown};
-use super::{Answer, failed};
-use crate::admin::request::{
-    AdminError, AdminReply, Position as AdminPosition, Start, SubscriptionCall,
-};
+use super::super::effect::Refusal;
+use super::super::stats::COMPACTION_CURSOR;
+use super::Done;
+use crate::admin::values::{AdminError, Position, Properties, Start};
 use crate::name::TopicName;
 use crate::state::change::CreateSubscription;
-use crate::state::entries::Position;
-use std::collections::BTreeMap;
+use crate::state::entries;
 
 impl Machine {
-    pub(in crate::machine) fn subscription_call(
+    /// Creates a durable one, and the topic where those come into being by use; [`AdminError::Conflict`] when it exists.
+    pub(crate) fn make_subscription(
         &mut self,
         name: &TopicName,
         subscription: &str,
-        call: &SubscriptionCall,
-    ) -> Answer {
-        if subscription == COMPACTION_CURSOR {
-            let text = "compaction needs no subscription here: there is none that could be changed or lost";
-            return Err(AdminError::PreconditionFailed(text.to_owned()));
-        }
-        let is_creating = matches!(call, SubscriptionCall::Create { .. });
-        let topics = if is_creating && self.all(name).is_err() {
-            vec![self.ensure_topic(name, true).map_err(failed)?]
-        } else {
-            self.all(name)?
+        at: Start,
+        properties: &Properties,
+    ) -> Done {
+        check_subscription(subscription)?;
+        let topics = match self.all(name) {
+            Ok(topics) => topics,
+            Err(_) => vec![self.ensure_topic(name, true)?],
         };
-        if let SubscriptionCall::Create { at, properties } = call {
-            let exists = |id: &u32| {
-                self.state.topic(*id).is_some_and(|it| it.subscription_id(subscription).is_some())
-            };
-            if topics.iter().all(exists) {
-                return Err(AdminError::Conflict(
-                    "Subscription already exists for topic".to_owned(),
-                ));
-            }
-            for id in topics {
-                self.create_subscription(id, subscription, *at, properties.clone())
-                    .map_err(failed)?;
-            }
-            return Ok(AdminReply::Done);
+        let exists = |id: &u32| {
+            self.state.topic(*id).is_some_and(|topic| topic.subscription_id(subscription).is_some())
+        };
+        if topics.iter().all(exists) {
+            return Err(AdminError::Conflict("Subscription already exists for topic".to_owned()));
         }
+        for id in topics {
+            self.create_subscription(id, subscription, at, properties)?;
+        }
+        Ok(())
+    }
+
+    /// [`AdminError::PreconditionFailed`] while it has consumers, unless forced: then they are closed.
+    pub(crate) fn remove_subscription(
+        &mut self,
+        name: &TopicName,
+        subscription: &str,
+        force: bool,
+    ) -> Done {
+        self.each(name, subscription, |machine, topic, id| {
+            if !force && machine.dispatcher(topic, id).is_some() {
+                let text = "the subscription has consumers: end them first, or force it";
+                return Err(AdminError::PreconditionFailed(text.to_owned()));
+            }
+            machine.close_consumers(topic, id);
+            Ok(machine.delete_subscription(topic, id)?)
+        })
+    }
+
+    /// Acknowledges everything that is there.
+    pub(crate) fn skip_all(&mut self, name: &TopicName, subscription: &str) -> Done {
+        self.each(name, subscription, |machine, topic, id| {
+            Ok(machine.skip_to(topic, Some(id), machine.readable(topic))?)
+        })
+    }
+
+    /// Acknowledges the next entries, so many.
+    pub(crate) fn skip(&mut self, name: &TopicName, subscription: &str, entries: u64) -> Done {
+        self.each(name, subscription, |machine, topic, id| {
+            if entries == 0 {
+                return Ok(());
+            }
+            let last = machine.nth_open(topic, id, entries);
+            let before = last.map_or_else(|| machine.readable(topic), |ordinal| ordinal + 1);
+            Ok(machine.skip_to(topic, Some(id), before)?)
+        })
+    }
+
+    /// Moves it to the first entry published at this moment, in ms since 1970, or later, and closes its consumers.
+    pub(crate) fn reset_to_time(
+        &mut self,
+        name: &TopicName,
+        subscription: &str,
+        timestamp_ms: u64,
+    ) -> Done {
+        self.each(name, subscription, |machine, topic, id| {
+            let found = machine.ordinal_at_time(topic, timestamp_ms);
+            Ok(machine.reset_cursor(topic, id, found.unwrap_or_else(|| machine.readable(topic)))?)
+        })
+    }
+
+    /// Moves it, and closes its consumers, which subscribe again.
+    pub(crate) fn reset(&mut self, name: &TopicName, subscription: &str, to: Start) -> Done {
+        self.each(name, subscription, |machine, topic, id| {
+            Ok(machine.reset_cursor(topic, id, machine.start(topic, to))?)
+        })
+    }
+
+    /// Acknowledges what was published at least so many seconds ago.
+    pub(crate) fn expire_subscription(
+        &mut self,
+        name: &TopicName,
+        subscription: &str,
+        age_s: u64,
+    ) -> Done {
+        self.each(name, subscription, |machine, topic, id| {
+            Ok(machine.expire(topic, Some(id), age_s)?)
+        })
+    }
+
+    /// Does something with it on each topic that has it.
+    fn each(
+        &mut self,
+        name: &TopicName,
+        subscription: &str,
+        mut work: impl FnMut(&mut Self, u32, u32) -> Done,
+    ) -> Done {
+        check_subscription(subscription)?;
         let known = |id: u32| Some((id, self.state.topic(id)?.subscription_id(subscription)?));
-        let known: Vec<(u32, u32)> = topics.into_iter().filter_map(known).collect();
+        let known: Vec<(u32, u32)> = self.all(name)?.into_iter().filter_map(known).collect();
         if known.is_empty() {
             return Err(AdminError::NotFound(format!("{name} has no subscription {subscription}")));
         }
-        for (topic, id) in known {
-            self.change_subscription(topic, id, call)?;
-        }
-        Ok(AdminReply::Done)
-    }
-
-    pub(in crate::machine) fn change_subscription(
-        &mut self,
-        topic: u32,
-        id: u32,
-        call: &SubscriptionCall,
-    ) -> Result<(), AdminError> {
-        let readable = self.live.get(&topic).map_or(0, |it| it.readable);
-        let done = match call {
-            SubscriptionCall::Delete { force } => {
-                if !force && self.dispatcher(topic, id).is_some() {
-                    let text = "the subscription has consumers: end them first, or force it";
-                    return Err(AdminError::PreconditionFailed(text.to_owned()));
-                }
-                self.close_consumers(topic, id);
-                self.delete_subscription(topic, id)
-            }
-            SubscriptionCall::SkipAll => self.skip_to(topic, Some(id), readable),
-            SubscriptionCall::Skip { entries: 0 } => Ok(()),
-            SubscriptionCall::Skip { entries } => {
-                let last = self.nth_open(topic, id, *entries);
-                self.skip_to(topic, Some(id), last.map_or(readable, |it| it + 1))
-            }
-            SubscriptionCall::ResetToTime { timestamp_ms } => {
-                let mark = self.ordinal_at_time(topic, *timestamp_ms).unwrap_or(readable);
-                self.reset_cursor(topic, id, mark)
-            }
-            SubscriptionCall::Reset { to } => {
-                let mark = self.start(topic, *to);
-                self.reset_cursor(topic, id, mark)
-            }
-            SubscriptionCall::ExpireMessages { age_s } => self.expire(topic, Some(id), *age_s),
-            SubscriptionCall::Create { .. } | SubscriptionCall::Peek { .. } => Ok(()),
-        };
-        done.map_err(failed)
-    }
-
-    /// The n-th entry, from 1, that is on disk and that the subscription has not acknowledged.
-    fn nth_open(&self, topic: u32, id: u32, nth: u64) -> Option<u64> {
-        let (kept, live) = self.state.topic(topic).zip(self.live.get(&topic))?;
-        let cursor = &kept.subscriptions.get(&id)?.cursor;
-        let first = cursor.next_unacked(kept.entries.first());
-        let open = std::iter::successors(Some(first), |it| Some(cursor.next_unacked(it + 1)));
-        let before = usize::try_from(nth.checked_sub(1)?).ok()?;
-        open.take_while(|it| *it < live.readable).nth(before)
+        known.into_iter().try_for_each(|(topic, id)| work(self, topic, id))
     }
 
     pub(in crate::machine) fn start(&self, topic: u32, at: Start) -> u64 {
         let Some((kept, live)) = self.state.topic(topic).zip(self.live.get(&topic)) else {
             return 0;
         };
+        let at_or_after = |position: Position| kept.entries.ordinal_at_or_after(unsigned(position));
         let ordinal = match at {
             Start::Earliest => kept.entries.first(),
             Start::Latest => live.readable,
-            Start::At(it) => kept.entries.ordinal_at_or_after(unsigned(it)),
-            Start::After(AdminPosition { ledger, entry: ..0 }) => {
-                kept.entries.ordinal_at_or_after(unsigned(AdminPosition { ledger, entry: 0 }))
+            Start::At(position) => at_or_after(position),
+            Start::After(Position { ledger, entry: ..0 }) => {
+                at_or_after(Position { ledger, entry: 0 })
             }
-            Start::After(it) => {
-                let it = AdminPosition { entry: it.entry.saturating_add(1), ..it };
-                kept.entries.ordinal_at_or_after(unsigned(it))
+            Start::After(Position { ledger, entry }) => {
+                at_or_after(Position { ledger, entry: entry.saturating_add(1) })
             }
         };
         ordinal.clamp(kept.entries.first().min(live.readable), live.readable)
     }
 
-    pub(in crate::machine) fn create_subscription(
+    pub(super) fn create_subscription(
         &mut self,
         topic: u32,
         name: &str,
         at: Start,
-        properties: BTreeMap<String, String>,
+        properties: &Properties,
     ) -> Result<(), Refusal> {
         let mark = self.start(topic, at);
         let Some(kept) = self.state.topic(topic) else { return Ok(()) };
         if kept.subscription_id(name).is_some() {
             return Ok(());
         }
-        let subscription = kept.next_subscription();
-        let name = name.to_owned();
+        let (subscription, name) = (kept.next_subscription(), name.to_owned());
+        let properties = properties.clone();
         self.change(CreateSubscription { topic, subscription, name, mark, properties })
-    }
-
-    pub(in crate::machine) fn ordinal_at(
-        &self,
-        topic: u32,
-        position: AdminPosition,
-    ) -> Option<u64> {
-        let number = |it: i64| u64::try_from(it).ok();
-        let position =
-            Position { ledger: number(position.ledger)?, entry: number(position.entry)? };
-        self.state.topic(topic)?.entries.ordinal_of(position)
-    }
-
-    /// The n-th message that is there, from 1, from the first or from the last.
-    pub(in crate::machine) fn nth_of(&self, topic: u32, from_last: bool, nth: u64) -> Option<u64> {
-        let (kept, live) = (self.state.topic(topic)?, self.live.get(&topic)?);
-        let unwritten = kept.entries.end().saturating_sub(live.readable);
-        let count = kept.entries.count().saturating_sub(unwritten);
-        let skipped = if from_last { count.checked_sub(nth)? } else { nth.checked_sub(1)? };
-        kept.entries.nth(skipped).filter(|&it| it < live.readable)
-    }
-
-    pub(in crate::machine) fn nth_open_of(
-        &self,
-        topic: u32,
-        subscription: &str,
-        nth: u64,
-    ) -> Option<u64> {
-        self.nth_open(topic, self.state.topic(topic)?.subscription_id(subscription)?, nth)
-    }
-
-    pub(in crate::machine) fn read_message(
-        &mut self,
-        ticket: u64,
-        topic: &str,
-        find: impl FnOnce(&Self, u32) -> Option<u64>,
-    ) {
-        let found = self.parsed(topic).and_then(|name| {
-            let id = self.one(&name)?;
-            let none = || AdminError::NotFound("Message not found".to_owned());
-            let ordinal = find(self, id).ok_or_else(none)?;
-            let item = self.view(id, false).and_then(|it| it.get(ordinal)).ok_or_else(none)?;
-            let slot =
-                self.state.topic(id).and_then(|it| it.entries.get(ordinal)).ok_or_else(none)?;
-            Ok((shown(Some(item.position)), slot.place))
-        });
-        self.effects.push(match found {
-            Ok((position, place)) => Effect::Read { ticket, position, place },
-            Err(error) => Effect::Reply(ticket, Err(error)),
-        });
     }
 }
 
+fn check_subscription(name: &str) -> Done {
+    if name != COMPACTION_CURSOR {
+        return Ok(());
+    }
+    let text = "compaction needs no subscription here: there is none that could be changed or lost";
+    Err(AdminError::PreconditionFailed(text.to_owned()))
+}
+
 /// An id from outside to start at; what is below zero stands before everything.
-fn unsigned(position: AdminPosition) -> Position {
-    let number = |it: i64| u64::try_from(it).unwrap_or_default();
-    Position { ledger: number(position.ledger), entry: number(position.entry) }
+fn unsigned(position: Position) -> entries::Position {
+    let number = |given: i64| u64::try_from(given).unwrap_or_default();
+    entries::Position { ledger: number(position.ledger), entry: number(position.entry) }
 }

@@ -120,7 +120,7 @@ fn what_is_acknowledged_makes_room_under_the_limit() {
     let rig = || {
         let mut rig = Rig::new();
         rig.produce(1, 1, AccessMode::Shared).unwrap();
-        rig.call(TopicCall::SetPolicy(Policy::UnackedPerConsumer(Some(1))));
+        rig.set(|policies| policies.unacked_per_consumer = Some(1));
         rig.batch(2);
         rig.now += 10_000;
         rig.publish(1, 1, b"x");
@@ -134,7 +134,7 @@ fn what_is_acknowledged_makes_room_under_the_limit() {
     assert_eq!(delivered(&parts.ack(5, Individual, vec![open(0, &[0b01])]).1), [1]);
     assert_eq!((parts.figures().acks, parts.mark()), (1, 1), "the batch is done");
     let mut old = rig();
-    assert_eq!(delivered(&old.call(TopicCall::ExpireMessages { age_s: 5 })), [1]);
+    assert_eq!(delivered(&old.call(|machine, name| machine.expire_topic(name, 5))), [1]);
 }
 
 /// A subscription may leave no more than so many batches half acknowledged: each costs memory, and room in every checkpoint.
@@ -179,10 +179,10 @@ fn a_part_of_a_batch_is_acknowledged_in_the_compacted_view_too() {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     rig.batch(3);
-    let job = support::job(&rig.call(TopicCall::Compact)).unwrap();
+    let job = support::job(&rig.call(Machine::start_compaction)).unwrap();
     rig.machine.compacted(&job, Ok(reading::slots(&[(0, 3, 9)])));
     rig.settle();
-    rig.call(TopicCall::Unload);
+    rig.call(Machine::unload_topic);
     rig.pass(2000);
     assert_eq!(rig.first(), 1, "it is in the compacted view alone");
     assert_eq!(rig.subscribe(1, 5, |it| it.read_compacted = Some(true)), [0]);

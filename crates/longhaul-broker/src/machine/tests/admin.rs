@@ -1,7 +1,7 @@
 //! The admin interface asked directly, without HTTP: what each call answers, what it changes, and what it refuses.
 
 use super::*;
-use crate::admin::request::{AdminError, AdminReply, NamespaceCall, Start, SubscriptionCall};
+use crate::admin::values::{AdminError, Start};
 use std::collections::BTreeMap;
 
 mod compaction;
@@ -17,45 +17,59 @@ mod stats;
 mod subscriptions;
 mod topics;
 
-type Answer = Result<AdminReply, AdminError>;
+/// A call, as a test makes it.
+type Ask<T> = Box<dyn FnOnce(&mut Machine) -> Result<T, AdminError>>;
+type OnTopic<T> = Box<dyn FnOnce(&mut Machine, &TopicName) -> Result<T, AdminError>>;
+type OnNamespace<T> = Box<dyn FnOnce(&mut Machine, &str) -> Result<T, AdminError>>;
+type OnSubscription<T> = Box<dyn FnOnce(&mut Machine, &TopicName, &str) -> Result<T, AdminError>>;
 
 const TICKET: u64 = 9;
-const DONE: Answer = Ok(AdminReply::Done);
+const DONE: Result<(), AdminError> = Ok(());
 
 impl Rig {
     /// The answer to a call, and what else comes out of it, when everything is written.
     #[track_caller]
-    fn answer_and_effects(&mut self, request: AdminRequest) -> (Answer, Vec<Effect>) {
-        let is_reply = |it: &Effect| matches!(it, Effect::Reply(TICKET, _));
+    fn answer_and_effects<T>(
+        &mut self,
+        work: impl FnOnce(&mut Machine) -> Result<T, AdminError>,
+    ) -> (Result<T, AdminError>, Vec<Effect>) {
+        let is_reply = |effect: &Effect| matches!(effect, Effect::Reply(TICKET));
         self.machine.set_time(self.now, self.now);
-        self.machine.call(TICKET, request);
+        let answer = self.machine.call(TICKET, work);
         let is_recorded = self.machine.pending_bytes() > 0;
         let mut effects = self.machine.take_effects();
         let is_answered = effects.iter().any(is_reply);
         assert!(!(is_recorded && is_answered), "what the answer rests on is not on disk");
         effects.extend(self.settle());
         let at = effects.iter().position(is_reply).expect("a call is answered");
-        let Effect::Reply(_, answer) = effects.remove(at) else { panic!("it is a reply") };
+        effects.remove(at);
         assert!(!effects.iter().any(is_reply), "a call is answered once");
         (answer, effects)
     }
 
     #[track_caller]
-    fn answer(&mut self, request: AdminRequest) -> Answer {
-        self.answer_and_effects(request).0
+    pub(super) fn answer<T>(
+        &mut self,
+        work: impl FnOnce(&mut Machine) -> Result<T, AdminError>,
+    ) -> Result<T, AdminError> {
+        self.answer_and_effects(work).0
     }
 
     /// Sees to it that the call is refused with this status and for this reason, and that nothing comes of it.
     #[track_caller]
-    fn refuses(&mut self, request: AdminRequest, status: u16, reason: &str) {
+    fn refuses<T: std::fmt::Debug>(
+        &mut self,
+        work: impl FnOnce(&mut Machine) -> Result<T, AdminError>,
+        status: u16,
+        reason: &str,
+    ) {
         let before = self.changes();
-        let what = format!("{request:?}");
-        let (answer, effects) = self.answer_and_effects(request);
-        let error = answer.expect_err(&what);
-        assert!(error.to_string().contains(reason), "{what}: {error}");
-        assert_eq!(self::status(&error), status, "{what}: {error}");
-        assert!(effects.is_empty(), "{what}: {effects:?}");
-        assert_eq!(self.changes(), before, "{what}: it was refused, and did something");
+        let (answer, effects) = self.answer_and_effects(work);
+        let error = answer.expect_err(reason);
+        assert!(error.to_string().contains(reason), "{error}");
+        assert_eq!(self::status(&error), status, "{error}");
+        assert!(effects.is_empty(), "{error}: {effects:?}");
+        assert_eq!(self.changes(), before, "{error}: it was refused, and did something");
     }
 
     /// Everything that the machine knows for ever, but for the entries.
@@ -66,27 +80,23 @@ impl Rig {
         changes
     }
 
-    #[track_caller]
-    fn names(&mut self, request: AdminRequest) -> Vec<String> {
-        match self.answer(request) {
-            Ok(AdminReply::Names(names)) => names,
-            other => panic!("{other:?}"),
-        }
-    }
-
     /// A topic without partitions.
     fn create(&mut self, name: &str) {
-        assert_eq!(self.answer(topic(name, TopicCall::Create)), DONE, "{name}");
+        let make =
+            |machine: &mut Machine, name: &TopicName| machine.make_topic(name, BTreeMap::new());
+        assert_eq!(self.answer(topic(name, make)), DONE, "{name}");
     }
 
     fn create_partitioned(&mut self, name: &str, partitions: u32) {
-        let call = TopicCall::CreatePartitioned { partitions };
-        assert_eq!(self.answer(topic(name, call)), DONE, "{name}");
+        let make = on_topic(move |machine, name| {
+            machine.make_partitioned(name, partitions, BTreeMap::new())
+        });
+        assert_eq!(self.answer(topic(name, make)), DONE, "{name}");
     }
 
     fn create_subscription(&mut self, name: &str, subscription: &str, at: Start) {
-        let request = self::subscription(name, subscription, create_at(at));
-        assert_eq!(self.answer(request), DONE, "{name}, {subscription}");
+        let ask = self::subscription(name, subscription, create_at(at));
+        assert_eq!(self.answer(ask), DONE, "{name}, {subscription}");
     }
 
     /// A shared producer of a topic, by its short name.
@@ -132,28 +142,56 @@ const fn status(error: &AdminError) -> u16 {
 
 /// A name in full; a short one lies in `public/default`.
 fn full(name: &str) -> String {
-    crate::name::TopicName::parse(name).unwrap().as_str().to_owned()
+    TopicName::parse(name).unwrap().as_str().to_owned()
 }
 
-fn topic(name: &str, call: TopicCall) -> AdminRequest {
-    AdminRequest::Topic { topic: full(name), call }
+fn topic<T: 'static>(
+    name: &str,
+    work: impl FnOnce(&mut Machine, &TopicName) -> Result<T, AdminError> + 'static,
+) -> Ask<T> {
+    let name = TopicName::parse(name).unwrap();
+    Box::new(move |machine| work(machine, &name))
 }
 
-fn namespace(name: &str, call: NamespaceCall) -> AdminRequest {
-    AdminRequest::Namespace { namespace: name.to_owned(), call }
+fn namespace<T: 'static>(
+    name: &str,
+    work: impl FnOnce(&mut Machine, &str) -> Result<T, AdminError> + 'static,
+) -> Ask<T> {
+    let name = name.to_owned();
+    Box::new(move |machine| work(machine, &name))
 }
 
-fn subscription(name: &str, subscription: &str, call: SubscriptionCall) -> AdminRequest {
-    AdminRequest::Subscription { topic: full(name), subscription: subscription.to_owned(), call }
+fn subscription<T: 'static>(
+    name: &str,
+    subscription: &str,
+    work: impl FnOnce(&mut Machine, &TopicName, &str) -> Result<T, AdminError> + 'static,
+) -> Ask<T> {
+    let subscription = subscription.to_owned();
+    topic(name, move |machine, name| work(machine, name, &subscription))
 }
 
-const fn create_at(at: Start) -> SubscriptionCall {
-    SubscriptionCall::Create { at, properties: BTreeMap::new() }
+fn on_topic<T>(
+    work: impl FnOnce(&mut Machine, &TopicName) -> Result<T, AdminError> + 'static,
+) -> OnTopic<T> {
+    Box::new(work)
 }
 
-#[test]
-fn the_broker_says_that_it_is_well() {
-    assert_eq!(Rig::new().answer(AdminRequest::Health), DONE);
+fn on_namespace<T>(
+    work: impl FnOnce(&mut Machine, &str) -> Result<T, AdminError> + 'static,
+) -> OnNamespace<T> {
+    Box::new(work)
+}
+
+fn on_subscription<T>(
+    work: impl FnOnce(&mut Machine, &TopicName, &str) -> Result<T, AdminError> + 'static,
+) -> OnSubscription<T> {
+    Box::new(work)
+}
+
+fn create_at(at: Start) -> OnSubscription<()> {
+    on_subscription(move |machine, name, subscription| {
+        machine.make_subscription(name, subscription, at, &BTreeMap::new())
+    })
 }
 
 /// What a call needs to have written, and what is too large for the log, is the broker's trouble and not the caller's mistake.
@@ -161,19 +199,9 @@ fn the_broker_says_that_it_is_well() {
 fn what_cannot_be_written_is_unavailable() {
     let mut rig = Rig::new();
     rig.create("t");
-    let value = Some("x".repeat(5000).into());
-    let call = TopicCall::SetPolicy(Policy::Other("dispatchRate", value));
-    rig.refuses(topic("t", call), 503, "");
-}
-
-#[test]
-fn a_name_that_is_none_is_refused() {
-    let mut rig = Rig::new();
-    for name in ["persistent://a/b", "non-persistent://public/default/t"] {
-        let (topic, subscription) = (name.to_owned(), "s".to_owned());
-        let call = TopicCall::Stats;
-        rig.refuses(AdminRequest::Topic { topic: topic.clone(), call }, 412, name);
-        let call = SubscriptionCall::SkipAll;
-        rig.refuses(AdminRequest::Subscription { topic, subscription, call }, 412, name);
-    }
+    let (name, value) = ("dispatchRate".to_owned(), "x".repeat(5000).into());
+    let set = topic("t", |machine, topic| {
+        machine.set_policy(topic, |policies| drop(policies.other.insert(name, value)))
+    });
+    rig.refuses(set, 503, "");
 }

@@ -116,7 +116,11 @@ fn what_is_on_its_way_is_not_copied_again() {
 /// Which entries are given up though an older one stays, and which only look like it.
 #[test]
 fn what_somebody_may_still_read_stays() {
-    let retention = |minutes, megabytes| Policy::Retention(Some(Retention { minutes, megabytes }));
+    let retention = |minutes, megabytes| {
+        move |rig: &mut Rig| {
+            rig.set(|policies| policies.retention = Some(Retention { minutes, megabytes }));
+        }
+    };
     let given_up = |prepare: &dyn Fn(&mut Rig), wait: u64| {
         let mut rig = rig(1..7);
         prepare(&mut rig);
@@ -125,12 +129,13 @@ fn what_somebody_may_still_read_stays() {
     };
     assert!(given_up(&|_| {}, 1));
     assert!(!given_up(&|_| {}, 0), "it was published in this very millisecond");
-    let with =
-        |policy: Policy| move |rig: &mut Rig| drop(rig.call(TopicCall::SetPolicy(policy.clone())));
-    assert!(!given_up(&with(retention(1, 0)), 60_000));
-    assert!(given_up(&with(retention(1, 0)), 60_001), "its retention is over");
-    assert!(!given_up(&with(retention(-1, 0)), 1_000_000));
-    assert!(!given_up(&with(Policy::CompactionThreshold(Some(1 << 30))), 1), "compaction needs it");
+    assert!(!given_up(&retention(1, 0), 60_000));
+    assert!(given_up(&retention(1, 0), 60_001), "its retention is over");
+    assert!(!given_up(&retention(-1, 0), 1_000_000));
+    let threshold = |rig: &mut Rig| {
+        rig.set(|policies| policies.compaction_threshold_bytes = Some(1 << 30));
+    };
+    assert!(!given_up(&threshold, 1), "compaction needs it");
     let other = |it: &mut CommandSubscribe| it.subscription = "other".to_owned();
     assert!(!given_up(&|rig| drop(rig.subscribe(1, 6, other)), 1), "somebody has not read it");
     let reader = |it: &mut CommandSubscribe| {
@@ -152,7 +157,7 @@ fn a_retention_of_any_size_ends_with_its_time() {
     for (ms, expected) in [(3_600_000, vec![]), (3_600_001, vec![1, 2, 3, 4, 5])] {
         let mut rig = rig(1..7);
         let retention = Retention { minutes: 60, megabytes: -1 };
-        rig.call(TopicCall::SetPolicy(Policy::Retention(Some(retention))));
+        rig.set(|policies| policies.retention = Some(retention));
         rig.pass(ms);
         assert_eq!(gone(&rig), expected);
     }
@@ -281,7 +286,7 @@ fn what_is_moved_or_given_up_meanwhile_is_not_brought_back() {
     rig.machine.copy(first);
     assert_eq!((rig.machine.recorded(), place(&rig, 0)), (end, copy));
     rig.ack(5, Individual, vec![id(0)]);
-    rig.call(TopicCall::Unload);
+    rig.call(Machine::unload_topic);
     let end = rig.machine.recorded();
     let topic = rig.machine.state.topic_id(TOPIC).unwrap();
     assert!(rig.first() > 0, "trimmed");
@@ -307,7 +312,7 @@ fn whoever_keeps_much_is_named() {
         let mut rig = rig(0..3);
         // Nothing is trimmed.
         let retention = Retention { minutes: -1, megabytes: -1 };
-        rig.call(TopicCall::SetPolicy(Policy::Retention(Some(retention))));
+        rig.set(|policies| policies.retention = Some(retention));
         rig.machine.state.topic_mut(0).unwrap().bytes = bytes;
         rig.machine.log.segments = vec![(1, disk / 2), (2, disk - disk / 2)];
         rig

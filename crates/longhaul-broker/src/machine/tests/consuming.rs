@@ -152,16 +152,15 @@ fn who_reads_the_compacted_view_begins_before_the_log() {
         rig.send(1, b"x", |_, message| message.payload = Payload::new(&metadata, b"x"));
     }
     rig.settle();
-    let policy = Policy::CompactionThreshold(Some(1 << 30));
-    rig.call(TopicCall::SetPolicy(policy));
+    rig.set(|policies| policies.compaction_threshold_bytes = Some(1 << 30));
     rig.subscribe(1, 5, |_| {});
     rig.ack(5, Cumulative, vec![id(2)]);
-    let job = job(&rig.call(TopicCall::Compact)).unwrap();
+    let job = job(&rig.call(Machine::start_compaction)).unwrap();
     let storage = Arc::new(SimulatedStorage::new(3));
     let slots = run::run_into(&mut HashMap::new(), &job, &rig.log.reader(), storage);
     let slots = slots.unwrap();
     rig.machine.compacted(&job, Ok(Arc::clone(&slots)));
-    rig.call(TopicCall::Unload);
+    rig.call(Machine::unload_topic);
     assert_eq!(rig.first(), 3);
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     rig.publish(1, 1, b"y");

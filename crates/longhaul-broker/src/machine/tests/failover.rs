@@ -8,9 +8,7 @@ const PARTS: &str = "persistent://public/default/parts";
 /// With a topic of four partitions.
 fn rig() -> Rig {
     let mut rig = Rig::new();
-    let call = TopicCall::CreatePartitioned { partitions: 4 };
-    rig.machine.call(1, AdminRequest::Topic { topic: PARTS.to_owned(), call });
-    rig.settle();
+    rig.asked(PARTS, |machine, name| machine.make_partitioned(name, 4, BTreeMap::new())).0.unwrap();
     rig
 }
 

@@ -77,7 +77,7 @@ fn a_segment_from_which_more_goes_than_it_has_ends_the_broker() {
     let mut rig = busy();
     rig.settle();
     rig.machine.state.lose_counts();
-    rig.call(TopicCall::Truncate);
+    rig.call(Machine::truncate_topic);
     has_ended(&mut rig, Invariant::SegmentBytes);
 }
 

@@ -2,7 +2,7 @@
 
 use super::support::{id, job};
 use super::*;
-use crate::admin::request::{AdminReply, CompactionState, SubscriptionCall};
+use crate::admin::values::CompactionState;
 use crate::log::Replayed;
 use crate::state::change::Sequence;
 use crate::state::replay::replay_own;
@@ -22,12 +22,8 @@ pub(super) fn rig(entries: u64) -> Rig {
     rig
 }
 
-fn set(rig: &mut Rig, policy: Policy) {
-    rig.call(TopicCall::SetPolicy(policy));
-}
-
-fn retention(minutes: i64, megabytes: i64) -> Policy {
-    Policy::Retention(Some(Retention { minutes, megabytes }))
+fn retention(minutes: i64, megabytes: i64) -> Change {
+    Box::new(move |policies| policies.retention = Some(Retention { minutes, megabytes }))
 }
 
 /// The pieces of the checkpoint that is to be written.
@@ -73,7 +69,7 @@ fn a_round_comes_every_second() {
 fn a_round_that_finds_nothing_to_do_records_nothing() {
     let mut rig = rig(3);
     rig.ack(5, Cumulative, vec![id(1)]);
-    set(&mut rig, Policy::MessageTtl(Some(100)));
+    rig.set(|policies| policies.message_ttl_s = Some(100));
     rig.pass(1_000);
     let end = rig.machine.recorded();
     (0..3).for_each(|_| drop(rig.pass(1_000)));
@@ -109,12 +105,12 @@ fn rates_are_those_of_the_last_minute() {
 #[test]
 fn no_time_to_live_is_for_ever_and_no_threshold_never() {
     let mut rig = rig(1);
-    set(&mut rig, Policy::MessageTtl(Some(0)));
-    set(&mut rig, Policy::CompactionThreshold(Some(0)));
+    rig.set(|policies| policies.message_ttl_s = Some(0));
+    rig.set(|policies| policies.compaction_threshold_bytes = Some(0));
     assert!(job(&rig.pass(10_000_000)).is_none());
     assert_eq!(rig.mark(), 0);
     let threshold = u64::from(rig.topic().entries.get(0).unwrap().place.size);
-    set(&mut rig, Policy::CompactionThreshold(Some(threshold)));
+    rig.set(|policies| policies.compaction_threshold_bytes = Some(threshold));
     assert!(job(&rig.pass(1_000)).is_some(), "just reached");
 }
 
@@ -122,8 +118,8 @@ fn no_time_to_live_is_for_ever_and_no_threshold_never() {
 #[test]
 fn what_comes_behind_a_compaction_is_counted() {
     let mut rig = rig(1);
-    set(&mut rig, Policy::CompactionThreshold(Some(6_000)));
-    let first = job(&rig.call(TopicCall::Compact)).unwrap();
+    rig.set(|policies| policies.compaction_threshold_bytes = Some(6_000));
+    let first = job(&rig.call(Machine::start_compaction)).unwrap();
     rig.machine.compacted(&first, Ok(Arc::from([])));
     rig.settle();
     assert!(job(&rig.pass(1_000)).is_none());
@@ -150,16 +146,12 @@ fn who_has_read_so_far_is_not_expired_again() {
     let marks = |rig: &Rig| -> Vec<u64> {
         rig.topic().subscriptions.values().map(|it| it.cursor.mark()).collect()
     };
-    let call = SubscriptionCall::ExpireMessages { age_s: 5 };
-    let topic = TOPIC.to_owned();
-    let one = AdminRequest::Subscription { topic, subscription: "other".to_owned(), call };
-    rig.machine.call(1, one);
-    rig.settle();
+    rig.call(|machine, name| machine.expire_subscription(name, "other", 5));
     assert_eq!(marks(&rig), [0, 2, 0], "this one alone");
-    rig.call(TopicCall::ExpireMessages { age_s: 5 });
+    rig.call(|machine, name| machine.expire_topic(name, 5));
     assert_eq!(marks(&rig), [2, 2, 0], "all but readers");
     let end = rig.machine.recorded();
-    rig.call(TopicCall::ExpireMessages { age_s: 5 });
+    rig.call(|machine, name| machine.expire_topic(name, 5));
     assert_eq!(rig.machine.recorded(), end, "there is nothing to be recorded");
 }
 
@@ -170,7 +162,7 @@ fn what_lies_in_the_segment_that_is_written_stays() {
     rig.pass(1_000);
     assert_eq!(rig.first(), 3);
     rig.publish(1, 1, b"x");
-    rig.call(TopicCall::Unload);
+    rig.call(Machine::unload_topic);
     rig.pass(1_000);
     assert_eq!(rig.first(), 4, "but not of a ledger that is closed");
 }
@@ -178,10 +170,10 @@ fn what_lies_in_the_segment_that_is_written_stays() {
 /// What retention says of entries that everybody, or nobody, has read.
 #[test]
 fn retention_decides_what_stays() {
-    let first = |policy: Option<Policy>, acked: bool, bytes: Option<u64>, ms: u64| {
+    let first = |policy: Option<Change>, acked: bool, bytes: Option<u64>, ms: u64| {
         let mut rig = rig(4);
         if let Some(policy) = policy {
-            set(&mut rig, policy);
+            rig.set(policy);
         }
         if acked {
             rig.ack(5, Cumulative, vec![id(3)]);
@@ -212,7 +204,9 @@ fn retention_decides_what_stays() {
     let two = MIB + 4_000;
     assert_eq!(first(Some(retention(-1, 1)), true, Some(two), 10_000_000), 2);
     assert_eq!(first(Some(retention(60, 0)), true, None, 1), 3, "of no size");
-    let threshold = |bytes| Some(Policy::CompactionThreshold(Some(bytes)));
+    let threshold = |bytes| -> Option<Change> {
+        Some(Box::new(move |policies| policies.compaction_threshold_bytes = Some(bytes)))
+    };
     assert_eq!(first(threshold(MIB), true, None, 1), 0, "compaction has not been there");
     assert_eq!(first(threshold(0), true, None, 1), 3, "it never will be");
 }
@@ -221,7 +215,7 @@ fn retention_decides_what_stays() {
 #[test]
 fn what_is_compacted_may_go_though_nobody_has_subscribed() {
     let mut rig = rig(4);
-    let compaction = job(&rig.call(TopicCall::Compact)).unwrap();
+    let compaction = job(&rig.call(Machine::start_compaction)).unwrap();
     rig.publish(1, 1, &[7; 3000]);
     rig.publish(1, 1, &[7; 3000]);
     rig.machine.compacted(&compaction, Ok(Arc::from([])));
@@ -237,24 +231,20 @@ fn what_is_compacted_may_go_though_nobody_has_subscribed() {
 
 /// What the admin interface says of the compactions.
 fn state(rig: &mut Rig) -> CompactionState {
-    let effects = rig.call(TopicCall::Compaction);
-    let [Effect::Reply(1, Ok(AdminReply::Compaction(it)))] = &effects[..] else {
-        panic!("{effects:?}")
-    };
-    it.status
+    rig.asked(TOPIC, |machine, name| machine.compaction_status(name)).0.unwrap().status
 }
 
 #[test]
 fn a_compaction_is_followed_to_its_end() {
     let mut rig = rig(3);
     assert_eq!(state(&mut rig), CompactionState::NotRun);
-    let first = job(&rig.call(TopicCall::Compact)).unwrap();
+    let first = job(&rig.call(Machine::start_compaction)).unwrap();
     assert_eq!(
         (first.previous.as_ref(), first.entries.iter().count(), first.horizon),
         (None, 3, 3)
     );
     assert_eq!(state(&mut rig), CompactionState::Running);
-    assert!(job(&rig.call(TopicCall::Compact)).is_none(), "one at a time");
+    assert!(job(&rig.call(Machine::start_compaction)).is_none(), "one at a time");
     rig.now += 70;
     rig.machine.set_time(rig.now, rig.now);
     rig.machine.compacted(&first, Err("broken".to_owned()));
@@ -266,7 +256,7 @@ fn a_compaction_is_followed_to_its_end() {
         |rig: &Rig| (rig.machine.totals.compactions, rig.machine.totals.compactions_failed);
     assert_eq!(totals(&rig), (0, 1));
     // Nothing was recorded since, and the file of the first is about to be removed.
-    let second = job(&rig.call(TopicCall::Compact)).unwrap();
+    let second = job(&rig.call(Machine::start_compaction)).unwrap();
     assert_ne!(second.file, first.file);
     rig.now += 30;
     rig.machine.set_time(rig.now, rig.now);
@@ -283,7 +273,7 @@ fn a_compaction_is_followed_to_its_end() {
 fn a_compacted_view_goes_when_the_next_is_on_disk() {
     let mut rig = rig(1);
     let compact = |rig: &mut Rig| {
-        let job = job(&rig.call(TopicCall::Compact)).unwrap();
+        let job = job(&rig.call(Machine::start_compaction)).unwrap();
         rig.machine.compacted(&job, Ok(Arc::from([])));
         (job.file, views_removed(&rig.machine.take_effects()), views_removed(&rig.settle()))
     };
@@ -296,8 +286,8 @@ fn a_compacted_view_goes_when_the_next_is_on_disk() {
 #[test]
 fn a_view_of_a_topic_that_was_deleted_goes() {
     let mut rig = rig(1);
-    let job = job(&rig.call(TopicCall::Compact)).unwrap();
-    rig.call(TopicCall::Delete { force: true });
+    let job = job(&rig.call(Machine::start_compaction)).unwrap();
+    rig.call(|machine, name| machine.remove_topic(name, true));
     rig.machine.compacted(&job, Ok(Arc::from([])));
     assert_eq!(views_removed(&rig.settle()), [job.file]);
     assert!(rig.machine.compacted.is_empty());
@@ -410,7 +400,7 @@ fn segments_go_behind_a_checkpoint_from_before_the_start() {
 #[test]
 fn the_segment_that_is_written_is_no_reason_for_a_checkpoint() {
     let mut rig = Rig::new();
-    rig.call(TopicCall::Create);
+    rig.call(|machine, name| machine.make_topic(name, BTreeMap::new()));
     rig.look();
     assert!(rig.pass(1_000).is_empty());
 }

@@ -2,8 +2,7 @@
 
 use super::support::{refusal, sent, with_roles};
 use super::*;
-use crate::admin::policies::Action;
-use crate::admin::request::NamespaceCall;
+use crate::admin::policies::{Action, Grants};
 use crate::pattern::hash_of;
 use longhaul_wire::messages::{
     CommandGetTopicsOfNamespace, CommandGetTopicsOfNamespaceResponse, CommandWatchTopicList,
@@ -16,10 +15,17 @@ fn full(name: &str) -> String {
     format!("persistent://{NAMESPACE}/{name}")
 }
 
+fn make(machine: &mut Machine, name: &TopicName) -> Result<(), AdminError> {
+    machine.make_topic(name, BTreeMap::new())
+}
+
 impl Rig {
-    fn about(&mut self, name: &str, call: TopicCall) -> Vec<Effect> {
-        self.machine.call(1, AdminRequest::Topic { topic: full(name), call });
-        self.settle()
+    fn about(
+        &mut self,
+        name: &str,
+        work: impl FnOnce(&mut Machine, &TopicName) -> Result<(), AdminError>,
+    ) -> Vec<Effect> {
+        self.asked(&full(name), work).1
     }
 
     fn listed(&mut self, it: CommandGetTopicsOfNamespace) -> CommandGetTopicsOfNamespaceResponse {
@@ -73,9 +79,9 @@ fn news(effects: &[Effect]) -> Vec<(u64, Vec<String>, Vec<String>)> {
 #[test]
 fn topics_are_listed_by_pattern_and_not_twice() {
     let mut rig = Rig::new();
-    rig.about("b", TopicCall::Create);
-    rig.about("a", TopicCall::Create);
-    rig.about("p", TopicCall::CreatePartitioned { partitions: 2 });
+    rig.about("b", make);
+    rig.about("a", make);
+    rig.about("p", |machine, name| machine.make_partitioned(name, 2, BTreeMap::new()));
     let all = ["a", "b", "p-partition-0", "p-partition-1"].map(full);
     for mode in [None, Some(TopicsMode::Persistent), Some(TopicsMode::All)] {
         let mode = mode.map(Into::into);
@@ -104,20 +110,23 @@ fn topics_are_listed_by_pattern_and_not_twice() {
 #[test]
 fn watchers_are_told_of_what_comes_and_goes() {
     let mut rig = Rig::new();
-    rig.about("a", TopicCall::Create);
+    rig.about("a", make);
     let it = began(&rig.watch(3, "persistent://public/default/[ap].*", None));
     assert_eq!((it.request_id, it.watcher_id, &it.topic), (6, 3, &vec![full("a")]));
     let known = began(&rig.watch(4, "public/default/a", Some(&it.topics_hash)));
     assert_eq!(known.topic, [""; 0], "the client has them already");
-    assert!(news(&rig.about("b", TopicCall::Create)).is_empty());
+    assert!(news(&rig.about("b", make)).is_empty());
     let parts = ["p-partition-0", "p-partition-1"].map(full).to_vec();
-    let effects = rig.about("p", TopicCall::CreatePartitioned { partitions: 2 });
+    let effects =
+        rig.about("p", |machine, name| machine.make_partitioned(name, 2, BTreeMap::new()));
     assert_eq!(news(&effects), [(3, parts, vec![])], "one message for both");
-    let effects = rig.about("a", TopicCall::Delete { force: true });
+    let effects = rig.about("a", |machine, name| machine.remove_topic(name, true));
     let gone = vec![full("a")];
     assert_eq!(news(&effects), [(3, vec![], gone.clone()), (4, vec![], gone)]);
     rig.ask(1, CommandWatchTopicListClose { request_id: 7, watcher_id: 3 });
-    assert!(news(&rig.about("p", TopicCall::DeletePartitioned { force: true })).is_empty());
+    assert!(
+        news(&rig.about("p", |machine, name| machine.remove_partitioned(name, true))).is_empty()
+    );
     rig.machine.closed(1);
     assert!(!rig.machine.watchers.has_news());
 }
@@ -128,7 +137,8 @@ fn watchers_hear_of_what_is_on_disk() {
     let mut rig = Rig::new();
     rig.watch(3, ".*", None);
     let name = full("a");
-    rig.machine.call(1, AdminRequest::Topic { topic: name.clone(), call: TopicCall::Create });
+    let made = TopicName::parse(&name).unwrap();
+    rig.machine.call(1, |machine| make(machine, &made)).unwrap();
     rig.machine.dispatch();
     assert!(news(&rig.machine.take_effects()).is_empty());
     assert_eq!(news(&rig.settle()), [(3, vec![name], vec![])]);
@@ -169,15 +179,13 @@ fn all_watchers_have_one_limit_and_a_pattern_is_compiled_once() {
 fn whoever_may_use_nothing_in_a_namespace_watches_nothing() {
     let mut rig = with_roles();
     assert_eq!(refusal(&rig.watch(1, ".*", None)), None);
-    let (namespace, role) = (NAMESPACE.to_owned(), "producer".to_owned());
-    let call = NamespaceCall::Revoke { role: role.clone() };
-    rig.machine.call(1, AdminRequest::Namespace { namespace, call });
-    rig.settle();
+    support::grants(&mut rig, |grants| grants.revoke("producer"));
     let denied = Some(i32::from(ServerError::AuthorizationError));
     assert_eq!(refusal(&rig.watch(2, ".*", None)), denied);
-    rig.call(TopicCall::Create);
+    rig.call(|machine, name| machine.make_topic(name, BTreeMap::new()));
     assert_eq!(refusal(&rig.watch(2, ".*", None)), denied);
-    rig.call(TopicCall::Grant { role, actions: vec![Action::Produce] });
+    let grant = |grants: &mut Grants| grants.grant("producer", vec![Action::Produce]);
+    rig.call(|machine, name| machine.set_grants(name, grant));
     assert_eq!(began(&rig.watch(2, ".*", None)).topic, [TOPIC], "one topic is enough");
     let long = CommandWatchTopicList {
         namespace: "x".repeat(300),
@@ -195,8 +203,10 @@ fn watchers_are_told_in_turns_when_there_is_much_to_tell() {
     for (watcher, pattern) in [(3, ".*"), (4, "public/default/p"), (5, ".*"), (6, ".*/other")] {
         rig.watch(watcher, pattern, None);
     }
-    let call = TopicCall::CreatePartitioned { partitions: 10_000 };
-    rig.machine.call(1, AdminRequest::Topic { topic: full("p"), call });
+    let name = TopicName::parse(&full("p")).unwrap();
+    rig.machine
+        .call(1, |machine| machine.make_partitioned(&name, 10_000, BTreeMap::new()))
+        .unwrap();
     let mut turns = 0;
     while rig.machine.watchers.has_news() {
         rig.machine.dispatch();

@@ -1,18 +1,11 @@
 //! What is asked again while a connection is open.
 
-use super::support::{named, refusal, sent, shared, with_roles};
+use super::support::{grants, named, refusal, sent, shared, with_roles};
 use super::*;
-use crate::admin::policies::Action;
-use crate::admin::request::{AdminReply, NamespaceCall};
+use crate::admin::policies::{Action, Grants};
 use crate::auth::tests::{token, with_open_namespaces, with_secret};
 use bytes::Bytes;
 use longhaul_wire::messages::{AuthData, CommandAuthResponse, FeatureFlags};
-
-fn grants(rig: &mut Rig, call: NamespaceCall) -> Vec<Effect> {
-    let namespace = "public/default".to_owned();
-    rig.machine.call(1, AdminRequest::Namespace { namespace, call });
-    rig.settle()
-}
 
 /// With their connections.
 type Handles = Vec<(u64, u64)>;
@@ -70,7 +63,7 @@ fn namespaces_that_only_superusers_may_use_are_known() {
     assert!(rig.machine.namespaces_without_grants().is_empty(), "they have no topics");
     assert_eq!(rig.produce(1, 1, AccessMode::Shared), Ok(true));
     assert!(rig.machine.namespaces_without_grants().into_iter().eq(["public/default"]));
-    let one = NamespaceCall::Grant { role: "one".to_owned(), actions: vec![Action::Produce] };
+    let one = |grants: &mut Grants| grants.grant("one", vec![Action::Produce]);
     grants(&mut rig, one);
     assert!(rig.machine.namespaces_without_grants().is_empty());
 }
@@ -88,16 +81,15 @@ fn without_a_grant_a_role_may_nothing_unless_namespaces_are_open() {
     rig.publish(1, 1, b"x");
     assert_eq!(rig.subscribe(2, 5, |_| {}), [0]);
     // The first grant closes the namespace to all others, who have something open there.
-    let one = NamespaceCall::Grant { role: "one".to_owned(), actions: vec![Action::Produce] };
+    let one = |grants: &mut Grants| grants.grant("one", vec![Action::Produce]);
     assert_eq!(closed(&grants(&mut rig, one)), (vec![], vec![(2, 5)]));
 }
 
 #[test]
 fn who_loses_a_grant_loses_what_is_open() {
     let mut rig = with_roles();
-    let grant = |role: &str, actions: &[Action]| NamespaceCall::Grant {
-        role: role.to_owned(),
-        actions: actions.to_vec(),
+    let grant = |role: &'static str, actions: &'static [Action]| {
+        move |grants: &mut Grants| grants.grant(role, actions.to_vec())
     };
     grants(&mut rig, grant("producer", &[Action::Produce, Action::Consume]));
     assert_eq!(rig.produce(1, 1, AccessMode::Shared), Ok(true));
@@ -106,7 +98,7 @@ fn who_loses_a_grant_loses_what_is_open() {
     assert_eq!(delivered(&grants(&mut rig, grant("another", &[Action::Consume]))), [0; 0]);
     // What the one held goes to the other.
     assert_eq!(rig.subscribe(1, 6, shared), [0; 0]);
-    let effects = grants(&mut rig, NamespaceCall::Revoke { role: "consumer".to_owned() });
+    let effects = grants(&mut rig, |grants| grants.revoke("consumer"));
     assert_eq!(closed(&effects), (vec![], vec![(2, 5)]));
     assert_eq!(delivered(&effects), [0]);
     let subscribe = CommandSubscribe {
@@ -128,7 +120,7 @@ fn who_loses_a_grant_loses_what_is_open() {
 fn with_short_token(renews: bool) -> Rig {
     let mut rig = with_roles();
     let actions = vec![Action::Produce, Action::Consume];
-    grants(&mut rig, NamespaceCall::Grant { role: "short".to_owned(), actions });
+    grants(&mut rig, |grants| grants.grant("short", actions));
     rig.machine.opened(3, "/host:1".to_owned());
     let connect = CommandConnect {
         auth_method_name: Some("token".to_owned()),
@@ -209,25 +201,23 @@ fn who_shows_none_in_time_or_that_of_another_is_ended() {
 #[test]
 fn a_grant_may_be_for_one_topic() {
     let mut rig = with_roles();
-    grants(&mut rig, NamespaceCall::Revoke { role: "producer".to_owned() });
-    rig.machine.call(1, AdminRequest::Topic { topic: TOPIC.to_owned(), call: TopicCall::Create });
-    rig.settle();
+    grants(&mut rig, |grants| grants.revoke("producer"));
+    rig.call(|machine, name| machine.make_topic(name, BTreeMap::new()));
     let denied = |rig: &mut Rig, topic: &str| {
         let command =
             CommandProducer { topic: topic.to_owned(), ..producer(1, 7, AccessMode::Shared) };
         refusal(&rig.ask(1, command)) == Some(DENIED.into())
     };
     assert!(denied(&mut rig, TOPIC));
-    let (role, actions) = ("producer".to_owned(), vec![Action::Produce]);
-    rig.call(TopicCall::Grant { role: role.clone(), actions });
+    let grant = |grants: &mut Grants| grants.grant("producer", vec![Action::Produce]);
+    rig.call(|machine, name| machine.set_grants(name, grant));
     assert!(denied(&mut rig, "persistent://public/default/other"));
     assert!(!denied(&mut rig, TOPIC));
-    let shown = rig.call(TopicCall::Grants);
-    let Some(Effect::Reply(_, Ok(AdminReply::Grants(shown)))) = shown.first() else {
-        panic!("{shown:?}")
-    };
-    let roles: Vec<&str> = shown.roles().map(|it| it.0).collect();
+    let shown = rig.asked(TOPIC, |machine, name| machine.grants(name)).0.unwrap().shown();
+    let roles: Vec<&String> = shown.keys().collect();
     assert_eq!(roles, ["consumer", "producer"], "those of the namespace, too");
-    assert_eq!(closed(&rig.call(TopicCall::Revoke { role })), (vec![(1, 1)], vec![]));
+    let revoke = |grants: &mut Grants| grants.revoke("producer");
+    let effects = rig.call(|machine, name| machine.set_grants(name, revoke));
+    assert_eq!(closed(&effects), (vec![(1, 1)], vec![]));
     assert!(denied(&mut rig, TOPIC));
 }

@@ -40,7 +40,7 @@ fn a_topic_is_compacted_at_its_threshold() {
     };
     rig.publish(1, 1, &[0; 3000]);
     assert!(job(rig.pass(2_000)).is_none(), "without a threshold");
-    rig.call(TopicCall::SetPolicy(Policy::CompactionThreshold(Some(5_000))));
+    rig.set(|policies| policies.compaction_threshold_bytes = Some(5_000));
     assert!(job(rig.pass(2_000)).is_none(), "below the threshold");
     rig.publish(1, 1, &[0; 3000]);
     let first = job(rig.pass(2_000)).expect("the threshold is reached");
@@ -63,11 +63,11 @@ fn limits_of_what_is_unacknowledged_come_from_the_policies() {
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     (0..6).for_each(|_| drop(rig.publish(1, 1, b"x")));
     let shared = |it: &mut CommandSubscribe| it.sub_type = 1;
-    rig.call(TopicCall::SetPolicy(Policy::UnackedPerConsumer(Some(2))));
-    rig.call(TopicCall::SetPolicy(Policy::UnackedPerSubscription(Some(3))));
+    rig.set(|policies| policies.unacked_per_consumer = Some(2));
+    rig.set(|policies| policies.unacked_per_subscription = Some(3));
     assert_eq!(rig.subscribe(1, 5, shared), [0, 1], "the limit of a consumer");
     assert_eq!(rig.subscribe(2, 6, shared), [2], "the limit of the subscription");
-    let effects = rig.call(TopicCall::SetPolicy(Policy::UnackedPerSubscription(None)));
+    let effects = rig.set(|policies| policies.unacked_per_subscription = None);
     assert_eq!(delivered(&effects), [3]);
 }
 
@@ -91,7 +91,7 @@ fn an_epoch_that_has_passed_is_fenced() {
 #[test]
 fn a_compaction_that_fails_is_tried_again_later_and_later() {
     let mut rig = keeping::rig(1);
-    rig.call(TopicCall::SetPolicy(Policy::CompactionThreshold(Some(1))));
+    rig.set(|policies| policies.compaction_threshold_bytes = Some(1));
     let mut pauses = Vec::new();
     for _ in 0..12 {
         let mut pause = 0;
@@ -105,7 +105,7 @@ fn a_compaction_that_fails_is_tried_again_later_and_later() {
         rig.machine.compacted(&job, Err("no room".to_owned()));
     }
     assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600], "seconds");
-    let asked = support::job(&rig.call(TopicCall::Compact)).expect("who asks does not wait");
+    let asked = support::job(&rig.call(Machine::start_compaction)).expect("who asks does not wait");
     rig.machine.compacted(&asked, Ok(reading::slots(&[(0, 1, 9)])));
     rig.publish(1, 1, b"x");
     assert!(support::job(&rig.pass(1_000)).is_some(), "it has gone well");

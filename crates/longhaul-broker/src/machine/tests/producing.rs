@@ -178,7 +178,7 @@ fn who_waits_enters_when_all_others_have_gone() {
     assert_eq!(names(&rig.ask(2, CommandCloseProducer::new(3, 8))), [SUCCESS]);
     assert_eq!(rig.produce(1, 1, AccessMode::Shared), Ok(true));
     rig.produce(2, 3, AccessMode::WaitForExclusive).unwrap();
-    let effects = rig.call(TopicCall::Unload);
+    let effects = rig.call(Machine::unload_topic);
     let closed = sent(&effects, |it| match it {
         Command::CloseProducer(it) => Some(it.producer_id),
         _ => None,
@@ -218,7 +218,7 @@ fn who_waits_keeps_others_out() {
 fn who_waits_publishes_nothing_and_goes_on_waiting() {
     let mut rig = Rig::new();
     rig.produce(2, 1, AccessMode::Exclusive).unwrap();
-    rig.call(TopicCall::SetPolicy(Policy::Deduplication(Some(true))));
+    rig.set(|policies| policies.deduplication = Some(true));
     rig.produce(1, 2, AccessMode::WaitForExclusive).unwrap();
     rig.machine.log.is_stuck = true;
     let effects = rig.publish(1, 2, b"x");
@@ -238,7 +238,7 @@ fn a_producer_ends_with_a_message_that_others_must_not_overtake() {
     {
         let mut rig = Rig::new();
         rig.produce(1, 1, AccessMode::Shared).unwrap();
-        rig.call(TopicCall::SetPolicy(Policy::Deduplication(Some(deduplicates))));
+        rig.set(|policies| policies.deduplication = Some(deduplicates));
         rig.machine.log.is_stuck = is_full;
         let send = CommandSend {
             producer_id: 1,
@@ -268,7 +268,7 @@ fn a_producer_ends_with_a_message_that_others_must_not_overtake() {
 fn what_is_sent_twice_is_stored_once() {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
-    rig.call(TopicCall::SetPolicy(Policy::Deduplication(Some(true))));
+    rig.set(|policies| policies.deduplication = Some(true));
     let mut send = |sequence: u64, highest: Option<u64>, has_next_chunk: bool| {
         let mut effects = rig.send(1, b"x", |send, message| {
             (send.sequence_id, send.highest_sequence_id) = (sequence, highest);
@@ -299,7 +299,7 @@ fn what_is_sent_twice_is_stored_once() {
     rig.ask(1, CommandCloseProducer::new(1, 8));
     let first = rig.ask(1, producer(1, 7, AccessMode::Shared));
     assert_eq!(success(&first).last_sequence_id, Some(6));
-    rig.call(TopicCall::SetPolicy(Policy::Deduplication(Some(false))));
+    rig.set(|policies| policies.deduplication = Some(false));
     let again = rig.ask(1, producer(1, 7, AccessMode::Shared));
     assert_eq!(success(&again).last_sequence_id, Some(-1), "nothing is dropped any more");
 }
@@ -325,7 +325,7 @@ fn a_topic_that_was_unloaded_goes_on_in_a_new_ledger() {
         (id.ledger_id, id.entry_id)
     };
     assert_eq!(id(&mut rig), (0, 0));
-    rig.call(TopicCall::Unload);
+    rig.call(Machine::unload_topic);
     let records = rig.machine.totals.records;
     assert_eq!(id(&mut rig), (1, 0));
     assert!(rig.machine.totals.records > records);

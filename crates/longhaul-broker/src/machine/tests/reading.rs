@@ -172,7 +172,7 @@ fn a_reader_of_the_compacted_view_waits_for_nothing_that_is_gone() {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     (0..3).for_each(|_| drop(rig.publish(1, 1, b"x")));
-    let effects = rig.call(TopicCall::Compact);
+    let effects = rig.call(Machine::start_compaction);
     let job = effects.into_iter().find_map(|it| match it {
         Effect::Compact(job) => Some(job),
         _ => None,
@@ -197,7 +197,7 @@ fn a_reader_of_the_compacted_view_waits_for_nothing_that_is_gone() {
 fn what_is_compacted_for_the_first_time_stays_until_there_is_a_view() {
     let mut rig = keeping::rig(3);
     rig.ack(5, AckType::Cumulative, vec![support::id(1)]);
-    let job = support::job(&rig.call(TopicCall::Compact)).unwrap();
+    let job = support::job(&rig.call(Machine::start_compaction)).unwrap();
     rig.pass(6_000);
     assert!(rig.first() == 0 && rig.topic().entries.gone().next().is_none());
     rig.machine.compacted(&job, Ok(slots(&[(0, 1, 9)])));

@@ -6,10 +6,6 @@ use super::*;
 
 const MIB: u64 = 1024 * 1024;
 
-fn set(rig: &mut Rig, policy: Policy) {
-    rig.call(TopicCall::SetPolicy(policy));
-}
-
 #[test]
 fn publishes_stop_before_the_disk_is_full() {
     let refused = |rig: &mut Rig| names(&rig.publish(1, 1, b"x")).contains(&8);
@@ -26,7 +22,7 @@ fn publishes_stop_before_the_disk_is_full() {
         let mut rig = rig(1);
         let policy = BacklogAction::ProducerException;
         let quota = BacklogQuota { limit_bytes, limit_s: -1, policy };
-        set(&mut rig, Policy::BacklogQuota(Some(quota)));
+        rig.set(|policies| policies.backlog_quota = Some(quota));
         assert_eq!(refused(&mut rig), is_full, "{limit_bytes}");
     }
 }
@@ -41,10 +37,8 @@ fn a_topic_without_a_quota_may_take_half_of_the_disk() {
         rig.machine.log.segments = vec![(1, bytes)];
         if let Some(limit_bytes) = quota {
             let policy = BacklogAction::ProducerException;
-            set(
-                &mut rig,
-                Policy::BacklogQuota(Some(BacklogQuota { limit_bytes, limit_s: -1, policy })),
-            );
+            let quota = BacklogQuota { limit_bytes, limit_s: -1, policy };
+            rig.set(|policies| policies.backlog_quota = Some(quota));
         }
         rig.pass(1_000);
         rig.machine.state.topic_mut(0).unwrap().bytes = bytes;
@@ -90,7 +84,7 @@ fn rig_with_left(left: u64, used: u64) -> Rig {
 fn quota(rig: &mut Rig, entries: u32, policy: BacklogAction) {
     let limit = entries * rig.topic().entries.iter().last().unwrap().1.place.size;
     let quota = BacklogQuota { limit_bytes: limit.into(), limit_s: -1, policy };
-    set(rig, Policy::BacklogQuota(Some(quota)));
+    rig.set(|policies| policies.backlog_quota = Some(quota));
 }
 
 /// Whatever the policy, publishes were refused as with `producer_exception`, and producers were not: a client of Pulsar tells by the code
@@ -137,7 +131,7 @@ fn what_is_acknowledged_does_not_count_for_the_quota_of_a_topic_that_has_none_of
     const GIB: u64 = 1024 * MIB;
     let mut rig = rig(8);
     let retention = Retention { minutes: 60, megabytes: -1 };
-    set(&mut rig, Policy::Retention(Some(retention)));
+    rig.set(|policies| policies.retention = Some(retention));
     rig.ack(5, longhaul_wire::messages::AckType::Individual, (1..6).map(id).collect());
     rig.machine.settings.disk_bytes_max = Some(2 * GIB + 64 * MIB);
     rig.machine.log.segments = vec![(1, GIB + GIB / 2)];

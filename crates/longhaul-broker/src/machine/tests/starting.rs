@@ -82,6 +82,6 @@ fn what_is_composed_waits() {
     assert_eq!(rig.machine.waiting(), 3);
     rig.settle();
     assert_eq!((rig.machine.pending_bytes(), rig.machine.waiting()), (0, 0));
-    rig.call(TopicCall::SetPolicy(Policy::MessageTtl(Some(5))));
+    rig.set(|policies| policies.message_ttl_s = Some(5));
     assert_eq!(rig.machine.totals.records, records + 4);
 }

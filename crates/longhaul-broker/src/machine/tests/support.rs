@@ -1,8 +1,7 @@
 //! What the stories of the single parts have in common.
 
 use super::*;
-use crate::admin::policies::Action;
-use crate::admin::request::NamespaceCall;
+use crate::admin::policies::{Action, Grants};
 use crate::auth::tests::{token, with_secret};
 use crate::machine::effect::{CompactionJob, Message};
 use crate::machine::figures::SubscriptionFigures;
@@ -35,12 +34,16 @@ pub(super) fn with_roles() -> Rig {
     let tokens = ["producer", "consumer"].map(|role| Some(named(role)));
     let mut rig = Rig::guarded(Some(Arc::new(with_secret())), tokens);
     for (role, action) in [("producer", Action::Produce), ("consumer", Action::Consume)] {
-        let call = NamespaceCall::Grant { role: role.to_owned(), actions: vec![action] };
-        let namespace = "public/default".to_owned();
-        rig.machine.call(1, AdminRequest::Namespace { namespace, call });
-        rig.settle();
+        grants(&mut rig, |grants| grants.grant(role, vec![action]));
     }
     rig
+}
+
+/// Changes who may use the namespace.
+pub(super) fn grants(rig: &mut Rig, change: impl FnOnce(&mut Grants)) -> Vec<Effect> {
+    let set = |machine: &mut Machine| machine.set_namespace_grants("public/default", change);
+    rig.machine.call(1, set).unwrap();
+    rig.settle()
 }
 
 /// The error of the request, if it was refused.
@@ -80,6 +83,29 @@ impl Rig {
             self.machine.log.checkpoint = Some(self.machine.recorded());
         }
         self.machine.checkpointed(done);
+    }
+
+    /// Has the admin interface do something with the topic.
+    pub(super) fn call<T>(
+        &mut self,
+        work: impl FnOnce(&mut Machine, &TopicName) -> Result<T, AdminError>,
+    ) -> Vec<Effect> {
+        self.asked(TOPIC, work).1
+    }
+
+    /// The same with any topic, and what comes of it.
+    pub(super) fn asked<T>(
+        &mut self,
+        name: &str,
+        work: impl FnOnce(&mut Machine, &TopicName) -> Result<T, AdminError>,
+    ) -> (Result<T, AdminError>, Vec<Effect>) {
+        let name = TopicName::parse(name).unwrap();
+        let result = self.machine.call(1, |machine| work(machine, &name));
+        (result, self.settle())
+    }
+
+    pub(super) fn set(&mut self, change: impl FnOnce(&mut Policies)) -> Vec<Effect> {
+        self.call(|machine, name| machine.set_policy(name, change))
     }
 
     /// Publishes on connection 1, without waiting for the disk. What the command and the message say besides is up to the caller.

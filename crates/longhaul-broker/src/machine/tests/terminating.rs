@@ -2,20 +2,15 @@
 
 use super::support::{id, refusal, sent, shared};
 use super::*;
-use crate::admin::request::{AdminReply, Position, Start, SubscriptionCall};
+use crate::admin::values::{Position, Start};
 use longhaul_wire::messages::AckType;
+
+type OnSubscription = fn(&mut Machine, &TopicName, &str) -> Result<(), AdminError>;
 
 /// The consumers that are told that nothing more comes.
 fn ends(effects: &[Effect]) -> Vec<(u64, u64)> {
     sent(effects, |it| match it {
         Command::ReachedEndOfTopic(it) => Some(it.consumer_id),
-        _ => None,
-    })
-}
-
-fn last_id(effects: &[Effect]) -> Option<Position> {
-    effects.iter().find_map(|it| match it {
-        Effect::Reply(_, Ok(AdminReply::MessageId(position))) => Some(*position),
         _ => None,
     })
 }
@@ -27,16 +22,16 @@ fn nothing_more_is_published() {
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     rig.publish(1, 1, b"x");
     rig.send(1, b"under way", |_, _| {});
-    let effects = rig.call(TopicCall::Terminate);
+    let (last, effects) = rig.asked(TOPIC, Machine::terminate_topic);
     assert_eq!(names(&effects), [7, 15], "SEND_RECEIPT, CLOSE_PRODUCER");
-    assert_eq!(last_id(&effects), Some(Position { ledger: 0, entry: 1 }));
+    assert_eq!(last, Ok(Position { ledger: 0, entry: 1 }));
     assert_eq!(names(&rig.publish(1, 1, b"late")), [0; 0], "its client sends it again");
     let ended = Some(i32::from(ServerError::TopicTerminatedError));
     for mode in [AccessMode::Shared, AccessMode::Exclusive, AccessMode::WaitForExclusive] {
         assert_eq!(refusal(&rig.ask(1, producer(2, 7, mode))), ended, "{mode:?}");
     }
-    let again = rig.call(TopicCall::Terminate);
-    assert_eq!(last_id(&again), Some(Position { ledger: 0, entry: 1 }));
+    let again = rig.asked(TOPIC, Machine::terminate_topic).0;
+    assert_eq!(again, Ok(Position { ledger: 0, entry: 1 }));
     assert_eq!(rig.topic().entries.end(), 2);
 }
 
@@ -54,7 +49,11 @@ fn consumers_learn_that_nothing_more_comes() {
         it.start_message_id = Some(MessageIdData::LATEST);
         it.initial_position = None;
     });
-    assert_eq!(ends(&rig.call(TopicCall::Terminate)), [(2, 7)], "the others have something left");
+    assert_eq!(
+        ends(&rig.call(Machine::terminate_topic)),
+        [(2, 7)],
+        "the others have something left"
+    );
     assert_eq!(ends(&rig.ack(5, AckType::Individual, vec![id(1)]).1), []);
     assert_eq!(ends(&rig.ack(5, AckType::Individual, vec![id(0)]).1), [(1, 5), (2, 6)]);
     let late = CommandSubscribe {
@@ -82,27 +81,26 @@ impl Rig {
             it.start_message_id = Some(EARLIEST);
             it.initial_position = None;
         });
-        assert_eq!(ends(&rig.call(TopicCall::Terminate)), []);
+        assert_eq!(ends(&rig.call(Machine::terminate_topic)), []);
         rig.now += 5000;
         rig
     }
 
-    fn operate(&mut self, call: SubscriptionCall) -> Vec<Effect> {
-        let (topic, subscription) = (TOPIC.to_owned(), "s".to_owned());
+    fn operate(&mut self, call: OnSubscription) -> Vec<Effect> {
         self.machine.set_time(self.now, self.now);
-        self.machine.call(1, AdminRequest::Subscription { topic, subscription, call });
-        self.settle()
+        self.call(|machine, name| call(machine, name, "s"))
     }
 }
 
 /// An operator takes the backlog away.
 #[test]
 fn consumers_learn_it_when_their_backlog_is_skipped() {
-    let skip = SubscriptionCall::Skip { entries: 2 };
-    for call in [SubscriptionCall::SkipAll, skip, SubscriptionCall::ExpireMessages { age_s: 1 }] {
+    let skip: OnSubscription = |machine, name, known| machine.skip(name, known, 2);
+    let expire: OnSubscription = |machine, name, known| machine.expire_subscription(name, known, 1);
+    for (number, call) in [Machine::skip_all, skip, expire].into_iter().enumerate() {
         let mut rig = Rig::ended_with_backlog();
-        assert_eq!(ends(&rig.operate(call.clone())), [(1, 5)], "{call:?}");
-        assert_eq!(ends(&rig.operate(call.clone())), [], "{call:?}: once");
+        assert_eq!(ends(&rig.operate(call)), [(1, 5)], "{number}");
+        assert_eq!(ends(&rig.operate(call)), [], "{number}: once");
     }
 }
 
@@ -110,7 +108,8 @@ fn consumers_learn_it_when_their_backlog_is_skipped() {
 #[test]
 fn consumers_learn_it_after_a_reset_to_the_end() {
     let mut rig = Rig::ended_with_backlog();
-    let effects = rig.operate(SubscriptionCall::Reset { to: Start::Latest });
+    let effects =
+        rig.operate(|machine, name, subscription| machine.reset(name, subscription, Start::Latest));
     assert_eq!((names(&effects), ends(&effects)), (vec![16], vec![]), "CLOSE_CONSUMER");
     let again = CommandSubscribe {
         topic: TOPIC.to_owned(),
@@ -126,11 +125,11 @@ fn consumers_learn_it_after_a_reset_to_the_end() {
 #[test]
 fn readers_learn_it_when_what_they_have_not_read_is_trimmed() {
     let mut rig = Rig::ended_with_backlog();
-    assert_eq!(ends(&rig.call(TopicCall::Truncate)), [(1, 5), (2, 6)]);
+    assert_eq!(ends(&rig.call(Machine::truncate_topic)), [(1, 5), (2, 6)]);
     assert_eq!(ends(&rig.pass(5000)), [], "once");
 
     let mut rig = Rig::ended_with_backlog();
-    let told = ends(&rig.operate(SubscriptionCall::SkipAll));
+    let told = ends(&rig.operate(Machine::skip_all));
     assert_eq!(told, [(1, 5)], "the reader has something left");
     let topic = "persistent://public/default/other".to_owned();
     rig.ask(1, CommandProducer { topic, ..producer(2, 8, AccessMode::Shared) });
@@ -144,12 +143,12 @@ fn readers_learn_it_when_what_they_have_not_read_is_trimmed() {
 fn an_end_is_for_ever() {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
-    rig.call(TopicCall::Terminate);
-    rig.call(TopicCall::Unload);
+    rig.call(Machine::terminate_topic);
+    rig.call(Machine::unload_topic);
     assert!(rig.produce(1, 1, AccessMode::Shared).is_err());
     let mut restored = State::default();
     rig.machine.state.snapshot().iter().for_each(|it| restored.apply(it).unwrap());
     assert!(restored.topics().next().unwrap().1.is_terminated);
-    rig.call(TopicCall::Delete { force: false });
+    rig.call(|machine, name| machine.remove_topic(name, false));
     assert_eq!(rig.produce(1, 1, AccessMode::Shared), Ok(true), "a new topic of that name");
 }

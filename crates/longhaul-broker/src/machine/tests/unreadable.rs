@@ -2,8 +2,7 @@
 
 use super::support::{id, job, shared};
 use super::*;
-use crate::admin::policies::Policy;
-use crate::admin::request::{AdminReply, CompactionState, SubscriptionCall};
+use crate::admin::values::CompactionState;
 use crate::log::ReadError;
 use crate::machine::unreadable::Unreadable;
 use crate::state::entries::Position;
@@ -97,10 +96,7 @@ fn nothing_acknowledges_it_and_its_segment_is_kept_until_somebody_lets_go_of_it(
     assert_eq!(needed(&rig).first(), Some(&segment(&rig, 0)));
     assert!(rig.log.reader().read(it.place.unwrap()).is_ok(), "it is still there");
     // An operator lets go of it: that is recorded.
-    let (subscription, call) = ("s".to_owned(), SubscriptionCall::Skip { entries: 1 });
-    let topic = TOPIC.to_owned();
-    rig.machine.call(1, AdminRequest::Subscription { topic, subscription, call });
-    rig.settle();
+    rig.call(|machine, name| machine.skip(name, "s", 1));
     rig.pass(1_000);
     assert_eq!(rig.first(), 5);
     assert_eq!(needed(&rig), [segment(&rig, 5)]);
@@ -181,7 +177,7 @@ fn beyond_the_limit_it_stays_with_its_consumer_and_is_told_once_a_minute() {
 #[test]
 fn a_topic_with_one_is_not_compacted() {
     let mut rig = rig(shared);
-    rig.call(TopicCall::SetPolicy(Policy::CompactionThreshold(Some(5_000))));
+    rig.set(|policies| policies.compaction_threshold_bytes = Some(5_000));
     let it = damaged(&rig, 3);
     rig.machine.withhold(&it).unwrap();
     let mut warned = Vec::new();
@@ -192,16 +188,13 @@ fn a_topic_with_one_is_not_compacted() {
         warned.extend(effects.iter().any(warns).then_some(second));
     }
     assert_eq!(warned, [1, 3, 7], "with longer and longer pauses");
-    let effects = rig.call(TopicCall::Compact);
+    let effects = rig.call(Machine::start_compaction);
     assert!(job(&effects).is_none(), "nor where somebody asks for it");
-    let effects = rig.call(TopicCall::Compaction);
-    let [Effect::Reply(1, Ok(AdminReply::Compaction(state)))] = &effects[..] else {
-        panic!("{effects:?}")
-    };
+    let state = rig.asked(TOPIC, |machine, name| machine.compaction_status(name)).0.unwrap();
     assert_eq!(state.status, CompactionState::Error);
     assert!(state.last_error.contains("message 0:3 cannot be read"), "{}", state.last_error);
     rig.machine.is_readable_again(0, 3);
-    assert!(job(&rig.call(TopicCall::Compact)).is_some());
+    assert!(job(&rig.call(Machine::start_compaction)).is_some());
 }
 
 /// A network disk that fails for seconds costs nothing but the time.

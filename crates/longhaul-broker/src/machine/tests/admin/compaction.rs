@@ -1,7 +1,7 @@
 //! Compactions that are asked for.
 
 use super::*;
-use crate::admin::request::{CompactionState, CompactionStatus};
+use crate::admin::values::{CompactionState, CompactionStatus};
 use crate::machine::effect::CompactionJob;
 
 /// The compaction that was begun.
@@ -17,8 +17,8 @@ fn jobs(effects: Vec<Effect>) -> Vec<CompactionJob> {
     effects.into_iter().filter_map(job).collect()
 }
 
-fn status(status: CompactionState, last_error: &str) -> Answer {
-    Ok(AdminReply::Compaction(CompactionStatus { status, last_error: last_error.to_owned() }))
+fn status(status: CompactionState, last_error: &str) -> Result<CompactionStatus, AdminError> {
+    Ok(CompactionStatus { status, last_error: last_error.to_owned() })
 }
 
 #[test]
@@ -26,8 +26,8 @@ fn a_compaction_says_how_far_it_has_come() {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     rig.fill(1, 1, 2);
-    let ask = || topic("t", TopicCall::Compaction);
-    let start = || topic("t", TopicCall::Compact);
+    let ask = || topic("t", |machine, name| machine.compaction_status(name));
+    let start = || topic("t", Machine::start_compaction);
     assert_eq!(rig.answer(ask()), status(CompactionState::NotRun, ""));
     let (answer, effects) = rig.answer_and_effects(start());
     assert_eq!(answer, DONE);
@@ -49,9 +49,10 @@ fn a_compaction_says_how_far_it_has_come() {
 fn a_compaction_of_the_whole_begins_on_each_partition() {
     let mut rig = Rig::new();
     rig.create_partitioned("parts", 3);
-    let (answer, effects) = rig.answer_and_effects(topic("parts-partition-0", TopicCall::Compact));
+    let (answer, effects) =
+        rig.answer_and_effects(topic("parts-partition-0", Machine::start_compaction));
     assert_eq!((answer, jobs(effects).len()), (DONE, 1));
-    let (answer, effects) = rig.answer_and_effects(topic("parts", TopicCall::Compact));
+    let (answer, effects) = rig.answer_and_effects(topic("parts", Machine::start_compaction));
     let error = answer.unwrap_err();
     assert_eq!((super::status(&error), jobs(effects).len()), (409, 2), "{error}");
 }

@@ -46,7 +46,9 @@ fn forbid(rig: &mut Rig) {
         topic_type: TopicType::NonPartitioned,
         default_num_partitions: None,
     };
-    let call = NamespaceCall::SetPolicy(Policy::AutoTopicCreation(Some(policy)));
+    let call = on_namespace(move |machine, name| {
+        machine.set_namespace_policy(name, |policies| policies.auto_topic_creation = Some(policy))
+    });
     assert_eq!(rig.answer(namespace("public/default", call)), DONE);
 }
 
@@ -73,7 +75,10 @@ fn use_brings_back_the_partitions_that_are_counted() {
     rig.create_partitioned("parts", 2);
     forbid(&mut rig);
     for name in ["parts-partition-0", "parts-partition-1"] {
-        assert_eq!(rig.answer(topic(name, TopicCall::Delete { force: false })), DONE);
+        assert_eq!(
+            rig.answer(topic(name, |machine, name| machine.remove_topic(name, false))),
+            DONE
+        );
     }
     assert_eq!(subscribe(&mut rig, "parts-partition-0", false), Ok(()));
     assert_eq!(produce(&mut rig, "parts-partition-1"), Ok(()));
@@ -93,7 +98,9 @@ fn a_name_says_whether_duplicates_are_dropped() {
     for name in ["t-ledger", "t-ledger-2", "u-ledger"] {
         rig.create(name);
     }
-    let call = TopicCall::SetPolicy(Policy::Deduplication(Some(false)));
+    let call = on_topic(move |machine, name| {
+        machine.set_policy(name, |policies| policies.deduplication = Some(false))
+    });
     assert_eq!(rig.answer(topic("u-ledger", call)), DONE);
     let found: BTreeMap<&str, bool> = rig
         .machine
@@ -120,9 +127,8 @@ fn a_name_says_whether_duplicates_are_dropped() {
 fn topics_of_tasks_get_by_name_what_they_need_and_say_so() {
     let mut rig = Rig::new();
     rig.machine.settings.topic_defaults = crate::defaults::of_task_topics();
-    let applied = |rig: &mut Rig, name: &str| match rig.answer(topic(name, TopicCall::Policies)) {
-        Ok(AdminReply::PolicyLevels(levels)) => levels.applied(),
-        other => panic!("{other:?}"),
+    let applied = |rig: &mut Rig, name: &str| {
+        rig.answer(topic(name, |machine, name| machine.policies(name))).unwrap().applied()
     };
     for name in ["t", "t-metadata", "t-longhaul-DLQ"] {
         rig.create(name);
@@ -140,10 +146,10 @@ fn topics_of_tasks_get_by_name_what_they_need_and_say_so() {
         (Some(false), Some(64 << 20))
     );
     assert!(metadata.inactive_topics.is_some_and(|it| !it.delete_while_inactive));
-    let letters = TopicCall::Subscriptions;
-    let expected = AdminReply::Names(vec!["dead-letters".to_owned()]);
+    let letters = on_topic(|machine, name| machine.subscriptions(name));
+    let expected = ["dead-letters".to_owned()].into();
     assert_eq!(rig.answer(topic("t-longhaul-DLQ", letters)), Ok(expected));
-    let gone = TopicCall::DeletePartitioned { force: true };
+    let gone = on_topic(|machine, name| machine.remove_partitioned(name, true));
     assert_eq!(rig.answer(topic("t-ledger", gone)), DONE);
     assert_eq!(applied(&mut rig, "t").deduplication, Some(false));
     assert!(!rig.machine.live[&id].deduplicates);

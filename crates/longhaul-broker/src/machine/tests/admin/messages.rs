@@ -1,7 +1,7 @@
 //! Single messages.
 
 use super::*;
-use crate::admin::request::Position as Place;
+use crate::admin::values::{Found, Position as Place};
 use crate::state::entries::Entries;
 
 /// With three entries on disk, of which `s` has acknowledged the first.
@@ -10,26 +10,22 @@ fn rig() -> Rig {
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     rig.fill(1, 1, 3);
     rig.create_subscription("t", "s", Start::Earliest);
-    let call = SubscriptionCall::Skip { entries: 1 };
+    let call = on_subscription(|machine, name, subscription| machine.skip(name, subscription, 1));
     assert_eq!(rig.answer(subscription("t", "s", call)), DONE);
     rig
 }
 
 /// The number of the entry that is read, by its place in the log.
-fn reads(rig: &mut Rig, request: AdminRequest) -> u64 {
-    rig.machine.call(TICKET, request);
-    let effects = rig.settle();
-    let [Effect::Read { ticket: TICKET, position, place }] = &effects[..] else {
-        panic!("{effects:?}")
-    };
+fn reads(rig: &mut Rig, ask: Ask<Found>) -> u64 {
+    let Found { position, place } = rig.answer(ask).unwrap();
     let entries: &Entries = &rig.kept("t").entries;
-    let found = entries.iter().find(|(_, slot)| slot.place == *place).unwrap().0;
+    let found = entries.iter().find(|(_, slot)| slot.place == place).unwrap().0;
     assert_eq!((position.ledger, position.entry), (0, found.cast_signed()));
     found
 }
 
-const fn at(ledger: i64, entry: i64) -> TopicCall {
-    TopicCall::Message(Place { ledger, entry })
+fn at(ledger: i64, entry: i64) -> OnTopic<Found> {
+    on_topic(move |machine, name| machine.find_message(name, Place { ledger, entry }))
 }
 
 /// Who asked for entry -1, where a topic without entries ends, was given entry 0.
@@ -52,13 +48,19 @@ fn a_message_is_read_by_its_id() {
 #[test]
 fn a_message_is_looked_at_before_it_is_consumed() {
     let mut rig = rig();
-    let peek = |nth| subscription("t", "s", SubscriptionCall::Peek { nth });
+    let peek = |nth| {
+        subscription("t", "s", move |machine, name, subscription| {
+            machine.find_nth_open(name, subscription, nth)
+        })
+    };
     assert_eq!(reads(&mut rig, peek(1)), 1, "the first that is open");
     assert_eq!(reads(&mut rig, peek(2)), 2);
     for nth in [0, 3, u64::MAX] {
         rig.refuses(peek(nth), 404, "Message not found");
     }
-    let none = subscription("t", "none", SubscriptionCall::Peek { nth: 1 });
+    let none = subscription("t", "none", |machine, name, subscription| {
+        machine.find_nth_open(name, subscription, 1)
+    });
     rig.refuses(none, 404, "Message not found");
 }
 
@@ -69,9 +71,8 @@ fn a_message_is_read_when_it_is_on_disk() {
     let message = verified(Payload::new(&MessageMetadata::default(), b"x"));
     let send = CommandSend { producer_id: 1, ..CommandSend::default() };
     rig.machine.request(1, Request::Publish(send, message));
-    rig.machine.call(TICKET, topic("t", at(0, 3)));
-    let effects = rig.machine.take_effects();
-    assert!(matches!(&effects[..], [Effect::Reply(TICKET, Err(AdminError::NotFound(_)))]));
+    let found = rig.machine.call(TICKET, topic("t", at(0, 3)));
+    assert!(matches!(found, Err(AdminError::NotFound(_))), "{found:?}");
     rig.settle();
     assert_eq!(reads(&mut rig, topic("t", at(0, 3))), 3);
 }
@@ -79,16 +80,16 @@ fn a_message_is_read_when_it_is_on_disk() {
 #[test]
 fn the_last_message_is_the_last_on_disk() {
     let mut rig = Rig::new();
-    let last = |rig: &mut Rig| match rig.answer(topic("t", TopicCall::LastMessageId)) {
-        Ok(AdminReply::MessageId(it)) => (it.ledger, it.entry),
-        other => panic!("{other:?}"),
+    let last = |rig: &mut Rig| {
+        let last = rig.answer(topic("t", |machine, name| machine.last_position(name))).unwrap();
+        (last.ledger, last.entry)
     };
     rig.create("t");
     assert_eq!(last(&mut rig), (0, -1), "before the first");
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     rig.fill(1, 1, 2);
     assert_eq!(last(&mut rig), (0, 1));
-    rig.call(TopicCall::Unload);
+    rig.call(Machine::unload_topic);
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     rig.fill(1, 1, 1);
     assert_eq!(last(&mut rig), (1, 0));
@@ -97,7 +98,8 @@ fn the_last_message_is_the_last_on_disk() {
 #[test]
 fn messages_are_counted_from_both_ends() {
     let mut rig = rig();
-    let nth = |from_last, nth| TopicCall::Examine { from_last, nth };
+    let nth =
+        |from_last, nth| on_topic(move |machine, name| machine.find_nth(name, from_last, nth));
     for (from_last, number, found) in [(false, 1, 0), (false, 3, 2), (true, 1, 2), (true, 3, 0)] {
         assert_eq!(reads(&mut rig, topic("t", nth(from_last, number))), found);
     }

@@ -15,9 +15,7 @@ fn metrics_are_the_sum_of_it() {
     rig.machine.opened(3, "/other".to_owned());
     rig.machine.log.segments = vec![(0, 100), (1, 50)];
     rig.machine.log.sync_time = std::time::Duration::from_millis(1500);
-    let Ok(AdminReply::Metrics(found)) = rig.answer(AdminRequest::Metrics { viewer: None }) else {
-        panic!("they are metrics")
-    };
+    let found = rig.machine.metrics(None);
     let all: u64 = sizes.iter().sum();
     let out = 2 * sizes[0] + sizes[1];
     let s = SubscriptionMetrics {
@@ -65,7 +63,7 @@ fn metrics_are_the_sum_of_it() {
         broken_invariants: Invariant::ALL.map(|invariant| (invariant.name(), 0)).into(),
         ..MetricsSnapshot::default()
     };
-    assert_eq!(*found, expected);
+    assert_eq!(found, expected);
     assert!(found.log.bytes > all);
 }
 
@@ -84,7 +82,7 @@ fn counters_never_fall() {
     let after = stats(&mut rig);
     assert!(after.subscriptions.is_empty());
     assert_eq!((after.msg_out_counter, after.bytes_out_counter), (1, sizes(&rig)[0]));
-    rig.answer(topic("t", TopicCall::Delete { force: true })).unwrap();
+    rig.answer(topic("t", |machine, name| machine.remove_topic(name, true))).unwrap();
     assert_eq!(rig.machine.metrics(None).bytes_in, published);
 }
 
@@ -135,18 +133,17 @@ fn a_client_is_told_the_figures_of_its_consumer() {
 fn a_role_sees_the_topics_that_it_may_use() {
     let mut rig = with_roles();
     assert_eq!(
-        rig.answer(namespace("public/other", NamespaceCall::Create { policies: vec![] })),
+        rig.answer(
+            namespace("public/other", move |machine, name| machine.create_namespace(name, vec![]))
+        ),
         DONE
     );
     for topic in ["persistent://public/default/t", "persistent://public/other/u"] {
-        let topic = topic.to_owned();
-        assert_eq!(rig.answer(AdminRequest::Topic { topic, call: TopicCall::Create }), DONE);
+        rig.create(topic);
     }
-    let mut seen = |name: &str| {
+    let seen = |name: &str| {
         let viewer = Some(Role { name: name.to_owned(), ..Role::default() });
-        let Ok(AdminReply::Metrics(found)) = rig.answer(AdminRequest::Metrics { viewer }) else {
-            panic!("they are metrics")
-        };
+        let found = rig.machine.metrics(viewer.as_ref());
         assert!(found.is_part && found.connections_accepted == 0 && found.log.records == 0);
         found.topics.into_keys().collect::<Vec<_>>()
     };

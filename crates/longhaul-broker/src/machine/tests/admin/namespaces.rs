@@ -2,29 +2,33 @@
 
 use super::*;
 use crate::admin::policies::{Action, Grants, Policies};
-use crate::admin::request::NewSchema;
+use crate::admin::values::NewSchema;
 
-fn create(name: &str) -> AdminRequest {
-    namespace(name, NamespaceCall::Create { policies: Vec::new() })
+fn create(name: &str) -> Ask<()> {
+    namespace(name, move |machine, name| machine.create_namespace(name, Vec::new()))
 }
 
-fn delete(name: &str, force: bool) -> AdminRequest {
-    namespace(name, NamespaceCall::Delete { force })
+fn delete(name: &str, force: bool) -> Ask<()> {
+    namespace(name, move |machine, name| machine.delete_namespace(name, force))
 }
 
-fn of_tenant(tenant: &str) -> AdminRequest {
-    AdminRequest::Namespaces { tenant: tenant.to_owned() }
+fn of_tenant(tenant: &str) -> Ask<Vec<String>> {
+    namespace(tenant, |machine, name| machine.namespaces_of(name))
 }
 
-fn delete_tenant(name: &str) -> AdminRequest {
-    AdminRequest::DeleteTenant(name.to_owned())
+fn create_tenant(name: &str) -> Ask<()> {
+    namespace(name, Machine::create_tenant)
+}
+
+fn delete_tenant(name: &str) -> Ask<()> {
+    namespace(name, Machine::delete_tenant)
 }
 
 /// With tenants `acme` and `acme2`, each with the namespace `a`.
 fn rig() -> Rig {
     let mut rig = Rig::new();
     for tenant in ["acme", "acme2"] {
-        assert_eq!(rig.answer(AdminRequest::CreateTenant(tenant.to_owned())), DONE);
+        assert_eq!(rig.answer(create_tenant(tenant)), DONE);
         assert_eq!(rig.answer(create(&format!("{tenant}/a"))), DONE);
     }
     rig
@@ -33,20 +37,20 @@ fn rig() -> Rig {
 #[test]
 fn tenants_and_namespaces_are_listed() {
     let mut rig = rig();
-    assert_eq!(rig.names(AdminRequest::Tenants), ["acme", "acme2", "public"]);
-    assert_eq!(rig.names(of_tenant("acme")), ["acme/a"], "not those of `acme2`");
-    assert_eq!(rig.names(of_tenant("public")), ["public/default"]);
+    assert_eq!(rig.machine.tenants(), ["acme", "acme2", "public"]);
+    assert_eq!(rig.answer(of_tenant("acme")).unwrap(), ["acme/a"], "not those of `acme2`");
+    assert_eq!(rig.answer(of_tenant("public")).unwrap(), ["public/default"]);
     rig.refuses(of_tenant("nobody"), 404, "tenant nobody does not exist");
 }
 
 #[test]
 fn a_tenant_and_a_namespace_are_created_once() {
     let mut rig = rig();
-    rig.refuses(AdminRequest::CreateTenant("acme".to_owned()), 409, "tenant acme exists");
+    rig.refuses(create_tenant("acme"), 409, "tenant acme exists");
     rig.refuses(create("acme/a"), 409, "namespace acme/a exists");
     rig.refuses(create("nobody/a"), 404, "tenant nobody does not exist");
     assert_eq!(rig.answer(create("acme/b")), DONE);
-    assert_eq!(rig.names(of_tenant("acme")), ["acme/a", "acme/b"]);
+    assert_eq!(rig.answer(of_tenant("acme")).unwrap(), ["acme/a", "acme/b"]);
 }
 
 #[test]
@@ -56,7 +60,7 @@ fn a_tenant_goes_after_its_namespaces() {
     rig.refuses(delete_tenant("acme"), 409, "tenant acme has namespaces");
     assert_eq!(rig.answer(delete("acme/a", false)), DONE);
     assert_eq!(rig.answer(delete_tenant("acme")), DONE, "`acme2` is another one");
-    assert_eq!(rig.names(AdminRequest::Tenants), ["acme2", "public"]);
+    assert_eq!(rig.machine.tenants(), ["acme2", "public"]);
     rig.refuses(of_tenant("acme"), 404, "");
 }
 
@@ -65,16 +69,23 @@ fn a_namespace_that_does_not_exist_has_nothing() {
     let mut rig = rig();
     let role = || "role".to_owned();
     for call in [
-        NamespaceCall::Delete { force: false },
-        NamespaceCall::Delete { force: true },
-        NamespaceCall::Topics,
-        NamespaceCall::PartitionedTopics,
-        NamespaceCall::Unload,
-        NamespaceCall::Policies,
-        NamespaceCall::SetPolicy(Policy::MessageTtl(Some(1))),
-        NamespaceCall::Grants,
-        NamespaceCall::Grant { role: role(), actions: vec![Action::Produce] },
-        NamespaceCall::Revoke { role: role() },
+        on_namespace(|machine, name| machine.delete_namespace(name, false)),
+        on_namespace(|machine, name| machine.delete_namespace(name, true)),
+        on_namespace(|machine, name| machine.topics_of(name).map(drop)),
+        on_namespace(|machine, name| machine.partitioned_topics_of(name).map(drop)),
+        on_namespace(Machine::unload_namespace),
+        on_namespace(|machine, name| machine.namespace_policies(name).map(drop)),
+        on_namespace(move |machine, name| {
+            machine.set_namespace_policy(name, |policies| policies.message_ttl_s = Some(1))
+        }),
+        on_namespace(|machine, name| machine.namespace_grants(name).map(drop)),
+        on_namespace(move |machine, name| {
+            machine
+                .set_namespace_grants(name, |grants| grants.grant(&role(), vec![Action::Produce]))
+        }),
+        on_namespace(move |machine, name| {
+            machine.set_namespace_grants(name, |grants| grants.revoke(&role()))
+        }),
     ] {
         rig.refuses(namespace("acme/none", call), 404, "namespace acme/none does not exist");
     }
@@ -83,35 +94,44 @@ fn a_namespace_that_does_not_exist_has_nothing() {
 #[test]
 fn a_namespace_starts_with_its_policies() {
     let mut rig = rig();
-    let policies = vec![Policy::MessageTtl(Some(7)), Policy::Deduplication(Some(true))];
-    let call = NamespaceCall::Create { policies };
+    let policies = [
+        Box::new(|policies: &mut Policies| policies.message_ttl_s = Some(7)) as Change,
+        Box::new(|policies: &mut Policies| policies.deduplication = Some(true)),
+    ];
+    let call = on_namespace(move |machine, name| machine.create_namespace(name, policies.into()));
     assert_eq!(rig.answer(namespace("acme/b", call)), DONE);
-    let policies =
-        |rig: &mut Rig, name: &str| rig.answer(namespace(name, NamespaceCall::Policies)).unwrap();
+    let policies = |rig: &mut Rig, name: &str| {
+        rig.answer(namespace(name, |machine, name| machine.namespace_policies(name))).unwrap()
+    };
     let expected =
         Policies { message_ttl_s: Some(7), deduplication: Some(true), ..Policies::default() };
-    assert_eq!(policies(&mut rig, "acme/b"), AdminReply::Policies(Box::new(expected)));
-    assert_eq!(policies(&mut rig, "acme/a"), AdminReply::Policies(Box::default()));
-    let call = NamespaceCall::SetPolicy(Policy::MessageTtl(Some(3)));
+    assert_eq!(policies(&mut rig, "acme/b"), expected);
+    assert_eq!(policies(&mut rig, "acme/a"), Policies::default());
+    let call = on_namespace(move |machine, name| {
+        machine.set_namespace_policy(name, |policies| policies.message_ttl_s = Some(3))
+    });
     assert_eq!(rig.answer(namespace("acme/a", call)), DONE);
     let expected = Policies { message_ttl_s: Some(3), ..Policies::default() };
-    assert_eq!(policies(&mut rig, "acme/a"), AdminReply::Policies(Box::new(expected)));
+    assert_eq!(policies(&mut rig, "acme/a"), expected);
 }
 
 #[test]
 fn grants_come_and_go() {
     let mut rig = rig();
-    let grants = |rig: &mut Rig| match rig.answer(namespace("acme/a", NamespaceCall::Grants)) {
-        Ok(AdminReply::Grants(grants)) => grants,
-        other => panic!("{other:?}"),
+    let grants = |rig: &mut Rig| {
+        rig.answer(namespace("acme/a", |machine, name| machine.namespace_grants(name))).unwrap()
     };
     assert_eq!(grants(&mut rig), Grants::default());
-    let call = NamespaceCall::Grant { role: "worker".to_owned(), actions: vec![Action::Consume] };
+    let call = on_namespace(move |machine, name| {
+        machine.set_namespace_grants(name, |grants| grants.grant("worker", vec![Action::Consume]))
+    });
     assert_eq!(rig.answer(namespace("acme/a", call)), DONE);
-    assert_eq!(grants(&mut rig).roles().collect::<Vec<_>>(), [("worker", &[Action::Consume][..])]);
-    let call = NamespaceCall::Revoke { role: "worker".to_owned() };
+    assert_eq!(grants(&mut rig).shown(), [("worker".to_owned(), vec![Action::Consume])].into());
+    let call = on_namespace(move |machine, name| {
+        machine.set_namespace_grants(name, |grants| grants.revoke("worker"))
+    });
     assert_eq!(rig.answer(namespace("acme/a", call)), DONE);
-    assert!(grants(&mut rig).roles().next().is_none());
+    assert!(grants(&mut rig).shown().is_empty());
     let allowed = grants(&mut rig).allow("worker", Action::Consume);
     assert_eq!(allowed, Some(false), "the namespace stays closed");
 }
@@ -135,10 +155,17 @@ fn topics_are_listed_by_namespace() {
         format!("{parts}-partition-1"),
         "persistent://acme/a/plain".to_owned(),
     ];
-    assert_eq!(rig.names(namespace("acme/a", NamespaceCall::Topics)), expected);
-    assert_eq!(rig.names(namespace("acme/a", NamespaceCall::PartitionedTopics)), [parts]);
-    let (none, call) = ([""; 0], NamespaceCall::PartitionedTopics);
-    assert_eq!(rig.names(namespace("public/default", call)), none);
+    assert_eq!(
+        rig.answer(namespace("acme/a", |machine, name| machine.topics_of(name))).unwrap(),
+        expected
+    );
+    assert_eq!(
+        rig.answer(namespace("acme/a", |machine, name| machine.partitioned_topics_of(name)))
+            .unwrap(),
+        [parts]
+    );
+    let (none, call) = ([""; 0], on_namespace(|machine, name| machine.partitioned_topics_of(name)));
+    assert_eq!(rig.answer(namespace("public/default", call)).unwrap(), none);
 }
 
 #[test]
@@ -147,7 +174,7 @@ fn a_namespace_is_unloaded_alone() {
     rig.produce_to(1, 1, "persistent://acme/a/plain");
     rig.produce_to(1, 2, "persistent://acme/a/parts-partition-1");
     rig.produce_to(1, 3, "persistent://acme2/a/plain");
-    let (answer, effects) = rig.answer_and_effects(namespace("acme/a", NamespaceCall::Unload));
+    let (answer, effects) = rig.answer_and_effects(namespace("acme/a", Machine::unload_namespace));
     assert_eq!(answer, DONE);
     let closed: Vec<u64> = effects
         .iter()
@@ -173,7 +200,10 @@ fn a_namespace_with_topics_is_deleted_by_force_alone() {
     let mut rig = self::rig();
     rig.create_partitioned("persistent://acme/a/parts", 1);
     let partition = "persistent://acme/a/parts-partition-0";
-    assert_eq!(rig.answer(topic(partition, TopicCall::Delete { force: false })), DONE);
+    assert_eq!(
+        rig.answer(topic(partition, |machine, name| machine.remove_topic(name, false))),
+        DONE
+    );
     rig.refuses(delete("acme/a", false), 409, reason);
     assert_eq!(rig.answer(delete("acme/a", true)), DONE);
     assert!(rig.machine.state.partitioned().next().is_none());
@@ -181,7 +211,7 @@ fn a_namespace_with_topics_is_deleted_by_force_alone() {
     let mut rig = with_topics();
     rig.refuses(delete("acme/a", false), 409, reason);
     assert_eq!(rig.answer(delete("acme/a", true)), DONE);
-    assert_eq!(rig.names(of_tenant("acme")), [""; 0]);
+    assert_eq!(rig.answer(of_tenant("acme")).unwrap(), [""; 0]);
     let place = "persistent://acme2/a";
     let left: Vec<_> = rig.machine.state.topics().map(|(_, it)| it.name.as_str()).collect();
     let parts = ["parts-partition-0", "parts-partition-1", "plain"];
@@ -198,12 +228,16 @@ fn nothing_of_a_deleted_namespace_comes_back() {
     let before = rig.changes();
     let parts = "persistent://acme/a/parts";
     rig.create_partitioned(parts, 2);
-    let call = TopicCall::SetPolicy(Policy::MessageTtl(Some(7)));
+    let call = on_topic(move |machine, name| {
+        machine.set_policy(name, |policies| policies.message_ttl_s = Some(7))
+    });
     assert_eq!(rig.answer(topic(parts, call)), DONE);
     let schema =
         NewSchema { kind: "JSON".to_owned(), data: "{}".to_owned(), properties: BTreeMap::new() };
-    rig.answer(topic(parts, TopicCall::CreateSchema(schema))).unwrap();
-    let call = NamespaceCall::SetPolicy(Policy::MessageTtl(Some(3)));
+    rig.answer(topic(parts, move |machine, name| machine.add_schema(name, schema))).unwrap();
+    let call = on_namespace(move |machine, name| {
+        machine.set_namespace_policy(name, |policies| policies.message_ttl_s = Some(3))
+    });
     assert_eq!(rig.answer(namespace("acme/a", call)), DONE);
     assert_eq!(rig.answer(delete("acme/a", true)), DONE);
     assert_eq!(rig.answer(create("acme/a")), DONE);
@@ -211,6 +245,7 @@ fn nothing_of_a_deleted_namespace_comes_back() {
     let without = |changes: Vec<String>| changes.into_iter().filter(numbers).collect::<Vec<_>>();
     assert_eq!(without(rig.changes()), without(before));
     assert!(rig.machine.state.settings(parts).is_none());
-    let policies = rig.answer(namespace("acme/a", NamespaceCall::Policies)).unwrap();
-    assert_eq!(policies, AdminReply::Policies(Box::default()));
+    let policies =
+        rig.answer(namespace("acme/a", |machine, name| machine.namespace_policies(name))).unwrap();
+    assert_eq!(policies, Policies::default());
 }

@@ -1,7 +1,7 @@
 //! What operators note on topics, look up in them, and end.
 
 use super::*;
-use crate::admin::request::Position;
+use crate::admin::values::Position;
 
 #[test]
 fn properties_are_kept_added_to_and_taken_away() {
@@ -12,25 +12,38 @@ fn properties_are_kept_added_to_and_taken_away() {
         pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     };
     for name in ["t", "parts"] {
-        let shown = |rig: &mut Rig| rig.answer(topic(name, TopicCall::Properties));
-        assert_eq!(shown(&mut rig), Ok(AdminReply::Properties(map(&[]))));
-        let set = TopicCall::SetProperties(map(&[("a", "1"), ("b", "2")]));
+        let shown =
+            |rig: &mut Rig| rig.answer(topic(name, |machine, name| machine.properties(name)));
+        assert_eq!(shown(&mut rig), Ok(map(&[])));
+        let set = on_topic(move |machine, name| {
+            machine.set_properties(name, |known| known.extend(map(&[("a", "1"), ("b", "2")])))
+        });
         assert_eq!(rig.answer(topic(name, set)), DONE);
-        let set = TopicCall::SetProperties(map(&[("b", "3")]));
+        let set = on_topic(move |machine, name| {
+            machine.set_properties(name, |known| known.extend(map(&[("b", "3")])))
+        });
         assert_eq!(rig.answer(topic(name, set)), DONE);
         for key in ["a", "none"] {
-            let remove = TopicCall::RemoveProperty(key.to_owned());
+            let remove = on_topic(move |machine, name| {
+                machine.set_properties(name, |known| drop(known.remove(key)))
+            });
             assert_eq!(rig.answer(topic(name, remove)), DONE);
         }
-        assert_eq!(shown(&mut rig), Ok(AdminReply::Properties(map(&[("b", "3")]))));
+        assert_eq!(shown(&mut rig), Ok(map(&[("b", "3")])));
     }
-    rig.refuses(topic("none", TopicCall::Properties), 404, "not found");
-    let set = TopicCall::SetProperties(map(&[("a", "1")]));
+    rig.refuses(topic("none", |machine, name| machine.properties(name)), 404, "not found");
+    let set = on_topic(move |machine, name| {
+        machine.set_properties(name, |known| known.extend(map(&[("a", "1")])))
+    });
     rig.refuses(topic("parts-partition-0", set), 412, "is a partition");
-    assert_eq!(rig.answer(topic("t", TopicCall::Delete { force: false })), DONE);
+    assert_eq!(rig.answer(topic("t", |machine, name| machine.remove_topic(name, false))), DONE);
     rig.create("t");
-    let none = Ok(AdminReply::Properties(map(&[])));
-    assert_eq!(rig.answer(topic("t", TopicCall::Properties)), none, "it is another topic");
+    let none = Ok(map(&[]));
+    assert_eq!(
+        rig.answer(topic("t", |machine, name| machine.properties(name))),
+        none,
+        "it is another topic"
+    );
 }
 
 #[test]
@@ -44,10 +57,11 @@ fn a_moment_leads_to_the_message_that_came_next() {
     for (timestamp_ms, entry) in
         [(0, 0), (START, 0), (START + 1, 1), (START + 20, 2), (START + 21, 3)]
     {
-        let answer = rig.answer(topic("t", TopicCall::MessageIdAt { timestamp_ms }));
-        assert_eq!(answer, Ok(AdminReply::MessageId(Position { ledger: 0, entry })));
+        let answer =
+            rig.answer(topic("t", move |machine, name| machine.message_id_at(name, timestamp_ms)));
+        assert_eq!(answer, Ok(Position { ledger: 0, entry }));
     }
-    let call = TopicCall::MessageIdAt { timestamp_ms: 0 };
+    let call = on_topic(|machine, name| machine.message_id_at(name, 0));
     rig.refuses(topic("none", call), 404, "not found");
 }
 
@@ -58,24 +72,22 @@ fn partitions_end_together() {
     rig.create_partitioned("parts", 2);
     rig.produce_to(1, 1, "parts-partition-1");
     rig.fill(1, 1, 1);
-    rig.refuses(topic("parts", TopicCall::Terminate), 404, "is a partitioned topic");
-    rig.refuses(topic("t", TopicCall::TerminatePartitions), 404, "is not a partitioned topic");
+    rig.refuses(topic("parts", Machine::terminate_topic), 404, "is a partitioned topic");
+    rig.refuses(topic("t", Machine::terminate_partitions), 404, "is not a partitioned topic");
     let last = |rig: &Rig, name: &str, entry| Position {
         ledger: rig.kept(name).entries.ledgers().next().unwrap().0.cast_signed(),
         entry,
     };
     let expected =
         [(0, last(&rig, "parts-partition-0", -1)), (1, last(&rig, "parts-partition-1", 0))];
-    let answer = rig.answer(topic("parts", TopicCall::TerminatePartitions));
-    assert_eq!(answer, Ok(AdminReply::MessageIds(BTreeMap::from(expected))));
+    let answer = rig.answer(topic("parts", Machine::terminate_partitions));
+    assert_eq!(answer, Ok(BTreeMap::from(expected)));
     assert!(
         rig.kept("parts-partition-0").is_terminated && rig.kept("parts-partition-1").is_terminated
     );
-    let Ok(AdminReply::InternalStats(stats)) =
-        rig.answer(topic("parts-partition-0", TopicCall::InternalStats))
-    else {
-        panic!("no figures")
-    };
+    let stats = rig
+        .answer(topic("parts-partition-0", |machine, name| machine.stats_of_ledgers(name)))
+        .unwrap();
     assert_eq!(stats.state, "Terminated");
 }
 
@@ -84,8 +96,6 @@ fn all_topics_have_figures() {
     let mut rig = Rig::new();
     rig.create("a");
     rig.create("b");
-    let Ok(AdminReply::AllStats(stats)) = rig.answer(AdminRequest::AllStats) else {
-        panic!("none")
-    };
+    let stats = rig.machine.all_stats();
     assert_eq!(stats.into_keys().collect::<Vec<_>>(), [full("a"), full("b")]);
 }

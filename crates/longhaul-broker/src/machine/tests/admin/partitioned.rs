@@ -2,26 +2,26 @@
 
 use super::*;
 use crate::admin::policies::{AutoTopicCreation, TopicType};
-use crate::admin::request::NewSchema;
+use crate::admin::values::{NewSchema, Partitions};
 
-fn grow(partitions: u32) -> AdminRequest {
+fn grow(partitions: u32) -> Ask<()> {
     grow_of("parts", partitions)
 }
 
-fn grow_of(name: &str, partitions: u32) -> AdminRequest {
-    topic(name, TopicCall::GrowPartitioned { partitions })
+fn grow_of(name: &str, partitions: u32) -> Ask<()> {
+    topic(name, move |machine, name| machine.grow(name, partitions))
 }
 
-fn create(name: &str, partitions: u32) -> AdminRequest {
-    topic(name, TopicCall::CreatePartitioned { partitions })
+fn create(name: &str, partitions: u32) -> Ask<()> {
+    topic(name, move |machine, name| machine.make_partitioned(name, partitions, BTreeMap::new()))
 }
 
-fn delete(name: &str, force: bool) -> AdminRequest {
-    topic(name, TopicCall::DeletePartitioned { force })
+fn delete(name: &str, force: bool) -> Ask<()> {
+    topic(name, move |machine, name| machine.remove_partitioned(name, force))
 }
 
-fn partitions(name: &str, allow_auto_creation: bool) -> AdminRequest {
-    topic(name, TopicCall::Partitions { allow_auto_creation })
+fn partitions(name: &str, allow_auto_creation: bool) -> Ask<Partitions> {
+    topic(name, move |machine, name| machine.partitions(name, allow_auto_creation))
 }
 
 /// The topics that there are, by the last part of their names.
@@ -40,8 +40,11 @@ fn rig(count: u32) -> Rig {
 fn a_partitioned_topic_is_its_partitions() {
     let mut rig = rig(2);
     assert_eq!(topics(&rig), ["parts-partition-0", "parts-partition-1"]);
-    assert_eq!(rig.answer(partitions("parts", false)), Ok(AdminReply::Partitions(2)));
-    assert_eq!(rig.answer(partitions("parts-partition-0", false)), Ok(AdminReply::Partitions(0)));
+    assert_eq!(rig.answer(partitions("parts", false)), Ok(Partitions::new(2, BTreeMap::new())));
+    assert_eq!(
+        rig.answer(partitions("parts-partition-0", false)),
+        Ok(Partitions::new(0, BTreeMap::new()))
+    );
     for partitions in [0, 10_001, u32::MAX] {
         let reason = "the number of partitions must be 1 to 10000";
         rig.refuses(create("other", partitions), 412, reason);
@@ -53,17 +56,17 @@ fn a_partitioned_topic_is_its_partitions() {
 fn what_is_asked_of_one_topic_is_asked_of_a_partition() {
     let mut rig = rig(2);
     for call in [
-        TopicCall::Stats,
-        TopicCall::InternalStats,
-        TopicCall::LastMessageId,
-        TopicCall::Compaction,
-        TopicCall::Delete { force: true },
+        on_topic(|machine, name| machine.stats(name).map(drop)),
+        on_topic(|machine, name| machine.stats_of_ledgers(name).map(drop)),
+        on_topic(|machine, name| machine.last_position(name).map(drop)),
+        on_topic(|machine, name| machine.compaction_status(name).map(drop)),
+        on_topic(|machine, name| machine.remove_topic(name, true)),
     ] {
         let reason = "is a partitioned topic: ask one of its partitions";
         rig.refuses(topic("parts", call), 404, reason);
     }
     rig.create("plain");
-    rig.refuses(topic("plain", TopicCall::PartitionedStats), 404, "not found");
+    rig.refuses(topic("plain", |machine, name| machine.partitioned_stats(name)), 404, "not found");
     rig.refuses(delete("plain", true), 404, "not found");
 }
 
@@ -76,27 +79,31 @@ fn partitions_only_become_more() {
         rig.refuses(grow(fewer), 409, "has 2 partitions, and can only get more");
     }
     assert_eq!(rig.answer(grow(4)), DONE);
-    assert_eq!(rig.answer(partitions("parts", false)), Ok(AdminReply::Partitions(4)));
+    assert_eq!(rig.answer(partitions("parts", false)), Ok(Partitions::new(4, BTreeMap::new())));
     for new in ["parts-partition-2", "parts-partition-3"] {
         let names: Vec<_> = rig.kept(new).durable().map(|it| it.name.as_str()).collect();
         assert_eq!(names, ["a"], "{new}: the subscriptions of partition 0");
     }
-    let call = topic("parts", TopicCall::Subscriptions);
-    assert_eq!(rig.names(call), ["a", "b"], "of any partition, once");
+    let call = topic("parts", |machine, name| machine.subscriptions(name));
+    assert_eq!(
+        rig.answer(call).unwrap(),
+        ["a", "b"].map(str::to_owned).into(),
+        "of any partition, once"
+    );
 }
 
 #[test]
 fn missing_partitions_are_created() {
     let mut rig = rig(3);
-    let call = TopicCall::Delete { force: false };
+    let call = on_topic(|machine, name| machine.remove_topic(name, false));
     assert_eq!(rig.answer(topic("parts-partition-1", call)), DONE);
     let zero = rig.id_of("parts-partition-0");
-    assert_eq!(rig.answer(partitions("parts", false)), Ok(AdminReply::Partitions(3)));
-    assert_eq!(rig.answer(topic("parts", TopicCall::CreateMissingPartitions)), DONE);
+    assert_eq!(rig.answer(partitions("parts", false)), Ok(Partitions::new(3, BTreeMap::new())));
+    assert_eq!(rig.answer(topic("parts", Machine::make_missing_partitions)), DONE);
     assert_eq!(topics(&rig).len(), 3);
     assert_eq!(rig.id_of("parts-partition-0"), zero, "it is left alone");
     rig.create("plain");
-    rig.refuses(topic("plain", TopicCall::CreateMissingPartitions), 404, "not found");
+    rig.refuses(topic("plain", Machine::make_missing_partitions), 404, "not found");
 }
 
 #[test]
@@ -115,13 +122,15 @@ fn a_partitioned_topic_in_use_is_deleted_by_force_alone() {
 #[test]
 fn schemas_and_policies_go_with_a_partitioned_topic() {
     let mut rig = rig(1);
-    let call = TopicCall::SetPolicy(Policy::MessageTtl(Some(7)));
+    let call = on_topic(move |machine, name| {
+        machine.set_policy(name, |policies| policies.message_ttl_s = Some(7))
+    });
     assert_eq!(rig.answer(topic("parts", call)), DONE);
     let schema =
         NewSchema { kind: "JSON".to_owned(), data: "{}".to_owned(), properties: BTreeMap::new() };
-    let call = TopicCall::CreateSchema(schema);
-    assert_eq!(rig.answer(topic("parts", call)), Ok(AdminReply::SchemaVersion(0)));
-    let call = TopicCall::Delete { force: false };
+    let call = on_topic(move |machine, name| machine.add_schema(name, schema));
+    assert_eq!(rig.answer(topic("parts", call)), Ok(0));
+    let call = on_topic(|machine, name| machine.remove_topic(name, false));
     assert_eq!(rig.answer(topic("parts-partition-0", call)), DONE);
     assert_eq!(rig.machine.state.schemas(&full("parts")).len(), 1, "a partition shares it");
     assert_eq!(rig.answer(delete("parts", false)), DONE);
@@ -138,70 +147,74 @@ fn a_call_on_the_whole_reaches_each_partition() {
         rig.fill(1, id, 2);
     }
     let marks = |rig: &Rig| [0, 1].map(|it| rig.mark_of(&format!("parts-partition-{it}"), "s"));
-    let call = SubscriptionCall::Skip { entries: 1 };
+    let call = on_subscription(|machine, name, subscription| machine.skip(name, subscription, 1));
     assert_eq!(rig.answer(subscription("parts", "s", call)), DONE);
     assert_eq!(marks(&rig), [1, 1]);
     rig.now += 60_000;
-    assert_eq!(rig.answer(topic("parts", TopicCall::ExpireMessages { age_s: 1 })), DONE);
+    assert_eq!(rig.answer(topic("parts", |machine, name| machine.expire_topic(name, 1))), DONE);
     assert_eq!(marks(&rig), [2, 2]);
     rig.fill(1, 1, 1);
     rig.fill(1, 2, 1);
-    assert_eq!(rig.answer(topic("parts", TopicCall::Truncate)), DONE);
+    assert_eq!(rig.answer(topic("parts", Machine::truncate_topic)), DONE);
     assert_eq!(marks(&rig), [3, 3]);
-    let (answer, effects) = rig.answer_and_effects(topic("parts", TopicCall::Unload));
+    let (answer, effects) = rig.answer_and_effects(topic("parts", Machine::unload_topic));
     assert_eq!((answer, names(&effects)), (DONE, vec![15, 15]));
-    match rig.answer(topic("parts", TopicCall::PartitionedStats)) {
-        Ok(AdminReply::PartitionedStats { partitions: 2, stats }) => {
-            let entries: Vec<_> =
-                stats.iter().map(|(name, it)| (name, it.msg_in_counter)).collect();
-            let names = [0, 1].map(|it| full(&format!("parts-partition-{it}")));
-            assert_eq!(entries, names.iter().map(|name| (name, 3)).collect::<Vec<_>>());
-        }
-        other => panic!("{other:?}"),
-    }
+    let ask = topic("parts", |machine, name| machine.partitioned_stats(name));
+    let (partitions, stats) = rig.answer(ask).unwrap();
+    let entries: Vec<_> =
+        stats.iter().map(|(name, stats)| (name.clone(), stats.msg_in_counter)).collect();
+    let expected = [0, 1].map(|index| (full(&format!("parts-partition-{index}")), 3));
+    assert_eq!((partitions.partitions, entries), (2, expected.to_vec()));
 }
 
 /// How many partitions a topic that does not exist has: none, where it would come into being by use.
 #[test]
 fn a_topic_that_use_would_create_has_no_partitions() {
     let mut rig = rig(2);
-    assert_eq!(rig.answer(partitions("new", true)), Ok(AdminReply::Partitions(0)));
+    assert_eq!(rig.answer(partitions("new", true)), Ok(Partitions::new(0, BTreeMap::new())));
     assert!(rig.id_of("new").is_none(), "to ask does not create it");
     rig.refuses(partitions("new", false), 404, "does not exist");
     let elsewhere = "persistent://nobody/default/t";
     rig.refuses(partitions(elsewhere, true), 404, "namespace nobody/default does not exist");
-    let call = TopicCall::Delete { force: false };
+    let call = on_topic(|machine, name| machine.remove_topic(name, false));
     assert_eq!(rig.answer(topic("parts-partition-1", call)), DONE);
     let missing = rig.answer(partitions("parts-partition-1", false));
-    assert_eq!(missing, Ok(AdminReply::Partitions(0)), "use brings it back");
+    assert_eq!(missing, Ok(Partitions::new(0, BTreeMap::new())), "use brings it back");
     rig.refuses(partitions("parts-partition-2", true), 404, "has 2 partitions");
 }
 
-fn auto(allow: bool, topic_type: TopicType, count: Option<u32>) -> AdminRequest {
+fn auto(allow: bool, topic_type: TopicType, count: Option<u32>) -> Ask<()> {
     let policy = AutoTopicCreation {
         allow_auto_topic_creation: allow,
         topic_type,
         default_num_partitions: count,
     };
-    let policy = Policy::AutoTopicCreation(Some(policy));
-    namespace("public/default", NamespaceCall::SetPolicy(policy))
+    namespace("public/default", move |machine, name| {
+        machine.set_namespace_policy(name, |policies| {
+            policies.auto_topic_creation = Some(policy);
+        })
+    })
 }
 
 #[test]
 fn a_namespace_says_what_use_creates() {
     let mut rig = Rig::new();
     rig.answer(auto(true, TopicType::Partitioned, Some(3))).unwrap();
-    assert_eq!(rig.answer(partitions("a", true)), Ok(AdminReply::Partitions(3)));
+    assert_eq!(rig.answer(partitions("a", true)), Ok(Partitions::new(3, BTreeMap::new())));
     assert_eq!(topics(&rig).len(), 3, "they are there");
     let loose = rig.answer(partitions("b-partition-7", true));
-    assert_eq!(loose, Ok(AdminReply::Partitions(0)), "a partition has none");
+    assert_eq!(loose, Ok(Partitions::new(0, BTreeMap::new())), "a partition has none");
     for said in [None, Some(0)] {
         let mut rig = Rig::new();
         rig.answer(auto(true, TopicType::Partitioned, said)).unwrap();
-        assert_eq!(rig.answer(partitions("a", true)), Ok(AdminReply::Partitions(1)), "{said:?}");
+        assert_eq!(
+            rig.answer(partitions("a", true)),
+            Ok(Partitions::new(1, BTreeMap::new())),
+            "{said:?}"
+        );
     }
     rig.answer(auto(true, TopicType::NonPartitioned, Some(3))).unwrap();
-    assert_eq!(rig.answer(partitions("c", true)), Ok(AdminReply::Partitions(0)));
+    assert_eq!(rig.answer(partitions("c", true)), Ok(Partitions::new(0, BTreeMap::new())));
     rig.answer(auto(false, TopicType::Partitioned, Some(3))).unwrap();
     rig.refuses(partitions("d", true), 404, "does not exist");
 }

@@ -4,8 +4,10 @@ use super::*;
 use crate::admin::policies::{Policies, PolicyLevels};
 use crate::defaults;
 
-fn set(name: &str, seconds: u64) -> AdminRequest {
-    topic(name, TopicCall::SetPolicy(Policy::MessageTtl(Some(seconds))))
+fn set(name: &str, seconds: u64) -> Ask<()> {
+    topic(name, move |machine, name| {
+        machine.set_policy(name, |policies| policies.message_ttl_s = Some(seconds))
+    })
 }
 
 const fn ttl(seconds: u64) -> Policies {
@@ -35,7 +37,9 @@ fn policies_stand_on_levels() {
     rig.create_partitioned("parts", 2);
     assert_eq!(rig.answer(set("plain", 1)), DONE);
     assert_eq!(rig.answer(set("parts", 2)), DONE);
-    let call = NamespaceCall::SetPolicy(Policy::MessageTtl(Some(3)));
+    let call = on_namespace(move |machine, name| {
+        machine.set_namespace_policy(name, |policies| policies.message_ttl_s = Some(3))
+    });
     assert_eq!(rig.answer(namespace("public/default", call)), DONE);
     for (name, seconds) in [("plain", 1), ("parts", 2)] {
         let levels = PolicyLevels {
@@ -43,8 +47,8 @@ fn policies_stand_on_levels() {
             namespace: ttl(3),
             broker: defaults::policies(None),
         };
-        let expected = Ok(AdminReply::PolicyLevels(Box::new(levels)));
-        assert_eq!(rig.answer(topic(name, TopicCall::Policies)), expected);
+        let expected = Ok(levels);
+        assert_eq!(rig.answer(topic(name, |machine, name| machine.policies(name))), expected);
     }
     for (name, seconds) in [("plain", 1), ("parts-partition-0", 2), ("parts-partition-1", 2)] {
         let live = &rig.machine.live[&rig.id_of(name).unwrap()];
@@ -61,18 +65,18 @@ fn policies_belong_to_whole_topics() {
     rig.create_partitioned("parts", 2);
     rig.create("loose-partition-0");
     let reason = format!("is a partition: policies belong to {}", full("parts"));
-    rig.refuses(topic("parts-partition-0", TopicCall::Policies), 412, &reason);
+    rig.refuses(topic("parts-partition-0", |machine, name| machine.policies(name)), 412, &reason);
     rig.refuses(set("parts-partition-0", 1), 412, &reason);
     assert_eq!(rig.answer(set("loose-partition-0", 1)), DONE);
-    assert!(rig.answer(topic("loose-partition-0", TopicCall::Policies)).is_ok());
+    assert!(rig.answer(topic("loose-partition-0", |machine, name| machine.policies(name))).is_ok());
 }
 
 /// Each change of a policy read those of all topics again: with 10,000 topics, ten thousand times.
 #[test]
 fn a_change_touches_the_topics_that_it_is_about() {
     let mut rig = Rig::new();
-    assert_eq!(rig.answer(AdminRequest::CreateTenant("acme".to_owned())), DONE);
-    let create = NamespaceCall::Create { policies: Vec::new() };
+    assert_eq!(rig.answer(|machine: &mut Machine| machine.create_tenant("acme")), DONE);
+    let create = on_namespace(move |machine, name| machine.create_namespace(name, Vec::new()));
     assert_eq!(rig.answer(namespace("acme/a", create)), DONE);
     for name in ["t", "t2", "t-partition-x", "persistent://acme/a/t"] {
         rig.create(name);
@@ -86,19 +90,20 @@ fn a_change_touches_the_topics_that_it_is_about() {
             })
             .collect()
     };
-    let changed = |rig: &mut Rig, request: AdminRequest| -> Vec<String> {
+    let changed = |rig: &mut Rig, request: Ask<()>| -> Vec<String> {
         let before = all(rig);
         assert_eq!(rig.answer(request), DONE);
         let pairs = before.into_iter().zip(all(rig));
         let differ = pairs.filter(|(old, new)| !Arc::ptr_eq(&old.1, &new.1));
         differ.map(|it| it.0.0.replace("persistent://", "")).collect()
     };
-    let ttl = Policy::MessageTtl(Some(9));
-    let of = |name: &str| topic(name, TopicCall::SetPolicy(ttl.clone()));
+    let ttl = |policies: &mut Policies| policies.message_ttl_s = Some(9);
+    let of = |name: &str| topic(name, move |machine, name| machine.set_policy(name, ttl));
     assert_eq!(changed(&mut rig, of("t")), ["public/default/t"]);
     let partitions = [0, 1].map(|it| format!("public/default/parts-partition-{it}"));
     assert_eq!(changed(&mut rig, of("parts")), partitions);
-    let of = |name: &str| namespace(name, NamespaceCall::SetPolicy(ttl.clone()));
+    let of =
+        |name: &str| namespace(name, move |machine, name| machine.set_namespace_policy(name, ttl));
     assert_eq!(changed(&mut rig, of("acme/a")), ["acme/a/t"]);
     assert_eq!(changed(&mut rig, of("public/default")).len(), 5);
 }

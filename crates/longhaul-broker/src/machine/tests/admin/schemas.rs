@@ -1,7 +1,7 @@
 //! Schemas, from the admin interface and from clients.
 
 use super::*;
-use crate::admin::request::{NewSchema, StoredSchema};
+use crate::admin::values::{NewSchema, StoredSchema};
 use crate::machine::tests::support::refusal;
 use bytes::Bytes;
 use longhaul_wire::messages::{CommandGetOrCreateSchema, CommandGetSchema, KeyValue};
@@ -10,13 +10,15 @@ fn properties() -> BTreeMap<String, String> {
     [("owner".to_owned(), "me".to_owned())].into()
 }
 
-fn create(name: &str, kind: &str, data: &str) -> AdminRequest {
+fn create(name: &str, kind: &str, data: &str) -> Ask<u64> {
     let (kind, data) = (kind.to_owned(), data.to_owned());
-    topic(name, TopicCall::CreateSchema(NewSchema { kind, data, properties: properties() }))
+    topic(name, move |machine, name| {
+        machine.add_schema(name, NewSchema { kind, data, properties: properties() })
+    })
 }
 
-fn get(name: &str, version: Option<u64>) -> AdminRequest {
-    topic(name, TopicCall::Schema { version })
+fn get(name: &str, version: Option<u64>) -> Ask<StoredSchema> {
+    topic(name, move |machine, name| machine.schema(name, version))
 }
 
 fn stored(version: u64, data: &str) -> StoredSchema {
@@ -29,8 +31,8 @@ fn stored(version: u64, data: &str) -> StoredSchema {
     }
 }
 
-const fn version(number: u64) -> Answer {
-    Ok(AdminReply::SchemaVersion(number))
+const fn version(number: u64) -> Result<u64, AdminError> {
+    Ok(number)
 }
 
 /// With the versions `a` and `b` of a schema.
@@ -48,21 +50,21 @@ fn a_schema_has_versions() {
     for (asked, found) in
         [(None, stored(1, "b")), (Some(0), stored(0, "a")), (Some(1), stored(1, "b"))]
     {
-        assert_eq!(rig.answer(get("t", asked)), Ok(AdminReply::Schema(found)), "{asked:?}");
+        assert_eq!(rig.answer(get("t", asked)), Ok(found), "{asked:?}");
     }
     rig.refuses(get("t", Some(2)), 404, "has no such schema");
-    let all = Ok(AdminReply::Schemas(vec![stored(0, "a"), stored(1, "b")]));
-    assert_eq!(rig.answer(topic("t", TopicCall::Schemas)), all);
+    let all = Ok(vec![stored(0, "a"), stored(1, "b")]);
+    assert_eq!(rig.answer(topic("t", |machine, name| Ok(machine.schemas(name)))), all);
     assert_eq!(rig.machine.state.schemas(&full("t"))[1].schema.name, full("t"));
 }
 
 #[test]
 fn schemas_are_deleted_together() {
     let mut rig = rig();
-    assert_eq!(rig.answer(topic("t", TopicCall::DeleteSchema)), version(1), "the last of them");
-    rig.refuses(topic("t", TopicCall::DeleteSchema), 404, "has no such schema");
+    assert_eq!(rig.answer(topic("t", Machine::remove_schemas)), version(1), "the last of them");
+    rig.refuses(topic("t", Machine::remove_schemas), 404, "has no such schema");
     rig.refuses(get("t", None), 404, "has no such schema");
-    assert_eq!(rig.answer(topic("t", TopicCall::Schemas)), Ok(AdminReply::Schemas(Vec::new())));
+    assert_eq!(rig.answer(topic("t", |machine, name| Ok(machine.schemas(name)))), Ok(Vec::new()));
     assert_eq!(rig.answer(create("t", "AVRO", "a")), version(0), "another type, now");
 }
 
@@ -84,13 +86,16 @@ fn a_schema_goes_with_its_topic_and_stays_with_its_partitions() {
     let mut rig = rig();
     rig.create("t");
     assert_eq!(rig.answer(create("parts-partition-1", "JSON", "a")), version(0));
-    assert_eq!(rig.answer(get("parts-partition-0", None)), Ok(AdminReply::Schema(stored(0, "a"))));
+    assert_eq!(rig.answer(get("parts-partition-0", None)), Ok(stored(0, "a")));
     rig.create("parts-partition-1");
     for name in ["t", "parts-partition-1"] {
-        assert_eq!(rig.answer(topic(name, TopicCall::Delete { force: false })), DONE);
+        assert_eq!(
+            rig.answer(topic(name, |machine, name| machine.remove_topic(name, false))),
+            DONE
+        );
     }
     rig.refuses(get("t", None), 404, "has no such schema");
-    assert_eq!(rig.answer(get("parts", None)), Ok(AdminReply::Schema(stored(0, "a"))));
+    assert_eq!(rig.answer(get("parts", None)), Ok(stored(0, "a")));
 }
 
 /// A schema of booleans was called `BOOL`, which Pulsar's tools do not know, and `BOOLEAN`, as they say, was refused.
@@ -220,7 +225,9 @@ fn schemas_need_a_permission() {
     let mut rig = Rig::guarded(Some(Arc::new(with_secret())), tokens);
     rig.create("t");
     assert_eq!(rig.answer(create("t", "JSON", "a")), version(0));
-    let call = NamespaceCall::Grant { role: "reader".to_owned(), actions: vec![Action::Consume] };
+    let call = on_namespace(move |machine, name| {
+        machine.set_namespace_grants(name, |grants| grants.grant("reader", vec![Action::Consume]))
+    });
     assert_eq!(rig.answer(namespace("public/default", call)), DONE);
     assert!(client_asks(&mut rig, "t", None).is_ok());
     let refused = ServerError::AuthorizationError.into();
@@ -241,7 +248,11 @@ fn where_schemas_are_enforced_a_producer_without_one_is_refused() {
     let mut rig = Rig::new();
     rig.create("t");
     let enforced = |it: bool| {
-        topic("t", TopicCall::SetPolicy(Policy::Other("schemaValidationEnforced", Some(it.into()))))
+        topic("t", move |machine, name| {
+            machine.set_policy(name, |policies| {
+                drop(policies.other.insert("schemaValidationEnforced".to_owned(), it.into()))
+            })
+        })
     };
     let with = |id, schema: Option<Schema>| CommandProducer {
         topic: full("t"),

@@ -68,10 +68,7 @@ pub(super) fn story() -> Story {
 }
 
 pub(super) fn stats(rig: &mut Rig) -> shown::TopicStats {
-    match rig.answer(topic("t", TopicCall::Stats)) {
-        Ok(AdminReply::Stats(stats)) => *stats,
-        other => panic!("{other:?}"),
-    }
+    rig.answer(topic("t", |machine, name| machine.stats(name))).unwrap()
 }
 
 fn consumer(sizes: &[u64]) -> shown::ConsumerStats {
@@ -141,8 +138,7 @@ fn the_figures_of_a_topic_are_what_happened() {
 #[test]
 fn a_backlog_is_what_nobody_has_acknowledged() {
     let Story { mut rig, sizes, .. } = story();
-    let call = SubscriptionCall::SkipAll;
-    rig.answer(subscription("t", "idle", call.clone())).unwrap();
+    rig.answer(subscription("t", "idle", Machine::skip_all)).unwrap();
     ack(&mut rig, 5, 0);
     let all: u64 = sizes.iter().sum();
     let found = stats(&mut rig);
@@ -150,7 +146,7 @@ fn a_backlog_is_what_nobody_has_acknowledged() {
     let s = &found.subscriptions["s"];
     assert_eq!((s.msg_backlog, s.earliest_msg_publish_time_in_backlog), (1, START + 20));
     assert_eq!(s.backlog_size, all / 3);
-    rig.answer(subscription("t", "s", call)).unwrap();
+    rig.answer(subscription("t", "s", Machine::skip_all)).unwrap();
     let found = stats(&mut rig);
     let s = &found.subscriptions["s"];
     assert_eq!((found.backlog_size, s.msg_backlog, s.backlog_size), (0, 0, 0));
@@ -183,7 +179,7 @@ fn a_topic_says_who_uses_it_how() {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Exclusive).unwrap();
     rig.produce(2, 2, AccessMode::WaitForExclusive).unwrap();
-    rig.call(TopicCall::SetPolicy(Policy::Deduplication(Some(true))));
+    rig.set(|policies| policies.deduplication = Some(true));
     let named = |name: &'static str, sub_type, subscription: &'static str| {
         move |it: &mut CommandSubscribe| {
             it.consumer_name = Some(name.to_owned());
@@ -216,7 +212,7 @@ fn a_topic_says_who_uses_it_how() {
 fn a_topic_says_when_it_was_compacted() {
     let Story { mut rig, .. } = story();
     let compact = |rig: &mut Rig, result| {
-        let job = compaction::job(rig.call(TopicCall::Compact)).unwrap();
+        let job = compaction::job(rig.call(Machine::start_compaction)).unwrap();
         rig.now += 30;
         rig.machine.set_time(rig.now, rig.now);
         rig.machine.compacted(&job, result);
@@ -243,14 +239,11 @@ fn a_topic_says_when_it_was_compacted() {
 }
 
 fn internal(rig: &mut Rig) -> shown::InternalStats {
-    match rig.answer(topic("t", TopicCall::InternalStats)) {
-        Ok(AdminReply::InternalStats(stats)) => *stats,
-        other => panic!("{other:?}"),
-    }
+    rig.answer(topic("t", |machine, name| machine.stats_of_ledgers(name))).unwrap()
 }
 
-const fn place(ledger: i64, entry: i64) -> crate::admin::request::Position {
-    crate::admin::request::Position { ledger, entry }
+const fn place(ledger: i64, entry: i64) -> crate::admin::values::Position {
+    crate::admin::values::Position { ledger, entry }
 }
 
 fn cursor(mark: (i64, i64), read: (i64, i64)) -> shown::CursorStats {
@@ -317,7 +310,7 @@ fn ledgers_go_when_they_are_trimmed() {
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     for count in [3, 2, 1] {
         rig.fill(1, 1, count);
-        rig.call(TopicCall::Unload);
+        rig.call(Machine::unload_topic);
         rig.produce(1, 1, AccessMode::Shared).unwrap();
     }
     let size = sizes(&rig)[0].cast_signed();
@@ -343,16 +336,16 @@ fn cursors_of_the_broker_are_shown_where_they_have_a_meaning() {
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     rig.fill(1, 1, 3);
     assert!(internal(&mut rig).cursors.is_empty());
-    rig.call(TopicCall::SetPolicy(Policy::Deduplication(Some(true))));
+    rig.set(|policies| policies.deduplication = Some(true));
     let cursors = internal(&mut rig).cursors;
     assert_eq!(cursors, [("pulsar.dedup".to_owned(), cursor((0, 2), (0, 3)))].into());
-    rig.call(TopicCall::SetPolicy(Policy::Deduplication(None)));
-    rig.call(TopicCall::SetPolicy(Policy::CompactionThreshold(Some(1 << 30))));
+    rig.set(|policies| policies.deduplication = None);
+    rig.set(|policies| policies.compaction_threshold_bytes = Some(1 << 30));
     let none_yet = cursor((0, -1), (0, 0));
     assert_eq!(internal(&mut rig).cursors, [("__compaction".to_owned(), none_yet)].into());
-    rig.call(TopicCall::SetPolicy(Policy::CompactionThreshold(Some(0))));
+    rig.set(|policies| policies.compaction_threshold_bytes = Some(0));
     assert!(internal(&mut rig).cursors.is_empty());
-    let job = compaction::job(rig.call(TopicCall::Compact)).unwrap();
+    let job = compaction::job(rig.call(Machine::start_compaction)).unwrap();
     rig.machine.compacted(&job, Ok(reading::slots(&[(0, 1, 9), (2, 1, 11)])));
     rig.settle();
     let found = internal(&mut rig);

@@ -1,14 +1,17 @@
 //! Subscriptions: created, deleted, moved.
 
 use super::*;
-use crate::admin::request::Position as Place;
+use crate::admin::values::Position as Place;
 use longhaul_wire::messages::KeyValue;
 
-fn create(name: &str, at: Start) -> AdminRequest {
+fn create(name: &str, at: Start) -> Ask<()> {
     subscription("t", name, create_at(at))
 }
 
-fn on(name: &str, call: SubscriptionCall) -> AdminRequest {
+fn on<T: 'static>(
+    name: &str,
+    call: impl FnOnce(&mut Machine, &TopicName, &str) -> Result<T, AdminError> + 'static,
+) -> Ask<T> {
     subscription("t", name, call)
 }
 
@@ -23,7 +26,7 @@ fn rig() -> Rig {
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     rig.fill(1, 1, 3);
     rig.machine.change(crate::state::change::Trim { topic: 0, first: 1 }).unwrap();
-    rig.call(TopicCall::Unload);
+    rig.call(Machine::unload_topic);
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     rig.now += 10_000;
     rig.fill(1, 1, 2);
@@ -60,7 +63,9 @@ fn a_subscription_starts_where_it_is_told() {
         let name = format!("s{number}");
         assert_eq!(rig.answer(create(&name, at)), DONE, "{at:?}");
         assert_eq!(rig.mark_of("t", &name), mark, "{at:?}");
-        let call = SubscriptionCall::Reset { to: at };
+        let call = on_subscription(move |machine, name, subscription| {
+            machine.reset(name, subscription, at)
+        });
         assert_eq!(rig.answer(on("s", call)), DONE, "{at:?}");
         assert_eq!(rig.mark_of("t", "s"), mark, "{at:?}, moved");
     }
@@ -92,8 +97,10 @@ fn compaction_has_no_subscription() {
     let reason = "compaction needs no subscription here";
     for call in [
         create_at(Start::Latest),
-        SubscriptionCall::Delete { force: true },
-        SubscriptionCall::SkipAll,
+        on_subscription(|machine, name, subscription| {
+            machine.remove_subscription(name, subscription, true)
+        }),
+        on_subscription(Machine::skip_all),
     ] {
         rig.refuses(on("__compaction", call), 412, reason);
     }
@@ -104,12 +111,20 @@ fn a_subscription_that_does_not_exist_has_nothing() {
     let mut rig = rig();
     let calls = || {
         [
-            SubscriptionCall::Delete { force: true },
-            SubscriptionCall::SkipAll,
-            SubscriptionCall::Skip { entries: 1 },
-            SubscriptionCall::ResetToTime { timestamp_ms: 0 },
-            SubscriptionCall::Reset { to: Start::Earliest },
-            SubscriptionCall::ExpireMessages { age_s: 1 },
+            on_subscription(|machine, name, subscription| {
+                machine.remove_subscription(name, subscription, true)
+            }),
+            on_subscription(Machine::skip_all),
+            on_subscription(|machine, name, subscription| machine.skip(name, subscription, 1)),
+            on_subscription(|machine, name, subscription| {
+                machine.reset_to_time(name, subscription, 0)
+            }),
+            on_subscription(|machine, name, subscription| {
+                machine.reset(name, subscription, Start::Earliest)
+            }),
+            on_subscription(|machine, name, subscription| {
+                machine.expire_subscription(name, subscription, 1)
+            }),
         ]
     };
     for call in calls() {
@@ -123,7 +138,11 @@ fn a_subscription_that_does_not_exist_has_nothing() {
 #[test]
 fn a_subscription_in_use_is_deleted_by_force_alone() {
     let mut rig = rig();
-    let delete = |force| on("s", SubscriptionCall::Delete { force });
+    let delete = |force| {
+        on("s", move |machine, name, subscription| {
+            machine.remove_subscription(name, subscription, force)
+        })
+    };
     rig.subscribe(2, 5, |_| {});
     rig.refuses(delete(false), 412, "the subscription has consumers");
     let (answer, effects) = rig.answer_and_effects(delete(true));
@@ -138,7 +157,14 @@ fn a_subscription_in_use_is_deleted_by_force_alone() {
 fn entries_are_skipped_as_they_are_open() {
     let mut rig = rig();
     let skip = |rig: &mut Rig, entries| {
-        assert_eq!(rig.answer(on("s", SubscriptionCall::Skip { entries })), DONE);
+        assert_eq!(
+            rig.answer(on("s", move |machine, name, subscription| machine.skip(
+                name,
+                subscription,
+                entries
+            ))),
+            DONE
+        );
         rig.mark_of("t", "s")
     };
     assert_eq!(skip(&mut rig, 0), 1);
@@ -149,11 +175,25 @@ fn entries_are_skipped_as_they_are_open() {
     assert_eq!(skip(&mut rig, 1), 5);
     assert_eq!(skip(&mut rig, 7), 5, "beyond the end there is nothing");
     assert_eq!(skip(&mut rig, 1), 5, "nothing is acknowledged in advance");
-    assert_eq!(rig.answer(on("s", SubscriptionCall::Reset { to: Start::Earliest })), DONE);
+    assert_eq!(
+        rig.answer(on("s", |machine, name, subscription| machine.reset(
+            name,
+            subscription,
+            Start::Earliest
+        ))),
+        DONE
+    );
     assert_eq!(skip(&mut rig, u64::MAX), 5);
-    assert_eq!(rig.answer(on("s", SubscriptionCall::Reset { to: Start::Earliest })), DONE);
+    assert_eq!(
+        rig.answer(on("s", |machine, name, subscription| machine.reset(
+            name,
+            subscription,
+            Start::Earliest
+        ))),
+        DONE
+    );
     rig.create_subscription("t", "other", Start::Earliest);
-    assert_eq!(rig.answer(on("s", SubscriptionCall::SkipAll)), DONE);
+    assert_eq!(rig.answer(on("s", Machine::skip_all)), DONE);
     assert_eq!((rig.mark_of("t", "s"), rig.mark_of("t", "other")), (5, 1));
 }
 
@@ -162,7 +202,10 @@ fn entries_are_skipped_as_they_are_open() {
 fn skipping_begins_at_what_is_there() {
     let mut rig = rig();
     rig.machine.change(crate::state::change::Trim { topic: 0, first: 3 }).unwrap();
-    assert_eq!(rig.answer(on("s", SubscriptionCall::Skip { entries: 1 })), DONE);
+    assert_eq!(
+        rig.answer(on("s", |machine, name, subscription| machine.skip(name, subscription, 1))),
+        DONE
+    );
     assert_eq!(rig.mark_of("t", "s"), 4);
 }
 
@@ -174,7 +217,9 @@ fn a_subscription_goes_back_to_a_time() {
         [(START, 1), (START + 1, 3), (START + 10_000, 3), (START + 10_001, 5)]
     {
         let (answer, effects) =
-            rig.answer_and_effects(on("s", SubscriptionCall::ResetToTime { timestamp_ms }));
+            rig.answer_and_effects(on("s", move |machine, name, subscription| {
+                machine.reset_to_time(name, subscription, timestamp_ms)
+            }));
         assert_eq!((answer, rig.mark_of("t", "s")), (DONE, mark), "{timestamp_ms}");
         assert_eq!(names(&effects), [16], "CLOSE_CONSUMER");
         rig.subscribe(2, 5, |_| {});
@@ -190,7 +235,9 @@ fn a_subscription_shows_what_its_creator_noted() {
     };
     let mut rig = Rig::new();
     rig.create("t");
-    let call = SubscriptionCall::Create { at: Start::Latest, properties: noted("tool") };
+    let call = on_subscription(move |machine, name, subscription| {
+        machine.make_subscription(name, subscription, Start::Latest, &noted("tool"))
+    });
     assert_eq!(rig.answer(subscription("t", "tool", call)), DONE);
     let subscribe = |rig: &mut Rig, consumer_id, value: &'static str, durable| {
         rig.subscribe(2, consumer_id, |command| {

@@ -3,8 +3,8 @@
 use super::*;
 use longhaul_wire::messages::CommandCloseProducer;
 
-fn delete(name: &str, force: bool) -> AdminRequest {
-    topic(name, TopicCall::Delete { force })
+fn delete(name: &str, force: bool) -> Ask<()> {
+    topic(name, move |machine, name| machine.remove_topic(name, force))
 }
 
 /// The calls that need a topic, and what one without it says.
@@ -13,22 +13,24 @@ fn a_topic_that_does_not_exist_has_nothing() {
     let mut rig = Rig::new();
     let reason = format!("Topic {} not found", full("none"));
     for call in [
-        TopicCall::Delete { force: true },
-        TopicCall::GrowPartitioned { partitions: 3 },
-        TopicCall::CreateMissingPartitions,
-        TopicCall::DeletePartitioned { force: true },
-        TopicCall::Stats,
-        TopicCall::PartitionedStats,
-        TopicCall::InternalStats,
-        TopicCall::Subscriptions,
-        TopicCall::Compact,
-        TopicCall::Compaction,
-        TopicCall::LastMessageId,
-        TopicCall::Unload,
-        TopicCall::Truncate,
-        TopicCall::ExpireMessages { age_s: 1 },
-        TopicCall::Policies,
-        TopicCall::SetPolicy(Policy::MessageTtl(Some(1))),
+        on_topic(|machine, name| machine.remove_topic(name, true)),
+        on_topic(|machine, name| machine.grow(name, 3)),
+        on_topic(Machine::make_missing_partitions),
+        on_topic(|machine, name| machine.remove_partitioned(name, true)),
+        on_topic(|machine, name| machine.stats(name).map(drop)),
+        on_topic(|machine, name| machine.partitioned_stats(name).map(drop)),
+        on_topic(|machine, name| machine.stats_of_ledgers(name).map(drop)),
+        on_topic(|machine, name| machine.subscriptions(name).map(drop)),
+        on_topic(Machine::start_compaction),
+        on_topic(|machine, name| machine.compaction_status(name).map(drop)),
+        on_topic(|machine, name| machine.last_position(name).map(drop)),
+        on_topic(Machine::unload_topic),
+        on_topic(Machine::truncate_topic),
+        on_topic(|machine, name| machine.expire_topic(name, 1)),
+        on_topic(|machine, name| machine.policies(name).map(drop)),
+        on_topic(move |machine, name| {
+            machine.set_policy(name, |policies| policies.message_ttl_s = Some(1))
+        }),
     ] {
         rig.refuses(topic("none", call), 404, &reason);
     }
@@ -40,11 +42,18 @@ fn a_name_is_taken_once() {
     rig.create("plain");
     rig.create_partitioned("parts", 2);
     for name in ["plain", "parts", "parts-partition-1"] {
-        rig.refuses(topic(name, TopicCall::Create), 409, "This topic already exists");
-        let call = TopicCall::CreatePartitioned { partitions: 2 };
+        rig.refuses(
+            topic(name, |machine, name| machine.make_topic(name, BTreeMap::new())),
+            409,
+            "This topic already exists",
+        );
+        let call = on_topic(|machine, name| machine.make_partitioned(name, 2, BTreeMap::new()));
         rig.refuses(topic(name, call), 409, "This topic already exists");
     }
-    for call in [TopicCall::Create, TopicCall::CreatePartitioned { partitions: 2 }] {
+    for call in [
+        on_topic(|machine, name| machine.make_topic(name, BTreeMap::new())),
+        on_topic(|machine, name| machine.make_partitioned(name, 2, BTreeMap::new())),
+    ] {
         let name = "persistent://nobody/default/t";
         rig.refuses(topic(name, call), 404, "namespace nobody/default does not exist");
     }
@@ -95,7 +104,7 @@ fn nothing_is_left_of_a_deleted_topic() {
     let send = CommandSend { producer_id: 1, ..CommandSend::default() };
     rig.machine.request(1, Request::Publish(send, message));
     rig.settle();
-    let effects = rig.call(TopicCall::Compact);
+    let effects = rig.call(Machine::start_compaction);
     let job = compaction::job(effects).unwrap();
     rig.machine.compacted(&job, Ok(Arc::from([])));
     rig.settle();
@@ -117,11 +126,11 @@ fn a_view_goes_when_the_end_of_its_topic_is_on_disk() {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     rig.publish(1, 1, b"x");
-    let effects = rig.call(TopicCall::Compact);
+    let effects = rig.call(Machine::start_compaction);
     let job = compaction::job(effects).unwrap();
     rig.machine.compacted(&job, Ok(Arc::from([])));
     rig.settle();
-    rig.machine.call(TICKET, delete("t", true));
+    rig.machine.call(TICKET, delete("t", true)).unwrap();
     let is_removal = |it: &Effect| matches!(it, Effect::RemoveCompacted(_));
     assert!(!rig.machine.take_effects().iter().any(is_removal));
     assert!(rig.settle().iter().any(is_removal));
@@ -133,7 +142,7 @@ fn unloading_ends_everybody_and_begins_a_ledger() {
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     rig.subscribe(2, 5, |_| {});
     rig.fill(1, 1, 2);
-    let (answer, effects) = rig.answer_and_effects(topic("t", TopicCall::Unload));
+    let (answer, effects) = rig.answer_and_effects(topic("t", Machine::unload_topic));
     assert_eq!((answer, names(&effects)), (DONE, vec![15, 16]));
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     rig.fill(1, 1, 1);
@@ -148,9 +157,9 @@ fn truncating_leaves_nothing_whatever_the_retention() {
     rig.create_subscription("t", "a", Start::Earliest);
     rig.create_subscription("t", "b", Start::Earliest);
     let forever = Retention { minutes: -1, megabytes: -1 };
-    rig.call(TopicCall::SetPolicy(Policy::Retention(Some(forever))));
+    rig.set(|policies| policies.retention = Some(forever));
     rig.fill(1, 1, 3);
-    assert_eq!(rig.answer(topic("t", TopicCall::Truncate)), DONE);
+    assert_eq!(rig.answer(topic("t", Machine::truncate_topic)), DONE);
     assert_eq!((rig.mark_of("t", "a"), rig.mark_of("t", "b"), rig.first()), (3, 3, 3));
     assert_eq!(rig.kept("t").bytes, 0);
 }
@@ -171,15 +180,17 @@ fn messages_expire_for_all_durable_subscriptions() {
     rig.fill(1, 1, 1);
     rig.now += 5_000;
     let marks = |rig: &Rig| ["a", "b", "reader"].map(|it| rig.mark_of("t", it));
-    let call = |age_s| topic("t", TopicCall::ExpireMessages { age_s });
+    let call = |age_s| topic("t", move |machine, name| machine.expire_topic(name, age_s));
     assert_eq!(rig.answer(call(16)), DONE);
     assert_eq!(marks(&rig), [0, 0, 0], "younger than that");
     assert_eq!(rig.answer(call(10)), DONE);
     assert_eq!(marks(&rig), [2, 2, 0]);
-    let call = SubscriptionCall::ExpireMessages { age_s: 1 };
+    let call = on_subscription(|machine, name, subscription| {
+        machine.expire_subscription(name, subscription, 1)
+    });
     assert_eq!(rig.answer(subscription("t", "a", call)), DONE);
     assert_eq!(marks(&rig), [3, 2, 0], "of one subscription alone");
-    assert_eq!(rig.answer(topic("t", TopicCall::Truncate)), DONE);
+    assert_eq!(rig.answer(topic("t", Machine::truncate_topic)), DONE);
     assert_eq!(marks(&rig), [3, 3, 0]);
 }
 
@@ -193,5 +204,8 @@ fn subscriptions_are_listed_by_name() {
         it.subscription = "reader".to_owned();
         it.durable = Some(false);
     });
-    assert_eq!(rig.names(topic("t", TopicCall::Subscriptions)), ["a", "b"]);
+    assert_eq!(
+        rig.answer(topic("t", |machine, name| machine.subscriptions(name))).unwrap(),
+        ["a", "b"].map(str::to_owned).into()
+    );
 }

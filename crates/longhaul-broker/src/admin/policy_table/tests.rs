@@ -1,0 +1,183 @@
+use super::*;
+
+#[track_caller]
+fn check(level: Level, segment: &str, given: &Value, shown: &Value) {
+    let policy = Policy::find(level, segment, None).unwrap();
+    let mut policies = Policies::default();
+    policy.read(given.clone()).unwrap()(&mut policies);
+    assert_eq!(policy.value(&policies).unwrap(), *shown, "{segment}");
+    let stored = serde_json::to_string(&policies).unwrap();
+    assert_eq!(serde_json::from_str::<Policies>(&stored).unwrap(), policies, "{stored}");
+    policy.read(Value::Null).unwrap()(&mut policies);
+    assert_eq!(policies, Policies::default(), "{segment}");
+}
+
+#[test]
+fn what_was_set_is_read_back() {
+    let retention = json!({"retentionTimeInMinutes": -1, "retentionSizeInMB": -1});
+    let inactive = json!({"inactiveTopicDeleteMode": "delete_when_no_subscriptions",
+        "maxInactiveDurationSeconds": 60, "deleteWhileInactive": false});
+    let creation = json!({"allowAutoTopicCreation": true, "topicType": "partitioned", "defaultNumPartitions": 3});
+    let quota = json!({"limitSize": -1, "limitTime": -1, "policy": "producer_request_hold"});
+    let quotas = json!({"destination_storage": {"limit": -1, "limitSize": -1, "limitTime": -1,
+        "policy": "producer_request_hold"}});
+    for level in [Level::Topic, Level::Namespace] {
+        check(level, "retention", &retention, &retention);
+        check(level, "compactionThreshold", &json!(5), &json!(5));
+        check(level, "messageTTL", &json!(0), &json!(0));
+        check(level, "inactiveTopicPolicies", &inactive, &inactive);
+        check(level, "backlogQuota", &quota, &quotas);
+        check(
+            level,
+            "persistence",
+            &json!({"bookkeeperEnsemble": 1}),
+            &json!({"bookkeeperEnsemble": 1}),
+        );
+    }
+    check(Level::Topic, "deduplicationEnabled", &json!(true), &json!(true));
+    check(Level::Namespace, "deduplication", &json!(true), &json!(true));
+    check(Level::Topic, "maxUnackedMessagesOnConsumer", &json!(0), &json!(0));
+    check(Level::Namespace, "maxUnackedMessagesPerSubscription", &json!(7), &json!(7));
+    check(Level::Namespace, "autoTopicCreation", &creation, &creation);
+    assert!(Policy::find(Level::Topic, "autoTopicCreation", None).is_none());
+    assert!(Policy::find(Level::Topic, "", None).is_none());
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let read =
+        |segment, value| Policy::find(Level::Topic, segment, None).unwrap().read(value).err();
+    let mixed = json!({"retentionTimeInMinutes": 0, "retentionSizeInMB": 5});
+    assert!(matches!(read("retention", mixed), Some(AdminError::BadRequest(_))));
+    assert!(matches!(read("retention", json!("x")), Some(AdminError::BadRequest(_))));
+    let negative = read("compactionThreshold", json!(-5));
+    assert!(matches!(negative, Some(AdminError::PreconditionFailed(_))), "{negative:?}");
+    assert!(matches!(read("messageTTL", json!(1.5)), Some(AdminError::BadRequest(_))));
+}
+
+#[test]
+fn the_nearest_level_wins() {
+    let set = |bytes| Policies { compaction_threshold_bytes: Some(bytes), ..Policies::default() };
+    let ttl = Policies { message_ttl_s: Some(9), ..Policies::default() };
+    let levels =
+        crate::admin::policies::PolicyLevels { topic: set(1), namespace: set(2), broker: ttl };
+    let applied = levels.applied();
+    assert_eq!((applied.compaction_threshold_bytes, applied.message_ttl_s), (Some(1), Some(9)));
+}
+
+#[test]
+fn a_namespace_is_read_as_it_is_shown() {
+    let mut policies = Policies::default();
+    let given = json!({"retention_policies": {"retentionTimeInMinutes": 1, "retentionSizeInMB": 2},
+        "message_ttl_in_seconds": 3, "bundles": {"numBundles": 4}, "deduplicationEnabled": null});
+    for change in read_namespace(given).unwrap() {
+        change(&mut policies);
+    }
+    let shown = of_namespace(&policies);
+    assert_eq!(shown["retention_policies"]["retentionSizeInMB"], 2);
+    assert_eq!(shown["message_ttl_in_seconds"], 3);
+    assert!(shown.get("deduplicationEnabled").is_none() && shown.get("bundles").is_none());
+    assert!(read_namespace(json!(7)).is_err() && read_namespace(Value::Null).unwrap().is_empty());
+}
+
+/// Sets a policy of a topic, or of a namespace where topics have none of that name.
+fn read(name: &str, value: &Value) -> Result<(), AdminError> {
+    let quota_type = Some("message_age");
+    let found = [Level::Topic, Level::Namespace]
+        .into_iter()
+        .find_map(|level| Policy::find(level, name, quota_type));
+    found.unwrap().read(value.clone()).map(drop)
+}
+
+/// All of these were answered with 204, and nothing followed.
+#[test]
+fn what_is_not_obeyed_is_refused() {
+    for (name, value) in [
+        (
+            "publishRate",
+            json!({"publishThrottlingRateInMsg": 5, "publishThrottlingRateInByte": -1}),
+        ),
+        (
+            "dispatchRate",
+            json!({"dispatchThrottlingRateInMsg": -1, "dispatchThrottlingRateInByte": 9, "ratePeriodInSecond": 1}),
+        ),
+        (
+            "subscribeRate",
+            json!({"subscribeThrottlingRatePerConsumer": 2, "ratePeriodInSecond": 30}),
+        ),
+        ("maxProducers", json!(1)),
+        ("maxConsumersPerSubscription", json!(3)),
+        ("maxMessageSize", json!(1000)),
+        ("subscriptionTypesEnabled", json!(["Shared"])),
+        ("subscriptionTypesEnabled", json!(["Exclusive", "Shared", "Failover"])),
+        ("schemaCompatibilityStrategy", json!("BACKWARD")),
+        ("isAllowAutoUpdateSchema", json!(false)),
+        ("encryptionRequired", json!(true)),
+        ("dispatchRate", json!({"standalone": {"dispatchThrottlingRateInMsg": 5}})),
+        ("autoSubscriptionCreation", json!({"allowAutoSubscriptionCreation": false})),
+        ("delayedDelivery", json!({"active": false, "tickTime": 1000})),
+    ] {
+        let refused = read(name, &value).unwrap_err().to_string();
+        assert!(refused.contains(name) && refused.contains("this broker"), "{refused}");
+    }
+}
+
+#[test]
+fn what_changes_nothing_is_taken() {
+    for (name, value) in [
+        (
+            "publishRate",
+            json!({"publishThrottlingRateInMsg": -1, "publishThrottlingRateInByte": -1}),
+        ),
+        ("dispatchRate", json!({"dispatchThrottlingRateInMsg": 0, "ratePeriodInSecond": 1})),
+        ("backlogQuota", json!({"limitTime": 10, "policy": "producer_exception"})),
+        ("maxProducers", json!(0)),
+        ("maxMessageSize", json!(-1)),
+        ("subscriptionTypesEnabled", json!([])),
+        ("subscriptionTypesEnabled", json!(["SHARED", "Exclusive", "Failover", "Key_Shared"])),
+        ("schemaCompatibilityStrategy", json!("ALWAYS_COMPATIBLE")),
+        ("isAllowAutoUpdateSchema", json!(true)),
+        ("autoSubscriptionCreation", json!({"allowAutoSubscriptionCreation": true})),
+        ("delayedDelivery", json!({"active": true, "tickTime": 1000})),
+        ("persistence", json!({"bookkeeperEnsemble": 3})),
+        ("deduplicationSnapshotInterval", json!(10)),
+        ("publishRate", json!("odd")),
+    ] {
+        assert_eq!(read(name, &value), Ok(()), "{name}");
+    }
+}
+
+/// The documentation has the same table: no policy is missing there, and each is said to be refused if and only if it may be.
+#[test]
+fn the_documentation_has_the_same_table() {
+    let page = include_str!("../../../../../docs/broker.md");
+    let rows = page.lines().skip_while(|line| *line != "## Policies");
+    let rows = rows.skip_while(|line| !line.starts_with("|---")).skip(1);
+    let rows = rows.take_while(|line| line.starts_with('|'));
+    let documented: Vec<(String, String)> = rows
+        .map(|row| {
+            let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+            let names = cells[1..4].join(" ").replace('`', "");
+            let first = cells[4].split([' ', ':', ',']).next().unwrap().to_owned();
+            (names, first)
+        })
+        .collect();
+    let shown = |name: &str| if name.is_empty() { "–".to_owned() } else { name.to_owned() };
+    let known: Vec<(String, String)> = POLICIES
+        .iter()
+        .map(|policy| {
+            let key = if policy.topic == "backlogQuota" { "backlog_quota_map" } else { policy.key };
+            let names = [policy.topic, policy.namespace, key].map(shown).join(" ");
+            let here = match policy.here {
+                Here::Kept(Some(_)) => "refused",
+                // It is obeyed where a producer comes, by its name.
+                Here::Kept(None) if policy.topic != "schemaValidationEnforced" => "kept",
+                // Nothing follows from it.
+                Here::Obeyed { .. } if policy.topic == "inactiveTopicPolicies" => "kept",
+                Here::Kept(None) | Here::Obeyed { .. } => "obeyed",
+            };
+            (names, here.to_owned())
+        })
+        .collect();
+    assert_eq!(documented, known);
+}

@@ -1,0 +1,223 @@
+//! A machine with a log that never fails behind the interface, for tests.
+
+use super::answer::{Advertised, Answer};
+use super::call::Call;
+use super::route::{Asked, Route, Work, route};
+use super::serve::Core;
+use super::target::Target;
+use super::values::{AdminError, Found, StoredMessage};
+use crate::log::{Options, Place, SimulatedStorage, Stepped};
+use crate::machine::effect::{Effect, Request};
+use crate::machine::{Machine, Settings};
+use crate::server::requests::verified;
+use crate::state::State;
+use crate::state::entry::EntryHead;
+use longhaul_wire::messages::{
+    Command, CommandConnect, CommandProducer, CommandSend, CommandSubscribe, MessageMetadata,
+};
+use longhaul_wire::payload::Payload;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+
+pub(super) const START: u64 = 1_700_000_000_000;
+/// What is answered when there is nothing to be shown.
+pub(super) const DONE: (u16, Value) = (204, Value::Null);
+
+pub(super) struct Rig {
+    pub(super) machine: Machine,
+    log: Stepped,
+    now: u64,
+    last_number: u64,
+}
+
+impl Rig {
+    /// With one connection.
+    pub(super) fn new() -> Self {
+        let options = Options {
+            segment_bytes_first: 1 << 16,
+            segment_bytes_max: 1 << 20,
+            body_bytes_max: 1 << 16,
+            salt: 1,
+            facts: Some(EntryHead::facts),
+        };
+        let open = |seed| {
+            let storage = Arc::new(SimulatedStorage::new(seed));
+            Stepped::open(storage, options.clone(), &mut |_| Ok(())).unwrap()
+        };
+        let (mut log, unused) = (open(1), open(2));
+        let composer = std::mem::replace(&mut log.composer, unused.composer);
+        let settings = Settings {
+            message_bytes_max: 4000,
+            service_url: "pulsar://test:6650".to_owned(),
+            service_url_tls: None,
+            handles_per_connection: 10,
+            recent_bytes: 1000,
+            window_bytes: 100_000,
+            disk_bytes_max: None,
+            topic_defaults: Vec::new(),
+            checkpoint_bytes: 1_000_000,
+        };
+        let known = (composer, log.report());
+        let machine = Machine::new(settings, None, State::default(), known, HashMap::new(), START);
+        let mut rig = Self { machine, log, now: START, last_number: 0 };
+        rig.machine.opened(1, "/test".to_owned());
+        rig.command(CommandConnect { protocol_version: Some(21), ..CommandConnect::default() });
+        rig
+    }
+
+    /// What a request is answered: its status, and its body as JSON, or else as text.
+    pub(super) fn ask(&mut self, method: &str, path: &str, body: &str) -> (u16, Value) {
+        let answer = self.answer(method, path, body).unwrap_or_else(Answer::from);
+        let text = String::from_utf8(answer.body.to_vec()).unwrap();
+        let value = if text.is_empty() { Value::Null } else { Value::String(text.clone()) };
+        (answer.status.as_u16(), serde_json::from_str(&text).unwrap_or(value))
+    }
+
+    pub(super) fn answer(
+        &mut self,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> Result<Answer, AdminError> {
+        Ok(match routed(method, path, body)?.work {
+            Work::Ask(work) => self.call(work)?(&advertised()),
+            Work::Read(find) => {
+                let Found { position, place } = self.call(find)?;
+                Answer::message(&StoredMessage { position, payload: self.read(place)? })
+            }
+            Work::Metrics => Answer::metrics(&self.machine.metrics(None)),
+            Work::Tell(show) => show(&advertised()),
+        })
+    }
+
+    /// What comes of a call, which is on disk then.
+    pub(super) fn call<T>(&mut self, work: impl FnOnce(&mut Machine) -> T) -> T {
+        self.last_number += 1;
+        let ticket = self.last_number;
+        let result = self.machine.call(ticket, work);
+        let effects = self.settle();
+        assert!(effects.iter().any(|effect| matches!(effect, Effect::Reply(it) if *it == ticket)));
+        result
+    }
+
+    fn read(&self, place: Place) -> Result<Payload, AdminError> {
+        let mut body = self.log.reader().read(place).unwrap();
+        EntryHead::skip(&mut body);
+        Payload::parse(body).map_err(|error| AdminError::Internal(error.to_string()))
+    }
+
+    fn settle(&mut self) -> Vec<Effect> {
+        while let Some(group) = self.machine.take_group() {
+            self.log.write(&group).unwrap();
+            self.machine.committed(&group);
+        }
+        self.machine.dispatch();
+        self.machine.take_effects()
+    }
+
+    fn command(&mut self, command: impl Into<Command>) {
+        self.machine.request(1, Request::Command(command.into()));
+        self.settle();
+    }
+
+    /// Lets time pass.
+    pub(super) fn pass(&mut self, ms: u64) {
+        self.now += ms;
+        self.machine.set_time(self.now, self.now);
+    }
+
+    /// A producer of a topic, by its short name. Says its number.
+    pub(super) fn produce(&mut self, topic: &str) -> u64 {
+        self.last_number += 1;
+        let number = self.last_number;
+        self.command(CommandProducer {
+            topic: topic.to_owned(),
+            producer_id: number,
+            request_id: number,
+            ..CommandProducer::default()
+        });
+        number
+    }
+
+    /// Publishes with it.
+    pub(super) fn publish(&mut self, producer_id: u64, metadata: &MessageMetadata, body: &[u8]) {
+        let send = CommandSend { producer_id, ..CommandSend::default() };
+        let message = verified(Payload::new(metadata, body));
+        self.machine.request(1, Request::Publish(send, message));
+        self.settle();
+    }
+
+    /// Publishes so many messages, a second apart, the first of them now.
+    pub(super) fn fill(&mut self, topic: &str, count: u8) {
+        let producer = self.produce(topic);
+        for number in 0..count {
+            let metadata = MessageMetadata { publish_time: self.now, ..MessageMetadata::default() };
+            self.publish(producer, &metadata, &[b'0' + number]);
+            self.pass(1000);
+        }
+    }
+
+    /// A consumer of a topic, by its short name.
+    pub(super) fn consume(&mut self, topic: &str, subscription: &str) {
+        self.last_number += 1;
+        self.command(CommandSubscribe {
+            topic: topic.to_owned(),
+            subscription: subscription.to_owned(),
+            consumer_id: self.last_number,
+            request_id: self.last_number,
+            initial_position: Some(1),
+            ..CommandSubscribe::default()
+        });
+    }
+}
+
+pub(super) fn routed(method: &str, path: &str, body: &str) -> Result<Route, AdminError> {
+    let (path, query) =
+        path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
+    let target = Target::parse(path, query)?;
+    route(Asked { method, target: &target, body: body.as_bytes() })
+}
+
+pub(super) fn advertised() -> Advertised {
+    Advertised {
+        broker_url: "pulsar://broker:6650".to_owned(),
+        broker_url_tls: None,
+        http_url: "http://broker:8080".to_owned(),
+        http_url_tls: None,
+        message_bytes_max: 5_242_880,
+    }
+}
+
+/// The same behind a socket.
+pub(super) struct Shared(pub(super) Mutex<Rig>);
+
+impl Core for Shared {
+    fn send(&self, call: Call) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        let mut rig = self.0.lock().unwrap();
+        let tell = rig.call(|machine| call.run(machine));
+        tell();
+        Box::pin(std::future::ready(()))
+    }
+
+    fn read(&self, place: Place) -> Result<Payload, AdminError> {
+        self.0.lock().unwrap().read(place)
+    }
+}
+
+/// Takes calls and never does them.
+pub(super) struct Stuck;
+
+impl Core for Stuck {
+    fn send(&self, call: Call) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async move {
+            std::future::pending::<()>().await;
+            drop(call);
+        })
+    }
+
+    fn read(&self, _: Place) -> Result<Payload, AdminError> {
+        Err(AdminError::Internal("nothing is read".to_owned()))
+    }
+}

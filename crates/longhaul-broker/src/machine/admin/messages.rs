@@ -1,0 +1,97 @@
+//! Single messages, and where they are.
+
+use super::super::Machine;
+use super::super::stats::{before, shown};
+use super::missing;
+use crate::admin::values::{AdminError, Found, Position};
+use crate::name::TopicName;
+use crate::state::entries;
+
+impl Machine {
+    /// The last entry of the whole log; -1 in its ledger when that has none.
+    pub(crate) fn last_position(&self, name: &TopicName) -> Result<Position, AdminError> {
+        let id = self.one(name)?;
+        let readable = self.live.get(&id).map_or(0, |live| live.readable);
+        let topic = self.state.topic(id).ok_or_else(|| missing(name))?;
+        Ok(before(topic, readable))
+    }
+
+    /// The first message that was published then, in ms since 1970, or later; where the next one will be if there is none.
+    pub(crate) fn message_id_at(
+        &self,
+        name: &TopicName,
+        timestamp_ms: u64,
+    ) -> Result<Position, AdminError> {
+        let id = self.one(name)?;
+        let topic = self.state.topic(id).ok_or_else(|| missing(name))?;
+        let ordinal = self.ordinal_at_time(id, timestamp_ms).unwrap_or_default();
+        Ok(shown(topic.entries.position_of(ordinal)))
+    }
+
+    /// The message of this id; [`AdminError::NotFound`] when it is not, or no longer, there.
+    pub(crate) fn find_message(
+        &self,
+        name: &TopicName,
+        position: Position,
+    ) -> Result<Found, AdminError> {
+        self.find(name, |id| {
+            let ledger = u64::try_from(position.ledger).ok()?;
+            let entry = u64::try_from(position.entry).ok()?;
+            self.state.topic(id)?.entries.ordinal_of(entries::Position { ledger, entry })
+        })
+    }
+
+    /// The n-th message that is there, from 1, from the first or from the last.
+    pub(crate) fn find_nth(
+        &self,
+        name: &TopicName,
+        from_last: bool,
+        nth: u64,
+    ) -> Result<Found, AdminError> {
+        self.find(name, |id| {
+            let (kept, live) = (self.state.topic(id)?, self.live.get(&id)?);
+            let unwritten = kept.entries.end().saturating_sub(live.readable);
+            let count = kept.entries.count().saturating_sub(unwritten);
+            let skipped = if from_last { count.checked_sub(nth)? } else { nth.checked_sub(1)? };
+            kept.entries.nth(skipped).filter(|&ordinal| ordinal < live.readable)
+        })
+    }
+
+    /// The n-th message, from 1, that a subscription has not acknowledged.
+    pub(crate) fn find_nth_open(
+        &self,
+        name: &TopicName,
+        subscription: &str,
+        nth: u64,
+    ) -> Result<Found, AdminError> {
+        self.find(name, |id| {
+            self.nth_open(id, self.state.topic(id)?.subscription_id(subscription)?, nth)
+        })
+    }
+
+    fn find(
+        &self,
+        name: &TopicName,
+        ordinal: impl FnOnce(u32) -> Option<u64>,
+    ) -> Result<Found, AdminError> {
+        let id = self.one(name)?;
+        let found = || {
+            let ordinal = ordinal(id)?;
+            let position = self.view(id, false)?.get(ordinal)?.position;
+            let place = self.state.topic(id)?.entries.get(ordinal)?.place;
+            Some(Found { position: shown(Some(position)), place })
+        };
+        found().ok_or_else(|| AdminError::NotFound("Message not found".to_owned()))
+    }
+
+    /// The n-th entry, from 1, that is on disk and that the subscription has not acknowledged.
+    pub(super) fn nth_open(&self, topic: u32, id: u32, nth: u64) -> Option<u64> {
+        let (kept, live) = self.state.topic(topic).zip(self.live.get(&topic))?;
+        let cursor = &kept.subscriptions.get(&id)?.cursor;
+        let first = cursor.next_unacked(kept.entries.first());
+        let open =
+            std::iter::successors(Some(first), |ordinal| Some(cursor.next_unacked(ordinal + 1)));
+        let skipped = usize::try_from(nth.checked_sub(1)?).ok()?;
+        open.take_while(|ordinal| *ordinal < live.readable).nth(skipped)
+    }
+}

@@ -1,0 +1,74 @@
+//! What is set on topics: properties, grants, policies.
+
+use super::super::Machine;
+use super::Done;
+use crate::admin::policies::{Grants, Policies, PolicyLevels};
+use crate::admin::values::{AdminError, Properties};
+use crate::name::TopicName;
+
+impl Machine {
+    /// What its operators note about a topic. Also of a partitioned topic.
+    pub(crate) fn properties(&self, name: &TopicName) -> Result<Properties, AdminError> {
+        self.all(name)?;
+        Ok(self.noted_on(name))
+    }
+
+    pub(super) fn noted_on(&self, name: &TopicName) -> Properties {
+        let settings = self.state.settings(name.as_str());
+        settings.map(|known| known.properties.clone()).unwrap_or_default()
+    }
+
+    /// Changes that. [`AdminError::PreconditionFailed`] for a partition of a partitioned topic.
+    pub(crate) fn set_properties(
+        &mut self,
+        name: &TopicName,
+        change: impl FnOnce(&mut Properties),
+    ) -> Done {
+        self.whole(name)?;
+        Ok(self.set(name.as_str(), |known| change(&mut known.properties))?)
+    }
+
+    /// Notes on a new topic what its creator says about it.
+    pub(super) fn note_new(&mut self, name: &TopicName, properties: Properties) -> Done {
+        if properties.is_empty() {
+            return Ok(());
+        }
+        Ok(self.set(name.as_str(), |known| known.properties = properties)?)
+    }
+
+    /// Who may use it, by grants for the namespace and for the topic alone. The topic need not exist, its namespace must.
+    pub(crate) fn grants(&self, name: &TopicName) -> Result<Grants, AdminError> {
+        self.check_namespace(name)?;
+        let grants = self.grants_of(name).into_iter().flatten();
+        Ok(grants.fold(Grants::default(), Grants::and))
+    }
+
+    /// Changes what roles may do with the topic, besides what they may do in the namespace. [`AdminError::PreconditionFailed`] for a partition
+    /// of a partitioned topic.
+    pub(crate) fn set_grants(
+        &mut self,
+        name: &TopicName,
+        change: impl FnOnce(&mut Grants),
+    ) -> Done {
+        self.whole(name)?;
+        let set = self.set(name.as_str(), |known| change(&mut known.grants));
+        self.end_unpermitted(name.namespace());
+        Ok(set?)
+    }
+
+    /// The policies of all levels. Also of a partitioned topic; [`AdminError::PreconditionFailed`] for one of its partitions.
+    pub(crate) fn policies(&self, name: &TopicName) -> Result<PolicyLevels, AdminError> {
+        self.whole(name)?;
+        Ok(self.policy_levels(name))
+    }
+
+    /// Sets or unsets policies of a topic, or of all partitions; otherwise as [`policies`](Self::policies).
+    pub(crate) fn set_policy(
+        &mut self,
+        name: &TopicName,
+        change: impl FnOnce(&mut Policies),
+    ) -> Done {
+        self.whole(name)?;
+        Ok(self.set(name.as_str(), |known| change(&mut known.policies))?)
+    }
+}

@@ -1,0 +1,71 @@
+//! Schemas. The topic need not exist; partitions share those of the whole.
+
+use super::super::Machine;
+use super::super::topics::{kind_by_name, kind_name};
+use crate::admin::values::{AdminError, NewSchema, StoredSchema};
+use crate::name::TopicName;
+use crate::state::SchemaVersion;
+use longhaul_wire::messages::{KeyValue, Schema};
+
+impl Machine {
+    /// A version, the latest if none is named; [`AdminError::NotFound`] when there is none.
+    pub(crate) fn schema(
+        &self,
+        name: &TopicName,
+        version: Option<u64>,
+    ) -> Result<StoredSchema, AdminError> {
+        let found = self.schema_of(name, version).ok_or_else(|| none(name))?;
+        Ok(stored(found))
+    }
+
+    /// All versions, the oldest first.
+    pub(crate) fn schemas(&self, name: &TopicName) -> Vec<StoredSchema> {
+        (0..).map_while(|version| self.schema_of(name, Some(version))).map(stored).collect()
+    }
+
+    /// Stores a schema, or finds the version of an equal one.
+    pub(crate) fn add_schema(
+        &mut self,
+        name: &TopicName,
+        new: NewSchema,
+    ) -> Result<u64, AdminError> {
+        self.check_namespace(name).map_err(|refusal| AdminError::NotFound(refusal.text))?;
+        let schema = schema(name, new)?;
+        Ok(self.store_schema(name, &schema)?)
+    }
+
+    /// Forgets all versions, and says the last.
+    pub(crate) fn remove_schemas(&mut self, name: &TopicName) -> Result<u64, AdminError> {
+        self.delete_schemas(name)?.ok_or_else(|| none(name))
+    }
+}
+
+fn none(name: &TopicName) -> AdminError {
+    AdminError::NotFound(format!("{name} has no such schema"))
+}
+
+fn stored((version, known): (u64, &SchemaVersion)) -> StoredSchema {
+    let properties = known.schema.properties.iter();
+    StoredSchema {
+        version,
+        kind: kind_name(known.schema.r#type),
+        timestamp: known.added_at,
+        data: String::from_utf8_lossy(&known.schema.schema_data).into_owned(),
+        properties: properties
+            .map(|property| (property.key().to_owned(), property.value().to_owned()))
+            .collect(),
+    }
+}
+
+fn schema(name: &TopicName, new: NewSchema) -> Result<Schema, AdminError> {
+    let r#type = kind_by_name(&new.kind).ok_or_else(|| {
+        AdminError::BadRequest(format!("unknown type of schema: {}", new.kind.escape_debug()))
+    })?;
+    let properties = new.properties.into_iter().map(|(key, value)| KeyValue::new(key, value));
+    Ok(Schema {
+        name: name.as_str().to_owned(),
+        schema_data: new.data.into_bytes().into(),
+        r#type,
+        properties: properties.collect(),
+    })
+}
