@@ -98,7 +98,9 @@ impl Rig {
         let ticket = self.last_number;
         let result = self.machine.call(ticket, work);
         let effects = self.settle();
-        assert!(effects.iter().any(|effect| matches!(effect, Effect::Reply(it) if *it == ticket)));
+        assert!(
+            effects.iter().any(|effect| matches!(effect, Effect::Reply(told) if *told == ticket))
+        );
         result
     }
 

@@ -65,14 +65,19 @@ impl Watchers {
 
     /// The pattern, which is compiled unless another watcher has it already.
     fn pattern(&self, text: &str) -> Result<Arc<Pattern>, String> {
-        let known = self.all.values().map(|it| &it.pattern).find(|it| it.text() == text);
-        known.map_or_else(|| Pattern::parse(text).map(Arc::new), |it| Ok(Arc::clone(it)))
+        let known = self
+            .all
+            .values()
+            .map(|watcher| &watcher.pattern)
+            .find(|pattern| pattern.text() == text);
+        known.map_or_else(|| Pattern::parse(text).map(Arc::new), |pattern| Ok(Arc::clone(pattern)))
     }
 
     /// How many patterns are compiled.
     #[cfg(test)]
     pub(super) fn patterns(&self) -> usize {
-        let compiled: BTreeSet<_> = self.all.values().map(|it| Arc::as_ptr(&it.pattern)).collect();
+        let compiled: BTreeSet<_> =
+            self.all.values().map(|watcher| Arc::as_ptr(&watcher.pattern)).collect();
         compiled.len()
     }
 
@@ -93,23 +98,26 @@ impl Watchers {
 
     /// Forgets those of a connection that has ended.
     pub(super) fn forget(&mut self, conn: u64) {
-        self.all.retain(|it, _| it.0 != conn);
+        self.all.retain(|key, _| key.0 != conn);
     }
 }
 
 impl Machine {
-    pub(super) fn topics_of_namespace(&mut self, conn: u64, it: &CommandGetTopicsOfNamespace) {
+    pub(super) fn topics_of_namespace(&mut self, conn: u64, command: &CommandGetTopicsOfNamespace) {
         // What cannot be matched here is left to the client, which then gets all names.
-        let pattern = it.topics_pattern.as_deref().and_then(|it| Pattern::parse(it).ok());
-        let none = it.mode == Some(TopicsMode::NonPersistent.into());
-        let found =
-            if none { Vec::new() } else { self.seen_by(conn, &it.namespace, pattern.as_ref()) };
+        let pattern = command.topics_pattern.as_deref().and_then(|text| Pattern::parse(text).ok());
+        let none = command.mode == Some(TopicsMode::NonPersistent.into());
+        let found = if none {
+            Vec::new()
+        } else {
+            self.seen_by(conn, &command.namespace, pattern.as_ref())
+        };
         let hash = hash_of(found.iter().map(String::as_str));
-        let is_known = it.topics_hash.as_ref() == Some(&hash);
+        let is_known = command.topics_hash.as_ref() == Some(&hash);
         self.send(
             conn,
             CommandGetTopicsOfNamespaceResponse {
-                request_id: it.request_id,
+                request_id: command.request_id,
                 topics: if is_known { Vec::new() } else { found },
                 filtered: Some(pattern.is_some()),
                 topics_hash: Some(hash),
@@ -121,30 +129,35 @@ impl Machine {
     /// The topics of a namespace that the connection's role may use, in order: those without partitions, and partitions.
     fn seen_by(&self, conn: u64, namespace: &str, pattern: Option<&Pattern>) -> Vec<String> {
         let start = TopicName::start_in(namespace);
-        let topics = self.state.topics_named(&start).map(|it| &it.1.name);
-        let seen = topics.filter(|it| {
-            pattern.is_none_or(|pattern| pattern.matches(it)) && self.is_seen_by(conn, it)
+        let topics = self.state.topics_named(&start).map(|(_, topic)| &topic.name);
+        let seen = topics.filter(|name| {
+            pattern.is_none_or(|pattern| pattern.matches(name)) && self.is_seen_by(conn, name)
         });
-        seen.map(|it| it.as_str().to_owned()).collect()
+        seen.map(|name| name.as_str().to_owned()).collect()
     }
 
     /// Whoever may use nothing there does not learn what there is.
     fn is_seen_by(&self, conn: u64, name: &TopicName) -> bool {
-        let role = self.sessions.get(&conn).and_then(|it| it.role.as_ref());
+        let role = self.sessions.get(&conn).and_then(|session| session.role.as_ref());
         role.is_some_and(|role| self.allows_any(role, name))
     }
 
-    pub(super) fn watch(&mut self, conn: u64, it: CommandWatchTopicList) -> Result<(), Refusal> {
+    pub(super) fn watch(
+        &mut self,
+        conn: u64,
+        command: CommandWatchTopicList,
+    ) -> Result<(), Refusal> {
         let refused = |text| Refusal::new(ServerError::InvalidTopicName, text);
         self.watchers.check_room(conn)?;
-        self.check_watcher(conn, &it.namespace)?;
-        let pattern = self.watchers.pattern(&it.topics_pattern).map_err(refused)?;
-        let found = self.seen_by(conn, &it.namespace, Some(&pattern));
+        self.check_watcher(conn, &command.namespace)?;
+        let pattern = self.watchers.pattern(&command.topics_pattern).map_err(refused)?;
+        let found = self.seen_by(conn, &command.namespace, Some(&pattern));
         let topics_hash = hash_of(found.iter().map(String::as_str));
-        let topic = if it.topics_hash.as_ref() == Some(&topics_hash) { Vec::new() } else { found };
-        let watcher = Watcher { namespace: it.namespace, pattern };
-        self.watchers.all.insert((conn, it.watcher_id), watcher);
-        let (request_id, watcher_id) = (it.request_id, it.watcher_id);
+        let topic =
+            if command.topics_hash.as_ref() == Some(&topics_hash) { Vec::new() } else { found };
+        let watcher = Watcher { namespace: command.namespace, pattern };
+        self.watchers.all.insert((conn, command.watcher_id), watcher);
+        let (request_id, watcher_id) = (command.request_id, command.watcher_id);
         self.send_after_commit(
             conn,
             CommandWatchTopicListSuccess { request_id, watcher_id, topic, topics_hash },
@@ -158,27 +171,27 @@ impl Machine {
             let text = format!("the name of a namespace has less than {BYTES_MAX} bytes");
             return Err(Refusal::new(ServerError::InvalidTopicName, text));
         }
-        let role = self.sessions.get(&conn).and_then(|it| it.role.as_ref());
+        let role = self.sessions.get(&conn).and_then(|session| session.role.as_ref());
         if role.is_some_and(|role| self.allows_some(role, namespace)) {
             return Ok(());
         }
-        let name = role.map_or("", |it| it.name.as_str());
+        let name = role.map_or("", |role| role.name.as_str());
         let text = format!(
             "role {name} may not use any topic of {namespace}, and not watch which there are: a superuser may grant it that"
         );
         Err(Refusal::new(ServerError::AuthorizationError, text))
     }
 
-    pub(super) fn end_watch(&mut self, conn: u64, it: CommandWatchTopicListClose) {
-        self.watchers.all.remove(&(conn, it.watcher_id));
-        self.succeed(conn, it.request_id);
+    pub(super) fn end_watch(&mut self, conn: u64, command: CommandWatchTopicListClose) {
+        self.watchers.all.remove(&(conn, command.watcher_id));
+        self.succeed(conn, command.request_id);
     }
 
     /// Tells the watchers of topics that have come and gone, all of them in one message each: as many watchers as one turn has time for.
     pub(super) fn tell_watchers(&mut self) {
         let telling = self.watchers.telling.take();
         let (changed, start) = match telling {
-            Some(it) => (it.changed, Bound::Excluded(it.after)),
+            Some(telling) => (telling.changed, Bound::Excluded(telling.after)),
             None => (std::mem::take(&mut self.watchers.changed), Bound::Unbounded),
         };
         let (mut told, mut known) = (Vec::new(), BTreeMap::<Group<'_>, Option<News>>::new());
@@ -189,8 +202,10 @@ impl Machine {
             }
             last = Some(key);
             let news = match known.entry(self.group_of(key.0, watcher)) {
-                Entry::Occupied(it) => it.into_mut(),
-                Entry::Vacant(it) => it.insert(self.news(key.0, watcher, &changed, &mut names)),
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(place) => {
+                    place.insert(self.news(key.0, watcher, &changed, &mut names))
+                }
             };
             let Some((here, gone, topics_hash)) = news.clone() else { continue };
             names += here.len() + gone.len();
@@ -202,7 +217,7 @@ impl Machine {
             };
             told.push((key.0, update));
         }
-        let after = last.filter(|it| self.watchers.all.keys().next_back() != Some(it));
+        let after = last.filter(|key| self.watchers.all.keys().next_back() != Some(key));
         self.watchers.telling = after.map(|after| Telling { changed, after });
         for (conn, update) in told {
             self.send_after_commit(conn, update);
@@ -210,8 +225,8 @@ impl Machine {
     }
 
     fn group_of<'a>(&'a self, conn: u64, watcher: &'a Watcher) -> Group<'a> {
-        let role = self.sessions.get(&conn).and_then(|it| it.role.as_ref());
-        let role = role.map(|it| (it.name.as_str(), it.superuser));
+        let role = self.sessions.get(&conn).and_then(|session| session.role.as_ref());
+        let role = role.map(|role| (role.name.as_str(), role.superuser));
         (&watcher.namespace, watcher.pattern.text(), role)
     }
 
@@ -223,24 +238,24 @@ impl Machine {
         changed: &BTreeSet<TopicName>,
         names: &mut usize,
     ) -> Option<News> {
-        let concerns = |it: &&TopicName| {
-            it.namespace() == watcher.namespace
-                && watcher.pattern.matches(it)
-                && self.is_seen_by(conn, it)
+        let concerns = |name: &&TopicName| {
+            name.namespace() == watcher.namespace
+                && watcher.pattern.matches(name)
+                && self.is_seen_by(conn, name)
         };
         *names += changed.len();
         let (here, gone): (Vec<&TopicName>, Vec<&TopicName>) = changed
             .iter()
             .filter(concerns)
-            .partition(|it| self.state.topic_id(it.as_str()).is_some());
+            .partition(|name| self.state.topic_id(name.as_str()).is_some());
         if here.is_empty() && gone.is_empty() {
             return None;
         }
         let start = TopicName::start_in(&watcher.namespace);
-        let all = self.state.topics_named(&start).map(|it| &it.1.name);
+        let all = self.state.topics_named(&start).map(|(_, topic)| &topic.name);
         let all = all
             .inspect(|_| *names += 1)
-            .filter(|it| watcher.pattern.matches(it) && self.is_seen_by(conn, it));
+            .filter(|name| watcher.pattern.matches(name) && self.is_seen_by(conn, name));
         let hash = hash_of(all.map(TopicName::as_str));
         let text = |them: Vec<&TopicName>| them.iter().map(ToString::to_string).collect();
         Some((text(here), text(gone), hash))

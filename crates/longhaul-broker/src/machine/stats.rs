@@ -33,8 +33,9 @@ impl Machine {
         let (rate_out, bytes_rate_out) = live.figures.rate_out.get();
         let (msg_out_counter, bytes_out_counter) = live.figures.out();
         let subscriptions = topic.subscriptions.iter();
-        let subscriptions = subscriptions
-            .map(|(&id, it)| (it.name.clone(), self.subscription_stats(topic, live, id, it)));
+        let subscriptions = subscriptions.map(|(&id, known)| {
+            (known.name.clone(), self.subscription_stats(topic, live, id, known))
+        });
         Some(TopicStats {
             msg_rate_in: rate_in,
             msg_throughput_in: bytes_rate_in,
@@ -49,7 +50,12 @@ impl Machine {
             backlog_size: topic
                 .lowest_mark()
                 .map_or(0, |mark| bytes_from(topic, mark, live.readable)),
-            publishers: live.producers.active.iter().map(|it| self.publisher_stats(it)).collect(),
+            publishers: live
+                .producers
+                .active
+                .iter()
+                .map(|producer| self.publisher_stats(producer))
+                .collect(),
             waiting_publishers: live.producers.waiting.len() as u64,
             subscriptions: subscriptions.collect(),
             deduplication_status: if live.deduplicates {
@@ -77,26 +83,27 @@ impl Machine {
     /// The figures of topics by their full names.
     pub(crate) fn all_stats(&self) -> BTreeMap<String, TopicStats> {
         let topics = self.state.topics().take(METRICS_TOPICS_MAX);
-        let stats = topics
-            .filter_map(|(id, it)| Some((it.name.as_str().to_owned(), self.topic_stats(id)?)));
+        let stats = topics.filter_map(|(id, topic)| {
+            Some((topic.name.as_str().to_owned(), self.topic_stats(id)?))
+        });
         stats.collect()
     }
 
-    fn publisher_stats(&self, it: &super::producing::Producer) -> PublisherStats {
-        let session = self.sessions.get(&it.conn);
+    fn publisher_stats(&self, producer: &super::producing::Producer) -> PublisherStats {
+        let session = self.sessions.get(&producer.conn);
         PublisherStats {
-            access_mode: match it.mode {
+            access_mode: match producer.mode {
                 messages::AccessMode::Shared => AccessMode::Shared,
                 messages::AccessMode::Exclusive => AccessMode::Exclusive,
                 messages::AccessMode::WaitForExclusive => AccessMode::WaitForExclusive,
                 messages::AccessMode::ExclusiveWithFencing => AccessMode::ExclusiveWithFencing,
             },
-            producer_id: it.id,
-            producer_name: it.name.clone(),
-            address: session.map(|it| it.peer.clone()).unwrap_or_default(),
-            connected_since: it.since,
-            client_version: session.map(|it| it.client.clone()).unwrap_or_default(),
-            metadata: it.metadata.clone(),
+            producer_id: producer.id,
+            producer_name: producer.name.clone(),
+            address: session.map(|session| session.peer.clone()).unwrap_or_default(),
+            connected_since: producer.since,
+            client_version: session.map(|session| session.client.clone()).unwrap_or_default(),
+            metadata: producer.metadata.clone(),
             ..PublisherStats::default()
         }
     }
@@ -106,30 +113,35 @@ impl Machine {
         topic: &Topic,
         live: &Live,
         id: u32,
-        it: &Subscription,
+        known: &Subscription,
     ) -> SubscriptionStats {
         let dispatcher = live.dispatchers.get(&id);
         let figures = live.figures.of(id);
-        let backlog = backlog(topic, &it.cursor, live.readable);
+        let backlog = backlog(topic, &known.cursor, live.readable);
         let delayed = dispatcher.map_or(0, Dispatcher::delayed) as u64;
-        let active = dispatcher.and_then(|it| Some((it, it.active()?)));
-        let active = active.and_then(|(it, key)| it.consumers().iter().find(|it| it.key == key));
-        let oldest = it.cursor.next_unacked(topic.entries.first());
-        let policy = dispatcher.and_then(|it| match it.kind {
+        let active = dispatcher.and_then(|dispatcher| Some((dispatcher, dispatcher.active()?)));
+        let active = active.and_then(|(dispatcher, key)| {
+            dispatcher.consumers().iter().find(|consumer| consumer.key == key)
+        });
+        let oldest = known.cursor.next_unacked(topic.entries.first());
+        let policy = dispatcher.and_then(|dispatcher| match dispatcher.kind {
             Kind::KeyShared(policy) => Some(policy),
             Kind::Exclusive | Kind::Shared | Kind::Failover => None,
         });
-        let consumers = dispatcher.map(|it| self.consumers(it)).unwrap_or_default();
+        let consumers = dispatcher.map(|dispatcher| self.consumers(dispatcher)).unwrap_or_default();
         SubscriptionStats {
-            draining_hashes_count: consumers.iter().map(|it| it.draining_hashes_count).sum(),
+            draining_hashes_count: consumers
+                .iter()
+                .map(|consumer| consumer.draining_hashes_count)
+                .sum(),
             draining_hashes_unacked_messages: consumers
                 .iter()
-                .map(|it| it.draining_hashes_unacked_messages)
+                .map(|consumer| consumer.draining_hashes_unacked_messages)
                 .sum(),
             bytes_out_counter: figures.bytes_out,
             msg_out_counter: figures.messages_out,
             msg_backlog: backlog,
-            backlog_size: bytes_from(topic, it.cursor.mark(), live.readable),
+            backlog_size: bytes_from(topic, known.cursor.mark(), live.readable),
             earliest_msg_publish_time_in_backlog: topic
                 .entries
                 .get(oldest)
@@ -138,32 +150,34 @@ impl Machine {
             msg_backlog_no_delayed: backlog.saturating_sub(delayed),
             msg_delayed: delayed,
             unacked_messages: dispatcher.map_or(0, Dispatcher::unacked),
-            kind: dispatcher.map_or(SubscriptionKind::None, |it| match it.kind {
+            kind: dispatcher.map_or(SubscriptionKind::None, |dispatcher| match dispatcher.kind {
                 Kind::Exclusive => SubscriptionKind::Exclusive,
                 Kind::Shared => SubscriptionKind::Shared,
                 Kind::Failover => SubscriptionKind::Failover,
                 Kind::KeyShared(_) => SubscriptionKind::KeyShared,
             }),
-            active_consumer_name: active.map(|it| it.name.clone()),
+            active_consumer_name: active.map(|consumer| consumer.name.clone()),
             last_acked_timestamp: figures.last_acked,
             consumers,
-            key_shared_mode: policy.map(|it| if it.is_sticky { "STICKY" } else { "AUTO_SPLIT" }),
-            allow_out_of_order_delivery: policy.is_some_and(|it| it.allows_disorder),
-            durable: it.is_durable,
-            subscription_properties: it.properties.clone(),
-            non_contiguous_deleted_messages_ranges: it.cursor.acked().pieces() as u64,
+            key_shared_mode: policy
+                .map(|policy| if policy.is_sticky { "STICKY" } else { "AUTO_SPLIT" }),
+            allow_out_of_order_delivery: policy.is_some_and(|policy| policy.allows_disorder),
+            durable: known.is_durable,
+            subscription_properties: known.properties.clone(),
+            non_contiguous_deleted_messages_ranges: known.cursor.acked().pieces() as u64,
             ..SubscriptionStats::default()
         }
     }
 
     fn consumers(&self, dispatcher: &Dispatcher) -> Vec<ConsumerStats> {
-        let mut all: Vec<_> = dispatcher.consumers().iter().map(|it| self.consumer(it)).collect();
+        let mut all: Vec<_> =
+            dispatcher.consumers().iter().map(|consumer| self.consumer(consumer)).collect();
         if !matches!(dispatcher.kind, Kind::KeyShared(_)) {
             return all;
         }
-        let keys = dispatcher.consumers().iter().map(|it| it.key);
+        let keys = dispatcher.consumers().iter().map(|consumer| consumer.key);
         let mut ranges: BTreeMap<ConsumerKey, Vec<HashRange>> =
-            keys.clone().map(|it| (it, Vec::new())).collect();
+            keys.clone().map(|key| (key, Vec::new())).collect();
         for (range, owner) in dispatcher.key_ranges() {
             ranges.entry(owner).or_default().push(range);
         }
@@ -173,7 +187,7 @@ impl Machine {
             let draining = draining.remove(&key).unwrap_or_default();
             stats.draining_hashes_count = draining.len() as u64;
             stats.draining_hashes_unacked_messages =
-                draining.values().map(|&it| u64::from(it)).sum();
+                draining.values().map(|&count| u64::from(count)).sum();
             let shown = draining.into_iter().take(HOLES_MAX);
             let shown = shown.map(|(hash, unack_msgs)| DrainingHash { hash, unack_msgs });
             stats.draining_hashes = shown.collect();
@@ -181,20 +195,23 @@ impl Machine {
         all
     }
 
-    fn consumer(&self, it: &Consumer) -> ConsumerStats {
-        let session = self.sessions.get(&it.key.conn);
-        let handle = session.and_then(|session| session.consumers.get(&it.key.id));
+    fn consumer(&self, consumer: &Consumer) -> ConsumerStats {
+        let session = self.sessions.get(&consumer.key.conn);
+        let handle = session.and_then(|session| session.consumers.get(&consumer.key.id));
         ConsumerStats {
-            bytes_out_counter: it.bytes_out,
-            msg_out_counter: it.messages_out,
-            consumer_name: it.name.clone(),
-            available_permits: it.permits,
-            unacked_messages: it.unacked,
-            avg_messages_per_entry: it.messages_out.checked_div(it.entries_out).unwrap_or_default(),
-            address: session.map(|it| it.peer.clone()).unwrap_or_default(),
-            connected_since: it.since,
-            client_version: session.map(|it| it.client.clone()).unwrap_or_default(),
-            metadata: handle.map(|it| it.metadata.clone()).unwrap_or_default(),
+            bytes_out_counter: consumer.bytes_out,
+            msg_out_counter: consumer.messages_out,
+            consumer_name: consumer.name.clone(),
+            available_permits: consumer.permits,
+            unacked_messages: consumer.unacked,
+            avg_messages_per_entry: consumer
+                .messages_out
+                .checked_div(consumer.entries_out)
+                .unwrap_or_default(),
+            address: session.map(|session| session.peer.clone()).unwrap_or_default(),
+            connected_since: consumer.since,
+            client_version: session.map(|session| session.client.clone()).unwrap_or_default(),
+            metadata: handle.map(|handle| handle.metadata.clone()).unwrap_or_default(),
             ..ConsumerStats::default()
         }
     }
@@ -203,7 +220,7 @@ impl Machine {
         let (topic, live) = (self.state.topic(id)?, self.live.get(&id)?);
         let entries = &topic.entries;
         let ledgers: Vec<(u64, u64)> = entries.ledgers().collect();
-        let ends = ledgers.iter().skip(1).map(|it| it.1).chain([live.readable]);
+        let ends = ledgers.iter().skip(1).map(|ledger| ledger.1).chain([live.readable]);
         let ledgers: Vec<LedgerStats> = ledgers
             .iter()
             .zip(ends)
@@ -213,25 +230,25 @@ impl Machine {
             })
             .collect();
         let current = ledgers.last();
-        let size = |it: &LedgerStats| u64::try_from(it.size).unwrap_or_default();
-        let count = |it: &LedgerStats| u64::try_from(it.entries).unwrap_or_default();
+        let size = |ledger: &LedgerStats| u64::try_from(ledger.size).unwrap_or_default();
+        let count = |ledger: &LedgerStats| u64::try_from(ledger.entries).unwrap_or_default();
         let mut cursors: BTreeMap<String, CursorStats> = topic
             .subscriptions
             .iter()
-            .map(|(id, it)| (it.name.clone(), cursor_stats(topic, live, *id, it)))
+            .map(|(id, known)| (known.name.clone(), cursor_stats(topic, live, *id, known)))
             .collect();
         let compacted = topic.compacted.as_ref();
         if is_compacted(topic, &live.policies) {
-            let horizon = compacted.map_or_else(|| entries.first(), |it| it.horizon);
+            let horizon = compacted.map_or_else(|| entries.first(), |view| view.horizon);
             cursors.insert(COMPACTION_CURSOR.to_owned(), plain_cursor(topic, horizon));
         }
         if live.deduplicates {
             cursors.insert("pulsar.dedup".to_owned(), plain_cursor(topic, live.readable));
         }
-        let compacted_ledger = compacted.and_then(|it| self.compacted.get(&it.file)).map_or(
+        let compacted_ledger = compacted.and_then(|view| self.compacted.get(&view.file)).map_or(
             LedgerStats::NONE,
             |slots| {
-                let size = slots.iter().map(|it| i64::from(it.size)).sum();
+                let size = slots.iter().map(|slot| i64::from(slot.size)).sum();
                 LedgerStats {
                     ledger_id: i64::from(id),
                     entries: signed(slots.len() as u64),
@@ -261,8 +278,9 @@ impl Machine {
 
     /// All figures, or those of the topics that somebody may use.
     pub(crate) fn metrics(&self, viewer: Option<&Role>) -> MetricsSnapshot {
-        let is_seen = |it: &Topic| viewer.is_none_or(|role| self.allows_any(role, &it.name));
-        let topics = self.state.topics().filter(|(_, it)| is_seen(it)).take(METRICS_TOPICS_MAX);
+        let is_seen = |topic: &Topic| viewer.is_none_or(|role| self.allows_any(role, &topic.name));
+        let topics =
+            self.state.topics().filter(|(_, topic)| is_seen(topic)).take(METRICS_TOPICS_MAX);
         let topics = topics.filter_map(|(id, topic)| {
             let live = self.live.get(&id)?;
             Some((topic.name.as_str().to_owned(), topic_metrics(topic, live)))
@@ -279,7 +297,7 @@ impl Machine {
             connections: self.sessions.len() as u64,
             connections_accepted: totals.connections_accepted,
             connections_refused: totals.connections_refused,
-            bytes_in: self.live.values().map(|it| it.figures.bytes_in).sum::<u64>()
+            bytes_in: self.live.values().map(|live| live.figures.bytes_in).sum::<u64>()
                 + totals.bytes_in_gone,
             bytes_out: totals.bytes_out,
             publishes: totals.publishes,
@@ -307,12 +325,12 @@ impl Machine {
         }
     }
 
-    pub(super) fn consumer_stats(&mut self, conn: u64, it: CommandConsumerStats) {
+    pub(super) fn consumer_stats(&mut self, conn: u64, command: CommandConsumerStats) {
         let mut response = CommandConsumerStatsResponse {
-            request_id: it.request_id,
+            request_id: command.request_id,
             ..CommandConsumerStatsResponse::default()
         };
-        let key = ConsumerKey { conn, id: it.consumer_id };
+        let key = ConsumerKey { conn, id: command.consumer_id };
         let found = self.place_of(key).and_then(|(topic, subscription)| {
             let stats = self.topic_stats(topic)?;
             let name = &self.state.topic(topic)?.subscriptions.get(&subscription)?.name;
@@ -323,7 +341,7 @@ impl Machine {
                 .get(&subscription)?
                 .consumers()
                 .iter()
-                .find(|it| it.key == key)?;
+                .find(|consumer| consumer.key == key)?;
             Some((self.consumer(consumer), stats.subscriptions.get(name)?.clone()))
         });
         match found {
@@ -354,11 +372,11 @@ impl Machine {
 }
 
 fn topic_metrics(topic: &Topic, live: &Live) -> TopicMetrics {
-    let subscriptions = topic.subscriptions.iter().map(|(&id, it)| {
+    let subscriptions = topic.subscriptions.iter().map(|(&id, known)| {
         let (figures, dispatcher) = (live.figures.of(id), live.dispatchers.get(&id));
         let metrics = SubscriptionMetrics {
-            consumers: dispatcher.map_or(0, |it| it.consumers().len()) as u64,
-            backlog: backlog(topic, &it.cursor, live.readable),
+            consumers: dispatcher.map_or(0, |dispatcher| dispatcher.consumers().len()) as u64,
+            backlog: backlog(topic, &known.cursor, live.readable),
             delayed: dispatcher.map_or(0, Dispatcher::delayed) as u64,
             unacked: dispatcher.map_or(0, Dispatcher::unacked),
             messages_out: figures.messages_out,
@@ -366,7 +384,7 @@ fn topic_metrics(topic: &Topic, live: &Live) -> TopicMetrics {
             redeliveries: figures.redeliveries,
             acks: figures.acks,
         };
-        (it.name.clone(), metrics)
+        (known.name.clone(), metrics)
     });
     TopicMetrics {
         producers: live.producers.active.len() as u64,
@@ -382,9 +400,9 @@ const fn when(is_so: bool, at: u64) -> u64 {
 }
 
 pub(super) fn shown(position: Option<Position>) -> AdminPosition {
-    position.map_or(AdminPosition::NONE, |it| AdminPosition {
-        ledger: signed(it.ledger),
-        entry: signed(it.entry),
+    position.map_or(AdminPosition::NONE, |position| AdminPosition {
+        ledger: signed(position.ledger),
+        entry: signed(position.entry),
     })
 }
 
@@ -409,11 +427,11 @@ fn backlog(topic: &Topic, cursor: &Cursor, readable: u64) -> u64 {
     cursor.open_between(topic.entries.first(), readable).min(topic.entries.count())
 }
 
-fn cursor_stats(topic: &Topic, live: &Live, id: u32, it: &Subscription) -> CursorStats {
+fn cursor_stats(topic: &Topic, live: &Live, id: u32, known: &Subscription) -> CursorStats {
     let dispatcher = live.dispatchers.get(&id);
     let entries = &topic.entries;
-    let read = dispatcher.map_or_else(|| it.cursor.mark(), Dispatcher::next);
-    let holes = it.cursor.acked().iter().take(HOLES_MAX).filter_map(|(from, to)| {
+    let read = dispatcher.map_or_else(|| known.cursor.mark(), Dispatcher::next);
+    let holes = known.cursor.acked().iter().take(HOLES_MAX).filter_map(|(from, to)| {
         let (from, to) = (entries.position_of(from)?, entries.position_of(to.checked_sub(1)?)?);
         let before = signed(from.entry) - 1;
         Some(format!("({}:{before}..{}:{}]", from.ledger, to.ledger, to.entry))
@@ -424,9 +442,9 @@ fn cursor_stats(topic: &Topic, live: &Live, id: u32, it: &Subscription) -> Curso
         messages_consumed_counter: live.figures.of(id).acks,
         individually_deleted_messages: format!("[{}]", holes.join(",")),
         active: dispatcher.is_some(),
-        number_of_entries_since_first_not_acked_message: read.saturating_sub(it.cursor.mark()),
-        total_non_contiguous_deleted_messages_range: it.cursor.acked().pieces() as u64,
-        ..plain_cursor(topic, it.cursor.mark())
+        number_of_entries_since_first_not_acked_message: read.saturating_sub(known.cursor.mark()),
+        total_non_contiguous_deleted_messages_range: known.cursor.acked().pieces() as u64,
+        ..plain_cursor(topic, known.cursor.mark())
     }
 }
 
