@@ -18,6 +18,8 @@ use std::sync::Arc;
 const ROUND_MS: u64 = 1000;
 /// How long a compaction waits after one that failed, at first and at most: each attempt reads everything that is to be compacted.
 const COMPACTION_PAUSE_MS: (u64, u64) = (2000, 600_000);
+/// So many entries of a topic are forgotten in a round at most, as clients wait meanwhile: what was acknowledged all at once goes in several rounds.
+const TRIMMED_MAX: u64 = 1 << 18;
 /// A checkpoint that failed is tried again after so long: to compose one takes its time.
 const CHECKPOINT_PAUSE_MS: u64 = 5000;
 
@@ -156,10 +158,17 @@ impl Machine {
             return Ok(());
         }
         let readable = live.readable;
+        let former = kept.entries.first();
+        // Mostly the first entry has to stay, which says so by itself.
+        let next = kept.entries.next_here(former).saturating_add(1);
+        if trim_point(kept, policies, readable.min(next), self.now) <= former {
+            return Ok(());
+        }
         let limit =
             if kept.is_open { readable.min(self.first_of_current_segment(kept)) } else { readable };
+        let limit = limit.min(former.saturating_add(TRIMMED_MAX));
         let first = trim_point(kept, policies, limit, self.now);
-        if first > kept.entries.first() {
+        if first > former {
             self.change(Trim { topic, first })?;
         }
         Ok(())
@@ -194,8 +203,7 @@ impl Machine {
         }
         // Once after a start and after each compaction; from there on it is counted.
         let horizon = kept.compacted.as_ref().map_or(0, |it| it.horizon);
-        let entries = kept.entries.range(horizon.max(kept.entries.first()), u64::MAX);
-        let bytes = entries.map(|(_, slot)| u64::from(slot.place.size)).sum();
+        let bytes = kept.entries.bytes_from(horizon.max(kept.entries.first()));
         live.compaction.behind = Some((bytes, published));
         bytes
     }

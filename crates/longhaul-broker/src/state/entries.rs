@@ -294,6 +294,12 @@ impl Entries {
         self.pages.nth(self.first, nth)
     }
 
+    /// Bytes of the entries from the ordinal on. It costs little for each 1,024 of them.
+    #[must_use]
+    pub fn bytes_from(&self, ordinal: u64) -> u64 {
+        self.pages.bytes_from(ordinal)
+    }
+
     /// The last entry before the ordinal that can be read.
     #[must_use]
     pub fn last_before(&self, ordinal: u64) -> Option<(u64, Slot)> {

@@ -22,6 +22,8 @@ struct Page {
     segments: (u32, u32),
     /// No slot was published later.
     latest: u64,
+    /// Bytes that the slots stand for.
+    bytes: u64,
 }
 
 /// The numbers of the bits that are set, the lowest first.
@@ -59,6 +61,7 @@ impl Page {
     /// Puts a slot there. Returns the one before.
     fn put(&mut self, at: u64, slot: Slot) -> Option<Slot> {
         self.note(&slot);
+        self.bytes += u64::from(slot.place.size);
         if at >= self.end {
             self.mark(at);
             self.slots.insert(self.slots.len(), &slot);
@@ -68,6 +71,7 @@ impl Page {
         if self.has(at) {
             let former = self.slots.get(rank);
             self.slots.set(rank, &slot);
+            self.bytes -= former.map_or(0, |former| u64::from(former.place.size));
             return former;
         }
         self.mark(at);
@@ -117,6 +121,7 @@ impl Page {
         for (at, slot) in self.from(0) {
             if dead.next_if_eq(&at).is_none() {
                 left.note(&slot);
+                left.bytes += u64::from(slot.place.size);
                 left.mark(at);
                 left.slots.insert(left.slots.len(), &slot);
             }
@@ -220,6 +225,15 @@ impl Pages {
             left -= here;
         }
         None
+    }
+
+    /// Bytes of the slots from the ordinal on. Of whole pages the sum is known.
+    pub(super) fn bytes_from(&self, ordinal: u64) -> u64 {
+        let of = |(first, page): (u64, &Page)| match ordinal.saturating_sub(first) {
+            0 => page.bytes,
+            part => page.from(part).map(|(_, slot)| u64::from(slot.place.size)).sum(),
+        };
+        self.from(ordinal).map(of).sum()
     }
 
     /// The last slot before the ordinal.
@@ -328,7 +342,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn slot(segment: u32, publish_time: u64) -> Slot {
-        Slot::new(Place { segment, offset: 0, size: 10 }, None, publish_time)
+        Slot::new(Place { segment, offset: 0, size: 10 + segment }, None, publish_time)
     }
 
     #[derive(Clone, Debug)]
@@ -378,6 +392,8 @@ mod tests {
             prop_assert_eq!(pages.get(from), map.get(&from).copied());
             let expected = map.range(from..).map(|it| *it.0).nth(nth.into());
             prop_assert_eq!(pages.nth(from, nth.into()), expected);
+            let bytes = map.range(from..).map(|(_, slot)| u64::from(slot.place.size)).sum::<u64>();
+            prop_assert_eq!(pages.bytes_from(from), bytes);
             prop_assert_eq!(
                 pages.last_before(to),
                 map.range(..to).next_back().map(|(at, it)| (*at, *it))

@@ -418,3 +418,21 @@ fn rounds_go_on_while_the_wall_clock_is_behind() {
         assert_eq!(rig.machine.next_in(), 1_000);
     }
 }
+
+/// Ten million entries that were skipped at once were forgotten at once, and all clients waited.
+#[test]
+fn a_round_forgets_so_much_and_the_next_one_goes_on() {
+    let count = 300_000;
+    let mut rig = rig(0);
+    for offset in 0..count {
+        let place = crate::log::Place { segment: 0, offset, size: 1 };
+        rig.machine.state.push(0, place, &crate::state::entry::EntryHead::default()).unwrap();
+    }
+    let count = u64::from(count);
+    rig.machine.live.get_mut(&0).unwrap().readable = count;
+    rig.ack(5, Cumulative, vec![id(count - 1)]);
+    for first in [1 << 18, count, count] {
+        rig.pass(1_000);
+        assert_eq!(rig.first(), first);
+    }
+}
