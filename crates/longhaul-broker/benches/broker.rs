@@ -4,9 +4,8 @@
 //! cargo bench -p longhaul-broker --bench broker [-- row…]
 //! ```
 //!
-//! Rows: `start`, `memory`, `publish`, `restart`, `growth`, `week`, `compaction`, `delayed`. `growth` keeps `LONGHAUL_BENCH_ENTRIES` entries, 5 million if it does
-//! not say how many; each million takes 0.2 GB of disk. `week` passes on
-//! as many, a tenth of a week's if it does not say. Timing is printed, not judged: run it on an idle machine. With
+//! Rows: `start`, `memory`, `publish`, `restart`, `growth`, `week`, `compaction`, `delayed`. `growth` keeps `LONGHAUL_BENCH_ENTRIES` entries, 5 million if it
+//! does not say how many; each million takes 0.2 GB of disk. `week` passes on as many, 6 million if it does not say. Timing is printed, not judged: run it on an idle machine. With
 //! `LONGHAUL_BENCH_BROKER=host:port` the row `publish` is measured on a broker that runs already, such as a Pulsar.
 
 #![expect(clippy::print_stdout, reason = "its output is for people")]

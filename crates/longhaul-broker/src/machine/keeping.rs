@@ -1,5 +1,6 @@
 //! What happens with time: trimming, expiry, compaction, checkpoints, segments given back.
 
+use super::cleaning::HURRY_MS;
 use super::effect::{CompactionJob, Effect, Refusal, Waiting};
 use super::figures::is_compacted;
 use super::invariants::Invariant;
@@ -80,7 +81,8 @@ impl Machine {
     /// In how many ms the machine wants to be called: for a delayed entry, or for the next round.
     #[must_use]
     pub fn next_in(&self) -> u64 {
-        let next = self.next_probe().into_iter().fold(self.keeper.next_round, u64::min);
+        let round = self.keeper.next_round.min(self.cleaner.next_go);
+        let next = self.next_probe().into_iter().fold(round, u64::min);
         let due = self.dues.next().map(|due| due.saturating_sub(self.now));
         due.into_iter().fold(next.saturating_sub(self.up), u64::min)
     }
@@ -97,6 +99,9 @@ impl Machine {
         self.dirty.extend(self.dues.due(self.now));
         self.end_silent_holders();
         self.follow_broken_invariants();
+        if self.up >= self.cleaner.next_go {
+            self.forget_acked_entries();
+        }
         if self.up >= self.keeper.next_round {
             self.keeper.next_round = self.up + ROUND_MS;
             self.round();
@@ -126,7 +131,6 @@ impl Machine {
                 live.figures.sample(up);
             }
         }
-        self.forget_acked_entries();
         topics.into_keys().for_each(|topic| self.tell_ends(topic));
         self.clean();
         self.warn_of_backlogs();
@@ -170,6 +174,9 @@ impl Machine {
         let first = trim_point(kept, policies, limit, self.now);
         if first > former {
             self.change(Trim { topic, first })?;
+        }
+        if first == former.saturating_add(TRIMMED_MAX) {
+            self.keeper.next_round = self.up + HURRY_MS;
         }
         Ok(())
     }

@@ -109,6 +109,17 @@ impl Default for State {
     }
 }
 
+/// What was forgotten in one go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Forgotten {
+    /// Pages of 1,024 entries that were looked at.
+    pub pages: usize,
+    /// Entries that were forgotten.
+    pub entries: usize,
+    /// Where to go on, if those were not all pages.
+    pub next: Option<u64>,
+}
+
 impl State {
     /// A topic by its number.
     #[must_use]
@@ -260,8 +271,7 @@ impl State {
     }
 
     /// Forgets entries that every durable subscription has acknowledged though older ones are open, as far as they lie in earlier segments and were
-    /// published before that time. The log does not record it: what is still in it comes back with a restart, and is forgotten again. Returns
-    /// how many pages it has looked at, and where to go on.
+    /// published before that time. The log does not record it: what is still in it comes back with a restart, and is forgotten again.
     pub fn forget_acked(
         &mut self,
         id: u32,
@@ -269,13 +279,14 @@ impl State {
         pages_max: usize,
         segment: u32,
         published_before: u64,
-    ) -> (usize, Option<u64>) {
-        let Some(topic) = self.topics.get_mut(&id) else { return (0, None) };
-        let (freed, looked_at, next) = topic.forget_acked(from, pages_max, |slot| {
+    ) -> Forgotten {
+        let Some(topic) = self.topics.get_mut(&id) else { return Forgotten::default() };
+        let (freed, pages, next) = topic.forget_acked(from, pages_max, |slot| {
             slot.place.segment < segment && slot.publish_time < published_before
         });
+        let entries = freed.len();
         self.forget_places(id, freed);
-        (looked_at, next)
+        Forgotten { pages, entries, next }
     }
 
     fn forget_places(&mut self, id: u32, freed: Vec<Place>) {

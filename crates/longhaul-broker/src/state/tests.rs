@@ -177,7 +177,8 @@ fn bytes_are_counted_where_they_lie() {
     assert_eq!(bytes(&it), (160, vec![(1, 40), (2, 40), (3, 40), (4, 40)]));
     it.apply(&Ack { topic: 3, subscription: 2, entries: vec![2, 3], ..Ack::default() }.into())
         .unwrap();
-    assert_eq!(it.forget_acked(3, 0, 9, 3, u64::MAX), (1, None));
+    let forgotten = it.forget_acked(3, 0, 9, 3, u64::MAX);
+    assert_eq!(forgotten, Forgotten { pages: 1, entries: 1, next: None });
     assert_eq!(bytes(&it), (120, vec![(1, 40), (3, 40), (4, 40)]));
     it.relocate(3, 99, place(5, 0));
     it.relocate(9, 0, place(5, 0));
