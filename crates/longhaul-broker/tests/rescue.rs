@@ -10,8 +10,10 @@
 )]
 
 mod client;
+mod directory;
 
 use client::Client;
+use directory::{change, copy, digest, segment};
 use longhaul_broker::rescue::{Report, check, salvage};
 use longhaul_broker::{Broker, BrokerConfig};
 use longhaul_wire::messages::{Command, MessageIdData};
@@ -52,24 +54,6 @@ fn body(number: u64) -> Vec<u8> {
     let mut body = format!("entry {number:06} ").into_bytes();
     body.resize(if number < LARGE { 60_000 } else { 100 }, b'.');
     body
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        // The broker may just be making it.
-        let name = entry.file_name();
-        if name.to_string_lossy().starts_with("spare") || name == "index.tmp" {
-            continue;
-        }
-        let to = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy(&entry.path(), &to);
-        } else {
-            fs::copy(entry.path(), to).unwrap();
-        }
-    }
 }
 
 async fn publish(broker: &Broker, numbers: std::ops::Range<u64>, ids: &mut Vec<Id>) {
@@ -157,31 +141,6 @@ impl Sample {
     }
 }
 
-/// All files with their bytes.
-fn digest(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            files.extend(digest(&path));
-        } else {
-            files.push((path.clone(), fs::read(&path).unwrap()));
-        }
-    }
-    files.sort();
-    files
-}
-
-fn segment(data: &Path, number: u32) -> PathBuf {
-    data.join(format!("log/{number:010}.seg"))
-}
-
-fn change(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
-    let mut bytes = fs::read(path).unwrap();
-    change(&mut bytes);
-    fs::write(path, bytes).unwrap();
-}
-
 /// The segment that has a message, and where its body begins.
 fn find(data: &Path, number: u64) -> (PathBuf, usize) {
     let text = format!("entry {number:06} ");
@@ -208,6 +167,53 @@ fn lost(report: &Report) -> BTreeSet<Id> {
         ids.extend((from.parse().unwrap()..=to.parse().unwrap()).map(|entry| (ledger, entry)));
     }
     ids
+}
+
+/// Waits until the log has rested behind this offset of its first segment.
+async fn rested(data: &Path, offset: usize) {
+    let noted = |bytes: &[u8]| {
+        let slots = bytes.chunks(4096).map(|slot| slot[16..20].try_into().unwrap());
+        slots.map(u32::from_be_bytes).max().unwrap() as usize
+    };
+    let rests = async {
+        // Read until it has changed: nobody tells who is not the broker.
+        while !fs::read(data.join("confirmed")).is_ok_and(|it| noted(&it) > offset) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(20), rests).await.unwrap();
+}
+
+/// The last messages had been confirmed, and a while later the disk had zeros in their place. The next start went on without them, with one line of INFO.
+#[tokio::test]
+async fn a_confirmed_end_that_is_gone_is_named_and_what_is_left_salvaged() {
+    let folder = tempfile::tempdir().unwrap();
+    let (first, data) = (folder.path().join("first"), folder.path().join("data"));
+    let broker = start(&first).unwrap();
+    consume(&broker, 0).await;
+    let mut ids = Vec::new();
+    publish(&broker, LARGE..LARGE + 10, &mut ids).await;
+    let end = find(&first, LARGE + 9).1 + 100;
+    rested(&first, end - 1).await;
+    // What a kill leaves.
+    copy(&first, &data);
+    fs::remove_file(data.join("LOCK")).unwrap();
+    broker.shutdown().unwrap();
+    let (path, from) = find(&data, LARGE + 8);
+    change(&path, |bytes| bytes[from..].fill(0));
+    let refused = start(&data).err().unwrap();
+    let cause = std::error::Error::source(&refused).unwrap().to_string();
+    assert!(cause.contains("confirmed") && cause.contains("salvage"), "{cause}");
+    let report = check(&data).unwrap();
+    assert!(!report.is_sound(), "{report}");
+    let new = folder.path().join("new");
+    salvage(&data, &new).unwrap();
+    let broker = start(&new).unwrap();
+    assert_eq!(consume(&broker, 8).await.1, ids[..8]);
+    let mut next = Vec::new();
+    publish(&broker, 0..1, &mut next).await;
+    assert!(next[0].0 > ids[9].0, "{next:?} after {ids:?}");
+    broker.shutdown().unwrap();
 }
 
 #[tokio::test]

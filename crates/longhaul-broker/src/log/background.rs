@@ -1,6 +1,7 @@
 //! Work that no append waits for: the next segment, the removal of old ones, checkpoints. One step per job, without a thread.
 
 use super::checkpoint;
+use super::confirmed;
 use super::error::{WriteError, is_full, is_passing};
 use super::index::{self, Builder, FactsOf};
 use super::inventory;
@@ -242,6 +243,18 @@ fn write_checkpoint(shared: &Shared, at: Position, image: &[Bytes]) -> io::Resul
     let bytes = image.iter().map(|one| one.len() as u64).sum();
     shared.checkpoint_bytes.store(bytes, Ordering::Relaxed);
     Ok(())
+}
+
+/// Notes how far the log is confirmed. It rests, so that nothing waits for that.
+pub(super) fn note_confirmed(shared: &Shared) {
+    let at = shared.durable();
+    // Where it cannot be noted, it is tried again when there is more to note.
+    shared.set_noted(at);
+    if let Err(error) = lock(&shared.confirmed).note(&*shared.storage, at)
+        && !is_passing(&error)
+    {
+        complain(shared, "could not write", confirmed::NAME, &error);
+    }
 }
 
 pub(super) fn complain(shared: &Shared, what: &str, name: &str, error: &io::Error) {

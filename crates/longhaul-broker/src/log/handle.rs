@@ -2,6 +2,7 @@
 
 use super::background;
 use super::composer::Group;
+use super::confirmed::Rest;
 use super::error::{OpenError, WriteError};
 use super::options::Options;
 use super::reader::Reader;
@@ -11,12 +12,14 @@ use super::report::Report;
 use super::shared::{Shared, lock};
 use super::storage::{Storage, StorageLock};
 use super::writer::Writer;
+use crate::clock;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 /// Is told, on a thread of the log, how a write went. It must not block.
 pub type Done = Box<dyn FnOnce(Result<(), WriteError>) + Send>;
@@ -182,8 +185,11 @@ fn write(mut writer: Writer, groups: &Receiver<(Group, Done)>, jobs: &Jobs) {
         if writer.wants_prepare() {
             lock(&jobs.pending).prepare = true;
             jobs.wake.notify_all();
-        } else if lock(&jobs.pending).checkpoint.is_some() {
-            jobs.wake.notify_all();
+        } else {
+            let mut pending = lock(&jobs.pending);
+            if std::mem::take(&mut pending.is_at_rest) || pending.checkpoint.is_some() {
+                jobs.wake.notify_all();
+            }
         }
     }
 }
@@ -203,6 +209,8 @@ struct Pending {
     checkpoint: Option<(Position, Vec<Bytes>, Done)>,
     /// A checkpoint is being written.
     busy: bool,
+    /// The background waits without a limit, because everything that is confirmed is noted.
+    is_at_rest: bool,
     stop: bool,
 }
 
@@ -211,6 +219,8 @@ enum Job {
     Remove(BTreeSet<u32>),
     Checkpoint(Position, Vec<Bytes>, Done),
     Index,
+    /// The log rests, or ends.
+    NoteConfirmed,
     /// A checkpoint for records that will not be written.
     GiveUp(Done, WriteError),
     Stop,
@@ -219,8 +229,9 @@ enum Job {
 impl Jobs {
     /// The background's thread.
     fn run(&self, shared: &Shared) {
+        let mut rest = Rest::default();
         loop {
-            match self.next(shared) {
+            match self.next(shared, &mut rest) {
                 Job::Prepare => background::prepare(shared),
                 Job::Remove(numbers) => {
                     let numbers: Vec<u32> = numbers.into_iter().collect();
@@ -232,6 +243,7 @@ impl Jobs {
                     done(result);
                 }
                 Job::Index => drop(background::index(shared)),
+                Job::NoteConfirmed => background::note_confirmed(shared),
                 Job::GiveUp(done, error) => done(Err(error)),
                 Job::Stop => return,
             }
@@ -239,7 +251,7 @@ impl Jobs {
     }
 
     /// Waits for work. What the writer needs comes first.
-    fn next(&self, shared: &Shared) -> Job {
+    fn next(&self, shared: &Shared, rest: &mut Rest) -> Job {
         let mut pending = lock(&self.pending);
         loop {
             if std::mem::take(&mut pending.prepare) && !pending.stop {
@@ -260,13 +272,26 @@ impl Jobs {
                     reason.map_or(WriteError::Closed, |reason| WriteError::Poisoned { reason });
                 return Job::GiveUp(done, error);
             }
+            let is_poisoned = shared.poison().is_some();
+            let is_noted = is_poisoned || durable <= shared.noted();
             if pending.stop {
-                return Job::Stop;
+                return if is_noted { Job::Stop } else { Job::NoteConfirmed };
             }
             if shared.next_unindexed().is_some() {
                 return Job::Index;
             }
-            pending = self.wake.wait(pending).unwrap_or_else(PoisonError::into_inner);
+            let wait = rest.wait(durable, shared.noted(), clock::monotonic());
+            match wait.filter(|_| !is_poisoned) {
+                Some(Duration::ZERO) => return Job::NoteConfirmed,
+                Some(wait) => {
+                    let waited = self.wake.wait_timeout(pending, wait);
+                    pending = waited.unwrap_or_else(PoisonError::into_inner).0;
+                }
+                None => {
+                    pending.is_at_rest = true;
+                    pending = self.wake.wait(pending).unwrap_or_else(PoisonError::into_inner);
+                }
+            }
         }
     }
 }

@@ -15,6 +15,7 @@ mod checkpoint;
 mod compacted;
 mod compacted_scan;
 mod composer;
+mod confirmed;
 mod error;
 mod handle;
 mod index;

@@ -4,6 +4,7 @@
 
 use super::checkpoint::{self, Checkpoint};
 use super::composer::Composer;
+use super::confirmed::{self, Confirmed};
 use super::error::OpenError;
 use super::handle::Log;
 use super::index::{self, Run};
@@ -93,7 +94,8 @@ pub(super) fn recover(
 ) -> Result<Parts, OpenError> {
     options.validate().map_err(OpenError::Options)?;
     let directory_lock = take_lock(&*storage)?;
-    let Sound { files, segments, tail, at, records, unindexed } = read(&*storage, apply)?;
+    let sound = read(&*storage, apply)?;
+    let Sound { files, segments, tail, at, confirmed, records, unindexed } = sound;
     let mut truncated = None;
     if let (Some(tail), Some(newest)) = (&tail, segments.values().next_back()) {
         let name = segment::name(newest.header.number);
@@ -107,6 +109,7 @@ pub(super) fn recover(
     let shared = Arc::new(Shared::new(storage, options.clone(), segments, at));
     tidy(&shared, &files)?;
     *lock(&shared.unindexed) = unindexed;
+    *lock(&shared.confirmed) = confirmed;
     let newest = match shared.newest() {
         Some(newest) => newest,
         None => first_segment(&shared)?,
@@ -135,6 +138,7 @@ struct Sound {
     tail: Option<Tail>,
     /// The position of the checkpoint.
     at: Option<Position>,
+    confirmed: Confirmed,
     records: u64,
     /// Segments whose index is to be made.
     unindexed: BTreeSet<u32>,
@@ -160,7 +164,9 @@ fn read(storage: &dyn Storage, apply: Apply<'_>) -> Result<Sound, OpenError> {
     if let (Some(tail), Some(newest)) = (&tail, segments.values().next_back()) {
         tail.check(newest, &storage.describe(&segment::name(newest.header.number)))?;
     }
-    Ok(Sound { files, segments, tail, at, records, unindexed })
+    let confirmed = Confirmed::read(storage)?;
+    check_confirmed(storage, &segments, tail.as_ref(), &confirmed)?;
+    Ok(Sound { files, segments, tail, at, confirmed, records, unindexed })
 }
 
 /// Says why a start would refuse a log, if it would.
@@ -243,6 +249,31 @@ fn check_inventory(
             file: storage.describe(&segment::name(number)),
             inventory: storage.describe(inventory::NAME),
         }),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a log that ends before what was noted as confirmed: what is missing there was no group that was being written.
+fn check_confirmed(
+    storage: &dyn Storage,
+    segments: &BTreeMap<u32, Arc<Segment>>,
+    tail: Option<&Tail>,
+    confirmed: &Confirmed,
+) -> Result<(), OpenError> {
+    let Some(at) = confirmed.at() else { return Ok(()) };
+    let newest = segments.keys().next_back().copied().unwrap_or(0);
+    if newest < at.segment {
+        return Err(OpenError::Missing { file: storage.describe(&segment::name(at.segment)) });
+    }
+    match tail.filter(|tail| newest == at.segment && tail.end < at.offset) {
+        Some(tail) => {
+            let what = format!(
+                "the log ends here, but {} says that the disk had confirmed it up to offset {}",
+                storage.describe(confirmed::NAME),
+                at.offset
+            );
+            Err(damaged(storage, newest, tail.end, &what))
+        }
         None => Ok(()),
     }
 }
@@ -374,7 +405,7 @@ fn tidy(shared: &Shared, files: &[String]) -> Result<(), OpenError> {
         let name = format!("compact/{file}");
         storage.remove(&name).map_err(|source| failed(storage, "remove", &name, source))?;
     }
-    for name in [checkpoint::NAME_NEW, inventory::NAME_NEW] {
+    for name in [checkpoint::NAME_NEW, inventory::NAME_NEW, confirmed::NAME_NEW] {
         match storage.remove(name) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
                 return Err(failed(storage, "remove", name, source));

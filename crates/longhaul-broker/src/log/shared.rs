@@ -1,5 +1,6 @@
 //! What the writer, the background and the readers of one log share.
 
+use super::confirmed::Confirmed;
 use super::error::is_passing;
 use super::options::Options;
 use super::record::Position;
@@ -71,6 +72,10 @@ pub(super) struct Shared {
     sync_nanos: AtomicU64,
     /// What the durable checkpoint stands for: the segments from there on must stay.
     checkpoint: Mutex<Option<Position>>,
+    /// The file that says how far the log was confirmed when it last rested.
+    pub(super) confirmed: Mutex<Confirmed>,
+    /// How far the log was confirmed when that was last to be noted in the file, whether it could be or not.
+    noted: Mutex<Position>,
     /// Sealed segments without an index.
     pub(super) unindexed: Mutex<BTreeSet<u32>>,
     /// An index could not be written: the next segment, or room, is waited for.
@@ -110,6 +115,8 @@ impl Shared {
             durable: Mutex::new(Position { segment: 0, offset: 0 }),
             sync_nanos: AtomicU64::new(0),
             checkpoint: Mutex::new(checkpoint),
+            confirmed: Mutex::new(Confirmed::default()),
+            noted: Mutex::new(Position::default()),
             unindexed: Mutex::new(BTreeSet::new()),
             indices_wait: AtomicBool::new(false),
         }
@@ -169,6 +176,15 @@ impl Shared {
 
     pub(super) fn set_checkpoint(&self, position: Position) {
         *lock(&self.checkpoint) = Some(position);
+    }
+
+    /// How far it is noted outside the segments that the log was confirmed, or found to be impossible to note.
+    pub(super) fn noted(&self) -> Position {
+        self.checkpoint().unwrap_or_default().max(*lock(&self.noted))
+    }
+
+    pub(super) fn set_noted(&self, position: Position) {
+        *lock(&self.noted) = position;
     }
 
     /// Why nothing may be written any more.

@@ -1,6 +1,11 @@
-//! What may become of the index of a segment, for simulations: a start must be the same without any, and with any that is not its own.
+//! What may become of files between two lives, for simulations: a start must be the same without the index of a segment, and with any that is not its own,
+//! and it must refuse a log whose confirmed end is gone.
 
+use super::checkpoint::Checkpoint;
+use super::confirmed::Confirmed;
 use super::index;
+use super::record::Position;
+use super::segment::{self, HEADER_BYTES};
 use super::storage::{SimulatedStorage, Storage};
 use std::collections::BTreeMap;
 
@@ -47,6 +52,38 @@ pub(crate) fn spoil(
     };
     storage.set_file(&name, &bytes);
     Some(format!("{name} is {how}"))
+}
+
+/// Zeros the end of the newest segment from somewhere in front of what was noted as confirmed on, and behind the checkpoint, which would say so as well.
+/// Says where.
+pub(crate) fn zero_end(
+    storage: &SimulatedStorage,
+    random: &mut fastrand::Rng,
+) -> Option<(String, Position)> {
+    let at = Confirmed::read(storage).ok()?.at()?;
+    let checkpoint =
+        Checkpoint::open(storage).ok()?.map(|checkpoint| checkpoint.at).unwrap_or_default();
+    let from = if checkpoint.segment == at.segment { checkpoint.offset } else { HEADER_BYTES };
+    let is_newest = storage.file(&segment::name(at.segment + 1)).is_none();
+    if from >= at.offset || checkpoint >= at || !is_newest {
+        return None;
+    }
+    let name = segment::name(at.segment);
+    let mut bytes = storage.file(&name)?;
+    let offset = random.u32(from..at.offset);
+    let (end, confirmed) = (bytes.get_mut(offset as usize..)?, (at.offset - offset) as usize);
+    // The last body may end with zeros.
+    if end.get(..confirmed)?.iter().all(|&byte| byte == 0) {
+        return None;
+    }
+    end.fill(0);
+    storage.set_file(&name, &bytes);
+    Some((name, Position { segment: at.segment, offset }))
+}
+
+/// Where the log was confirmed when it last rested.
+pub(crate) fn confirmed(storage: &SimulatedStorage) -> Option<Position> {
+    Confirmed::read(storage).ok()?.at()
 }
 
 /// Remembers the indices that there are, for logs that come later.

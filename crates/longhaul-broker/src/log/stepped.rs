@@ -72,6 +72,14 @@ impl Stepped {
         while background::index(&self.writer.shared) {}
     }
 
+    /// Nothing was logged for some time, so that a [`super::Log`] notes how far it is confirmed.
+    pub fn rest(&mut self) {
+        let shared = &self.writer.shared;
+        if shared.poison().is_none() && shared.durable() > shared.noted() {
+            background::note_confirmed(shared);
+        }
+    }
+
     /// Reads what is written.
     #[must_use]
     pub fn reader(&self) -> Reader {

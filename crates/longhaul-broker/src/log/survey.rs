@@ -4,6 +4,7 @@
 //! checksum covers the seed of the segment and the offset, so that nothing else passes for one.
 
 use super::checkpoint::Checkpoint;
+use super::confirmed::{self, Confirmed};
 use super::error::OpenError;
 use super::index::{self, Builder, FactsOf, Index, Unusable};
 use super::inventory;
@@ -84,9 +85,16 @@ pub fn survey(
     facts: FactsOf,
     take: Take<'_>,
 ) -> Result<Survey, OpenError> {
-    let mut surveyor =
-        Surveyor { storage: &**storage, facts, findings: Vec::new(), checkpoint: None, take };
+    let mut surveyor = Surveyor {
+        storage: &**storage,
+        facts,
+        findings: Vec::new(),
+        checkpoint: None,
+        confirmed: None,
+        take,
+    };
     surveyor.checkpoint()?;
+    surveyor.confirmed()?;
     let segments = surveyor.open_segments()?;
     surveyor.missing(&segments)?;
     let newest = segments.keys().next_back().copied();
@@ -104,6 +112,8 @@ struct Surveyor<'a> {
     facts: FactsOf,
     findings: Vec<Finding>,
     checkpoint: Option<Checkpoint>,
+    /// The log was confirmed up to here at least.
+    confirmed: Option<Position>,
     take: Take<'a>,
 }
 
@@ -176,6 +186,17 @@ impl Surveyor<'_> {
         Ok(())
     }
 
+    fn confirmed(&mut self) -> Result<(), OpenError> {
+        match Confirmed::read(self.storage) {
+            Ok(confirmed) => self.confirmed = confirmed.at(),
+            Err(error @ OpenError::Version { .. }) => return Err(error),
+            Err(error) => {
+                self.find(confirmed::NAME, 0, without_advice(&error), Cost::Nothing);
+            }
+        }
+        Ok(())
+    }
+
     fn at(&self) -> Option<Position> {
         self.checkpoint.as_ref().map(|it| it.at)
     }
@@ -232,6 +253,12 @@ impl Surveyor<'_> {
         Ok(sound)
     }
 
+    /// Up to where the disk had confirmed a segment, if that is behind this offset.
+    fn confirmed_behind(&self, segment: u32, offset: u32) -> Option<u32> {
+        let ends = [self.at(), self.confirmed].into_iter().flatten();
+        ends.filter(|at| at.segment == segment && offset < at.offset).map(|at| at.offset).max()
+    }
+
     /// What is lost with bytes of a segment, by where they lie.
     fn cost_of(&self, segment: u32, offset: u32, bytes: u64) -> Cost {
         match self.at() {
@@ -245,6 +272,7 @@ impl Surveyor<'_> {
         let from = self.at().map_or(1, |at| at.segment);
         let newest = segments.keys().next_back().copied().unwrap_or(0);
         let least = if self.checkpoint.is_some() { from } else { 0 };
+        let least = least.max(self.confirmed.map_or(0, |at| at.segment));
         let needed: BTreeSet<u32> = (from..=newest.max(least)).collect();
         let is_earlier = self.checkpoint.as_ref().is_some_and(|it| it.is_earlier);
         let listed = match inventory::read(self.storage) {
@@ -319,15 +347,15 @@ impl Surveyor<'_> {
                     tail.end = offset + size;
                 }
                 None => {
-                    let before_end =
-                        self.at().is_some_and(|at| at.segment == number && offset < at.offset);
-                    if is_newest && !before_end && tail.check(segment, &name).is_ok() {
+                    let confirmed = self.confirmed_behind(number, offset).filter(|_| is_newest);
+                    if is_newest && confirmed.is_none() && tail.check(segment, &name).is_ok() {
                         // The rest of a group that nobody was told about.
                         break;
                     }
                     (is_whole, is_sound) = (false, false);
                     let next = scan.next_after(offset);
-                    let to = next.unwrap_or_else(|| u32::try_from(length).unwrap_or(u32::MAX));
+                    let length = u32::try_from(length).unwrap_or(u32::MAX);
+                    let to = next.or(confirmed).unwrap_or(length);
                     let entry = next.and_then(|next| scan.entry_at(offset, next));
                     let lost = self.cost_of(number, offset, u64::from(to.saturating_sub(offset)));
                     let cost = entry.map_or(lost, Cost::Entry);

@@ -61,7 +61,8 @@ fn take(directory: &Path, new: &Path) -> Result<(), RescueError> {
     let made = |source| failed("write", new, source);
     let from = ReadOnlyStorage::new(directory).map_err(read)?;
     let to = FileStorage::new(new).map_err(made)?;
-    // The log is longer than the checkpoint says, if it is read later.
+    // The log is longer than these say, if it is read later.
+    unless_gone(copy(&directory.join("confirmed"), &new.join("confirmed"))).map_err(made)?;
     unless_gone(copy(&directory.join("checkpoint"), &new.join("checkpoint"))).map_err(made)?;
     link_views(directory, new).map_err(made)?;
     let numbers = segment_numbers(&from).map_err(read)?;
@@ -132,7 +133,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
 fn clear(new: &Path) -> io::Result<()> {
     fs::remove_dir_all(new.join("log"))?;
     fs::remove_dir_all(new.join("compact"))?;
-    for name in ["checkpoint", "segments"] {
+    for name in ["confirmed", "checkpoint", "segments"] {
         unless_gone(fs::remove_file(new.join(name)))?;
     }
     Ok(())
@@ -140,7 +141,7 @@ fn clear(new: &Path) -> io::Result<()> {
 
 /// Writes the list of files with their checksums.
 fn list(new: &Path) -> io::Result<()> {
-    let mut names: Vec<PathBuf> = vec!["checkpoint".into(), "segments".into()];
+    let mut names: Vec<PathBuf> = vec!["confirmed".into(), "checkpoint".into(), "segments".into()];
     for folder in ["log", "compact"] {
         for entry in fs::read_dir(new.join(folder))? {
             names.push(Path::new(folder).join(entry?.file_name()));

@@ -144,6 +144,9 @@ impl World {
         if self.random.bool() {
             self.spoil_an_index(&found.state);
         }
+        if self.random.bool() {
+            self.lose_the_end();
+        }
         self.history = VecDeque::from([(self.node.durable, self.model.clone(), found.state)]);
         self.follow_cleaning();
         let effects = self.act(|_| {});

@@ -159,7 +159,7 @@ fn every_promise_holds_through_crashes() {
     let only = std::env::var("LONGHAUL_SIMULATION_SEED").ok().map(|it| it.parse::<u64>().unwrap());
     let count = std::env::var("LONGHAUL_SIMULATION_SEEDS").map_or(600, |it| it.parse().unwrap());
     let (mut delivered, mut receipts, mut cleaned, mut turned_back) = (0, 0, 0, 0);
-    let (mut missed, mut spoiled) = (0, 0);
+    let (mut missed, mut spoiled, mut ends_lost) = (0, 0, 0);
     let mut broken = Vec::new();
     for seed in only.map_or(0..count, |seed| seed..seed + 1) {
         if let Ok(world) = std::panic::catch_unwind(|| World::run(seed)) {
@@ -169,6 +169,7 @@ fn every_promise_holds_through_crashes() {
             turned_back += world.turned_back;
             missed += world.missed;
             spoiled += world.spoiled;
+            ends_lost += world.ends_lost;
             continue;
         }
         broken.push(seed);
@@ -183,10 +184,10 @@ fn every_promise_holds_through_crashes() {
     let cleans = cleaned * 20 > count || count < 100;
     let happened = delivered.min(receipts) > count * 20
         && cleans
-        && turned_back.min(missed).min(spoiled) > count / 4;
+        && turned_back.min(missed).min(spoiled).min(ends_lost) > count / 4;
     assert!(
         only.is_some() || happened,
-        "{delivered} deliveries, {receipts} receipts, {cleaned} cleaned, {turned_back} clocks turned back, {missed} files missed, {spoiled} indices spoiled in {count}"
+        "{delivered} deliveries, {receipts} receipts, {cleaned} cleaned, {turned_back} clocks turned back, {missed} files missed, {spoiled} indices spoiled, {ends_lost} ends lost in {count}"
     );
 }
 

@@ -4,7 +4,7 @@ use super::check::same;
 use super::node::{options, read};
 use super::world::World;
 use crate::compaction::views;
-use crate::log::{self, SimulatedStorage, Storage, spoiled};
+use crate::log::{self, OpenError, SimulatedStorage, Storage, spoiled};
 use crate::state::State;
 use crate::state::entry::EntryHead;
 use std::sync::Arc;
@@ -63,7 +63,21 @@ impl World {
     }
 }
 
-/// The files whose loss must show: without an inventory nothing is known of old segments, and of the newest one before the inventory has it.
+impl World {
+    /// Starts on a copy whose disk has forgotten the end of the log, which was confirmed and noted when the log rested: this is no group that was being
+    /// written when the broker ended.
+    pub(super) fn lose_the_end(&mut self) {
+        let copy = self.storage.fork();
+        let Some((name, at)) = spoiled::zero_end(&copy, &mut self.random) else { return };
+        let opened = read(&copy, options()).map(|_| ());
+        let is_refused =
+            matches!(&opened, Err(OpenError::Damaged { file, .. }) if file.ends_with(&name));
+        assert!(is_refused, "seed {}: without what follows {at:?}: {opened:?}", self.seed);
+        self.ends_lost += 1;
+    }
+}
+
+/// The files whose loss must show: without an inventory nothing is known of old segments, and of the newest one before the inventory has it or the log has rested.
 fn files(storage: &SimulatedStorage) -> Vec<String> {
     let list = |folder: &str, end: &str| {
         let mut names = storage.list(folder).unwrap();
@@ -72,10 +86,13 @@ fn files(storage: &SimulatedStorage) -> Vec<String> {
         names
     };
     let mut segments = list("log", ".seg");
-    segments.pop();
+    let newest = segments.pop();
     if storage.file("segments").is_none() {
         segments.clear();
     }
+    // One in which the log rested is known.
+    let confirmed = spoiled::confirmed(storage).map(|at| format!("{:010}.seg", at.segment));
+    segments.extend(newest.filter(|newest| confirmed.as_ref() == Some(newest)));
     let mut files: Vec<String> = segments.iter().map(|name| format!("log/{name}")).collect();
     files.extend(list("compact", ".seg").iter().map(|name| format!("compact/{name}")));
     files.extend(storage.file("checkpoint").map(|_| "checkpoint".to_owned()));

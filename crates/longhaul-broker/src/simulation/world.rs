@@ -28,6 +28,9 @@ pub(super) const TURN_BACK_MS: u64 = 3_600_000;
 
 pub(super) type ConsumerId = (u64, u64);
 
+/// Nothing was logged for so long: the log rests.
+const REST_MS: u64 = 100;
+
 /// Everything there is.
 pub(super) struct World {
     pub(super) seed: u64,
@@ -72,6 +75,8 @@ pub(super) struct World {
     /// Starts with an index of a segment that somebody had spoiled, and the indices that there were.
     pub(super) spoiled: u64,
     pub(super) former: Former,
+    /// Starts on a log whose confirmed end was gone.
+    pub(super) ends_lost: u64,
 }
 
 /// A client's connection.
@@ -195,6 +200,7 @@ impl World {
             receipts: 0,
             missed: 0,
             spoiled: 0,
+            ends_lost: 0,
             former: Former::new(),
         }
     }
@@ -204,6 +210,10 @@ impl World {
         self.now += ms;
         self.up += ms;
         self.latest = self.latest.max(self.now);
+        // Nothing is logged meanwhile.
+        if ms >= REST_MS && !self.node.is_dead {
+            self.node.log.rest();
+        }
     }
 
     /// Somebody turns the wall clock back, by up to an hour.

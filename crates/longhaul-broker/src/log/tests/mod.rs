@@ -1,6 +1,7 @@
 //! Tests of the whole log, over the simulated disk without threads, and over a directory with them.
 
 mod bytes;
+mod confirmed;
 mod damage;
 mod full;
 mod indices;

@@ -28,6 +28,8 @@ struct World {
     has_checkpoint: bool,
     removed: BTreeSet<u32>,
     next: u64,
+    /// Ends of logs that were zeroed although they had been confirmed.
+    zeroed: u64,
     /// Files that somebody has deleted.
     losses: u64,
     /// Indices of segments that somebody has spoiled, and starts that used sound ones.
@@ -43,7 +45,7 @@ fn seeds() -> u64 {
 
 #[test]
 fn what_was_confirmed_survives() {
-    let (mut losses, mut spoiled, mut indexed) = (0, 0, 0);
+    let (mut losses, mut spoiled, mut indexed, mut zeroed) = (0, 0, 0, 0);
     let mut former = Former::new();
     for seed in 0..seeds() {
         let mut world = World {
@@ -56,6 +58,7 @@ fn what_was_confirmed_survives() {
             has_checkpoint: false,
             removed: BTreeSet::new(),
             next: 0,
+            zeroed: 0,
             losses: 0,
             spoiled: 0,
             indexed: 0,
@@ -65,12 +68,14 @@ fn what_was_confirmed_survives() {
             world.live();
         }
         losses += world.losses;
+        zeroed += world.zeroed;
         spoiled += world.spoiled;
         indexed += world.indexed;
         former = world.former;
         spoiled::remember(&world.storage, &mut former);
     }
     assert!(losses > seeds() / 4, "{losses}: segments vanish too seldom");
+    assert!(zeroed > seeds() / 4, "{zeroed}: confirmed ends vanish too seldom");
     assert!(
         spoiled.min(indexed) > seeds() / 2,
         "{spoiled} indices spoiled, {indexed} starts with some"
@@ -96,12 +101,13 @@ impl World {
         }
         let mut waiting = None;
         for _ in 0..self.random.usize(0..40) {
-            match self.random.u8(0..14) {
+            match self.random.u8(0..15) {
                 0..=4 => self.append(&mut parts),
                 5..=8 => self.write(&mut parts, &mut waiting),
                 9 => background::prepare(&parts.writer.shared),
                 10 => self.checkpoint(&parts),
                 11 | 12 => drop(background::index(&parts.writer.shared)),
+                13 => background::note_confirmed(&parts.writer.shared),
                 _ => self.remove(&parts),
             }
             self.read_some(&parts);
@@ -109,6 +115,7 @@ impl World {
         drop(parts);
         self.storage.no_surprises();
         self.lose_one();
+        self.zero_end();
         self.spoil_index();
         // A process that is killed leaves more behind than a power cut, and a power cut may follow.
         if self.random.u8(0..3) == 0 {
@@ -150,6 +157,17 @@ impl World {
         self.spoiled += u64::from(done.is_some());
     }
 
+    /// The disk forgets the end of the log, which the log had noted as confirmed: what looks like a group that was being written is none.
+    fn zero_end(&mut self) {
+        let copy = self.storage.fork();
+        let Some((name, at)) = spoiled::zero_end(&copy, &mut self.random) else { return };
+        let opened = recover(&copy).map(|_| ());
+        let is_refused =
+            matches!(&opened, Err(OpenError::Damaged { file, .. }) if file.ends_with(&name));
+        assert!(is_refused, "seed {}: {at:?} and what follows is gone: {opened:?}", self.seed);
+        self.zeroed += 1;
+    }
+
     /// Somebody deletes a file between two lives: a copy of the disk that lacks a segment is not opened, unless it is the newest and not yet noted, or a
     /// full disk had no room to note which segments there are.
     fn lose_one(&mut self) {
@@ -157,12 +175,13 @@ impl World {
         let mut kept: Vec<u32> =
             copy.list("log").unwrap().iter().filter_map(|file| segment::number_of(file)).collect();
         kept.sort_unstable();
-        // The newest one is noted soon after it has begun.
+        // The newest one is noted soon after it has begun, and when the log rests.
         let listed = inventory::read(&copy).unwrap().unwrap_or_default();
-        kept.pop_if(|newest| !listed.contains(newest));
+        let confirmed = spoiled::confirmed(&copy).unwrap_or_default();
+        kept.pop_if(|newest| !listed.contains(newest) && *newest > confirmed.segment);
         kept.retain(|number| !self.removed.contains(number));
         let Some(&lost) = self.random.choice(&kept) else { return };
-        if self.has_checkpoint && copy.file("segments").is_none() {
+        if self.has_checkpoint && copy.file("segments").is_none() && lost != confirmed.segment {
             return;
         }
         copy.remove(&segment::name(lost)).unwrap();

@@ -1,6 +1,7 @@
 //! The log with its threads, over a directory.
 
 use super::*;
+use crate::log::confirmed::Confirmed;
 use crate::log::recovery::Opened;
 use crate::log::storage::Surprise;
 use crate::log::{FileStorage, Log, WriteError, open};
@@ -44,6 +45,18 @@ fn write_some(opened: &mut Opened, count: u64) -> Vec<Vec<u8>> {
         submit(&opened.log, group).recv().unwrap().unwrap();
     }
     bodies
+}
+
+/// A log that never rested is known to its end when it is closed.
+#[test]
+fn a_log_that_is_closed_notes_how_far_it_was_confirmed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut opened, _) = open_directory(directory.path()).unwrap();
+    write_some(&mut opened, 50);
+    let end = opened.composer.end();
+    opened.log.close();
+    let storage = FileStorage::new(directory.path()).unwrap();
+    assert_eq!(Confirmed::read(&storage).unwrap().at(), Some(end));
 }
 
 #[test]

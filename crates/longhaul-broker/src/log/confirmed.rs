@@ -1,0 +1,165 @@
+//! How far the disk had confirmed the log when it last rested, in a file of its own.
+//!
+//! Damage within the last groups of the newest segment looks like a group that was being written when the power failed, unless something outside the
+//! segment says that they had been confirmed. The checkpoint does so for what lies before it. This file does so for the rest: when nothing was logged for
+//! [`REST`], the position behind the last confirmed group is noted in it, at the price of one sync. A log that never rests is not slowed down.
+//!
+//! There are two slots in blocks of their own, and the one that says less is written next: a slot that a power cut has torn leaves the other. Big endian:
+//! `8 magic | u32 version | u32 segment | u32 offset | u32 crc32c` of everything before.
+
+use super::error::OpenError;
+use super::record::Position;
+use super::storage::{Storage, StorageFile};
+use bytes::{Buf, BufMut};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The name of the file.
+pub(super) const NAME: &str = "confirmed";
+/// Its name while it is being made.
+pub(super) const NAME_NEW: &str = "confirmed.tmp";
+/// Nothing was confirmed for so long: the log rests.
+pub(super) const REST: Duration = Duration::from_millis(100);
+
+const MAGIC: &[u8; 8] = b"LHLOGCFM";
+const VERSION: u32 = 1;
+/// Bytes from one slot to the next.
+const SLOT_BYTES: usize = 4096;
+/// Bytes of a slot that say something.
+const USED_BYTES: usize = 24;
+
+/// The file, and what it says.
+#[derive(Debug, Default)]
+pub(super) struct Confirmed {
+    /// None: there is none that may be written.
+    file: Option<Arc<dyn StorageFile>>,
+    /// What each slot says, if it is sound.
+    slots: [Option<Position>; 2],
+}
+
+impl Confirmed {
+    /// Reads it. A file that is missing or damaged says nothing.
+    pub(super) fn read(storage: &dyn Storage) -> Result<Self, OpenError> {
+        let path = storage.describe(NAME);
+        let io = |source| OpenError::Io { what: format!("read {path}"), source };
+        let file = match storage.open(NAME) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) => return Err(io(error)),
+        };
+        let mut bytes = [0; 2 * SLOT_BYTES];
+        let length = usize::try_from(file.len().map_err(io)?).unwrap_or(usize::MAX);
+        let length = length.min(bytes.len());
+        file.read_at(bytes.get_mut(..length).unwrap_or_default(), 0).map_err(io)?;
+        let (first, second) = bytes.split_at(SLOT_BYTES);
+        let slot = |bytes| {
+            decode(bytes).map_err(|version| OpenError::Version { file: path.clone(), version })
+        };
+        let slots = [slot(first)?, slot(second)?];
+        Ok(Self { file: Some(file), slots })
+    }
+
+    /// The position that was noted last.
+    pub(super) fn at(&self) -> Option<Position> {
+        self.slots.into_iter().flatten().max()
+    }
+
+    /// Notes a position, durably. One that could not be noted leaves the one before.
+    pub(super) fn note(&mut self, storage: &dyn Storage, at: Position) -> io::Result<()> {
+        // A file that has another name is somebody's copy, whose log may end before this position.
+        let file = match self.file.take() {
+            Some(file) if !file.has_other_names()? => file,
+            Some(_) | None => {
+                self.file = Some(make(storage, at)?);
+                self.slots = [Some(at), None];
+                return Ok(());
+            }
+        };
+        let [first, second] = &mut self.slots;
+        let (slot, offset) = if first <= second { (first, 0) } else { (second, SLOT_BYTES) };
+        // Nothing is known of it until it was synced.
+        *slot = None;
+        file.write_at(&encode(at), offset as u64)?;
+        file.sync_data()?;
+        *slot = Some(at);
+        self.file = Some(file);
+        Ok(())
+    }
+}
+
+/// Makes the file, in place of one that may be there.
+fn make(storage: &dyn Storage, at: Position) -> io::Result<Arc<dyn StorageFile>> {
+    let made = storage.create(NAME_NEW).and_then(|file| {
+        let mut bytes = [0; 2 * SLOT_BYTES];
+        bytes.iter_mut().zip(encode(at)).for_each(|(to, byte)| *to = byte);
+        file.write_at(&bytes, 0)?;
+        file.sync_data()?;
+        storage.rename(NAME_NEW, NAME)?;
+        Ok(file)
+    });
+    if made.is_err() {
+        drop(storage.remove(NAME_NEW));
+    }
+    made.and_then(|file| storage.sync_dir("").map(|()| file))
+}
+
+fn encode(at: Position) -> [u8; USED_BYTES] {
+    let mut bytes = [0; USED_BYTES];
+    let mut covered = &mut bytes[..];
+    covered.put_slice(MAGIC);
+    covered.put_u32(VERSION);
+    covered.put_u32(at.segment);
+    covered.put_u32(at.offset);
+    let sum = checksum(&bytes);
+    bytes.iter_mut().skip(USED_BYTES - 4).zip(sum).for_each(|(to, byte)| *to = byte);
+    bytes
+}
+
+fn checksum(bytes: &[u8; USED_BYTES]) -> [u8; 4] {
+    crc32c::crc32c(bytes.split_at(USED_BYTES - 4).0).to_be_bytes()
+}
+
+/// What a slot says; nothing if it was never written, or is torn. The error is the version of a later broker.
+fn decode(slot: &[u8]) -> Result<Option<Position>, u32> {
+    let Some(bytes) = slot.first_chunk::<USED_BYTES>() else { return Ok(None) };
+    if !bytes.starts_with(MAGIC) || !bytes.ends_with(&checksum(bytes)) {
+        return Ok(None);
+    }
+    let mut rest = &bytes[..];
+    rest.advance(MAGIC.len());
+    match rest.get_u32() {
+        VERSION => Ok(Some(Position { segment: rest.get_u32(), offset: rest.get_u32() })),
+        other => Err(other),
+    }
+}
+
+/// Tells when the log rests: pure.
+#[derive(Debug, Default)]
+pub(super) struct Rest {
+    /// How far the log was confirmed when somebody last looked and found more than before, and when that was.
+    seen: Option<(Position, Instant)>,
+}
+
+impl Rest {
+    /// How long to wait until it is time to note how far the log is confirmed; `None` if that is known already.
+    pub(super) fn wait(
+        &mut self,
+        durable: Position,
+        noted: Position,
+        now: Instant,
+    ) -> Option<Duration> {
+        if durable <= noted {
+            self.seen = None;
+            return None;
+        }
+        let since = match self.seen {
+            Some((seen, since)) if seen == durable => since,
+            Some(_) | None => {
+                self.seen = Some((durable, now));
+                now
+            }
+        };
+        Some(REST.saturating_sub(now.saturating_duration_since(since)))
+    }
+}
