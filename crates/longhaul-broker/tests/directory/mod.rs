@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Copies what a broker has there, but what it may just be making.
-pub fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
@@ -23,7 +23,7 @@ pub fn copy(from: &Path, to: &Path) {
 }
 
 /// All files with their bytes.
-pub fn digest(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+pub(crate) fn digest(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -38,12 +38,12 @@ pub fn digest(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 /// The file of a segment.
-pub fn segment(data: &Path, number: u32) -> PathBuf {
+pub(crate) fn segment(data: &Path, number: u32) -> PathBuf {
     data.join(format!("log/{number:010}.seg"))
 }
 
 /// Changes the bytes of a file.
-pub fn change(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+pub(crate) fn change(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     let mut bytes = fs::read(path).unwrap();
     change(&mut bytes);
     fs::write(path, bytes).unwrap();
