@@ -51,7 +51,7 @@ pub use compacted::{CompactedFile, CompactedWriter, Slot};
 pub use compacted_scan::scan_compacted;
 pub use composer::{Composer, Group};
 pub use error::{AppendError, CompactedError, OpenError, ReadError, WriteError};
-pub use handle::{Log, open};
+pub use handle::{Done, Log, open};
 pub use index::{Facts, Indexed, Run};
 pub use options::Options;
 pub use prefix::{index_name, segment_name, segment_numbers, sound_prefix, write_inventory};
@@ -71,7 +71,6 @@ pub use survey::Survey;
 pub use survey::{Cost, Finding, survey};
 #[cfg(feature = "testing")]
 pub use {
-    handle::Done,
     record::RECORD_OVERHEAD,
     recovery::{Apply, Opened, Truncated},
     storage::StorageFile,

@@ -1,9 +1,12 @@
 //! Does what the machine says: owns it, feeds it, writes its records, queues its answers.
 
+mod ending;
+
 use super::alarm::Alarm;
 use super::connection::Ticket;
 use super::messages::{COPY_BYTES_MAX, Messages, message_of};
 use super::outbox::{Chunk, Outbox};
+use super::outcome::Outcome;
 use super::unreadable;
 use crate::admin::call::{Call, Tell};
 use crate::clock::{self, Uptime};
@@ -21,10 +24,9 @@ use longhaul_wire::messages::{Command, CommandMessage};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -40,8 +42,8 @@ const WAITING_MAX: usize = 1_000_000;
 const LOOK_MS: u64 = 1000;
 /// A group that found no room on disk is tried again after this.
 const FULL_PAUSE_MS: u64 = 1000;
-/// For the last answers and the last checkpoint.
-const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+/// Reads and compactions that wait to be heard. Whoever reports one waits for room.
+const REPORTS: usize = 64;
 
 /// Bytes that are reserved for what a connection is sent, at most.
 const CAPACITY_MAX: usize = 256 * 1024;
@@ -61,11 +63,9 @@ pub(super) enum Event {
 
 pub(super) type Events = mpsc::Sender<Event>;
 
-/// What the log and compactions report.
+/// What reads and compactions report.
 #[derive(Debug)]
 enum Report {
-    Written(Result<(), WriteError>),
-    Checkpointed(Result<(), WriteError>),
     Compacted(Box<CompactionJob>, Result<CompactedFile, String>),
     Read(Vec<(Survivor, Bytes)>, Vec<(Survivor, ReadError)>),
 }
@@ -109,8 +109,11 @@ pub(super) struct Driver {
     tickets: Vec<Ticket>,
     calls: Calls,
     next_ticket: u64,
-    /// What is being written.
+    /// What is being written, and how that went.
     in_flight: Option<Group>,
+    written: Outcome,
+    /// How the checkpoint went that is under way.
+    checkpointed: Outcome,
     /// Compactions that wait for the one that is under way: one at a time, beside the clients.
     compactions: VecDeque<CompactionJob>,
     is_compacting: bool,
@@ -137,8 +140,7 @@ impl Driver {
             storage,
             messages,
             events,
-            // A group, a checkpoint, and a few compactions may be under way.
-            reports: mpsc::channel(64),
+            reports: mpsc::channel(REPORTS),
             links: IdMap::default(),
             effects: Vec::new(),
             touched: Vec::new(),
@@ -146,6 +148,8 @@ impl Driver {
             calls: Calls::default(),
             next_ticket: 0,
             in_flight: None,
+            written: Outcome::default(),
+            checkpointed: Outcome::default(),
             compactions: VecDeque::new(),
             is_compacting: false,
             is_ending: Arc::new(AtomicBool::new(false)),
@@ -180,11 +184,13 @@ impl Driver {
             tokio::select! {
                 biased;
                 // Answers before questions.
-                Some(report) = self.reports.1.recv() => {
-                    if let Err(error) = self.report(report) {
+                result = self.written.comes() => {
+                    if let Err(error) = self.group_written(result) {
                         break Err(error);
                     }
                 }
+                result = self.checkpointed.comes() => self.checkpoint_written(&result),
+                Some(report) = self.reports.1.recv() => self.report(report),
                 () = stop.cancelled(), if !is_stopping => is_stopping = true,
                 count = self.events.recv_many(&mut events, EVENTS_MAX), if has_room => {
                     if count == 0 {
@@ -233,12 +239,7 @@ impl Driver {
 
     fn submit(&mut self, group: Group) {
         self.in_flight = Some(group.clone());
-        let reports = self.reports.0.clone();
-        let done = move |result| {
-            // The channel has room for everything that can be under way at a time.
-            reports.try_send(Report::Written(result)).ok();
-        };
-        self.log.submit(group, Box::new(done));
+        self.log.submit(group, self.written.expect());
     }
 
     fn handle(&mut self, event: Event) {
@@ -270,9 +271,9 @@ impl Driver {
         }
     }
 
-    fn report(&mut self, report: Report) -> Result<(), BrokerError> {
-        match report {
-            Report::Written(Ok(())) => {
+    fn group_written(&mut self, result: Result<(), WriteError>) -> Result<(), BrokerError> {
+        match result {
+            Ok(()) => {
                 if self.machine.is_stuck() {
                     self.machine.set_log(self.log.report());
                 }
@@ -280,22 +281,29 @@ impl Driver {
                     self.machine.committed(&group);
                 }
             }
-            Report::Written(Err(error @ WriteError::Full { .. })) => {
+            Err(error @ WriteError::Full { .. }) => {
                 tracing::warn!(%error, "nothing is written until then");
                 self.machine.set_log(self.log.report());
                 self.retry_at = Some(self.uptime.ms() + FULL_PAUSE_MS);
             }
-            Report::Written(Err(error)) => return Err(BrokerError::Log(Arc::new(error))),
+            Err(error) => return Err(BrokerError::Log(Arc::new(error))),
+        }
+        Ok(())
+    }
+
+    fn checkpoint_written(&mut self, result: &Result<(), WriteError>) {
+        if let Err(error) = result {
+            tracing::warn!(%error, "no checkpoint");
+        }
+        self.machine.set_log(self.log.report());
+        self.machine.checkpointed(result.is_ok());
+    }
+
+    fn report(&mut self, report: Report) {
+        match report {
             Report::Read(read, failed) => {
                 self.machine.copy(read);
                 self.machine.not_copied(&failed);
-            }
-            Report::Checkpointed(result) => {
-                if let Err(error) = &result {
-                    tracing::warn!(%error, "no checkpoint");
-                }
-                self.machine.set_log(self.log.report());
-                self.machine.checkpointed(result.is_ok());
             }
             Report::Compacted(job, result) => {
                 self.is_compacting = false;
@@ -311,7 +319,6 @@ impl Driver {
                 self.compact_next();
             }
         }
-        Ok(())
     }
 
     fn perform(&mut self, effect: Effect) {
@@ -351,11 +358,10 @@ impl Driver {
     }
 
     fn checkpoint(&mut self, at: Position, image: Vec<Bytes>) {
-        let reports = self.reports.0.clone();
-        let done = move |result| {
-            reports.try_send(Report::Checkpointed(result)).ok();
-        };
-        self.log.checkpoint(at, image, Box::new(done));
+        // The machine asks for one at a time.
+        if !self.checkpointed.is_expected() {
+            self.log.checkpoint(at, image, self.checkpointed.expect());
+        }
     }
 
     /// Reads entries that are to be copied.
@@ -463,38 +469,5 @@ impl Driver {
         let mut touched = std::mem::take(&mut self.touched);
         touched.drain(..).for_each(|conn| self.queue(conn));
         self.touched = touched;
-    }
-
-    /// Ends well, or as well as it can.
-    async fn end(mut self, outcome: Result<(), BrokerError>) -> Result<(), BrokerError> {
-        if outcome.is_ok() {
-            self.machine.checkpoint();
-            for effect in self.machine.take_effects() {
-                self.perform(effect);
-            }
-            let written = async {
-                while let Some(report) = self.reports.1.recv().await {
-                    if matches!(report, Report::Checkpointed(_)) {
-                        break;
-                    }
-                }
-            };
-            if timeout(STOP_TIMEOUT, written).await.is_err() {
-                tracing::warn!(
-                    "the last checkpoint was not written in time; the next start takes longer"
-                );
-            }
-        }
-        for link in self.links.values() {
-            link.outbox.close();
-        }
-        self.is_ending.store(true, Ordering::Relaxed);
-        self.tasks.close();
-        if timeout(STOP_TIMEOUT, self.tasks.wait()).await.is_err() {
-            tracing::warn!("some reads did not end in time");
-        }
-        // Its threads may have a sync under way.
-        tokio::task::spawn_blocking(move || self.log.close()).await.ok();
-        outcome
     }
 }

@@ -11,6 +11,7 @@ mod listener;
 mod messages;
 mod open;
 mod outbox;
+mod outcome;
 pub(crate) mod requests;
 mod unfinished;
 mod unreadable;

@@ -1,0 +1,46 @@
+//! The end of the driver: what is under way, the last checkpoint, the connections, the log.
+
+use super::Driver;
+use crate::error::BrokerError;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// For the last answers and the last checkpoint.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
+impl Driver {
+    /// Ends well, or as well as it can.
+    pub(super) async fn end(mut self, outcome: Result<(), BrokerError>) -> Result<(), BrokerError> {
+        if outcome.is_ok() {
+            let written = async {
+                if self.checkpointed.is_expected() {
+                    let result = self.checkpointed.comes().await;
+                    self.checkpoint_written(&result);
+                }
+                self.machine.checkpoint();
+                for effect in self.machine.take_effects() {
+                    self.perform(effect);
+                }
+                let result = self.checkpointed.comes().await;
+                self.checkpoint_written(&result);
+            };
+            if timeout(STOP_TIMEOUT, written).await.is_err() {
+                tracing::warn!(
+                    "the last checkpoint was not written in time; the next start takes longer"
+                );
+            }
+        }
+        for link in self.links.values() {
+            link.outbox.close();
+        }
+        self.is_ending.store(true, Ordering::Relaxed);
+        self.tasks.close();
+        if timeout(STOP_TIMEOUT, self.tasks.wait()).await.is_err() {
+            tracing::warn!("some reads did not end in time");
+        }
+        // Its threads may have a sync under way.
+        tokio::task::spawn_blocking(move || self.log.close()).await.ok();
+        outcome
+    }
+}
