@@ -3,6 +3,7 @@
 //! The core fills a [`MetricsSnapshot`] when it is asked; nothing here counts anything. Names are Pulsar's where Pulsar has an
 //! equal figure, so that its dashboards show this broker, too.
 
+use crate::log::{SYNC_BOUNDS_MS, SyncTimes};
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 
@@ -61,8 +62,8 @@ pub(crate) struct LogMetrics {
     pub(crate) records: u64,
     /// Calls that made the disk keep what was written.
     pub(crate) syncs: u64,
-    /// Seconds spent in them.
-    pub(crate) sync_seconds: f64,
+    /// How long they took.
+    pub(crate) sync_times: SyncTimes,
     /// Bytes written.
     pub(crate) bytes: u64,
     /// Files.
@@ -206,8 +207,9 @@ fn log(page: &mut Page, log: &LogMetrics) {
         name,
         Kind::Counter,
         "Time spent making the disk keep what was written.",
-        log.sync_seconds,
+        log.sync_times.total.as_secs_f64(),
     );
+    sync_times(page, &log.sync_times);
     let gauges = [
         ("longhaul_broker_log_segments", "Files of the log.", Some(log.segments)),
         (
@@ -236,6 +238,19 @@ fn log(page: &mut Page, log: &LogMetrics) {
             page.single(name, Kind::Gauge, help, value);
         }
     }
+}
+
+fn sync_times(page: &mut Page, times: &SyncTimes) {
+    let name = "longhaul_broker_log_sync_seconds";
+    page.head(name, Kind::Histogram, "How long the disk took to keep what was written.");
+    let bounds = SYNC_BOUNDS_MS.iter().map(|ms| (ms / 1000.0).to_string());
+    let mut count = 0;
+    for (bound, more) in bounds.chain(["+Inf".to_owned()]).zip(times.counts) {
+        count += more;
+        page.sample(&format!("{name}_bucket"), &format!("{{le=\"{bound}\"}}"), count);
+    }
+    page.sample(&format!("{name}_sum"), "", times.total.as_secs_f64());
+    page.sample(&format!("{name}_count"), "", count);
 }
 
 type TopicFigure = (&'static str, Kind, &'static str, fn(&TopicMetrics) -> u64);
@@ -314,6 +329,7 @@ fn count(len: usize) -> u64 {
 enum Kind {
     Counter,
     Gauge,
+    Histogram,
 }
 
 #[derive(Default)]
@@ -326,6 +342,7 @@ impl Page {
         let kind = match kind {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
         };
         self.write(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
     }
@@ -401,9 +418,34 @@ mod tests {
             );
             while let Some(sample) = lines.next_if(|line| !line.starts_with('#')) {
                 let (labelled, value) = sample.rsplit_once(' ').unwrap();
-                assert!(labelled == name || labelled.starts_with(&format!("{name}{{")), "{sample}");
+                let shown = labelled.split('{').next().unwrap();
+                let is_part = ["_bucket", "_sum", "_count"].map(|end| format!("{name}{end}"));
+                let is_part = kind.ends_with("histogram") && is_part.iter().any(|it| it == shown);
+                assert!(shown == name || is_part, "{sample}");
                 assert!(value.parse::<f64>().is_ok(), "{sample}");
             }
+        }
+    }
+
+    /// A sum of seconds alone hides the one sync in a hundred that takes a second.
+    #[test]
+    fn the_times_of_syncs_are_a_histogram() {
+        let mut snapshot = MetricsSnapshot::default();
+        let times = &mut snapshot.log.sync_times;
+        (times.counts[0], times.counts[3], times.counts[10]) = (5, 2, 1);
+        times.total = std::time::Duration::from_millis(2500);
+        let text = render(&snapshot);
+        let name = "longhaul_broker_log_sync_seconds";
+        for line in [
+            "_bucket{le=\"0.0005\"} 5",
+            "_bucket{le=\"0.002\"} 5",
+            "_bucket{le=\"0.005\"} 7",
+            "_bucket{le=\"1\"} 7",
+            "_bucket{le=\"+Inf\"} 8",
+            "_sum 2.5",
+            "_count 8",
+        ] {
+            assert!(text.contains(&format!("\n{name}{line}\n")), "{line} is not in {text}");
         }
     }
 

@@ -58,7 +58,7 @@ pub use prefix::{index_name, segment_name, segment_numbers, sound_prefix, write_
 pub use reader::{Held, Reader};
 pub use record::{Head, Kind, Place, Position};
 pub use recovery::{Replayed, verify};
-pub use report::Report;
+pub use report::{Report, SYNC_BOUNDS_MS, SyncTimes};
 #[cfg(any(test, feature = "testing"))]
 pub use stepped::Stepped;
 pub use storage::{

@@ -4,7 +4,7 @@ use super::confirmed::Confirmed;
 use super::error::is_passing;
 use super::options::Options;
 use super::record::Position;
-use super::report::Report;
+use super::report::{Report, SyncTimes};
 use super::room::Room;
 use super::segment::{self, HEADER_BYTES, Header};
 use super::storage::{Storage, StorageFile};
@@ -68,8 +68,8 @@ pub(super) struct Shared {
     poison: OnceLock<String>,
     /// How far the disk confirmed the log.
     durable: Mutex<Position>,
-    /// Nanoseconds that the writer has waited for the disk to keep what was written.
-    sync_nanos: AtomicU64,
+    /// How long the writer has waited for the disk to keep what was written.
+    syncs: Mutex<SyncTimes>,
     /// What the durable checkpoint stands for: the segments from there on must stay.
     checkpoint: Mutex<Option<Position>>,
     /// The file that says how far the log was confirmed when it last rested.
@@ -113,7 +113,7 @@ impl Shared {
             listed: AtomicU32::new(0),
             poison: OnceLock::new(),
             durable: Mutex::new(Position { segment: 0, offset: 0 }),
-            sync_nanos: AtomicU64::new(0),
+            syncs: Mutex::new(SyncTimes::default()),
             checkpoint: Mutex::new(checkpoint),
             confirmed: Mutex::new(Confirmed::default()),
             noted: Mutex::new(Position::default()),
@@ -261,8 +261,7 @@ impl Shared {
 
     /// A sync has taken so long.
     pub(super) fn note_sync(&self, took: Duration) {
-        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        self.sync_nanos.fetch_add(nanos, Ordering::Relaxed);
+        lock(&self.syncs).note(took);
     }
 
     /// What the log says of itself.
@@ -271,7 +270,7 @@ impl Shared {
             segments: self.list(),
             checkpoint: self.checkpoint(),
             is_stuck: self.room.is_stuck(),
-            sync_time: Duration::from_nanos(self.sync_nanos.load(Ordering::Relaxed)),
+            syncs: *lock(&self.syncs),
         }
     }
 }

@@ -314,7 +314,7 @@ impl Machine {
                 groups: totals.groups,
                 records: totals.records,
                 syncs: totals.groups,
-                sync_seconds: self.log.sync_time.as_secs_f64(),
+                sync_times: self.log.syncs,
                 bytes: totals.bytes_logged,
                 segments: self.log.segments.len() as u64,
                 disk_used_bytes: self.log.bytes(),

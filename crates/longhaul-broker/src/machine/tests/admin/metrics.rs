@@ -14,7 +14,7 @@ fn metrics_are_the_sum_of_it() {
     rig.create("empty");
     rig.machine.opened(3, "/other".to_owned());
     rig.machine.log.segments = vec![(0, 100), (1, 50)];
-    rig.machine.log.sync_time = std::time::Duration::from_millis(1500);
+    rig.machine.log.syncs.total = std::time::Duration::from_millis(1500);
     let found = rig.machine.metrics(None);
     let all: u64 = sizes.iter().sum();
     let out = 2 * sizes[0] + sizes[1];
@@ -47,7 +47,7 @@ fn metrics_are_the_sum_of_it() {
         disk_limit_bytes: None,
         disk_left_bytes: None,
         disk_full_in_s: None,
-        sync_seconds: 1.5,
+        sync_times: rig.machine.log.syncs,
     };
     let expected = MetricsSnapshot {
         topics: [(full("t"), t), (full("empty"), TopicMetrics::default())].into(),
