@@ -15,9 +15,9 @@ use longhaul_wire::messages::{
 const PARTIAL_MAX: usize = 10_000;
 
 impl Machine {
-    pub(super) fn ack(&mut self, conn: u64, it: &CommandAck) {
-        let answer = it.request_id.map(|request_id| (it.consumer_id, request_id));
-        let result = self.acknowledge(conn, it);
+    pub(super) fn ack(&mut self, conn: u64, command: &CommandAck) {
+        let answer = command.request_id.map(|request_id| (command.consumer_id, request_id));
+        let result = self.acknowledge(conn, command);
         // Nobody waits for an answer.
         let Some((consumer_id, request_id)) = answer else { return };
         let (error, message) = match result {
@@ -37,8 +37,8 @@ impl Machine {
         );
     }
 
-    fn acknowledge(&mut self, conn: u64, it: &CommandAck) -> Result<(), Refusal> {
-        let key = ConsumerKey { conn, id: it.consumer_id };
+    fn acknowledge(&mut self, conn: u64, command: &CommandAck) -> Result<(), Refusal> {
+        let key = ConsumerKey { conn, id: command.consumer_id };
         let missing = || {
             Refusal::new(
                 ServerError::ConsumerNotFound,
@@ -46,23 +46,25 @@ impl Machine {
             )
         };
         let (topic, subscription) = self.place_of(key).ok_or_else(missing)?;
-        if it.txnid_most_bits.is_some() || it.txnid_least_bits.is_some() {
+        if command.txnid_most_bits.is_some() || command.txnid_least_bits.is_some() {
             let text = "transactions are not supported by this broker";
             return Err(Refusal::new(ServerError::NotAllowedError, text));
         }
-        let is_shared = self.dispatcher(topic, subscription).is_some_and(|it| it.kind.is_shared());
+        let is_shared = self
+            .dispatcher(topic, subscription)
+            .is_some_and(|dispatcher| dispatcher.kind.is_shared());
         let mut ack = Ack { topic, subscription, ..Ack::default() };
-        if it.ack_type == i32::from(AckType::Cumulative) {
+        if command.ack_type == i32::from(AckType::Cumulative) {
             if is_shared {
                 let text = "a shared subscription cannot acknowledge cumulatively";
                 return Err(Refusal::new(ServerError::NotAllowedError, text));
             }
-            for id in &it.message_id {
+            for id in &command.message_id {
                 self.collect_cumulative(id, &mut ack);
             }
             self.leave_out_withheld(&mut ack);
         } else {
-            for id in &it.message_id {
+            for id in &command.message_id {
                 self.collect_individual(id, &mut ack);
             }
         }
@@ -97,8 +99,8 @@ impl Machine {
         let partial = self
             .state
             .topic(ack.topic)
-            .and_then(|it| it.subscriptions.get(&ack.subscription))
-            .map_or(0, |it| it.cursor.partly_acked());
+            .and_then(|topic| topic.subscriptions.get(&ack.subscription))
+            .map_or(0, |subscription| subscription.cursor.partly_acked());
         if partial + ack.batches.len() >= PARTIAL_MAX {
             return;
         }
@@ -126,9 +128,11 @@ impl Machine {
     }
 
     pub(super) fn is_acked(&self, ack: &Ack, ordinal: u64) -> bool {
-        let subscription =
-            self.state.topic(ack.topic).and_then(|it| it.subscriptions.get(&ack.subscription));
-        subscription.is_none_or(|it| it.cursor.is_acked(ordinal))
+        let subscription = self
+            .state
+            .topic(ack.topic)
+            .and_then(|topic| topic.subscriptions.get(&ack.subscription));
+        subscription.is_none_or(|subscription| subscription.cursor.is_acked(ordinal))
     }
 
     /// Records what is new in an ack, and tells the dispatcher.
@@ -144,9 +148,9 @@ impl Machine {
         let is_durable = self
             .state
             .topic(topic)
-            .and_then(|it| it.subscriptions.get(&subscription))
-            .is_some_and(|it| it.is_durable);
-        let batches: Vec<u64> = ack.batches.iter().map(|it| it.ordinal).collect();
+            .and_then(|topic| topic.subscriptions.get(&subscription))
+            .is_some_and(|subscription| subscription.is_durable);
+        let batches: Vec<u64> = ack.batches.iter().map(|batch| batch.ordinal).collect();
         let (before, entries, ranges) = (ack.before, ack.entries.clone(), ack.ranges.clone());
         let change = Change::from(ack);
         if is_durable {
@@ -157,10 +161,11 @@ impl Machine {
         let cursor = self
             .state
             .topic(topic)
-            .and_then(|it| it.subscriptions.get(&subscription))
-            .map(|it| &it.cursor);
-        let whole =
-            batches.into_iter().filter(|&it| cursor.is_some_and(|cursor| cursor.is_acked(it)));
+            .and_then(|topic| topic.subscriptions.get(&subscription))
+            .map(|subscription| &subscription.cursor);
+        let whole = batches
+            .into_iter()
+            .filter(|&ordinal| cursor.is_some_and(|cursor| cursor.is_acked(ordinal)));
         let whole: Vec<u64> = whole.chain(entries).collect();
         let live = self.live.get_mut(&topic);
         let live = self.invariants.need(live, Invariant::TopicServed, None);
@@ -170,13 +175,13 @@ impl Machine {
             .acked(whole.len() as u64 + u64::from(before.is_some()), self.now);
         self.totals.acks += whole.len() as u64;
         if let Some(dispatcher) = live.dispatchers.get_mut(&subscription) {
-            before.into_iter().for_each(|it| dispatcher.acked_between(0, it));
+            before.into_iter().for_each(|end| dispatcher.acked_between(0, end));
             for range in ranges.chunks_exact(2) {
                 if let &[from, to] = range {
                     dispatcher.acked_between(from, to);
                 }
             }
-            whole.into_iter().for_each(|it| dispatcher.acked(it));
+            whole.into_iter().for_each(|ordinal| dispatcher.acked(ordinal));
         }
         // Room under a limit on what is not acknowledged.
         self.dirty.insert((topic, subscription));
@@ -184,13 +189,17 @@ impl Machine {
         Ok(())
     }
 
-    pub(super) fn redeliver(&mut self, conn: u64, it: &CommandRedeliverUnacknowledgedMessages) {
-        let key = ConsumerKey { conn, id: it.consumer_id };
+    pub(super) fn redeliver(
+        &mut self,
+        conn: u64,
+        command: &CommandRedeliverUnacknowledgedMessages,
+    ) {
+        let key = ConsumerKey { conn, id: command.consumer_id };
         // What a client had sent before it knew that its consumer is closed.
         let Some((topic, subscription)) = self.place_of(key) else { return };
         let ordinals: Vec<u64> =
-            it.message_ids.iter().filter_map(|id| self.ordinal_of(topic, id)).collect();
-        let asked = (!it.message_ids.is_empty()).then_some(ordinals.as_slice());
+            command.message_ids.iter().filter_map(|id| self.ordinal_of(topic, id)).collect();
+        let asked = (!command.message_ids.is_empty()).then_some(ordinals.as_slice());
         let kept = self.state.topic(topic);
         let record = kept.and_then(|kept| kept.subscriptions.get(&subscription));
         let dispatchers = self.live.get_mut(&topic).map(|live| &mut live.dispatchers);
@@ -208,11 +217,12 @@ impl Machine {
         let live = self.live.get(&ack.topic);
         let Some(live) = self.invariants.need(live, Invariant::TopicServed, None) else { return };
         let mut left_out = live.withheld.before(end);
-        left_out.retain(|&it| !self.is_acked(ack, it));
+        left_out.retain(|&ordinal| !self.is_acked(ack, ordinal));
         let Some(&first) = left_out.first() else { return };
         ack.before = Some(first);
         let ends = left_out.iter().skip(1).copied().chain([end]);
-        for (from, to) in left_out.iter().map(|it| it + 1).zip(ends).filter(|(from, to)| from < to)
+        for (from, to) in
+            left_out.iter().map(|ordinal| ordinal + 1).zip(ends).filter(|(from, to)| from < to)
         {
             ack.ranges.extend([from, to]);
         }
@@ -227,8 +237,10 @@ impl Machine {
     ) -> Result<(), Refusal> {
         let kept = self.invariants.need(self.state.topic(topic), Invariant::TopicKept, None);
         let Some(kept) = kept else { return Ok(()) };
-        let behind = kept.subscriptions.iter().filter(|(id, it)| {
-            it.is_durable && it.cursor.mark() < ordinal && only.is_none_or(|only| only == **id)
+        let behind = kept.subscriptions.iter().filter(|(id, subscription)| {
+            subscription.is_durable
+                && subscription.cursor.mark() < ordinal
+                && only.is_none_or(|only| only == **id)
         });
         let behind: Vec<u32> = behind.map(|(&id, _)| id).collect();
         for subscription in behind {

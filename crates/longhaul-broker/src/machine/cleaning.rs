@@ -63,7 +63,7 @@ impl Machine {
     pub(super) fn forget_acked_entries(&mut self) {
         let first = self.cleaner.first_topic;
         let mut topics: Vec<u32> = self.live.keys().copied().collect();
-        topics.sort_unstable_by_key(|&it| (it < first, it));
+        topics.sort_unstable_by_key(|&topic| (topic < first, topic));
         let cleaner = &mut self.cleaner;
         (cleaner.pages_left, cleaner.forgotten, cleaner.has_more) = (PAGES_MAX, 0, false);
         for topic in topics {
@@ -87,8 +87,11 @@ impl Machine {
         let oldest = policies.retention.unwrap_or_default().oldest_ms(self.now);
         let Some(oldest) = oldest.filter(|_| !is_compacted(kept, policies)) else { return };
         // What lies before the lowest mark is trimmed.
-        let lowest = kept.durable().map(|it| &it.cursor).min_by_key(|it| it.mark());
-        let Some(lowest) = lowest.filter(|it| it.acked().pieces() > 0) else { return };
+        let lowest = kept
+            .durable()
+            .map(|subscription| &subscription.cursor)
+            .min_by_key(|cursor| cursor.mark());
+        let Some(lowest) = lowest.filter(|cursor| cursor.acked().pieces() > 0) else { return };
         if live.compaction.is_running {
             return;
         }
@@ -133,7 +136,7 @@ impl Machine {
             return BTreeSet::new();
         }
         let (failed, live) = (&self.cleaner.unreadable, self.state.live());
-        let is_due = |it: u32| failed.get(&it).is_none_or(|&(until, _)| self.up >= until);
+        let is_due = |segment: u32| failed.get(&segment).is_none_or(|&(until, _)| self.up >= until);
         let needed = segments.into_iter().filter_map(|(segment, bytes)| {
             let needed = live.get(&segment).copied()?;
             (needed * NEEDED_SHARE <= bytes && is_due(segment)).then_some((segment, needed))
@@ -153,40 +156,46 @@ impl Machine {
     pub fn copy(&mut self, read: Vec<(Survivor, Bytes)>) {
         self.cleaner.is_busy = false;
         // The room may have gone while they were read.
-        if !self.composer.has_room_to_copy(read.iter().map(|it| u64::from(it.0.place.size)).sum()) {
+        if !self
+            .composer
+            .has_room_to_copy(read.iter().map(|read| u64::from(read.0.place.size)).sum())
+        {
             return;
         }
-        for (it, body) in read {
-            let Some(ordinal) = self.state.topic(it.topic).and_then(|topic| {
-                let ordinal = topic.entries.ordinal_of(it.position)?;
+        for (survivor, body) in read {
+            let Some(ordinal) = self.state.topic(survivor.topic).and_then(|topic| {
+                let ordinal = topic.entries.ordinal_of(survivor.position)?;
                 // It may have been trimmed while it was read.
-                topic.entries.get(ordinal).filter(|slot| slot.place == it.place).map(|_| ordinal)
+                topic
+                    .entries
+                    .get(ordinal)
+                    .filter(|slot| slot.place == survivor.place)
+                    .map(|_| ordinal)
             }) else {
                 continue;
             };
             let head = Head {
                 kind: Kind::Entry,
-                topic: it.topic,
-                ledger: it.position.ledger,
-                entry: it.position.entry,
+                topic: survivor.topic,
+                ledger: survivor.position.ledger,
+                entry: survivor.position.entry,
             };
             // One that is above a limit that was lowered since stays where it is.
             let Ok(place) = self.composer.append(head, &[&body]) else { continue };
             self.cleaner.copying += 1;
             self.totals.records += 1;
             // Until the copy is on disk the entry is read where it was.
-            self.waiting
-                .push_back((self.composing, Waiting::Copied { survivor: it, ordinal, place }));
+            self.waiting.push_back((self.composing, Waiting::Copied { survivor, ordinal, place }));
         }
     }
 
     /// What could not be read stays where it is. Its segment is left alone for a while, longer each time.
     pub fn not_copied(&mut self, failed: &[(Survivor, ReadError)]) {
         let mut segments = BTreeMap::new();
-        for (it, cause) in failed {
+        for (survivor, cause) in failed {
             // One that was removed is needed by nobody.
             if !matches!(cause, ReadError::Gone { .. }) {
-                segments.entry(it.place.segment).or_insert(cause);
+                segments.entry(survivor.place.segment).or_insert(cause);
             }
         }
         let live = self.state.live();
@@ -205,12 +214,12 @@ impl Machine {
     }
 
     /// A copy is on disk.
-    pub(super) fn copied(&mut self, it: Survivor, ordinal: u64, place: Place) {
+    pub(super) fn copied(&mut self, survivor: Survivor, ordinal: u64, place: Place) {
         self.cleaner.copying = self.cleaner.copying.saturating_sub(1);
-        let slot = self.state.topic(it.topic).and_then(|topic| topic.entries.get(ordinal));
-        if slot.is_some_and(|slot| slot.place == it.place) {
-            self.state.relocate(it.topic, ordinal, place);
-            self.is_readable_again(it.topic, ordinal);
+        let slot = self.state.topic(survivor.topic).and_then(|topic| topic.entries.get(ordinal));
+        if slot.is_some_and(|slot| slot.place == survivor.place) {
+            self.state.relocate(survivor.topic, ordinal, place);
+            self.is_readable_again(survivor.topic, ordinal);
         }
     }
 

@@ -44,8 +44,10 @@ impl Machine {
         let was_full = session.under_way >= window;
         session.under_way = session.under_way.saturating_sub(bytes);
         if was_full {
-            let places =
-                session.consumers.iter().map(|(&id, it)| (id, (it.topic, it.subscription)));
+            let places = session
+                .consumers
+                .iter()
+                .map(|(&id, consumer)| (id, (consumer.topic, consumer.subscription)));
             let places: Vec<_> = places.collect();
             for (id, place) in places {
                 self.dirty.insert(place);
@@ -76,7 +78,9 @@ impl Machine {
         let is_connected = session.role.is_some();
         self.heard_of(conn);
         match request {
-            Request::Command(Command::Connect(it)) if !is_connected => self.connect(conn, &it),
+            Request::Command(Command::Connect(connect)) if !is_connected => {
+                self.connect(conn, &connect)
+            }
             Request::Command(Command::Ping(_)) => self.send(conn, CommandPong {}),
             Request::Garbage(_) if !is_connected => {
                 // Whoever it is may not speak this protocol at all.
@@ -114,7 +118,7 @@ impl Machine {
         let Some(session) = session else { return };
         session.role = Some(role);
         let flags = connect.feature_flags.as_ref();
-        session.renews = flags.is_some_and(|it| it.supports_auth_refresh());
+        session.renews = flags.is_some_and(|flags| flags.supports_auth_refresh());
         session.client = connect.client_version.chars().take(100).collect();
         self.send(
             conn,
@@ -143,56 +147,68 @@ impl Machine {
         match command {
             // It is known already that the client is there.
             Command::Pong(_) => {}
-            Command::AuthResponse(it) if self.auth.is_some() => self.renew(conn, *it),
-            Command::PartitionedMetadata(it) => self.partitioned_metadata(conn, &it),
-            Command::Lookup(it) => self.lookup(conn, &it),
-            Command::GetTopicsOfNamespace(it) => self.topics_of_namespace(conn, &it),
-            Command::Producer(it) => {
-                if let Err(refusal) = self.create_producer(conn, &it) {
-                    self.refuse_or_probe(conn, it.request_id, Command::Producer(it), refusal);
+            Command::AuthResponse(request) if self.auth.is_some() => self.renew(conn, *request),
+            Command::PartitionedMetadata(request) => self.partitioned_metadata(conn, &request),
+            Command::Lookup(request) => self.lookup(conn, &request),
+            Command::GetTopicsOfNamespace(request) => self.topics_of_namespace(conn, &request),
+            Command::Producer(request) => {
+                if let Err(refusal) = self.create_producer(conn, &request) {
+                    self.refuse_or_probe(
+                        conn,
+                        request.request_id,
+                        Command::Producer(request),
+                        refusal,
+                    );
                 }
             }
-            Command::CloseProducer(it) => {
-                self.probes_end(conn, |command| matches!(command, Command::Producer(asked) if asked.producer_id == it.producer_id));
-                self.close_producer(conn, &it);
+            Command::CloseProducer(closed) => {
+                self.probes_end(conn, |command| matches!(command, Command::Producer(asked) if asked.producer_id == closed.producer_id));
+                self.close_producer(conn, &closed);
             }
-            Command::Subscribe(it) => {
-                if let Err(refusal) = self.subscribe(conn, &it) {
-                    self.refuse_or_probe(conn, it.request_id, Command::Subscribe(it), refusal);
+            Command::Subscribe(request) => {
+                if let Err(refusal) = self.subscribe(conn, &request) {
+                    self.refuse_or_probe(
+                        conn,
+                        request.request_id,
+                        Command::Subscribe(request),
+                        refusal,
+                    );
                 }
             }
-            Command::Flow(it) => self.flow(conn, it),
-            Command::Ack(it) => self.ack(conn, &it),
-            Command::Redeliver(it) => self.redeliver(conn, &it),
-            Command::Unsubscribe(it) => {
-                self.answer(conn, it.request_id, |machine| machine.unsubscribe(conn, it))
+            Command::Flow(request) => self.flow(conn, request),
+            Command::Ack(request) => self.ack(conn, &request),
+            Command::Redeliver(request) => self.redeliver(conn, &request),
+            Command::Unsubscribe(request) => {
+                self.answer(conn, request.request_id, |machine| machine.unsubscribe(conn, request))
             }
-            Command::CloseConsumer(it) => {
-                self.probes_end(conn, |command| matches!(command, Command::Subscribe(asked) if asked.consumer_id == it.consumer_id));
-                self.close_consumer(conn, &it);
+            Command::CloseConsumer(closed) => {
+                self.probes_end(conn, |command| matches!(command, Command::Subscribe(asked) if asked.consumer_id == closed.consumer_id));
+                self.close_consumer(conn, &closed);
             }
-            Command::Seek(it) => {
-                self.answer(conn, it.request_id, |machine| machine.seek(conn, &it))
+            Command::Seek(request) => {
+                self.answer(conn, request.request_id, |machine| machine.seek(conn, &request))
             }
-            Command::GetLastMessageId(it) => {
-                self.answer(conn, it.request_id, |machine| machine.last_message_id(conn, it));
+            Command::GetLastMessageId(request) => {
+                self.answer(conn, request.request_id, |machine| {
+                    machine.last_message_id(conn, request)
+                });
             }
-            Command::ConsumerStats(it) => self.consumer_stats(conn, it),
-            Command::GetSchema(it) => self.get_schema(conn, &it),
-            Command::GetOrCreateSchema(it) => self.get_or_create_schema(conn, &it),
-            Command::NewTxn(it)
-            | Command::AddPartitionToTxn(it)
-            | Command::AddSubscriptionToTxn(it)
-            | Command::EndTxn(it)
-            | Command::EndTxnOnPartition(it)
-            | Command::EndTxnOnSubscription(it)
-            | Command::TcClientConnect(it) => {
-                self.not_supported(conn, it.request_id, "transactions")
+            Command::ConsumerStats(request) => self.consumer_stats(conn, request),
+            Command::GetSchema(request) => self.get_schema(conn, &request),
+            Command::GetOrCreateSchema(request) => self.get_or_create_schema(conn, &request),
+            Command::NewTxn(request)
+            | Command::AddPartitionToTxn(request)
+            | Command::AddSubscriptionToTxn(request)
+            | Command::EndTxn(request)
+            | Command::EndTxnOnPartition(request)
+            | Command::EndTxnOnSubscription(request)
+            | Command::TcClientConnect(request) => {
+                self.not_supported(conn, request.request_id, "transactions")
             }
-            Command::WatchTopicList(it) => {
-                self.answer(conn, it.request_id, |machine| machine.watch(conn, *it))
+            Command::WatchTopicList(request) => {
+                self.answer(conn, request.request_id, |machine| machine.watch(conn, *request))
             }
-            Command::WatchTopicListClose(it) => self.end_watch(conn, it),
+            Command::WatchTopicListClose(request) => self.end_watch(conn, request),
             other => self.unexpected(conn, &other),
         }
     }
@@ -220,15 +236,15 @@ impl Machine {
         }
     }
 
-    fn partitioned_metadata(&mut self, conn: u64, it: &CommandPartitionedTopicMetadata) {
-        let may_create = it.metadata_auto_creation_enabled.unwrap_or(true);
-        let found = self.topic_name(&it.topic).and_then(|name| {
+    fn partitioned_metadata(&mut self, conn: u64, command: &CommandPartitionedTopicMetadata) {
+        let may_create = command.metadata_auto_creation_enabled.unwrap_or(true);
+        let found = self.topic_name(&command.topic).and_then(|name| {
             self.authorize_any(conn, &name)?;
             self.partitions_of(&name, may_create)
         });
         let mut response = CommandPartitionedTopicMetadataResponse {
             partitions: Some(0),
-            request_id: it.request_id,
+            request_id: command.request_id,
             response: Some(MetadataType::Success.into()),
             error: None,
             message: None,
@@ -245,13 +261,13 @@ impl Machine {
         self.send_after_commit(conn, response);
     }
 
-    fn lookup(&mut self, conn: u64, it: &CommandLookupTopic) {
-        let found = self.topic_name(&it.topic).and_then(|name| {
+    fn lookup(&mut self, conn: u64, command: &CommandLookupTopic) {
+        let found = self.topic_name(&command.topic).and_then(|name| {
             self.authorize_any(conn, &name)?;
             self.check_namespace(&name)
         });
         let mut response = CommandLookupTopicResponse {
-            request_id: it.request_id,
+            request_id: command.request_id,
             response: Some(LookupType::Connect.into()),
             authoritative: Some(true),
             proxy_through_service_url: Some(false),

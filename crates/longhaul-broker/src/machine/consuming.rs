@@ -25,19 +25,23 @@ const LATEST: (u64, u64) = (i64::MAX.cast_unsigned(), i64::MAX.cast_unsigned());
 const PERMITS_MAX: i64 = 1 << 40;
 
 impl Machine {
-    pub(super) fn subscribe(&mut self, conn: u64, it: &CommandSubscribe) -> Result<(), Refusal> {
-        let name = self.topic_name(&it.topic)?;
+    pub(super) fn subscribe(
+        &mut self,
+        conn: u64,
+        command: &CommandSubscribe,
+    ) -> Result<(), Refusal> {
+        let name = self.topic_name(&command.topic)?;
         self.authorize(conn, &name, Action::Consume)?;
-        let kind = kind_of(it)?;
-        let ranges = ranges_of(kind, it)?;
-        let topic = self.ensure_topic(&name, it.force_topic_creation.unwrap_or(true))?;
-        let key = ConsumerKey { conn, id: it.consumer_id };
+        let kind = kind_of(command)?;
+        let ranges = ranges_of(kind, command)?;
+        let topic = self.ensure_topic(&name, command.force_topic_creation.unwrap_or(true))?;
+        let key = ConsumerKey { conn, id: command.consumer_id };
         let session = self.sessions.get(&conn);
         let session = self.invariants.need(session, Invariant::SessionOpen, Some(conn));
         let Some(session) = session else { return Ok(()) };
-        if session.consumers.contains_key(&it.consumer_id) {
+        if session.consumers.contains_key(&command.consumer_id) {
             // A client that lost patience asks again.
-            self.succeed(conn, it.request_id);
+            self.succeed(conn, command.request_id);
             return Ok(());
         }
         if session.consumers.len() >= self.settings.handles_per_connection {
@@ -47,45 +51,50 @@ impl Machine {
             );
             return Err(Refusal::new(ServerError::TooManyRequests, text));
         }
-        if it.subscription.is_empty() {
+        if command.subscription.is_empty() {
             return Err(Refusal::new(ServerError::NotAllowedError, "a subscription needs a name"));
         }
-        check_name("consumer", it.consumer_name.as_deref().unwrap_or_default())
+        check_name("consumer", command.consumer_name.as_deref().unwrap_or_default())
             .map_err(|text| Refusal::new(ServerError::NotAllowedError, text))?;
-        let metadata = metadata_of(&it.metadata)?;
-        self.register_schema(topic, it.schema.as_ref())?;
-        let subscription = self.ensure_subscription(topic, it)?;
+        let metadata = metadata_of(&command.metadata)?;
+        self.register_schema(topic, command.schema.as_ref())?;
+        let subscription = self.ensure_subscription(topic, command)?;
         let handle = ConsumerHandle { topic, subscription, metadata };
-        let has_changed = self.attach(key, handle, (kind, ranges), it)?;
-        self.succeed(conn, it.request_id);
+        let has_changed = self.attach(key, handle, (kind, ranges), command)?;
+        self.succeed(conn, command.request_id);
         self.announce_active(topic, subscription, (!has_changed).then_some(key));
         self.tell_end(topic, subscription);
         Ok(())
     }
 
     /// The number of the subscription, which is created where there is none.
-    fn ensure_subscription(&mut self, topic: u32, it: &CommandSubscribe) -> Result<u32, Refusal> {
-        let is_durable = it.durable.unwrap_or(true);
+    fn ensure_subscription(
+        &mut self,
+        topic: u32,
+        command: &CommandSubscribe,
+    ) -> Result<u32, Refusal> {
+        let is_durable = command.durable.unwrap_or(true);
         let gone = || Refusal::new(ServerError::TopicNotFound, "the topic was deleted");
         let kept = self.state.topic(topic).ok_or_else(gone)?;
-        if let Some(id) = kept.subscription_id(&it.subscription) {
-            let known = kept.subscriptions.get(&id).is_some_and(|it| it.is_durable);
+        if let Some(id) = kept.subscription_id(&command.subscription) {
+            let known =
+                kept.subscriptions.get(&id).is_some_and(|subscription| subscription.is_durable);
             if known == is_durable {
                 return Ok(id);
             }
             let text = format!(
                 "subscription `{}` exists and is {}durable",
-                it.subscription,
+                command.subscription,
                 if known { "" } else { "not " }
             );
             return Err(Refusal::new(ServerError::NotAllowedError, text));
         }
-        check_name("subscription", &it.subscription)
+        check_name("subscription", &command.subscription)
             .map_err(|text| Refusal::new(ServerError::NotAllowedError, text))?;
-        let mark = self.start_of(topic, it).ok_or_else(gone)?;
-        let properties = metadata_of(&it.subscription_properties)?;
+        let mark = self.start_of(topic, command).ok_or_else(gone)?;
+        let properties = metadata_of(&command.subscription_properties)?;
         let subscription = self.state.topic(topic).ok_or_else(gone)?.next_subscription();
-        let name = it.subscription.clone();
+        let name = command.subscription.clone();
         let new = CreateSubscription { topic, subscription, name, mark, properties };
         if is_durable {
             self.change(new)?;
@@ -96,16 +105,18 @@ impl Machine {
     }
 
     /// Where a new subscription starts.
-    fn start_of(&self, topic: u32, it: &CommandSubscribe) -> Option<u64> {
-        let reads_compacted = it.read_compacted.unwrap_or_default();
-        if let Some(seconds) = it.start_message_rollback_duration_sec.filter(|&it| it > 0) {
+    fn start_of(&self, topic: u32, command: &CommandSubscribe) -> Option<u64> {
+        let reads_compacted = command.read_compacted.unwrap_or_default();
+        if let Some(seconds) =
+            command.start_message_rollback_duration_sec.filter(|&seconds| seconds > 0)
+        {
             let time = self.now.saturating_sub(seconds.saturating_mul(1000));
             return self.ordinal_at_time(topic, time);
         }
-        let earliest = it.initial_position == Some(InitialPosition::Earliest.into());
+        let earliest = command.initial_position == Some(InitialPosition::Earliest.into());
         let (ledger_id, entry_id) = if earliest { EARLIEST } else { LATEST };
         let initial = MessageIdData { ledger_id, entry_id, ..MessageIdData::default() };
-        if let Some(id) = &it.start_message_id {
+        if let Some(id) = &command.start_message_id {
             let start = self.ordinal_for(topic, id, reads_compacted)?;
             // Beyond the end the initial position decides, as on Pulsar.
             if start < self.live.get(&topic)?.readable {
@@ -140,7 +151,7 @@ impl Machine {
         key: ConsumerKey,
         handle: ConsumerHandle,
         (kind, ranges): (Kind, Vec<HashRange>),
-        it: &CommandSubscribe,
+        command: &CommandSubscribe,
     ) -> Result<bool, Refusal> {
         let (topic, subscription) = (handle.topic, handle.subscription);
         let gone = || Refusal::new(ServerError::TopicNotFound, "the topic was deleted");
@@ -167,12 +178,12 @@ impl Machine {
         if let Some(session) = owner.and_then(|conn| self.sessions.get_mut(&conn)) {
             session.orphans.remove(&(topic, subscription));
         }
-        let name = it.consumer_name.clone().filter(|name| !name.is_empty());
+        let name = command.consumer_name.clone().filter(|name| !name.is_empty());
         let name = name.unwrap_or_else(|| format!("{:x}-{}", key.conn, key.id));
         let former = dispatcher.active();
         let mut consumer =
-            Consumer::new(key, name, it.priority_level.unwrap_or_default(), self.now);
-        consumer.reads_compacted = it.read_compacted.unwrap_or_default();
+            Consumer::new(key, name, command.priority_level.unwrap_or_default(), self.now);
+        consumer.reads_compacted = command.read_compacted.unwrap_or_default();
         consumer.ranges = ranges;
         dispatcher.add(consumer);
         let has_changed = dispatcher.active() != former;
@@ -193,9 +204,9 @@ impl Machine {
         let Some(active) = dispatcher.active().filter(|_| dispatcher.kind == Kind::Failover) else {
             return;
         };
-        let consumers = dispatcher.consumers().iter().map(|it| it.key);
+        let consumers = dispatcher.consumers().iter().map(|consumer| consumer.key);
         let told: Vec<ConsumerKey> =
-            consumers.filter(|&it| only.is_none_or(|only| it == only)).collect();
+            consumers.filter(|&key| only.is_none_or(|only| key == only)).collect();
         for key in told {
             let is_active = Some(key == active);
             let change = CommandActiveConsumerChange { consumer_id: key.id, is_active };
@@ -204,8 +215,8 @@ impl Machine {
         }
     }
 
-    pub(super) fn flow(&mut self, conn: u64, it: CommandFlow) {
-        let key = ConsumerKey { conn, id: it.consumer_id };
+    pub(super) fn flow(&mut self, conn: u64, command: CommandFlow) {
+        let key = ConsumerKey { conn, id: command.consumer_id };
         // What a client had sent before it knew that its consumer is closed.
         let Some((topic, subscription)) = self.place_of(key) else { return };
         let dispatchers = self.live.get_mut(&topic).map(|live| &mut live.dispatchers);
@@ -213,19 +224,20 @@ impl Machine {
         let consumer = dispatcher.and_then(|dispatcher| dispatcher.consumer_mut(key));
         let consumer = self.invariants.need(consumer, Invariant::ConsumerAttached, Some(conn));
         if let Some(consumer) = consumer {
-            consumer.permits = (consumer.permits + i64::from(it.message_permits)).min(PERMITS_MAX);
+            consumer.permits =
+                (consumer.permits + i64::from(command.message_permits)).min(PERMITS_MAX);
             self.dirty.insert((topic, subscription));
         }
     }
 
-    pub(super) fn close_consumer(&mut self, conn: u64, it: &CommandCloseConsumer) {
+    pub(super) fn close_consumer(&mut self, conn: u64, command: &CommandCloseConsumer) {
         let handle =
-            self.session(conn).and_then(|session| session.consumers.remove(&it.consumer_id));
+            self.session(conn).and_then(|session| session.consumers.remove(&command.consumer_id));
         if let Some(handle) = handle {
-            let key = ConsumerKey { conn, id: it.consumer_id };
+            let key = ConsumerKey { conn, id: command.consumer_id };
             self.drop_consumer(key, handle.topic, handle.subscription, false);
         }
-        self.succeed(conn, it.request_id);
+        self.succeed(conn, command.request_id);
     }
 
     /// Takes a consumer out of its subscription. That of a reader goes with it, unless it `comes_back`.
@@ -291,7 +303,8 @@ impl Machine {
     pub(super) fn close_consumers(&mut self, topic: u32, subscription: u32) {
         // It may have none.
         let Some(dispatcher) = self.dispatcher(topic, subscription) else { return };
-        let keys: Vec<ConsumerKey> = dispatcher.consumers().iter().map(|it| it.key).collect();
+        let keys: Vec<ConsumerKey> =
+            dispatcher.consumers().iter().map(|consumer| consumer.key).collect();
         for key in keys {
             if let Some(session) = self.session(key.conn) {
                 session.consumers.remove(&key.id);
@@ -302,24 +315,30 @@ impl Machine {
         }
     }
 
-    pub(super) fn unsubscribe(&mut self, conn: u64, it: CommandUnsubscribe) -> Result<(), Refusal> {
-        let key = ConsumerKey { conn, id: it.consumer_id };
+    pub(super) fn unsubscribe(
+        &mut self,
+        conn: u64,
+        command: CommandUnsubscribe,
+    ) -> Result<(), Refusal> {
+        let key = ConsumerKey { conn, id: command.consumer_id };
         let missing = || {
             Refusal::new(ServerError::MetadataError, "there is no such consumer on this connection")
         };
         let (topic, subscription) = self.place_of(key).ok_or_else(missing)?;
-        let others = self.dispatcher(topic, subscription).map_or(0, |it| it.consumers().len());
-        if others > 1 && !it.force.unwrap_or_default() {
+        let others = self
+            .dispatcher(topic, subscription)
+            .map_or(0, |dispatcher| dispatcher.consumers().len());
+        if others > 1 && !command.force.unwrap_or_default() {
             let text = "other consumers use the subscription";
             return Err(Refusal::new(ServerError::MetadataError, text));
         }
         if let Some(session) = self.session(conn) {
-            session.consumers.remove(&it.consumer_id);
+            session.consumers.remove(&command.consumer_id);
         }
         self.drop_consumer(key, topic, subscription, false);
         self.close_consumers(topic, subscription);
         self.delete_subscription(topic, subscription)?;
-        self.succeed(conn, it.request_id);
+        self.succeed(conn, command.request_id);
         Ok(())
     }
 
@@ -332,7 +351,9 @@ impl Machine {
         let kept = self.invariants.need(kept, Invariant::TopicKept, None);
         let Some(kept) = kept else { return Ok(()) };
         match kept.subscriptions.get(&subscription) {
-            Some(it) if it.is_durable => self.change(DeleteSubscription { topic, subscription }),
+            Some(record) if record.is_durable => {
+                self.change(DeleteSubscription { topic, subscription })
+            }
             Some(_) => {
                 kept.subscriptions.remove(&subscription);
                 Ok(())
@@ -341,17 +362,17 @@ impl Machine {
         }
     }
 
-    pub(super) fn seek(&mut self, conn: u64, it: &CommandSeek) -> Result<(), Refusal> {
-        let key = ConsumerKey { conn, id: it.consumer_id };
+    pub(super) fn seek(&mut self, conn: u64, command: &CommandSeek) -> Result<(), Refusal> {
+        let key = ConsumerKey { conn, id: command.consumer_id };
         let missing = || {
             Refusal::new(ServerError::MetadataError, "there is no such consumer on this connection")
         };
         let (topic, subscription) = self.place_of(key).ok_or_else(missing)?;
         let reads_compacted = self
             .dispatcher(topic, subscription)
-            .and_then(|it| it.consumer_mut(key))
-            .is_some_and(|it| it.reads_compacted);
-        let mark = match (&it.message_id, it.message_publish_time) {
+            .and_then(|dispatcher| dispatcher.consumer_mut(key))
+            .is_some_and(|consumer| consumer.reads_compacted);
+        let mark = match (&command.message_id, command.message_publish_time) {
             (Some(id), _) => self.ordinal_for(topic, id, reads_compacted),
             (None, Some(time)) => self.ordinal_at_time(topic, time),
             (None, None) => {
@@ -360,7 +381,7 @@ impl Machine {
             }
         };
         self.reset_cursor(topic, subscription, mark.ok_or_else(missing)?)?;
-        self.succeed(conn, it.request_id);
+        self.succeed(conn, command.request_id);
         Ok(())
     }
 

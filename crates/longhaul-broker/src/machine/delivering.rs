@@ -16,9 +16,9 @@ impl Machine {
     /// What is readable of a topic.
     pub(super) fn view(&self, topic: u32, reads_compacted: bool) -> Option<View<'_>> {
         let (kept, live) = (self.state.topic(topic)?, self.live.get(&topic)?);
-        let compacted = kept.compacted.as_ref().filter(|_| reads_compacted).and_then(|it| {
-            let slots = self.compacted.get(&it.file)?;
-            Some((slots.as_ref(), it.horizon))
+        let compacted = kept.compacted.as_ref().filter(|_| reads_compacted).and_then(|view| {
+            let slots = self.compacted.get(&view.file)?;
+            Some((slots.as_ref(), view.horizon))
         });
         Some(View {
             entries: &kept.entries,
@@ -37,7 +37,7 @@ impl Machine {
         let (topic, subscription) = place;
         let has_more = self.deal(topic, subscription);
         let dispatcher = self.dispatcher(topic, subscription);
-        let next = dispatcher.and_then(|it| it.next_due());
+        let next = dispatcher.and_then(|dispatcher| dispatcher.next_due());
         self.dues.set(place, next);
         has_more
     }
@@ -52,14 +52,14 @@ impl Machine {
         let found = self.invariants.need(found, Invariant::SubscriptionKept, None);
         let Some((kept, record)) = found else { return false };
         let compacted = kept.compacted.as_ref().filter(|_| dispatcher.reads_compacted());
-        let compacted =
-            compacted.and_then(|it| Some((self.compacted.get(&it.file)?.as_ref(), it.horizon)));
+        let compacted = compacted
+            .and_then(|view| Some((self.compacted.get(&view.file)?.as_ref(), view.horizon)));
         let withheld = &live.withheld;
         // Where order counts, what lies behind an entry that is tried again waits for it.
-        let horizon = compacted.map_or(0, |it| it.1);
+        let horizon = compacted.map_or(0, |view| view.1);
         let waiting = (!dispatcher.kind.is_shared())
             .then(|| withheld.first_waiting(dispatcher.next(), horizon, &record.cursor));
-        let end = waiting.flatten().map_or(live.readable, |it| it.min(live.readable));
+        let end = waiting.flatten().map_or(live.readable, |waiting| waiting.min(live.readable));
         let view = View { entries: &kept.entries, end, compacted, withheld };
         let limits = Limits {
             per_consumer: live.policies.unacked_per_consumer.unwrap_or_default(),
@@ -68,7 +68,7 @@ impl Machine {
         let cursor = &record.cursor;
         let sessions = &self.sessions;
         let room = |conn| {
-            let under_way = sessions.get(&conn).map_or(window, |it| it.under_way);
+            let under_way = sessions.get(&conn).map_or(window, |session| session.under_way);
             Some(window.saturating_sub(under_way))
         };
         let mut assigned = std::mem::take(&mut self.assigned);
@@ -82,18 +82,23 @@ impl Machine {
             &mut assigned,
         );
         let figures = live.figures.subscription(subscription);
-        for it in assigned.drain(..) {
-            figures.delivered(it.item.messages, it.item.bytes, it.redeliveries);
-            self.totals.delivered(it.redeliveries);
-            if let Some(session) = self.sessions.get_mut(&it.consumer.conn) {
-                session.under_way += u64::from(it.item.bytes);
+        for assignment in assigned.drain(..) {
+            figures.delivered(
+                assignment.item.messages,
+                assignment.item.bytes,
+                assignment.redeliveries,
+            );
+            self.totals.delivered(assignment.redeliveries);
+            if let Some(session) = self.sessions.get_mut(&assignment.consumer.conn) {
+                session.under_way += u64::from(assignment.item.bytes);
             }
-            let open = cursor.open_in_batch(it.item.ordinal);
-            let file = kept.compacted.as_ref().map(|it| it.file.as_str());
-            let source = source(&self.compacted, &self.recent, kept, topic, &it, file);
-            let conn = Some(it.consumer.conn);
+            let open = cursor.open_in_batch(assignment.item.ordinal);
+            let file = kept.compacted.as_ref().map(|view| view.file.as_str());
+            let source = source(&self.compacted, &self.recent, kept, topic, &assignment, file);
+            let conn = Some(assignment.consumer.conn);
             let source = self.invariants.need(source, Invariant::EntryKept, conn);
-            self.effects.extend(source.map(|source| delivery(&it, live.partition, open, source)));
+            self.effects
+                .extend(source.map(|source| delivery(&assignment, live.partition, open, source)));
         }
         self.assigned = assigned;
         more
@@ -106,32 +111,42 @@ fn source(
     recent: &Recent,
     kept: &Topic,
     topic: u32,
-    it: &Assignment,
+    assignment: &Assignment,
     file: Option<&str>,
 ) -> Option<Source> {
-    if let Some(at) = it.item.compacted {
+    if let Some(at) = assignment.item.compacted {
         let slot = views.get(file?)?.get(at)?;
         return Some(Source::Compacted(Arc::from(file?), *slot));
     }
-    if let Some(body) = recent.get(topic, it.item.ordinal) {
+    if let Some(body) = recent.get(topic, assignment.item.ordinal) {
         return Some(Source::Memory(body.clone()));
     }
-    Some(Source::Log(kept.entries.get(it.item.ordinal)?.place))
+    Some(Source::Log(kept.entries.get(assignment.item.ordinal)?.place))
 }
 
-fn delivery(it: &Assignment, partition: i32, open: Option<&[u64]>, source: Source) -> Effect {
+fn delivery(
+    assignment: &Assignment,
+    partition: i32,
+    open: Option<&[u64]>,
+    source: Source,
+) -> Effect {
     let message_id = MessageIdData {
-        ledger_id: it.item.position.ledger,
-        entry_id: it.item.position.entry,
+        ledger_id: assignment.item.position.ledger,
+        entry_id: assignment.item.position.entry,
         partition: Some(partition),
         ..MessageIdData::default()
     };
     let command = CommandMessage {
-        consumer_id: it.consumer.id,
+        consumer_id: assignment.consumer.id,
         message_id,
-        redelivery_count: Some(it.redeliveries),
+        redelivery_count: Some(assignment.redeliveries),
         ack_set: open.unwrap_or_default().iter().map(|word| word.cast_signed()).collect(),
         consumer_epoch: None,
     };
-    Effect::Deliver { conn: it.consumer.conn, command, source, bytes: it.item.bytes }
+    Effect::Deliver {
+        conn: assignment.consumer.conn,
+        command,
+        source,
+        bytes: assignment.item.bytes,
+    }
 }

@@ -156,8 +156,9 @@ impl Dispatcher {
 
     /// The consumers that have not been told yet that the topic has ended. They have been told then.
     pub fn tell_end(&mut self) -> Vec<ConsumerKey> {
-        let new = |it: &mut Consumer| !std::mem::replace(&mut it.knows_end, true);
-        let told = self.consumers.iter_mut().filter_map(|it| new(it).then_some(it.key));
+        let new = |consumer: &mut Consumer| !std::mem::replace(&mut consumer.knows_end, true);
+        let told =
+            self.consumers.iter_mut().filter_map(|consumer| new(consumer).then_some(consumer.key));
         told.collect()
     }
 
@@ -183,20 +184,21 @@ impl Dispatcher {
 
     /// Finds out anew what follows from who is there. Consumers come and go seldom.
     fn arrange(&mut self) {
-        self.places = self.consumers.iter().enumerate().map(|(at, it)| (it.key, at)).collect();
-        self.reads_compacted = self.consumers.iter().any(|it| it.reads_compacted);
-        let lowest = self.consumers.iter().map(|it| it.priority).min();
+        self.places =
+            self.consumers.iter().enumerate().map(|(at, consumer)| (consumer.key, at)).collect();
+        self.reads_compacted = self.consumers.iter().any(|consumer| consumer.reads_compacted);
+        let lowest = self.consumers.iter().map(|consumer| consumer.priority).min();
         let mut first: Vec<&Consumer> =
-            self.consumers.iter().filter(|it| Some(it.priority) == lowest).collect();
-        first.sort_by_key(|it| &it.name);
+            self.consumers.iter().filter(|consumer| Some(consumer.priority) == lowest).collect();
+        first.sort_by_key(|consumer| &consumer.name);
         let turn = self.partition.checked_rem(first.len());
-        self.first = turn.and_then(|at| first.get(at)).map(|it| it.key);
+        self.first = turn.and_then(|at| first.get(at)).map(|consumer| consumer.key);
         self.all_may_be_ready();
     }
 
     fn all_may_be_ready(&mut self) {
         let all = self.consumers.iter().enumerate();
-        self.candidates = all.map(|(at, it)| (it.priority, at)).collect();
+        self.candidates = all.map(|(at, consumer)| (consumer.priority, at)).collect();
     }
 
     /// The one that gets everything, unless the subscription is shared.
@@ -232,7 +234,8 @@ impl Dispatcher {
     }
 
     fn pending_of(&self, key: ConsumerKey) -> Vec<u64> {
-        let of = |(&ordinal, it): (&u64, &Pending)| (it.consumer == key).then_some(ordinal);
+        let of =
+            |(&ordinal, pending): (&u64, &Pending)| (pending.consumer == key).then_some(ordinal);
         self.pending.iter().filter_map(of).collect()
     }
 
@@ -257,7 +260,7 @@ impl Dispatcher {
 
     /// Takes back an entry that could not be sent, with the permits that it took. Says whether it was with this consumer.
     pub fn take_back(&mut self, key: ConsumerKey, ordinal: u64, messages: u32) -> bool {
-        let held = self.pending.get(&ordinal).is_some_and(|it| it.consumer == key);
+        let held = self.pending.get(&ordinal).is_some_and(|pending| pending.consumer == key);
         if held {
             self.unpend(ordinal);
         }
@@ -279,7 +282,7 @@ impl Dispatcher {
             self.next = ordinal;
             return;
         }
-        let is_delayed = self.delayed.iter().any(|it| it.1 == ordinal);
+        let is_delayed = self.delayed.iter().any(|delayed| delayed.1 == ordinal);
         if !is_delayed && !self.pending.contains_key(&ordinal) {
             self.replay.insert(ordinal);
         }
@@ -299,9 +302,9 @@ impl Dispatcher {
         if from >= to {
             return;
         }
-        let mut acked: Vec<u64> = self.pending.range(from..to).map(|it| *it.0).collect();
-        acked.extend(self.keys.iter().flat_map(|it| it.queued_in(from, to)));
-        acked.into_iter().for_each(|it| self.acked(it));
+        let mut acked: Vec<u64> = self.pending.range(from..to).map(|pending| *pending.0).collect();
+        acked.extend(self.keys.iter().flat_map(|keys| keys.queued_in(from, to)));
+        acked.into_iter().for_each(|ordinal| self.acked(ordinal));
     }
 
     /// Delivers again what a consumer asks for; only what it was sent itself. `None` is everything.
@@ -314,7 +317,7 @@ impl Dispatcher {
         }
         let asked = ordinals.map_or_else(|| self.pending_of(key), <[u64]>::to_vec);
         for ordinal in asked {
-            if self.pending.get(&ordinal).is_some_and(|it| it.consumer == key) {
+            if self.pending.get(&ordinal).is_some_and(|pending| pending.consumer == key) {
                 self.unpend(ordinal);
                 *self.redeliveries.entry(ordinal).or_default() += 1;
                 self.replay.insert(ordinal);

@@ -31,12 +31,12 @@ impl Dues {
 
     /// When the next one is due.
     pub(super) fn next(&self) -> Option<u64> {
-        self.times.first().map(|it| it.0)
+        self.times.first().map(|due| due.0)
     }
 
     /// The places where something is due. They stay until they are set again.
     pub(super) fn due(&self, now: u64) -> impl Iterator<Item = Place> + '_ {
-        self.times.iter().take_while(move |it| it.0 <= now).map(|it| it.1)
+        self.times.iter().take_while(move |due| due.0 <= now).map(|due| due.1)
     }
 
     #[cfg(test)]

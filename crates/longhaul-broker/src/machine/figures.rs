@@ -91,9 +91,9 @@ impl Figures {
 
     /// Forgets a subscription that is gone, but for what the topic as a whole has counted of it.
     pub(super) fn forget(&mut self, id: u32) {
-        if let Some(it) = self.subscriptions.remove(&id) {
-            self.gone.0 += it.messages_out;
-            self.gone.1 += it.bytes_out;
+        if let Some(gone) = self.subscriptions.remove(&id) {
+            self.gone.0 += gone.messages_out;
+            self.gone.1 += gone.bytes_out;
         }
     }
 
@@ -102,8 +102,8 @@ impl Figures {
     }
 
     pub(super) fn out(&self) -> (u64, u64) {
-        self.subscriptions.values().fold(self.gone, |(messages, bytes), it| {
-            (messages + it.messages_out, bytes + it.bytes_out)
+        self.subscriptions.values().fold(self.gone, |(messages, bytes), figures| {
+            (messages + figures.messages_out, bytes + figures.bytes_out)
         })
     }
 
@@ -152,12 +152,16 @@ pub(super) fn bytes_from(topic: &Topic, mark: u64, end: u64) -> u64 {
     let all = end.saturating_sub(topic.entries.first());
     let open = end.saturating_sub(mark.max(topic.entries.first()));
     let share = u128::from(topic.bytes) * u128::from(open);
-    share.checked_div(u128::from(all)).and_then(|it| u64::try_from(it).ok()).unwrap_or_default()
+    share
+        .checked_div(u128::from(all))
+        .and_then(|bytes| u64::try_from(bytes).ok())
+        .unwrap_or_default()
 }
 
 /// Whether the topic has a compacted view, or will get one: what compaction has not seen yet must not go then.
 pub(super) fn is_compacted(topic: &Topic, policies: &Policies) -> bool {
-    policies.compaction_threshold_bytes.is_some_and(|it| it > 0) || topic.compacted.is_some()
+    policies.compaction_threshold_bytes.is_some_and(|threshold| threshold > 0)
+        || topic.compacted.is_some()
 }
 
 #[cfg(test)]

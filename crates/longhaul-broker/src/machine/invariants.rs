@@ -190,7 +190,10 @@ impl Invariants {
     #[cfg(test)]
     pub(super) fn take_all(&mut self) -> Vec<(Invariant, u64)> {
         self.fatal = None;
-        std::mem::take(&mut self.broken).into_iter().map(|(which, it)| (which, it.count)).collect()
+        std::mem::take(&mut self.broken)
+            .into_iter()
+            .map(|(which, broken)| (which, broken.count))
+            .collect()
     }
 }
 
@@ -254,27 +257,27 @@ fn contradiction(
         Some((Invariant::WithinEntries, found))
     };
     match change {
-        Change::CreateTopic(it) => {
-            let is_free = it.topic >= next_topic && state.topic_id(&it.name).is_none();
-            if is_free { None } else { taken(format!("topic {} {} exists", it.topic, it.name)) }
+        Change::CreateTopic(new) => {
+            let is_free = new.topic >= next_topic && state.topic_id(&new.name).is_none();
+            if is_free { None } else { taken(format!("topic {} {} exists", new.topic, new.name)) }
         }
-        Change::OpenLedger(it) => {
-            let end = state.topic(it.topic)?.entries.end();
-            let is_free = it.ledger >= next_ledger && it.first == end;
-            let found = || format!("ledger {} of topic {} at {}", it.ledger, it.topic, it.first);
+        Change::OpenLedger(new) => {
+            let end = state.topic(new.topic)?.entries.end();
+            let is_free = new.ledger >= next_ledger && new.first == end;
+            let found = || format!("ledger {} of topic {} at {}", new.ledger, new.topic, new.first);
             if is_free { None } else { taken(found()) }
         }
-        Change::CreateSubscription(it) => {
-            let topic = state.topic(it.topic)?;
-            if is_taken(topic, it.subscription, &it.name) {
-                return taken(format!("subscription {} of topic {}", it.subscription, it.topic));
+        Change::CreateSubscription(new) => {
+            let topic = state.topic(new.topic)?;
+            if is_taken(topic, new.subscription, &new.name) {
+                return taken(format!("subscription {} of topic {}", new.subscription, new.topic));
             }
-            beyond(it.topic, it.mark)
+            beyond(new.topic, new.mark)
         }
-        Change::Ack(it) => beyond(it.topic, end_of(it)),
-        Change::ResetCursor(it) => beyond(it.topic, it.mark),
-        Change::Trim(it) => beyond(it.topic, it.first),
-        Change::Compacted(it) => beyond(it.topic, it.horizon),
+        Change::Ack(details) => beyond(details.topic, end_of(details)),
+        Change::ResetCursor(details) => beyond(details.topic, details.mark),
+        Change::Trim(details) => beyond(details.topic, details.first),
+        Change::Compacted(details) => beyond(details.topic, details.horizon),
         _ => None,
     }
 }

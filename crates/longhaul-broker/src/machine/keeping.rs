@@ -114,7 +114,7 @@ impl Machine {
         let policies_of = |(&topic, live): (&u32, &Live)| (topic, Arc::clone(&live.policies));
         let topics: BTreeMap<u32, Arc<Policies>> = self.live.iter().map(policies_of).collect();
         for (&topic, policies) in &topics {
-            if let Some(seconds) = policies.message_ttl_s.filter(|&it| it > 0) {
+            if let Some(seconds) = policies.message_ttl_s.filter(|&seconds| seconds > 0) {
                 // A full disk is the only reason to fail, and the next round tries again.
                 drop(self.expire(topic, None, seconds));
             }
@@ -122,7 +122,7 @@ impl Machine {
             drop(self.trim(topic, policies));
             self.retry_unreadable(topic);
             let threshold = policies.compaction_threshold_bytes.unwrap_or_default();
-            let is_due = self.live.get(&topic).is_some_and(|it| it.compaction.is_due(self.up));
+            let is_due = self.live.get(&topic).is_some_and(|live| live.compaction.is_due(self.up));
             if threshold > 0 && is_due && self.uncompacted_bytes(topic) >= threshold {
                 drop(self.compact(topic));
             }
@@ -209,7 +209,7 @@ impl Machine {
             return bytes + published.saturating_sub(then);
         }
         // Once after a start and after each compaction; from there on it is counted.
-        let horizon = kept.compacted.as_ref().map_or(0, |it| it.horizon);
+        let horizon = kept.compacted.as_ref().map_or(0, |view| view.horizon);
         let bytes = kept.entries.bytes_from(horizon.max(kept.entries.first()));
         live.compaction.behind = Some((bytes, published));
         bytes
@@ -224,7 +224,7 @@ impl Machine {
             return Ok(false);
         }
         let previous = kept.compacted.as_ref();
-        let from = previous.map_or(0, |it| it.horizon).max(kept.entries.first());
+        let from = previous.map_or(0, |view| view.horizon).max(kept.entries.first());
         if let Some(ordinal) = live.withheld.first_to_compact(from) {
             let id = kept.entries.position_of(ordinal).unwrap_or(Id::NONE);
             let text = format!(
@@ -245,7 +245,7 @@ impl Machine {
         let job = CompactionJob {
             topic,
             file: format!("compact/{topic}-{}-{}-{:x}.seg", at.segment, at.offset, self.next_name),
-            previous: previous.map(|it| it.file.clone()),
+            previous: previous.map(|view| view.file.clone()),
             horizon: live.readable,
             entries: kept.entries.copy(from, live.readable),
         };
@@ -268,8 +268,8 @@ impl Machine {
             let before = job
                 .previous
                 .as_ref()
-                .and_then(|it| self.compacted.get(it))
-                .map_or(0, |it| it.len());
+                .and_then(|file| self.compacted.get(file))
+                .map_or(0, |slots| slots.len());
             live.compaction.removed =
                 (before + job.entries.iter().count()).saturating_sub(slots.len()) as u64;
         }
@@ -346,10 +346,10 @@ impl Machine {
         if quota.policy != BacklogAction::ConsumerBacklogEviction {
             return Ok(());
         }
-        let Some((kept, backlog)) = self.backlog(topic).filter(|it| it.1 >= limit) else {
+        let Some((kept, backlog)) = self.backlog(topic).filter(|found| found.1 >= limit) else {
             return Ok(());
         };
-        let readable = self.live.get(&topic).map_or(0, |it| it.readable);
+        let readable = self.live.get(&topic).map_or(0, |live| live.readable);
         let open = readable.saturating_sub(kept.lowest_mark().unwrap_or(readable));
         let keeps = u128::from(open) * u128::from(limit) * 9 / 10 / u128::from(backlog.max(1));
         let before = readable.saturating_sub(u64::try_from(keeps).unwrap_or(u64::MAX));
@@ -364,16 +364,17 @@ fn trim_point(topic: &Topic, policies: &Policies, end: u64, now: u64) -> u64 {
     let limit = match (topic.lowest_mark(), retention) {
         (Some(mark), _) => mark,
         // Nobody has subscribed yet, and nobody has said how long that may take. What is compacted can still be read.
-        (None, None) => topic.compacted.as_ref().map_or(first, |it| it.horizon),
+        (None, None) => topic.compacted.as_ref().map_or(first, |view| view.horizon),
         (None, Some(_)) => end,
     };
     let limit = limit.min(end);
     // What compaction has not seen yet is nowhere else.
-    let horizon = topic.compacted.as_ref().map_or(first, |it| it.horizon);
+    let horizon = topic.compacted.as_ref().map_or(first, |view| view.horizon);
     let limit = if is_compacted(topic, policies) { limit.min(horizon) } else { limit };
     let retention = retention.unwrap_or_default();
     let oldest = retention.oldest_ms(now);
-    let most = u64::try_from(retention.megabytes).map(|it| it.saturating_mul(1024 * 1024));
+    let most =
+        u64::try_from(retention.megabytes).map(|megabytes| megabytes.saturating_mul(1024 * 1024));
     let mut excess = most.map_or(0, |most| topic.bytes.saturating_sub(most));
     for (ordinal, slot) in topic.entries.range(first, limit) {
         let is_old = oldest.is_some_and(|oldest| slot.publish_time < oldest);

@@ -12,25 +12,33 @@ impl Machine {
     pub(super) fn last_message_id(
         &mut self,
         conn: u64,
-        it: CommandGetLastMessageId,
+        command: CommandGetLastMessageId,
     ) -> Result<(), Refusal> {
-        let key = ConsumerKey { conn, id: it.consumer_id };
+        let key = ConsumerKey { conn, id: command.consumer_id };
         let missing = || {
-            let text = format!("there is no consumer {} on this connection", it.consumer_id);
+            let text = format!("there is no consumer {} on this connection", command.consumer_id);
             Refusal::new(ServerError::MetadataError, text)
         };
         let (topic, subscription) = self.place_of(key).ok_or_else(missing)?;
         let reads_compacted =
             self.live.get(&topic).and_then(|live| live.dispatchers.get(&subscription)).is_some_and(
-                |it| it.consumers().iter().any(|it| it.key == key && it.reads_compacted),
+                |dispatcher| {
+                    dispatcher
+                        .consumers()
+                        .iter()
+                        .any(|consumer| consumer.key == key && consumer.reads_compacted)
+                },
             );
         let view = self.view(topic, reads_compacted).ok_or_else(missing)?;
         // Who reads the compacted view waits for ever for an entry that compaction has removed: the last one that it will see.
         let (position, batch) = view.last().unwrap_or((Position::NONE, None));
         let kept = self.state.topic(topic).ok_or_else(missing)?;
-        let mark = kept.subscriptions.get(&subscription).map_or(0, |it| it.cursor.mark());
+        let mark = kept
+            .subscriptions
+            .get(&subscription)
+            .map_or(0, |subscription| subscription.cursor.mark());
         let mark = kept.position_before_or_none(mark);
-        let partition = self.live.get(&topic).map(|it| it.partition);
+        let partition = self.live.get(&topic).map(|live| live.partition);
         let id = |position: Position, batch_index: Option<i32>| MessageIdData {
             ledger_id: position.ledger,
             entry_id: position.entry,
@@ -44,7 +52,7 @@ impl Machine {
             conn,
             CommandGetLastMessageIdResponse {
                 last_message_id: id(position, Some(batch_index)),
-                request_id: it.request_id,
+                request_id: command.request_id,
                 consumer_mark_delete_position: Some(id(mark, None)),
             },
         );

@@ -27,14 +27,23 @@ impl Machine {
             // Before CONNECT it has nothing open.
             let Some(role) = &session.role else { continue };
             let ends = |topic, action| {
-                let topic = self.state.topic(topic).map(|it| &it.name);
-                topic
-                    .is_some_and(|it| it.namespace() == namespace && !self.allows(role, it, action))
+                let topic = self.state.topic(topic).map(|kept| &kept.name);
+                topic.is_some_and(|topic| {
+                    topic.namespace() == namespace && !self.allows(role, topic, action)
+                })
             };
-            let found = session.producers.iter().filter(|(_, it)| ends(it.topic, Action::Produce));
-            producers.extend(found.map(|(&id, it)| (conn, id, it.topic)));
-            let found = session.consumers.iter().filter(|(_, it)| ends(it.topic, Action::Consume));
-            consumers.extend(found.map(|(&id, it)| (conn, id, it.topic, it.subscription)));
+            let found = session
+                .producers
+                .iter()
+                .filter(|(_, producer)| ends(producer.topic, Action::Produce));
+            producers.extend(found.map(|(&id, producer)| (conn, id, producer.topic)));
+            let found = session
+                .consumers
+                .iter()
+                .filter(|(_, consumer)| ends(consumer.topic, Action::Consume));
+            consumers.extend(
+                found.map(|(&id, consumer)| (conn, id, consumer.topic, consumer.subscription)),
+            );
         }
         for (conn, id, topic) in producers {
             if let Some(session) = self.session(conn) {
@@ -59,10 +68,11 @@ impl Machine {
             return;
         }
         let now_s = self.now / 1000;
-        let has_ended = |it: &Session| {
-            it.role.as_ref().is_some_and(|role| role.expires.is_some_and(|end| end <= now_s))
+        let has_ended = |session: &Session| {
+            session.role.as_ref().is_some_and(|role| role.expires.is_some_and(|end| end <= now_s))
         };
-        let ended = self.sessions.iter().filter(|(_, it)| has_ended(it)).map(|(&conn, _)| conn);
+        let ended =
+            self.sessions.iter().filter(|(_, session)| has_ended(session)).map(|(&conn, _)| conn);
         for conn in ended.collect::<BTreeSet<u64>>() {
             let deadline = self.up + PATIENCE_MS;
             let up = self.up;
@@ -91,8 +101,8 @@ impl Machine {
     }
 
     /// A client shows a new token.
-    pub(super) fn renew(&mut self, conn: u64, it: CommandAuthResponse) {
-        let shown = it.response.unwrap_or_default();
+    pub(super) fn renew(&mut self, conn: u64, response: CommandAuthResponse) {
+        let shown = response.response.unwrap_or_default();
         let method = shown.auth_method_name.unwrap_or_default();
         let data = shown.auth_data.unwrap_or_default();
         // Without tokens there is nothing to renew.
@@ -102,7 +112,7 @@ impl Machine {
         let session = self.invariants.need(session, Invariant::SessionOpen, Some(conn));
         let Some(session) = session else { return };
         match role {
-            Ok(role) if session.role.as_ref().is_some_and(|it| it.name == role.name) => {
+            Ok(role) if session.role.as_ref().is_some_and(|known| known.name == role.name) => {
                 session.role = Some(role);
                 session.asked = None;
             }
@@ -120,7 +130,7 @@ impl Machine {
 
     /// Says why somebody is not let in, and closes.
     pub(super) fn refuse_login(&mut self, conn: u64, cause: AuthError) {
-        let peer = self.sessions.get(&conn).map_or("", |it| it.peer.as_str());
+        let peer = self.sessions.get(&conn).map_or("", |session| session.peer.as_str());
         let told = self.refused.note(peer, cause, self.now / 1000);
         self.effects.extend(told.map(Effect::Warn));
         let refusal = Refusal::new(ServerError::AuthenticationError, cause.to_string());

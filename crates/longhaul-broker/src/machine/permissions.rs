@@ -9,26 +9,28 @@ use std::collections::BTreeSet;
 impl Machine {
     /// Whether the role may do this with the topic.
     pub(super) fn allows(&self, role: &Role, topic: &TopicName, action: Action) -> bool {
-        self.auth.as_ref().is_none_or(|it| it.allows(role, self.grants_of(topic), action))
+        self.auth.as_ref().is_none_or(|auth| auth.allows(role, self.grants_of(topic), action))
     }
 
     /// Grants of the topic's namespace, and of the topic alone.
     pub(super) fn grants_of(&self, topic: &TopicName) -> [Option<&Grants>; 2] {
         let whole = topic.whole();
-        [topic.namespace(), whole.as_str()].map(|it| self.state.settings(it).map(|it| &it.grants))
+        [topic.namespace(), whole.as_str()]
+            .map(|scope| self.state.settings(scope).map(|settings| &settings.grants))
     }
 
     /// Whether the role may do anything at all with the topic.
     pub(super) fn allows_any(&self, role: &Role, topic: &TopicName) -> bool {
-        self.auth.as_ref().is_none_or(|it| it.allows_any(role, self.grants_of(topic)))
+        self.auth.as_ref().is_none_or(|auth| auth.allows_any(role, self.grants_of(topic)))
     }
 
     /// Whether the role may do anything at all in the namespace, or with one topic there.
     pub(super) fn allows_some(&self, role: &Role, namespace: &str) -> bool {
         let Some(auth) = &self.auth else { return true };
-        let whole = self.state.settings(namespace).map(|it| &it.grants);
+        let whole = self.state.settings(namespace).map(|settings| &settings.grants);
         let start = TopicName::start_in(namespace);
-        let mut topics = self.state.settings_of_topics(&start).map(|it| Some(&it.grants));
+        let mut topics =
+            self.state.settings_of_topics(&start).map(|settings| Some(&settings.grants));
         auth.allows_any(role, [whole, None])
             || topics.any(|topic| auth.allows_any(role, [whole, topic]))
     }
@@ -37,7 +39,9 @@ impl Machine {
     #[must_use]
     pub fn namespaces_without_grants(&self) -> BTreeSet<&str> {
         let used = self.state.topics().map(|(_, topic)| topic.name.namespace());
-        let has_grants = |it: &str| self.state.settings(it).is_some_and(|it| it.grants.is_closed());
-        used.filter(|it| !has_grants(it)).collect()
+        let has_grants = |namespace: &str| {
+            self.state.settings(namespace).is_some_and(|settings| settings.grants.is_closed())
+        };
+        used.filter(|namespace| !has_grants(namespace)).collect()
     }
 }

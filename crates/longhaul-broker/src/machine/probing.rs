@@ -35,7 +35,8 @@ impl Machine {
         command: Command,
         refusal: Refusal,
     ) {
-        let holder = refusal.holder.filter(|&it| it != conn && self.probes.len() < PROBES_MAX);
+        let holder =
+            refusal.holder.filter(|&holder| holder != conn && self.probes.len() < PROBES_MAX);
         let Some(holder) = holder else { return self.error(conn, request_id, &refusal) };
         self.send(holder, CommandPing {});
         let deadline = self.up + PATIENCE_MS;
@@ -44,31 +45,35 @@ impl Machine {
 
     /// The connection has given a sign of life.
     pub(super) fn heard_of(&mut self, conn: u64) {
-        for probe in self.probes.extract_if(.., |it| it.holder == conn).collect::<Vec<_>>() {
+        for probe in self.probes.extract_if(.., |probe| probe.holder == conn).collect::<Vec<_>>() {
             self.error(probe.newcomer, probe.request_id, &probe.refusal);
         }
     }
 
     /// The client does not want any more what it had asked for.
     pub(super) fn probes_end(&mut self, conn: u64, is_asked: impl Fn(&Command) -> bool) {
-        self.probes.retain(|it| it.newcomer != conn || !is_asked(&it.command));
+        self.probes.retain(|probe| probe.newcomer != conn || !is_asked(&probe.command));
     }
 
     /// The connection has ended: what it held is free, and what it waited for is of no interest any more. Returns who waited for it,
     /// each with what it asked for.
     pub(super) fn take_waiting_for(&mut self, conn: u64) -> Vec<(u64, Command)> {
-        self.probes.retain(|it| it.newcomer != conn);
-        let free = self.probes.extract_if(.., |it| it.holder == conn);
+        self.probes.retain(|probe| probe.newcomer != conn);
+        let free = self.probes.extract_if(.., |probe| probe.holder == conn);
         free.map(|probe| (probe.newcomer, probe.command)).collect()
     }
 
     /// Holders that have said nothing in time. Several newcomers may wait for one.
     pub(super) fn silent_holders(&self) -> BTreeSet<u64> {
-        self.probes.iter().filter(|it| it.deadline <= self.up).map(|it| it.holder).collect()
+        self.probes
+            .iter()
+            .filter(|probe| probe.deadline <= self.up)
+            .map(|probe| probe.holder)
+            .collect()
     }
 
     /// When the next holder's time is over.
     pub(super) fn next_probe(&self) -> Option<u64> {
-        self.probes.iter().map(|it| it.deadline).min()
+        self.probes.iter().map(|probe| probe.deadline).min()
     }
 }

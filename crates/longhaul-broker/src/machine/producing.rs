@@ -43,11 +43,11 @@ pub(super) struct Producer {
 
 impl Producers {
     fn exclusive(&self) -> Option<&Producer> {
-        self.active.iter().find(|it| it.mode != AccessMode::Shared)
+        self.active.iter().find(|producer| producer.mode != AccessMode::Shared)
     }
 
     fn find(&mut self, conn: u64, id: u64) -> Option<&mut Producer> {
-        self.active.iter_mut().find(|it| (it.conn, it.id) == (conn, id))
+        self.active.iter_mut().find(|producer| (producer.conn, producer.id) == (conn, id))
     }
 }
 
@@ -63,12 +63,12 @@ impl Machine {
     pub(super) fn create_producer(
         &mut self,
         conn: u64,
-        it: &CommandProducer,
+        command: &CommandProducer,
     ) -> Result<(), Refusal> {
-        let name = self.topic_name(&it.topic)?;
+        let name = self.topic_name(&command.topic)?;
         self.authorize(conn, &name, Action::Produce)?;
         let topic = self.ensure_topic(&name, true)?;
-        let handles = self.sessions.get(&conn).map_or(0, |it| it.producers.len());
+        let handles = self.sessions.get(&conn).map_or(0, |session| session.producers.len());
         if handles >= self.settings.handles_per_connection {
             let text = format!(
                 "a connection has at most {} producers",
@@ -77,34 +77,34 @@ impl Machine {
             return Err(Refusal::new(ServerError::TooManyRequests, text));
         }
         if let Some(known) =
-            self.sessions.get(&conn).and_then(|session| session.producers.get(&it.producer_id))
+            self.sessions.get(&conn).and_then(|session| session.producers.get(&command.producer_id))
         {
             if known.topic == topic
-                && it.producer_name.as_ref().is_none_or(|name| **name == *known.name)
+                && command.producer_name.as_ref().is_none_or(|name| **name == *known.name)
             {
                 // A client that lost patience asks again.
                 if known.is_waiting {
-                    self.wait_on(conn, topic, it.producer_id, it.request_id);
+                    self.wait_on(conn, topic, command.producer_id, command.request_id);
                 } else {
-                    self.succeed_producer(conn, topic, it.producer_id, it.request_id);
+                    self.succeed_producer(conn, topic, command.producer_id, command.request_id);
                 }
                 return Ok(());
             }
-            let text = format!("producer id {} is in use on this connection", it.producer_id);
+            let text = format!("producer id {} is in use on this connection", command.producer_id);
             return Err(Refusal::new(ServerError::NotAllowedError, text));
         }
         self.check_end(topic)?;
         self.check_quota(topic)?;
-        let producer = self.producer(conn, topic, it)?;
-        self.subscribe_initially(conn, topic, &name, it)?;
+        let producer = self.producer(conn, topic, command)?;
+        self.subscribe_initially(conn, topic, &name, command)?;
         self.replace_predecessor(topic, &producer)?;
-        match self.admit(topic, &producer, it.topic_epoch)? {
+        match self.admit(topic, &producer, command.topic_epoch)? {
             Admission::Wait => self.let_wait(topic, producer),
             Admission::Fence => {
                 self.close_producers(topic);
-                self.enter(topic, producer, it.topic_epoch)?;
+                self.enter(topic, producer, command.topic_epoch)?;
             }
-            Admission::Enter => self.enter(topic, producer, it.topic_epoch)?,
+            Admission::Enter => self.enter(topic, producer, command.topic_epoch)?,
         }
         Ok(())
     }
@@ -113,30 +113,30 @@ impl Machine {
         &mut self,
         conn: u64,
         topic: u32,
-        it: &CommandProducer,
+        command: &CommandProducer,
     ) -> Result<Producer, Refusal> {
-        let given = it.producer_name.as_deref().filter(|name| !name.is_empty());
+        let given = command.producer_name.as_deref().filter(|name| !name.is_empty());
         // It is kept with each entry of a topic that drops duplicates.
         check_name("producer", given.unwrap_or_default())
             .map_err(|text| Refusal::new(ServerError::NotAllowedError, text))?;
-        let mode = AccessMode::try_from(it.producer_access_mode.unwrap_or_default())
+        let mode = AccessMode::try_from(command.producer_access_mode.unwrap_or_default())
             .map_err(|_| Refusal::new(ServerError::NotAllowedError, "unknown access mode"))?;
-        let schema_version = self.register_schema(topic, it.schema.as_ref())?;
+        let schema_version = self.register_schema(topic, command.schema.as_ref())?;
         self.check_schema(topic, &schema_version)?;
         let name = given.map_or_else(|| self.generate_name(), str::to_owned);
         // A client that reconnects names itself as the broker named it, and says that the name is not its own.
-        let is_generated = given.is_none() || it.user_provided_producer_name == Some(false);
+        let is_generated = given.is_none() || command.user_provided_producer_name == Some(false);
         Ok(Producer {
             conn,
-            id: it.producer_id,
+            id: command.producer_id,
             name,
             mode,
             since: self.now,
-            epoch: it.epoch.unwrap_or_default(),
+            epoch: command.epoch.unwrap_or_default(),
             is_generated,
-            request_id: it.request_id,
+            request_id: command.request_id,
             schema_version,
-            metadata: metadata_of(&it.metadata)?,
+            metadata: metadata_of(&command.metadata)?,
         })
     }
 
@@ -146,10 +146,10 @@ impl Machine {
         conn: u64,
         topic: u32,
         name: &TopicName,
-        it: &CommandProducer,
+        command: &CommandProducer,
     ) -> Result<(), Refusal> {
         let Some(subscription) =
-            it.initial_subscription_name.clone().filter(|name| !name.is_empty())
+            command.initial_subscription_name.clone().filter(|name| !name.is_empty())
         else {
             return Ok(());
         };
@@ -169,7 +169,8 @@ impl Machine {
         let live = self.live.get(&topic);
         let live = self.invariants.need(live, Invariant::TopicServed, Some(producer.conn));
         let Some(live) = live else { return Ok(()) };
-        let Some(old) = live.producers.active.iter().find(|it| it.name == producer.name) else {
+        let Some(old) = live.producers.active.iter().find(|active| active.name == producer.name)
+        else {
             return Ok(());
         };
         let is_same_client =
@@ -199,7 +200,7 @@ impl Machine {
         let Some(live) = live else { return Ok(Admission::Enter) };
         let producers = &live.producers;
         let fenced = |text: &str| Err(Refusal::new(ServerError::ProducerFenced, text));
-        let current = self.state.topic(topic).and_then(|it| it.epoch);
+        let current = self.state.topic(topic).and_then(|topic| topic.epoch);
         let is_past = epoch.is_some_and(|epoch| current.is_some_and(|current| epoch < current));
         match producer.mode {
             AccessMode::Shared
@@ -222,7 +223,7 @@ impl Machine {
 
     fn enter(&mut self, topic: u32, producer: Producer, epoch: Option<u64>) -> Result<(), Refusal> {
         if producer.mode != AccessMode::Shared {
-            let current = self.state.topic(topic).and_then(|it| it.epoch);
+            let current = self.state.topic(topic).and_then(|topic| topic.epoch);
             let epoch =
                 epoch.unwrap_or_else(|| current.map_or(0, |current| current.saturating_add(1)));
             if current != Some(epoch) {
@@ -296,9 +297,10 @@ impl Machine {
         let schema_version = Some(producer.schema_version.clone());
         let state = self.state.topic(topic);
         let last =
-            state.filter(|_| deduplicates).and_then(|it| it.highest_sequence(&producer_name));
-        let last_sequence_id = last.and_then(|it| i64::try_from(it).ok()).or(Some(-1));
-        let topic_epoch = state.and_then(|it| it.epoch).filter(|_| mode != AccessMode::Shared);
+            state.filter(|_| deduplicates).and_then(|topic| topic.highest_sequence(&producer_name));
+        let last_sequence_id = last.and_then(|sequence| i64::try_from(sequence).ok()).or(Some(-1));
+        let topic_epoch =
+            state.and_then(|topic| topic.epoch).filter(|_| mode != AccessMode::Shared);
         self.send_after_commit(
             conn,
             CommandProducerSuccess {
@@ -312,14 +314,14 @@ impl Machine {
         );
     }
 
-    pub(super) fn close_producer(&mut self, conn: u64, it: &CommandCloseProducer) {
+    pub(super) fn close_producer(&mut self, conn: u64, command: &CommandCloseProducer) {
         let handle =
-            self.session(conn).and_then(|session| session.producers.remove(&it.producer_id));
+            self.session(conn).and_then(|session| session.producers.remove(&command.producer_id));
         if let Some(handle) = handle {
-            self.drop_producer(handle.topic, conn, it.producer_id);
+            self.drop_producer(handle.topic, conn, command.producer_id);
         }
         // Its messages get their receipts first; and clients close twice.
-        self.succeed(conn, it.request_id);
+        self.succeed(conn, command.request_id);
     }
 
     /// Takes a producer out of its topic, and lets in who waited for that.
@@ -327,8 +329,8 @@ impl Machine {
         let live = self.live.get_mut(&topic);
         let live = self.invariants.need(live, Invariant::TopicServed, Some(conn));
         let Some(live) = live else { return };
-        live.producers.active.retain(|it| (it.conn, it.id) != (conn, id));
-        live.producers.waiting.retain(|it| (it.conn, it.id) != (conn, id));
+        live.producers.active.retain(|producer| (producer.conn, producer.id) != (conn, id));
+        live.producers.waiting.retain(|producer| (producer.conn, producer.id) != (conn, id));
         if !live.producers.active.is_empty() {
             return;
         }

@@ -22,7 +22,11 @@ impl Machine {
         send: CommandSend,
         message: Result<Message, Refusal>,
     ) {
-        if self.sessions.get(&conn).is_some_and(|it| it.closed.contains(&send.producer_id)) {
+        if self
+            .sessions
+            .get(&conn)
+            .is_some_and(|session| session.closed.contains(&send.producer_id))
+        {
             // The client sends it again with its next producer. An error would make it give up the whole connection.
             return;
         }
@@ -43,15 +47,18 @@ impl Machine {
     /// behind that message must not be taken: it would overtake the message, which on its second way would then pass for one that
     /// was published before. The client begins again, in order.
     fn end_producer(&mut self, conn: u64, id: u64, code: ServerError) {
-        let handle = self.sessions.get(&conn).and_then(|it| it.producers.get(&id));
-        let Some(topic) = handle.filter(|it| !it.is_waiting).map(|it| it.topic) else { return };
+        let handle = self.sessions.get(&conn).and_then(|session| session.producers.get(&id));
+        let Some(topic) = handle.filter(|handle| !handle.is_waiting).map(|handle| handle.topic)
+        else {
+            return;
+        };
         let is_full = matches!(
             code,
             ServerError::PersistenceError
                 | ServerError::ProducerBlockedQuotaExceededError
                 | ServerError::ProducerBlockedQuotaExceededException
         );
-        if !is_full && !self.live.get(&topic).is_some_and(|it| it.deduplicates) {
+        if !is_full && !self.live.get(&topic).is_some_and(|live| live.deduplicates) {
             return;
         }
         if let Some(session) = self.session(conn) {
@@ -63,7 +70,8 @@ impl Machine {
     }
 
     fn append(&mut self, conn: u64, send: CommandSend, message: &Message) -> Result<(), Refusal> {
-        let handle = self.sessions.get(&conn).and_then(|it| it.producers.get(&send.producer_id));
+        let handle =
+            self.sessions.get(&conn).and_then(|session| session.producers.get(&send.producer_id));
         let Some(handle) = handle else {
             let text = format!("there is no producer {} on this connection", send.producer_id);
             return Err(Refusal::new(ServerError::UnknownError, text));
@@ -75,9 +83,9 @@ impl Machine {
         let topic = handle.topic;
         let highest = send.highest_sequence_id.unwrap_or_default().max(send.sequence_id);
         let mut sequence = None;
-        if self.live.get(&topic).is_some_and(|it| it.deduplicates) {
+        if self.live.get(&topic).is_some_and(|live| live.deduplicates) {
             let name = Arc::clone(&handle.name);
-            let known = self.state.topic(topic).and_then(|it| it.highest_sequence(&name));
+            let known = self.state.topic(topic).and_then(|topic| topic.highest_sequence(&name));
             if known.is_some_and(|known| highest <= known) {
                 self.totals.publishes_deduplicated += 1;
                 let receipt = receipt(send, DUPLICATE);

@@ -45,8 +45,8 @@ impl Recent {
 
     /// Keeps an entry of the group that is being filled.
     pub fn push(&mut self, topic: u32, ordinal: u64, body: Bytes) {
-        let next = self.topics.get(&topic).map(|it| it.first + it.bodies.len() as u64);
-        if next.is_some_and(|it| it != ordinal) {
+        let next = self.topics.get(&topic).map(|tail| tail.first + tail.bodies.len() as u64);
+        if next.is_some_and(|next| next != ordinal) {
             // Cannot happen while entries come in order; a tail with a hole would hand out wrong entries.
             self.forget(topic);
         }
@@ -87,7 +87,7 @@ impl Recent {
     }
 
     fn drop_empty(&mut self) {
-        while self.groups.len() > 1 && self.groups.front().is_some_and(|it| it.entries == 0) {
+        while self.groups.len() > 1 && self.groups.front().is_some_and(|group| group.entries == 0) {
             self.groups.pop_front();
             self.first_group += 1;
         }
@@ -172,7 +172,7 @@ mod tests {
         assert!(recent.get(1, 0).is_none());
         assert_eq!((recent.bytes, recent.get(1, 1)), (41, Some(&body(40))));
         recent.keep(1, 3, 59);
-        let kept: Vec<_> = (0..5).map(|it| recent.get(1, it).map(Bytes::len)).collect();
+        let kept: Vec<_> = (0..5).map(|ordinal| recent.get(1, ordinal).map(Bytes::len)).collect();
         assert_eq!(kept, [None, Some(40), Some(1), Some(59), None]);
     }
 
@@ -204,7 +204,7 @@ mod tests {
         recent.keep(2, 0, 20);
         recent.keep(1, 1, 30);
         recent.keep(1, 5, 15);
-        let topics = |recent: &Recent| recent.order.iter().map(|it| it.0).collect::<Vec<_>>();
+        let topics = |recent: &Recent| recent.order.iter().map(|entry| entry.0).collect::<Vec<_>>();
         assert_eq!((recent.bytes, topics(&recent)), (35, vec![2, 1]));
         assert!(recent.get(1, 1).is_none() && recent.get(1, 4).is_none());
         assert!(recent.get(2, 0).is_some() && recent.get(1, 5).is_some());

@@ -10,7 +10,7 @@ impl Machine {
     pub(super) fn delete_topic(&mut self, topic: u32) -> Result<(), Refusal> {
         // Whoever deletes a namespace comes to the partitions of its topics once more.
         let Some(kept) = self.state.topic(topic) else { return Ok(()) };
-        let file = kept.compacted.as_ref().map(|it| it.file.clone());
+        let file = kept.compacted.as_ref().map(|view| view.file.clone());
         let name = kept.name.clone();
         self.close_all(topic);
         self.change(DeleteTopic { topic })?;
@@ -19,7 +19,7 @@ impl Machine {
             self.delete_schemas(&name)?;
         }
         self.refresh_neighbours(&name.whole());
-        let figures = self.live.remove(&topic).map(|it| it.figures).unwrap_or_default();
+        let figures = self.live.remove(&topic).map(|live| live.figures).unwrap_or_default();
         self.totals.bytes_in_gone += figures.bytes_in;
         self.recent.forget(topic);
         if let Some(file) = file {
@@ -35,7 +35,9 @@ impl Machine {
         let live = self.invariants.need(self.live.get(&topic), Invariant::TopicServed, None);
         let Some(live) = live else { return };
         let subscriptions: Vec<u32> = live.dispatchers.keys().copied().collect();
-        subscriptions.into_iter().for_each(|it| self.close_consumers(topic, it));
+        subscriptions
+            .into_iter()
+            .for_each(|subscription| self.close_consumers(topic, subscription));
     }
 
     /// Ends a topic for ever, with what was published so far.

@@ -19,7 +19,9 @@ impl Machine {
             );
         }
         let used = self.log.bytes();
-        if let Some(limit) = self.settings.disk_bytes_max.filter(|it| used + RESERVE_BYTES >= *it) {
+        if let Some(limit) =
+            self.settings.disk_bytes_max.filter(|limit| used + RESERVE_BYTES >= *limit)
+        {
             return refuse(format!(
                 "the log takes {used} bytes of the {limit} that it may: consume, or raise the limit"
             ));
@@ -38,7 +40,7 @@ impl Machine {
         };
         let is_default = self.own_quota(topic).is_none();
         let backlog = if is_default { self.open_bytes(topic) } else { self.backlog(topic) };
-        let Some((kept, backlog)) = backlog.filter(|it| it.1 >= limit) else { return Ok(()) };
+        let Some((kept, backlog)) = backlog.filter(|found| found.1 >= limit) else { return Ok(()) };
         let name = &kept.name;
         let text = if is_default {
             format!(
@@ -64,7 +66,10 @@ impl Machine {
     fn open_bytes(&self, topic: u32) -> Option<(&Topic, u64)> {
         let (kept, live) = self.state.topic(topic).zip(self.live.get(&topic))?;
         let (first, all) = (kept.entries.first(), kept.entries.count().max(1));
-        let open = kept.durable().map(|it| it.cursor.open_between(first, live.readable)).max()?;
+        let open = kept
+            .durable()
+            .map(|subscription| subscription.cursor.open_between(first, live.readable))
+            .max()?;
         let bytes = u128::from(kept.bytes) * u128::from(open.min(all)) / u128::from(all);
         Some((kept, u64::try_from(bytes).unwrap_or(u64::MAX)))
     }

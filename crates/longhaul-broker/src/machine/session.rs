@@ -69,14 +69,14 @@ const METADATA_BYTES_MAX: usize = 16 * 1024;
 
 /// What a client says about its producer or consumer.
 pub(super) fn metadata_of(given: &[KeyValue]) -> Result<BTreeMap<String, String>, Refusal> {
-    let bytes: usize = given.iter().map(|it| it.key.len() + it.value.len()).sum();
+    let bytes: usize = given.iter().map(|pair| pair.key.len() + pair.value.len()).sum();
     if bytes > METADATA_BYTES_MAX {
         let text = format!(
             "the properties of a producer, consumer or subscription have at most {METADATA_BYTES_MAX} bytes, these have {bytes}"
         );
         return Err(Refusal::new(ServerError::NotAllowedError, text));
     }
-    Ok(given.iter().map(|it| (it.key().to_owned(), it.value().to_owned())).collect())
+    Ok(given.iter().map(|pair| (pair.key().to_owned(), pair.value().to_owned())).collect())
 }
 
 impl Machine {
@@ -127,7 +127,9 @@ impl Machine {
     ) -> Result<(), Refusal> {
         let refuse = |text: String| Err(Refusal::new(ServerError::AuthorizationError, text));
         let session = self.sessions.get(&conn);
-        let Some((session, role)) = session.and_then(|it| Some((it, it.role.as_ref()?))) else {
+        let Some((session, role)) =
+            session.and_then(|session| Some((session, session.role.as_ref()?)))
+        else {
             return refuse("not connected".to_owned());
         };
         let namespace = topic.namespace();

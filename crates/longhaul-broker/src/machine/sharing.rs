@@ -4,23 +4,23 @@ use super::dispatcher::{ConsumerKey, Dispatcher, HashRange, KeyPolicy, Kind};
 use super::effect::Refusal;
 use longhaul_wire::messages::{CommandSubscribe, KeySharedMode, ServerError, SubType};
 
-pub(super) fn kind_of(it: &CommandSubscribe) -> Result<Kind, Refusal> {
+pub(super) fn kind_of(command: &CommandSubscribe) -> Result<Kind, Refusal> {
     let refuse = |text: &str| Err(Refusal::new(ServerError::NotAllowedError, text));
-    match SubType::try_from(it.sub_type) {
+    match SubType::try_from(command.sub_type) {
         Ok(SubType::Exclusive) => Ok(Kind::Exclusive),
         Ok(SubType::Shared) => Ok(Kind::Shared),
         Ok(SubType::Failover) => Ok(Kind::Failover),
-        Ok(SubType::KeyShared) if it.read_compacted.unwrap_or_default() => refuse(
+        Ok(SubType::KeyShared) if command.read_compacted.unwrap_or_default() => refuse(
             "a Key_Shared subscription cannot read the compacted view: use Exclusive or Failover",
         ),
         Ok(SubType::KeyShared) => {
-            let meta = it.key_shared_meta.as_ref();
+            let meta = command.key_shared_meta.as_ref();
             let mode =
-                meta.map_or(Ok(KeySharedMode::AutoSplit), |it| it.key_shared_mode.try_into());
+                meta.map_or(Ok(KeySharedMode::AutoSplit), |meta| meta.key_shared_mode.try_into());
             let Ok(mode) = mode else { return refuse("unknown mode of a Key_Shared subscription") };
             Ok(Kind::KeyShared(KeyPolicy {
                 is_sticky: mode == KeySharedMode::Sticky,
-                allows_disorder: meta.is_some_and(|it| it.allow_out_of_order_delivery()),
+                allows_disorder: meta.is_some_and(|meta| meta.allow_out_of_order_delivery()),
             }))
         }
         Err(_) => refuse("unknown type of subscription"),
@@ -28,13 +28,13 @@ pub(super) fn kind_of(it: &CommandSubscribe) -> Result<Kind, Refusal> {
 }
 
 /// The hashes of keys that a sticky consumer wants.
-pub(super) fn ranges_of(kind: Kind, it: &CommandSubscribe) -> Result<Vec<HashRange>, Refusal> {
+pub(super) fn ranges_of(kind: Kind, command: &CommandSubscribe) -> Result<Vec<HashRange>, Refusal> {
     if !matches!(kind, Kind::KeyShared(KeyPolicy { is_sticky: true, .. })) {
         return Ok(Vec::new());
     }
     let refuse = |text: &str| Err(Refusal::new(ServerError::ConsumerAssignError, text));
     let mut ranges: Vec<HashRange> = Vec::new();
-    for range in it.key_shared_meta.iter().flat_map(|it| &it.hash_ranges) {
+    for range in command.key_shared_meta.iter().flat_map(|meta| &meta.hash_ranges) {
         match (u16::try_from(range.start), u16::try_from(range.end)) {
             (Ok(start), Ok(end)) if start <= end => ranges.push((start, end)),
             _ => return refuse("a range of hashes goes from 0 up to 65535 at most"),
@@ -44,7 +44,7 @@ pub(super) fn ranges_of(kind: Kind, it: &CommandSubscribe) -> Result<Vec<HashRan
         return refuse("a sticky consumer needs ranges of hashes");
     }
     ranges.sort_unstable();
-    if ranges.windows(2).any(|it| matches!(it, [a, b] if b.0 <= a.1)) {
+    if ranges.windows(2).any(|pair| matches!(pair, [a, b] if b.0 <= a.1)) {
         return refuse("the ranges of hashes of a sticky consumer overlap");
     }
     Ok(ranges)
@@ -52,7 +52,11 @@ pub(super) fn ranges_of(kind: Kind, it: &CommandSubscribe) -> Result<Vec<HashRan
 
 /// Somebody has these hashes already.
 pub(super) fn range_conflict(dispatcher: &Dispatcher, holder: ConsumerKey) -> Refusal {
-    let name = dispatcher.consumers().iter().find(|it| it.key == holder).map(|it| it.name.as_str());
+    let name = dispatcher
+        .consumers()
+        .iter()
+        .find(|consumer| consumer.key == holder)
+        .map(|consumer| consumer.name.as_str());
     let name = name.unwrap_or_default();
     let text = format!("consumer {name} has some of these hashes already: ask for others");
     Refusal::new(ServerError::ConsumerAssignError, text).because_of(holder.conn)

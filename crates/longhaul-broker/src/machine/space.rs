@@ -73,24 +73,26 @@ impl Machine {
     pub(super) fn look_at_space(&mut self) {
         let used = self.log.bytes();
         let allowed =
-            self.settings.disk_bytes_max.map(|it| it.saturating_sub(used + RESERVE_BYTES));
+            self.settings.disk_bytes_max.map(|limit| limit.saturating_sub(used + RESERVE_BYTES));
         let free = self.composer.free_bytes();
         self.space.note(self.up, free.into_iter().chain(allowed).min());
         let (Some(left), full_in) = (self.space.left, self.space.full_in_s()) else { return };
-        let is_short = left < (used + left) / WARN_SHARE || full_in.is_some_and(|it| it < WARN_S);
+        let is_short =
+            left < (used + left) / WARN_SHARE || full_in.is_some_and(|seconds| seconds < WARN_S);
         if !is_short || self.up < self.space.next_warning {
             return;
         }
         self.space.next_warning = self.up + WARN_PAUSE_MS;
-        let pace = full_in.filter(|&it| it < WARN_S).map_or_else(String::new, |it| {
-            format!(
-                ", and is full in about {} min at the pace of the last minutes",
-                it.div_ceil(60)
-            )
-        });
-        let largest = self.state.topics().max_by_key(|(_, it)| it.bytes);
-        let largest = largest.map_or_else(String::new, |(_, it)| {
-            format!("; {} has most, {} MiB", it.name, it.bytes / (1024 * 1024))
+        let pace =
+            full_in.filter(|&seconds| seconds < WARN_S).map_or_else(String::new, |seconds| {
+                format!(
+                    ", and is full in about {} min at the pace of the last minutes",
+                    seconds.div_ceil(60)
+                )
+            });
+        let largest = self.state.topics().max_by_key(|(_, topic)| topic.bytes);
+        let largest = largest.map_or_else(String::new, |(_, topic)| {
+            format!("; {} has most, {} MiB", topic.name, topic.bytes / (1024 * 1024))
         });
         self.effects.push(Effect::Warn(format!(
             "the log has room for {} MiB more{pace}{largest}: consume, delete, or make room",

@@ -11,8 +11,8 @@ impl Machine {
     /// Refuses who would publish to a topic that has ended.
     pub(super) fn check_end(&self, topic: u32) -> Result<(), Refusal> {
         match self.state.topic(topic) {
-            Some(it) if it.is_terminated => {
-                let text = format!("{} was terminated: nothing more can be published", it.name);
+            Some(kept) if kept.is_terminated => {
+                let text = format!("{} was terminated: nothing more can be published", kept.name);
                 Err(Refusal::new(ServerError::TopicTerminatedError, text))
             }
             Some(_) | None => Ok(()),
@@ -21,14 +21,18 @@ impl Machine {
 
     /// The same for all subscriptions of a topic. Entries go that nobody has acknowledged, too: a reader that is not durable holds nothing back.
     pub(super) fn tell_ends(&mut self, topic: u32) {
-        let Some(kept) = self.state.topic(topic).filter(|it| it.is_terminated) else { return };
+        let Some(kept) = self.state.topic(topic).filter(|topic| topic.is_terminated) else {
+            return;
+        };
         let subscriptions: Vec<u32> = kept.subscriptions.keys().copied().collect();
-        subscriptions.into_iter().for_each(|it| self.tell_end(topic, it));
+        subscriptions.into_iter().for_each(|subscription| self.tell_end(topic, subscription));
     }
 
     /// Tells the consumers of a subscription once that nothing more comes, when the topic has ended and nothing of it is left to acknowledge.
     pub(super) fn tell_end(&mut self, topic: u32, subscription: u32) {
-        let Some(kept) = self.state.topic(topic).filter(|it| it.is_terminated) else { return };
+        let Some(kept) = self.state.topic(topic).filter(|topic| topic.is_terminated) else {
+            return;
+        };
         let record = kept.subscriptions.get(&subscription);
         let record = self.invariants.need(record, Invariant::SubscriptionKept, None);
         let Some(record) = record else { return };

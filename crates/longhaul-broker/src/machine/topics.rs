@@ -86,7 +86,7 @@ impl Machine {
 
     fn creates_topics(&self, name: &TopicName) -> bool {
         let policies = self.resolve_policies(name);
-        policies.auto_topic_creation.is_none_or(|it| it.allow_auto_topic_creation)
+        policies.auto_topic_creation.is_none_or(|policy| policy.allow_auto_topic_creation)
     }
 
     pub(super) fn create_topic(&mut self, name: &TopicName) -> Result<u32, Refusal> {
@@ -98,7 +98,8 @@ impl Machine {
         self.enliven(topic);
         self.watchers.note(name);
         let whole = name.whole();
-        let subscription = self.defaults_of(&whole).and_then(|it| it.subscription.clone());
+        let subscription =
+            self.defaults_of(&whole).and_then(|defaults| defaults.subscription.clone());
         if let Some(subscription) = subscription {
             self.subscribe_from_start(topic, subscription)?;
         }
@@ -109,7 +110,7 @@ impl Machine {
     /// Begins a ledger: what was confirmed to nobody before may have left entries behind, whose ids are not used again.
     pub(super) fn open_ledger(&mut self, topic: u32) -> Result<(), Refusal> {
         let (_, ledger) = self.state.next_numbers();
-        let first = self.state.topic(topic).map_or(0, |it| it.entries.end());
+        let first = self.state.topic(topic).map_or(0, |kept| kept.entries.end());
         self.change(OpenLedger { topic, ledger, first })
     }
 
@@ -136,9 +137,10 @@ impl Machine {
     /// Looks again at the policies of those whose defaults depend on whether this topic exists.
     pub(super) fn refresh_neighbours(&mut self, whole: &TopicName) {
         let neighbours = defaults::neighbours(&self.settings.topic_defaults, whole.as_str());
-        let names: Vec<TopicName> = neighbours.filter_map(|it| TopicName::parse(it).ok()).collect();
+        let names: Vec<TopicName> =
+            neighbours.filter_map(|neighbour| TopicName::parse(neighbour).ok()).collect();
         for name in names {
-            self.numbers_of(&name).into_iter().for_each(|it| self.refresh_policies(it));
+            self.numbers_of(&name).into_iter().for_each(|topic| self.refresh_policies(topic));
         }
     }
 
@@ -148,7 +150,7 @@ impl Machine {
             None => self.state.topic_id(name.as_str()).into_iter().collect(),
             Some(count) => {
                 let partitions = (0..count).map(|index| name.with_partition(index));
-                partitions.filter_map(|it| self.state.topic_id(it.as_str())).collect()
+                partitions.filter_map(|partition| self.state.topic_id(partition.as_str())).collect()
             }
         }
     }
@@ -189,12 +191,12 @@ impl Machine {
             return if index < count { Ok(0) } else { Err(refusal) };
         }
         let policy = self.resolve_policies(name).auto_topic_creation;
-        if !may_create || policy.is_some_and(|it| !it.allow_auto_topic_creation) {
+        if !may_create || policy.is_some_and(|policy| !policy.allow_auto_topic_creation) {
             return Err(Refusal::new(ServerError::TopicNotFound, format!("{name} does not exist")));
         }
-        match policy
-            .filter(|it| it.topic_type == TopicType::Partitioned && name.partition().is_none())
-        {
+        match policy.filter(|policy| {
+            policy.topic_type == TopicType::Partitioned && name.partition().is_none()
+        }) {
             Some(policy) => {
                 let partitions =
                     policy.default_num_partitions.unwrap_or(1).clamp(1, PARTITIONS_MAX);
@@ -227,13 +229,13 @@ impl Machine {
     pub(super) fn topics_in(&self, namespace: &str) -> Vec<String> {
         let start = TopicName::start_in(namespace);
         let topics = self.state.topics_named(&start);
-        topics.map(|(_, it)| it.name.as_str().to_owned()).collect()
+        topics.map(|(_, topic)| topic.name.as_str().to_owned()).collect()
     }
 
     /// What is in force for a topic.
     pub(super) fn policy_levels(&self, name: &TopicName) -> PolicyLevels {
         let of = |scope: &str| {
-            self.state.settings(scope).map(|it| it.policies.clone()).unwrap_or_default()
+            self.state.settings(scope).map(|settings| settings.policies.clone()).unwrap_or_default()
         };
         let whole = name.whole();
         PolicyLevels {
@@ -276,11 +278,14 @@ impl Machine {
         self.change(SetPolicies { scope: scope.to_owned(), policies: policies.into() })?;
         let concerned: Vec<u32> = if scope.contains("://") {
             let named = self.state.topics_named(scope);
-            named.filter(|(_, it)| it.name.whole().as_str() == scope).map(|it| it.0).collect()
+            named
+                .filter(|(_, named)| named.name.whole().as_str() == scope)
+                .map(|named| named.0)
+                .collect()
         } else {
-            self.state.topics_named(&TopicName::start_in(scope)).map(|it| it.0).collect()
+            self.state.topics_named(&TopicName::start_in(scope)).map(|named| named.0).collect()
         };
-        concerned.into_iter().for_each(|it| self.refresh_policies(it));
+        concerned.into_iter().for_each(|topic| self.refresh_policies(topic));
         Ok(())
     }
 
@@ -296,7 +301,9 @@ impl Machine {
         topic: u32,
         schema: Option<&Schema>,
     ) -> Result<Bytes, Refusal> {
-        let Some(schema) = schema.filter(|it| is_definite(it)) else { return Ok(Bytes::new()) };
+        let Some(schema) = schema.filter(|schema| is_definite(schema)) else {
+            return Ok(Bytes::new());
+        };
         let kept = self.invariants.need(self.state.topic(topic), Invariant::TopicKept, None);
         let Some(kept) = kept else { return Ok(Bytes::new()) };
         let name = kept.name.clone();
@@ -326,11 +333,13 @@ impl Machine {
     ) -> Result<u64, Refusal> {
         let key = Self::schema_key(name);
         let known = self.state.schemas(&key);
-        let same = |it: &Schema| it.r#type == schema.r#type && it.schema_data == schema.schema_data;
-        if let Some(version) = known.iter().position(|it| same(&it.schema)) {
+        let same = |known: &Schema| {
+            known.r#type == schema.r#type && known.schema_data == schema.schema_data
+        };
+        if let Some(version) = known.iter().position(|version| same(&version.schema)) {
             return Ok(version as u64);
         }
-        if let Some(last) = known.last().filter(|it| it.schema.r#type != schema.r#type) {
+        if let Some(last) = known.last().filter(|last| last.schema.r#type != schema.r#type) {
             let text = format!(
                 "{name} has a schema of type {}, this one is of type {}: delete it first, or use another topic",
                 kind_name(last.schema.r#type),
@@ -364,9 +373,9 @@ impl Machine {
         Some((version, known.get(usize::try_from(version).ok()?)?))
     }
 
-    pub(super) fn get_schema(&mut self, conn: u64, it: &CommandGetSchema) {
-        let asked = it.schema_version.as_ref().filter(|it| !it.is_empty());
-        let found = self.topic_name(&it.topic).and_then(|name| {
+    pub(super) fn get_schema(&mut self, conn: u64, command: &CommandGetSchema) {
+        let asked = command.schema_version.as_ref().filter(|version| !version.is_empty());
+        let found = self.topic_name(&command.topic).and_then(|name| {
             self.authorize_any(conn, &name)?;
             let version = asked.map(version_number);
             let found = match version {
@@ -376,10 +385,10 @@ impl Machine {
             };
             let missing =
                 || Refusal::new(ServerError::TopicNotFound, format!("{name} has no such schema"));
-            found.map(|(version, it)| (version, it.schema.clone())).ok_or_else(missing)
+            found.map(|(version, found)| (version, found.schema.clone())).ok_or_else(missing)
         });
         let mut response = CommandGetSchemaResponse {
-            request_id: it.request_id,
+            request_id: command.request_id,
             ..CommandGetSchemaResponse::default()
         };
         match found {
@@ -395,8 +404,8 @@ impl Machine {
         self.send_after_commit(conn, response);
     }
 
-    pub(super) fn get_or_create_schema(&mut self, conn: u64, it: &CommandGetOrCreateSchema) {
-        let stored = self.topic_name(&it.topic).and_then(|name| {
+    pub(super) fn get_or_create_schema(&mut self, conn: u64, command: &CommandGetOrCreateSchema) {
+        let stored = self.topic_name(&command.topic).and_then(|name| {
             self.authorize(conn, &name, crate::admin::policies::Action::Produce)?;
             if self.state.topic_id(name.as_str()).is_none()
                 && self.state.partitions(name.as_str()).is_none()
@@ -406,10 +415,10 @@ impl Machine {
                     format!("{name} does not exist"),
                 ));
             }
-            self.store_schema(&name, &it.schema)
+            self.store_schema(&name, &command.schema)
         });
         let mut response = CommandGetOrCreateSchemaResponse {
-            request_id: it.request_id,
+            request_id: command.request_id,
             ..CommandGetOrCreateSchemaResponse::default()
         };
         match stored {

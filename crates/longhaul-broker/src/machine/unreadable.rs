@@ -43,23 +43,25 @@ pub(super) struct Said {
 
 impl Machine {
     /// Goes on without an entry that cannot be read. Returns what the operator should know, if there is something new.
-    pub fn withhold(&mut self, it: &Unreadable) -> Option<String> {
+    pub fn withhold(&mut self, unreadable: &Unreadable) -> Option<String> {
         // The consumer may have gone while the entry was read, and the topic with its ids.
-        let (topic, subscription) = self.place_of(it.consumer)?;
-        let ordinal = self.state.topic(topic)?.entries.ordinal_of(it.position)?;
-        let place = if it.place.is_some() { Where::Log } else { Where::View };
+        let (topic, subscription) = self.place_of(unreadable.consumer)?;
+        let ordinal = self.state.topic(topic)?.entries.ordinal_of(unreadable.position)?;
+        let place = if unreadable.place.is_some() { Where::Log } else { Where::View };
         let withheld = &self.live.get(&topic)?.withheld;
-        let is_new = !withheld.contains(place, ordinal) && self.is_there(topic, ordinal, it.place);
+        let is_new =
+            !withheld.contains(place, ordinal) && self.is_there(topic, ordinal, unreadable.place);
         let (waiting, set_aside) = (withheld.waiting.len(), self.totals.unreadable);
-        let is_damaged = matches!(it.cause, ReadError::Damaged { .. });
+        let is_damaged = matches!(unreadable.cause, ReadError::Damaged { .. });
         let has_room =
             if is_damaged { set_aside < WITHHELD_MAX as u64 } else { waiting < WITHHELD_MAX };
         if is_new && !has_room {
             // It stays with the consumer: to deal it out again would go on without end.
-            return self.say_beyond(topic, it);
+            return self.say_beyond(topic, unreadable);
         }
-        let text = is_new.then(|| self.note_unreadable(topic, (place, ordinal), it)).flatten();
-        self.take_back(it.consumer, (topic, subscription), ordinal, place);
+        let text =
+            is_new.then(|| self.note_unreadable(topic, (place, ordinal), unreadable)).flatten();
+        self.take_back(unreadable.consumer, (topic, subscription), ordinal, place);
         text
     }
 
@@ -68,15 +70,21 @@ impl Machine {
         let Some(kept) = self.state.topic(topic) else { return false };
         match place {
             Some(place) => kept.entries.get(ordinal).is_some_and(|slot| slot.place == place),
-            None => self.view(topic, true).is_some_and(|it| it.has_compacted(ordinal)),
+            None => self.view(topic, true).is_some_and(|view| view.has_compacted(ordinal)),
         }
     }
 
-    fn note_unreadable(&mut self, topic: u32, copy: Copy, it: &Unreadable) -> Option<String> {
+    fn note_unreadable(
+        &mut self,
+        topic: u32,
+        copy: Copy,
+        unreadable: &Unreadable,
+    ) -> Option<String> {
         let name = self.state.topic(topic)?.name.as_str().to_owned();
-        let (ledger, entry, cause) = (it.position.ledger, it.position.entry, &it.cause);
+        let (ledger, entry, cause) =
+            (unreadable.position.ledger, unreadable.position.entry, &unreadable.cause);
         let live = self.live.get_mut(&topic)?;
-        if matches!(it.cause, ReadError::Damaged { .. }) {
+        if matches!(unreadable.cause, ReadError::Damaged { .. }) {
             live.withheld.set_aside.insert(copy);
             live.figures.unreadable += 1;
             self.totals.unreadable += 1;
@@ -95,13 +103,14 @@ impl Machine {
         ))
     }
 
-    fn say_beyond(&mut self, topic: u32, it: &Unreadable) -> Option<String> {
+    fn say_beyond(&mut self, topic: u32, unreadable: &Unreadable) -> Option<String> {
         if self.up < self.said.beyond {
             return None;
         }
         self.said.beyond = self.up + SAY_PAUSE_MS;
         let name = self.state.topic(topic)?.name.as_str();
-        let (ledger, entry, cause) = (it.position.ledger, it.position.entry, &it.cause);
+        let (ledger, entry, cause) =
+            (unreadable.position.ledger, unreadable.position.entry, &unreadable.cause);
         Some(format!(
             "message {ledger}:{entry} of {name} cannot be read ({cause}), and is not set aside, as {WITHHELD_MAX} are already; others may be concerned: see to the disk, and start the broker again"
         ))
@@ -135,8 +144,8 @@ impl Machine {
         let both = self.state.topic(topic).zip(self.live.get_mut(&topic));
         let both = self.invariants.need(both, Invariant::TopicServed, None);
         let Some((kept, live)) = both else { return };
-        let is_here = |it: u64| kept.entries.get(it).is_some();
-        live.withheld.set_aside.retain(|it| it.0 == Where::View || is_here(it.1));
+        let is_here = |ordinal: u64| kept.entries.get(ordinal).is_some();
+        live.withheld.set_aside.retain(|copy| copy.0 == Where::View || is_here(copy.1));
         let due = live.withheld.take_due(self.up);
         due.into_iter().for_each(|(_, ordinal)| self.offer(topic, ordinal));
     }

@@ -58,7 +58,8 @@ impl View<'_> {
         }
         let at = slots.partition_point(|slot| slot.ordinal < ordinal);
         let mut rest = slots.iter().enumerate().skip(at);
-        let (at, slot) = rest.find(|(_, it)| !self.withheld.contains(Where::View, it.ordinal))?;
+        let (at, slot) =
+            rest.find(|(_, slot)| !self.withheld.contains(Where::View, slot.ordinal))?;
         // Who has to wait for an entry does not get what lies behind it.
         if slot.ordinal >= self.end {
             return None;
@@ -100,8 +101,8 @@ impl View<'_> {
     /// Whether the entry is in the compacted view.
     #[must_use]
     pub fn has_compacted(&self, ordinal: u64) -> bool {
-        let slots = self.compacted.map_or(&[][..], |it| it.0);
-        slots.binary_search_by_key(&ordinal, |it| it.ordinal).is_ok()
+        let slots = self.compacted.map_or(&[][..], |compacted| compacted.0);
+        slots.binary_search_by_key(&ordinal, |slot| slot.ordinal).is_ok()
     }
 
     /// The entry with this ordinal.
@@ -116,7 +117,9 @@ impl View<'_> {
         let horizon = self.compacted.map_or(0, |(_, horizon)| horizon);
         let from = self.entries.first().max(horizon);
         let mut end = self.end;
-        while let Some((ordinal, slot)) = self.entries.last_before(end).filter(|it| it.0 >= from) {
+        while let Some((ordinal, slot)) =
+            self.entries.last_before(end).filter(|last| last.0 >= from)
+        {
             if self.withheld.is_set_aside(Where::Log, ordinal) {
                 end = ordinal;
                 continue;
@@ -124,7 +127,7 @@ impl View<'_> {
             let batch = slot.is_batch().then(|| slot.messages());
             return Some((self.entries.position_of(ordinal)?, batch));
         }
-        let sound = |it: &&CompactedSlot| !self.withheld.is_set_aside(Where::View, it.ordinal);
+        let sound = |slot: &&CompactedSlot| !self.withheld.is_set_aside(Where::View, slot.ordinal);
         let slot = self.compacted?.0.iter().rev().find(sound)?;
         let position = Position { ledger: slot.ledger, entry: slot.entry };
         Some((position, (slot.messages > 1).then_some(slot.messages)))

@@ -53,19 +53,19 @@ impl Withheld {
             let is_in_view = ordinal < horizon;
             ordinal >= from && is_in_view == (place == Where::View) && !cursor.is_acked(ordinal)
         };
-        self.waiting.iter().filter(concerned).map(|it| it.1).min()
+        self.waiting.iter().filter(concerned).map(|copy| copy.1).min()
     }
 
     /// The entries before an ordinal, in order.
     pub(super) fn before(&self, end: u64) -> BTreeSet<u64> {
         let all = self.set_aside.iter().chain(&self.waiting);
-        all.map(|it| it.1).filter(|&it| it < end).collect()
+        all.map(|copy| copy.1).filter(|&ordinal| ordinal < end).collect()
     }
 
     /// One that a compaction of the log from this ordinal on, and of the view before it, would miss.
     pub(super) fn first_to_compact(&self, from: u64) -> Option<u64> {
         let all = self.set_aside.iter().chain(&self.waiting);
-        all.filter(|it| it.0 == Where::View || it.1 >= from).map(|it| it.1).min()
+        all.filter(|copy| copy.0 == Where::View || copy.1 >= from).map(|copy| copy.1).min()
     }
 
     pub(super) fn wait(&mut self, copy: Copy, up: u64) {

@@ -191,7 +191,7 @@ mod tests {
             cursor.ack_in_batch(ordinal, &[1], 2);
         }
         cursor.ack_range(4, 6);
-        assert_eq!(cursor.partial().map(|it| it.0).collect::<Vec<_>>(), [3, 6]);
+        assert_eq!(cursor.partial().map(|batch| batch.0).collect::<Vec<_>>(), [3, 6]);
         assert_eq!((cursor.partly_acked(), cursor.mark()), (2, 1));
         assert_eq!(cursor.acked().iter().collect::<Vec<_>>(), [(4, 6)]);
         cursor.ack_range(0, 1);

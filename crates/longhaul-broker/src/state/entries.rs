@@ -144,13 +144,13 @@ impl Entries {
         slot: Slot,
         extras: Extras,
     ) -> (bool, Option<Place>) {
-        let ordinal = self.ordinal_of(position).filter(|&it| it >= self.first);
+        let ordinal = self.ordinal_of(position).filter(|&ordinal| ordinal >= self.first);
         let Some(ordinal) = ordinal else { return (false, None) };
         self.extend_to(ordinal + 1);
         let former = self.pages.put(ordinal, slot);
         self.count += u64::from(former.is_none());
         self.note(ordinal, extras);
-        (true, former.map(|it| it.place))
+        (true, former.map(|former| former.place))
     }
 
     /// The same for entries of which the first has this id. Returns how many bytes they take that are there now, and the places that they had before.
@@ -168,16 +168,16 @@ impl Entries {
         let run = run.get(..most.min(run.len())).and_then(|run| run.get(skipped..));
         let Some(run) = run.filter(|run| !run.is_empty()) else { return (added, formers) };
         let start = start.max(self.first);
-        let slots = run.iter().map(|it| {
-            added += u64::from(it.place.size);
-            let slot = Slot::new(it.place, it.facts.batch, it.facts.publish_time);
-            slot.with_key(it.facts.key_hash)
+        let slots = run.iter().map(|entry| {
+            added += u64::from(entry.place.size);
+            let slot = Slot::new(entry.place, entry.facts.batch, entry.facts.publish_time);
+            slot.with_key(entry.facts.key_hash)
         });
         self.pages.put_run(start, slots, |former| formers.push(former.place));
         self.count += (run.len() - formers.len()) as u64;
         self.end = self.end.max(start + run.len() as u64);
-        for (ordinal, it) in (start..).zip(run) {
-            let (deliver_at, chunk_of) = (it.facts.deliver_at, it.facts.chunk_of);
+        for (ordinal, entry) in (start..).zip(run) {
+            let (deliver_at, chunk_of) = (entry.facts.deliver_at, entry.facts.chunk_of);
             if deliver_at.is_some() || chunk_of.is_some() {
                 self.note(ordinal, Extras { deliver_at, chunk_of });
             }
@@ -188,7 +188,7 @@ impl Entries {
     /// Gives an entry that is here another place. Returns the one it had.
     pub fn relocate(&mut self, ordinal: u64, place: Place) -> Option<Place> {
         let slot = self.pages.get(ordinal)?;
-        self.pages.put(ordinal, Slot { place, ..slot }).map(|it| it.place)
+        self.pages.put(ordinal, Slot { place, ..slot }).map(|former| former.place)
     }
 
     /// The entry, unless it is gone or does not exist yet.
@@ -250,7 +250,7 @@ impl Entries {
     /// times need not grow: the first one in order counts.
     #[must_use]
     pub fn ordinal_at_time(&self, time: u64, end: u64) -> u64 {
-        self.pages.at_time(time, self.first).map_or(end, |it| it.min(end))
+        self.pages.at_time(time, self.first).map_or(end, |ordinal| ordinal.min(end))
     }
 
     /// Forgets the entries before the ordinal. Returns the places that they had.
@@ -262,7 +262,7 @@ impl Entries {
         self.end = self.end.max(first);
         self.delays = self.delays.split_off(&self.first);
         self.chunks = self.chunks.split_off(&self.first);
-        freed.into_iter().map(|it| it.1).collect()
+        freed.into_iter().map(|freed| freed.1).collect()
     }
 
     /// Forgets those of `from..to` that are dead, in at most so many pages of 1,024 entries. Returns the places that they had, how many pages were
@@ -279,13 +279,13 @@ impl Entries {
             self.delays.remove(ordinal);
             self.chunks.remove(ordinal);
         }
-        (freed.into_iter().map(|it| it.1).collect(), looked_at, next)
+        (freed.into_iter().map(|freed| freed.1).collect(), looked_at, next)
     }
 
     /// The first entry at or after the ordinal that can be read; the end where there is none.
     #[must_use]
     pub fn next_here(&self, ordinal: u64) -> u64 {
-        self.range(ordinal, u64::MAX).next().map_or(self.end, |it| it.0)
+        self.range(ordinal, u64::MAX).next().map_or(self.end, |found| found.0)
     }
 
     /// The n-th entry that can be read, from 0. It costs little for each 1,024 before it.
@@ -338,7 +338,7 @@ impl Entries {
 
     /// The ordinals that were not trimmed and whose entries are gone all the same.
     pub fn gone(&self) -> impl Iterator<Item = u64> {
-        (self.first..self.end).filter(|&it| self.pages.get(it).is_none())
+        (self.first..self.end).filter(|&ordinal| self.pages.get(ordinal).is_none())
     }
 }
 
@@ -424,9 +424,9 @@ mod tests {
         let mut entries = Entries::default();
         entries.open_ledger(5, 0);
         entries.trim(1);
-        let mut restore = |it: Position, offset| {
+        let mut restore = |position: Position, offset| {
             let slot = slot(offset, 0);
-            entries.restore(it, slot, Extras::default())
+            entries.restore(position, slot, Extras::default())
         };
         assert_eq!(restore(id(5, 3), 3), (true, None));
         assert_eq!(restore(id(5, 1), 1), (true, None));
@@ -449,10 +449,10 @@ mod tests {
         assert_eq!((entries.next_here(1), entries.next_here(2), entries.next_here(9)), (1, 3, 5));
         assert_eq!(entries.ordinal_at_time(102, 5), 4, "the third one is gone");
         let copy = entries.copy(1, 4);
-        let found: Vec<_> = copy.iter().map(|it| (it.0, it.1)).collect();
+        let found: Vec<_> = copy.iter().map(|entry| (entry.0, entry.1)).collect();
         assert_eq!(found, vec![(1, id(5, 1)), (3, id(9, 0))]);
         entries.trim(2);
-        assert_eq!(entries.copy(0, 9).iter().map(|it| it.0).collect::<Vec<_>>(), [3, 4]);
+        assert_eq!(entries.copy(0, 9).iter().map(|entry| entry.0).collect::<Vec<_>>(), [3, 4]);
         assert_eq!(copy.iter().count(), 2, "it stays as it was");
         assert_eq!(entries.range(4, 3).count(), 0);
         assert_eq!(entries.forget((0, 9), 1, dead), (vec![slot(4, 0).place], 1, None));
@@ -482,7 +482,7 @@ mod tests {
             let place = Place { segment, offset: 0, size: 10 };
             entries.push(Slot::new(place, None, 0), Extras::default());
         }
-        let found: Vec<u64> = (1..=5).map(|it| entries.first_in_segment(it)).collect();
+        let found: Vec<u64> = (1..=5).map(|segment| entries.first_in_segment(segment)).collect();
         assert_eq!(found, [4, 4, 6, 6, 7]);
     }
 }

@@ -148,7 +148,7 @@ impl State {
         let names = self
             .names
             .range::<str, _>((Bound::Included(start), Bound::Unbounded))
-            .take_while(move |it| it.0.starts_with(start));
+            .take_while(move |named| named.0.starts_with(start));
         names.filter_map(|(_, id)| Some((*id, self.topics.get(id)?)))
     }
 
@@ -182,7 +182,10 @@ impl State {
 
     /// What is set on the topics whose full names begin like this.
     pub fn settings_of_topics(&self, start: &str) -> impl Iterator<Item = &Settings> {
-        self.settings.iter().filter(move |it| it.0.starts_with(start)).map(|it| it.1)
+        self.settings
+            .iter()
+            .filter(move |setting| setting.0.starts_with(start))
+            .map(|setting| setting.1)
     }
 
     /// The versions of a topic's schema, the oldest first.
@@ -290,7 +293,7 @@ impl State {
     }
 
     fn forget_places(&mut self, id: u32, freed: Vec<Place>) {
-        let bytes: u64 = freed.iter().map(|it| u64::from(it.size)).sum();
+        let bytes: u64 = freed.iter().map(|place| u64::from(place.size)).sum();
         if let Some(topic) = self.topics.get_mut(&id) {
             topic.bytes = topic.bytes.saturating_sub(bytes);
         }
@@ -303,33 +306,33 @@ impl State {
     /// It contradicts what was recorded before it.
     pub fn apply(&mut self, change: &Change) -> Result<(), StateError> {
         match change {
-            Change::CreateTopic(it) => self.create_topic(it)?,
-            Change::DeleteTopic(it) => self.delete_topic(it.topic)?,
-            Change::SetPartitions(it) if it.partitions == 0 => {
-                self.partitioned.remove(&it.name);
+            Change::CreateTopic(details) => self.create_topic(details)?,
+            Change::DeleteTopic(details) => self.delete_topic(details.topic)?,
+            Change::SetPartitions(details) if details.partitions == 0 => {
+                self.partitioned.remove(&details.name);
             }
-            Change::SetPartitions(it) => {
-                self.partitioned.insert(it.name.clone(), it.partitions);
+            Change::SetPartitions(details) => {
+                self.partitioned.insert(details.name.clone(), details.partitions);
             }
-            Change::CreateNamespace(it) => {
-                self.namespaces.insert(it.name.clone());
+            Change::CreateNamespace(details) => {
+                self.namespaces.insert(details.name.clone());
             }
-            Change::DeleteNamespace(it) => {
-                self.namespaces.remove(&it.name);
-                self.settings.remove(&it.name);
+            Change::DeleteNamespace(details) => {
+                self.namespaces.remove(&details.name);
+                self.settings.remove(&details.name);
             }
-            Change::SetPolicies(it) => self.set(&it.scope, &it.policies)?,
-            Change::AddSchema(it) => {
-                let schema = it.schema.clone().ok_or_else(|| missing("a schema"))?;
-                let version = SchemaVersion { schema, added_at: it.added_at };
-                self.schemas.entry(it.name.clone()).or_default().push(version);
+            Change::SetPolicies(details) => self.set(&details.scope, &details.policies)?,
+            Change::AddSchema(details) => {
+                let schema = details.schema.clone().ok_or_else(|| missing("a schema"))?;
+                let version = SchemaVersion { schema, added_at: details.added_at };
+                self.schemas.entry(details.name.clone()).or_default().push(version);
             }
-            Change::DeleteSchemas(it) => {
-                self.schemas.remove(&it.name);
+            Change::DeleteSchemas(details) => {
+                self.schemas.remove(&details.name);
             }
-            Change::Numbers(it) => {
-                self.next_topic = self.next_topic.max(it.topic);
-                self.next_ledger = self.next_ledger.max(it.ledger);
+            Change::Numbers(details) => {
+                self.next_topic = self.next_topic.max(details.topic);
+                self.next_ledger = self.next_ledger.max(details.ledger);
             }
             Change::OpenLedger(_)
             | Change::CreateSubscription(_)
@@ -352,53 +355,55 @@ impl State {
         let topic = self.topics.get_mut(&id).ok_or(StateError::Topic(id))?;
         let mut freed = Vec::new();
         match change {
-            Change::OpenLedger(it) => {
-                topic.entries.open_ledger(it.ledger, it.first);
+            Change::OpenLedger(details) => {
+                topic.entries.open_ledger(details.ledger, details.first);
                 topic.is_open = true;
-                self.next_ledger = self.next_ledger.max(it.ledger.saturating_add(1));
+                self.next_ledger = self.next_ledger.max(details.ledger.saturating_add(1));
             }
-            Change::CreateSubscription(it) => {
-                topic.add_subscription(it.clone(), true);
+            Change::CreateSubscription(details) => {
+                topic.add_subscription(details.clone(), true);
             }
-            Change::DeleteSubscription(it) => {
-                topic.subscriptions.remove(&it.subscription);
+            Change::DeleteSubscription(details) => {
+                topic.subscriptions.remove(&details.subscription);
             }
-            Change::Ack(it) => {
-                let subscription = topic.subscriptions.get_mut(&it.subscription);
+            Change::Ack(details) => {
+                let subscription = topic.subscriptions.get_mut(&details.subscription);
                 let subscription =
-                    subscription.ok_or(StateError::Subscription(id, it.subscription))?;
-                acknowledge(&mut subscription.cursor, it);
+                    subscription.ok_or(StateError::Subscription(id, details.subscription))?;
+                acknowledge(&mut subscription.cursor, details);
             }
-            Change::ResetCursor(it) => {
-                let subscription = topic.subscriptions.get_mut(&it.subscription);
+            Change::ResetCursor(details) => {
+                let subscription = topic.subscriptions.get_mut(&details.subscription);
                 let subscription =
-                    subscription.ok_or(StateError::Subscription(id, it.subscription))?;
-                subscription.cursor.reset(it.mark);
+                    subscription.ok_or(StateError::Subscription(id, details.subscription))?;
+                subscription.cursor.reset(details.mark);
             }
-            Change::Trim(it) => {
-                freed = topic.entries.trim(it.first);
+            Change::Trim(details) => {
+                freed = topic.entries.trim(details.first);
             }
-            Change::Compacted(it) => {
-                let file = it.file.clone();
+            Change::Compacted(details) => {
+                let file = details.file.clone();
                 topic.compacted =
-                    (!file.is_empty()).then_some(CompactedView { horizon: it.horizon, file });
+                    (!file.is_empty()).then_some(CompactedView { horizon: details.horizon, file });
             }
-            Change::Sequence(it) => topic.note_sequence(&it.producer, it.highest, it.used_at),
-            Change::TopicEpoch(it) => topic.epoch = Some(it.epoch),
+            Change::Sequence(details) => {
+                topic.note_sequence(&details.producer, details.highest, details.used_at)
+            }
+            Change::TopicEpoch(details) => topic.epoch = Some(details.epoch),
             Change::Terminate(_) => topic.is_terminated = true,
-            Change::TopicEnd(it) => topic.entries.extend_to(it.end),
+            Change::TopicEnd(details) => topic.entries.extend_to(details.end),
             _ => {}
         }
         self.forget_places(id, freed);
         Ok(())
     }
 
-    fn create_topic(&mut self, it: &change::CreateTopic) -> Result<(), StateError> {
-        let name = TopicName::parse(&it.name);
+    fn create_topic(&mut self, details: &change::CreateTopic) -> Result<(), StateError> {
+        let name = TopicName::parse(&details.name);
         let name = name.map_err(|cause| StateError::Content(cause.to_string()))?;
-        self.names.insert(it.name.clone(), it.topic);
-        self.topics.insert(it.topic, Topic::new(name, it.created_at));
-        self.next_topic = self.next_topic.max(it.topic.saturating_add(1));
+        self.names.insert(details.name.clone(), details.topic);
+        self.topics.insert(details.topic, Topic::new(name, details.created_at));
+        self.next_topic = self.next_topic.max(details.topic.saturating_add(1));
         Ok(())
     }
 
@@ -475,19 +480,19 @@ fn missing(what: &str) -> StateError {
 /// The topic that a change is about, for those that change something inside one.
 fn topic_of(change: &Change) -> Option<u32> {
     match change {
-        Change::OpenLedger(it) => Some(it.topic),
-        Change::CreateSubscription(it) => Some(it.topic),
-        Change::DeleteSubscription(it) => Some(it.topic),
-        Change::Ack(it) => Some(it.topic),
-        Change::ResetCursor(it) => Some(it.topic),
-        Change::Trim(it) => Some(it.topic),
-        Change::Compacted(it) => Some(it.topic),
-        Change::Sequence(it) => Some(it.topic),
-        Change::TopicEpoch(it) => Some(it.topic),
-        Change::TopicEnd(it) => Some(it.topic),
-        Change::Terminate(it) => Some(it.topic),
-        Change::CreateTopic(it) => Some(it.topic),
-        Change::DeleteTopic(it) => Some(it.topic),
+        Change::OpenLedger(details) => Some(details.topic),
+        Change::CreateSubscription(details) => Some(details.topic),
+        Change::DeleteSubscription(details) => Some(details.topic),
+        Change::Ack(details) => Some(details.topic),
+        Change::ResetCursor(details) => Some(details.topic),
+        Change::Trim(details) => Some(details.topic),
+        Change::Compacted(details) => Some(details.topic),
+        Change::Sequence(details) => Some(details.topic),
+        Change::TopicEpoch(details) => Some(details.topic),
+        Change::TopicEnd(details) => Some(details.topic),
+        Change::Terminate(details) => Some(details.topic),
+        Change::CreateTopic(details) => Some(details.topic),
+        Change::DeleteTopic(details) => Some(details.topic),
         Change::AddSchema(_)
         | Change::DeleteSchemas(_)
         | Change::SetPolicies(_)

@@ -50,7 +50,8 @@ impl Page {
 
     /// How many slots there are before this place.
     fn rank(&self, at: u64) -> usize {
-        let before: u32 = self.here.iter().take((at / 64) as usize).map(|it| it.count_ones()).sum();
+        let before: u32 =
+            self.here.iter().take((at / 64) as usize).map(|word| word.count_ones()).sum();
         (before + (self.word(at) & !(u64::MAX << (at % 64))).count_ones()) as usize
     }
 
@@ -110,7 +111,7 @@ impl Page {
     /// The last slot before this place.
     fn last_before(&self, at: u64) -> Option<(u64, Slot)> {
         let slot = self.slots.get(self.rank(at).checked_sub(1)?)?;
-        let at = (0..at).rev().find(|&it| self.has(it))?;
+        let at = (0..at).rev().find(|&place| self.has(place))?;
         Some((at, slot))
     }
 
@@ -244,7 +245,7 @@ impl Pages {
             let index = self.index(last / PAGE)?;
             let first = last / PAGE * PAGE;
             let page = self.pages.get(index)?.as_deref();
-            if let Some((at, slot)) = page.and_then(|it| it.last_before(before - first)) {
+            if let Some((at, slot)) = page.and_then(|page| page.last_before(before - first)) {
                 return Some((first + at, slot));
             }
             before = first;
@@ -257,7 +258,7 @@ impl Pages {
         let pages = self.from(from).filter(|(_, page)| page.latest >= time);
         let mut slots =
             pages.flat_map(|(first, page)| page.from(0).map(move |(at, slot)| (first + at, slot)));
-        slots.find(|(at, slot)| *at >= from && slot.publish_time >= time).map(|it| it.0)
+        slots.find(|(at, slot)| *at >= from && slot.publish_time >= time).map(|found| found.0)
     }
 
     /// The first ordinal whose slot lies in this segment of the log or a later one.
@@ -265,7 +266,7 @@ impl Pages {
         let pages = self.from(0).filter(|(_, page)| page.segments.1 >= segment);
         let mut slots =
             pages.flat_map(|(first, page)| page.from(0).map(move |(at, slot)| (first + at, slot)));
-        slots.find(|(_, slot)| slot.place.segment >= segment).map(|it| it.0)
+        slots.find(|(_, slot)| slot.place.segment >= segment).map(|found| found.0)
     }
 
     /// The slots in these segments of the log.
@@ -314,7 +315,7 @@ impl Pages {
             pages_left -= 1;
             let since = from.saturating_sub(number * PAGE);
             let slots = kept.from(since).map(|(at, slot)| (at, number * PAGE + at, slot));
-            let slots = slots.take_while(|it| it.1 < to);
+            let slots = slots.take_while(|slot| slot.1 < to);
             let dead = slots.filter(|(_, ordinal, slot)| is_dead(*ordinal, slot));
             let dead: Vec<u64> = dead
                 .map(|(at, ordinal, slot)| {
@@ -377,39 +378,39 @@ mod tests {
                     Step::Forget(from, to, of) => {
                         let dead = |at: &u64| (from..to).contains(at) && at.is_multiple_of(of);
                         let (freed, _, next) = pages.forget(from, to, usize::MAX, |at, _| at.is_multiple_of(of));
-                        let expected: Vec<_> = map.iter().filter(|it| dead(it.0)).map(|(at, it)| (*at, it.place)).collect();
+                        let expected: Vec<_> = map.iter().filter(|entry| dead(entry.0)).map(|(at, slot)| (*at, slot.place)).collect();
                         prop_assert_eq!((freed, next), (expected, None));
                         map.retain(|at, _| !dead(at));
                     }
                 }
             }
-            let within = |it: &(&u64, &Slot)| (from..to).contains(it.0);
-            let expected: Vec<_> = map.iter().filter(within).map(|(at, it)| (*at, *it)).collect();
+            let within = |entry: &(&u64, &Slot)| (from..to).contains(entry.0);
+            let expected: Vec<_> = map.iter().filter(within).map(|(at, slot)| (*at, *slot)).collect();
             let found: Vec<_> = pages.range(from, to).collect();
             prop_assert_eq!(&found, &expected);
             let copied: Vec<_> = pages.copy(from, to).range(from, to).collect();
             prop_assert_eq!(&copied, &expected);
             prop_assert_eq!(pages.get(from), map.get(&from).copied());
-            let expected = map.range(from..).map(|it| *it.0).nth(nth.into());
+            let expected = map.range(from..).map(|entry| *entry.0).nth(nth.into());
             prop_assert_eq!(pages.nth(from, nth.into()), expected);
             let bytes = map.range(from..).map(|(_, slot)| u64::from(slot.place.size)).sum::<u64>();
             prop_assert_eq!(pages.bytes_from(from), bytes);
             prop_assert_eq!(
                 pages.last_before(to),
-                map.range(..to).next_back().map(|(at, it)| (*at, *it))
+                map.range(..to).next_back().map(|(at, slot)| (*at, *slot))
             );
             prop_assert_eq!(
                 pages.at_time(time, from),
-                map.range(from..).find(|it| it.1.publish_time >= time).map(|it| *it.0)
+                map.range(from..).find(|entry| entry.1.publish_time >= time).map(|entry| *entry.0)
             );
             prop_assert_eq!(
                 pages.first_in_segment(segment),
-                map.iter().find(|it| it.1.place.segment >= segment).map(|it| *it.0)
+                map.iter().find(|entry| entry.1.place.segment >= segment).map(|entry| *entry.0)
             );
             let chosen = BTreeSet::from([segment, 3]);
-            let inside: Vec<u64> = pages.in_segments(&chosen).map(|it| it.0).collect();
+            let inside: Vec<u64> = pages.in_segments(&chosen).map(|entry| entry.0).collect();
             let expected: Vec<u64> =
-                map.iter().filter(|it| chosen.contains(&it.1.place.segment)).map(|it| *it.0).collect();
+                map.iter().filter(|entry| chosen.contains(&entry.1.place.segment)).map(|entry| *entry.0).collect();
             prop_assert_eq!(inside, expected);
         }
     }
@@ -422,11 +423,11 @@ mod tests {
             pages.put(at, slot(1, at));
         }
         let bytes = |pages: &Pages| -> usize {
-            pages.pages.iter().flatten().map(|it| it.slots.capacity()).sum()
+            pages.pages.iter().flatten().map(|page| page.slots.capacity()).sum()
         };
         assert_eq!(bytes(&pages) / 100_000, 2, "those of a time that differs by a second");
         pages.forget(1, 99_999, usize::MAX, |_, _| true);
-        let slots: usize = pages.pages.iter().flatten().map(|it| it.slots.len()).sum();
+        let slots: usize = pages.pages.iter().flatten().map(|page| page.slots.len()).sum();
         assert_eq!((slots, pages.pages.iter().flatten().count(), pages.pages.len()), (2, 2, 98));
         assert_eq!(bytes(&pages), 0, "one slot alone is told by the base of its columns");
         pages.forget(0, 1, usize::MAX, |_, _| true);

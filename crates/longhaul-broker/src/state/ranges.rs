@@ -110,14 +110,14 @@ mod tests {
                 prop_assert_eq!(&listed, &plain.iter().copied().collect::<Vec<_>>());
                 for number in 0..70 {
                     prop_assert_eq!(ranges.contains(number), plain.contains(&number));
-                    let absent = (number..).find(|it| !plain.contains(it));
+                    let absent = (number..).find(|absent| !plain.contains(absent));
                     prop_assert_eq!(Some(ranges.next_absent(number)), absent);
                     let within = plain.range(number..number + 9).count() as u64;
                     prop_assert_eq!(ranges.count_within(number, number + 9), within);
                 }
                 let ends: Vec<(u64, u64)> = ranges.iter().collect();
                 prop_assert!(ends.windows(2).all(|pair| pair[0].1 < pair[1].0), "neighbours are joined");
-                prop_assert!(ends.iter().all(|it| it.0 < it.1), "none is empty");
+                prop_assert!(ends.iter().all(|range| range.0 < range.1), "none is empty");
                 prop_assert_eq!(ranges.pieces(), ends.len());
             }
         }

@@ -18,8 +18,11 @@ pub(crate) type SetAside = StateError;
 /// # Errors
 /// What cannot be read, or comes from a later version; a checkpoint that contradicts itself, since nobody ever writes one; and any other change that
 /// contradicts what was recorded before it: something that was recorded is not there any more, or is read in another way.
-pub(crate) fn replay(state: &mut State, it: Replayed<'_>) -> Result<Option<SetAside>, String> {
-    match it {
+pub(crate) fn replay(
+    state: &mut State,
+    replayed: Replayed<'_>,
+) -> Result<Option<SetAside>, String> {
+    match replayed {
         Replayed::Checkpoint(mut image) => {
             while !image.is_empty() {
                 let record = ChangeRecord::decode_length_delimited(&mut image);
@@ -70,8 +73,8 @@ fn replay_change(
 /// # Errors
 /// As above, and what would be set aside.
 #[cfg(any(test, feature = "testing"))]
-pub(crate) fn replay_own(state: &mut State, it: Replayed<'_>) -> Result<(), String> {
-    replay(state, it)?.map_or(Ok(()), |cause| Err(cause.to_string()))
+pub(crate) fn replay_own(state: &mut State, replayed: Replayed<'_>) -> Result<(), String> {
+    replay(state, replayed)?.map_or(Ok(()), |cause| Err(cause.to_string()))
 }
 
 fn known(record: ChangeRecord) -> Result<Change, String> {

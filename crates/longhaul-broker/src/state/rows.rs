@@ -69,7 +69,7 @@ impl Rows {
     }
 
     fn stride(&self) -> usize {
-        self.columns.iter().map(|it| usize::from(it.width)).sum()
+        self.columns.iter().map(|column| usize::from(column.width)).sum()
     }
 
     pub(super) fn get(&self, at: usize) -> Option<Slot> {
@@ -126,7 +126,9 @@ impl Rows {
     /// Sees to it that the columns have the numbers of this slot.
     fn fit(&mut self, slot: &Slot) -> Values {
         let values = values(slot);
-        if self.count == 0 || !self.columns.iter().zip(&values).all(|(it, value)| it.has(*value)) {
+        if self.count == 0
+            || !self.columns.iter().zip(&values).all(|(column, value)| column.has(*value))
+        {
             self.widen(&values);
         }
         values
@@ -191,7 +193,7 @@ mod tests {
     }
 
     fn any_slot() -> impl Strategy<Value = Slot> {
-        let small = |at| near(at).prop_map(|it| u32::try_from(it & 0xffff_ffff).unwrap());
+        let small = |at| near(at).prop_map(|value| u32::try_from(value & 0xffff_ffff).unwrap());
         let batch = proptest::option::of(0..5_u32);
         let key = prop_oneof![Just(0), any::<u16>()];
         (small(3), small(90_000), small(100), near(1_700_000_000_000), batch, key).prop_map(
@@ -227,7 +229,7 @@ mod tests {
         let mut column = Column { base: 1 << 40, width: 0 };
         for (step, far) in [(1_u64, 100_000_u64), (77, 1_000_000)] {
             let mut grown = 0;
-            for value in (0..far).map(|it| (1 << 40) - it * step) {
+            for value in (0..far).map(|count| (1 << 40) - count * step) {
                 grown += u32::from(!column.has(value));
                 column = column.with(value, false);
             }

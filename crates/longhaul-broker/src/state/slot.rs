@@ -76,6 +76,6 @@ mod tests {
             assert_eq!((of(batch).messages(), of(batch).is_batch()), (messages, batch.is_some()));
         }
         let slots = [None, Some(0), Some(9), Some(u32::MAX)].map(of);
-        assert_eq!(slots.map(|it| Slot::coded(it.place, it.code(), 0)), slots);
+        assert_eq!(slots.map(|slot| Slot::coded(slot.place, slot.code(), 0)), slots);
     }
 }

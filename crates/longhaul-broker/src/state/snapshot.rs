@@ -88,15 +88,19 @@ fn topic_changes(id: u32, topic: &Topic, out: &mut Vec<Change>) {
     for (producer, highest, used_at) in topic.sequences() {
         out.push(Sequence { topic: id, producer: producer.to_owned(), highest, used_at }.into());
     }
-    for (&subscription, it) in topic.subscriptions.iter().filter(|(_, it)| it.is_durable) {
-        let (name, mark, properties) = (it.name.clone(), it.cursor.mark(), it.properties.clone());
+    for (&subscription, record) in
+        topic.subscriptions.iter().filter(|(_, record)| record.is_durable)
+    {
+        let (name, mark, properties) =
+            (record.name.clone(), record.cursor.mark(), record.properties.clone());
         out.push(CreateSubscription { topic: id, subscription, name, mark, properties }.into());
-        let ranges: Vec<u64> = it.cursor.acked().iter().flat_map(|(from, to)| [from, to]).collect();
+        let ranges: Vec<u64> =
+            record.cursor.acked().iter().flat_map(|(from, to)| [from, to]).collect();
         for ranges in ranges.chunks(2 * PIECES_MAX) {
             let ranges = ranges.to_vec();
             out.push(Ack { topic: id, subscription, ranges, ..Ack::default() }.into());
         }
-        let batches: Vec<BatchAck> = it
+        let batches: Vec<BatchAck> = record
             .cursor
             .partial()
             .map(|(ordinal, open)| BatchAck {
@@ -141,7 +145,7 @@ mod tests {
         }
         let here = |state: &State| -> Vec<_> {
             let entries = &state.topic(0).unwrap().entries;
-            entries.iter().map(|it| entries.position_of(it.0).unwrap()).collect()
+            entries.iter().map(|entry| entries.position_of(entry.0).unwrap()).collect()
         };
         assert_eq!(here(&restored), here(&state));
         assert_eq!(here(&restored).len(), 5);

@@ -83,12 +83,15 @@ impl Topic {
     /// The number of a subscription.
     #[must_use]
     pub fn subscription_id(&self, name: &str) -> Option<u32> {
-        self.subscriptions.iter().find(|(_, it)| it.name == name).map(|(&id, _)| id)
+        self.subscriptions
+            .iter()
+            .find(|(_, subscription)| subscription.name == name)
+            .map(|(&id, _)| id)
     }
 
     /// The subscriptions that outlive their consumers.
     pub fn durable(&self) -> impl Iterator<Item = &Subscription> {
-        self.subscriptions.values().filter(|it| it.is_durable)
+        self.subscriptions.values().filter(|subscription| subscription.is_durable)
     }
 
     /// A number for a new subscription.
@@ -109,7 +112,10 @@ impl Topic {
     /// came late, or went back, has not acknowledged what is gone, and never will.
     #[must_use]
     pub fn lowest_mark(&self) -> Option<u64> {
-        self.durable().map(|it| it.cursor.mark()).min().map(|mark| self.entries.next_here(mark))
+        self.durable()
+            .map(|subscription| subscription.cursor.mark())
+            .min()
+            .map(|mark| self.entries.next_here(mark))
     }
 
     /// Forgets entries from that one on, but for the newest, which every durable subscription has acknowledged, if `may_go` says so. Returns the places that they had,
@@ -120,8 +126,12 @@ impl Topic {
         pages_max: usize,
         may_go: impl Fn(&Slot) -> bool,
     ) -> (Vec<Place>, usize, Option<u64>) {
-        let durable: Vec<&Cursor> =
-            self.subscriptions.values().filter(|it| it.is_durable).map(|it| &it.cursor).collect();
+        let durable: Vec<&Cursor> = self
+            .subscriptions
+            .values()
+            .filter(|subscription| subscription.is_durable)
+            .map(|subscription| &subscription.cursor)
+            .collect();
         // Up to where each cursor says the same of all entries, and what: each range is looked up once.
         let mut known = vec![(from, false); durable.len()];
         let mut is_acked = |ordinal: u64| {
@@ -143,7 +153,7 @@ impl Topic {
     /// The highest sequence id that the producer has published, where duplicates are dropped.
     #[must_use]
     pub fn highest_sequence(&self, producer: &str) -> Option<u64> {
-        self.sequences.get(producer).map(|it| it.highest)
+        self.sequences.get(producer).map(|sequence| sequence.highest)
     }
 
     pub(super) fn note_sequence(&mut self, producer: &str, highest: u64, used_at: u64) {
@@ -161,8 +171,11 @@ impl Topic {
     /// A tenth at a time, so that not every new producer looks through all of them.
     fn forget_old_sequences(&mut self) {
         // With the name, because clocks of producers may say the same for all.
-        let mut uses: Vec<(u64, String)> =
-            self.sequences.iter().map(|(name, it)| (it.used_at, name.clone())).collect();
+        let mut uses: Vec<(u64, String)> = self
+            .sequences
+            .iter()
+            .map(|(name, sequence)| (sequence.used_at, name.clone()))
+            .collect();
         let tenth = uses.len() / 10;
         uses.select_nth_unstable(tenth);
         for (_, name) in uses.into_iter().take(tenth.max(1)) {
@@ -171,14 +184,19 @@ impl Topic {
     }
 
     pub(super) fn sequences(&self) -> impl Iterator<Item = (&str, u64, u64)> {
-        self.sequences.iter().map(|(name, it)| (name.as_str(), it.highest, it.used_at))
+        self.sequences
+            .iter()
+            .map(|(name, sequence)| (name.as_str(), sequence.highest, sequence.used_at))
     }
 
     /// The id before the ordinal; before the first entry of all, that of entry -1 of its ledger, and without any ledger -1:-1.
     #[must_use]
     pub fn position_before_or_none(&self, ordinal: u64) -> Position {
         let start = || Position {
-            ledger: self.entries.position_of(ordinal).map_or(Position::NONE.ledger, |it| it.ledger),
+            ledger: self
+                .entries
+                .position_of(ordinal)
+                .map_or(Position::NONE.ledger, |position| position.ledger),
             ..Position::NONE
         };
         self.position_before(ordinal).unwrap_or_else(start)

@@ -138,7 +138,9 @@ impl Dispatcher {
         loop {
             let &(priority, first) = self.candidates.first()?;
             let behind = self.candidates.range((priority, self.turn)..).next();
-            let at = behind.filter(|it| it.0 == priority).map_or(first, |it| it.1);
+            let at = behind
+                .filter(|candidate| candidate.0 == priority)
+                .map_or(first, |candidate| candidate.1);
             if self.is_ready(at, room) {
                 return Some(at);
             }

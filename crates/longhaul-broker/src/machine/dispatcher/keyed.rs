@@ -36,7 +36,7 @@ impl Dispatcher {
         while let Some(&consumer) = self.round.last() {
             let at = self.places.get(&consumer).copied();
             let at = at.filter(|&at| self.is_ready(at, look.room));
-            let first = at.zip(self.keys.as_ref().and_then(|it| it.first_of(consumer)));
+            let first = at.zip(self.keys.as_ref().and_then(|keys| keys.first_of(consumer)));
             let Some((at, ordinal)) = first else {
                 self.round.pop();
                 continue;
@@ -55,12 +55,12 @@ impl Dispatcher {
     fn next_new(&mut self, look: &mut Look<'_>) -> Option<(usize, Item)> {
         while self.choose(look.room).is_some() {
             let count = self.consumers.len();
-            if self.keys.as_ref().is_none_or(|it| it.is_full(count)) {
+            if self.keys.as_ref().is_none_or(|keys| keys.is_full(count)) {
                 return None;
             }
             let item = self.read(look)?;
-            let receiver = self.keys.as_ref().and_then(|it| it.receiver(item.key_hash));
-            let at = receiver.and_then(|it| self.places.get(&it).copied());
+            let receiver = self.keys.as_ref().and_then(|keys| keys.receiver(item.key_hash));
+            let at = receiver.and_then(|receiver| self.places.get(&receiver).copied());
             if let Some(at) = at.filter(|&at| self.is_ready(at, look.room)) {
                 return Some((at, item));
             }

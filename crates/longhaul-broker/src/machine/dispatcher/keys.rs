@@ -91,7 +91,7 @@ impl Keys {
 
     /// The entries of this part that are queued.
     pub(super) fn queued_in(&self, from: u64, to: u64) -> Vec<u64> {
-        self.queued.range(from..to).map(|it| *it.0).collect()
+        self.queued.range(from..to).map(|queued| *queued.0).collect()
     }
 
     /// Notes that a consumer holds one more entry of a hash.
@@ -122,7 +122,7 @@ impl Keys {
     /// Who gets the first one that is queued.
     fn receiver_of_first(&self, hash: u16) -> Option<ConsumerKey> {
         let owner = self.owners.of(hash)?;
-        self.holders.get(&hash).is_none_or(|it| it.0 == owner).then_some(owner)
+        self.holders.get(&hash).is_none_or(|holder| holder.0 == owner).then_some(owner)
     }
 
     /// The oldest entry that the consumer may get.
@@ -133,7 +133,7 @@ impl Keys {
     /// The consumers that may get something, beginning behind one of them.
     pub(super) fn receivers(&self, behind: Option<ConsumerKey>) -> Vec<ConsumerKey> {
         let mut all: Vec<ConsumerKey> = self.open.keys().copied().collect();
-        let at = all.partition_point(|it| Some(*it) <= behind);
+        let at = all.partition_point(|consumer| Some(*consumer) <= behind);
         all.rotate_left(at);
         all
     }
@@ -146,7 +146,7 @@ impl Keys {
 
     fn list_all(&mut self) {
         let hashes: Vec<u16> = self.queues.keys().copied().collect();
-        hashes.into_iter().for_each(|it| self.list(it));
+        hashes.into_iter().for_each(|hash| self.list(hash));
     }
 
     /// Puts a hash where it belongs after a change.

@@ -57,7 +57,7 @@ impl Owners {
             return;
         }
         let indices = self.indices.entry(consumer.name.clone()).or_default();
-        let index = (0..).find(|it| !indices.contains_key(it)).unwrap_or_default();
+        let index = (0..).find(|index| !indices.contains_key(index)).unwrap_or_default();
         indices.insert(index, key);
         for point in points(&consumer.name, index) {
             let there = self.points.entry(point).or_default();
@@ -69,20 +69,20 @@ impl Owners {
 
     pub(super) fn remove(&mut self, consumer: &Consumer) {
         let key = consumer.key;
-        self.ranges.retain(|_, it| it.1 != key);
+        self.ranges.retain(|_, range| range.1 != key);
         // Sticky consumers have no points.
         debug_assert!(self.is_sticky || self.indices.contains_key(&consumer.name), "{key:?}");
         let Some(indices) = self.indices.get_mut(&consumer.name) else { return };
-        let index = indices.iter().find(|it| *it.1 == key).map(|it| *it.0);
+        let index = indices.iter().find(|entry| *entry.1 == key).map(|entry| *entry.0);
         for point in index.into_iter().flat_map(|index| points(&consumer.name, index)) {
             if let Some(there) = self.points.get_mut(&point) {
-                there.retain(|it| *it != key);
+                there.retain(|owner| *owner != key);
                 if there.is_empty() {
                     self.points.remove(&point);
                 }
             }
         }
-        indices.retain(|_, it| *it != key);
+        indices.retain(|_, owner| *owner != key);
         if indices.is_empty() {
             self.indices.remove(&consumer.name);
         }
@@ -94,7 +94,7 @@ impl Owners {
             return self.ranges.iter().map(|(&start, &(end, key))| ((start, end), key)).collect();
         }
         let mut all: Vec<(HashRange, ConsumerKey)> = Vec::new();
-        let first = self.points.first_key_value().and_then(|it| it.1.first());
+        let first = self.points.first_key_value().and_then(|owners| owners.1.first());
         let beyond = first.map(|&key| (u16::MAX, key));
         let points = self.points.iter().filter_map(|(&at, there)| Some((at, *there.first()?)));
         for (end, key) in points.chain(beyond) {
@@ -143,7 +143,7 @@ mod tests {
             before = after;
         }
         for id in 0..8 {
-            let share = before.iter().filter(|it| **it == Some(key(id))).count();
+            let share = before.iter().filter(|owner| **owner == Some(key(id))).count();
             assert!((4096..16_384).contains(&share), "{share} of 65,536 for one of eight");
         }
         owners.remove(&named(5, "c2"));
@@ -151,7 +151,7 @@ mod tests {
         assert!(before.iter().zip(&after).all(|(was, is)| was == is || *was == Some(key(5))));
         owners.add(&named(9, "c2"));
         let moved: BTreeSet<_> =
-            before.iter().zip(all(&owners)).filter(|it| *it.0 != it.1).collect();
+            before.iter().zip(all(&owners)).filter(|pair| *pair.0 != pair.1).collect();
         assert_eq!(moved, BTreeSet::from([(&Some(key(5)), Some(key(9)))]), "the same keys again");
         for id in [0, 1, 2, 3, 4, 6, 7, 9] {
             owners.remove(&named(id, &format!("c{}", if id == 9 { 2 } else { id / 2 })));
@@ -168,7 +168,7 @@ mod tests {
             let mut hash = 0_u32;
             for ((start, end), owner) in listed {
                 assert_eq!(u32::from(start), hash, "no hole");
-                assert!((start..=end).all(|it| owners.of(it) == Some(owner)));
+                assert!((start..=end).all(|hash| owners.of(hash) == Some(owner)));
                 hash = u32::from(end) + 1;
             }
             assert_eq!(hash, 65_536);
@@ -196,7 +196,7 @@ mod tests {
         }
         owners.add(&sticky(2, &[(10, 19)]));
         let found: Vec<_> =
-            [0, 9, 10, 19, 20, 29, 30].map(|it| owners.of(it).map(|it| it.id)).into();
+            [0, 9, 10, 19, 20, 29, 30].map(|hash| owners.of(hash).map(|owner| owner.id)).into();
         assert_eq!(found, [Some(1), Some(1), Some(2), Some(2), Some(1), Some(1), None]);
         owners.remove(&sticky(1, &[]));
         assert_eq!(owners.all(), [((10, 19), key(2))]);
