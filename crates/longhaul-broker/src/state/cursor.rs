@@ -47,6 +47,21 @@ impl Cursor {
         if ordinal < self.mark { ordinal } else { self.acked.next_present(ordinal) }
     }
 
+    /// The n-th entry from this one on that is not acknowledged, from 0. It costs little for each range of those that are.
+    #[must_use]
+    pub fn nth_unacked(&self, ordinal: u64, nth: u64) -> u64 {
+        let (mut at, mut left) = (self.next_unacked(ordinal), nth);
+        loop {
+            let acked = self.acked.next_present(at);
+            let open = acked - at;
+            if left < open || acked == u64::MAX {
+                return at.saturating_add(left);
+            }
+            left -= open;
+            at = self.acked.next_absent(acked);
+        }
+    }
+
     /// Acknowledges one entry.
     pub fn ack(&mut self, ordinal: u64) {
         self.ack_range(ordinal, ordinal + 1);
@@ -212,5 +227,19 @@ mod tests {
         for (first, end, open) in [(0, 6, 3), (3, 6, 2), (0, 1, 0), (5, 6, 1)] {
             assert_eq!(cursor.open_between(first, end), open, "{first}..{end}");
         }
+    }
+
+    /// To skip a million entries each of them was looked at.
+    #[test]
+    fn the_nth_open_entry_is_found_behind_what_is_acknowledged() {
+        let mut cursor = Cursor::at(3);
+        cursor.ack_range(5, 8);
+        cursor.ack(9);
+        let open: Vec<u64> = (0..20).filter(|&ordinal| !cursor.is_acked(ordinal)).collect();
+        for (nth, ordinal) in (0..).zip(open) {
+            assert_eq!(cursor.nth_unacked(0, nth), ordinal);
+        }
+        assert_eq!((cursor.nth_unacked(6, 0), cursor.nth_unacked(6, 1)), (8, 10));
+        assert_eq!(cursor.nth_unacked(0, u64::MAX), u64::MAX);
     }
 }

@@ -88,10 +88,7 @@ impl Machine {
     pub(super) fn nth_open(&self, topic: u32, id: u32, nth: u64) -> Option<u64> {
         let (kept, live) = self.state.topic(topic).zip(self.live.get(&topic))?;
         let cursor = &kept.subscriptions.get(&id)?.cursor;
-        let first = cursor.next_unacked(kept.entries.first());
-        let open =
-            std::iter::successors(Some(first), |ordinal| Some(cursor.next_unacked(ordinal + 1)));
-        let skipped = usize::try_from(nth.checked_sub(1)?).ok()?;
-        open.take_while(|ordinal| *ordinal < live.readable).nth(skipped)
+        let ordinal = cursor.nth_unacked(kept.entries.first(), nth.checked_sub(1)?);
+        (ordinal < live.readable).then_some(ordinal)
     }
 }
