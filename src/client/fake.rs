@@ -3,7 +3,7 @@
 use crate::task::{Position, TaskId, TaskMetadata, TaskOutcome, TaskState, view_properties};
 use crate::transport::{
     Batching, Consumer, Follow, Follower, Message, OnReceipt, Outgoing, PublishError, Publisher,
-    Schema, Start, TopicPartition, Transport, TransportError, TransportErrorKind,
+    Schema, Start, SubscriptionType, TopicPartition, Transport, TransportError, TransportErrorKind,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -177,10 +177,11 @@ impl Transport for FakeTransport {
         Ok(Box::new(FakePublisher(Arc::clone(&self.0), topic.clone())))
     }
 
-    async fn consumer(
+    async fn subscribe(
         &self,
         _: &TopicPartition,
         _: &str,
+        _: SubscriptionType,
     ) -> Result<Box<dyn Consumer>, TransportError> {
         panic!("a client consumes nothing")
     }

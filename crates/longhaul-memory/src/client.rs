@@ -11,8 +11,8 @@ use super::{Freezer, Shared};
 use async_trait::async_trait;
 use longhaul_transport::{
     Backlog, Batching, Consumer, EntryId, Follow, Follower, Message, OnAck, OnReceipt, Outgoing,
-    Position, PublishError, Publisher, Schema, Start, TopicPartition, Transport, TransportError,
-    gate::Gate,
+    Position, PublishError, Publisher, Schema, Start, SubscriptionType, TopicPartition, Transport,
+    TransportError, gate::Gate,
 };
 use std::collections::BTreeMap;
 use std::fmt;
@@ -147,17 +147,30 @@ impl Transport for MemoryTransport {
         Ok(Box::new(self.open_publisher(topic, batching).await?))
     }
 
-    async fn consumer(
+    async fn subscribe(
         &self,
         topic: &TopicPartition,
         subscription: &str,
+        subscription_type: SubscriptionType,
     ) -> Result<Box<dyn Consumer>, TransportError> {
         let prefetch = self.lock().faults.prefetch;
-        let role = || {
-            let subscription = Arc::from(subscription);
-            Role::Consumer(Consuming { subscription, receipts: Vec::new(), permits: 0, prefetch })
-        };
-        Ok(Box::new(MemoryConsumer(self.open(topic, role).await?)))
+        let session = self.request(|state| {
+            Some(state.reach_partition(topic).and_then(|partition| {
+                state.admit(partition, subscription, subscription_type)?;
+                let subscription = Arc::from(subscription);
+                let (receipts, permits) = (Vec::new(), 0);
+                let role = Role::Consumer(Consuming {
+                    subscription,
+                    subscription_type,
+                    receipts,
+                    permits,
+                    prefetch,
+                });
+                Ok(state.open(self.connection, partition, role))
+            }))
+        });
+        let session = session.await?;
+        Ok(Box::new(MemoryConsumer(Handle { transport: self.clone(), session })))
     }
 
     async fn follower(

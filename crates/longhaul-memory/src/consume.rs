@@ -1,4 +1,4 @@
-//! From the log to the consumers of a Shared subscription, and their acks back.
+//! From the log to the consumers of a subscription, and their acks back.
 
 use super::agenda::{AckFlight, AckSender, Down, Effect, Link, PartitionId, SessionId, Up};
 use super::faults::{Loss, Span};
@@ -204,6 +204,8 @@ impl State {
                 mark_delete,
             });
             self.store_mark_delete_later(id, &subscription);
+            // Its key may go to another consumer now.
+            self.dispatch(id, &subscription);
         }
         if let Some(receipt) = receipt {
             let delay = self.draw(self.faults.ack_delay);

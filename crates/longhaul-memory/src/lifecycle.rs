@@ -6,7 +6,7 @@ use super::session::{Role, Session, Verdict};
 use super::state::{Outage, State, error, lost};
 use super::subscription::Subscription;
 use longhaul_transport::{
-    EntryId, TopicPartition, TransportError, TransportErrorKind, moment::Moment,
+    EntryId, SubscriptionType, TopicPartition, TransportError, TransportErrorKind, moment::Moment,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -123,11 +123,12 @@ impl State {
             }
             Role::Consumer(consuming) => {
                 let subscription = Arc::clone(&consuming.subscription);
+                let subscription_type = consuming.subscription_type;
                 for receipt in std::mem::take(&mut consuming.receipts) {
                     receipt.send(Ok(())).ok();
                 }
                 self.subscribe(partition, &subscription);
-                self.join(id, partition, &subscription);
+                self.join(id, partition, &subscription, subscription_type);
                 "consumer"
             }
             Role::Follower(following) => {
@@ -154,11 +155,32 @@ impl State {
         }
     }
 
-    fn join(&mut self, id: SessionId, partition: PartitionId, subscription: &str) {
+    fn join(
+        &mut self,
+        id: SessionId,
+        partition: PartitionId,
+        subscription: &str,
+        subscription_type: SubscriptionType,
+    ) {
         let partition = self.partitions.get_mut(&partition);
         if let Some(it) = partition.and_then(|it| it.subscriptions.get_mut(subscription)) {
-            it.join(id);
+            it.join(id, subscription_type);
         }
+    }
+
+    /// Whether a consumer of this type may join the subscription: all that are there have the same type.
+    pub(super) fn admit(
+        &self,
+        partition: PartitionId,
+        subscription: &str,
+        subscription_type: SubscriptionType,
+    ) -> Result<(), TransportError> {
+        let partition = self.partitions.get(&partition);
+        let subscription = partition.and_then(|it| it.subscriptions.get(subscription));
+        if subscription.is_none_or(|it| it.admits(subscription_type)) {
+            return Ok(());
+        }
+        Err(lost("consumer", "the subscription has consumers of another type"))
     }
 
     /// Ends a session at the broker, and lets the client find out in a certain way.

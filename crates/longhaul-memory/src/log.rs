@@ -4,7 +4,7 @@
 //! only grow, also over unloads and restarts, because ledger ids do.
 
 use bytes::Bytes;
-use longhaul_transport::{EntryId, Message, Position, Properties};
+use longhaul_transport::{EntryId, Message, OrderKey, Position, Properties};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -48,11 +48,15 @@ impl Log {
         let id = EntryId { ledger: self.ledger, entry: self.next_entry };
         self.next_entry += 1;
         let size = u32::try_from(bodies.len()).unwrap_or(u32::MAX);
+        // A batch has the key of its first message, as with Pulsar's client for Java.
+        let first = bodies.first().and_then(|body| body.key.clone());
+        let of_batch = first.map_or(OrderKey::None, |key| OrderKey::Other(key.into()));
         for (index, body) in (0_u32..).zip(bodies) {
             self.messages.push(Message {
                 position: position(id, batched.then_some(index)),
                 batch_size: batched.then_some(size),
                 key: body.key.clone(),
+                order_key: if batched { of_batch.clone() } else { OrderKey::OfMessage },
                 properties: body.properties.clone(),
                 payload: body.payload.clone(),
                 undecodable: body.undecodable.clone(),

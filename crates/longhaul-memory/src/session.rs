@@ -4,8 +4,8 @@ use super::Freezer;
 use super::agenda::{AckSender, ConnectionId, Effect, Link, PartitionId, SessionId};
 use super::log::Body;
 use longhaul_transport::{
-    Batching, EntryId, Follow, Message, Position, PublishError, TransportError, clock::Clock,
-    moment::Moment,
+    Batching, EntryId, Follow, Message, Position, PublishError, SubscriptionType, TransportError,
+    clock::Clock, moment::Moment,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -109,6 +109,7 @@ pub(super) struct InFlight {
 #[derive(Debug)]
 pub(super) struct Consuming {
     pub(super) subscription: Arc<str>,
+    pub(super) subscription_type: SubscriptionType,
     /// Receipts of acks that went nowhere: the round trip that stands for a receipt succeeds after a reconnect.
     pub(super) receipts: Vec<AckSender>,
     /// Deliveries that were asked for and have not come; below zero when the rest of a batch came with the last one.

@@ -1,9 +1,13 @@
-//! A durable Shared subscription: who gets what, what is acknowledged, and what of that is stored. Pure.
+//! A durable Shared or Key_Shared subscription: who gets what, what is acknowledged, and what of that is stored. Pure.
 
 use super::log::Log;
-use longhaul_transport::EntryId;
+use longhaul_transport::{EntryId, SubscriptionType};
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+
+/// So many entries are read ahead whose consumers cannot have them yet.
+const AHEAD_MAX: usize = 1_000;
 
 #[derive(Debug)]
 pub(super) struct Subscription {
@@ -20,10 +24,12 @@ pub(super) struct Subscription {
     acked: BTreeSet<EntryId>,
     /// The last entry that was read from the log for dispatch.
     cursor: Option<EntryId>,
-    /// To be delivered again, before anything new.
+    /// To be delivered again, before anything new; or read, and to be delivered when the consumer of its key may have it.
     again: BTreeSet<EntryId>,
     /// Who holds what.
     pending: BTreeMap<EntryId, u64>,
+    /// How the consumers share it.
+    subscription_type: SubscriptionType,
     /// The consumer sessions in the order of their joining.
     consumers: Vec<u64>,
     /// Whose turn it is.
@@ -43,14 +49,24 @@ impl Subscription {
             cursor: None,
             again: BTreeSet::new(),
             pending: BTreeMap::new(),
+            subscription_type: SubscriptionType::Shared,
             consumers: Vec::new(),
             turn: 0,
         }
     }
 
-    pub(super) fn join(&mut self, session: u64) {
-        self.stalled = false;
-        self.consumers.push(session);
+    /// Whether a consumer of this type may join.
+    pub(super) fn admits(&self, subscription_type: SubscriptionType) -> bool {
+        self.consumers.is_empty() || self.subscription_type == subscription_type
+    }
+
+    /// A client that comes back by itself after others have joined that share it in another way is given nothing.
+    pub(super) fn join(&mut self, session: u64, subscription_type: SubscriptionType) {
+        if self.admits(subscription_type) {
+            self.subscription_type = subscription_type;
+            self.stalled = false;
+            self.consumers.push(session);
+        }
     }
 
     /// The session is over: what it held is delivered again. Says what that was.
@@ -73,6 +89,9 @@ impl Subscription {
         if self.stalled {
             return None;
         }
+        if self.subscription_type == SubscriptionType::KeyShared {
+            return self.take_by_key(log, has_room);
+        }
         let count = self.consumers.len();
         let candidates = (0..count).map(|step| (self.turn + step) % count);
         let mut candidates = candidates.filter_map(|at| Some((at, *self.consumers.get(at)?)));
@@ -81,6 +100,59 @@ impl Subscription {
         self.turn = at + 1;
         self.pending.insert(entry, session);
         Some((entry, session))
+    }
+
+    /// The next entry whose consumer has room, in order for each key: a key belongs to one consumer, and moves to another one only when nobody else
+    /// holds entries of it.
+    fn take_by_key(&mut self, log: &Log, has_room: impl Fn(u64) -> bool) -> Option<(EntryId, u64)> {
+        if !self.consumers.iter().any(|session| has_room(*session)) {
+            return None;
+        }
+        self.read_ahead(log);
+        let key = |entry: EntryId| log.entry(entry).first().and_then(|it| it.order_key());
+        let mut holders: BTreeMap<&[u8], u64> = BTreeMap::new();
+        for (entry, holder) in &self.pending {
+            if let Some(key) = key(*entry) {
+                holders.insert(key, *holder);
+            }
+        }
+        let mut blocked: BTreeSet<&[u8]> = BTreeSet::new();
+        let found = self.again.iter().find_map(|entry| {
+            let Some(key) = key(*entry) else {
+                let mut with_room = self.consumers.iter().filter(|it| has_room(**it));
+                return with_room.next().map(|session| (*entry, *session));
+            };
+            let owner = self.owner_of(key)?;
+            let is_free = holders.get(key).is_none_or(|holder| *holder == owner);
+            if is_free && has_room(owner) && !blocked.contains(key) {
+                return Some((*entry, owner));
+            }
+            blocked.insert(key);
+            None
+        });
+        let (entry, session) = found?;
+        self.again.remove(&entry);
+        self.pending.insert(entry, session);
+        Some((entry, session))
+    }
+
+    fn read_ahead(&mut self, log: &Log) {
+        self.again.retain(|entry| !log.entry(*entry).is_empty());
+        while self.again.len() < AHEAD_MAX
+            && let Some(entry) = self.next_new(log)
+        {
+            self.again.insert(entry);
+        }
+    }
+
+    /// Few keys change their consumer when one joins or leaves.
+    fn owner_of(&self, key: &[u8]) -> Option<u64> {
+        let weight = |session: &u64| {
+            let mut hasher = DefaultHasher::new();
+            (key, session).hash(&mut hasher);
+            hasher.finish()
+        };
+        self.consumers.iter().copied().max_by_key(weight)
     }
 
     /// Whoever holds the entry has lost it. False when nobody held it.
@@ -149,6 +221,10 @@ impl Subscription {
                 return Some(entry);
             }
         }
+        self.next_new(log)
+    }
+
+    fn next_new(&mut self, log: &Log) -> Option<EntryId> {
         while let Some(entry) = log.entry_after(self.cursor) {
             self.cursor = Some(entry);
             if !self.is_acked(entry) && !self.pending.contains_key(&entry) {

@@ -63,6 +63,8 @@ pub struct Message {
     pub batch_size: Option<u32>,
     /// Partition key as text.
     pub key: Option<String>,
+    /// By which key a Key_Shared subscription deals the message.
+    pub order_key: OrderKey,
     /// User properties.
     pub properties: Properties,
     /// Body, decompressed; empty for a tombstone.
@@ -87,6 +89,7 @@ impl Message {
             position,
             batch_size: None,
             key: None,
+            order_key: OrderKey::OfMessage,
             properties: Properties::new(),
             payload: Bytes::new(),
             undecodable: None,
@@ -96,6 +99,40 @@ impl Message {
             redelivery_count: 0,
         }
     }
+}
+
+/// By which key a Key_Shared subscription deals a message: that of its entry. See [`Message::order_key`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OrderKey {
+    /// By the message's own partition key, if it has one.
+    #[default]
+    OfMessage,
+    /// By another one: the ordering key, or the key of the batch that the message came in.
+    Other(Bytes),
+    /// By none, whatever key the message has in its batch.
+    None,
+}
+
+impl Message {
+    /// The key whose messages a Key_Shared subscription keeps in order; `None` when it has none.
+    #[must_use]
+    pub fn order_key(&self) -> Option<&[u8]> {
+        match &self.order_key {
+            OrderKey::OfMessage => self.key.as_deref().map(str::as_bytes),
+            OrderKey::Other(key) => Some(key),
+            OrderKey::None => None,
+        }
+    }
+}
+
+/// How the consumers of a durable subscription share its messages. All that are connected have the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SubscriptionType {
+    /// Each message goes to any of them.
+    #[default]
+    Shared,
+    /// The messages of one key go to one consumer at a time, in order, and to another one only when that one has none of them any more.
+    KeyShared,
 }
 
 /// A message to publish.
@@ -281,12 +318,22 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
         schema: Schema,
     ) -> Result<Box<dyn Publisher>, TransportError>;
 
-    /// Opens a consumer on a durable Shared subscription, which starts at the earliest message if it is new.
+    /// Opens a consumer on a durable subscription, which starts at the earliest message if it is new.
+    async fn subscribe(
+        &self,
+        topic: &TopicPartition,
+        subscription: &str,
+        subscription_type: SubscriptionType,
+    ) -> Result<Box<dyn Consumer>, TransportError>;
+
+    /// The same on a Shared subscription.
     async fn consumer(
         &self,
         topic: &TopicPartition,
         subscription: &str,
-    ) -> Result<Box<dyn Consumer>, TransportError>;
+    ) -> Result<Box<dyn Consumer>, TransportError> {
+        self.subscribe(topic, subscription, SubscriptionType::Shared).await
+    }
 
     /// Follows one partition with a non-durable reader.
     async fn follower(

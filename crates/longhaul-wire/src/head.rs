@@ -18,6 +18,8 @@ pub struct Head {
     pub replicated_from: Option<String>,
     /// The key, as text.
     pub partition_key: Option<String>,
+    /// What orders the message instead of its key.
+    pub ordering_key: Option<Bytes>,
     /// How the body is compressed.
     pub compression: Option<i32>,
     /// Bytes of the payload before it was compressed.
@@ -54,8 +56,12 @@ impl Head {
                 (4, wire) => this.properties.push(property(bytes, wire, &mut rest)?),
                 (5, wire) => this.replicated_from = Some(text(wire, &mut rest)?.to_owned()),
                 (6, wire) => this.partition_key = Some(text(wire, &mut rest)?.to_owned()),
-                // Schema version, ordering key.
-                (16 | 18, wire) => drop(delimited(wire, &mut rest)?),
+                // Schema version.
+                (16, wire) => drop(delimited(wire, &mut rest)?),
+                (18, wire) => {
+                    let key = delimited(wire, &mut rest)?;
+                    this.ordering_key = Some(Bytes::copy_from_slice(key));
+                }
                 (tag @ (2 | 3 | 8..=12 | 17 | 19..=25 | 27..=30), wire)
                     if tag != 10 && tag != 21 =>
                 {
@@ -91,6 +97,7 @@ impl From<MessageMetadata> for Head {
             properties: metadata.properties,
             replicated_from: metadata.replicated_from,
             partition_key: metadata.partition_key,
+            ordering_key: metadata.ordering_key,
             compression: metadata.compression,
             uncompressed_size: metadata.uncompressed_size,
             num_messages_in_batch: metadata.num_messages_in_batch,
@@ -201,10 +208,12 @@ mod tests {
             (sequence_id, publish_time, compression, uncompressed_size) in any::<(u64, u64, Option<i32>, Option<u32>)>(),
             (num_messages_in_batch, null_value, num_chunks_from_msg, total_chunk_msg_size) in any::<(Option<i32>, Option<bool>, Option<i32>, Option<i32>)>(),
             (deliver_at_time, event_time, uuid) in any::<(Option<i64>, Option<u64>, Option<String>)>(),
+            ordering_key in any::<Option<Vec<u8>>>(),
         ) {
             let metadata = MessageMetadata {
                 properties, producer_name, replicated_from, partition_key, sequence_id, publish_time, compression,
                 uncompressed_size, num_messages_in_batch, null_value, num_chunks_from_msg, total_chunk_msg_size, deliver_at_time, event_time, uuid,
+                ordering_key: ordering_key.map(Bytes::from),
                 replicate_to: vec!["here".to_owned()],
                 ..MessageMetadata::default()
             };

@@ -48,7 +48,7 @@ pub(crate) use tls::{TlsError, without_trust};
 
 use super::{
     Batching, ConnectionEnd, Consumer, Follow, Follower, Message, Publisher, Schema,
-    TopicPartition, Transport, TransportError, TransportErrorKind,
+    SubscriptionType, TopicPartition, Transport, TransportError, TransportErrorKind,
 };
 use crate::task::Position;
 use async_trait::async_trait;
@@ -121,11 +121,14 @@ impl PulsarTransport {
         &self,
         topic: &str,
         subscription: &str,
+        subscription_type: SubscriptionType,
     ) -> Result<SessionConsumer, TransportError> {
-        let options = ConsumerOptions {
-            topic: topic.to_owned(),
-            subscription: Subscription::Shared { name: subscription.to_owned() },
+        let name = subscription.to_owned();
+        let subscription = match subscription_type {
+            SubscriptionType::Shared => Subscription::Shared { name },
+            SubscriptionType::KeyShared => Subscription::KeyShared { name },
         };
+        let options = ConsumerOptions { topic: topic.to_owned(), subscription };
         let opening = async {
             let link = self.pool.owner(topic, Purpose::Tasks).await?;
             SessionConsumer::open(link, options).await
@@ -192,12 +195,13 @@ impl Transport for PulsarTransport {
         Ok(Box::new(self.publisher(&name(topic), batching, schema).await?))
     }
 
-    async fn consumer(
+    async fn subscribe(
         &self,
         topic: &TopicPartition,
         subscription: &str,
+        subscription_type: SubscriptionType,
     ) -> Result<Box<dyn Consumer>, TransportError> {
-        Ok(Box::new(self.consumer(&name(topic), subscription).await?))
+        Ok(Box::new(self.consumer(&name(topic), subscription, subscription_type).await?))
     }
 
     async fn follower(

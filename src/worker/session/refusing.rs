@@ -4,8 +4,8 @@ use super::*;
 use crate::supervise::{Backoff, Connections};
 use crate::task::Position;
 use crate::transport::{
-    Batching, Consumer, Follower, OnReceipt, Outgoing, Publisher, Receipt, Schema, TopicPartition,
-    Transport,
+    Batching, Consumer, Follower, OnReceipt, Outgoing, Publisher, Receipt, Schema,
+    SubscriptionType, TopicPartition, Transport,
 };
 use async_trait::async_trait;
 use futures::FutureExt;
@@ -44,10 +44,11 @@ impl Transport for Refusing {
         if self.opens { Ok(Box::new(Over)) } else { Err(error()) }
     }
 
-    async fn consumer(
+    async fn subscribe(
         &self,
         _: &TopicPartition,
         _: &str,
+        _: SubscriptionType,
     ) -> Result<Box<dyn Consumer>, TransportError> {
         Err(error())
     }

@@ -3,6 +3,7 @@
 mod consuming;
 mod deterministic;
 mod following;
+mod keyed;
 mod logs;
 mod outages;
 mod processes;

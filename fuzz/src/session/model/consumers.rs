@@ -53,7 +53,7 @@ impl Consumer {
     /// What it was asked for as.
     pub(super) fn subscribe(&mut self, options: &ConsumerOptions) {
         match options.subscription {
-            Subscription::Shared { .. } => self.is_shared = true,
+            Subscription::Shared { .. } | Subscription::KeyShared { .. } => self.is_shared = true,
             Subscription::Reader { start, window, .. } => {
                 self.window = (window > 0).then_some(i64::from(window));
                 self.begin_at(start);

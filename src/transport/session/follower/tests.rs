@@ -129,7 +129,7 @@ async fn fetched(at: Position, views: Vec<Shown>) -> Option<Message> {
             let entry = StartPlace::At(Position { batch_index: None, ..at });
             let name = match options.subscription {
                 Subscription::Reader { ref name, .. } => name.clone(),
-                Subscription::Shared { .. } => String::new(),
+                Subscription::Shared { .. } | Subscription::KeyShared { .. } => String::new(),
             };
             let reader = Subscription::Reader { name, start: entry, compacted, window: 0 };
             assert_eq!(options.subscription, reader);

@@ -175,6 +175,11 @@ pub enum Subscription {
         /// Its name.
         name: String,
     },
+    /// The same, but the messages of one key go to one consumer at a time, in order.
+    KeyShared {
+        /// Its name.
+        name: String,
+    },
     /// Exclusive and not durable. Delivers ahead of its reader, as much as its window has room for.
     Reader {
         /// Its name: random.

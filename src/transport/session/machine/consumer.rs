@@ -12,8 +12,8 @@ use bytes::BytesMut;
 use longhaul_wire::frame;
 use longhaul_wire::messages::{
     AckType, CommandAck, CommandCloseConsumer, CommandFlow, CommandMessage,
-    CommandRedeliverUnacknowledgedMessages, CommandSubscribe, InitialPosition, MessageIdData,
-    SubType,
+    CommandRedeliverUnacknowledgedMessages, CommandSubscribe, InitialPosition, KeySharedMeta,
+    KeySharedMode, MessageIdData, SubType,
 };
 use longhaul_wire::payload::Payload;
 
@@ -75,7 +75,9 @@ impl From {
 impl<A> Consumer<A> {
     fn new(options: ConsumerOptions) -> Self {
         let (is_shared, flow, from) = match options.subscription {
-            Subscription::Shared { .. } => (true, Flow::exact(), From::Start),
+            Subscription::Shared { .. } | Subscription::KeyShared { .. } => {
+                (true, Flow::exact(), From::Start)
+            }
             Subscription::Reader { start, window: 0, .. } => {
                 (false, Flow::exact(), From::of(start))
             }
@@ -117,6 +119,15 @@ fn subscribe(options: &ConsumerOptions, consumer_id: u64) -> CommandSubscribe {
             subscribe.subscription.clone_from(name);
             subscribe.sub_type = SubType::Shared as i32;
             subscribe.durable = Some(true);
+        }
+        Subscription::KeyShared { name } => {
+            subscribe.subscription.clone_from(name);
+            subscribe.sub_type = SubType::KeyShared as i32;
+            subscribe.durable = Some(true);
+            subscribe.key_shared_meta = Some(KeySharedMeta {
+                key_shared_mode: KeySharedMode::AutoSplit as i32,
+                ..KeySharedMeta::default()
+            });
         }
         Subscription::Reader { name, start, compacted, .. } => {
             subscribe.subscription.clone_from(name);

@@ -4,7 +4,7 @@
 //! acknowledge it. Nothing is ever dropped because it is odd.
 
 use crate::task::{Position, Properties};
-use crate::transport::Message;
+use crate::transport::{Message, OrderKey};
 use bytes::Bytes;
 use longhaul_wire::batch::{Single, Singles};
 use longhaul_wire::compression;
@@ -142,6 +142,7 @@ fn message(command: &CommandMessage, metadata: Head, body: Result<Bytes, Arc<str
         position: position(command, None),
         batch_size: None,
         key: metadata.partition_key,
+        order_key: metadata.ordering_key.map_or(OrderKey::OfMessage, OrderKey::Other),
         properties: properties(metadata.properties),
         payload,
         undecodable,
@@ -163,6 +164,7 @@ fn batch(
         Ok(body) => (Some(Singles::new(body, count as usize)), None),
         Err(cause) => (None, Some(cause)),
     };
+    let order_key = order_key_of_batch(metadata);
     let mut messages = Vec::with_capacity(open as usize);
     for index in 0..count {
         let single = match singles.as_mut().and_then(Iterator::next) {
@@ -178,9 +180,18 @@ fn batch(
         if removed || !is_open(&command.ack_set, index) {
             continue;
         }
-        messages.push(member(command, metadata, index, open, single, cause.as_ref()));
+        let order_key = order_key.clone();
+        let message = member(command, metadata, index, open, single, cause.as_ref());
+        messages.push(Message { order_key, ..message });
     }
     Entry { messages, counted: open }
+}
+
+/// A batch is dealt as a whole, by the key that it has itself.
+fn order_key_of_batch(batch: &Head) -> OrderKey {
+    let of_batch =
+        || batch.partition_key.as_deref().map(|key| Bytes::copy_from_slice(key.as_bytes()));
+    batch.ordering_key.clone().or_else(of_batch).map_or(OrderKey::None, OrderKey::Other)
 }
 
 fn member(
@@ -201,6 +212,7 @@ fn member(
         position: position(command, Some(index)),
         batch_size: Some(batch_size),
         key: metadata.partition_key,
+        order_key: OrderKey::OfMessage,
         properties: properties(metadata.properties),
         payload,
         undecodable,

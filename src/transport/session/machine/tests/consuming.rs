@@ -75,6 +75,43 @@ fn what_was_asked_for_before_the_consumer_was_there_is_asked_for_then() {
 }
 
 #[test]
+fn a_consumer_by_key_says_so() {
+    let mut bench = Bench::open();
+    let subscription = Subscription::KeyShared { name: "s".to_owned() };
+    let topic = "topic".to_owned();
+    bench.ask(Question::Consumer(ConsumerOptions { topic, subscription }));
+    let [Command::Subscribe(asked)] = &bench.commands()[..] else { panic!("one SUBSCRIBE") };
+    assert_eq!((asked.sub_type, asked.durable, asked.initial_position), (3, Some(true), Some(1)));
+    let mode = asked.key_shared_meta.as_ref().map(|meta| meta.key_shared_mode);
+    assert_eq!(mode, Some(0), "the broker splits the keys");
+}
+
+/// A broker deals a batch as a whole: the keys of its messages say nothing of their order.
+#[test]
+fn a_message_is_ordered_by_what_the_broker_deals_its_entry_by() {
+    let check = |metadata: MessageMetadata, body: &[u8], expected: Option<&[u8]>| {
+        let mut bench = Bench::open();
+        let consumer = bench.consumer();
+        request(&mut bench, consumer, 1);
+        bench.delivers(&delivery(consumer, 3), &metadata, body);
+        let messages = bench.outcome().delivered.remove(0).1;
+        assert!(messages.iter().all(|message| message.order_key() == expected), "{messages:?}");
+    };
+    let (none, partition_key) = (MessageMetadata::default(), Some("key".to_owned()));
+    let ordering_key = Some(bytes::Bytes::from_static(b"order"));
+    let keyed = MessageMetadata { partition_key: partition_key.clone(), ..none.clone() };
+    let ordered = MessageMetadata { ordering_key: ordering_key.clone(), ..keyed.clone() };
+    check(none, b"x", None);
+    check(keyed, b"x", Some(b"key"));
+    check(ordered, b"x", Some(b"order"));
+    let (metadata, body) = batch(3);
+    check(metadata.clone(), &body, None);
+    let keyed = MessageMetadata { partition_key, ..metadata };
+    check(keyed.clone(), &body, Some(b"key"));
+    check(MessageMetadata { ordering_key, ..keyed }, &body, Some(b"order"));
+}
+
+#[test]
 fn acks_that_wait_together_go_together_and_each_frame_is_confirmed() {
     let mut bench = Bench::open();
     let consumer = bench.consumer();
