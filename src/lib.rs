@@ -19,6 +19,7 @@
 //! [docs/dead-letters.md]: https://docs.rs/crate/longhaul/latest/source/docs/dead-letters.md
 //! [docs/dependencies.md]: https://docs.rs/crate/longhaul/latest/source/docs/dependencies.md
 //! [docs/limits.md]: https://docs.rs/crate/longhaul/latest/source/docs/limits.md
+//! [docs/order.md]: https://docs.rs/crate/longhaul/latest/source/docs/order.md
 //! [docs/performance.md]: https://docs.rs/crate/longhaul/latest/source/docs/performance.md
 //! [docs/protocol.md]: https://docs.rs/crate/longhaul/latest/source/docs/protocol.md
 //! [docs/protocol.md#properties-of-a-task]: https://docs.rs/crate/longhaul/latest/source/docs/protocol.md
@@ -90,7 +91,9 @@ pub use protocol::retry::RetryPolicy;
 pub use protocol::waits::AfterFailed;
 #[cfg(feature = "schedules")]
 pub use schedule::{Overlap, Schedule, ScheduleError};
-pub use settings::{DeadLetterSettings, Limit, QueueSettings, QueueSettingsError, Rate};
+pub use settings::{
+    DeadLetterSettings, Limit, QueueOrder, QueueSettings, QueueSettingsError, Rate,
+};
 pub use supervise::ConnectionState;
 pub use task::{
     Codec, EntryId, FromPayload, PayloadError, Position, Progress, Raw, TaskId, TaskIdError,
@@ -113,6 +116,7 @@ pub use worker::{
 #[cfg(all(doctest, feature = "schedules", feature = "testing"))]
 #[doc = include_str!("../docs/dead-letters.md")]
 #[doc = include_str!("../docs/limits.md")]
+#[doc = include_str!("../docs/order.md")]
 #[doc = include_str!("../docs/reading.md")]
 #[doc = include_str!("../docs/schedules.md")]
 mod pages {}

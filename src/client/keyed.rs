@@ -127,11 +127,18 @@ fn overwrites(properties: &BTreeMap<String, String>) -> Result<bool, SubmitError
 }
 
 impl Client {
-    /// The partition for a task with this key. Those with one dedupe key are in one, where ids say which of them is the later.
-    async fn place_of(&self, topic: &str, name: &KeyName) -> Result<i32, SubmitError> {
-        let index = match name.kind() {
-            KeyKind::Dedupe => self.inner.routes.of_key(topic, name.text()).await,
-            KeyKind::Idempotency => self.inner.routes.next(topic).await,
+    /// The partition for a task with this key. Those with one order key are in one, and those with one dedupe key, where ids say which of them is the
+    /// later.
+    async fn place_of(
+        &self,
+        topic: &str,
+        name: &KeyName,
+        order_key: Option<&str>,
+    ) -> Result<i32, SubmitError> {
+        let index = match (order_key, name.kind()) {
+            (Some(key), _) => self.inner.routes.of_key(topic, key).await,
+            (None, KeyKind::Dedupe) => self.inner.routes.of_key(topic, name.text()).await,
+            (None, KeyKind::Idempotency) => self.inner.routes.next(topic).await,
         };
         index.map_err(SubmitError::Transport)
     }
@@ -152,8 +159,13 @@ impl Client {
         let since = register.look(Keys::period);
         let topic = topic_of(level)?;
         let overwrites = message.properties.get(OVERWRITE) == Some("true");
-        let lane =
-            if overwrites { Some((level, self.place_of(&topic, &name).await?)) } else { None };
+        let order_key = message.key.clone();
+        let order_key = order_key.as_deref();
+        let lane = if overwrites {
+            Some((level, self.place_of(&topic, &name, order_key).await?))
+        } else {
+            None
+        };
         loop {
             match register.look(|keys| keys.submitting(&name, own, lane)) {
                 // Each of those that overwrite is a task of its own, whoever comes first.
@@ -163,7 +175,7 @@ impl Client {
                 Submitting::Submit => {
                     let index = match lane {
                         Some((_, index)) => index,
-                        None => self.place_of(&topic, &name).await?,
+                        None => self.place_of(&topic, &name, order_key).await?,
                     };
                     let published = self.publish_task_to(&topic, index, message.clone()).await;
                     own = Some(QueueTask { level, id: published.map_err(safe_to_repeat)?.id });

@@ -10,7 +10,10 @@ use super::terms::Delivery;
 use super::{Client, partition};
 use crate::clock::Clock;
 use crate::protocol::register::{Digest, KeyName};
-use crate::task::text::{TASK_CODEC, TASK_KEY, TASK_KEY_BYTES_MAX, TASK_TYPE, TASK_TYPE_BYTES_MAX};
+use crate::task::text::{
+    DEDUPE_KEY, ORDER_KEY, OVERWRITE, TASK_CODEC, TASK_KEY, TASK_KEY_BYTES_MAX, TASK_TYPE,
+    TASK_TYPE_BYTES_MAX,
+};
 use crate::task::{PayloadError, TaskId, ToPayload, encode};
 use crate::telemetry::{self, spans};
 use crate::topics::{Priority, TopicNameError};
@@ -240,8 +243,7 @@ impl Submission {
         client.check_after(&topic, &properties).await?;
         let deliver_at_ms = delivery.at_ms(Clock::System.wall_ms());
         let span = spans::send(&topic, payload.len(), &mut properties);
-        let properties = properties.into();
-        let message = Outgoing { properties, payload, deliver_at_ms, ..Outgoing::default() };
+        let message = message_of(properties, payload, deliver_at_ms);
         let sending = async {
             match key {
                 Some(key) => client.submit_keyed((&queue, priority), message, key, strict).await,
@@ -269,6 +271,14 @@ impl Submission {
         if let Some(bytes) = outside(TASK_TYPE, TASK_TYPE_BYTES_MAX) {
             return Err(SubmitError::Type(bytes));
         }
+        let order_key = properties.get(ORDER_KEY);
+        if properties.contains_key(OVERWRITE)
+            && order_key.is_some_and(|it| properties.get(DEDUPE_KEY) != Some(it))
+        {
+            let problem =
+                "a task that overwrites another one has its dedupe key as its order key, or none";
+            return Err(SubmitError::Property { name: ORDER_KEY, problem: problem.to_owned() });
+        }
         let mut payload = payload.map_err(SubmitError::Encode)?;
         // What a codec makes of the same payload may differ each time.
         let key = key_of(&properties)?.map(|name| (name, Digest::of(&payload)));
@@ -281,6 +291,16 @@ impl Submission {
         }
         Ok(Prepared { payload, properties, key, priority, delivery })
     }
+}
+
+/// The message of a task. Its key is the task's order key.
+pub(super) fn message_of(
+    properties: BTreeMap<String, String>,
+    payload: Bytes,
+    deliver_at_ms: Option<u64>,
+) -> Outgoing {
+    let key = properties.get(ORDER_KEY).cloned();
+    Outgoing { key, properties: properties.into(), payload, deliver_at_ms, ..Outgoing::default() }
 }
 
 /// What is to be published of a submission.
@@ -299,7 +319,12 @@ impl Client {
         topic: &str,
         message: Outgoing,
     ) -> Result<TaskRef, SubmitError> {
-        let index = self.inner.routes.next(topic).await.map_err(SubmitError::Transport)?;
+        let routes = &self.inner.routes;
+        let index = match &message.key {
+            Some(key) => routes.of_key(topic, key).await,
+            None => routes.next(topic).await,
+        };
+        let index = index.map_err(SubmitError::Transport)?;
         self.publish_task_to(topic, index, message).await
     }
 

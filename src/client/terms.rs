@@ -6,7 +6,7 @@ use crate::protocol::retry::RetryPolicy;
 use crate::task::terms::{
     ATTEMPTS_MAX, INTERVALS_MAX, check_tags, format_duration, format_limit, millis,
 };
-use crate::task::text;
+use crate::task::text::{self, ORDER_KEY_BYTES_MAX};
 use jiff::Timestamp;
 use std::time::{Duration, SystemTime};
 
@@ -130,6 +130,19 @@ impl Submission {
         self.term(text::LIMIT_KEY, if fits { Ok(key) } else { Err(problem) })
     }
 
+    /// On a queue with an order ([`QueueSettings::order`](crate::QueueSettings::order)): of all tasks with this key one is run at a time, in the order in which they
+    /// were submitted. The next one begins when the one before it is over: completed, failed for good, cancelled or expired. It is the key of the task's message,
+    /// too, as producers of Pulsar set it, and decides the partition. Text of 1 to 256 bytes.
+    ///
+    /// A task that is to start later takes its place when its time has come. On a queue without an order the key changes nothing but the partition.
+    pub fn order_key(self, key: impl Into<String>) -> Self {
+        let key = key.into();
+        let problem =
+            format!("a key has 1 to {ORDER_KEY_BYTES_MAX} bytes, this one has {}", key.len());
+        let fits = (1..=ORDER_KEY_BYTES_MAX).contains(&key.len());
+        self.term(text::ORDER_KEY, if fits { Ok(key) } else { Err(problem) })
+    }
+
     pub(super) fn term(self, name: &'static str, value: Result<String, String>) -> Self {
         match value {
             Ok(value) => self.property(name, value),
@@ -230,6 +243,8 @@ mod tests {
             ),
             (submission().tag("a,b"), "TAGS"),
             (submission().limit_key("k".repeat(257)), "LIMIT_KEY"),
+            (submission().order_key(""), "ORDER_KEY"),
+            (submission().order_key("k".repeat(257)), "ORDER_KEY"),
             (submission().tags(vec!["t"; 17]), "TAGS"),
         ];
         for (submission, property) in bad {

@@ -14,10 +14,14 @@
 )]
 mod ids;
 mod log;
+#[cfg(any(test, feature = "internals"))]
+mod order;
 mod own;
 
 pub use ids::*;
 pub use log::*;
+#[cfg(any(test, feature = "internals"))]
+pub use order::OrderJudge;
 pub use own::*;
 
 use super::claim::NextClaim;

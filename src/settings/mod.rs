@@ -72,9 +72,21 @@ pub struct QueueSettings {
     /// What becomes of tasks that failed for good.
     #[serde(skip_serializing_if = "DeadLetterSettings::is_none")]
     pub dead_letters: DeadLetterSettings,
+    /// In which order its tasks are run. Default: in none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub order: Option<QueueOrder>,
     /// What another version has written: kept by each update.
     #[serde(flatten)]
     other: Map<String, Value>,
+}
+
+/// In which order the tasks of a queue are run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub enum QueueOrder {
+    /// Those of one [order key](crate::Submission::order_key) one at a time, in the order in which they were submitted.
+    Key,
 }
 
 /// How many tasks run at once, and how many begin in a time.

@@ -21,6 +21,7 @@ fn full() -> QueueSettings {
             max_size: Some(1000),
             retention: Some(86_400 * SECOND),
         },
+        order: Some(QueueOrder::Key),
         other: Map::new(),
     }
 }
@@ -28,7 +29,7 @@ fn full() -> QueueSettings {
 /// The form stands on registers: it must be the same in each version.
 #[test]
 fn the_document_never_changes() {
-    let text = r#"{"paused":true,"maxInFlight":20,"rate":{"tokens":100,"per":"PT1M"},"perKey":{"maxInFlight":1},"keys":{"acme/x":{"maxInFlight":5,"rate":{"tokens":100,"per":"PT1M"}}},"noProgressTimeout":"PT10M","retry":{"intervals":["PT1S","PT0S"]},"maxAttempts":3,"expiresAfter":"PT1H","deadLetters":{"enabled":true,"expired":true,"maxSize":1000,"retention":"PT24H"}}"#;
+    let text = r#"{"paused":true,"maxInFlight":20,"rate":{"tokens":100,"per":"PT1M"},"perKey":{"maxInFlight":1},"keys":{"acme/x":{"maxInFlight":5,"rate":{"tokens":100,"per":"PT1M"}}},"noProgressTimeout":"PT10M","retry":{"intervals":["PT1S","PT0S"]},"maxAttempts":3,"expiresAfter":"PT1H","deadLetters":{"enabled":true,"expired":true,"maxSize":1000,"retention":"PT24H"},"order":"key"}"#;
     let written = String::from_utf8(full().to_document().unwrap()).unwrap();
     assert_eq!(written, text);
     assert_eq!(QueueSettings::read(text.as_bytes()), Ok(full()));

@@ -82,6 +82,13 @@ pub(crate) fn is_limit_key(key: &str) -> bool {
     (1..=crate::settings::LIMIT_KEY_BYTES_MAX).contains(&key.len())
 }
 
+/// Message property of a task: on a queue with an order the tasks with the same one are run one at a time, in order. What the broker goes by is the key of
+/// the message, which is the same.
+pub(crate) const ORDER_KEY: &str = "ORDER_KEY";
+
+/// The longest order key, in bytes.
+pub(crate) const ORDER_KEY_BYTES_MAX: usize = 256;
+
 /// Message property of a task that is a replay of a dead one: the id of that one.
 pub(crate) const REPLAY_OF: &str = "REPLAY_OF";
 

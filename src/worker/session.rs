@@ -14,11 +14,12 @@ use crate::protocol::moment::Moment;
 use crate::supervise::{KeptFollower, Landmark, Monitor, Service};
 use crate::task::{EntryId, Position};
 use crate::transport::{
-    Acked, Backlog, Consumer, Follow, Message, OnAck, TransportError, TransportErrorKind,
+    Acked, Backlog, Consumer, Follow, Message, OnAck, SubscriptionType, TransportError,
+    TransportErrorKind,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -131,6 +132,10 @@ pub(super) enum ConsumerCommand {
     Ack(EntryId),
     /// Give back to the broker.
     HandBack(EntryId),
+    /// End the session and begin another one, of the type that is asked for by now.
+    SubscribeAnew,
+    /// End the session, and begin no other one.
+    Leave,
 }
 
 /// What the consumer service tells the driver.
@@ -148,7 +153,7 @@ pub(super) enum Consumed {
 /// A consumer service. Nothing is delivered beyond the credit, so that tasks wait at the broker and not here.
 pub(super) async fn consume(
     mut service: Service,
-    subscription: String,
+    (subscription, by_key): (String, Arc<AtomicBool>),
     commands: Mailbox<ConsumerCommand>,
     events: Sink<Consumed>,
     open: Arc<AtomicU64>,
@@ -157,9 +162,15 @@ pub(super) async fn consume(
     let mut unconfirmed = BTreeSet::new();
     let mut patience = IDLE_MIN;
     for session in 1.. {
-        let consumer = loop {
-            if let Ok(consumer) = service.open(transport.consumer(&topic, &subscription)).await {
-                break consumer;
+        let (consumer, subscription_type) = loop {
+            let subscription_type = if by_key.load(Ordering::Relaxed) {
+                SubscriptionType::KeyShared
+            } else {
+                SubscriptionType::Shared
+            };
+            let opening = transport.subscribe(&topic, &subscription, subscription_type);
+            if let Ok(consumer) = service.open(opening).await {
+                break (consumer, subscription_type);
             }
         };
         if events.send(Consumed::Opened(session)).await.is_err() {
@@ -173,11 +184,14 @@ pub(super) async fn consume(
             Arc::clone(&open),
             Arc::clone(&service.monitor),
         );
+        running.by_key = subscription_type == SubscriptionType::KeyShared;
         for entry in unconfirmed {
             running.ack(entry);
         }
         match running.run(&commands, &events).await {
             End::Gone => return,
+            End::Left => return leave(running, &commands, &events).await,
+            End::Anew => service.ended(),
             End::Stalled(backlog) => {
                 tracing::info!(%topic, ?backlog, "no message for a long time although there is a backlog: subscribing again");
                 service.monitor.stalled();
@@ -196,10 +210,34 @@ pub(super) async fn consume(
     }
 }
 
+/// The session is over for good. What it held goes to others, so that they acknowledge what ends: here nothing is left to be done about it.
+async fn leave(
+    session: ConsumerSession,
+    commands: &Mailbox<ConsumerCommand>,
+    events: &Sink<Consumed>,
+) {
+    let unconfirmed = session.unconfirmed.iter().copied().collect();
+    drop(session);
+    if events.send(Consumed::Lost).await.is_err()
+        || events.send(Consumed::Acked(unconfirmed)).await.is_err()
+    {
+        return;
+    }
+    loop {
+        if let ConsumerCommand::Ack(entry) = commands.take().await
+            && events.send(Consumed::Acked(vec![entry])).await.is_err()
+        {
+            return;
+        }
+    }
+}
+
 struct ConsumerSession {
     session: u64,
     consumer: Box<dyn Consumer>,
     credit: usize,
+    /// The broker deals by key: what others hold may be in the way of the whole backlog.
+    by_key: bool,
     /// How long to wait for the next delivery, and since when we do. Whatever else the session does meanwhile does not count.
     patience: Duration,
     silent_since: Moment,
@@ -221,6 +259,9 @@ enum End {
     Lost(TransportError),
     /// The broker has something to deliver, and does not.
     Stalled(Backlog),
+    /// Another one is to begin, or none.
+    Anew,
+    Left,
     Gone,
 }
 
@@ -249,6 +290,7 @@ impl ConsumerSession {
             session,
             consumer,
             credit: 0,
+            by_key: false,
             patience,
             silent_since: clock.now(),
             clock,
@@ -332,6 +374,10 @@ impl ConsumerSession {
 
     /// Nothing came for long although something was asked for.
     async fn look_after_silence(&mut self) -> Result<(), End> {
+        if self.by_key && !self.held.is_empty() {
+            // To subscribe anew would have its lines dealt again.
+            return Ok(());
+        }
         let backlog = self.consumer.backlog().await?;
         if backlog.blocked {
             tracing::warn!(
@@ -344,7 +390,7 @@ impl ConsumerSession {
         if backlog.entries > held { Err(End::Stalled(backlog)) } else { Ok(()) }
     }
 
-    async fn obey(&mut self, command: ConsumerCommand) -> Result<(), TransportError> {
+    async fn obey(&mut self, command: ConsumerCommand) -> Result<(), End> {
         match command {
             ConsumerCommand::Credit { session, count } if session == self.session => {
                 if self.credit == 0 {
@@ -359,6 +405,8 @@ impl ConsumerSession {
                 self.held.remove(&entry);
                 self.consumer.hand_back(entry).await?;
             }
+            ConsumerCommand::SubscribeAnew => return Err(End::Anew),
+            ConsumerCommand::Leave => return Err(End::Left),
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ use super::{
     Client, DeadLetter, DeadLetterError, DeadLetterFilter, DeadLetters, IN_FLIGHT_MAX, Place,
     Subscription,
 };
+use crate::client::submit::message_of;
 use crate::client::{TaskRef, partition};
 use crate::protocol::register::{Digest, KeyKind, KeyName};
 use crate::task::text::{
@@ -16,7 +17,6 @@ use crate::task::text::{
 };
 use crate::task::{TaskId, TaskOutcome};
 use crate::topics::Priority;
-use crate::transport::Outgoing;
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use std::collections::BTreeMap;
@@ -136,12 +136,12 @@ impl DeadLetters {
         letter: DeadLetter,
     ) -> Result<TaskRef, DeadLetterError> {
         let key = key_of(letter.task.id);
-        let properties = properties_of(&letter).into();
+        let properties = properties_of(&letter);
         let of_letter = |level: &Priority| self.names.task_of(*level) == letter.task.topic;
         let level = Priority::ALL.into_iter().find(of_letter).unwrap_or_default();
         let payload: Bytes = letter.payload.unwrap_or_default();
         let digest = Digest::of(&payload);
-        let message = Outgoing { properties, payload, ..Outgoing::default() };
+        let message = message_of(properties, payload, None);
         let client: &Client = &self.client;
         let queue = (&self.names, level);
         let submitted = client.submit_keyed(queue, message, (key, digest), false).await;

@@ -61,3 +61,5 @@ pub const LEASE_END: &str = "C-27";
 /// A lease ends by what its holder says, or because nothing of it was read for its time, in a view known to be complete; and it goes on when its holder was
 /// told so: that is in the log.
 pub const LEASE_SILENCE: &str = "C-28";
+/// On a queue with an order a task begins only when those of its order key that were submitted before it are over, but for those whose time had not come.
+pub const ORDER: &str = "C-29";

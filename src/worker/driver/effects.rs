@@ -220,7 +220,9 @@ impl Driver {
     ) {
         let defaults = self.defaults_of(id);
         let batch_size = message.as_ref().and_then(|message| message.batch_size);
-        let mut payload = message.map(TaskPayload::from);
+        let Some(lane) = self.lanes.get(&id) else { return };
+        let order_key = message.as_ref().and_then(|message| lane.order_key_of(message));
+        let mut payload = message.map(|message| lane.payload_of(message));
         if let Some(payload) = &mut payload {
             payload.complete_terms(defaults.as_deref());
         }
@@ -234,6 +236,9 @@ impl Driver {
                 lane.core.note_limits(task_id, limits);
             }
             lane.core.note_batch_size(task_id, batch_size);
+            if let Some(key) = order_key {
+                lane.core.stand_in_line(task_id, &key);
+            }
             lane.payloads.insert(task_id, payload);
         }
         self.note_type(id, task_id);

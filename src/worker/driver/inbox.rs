@@ -1,7 +1,6 @@
 //! What comes from the three topics: entries of the ledger, deliveries, entries of the metadata topic.
 
 use super::Driver;
-use super::lane::TaskPayload;
 use super::lanes::LaneId;
 use crate::ledger;
 use crate::protocol::entry::{Entry, EntryError};
@@ -167,7 +166,8 @@ impl Driver {
         let task = TaskId::new(message.position, lane.partition());
         let batch_size = message.batch_size;
         let published_ms = message.publish_time_ms;
-        let mut payload = TaskPayload::from(message);
+        let order_key = lane.order_key_of(&message);
+        let mut payload = lane.payload_of(message);
         payload.complete_terms(defaults.as_deref());
         let waits_until_ms = payload.terms.as_deref().and_then(Terms::waits_until_ms);
         if let Some(at_ms) = waits_until_ms
@@ -180,6 +180,9 @@ impl Driver {
         let (limits, is_plain) = (payload.limits(), payload.properties.is_empty());
         lane.payloads.insert(task, payload);
         lane.core.handle_ready(task, batch_size, waits_until_ms.unwrap_or(published_ms), now);
+        if let Some(key) = order_key {
+            lane.core.stand_in_line(task, &key);
+        }
         if let Some(limits) = limits {
             lane.core.note_limits(task, limits);
         }

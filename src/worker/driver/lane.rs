@@ -32,12 +32,12 @@ use crate::worker::mailbox::Mailbox;
 use crate::worker::metadata::Metadata;
 use crate::worker::metadata::entry::Body;
 use crate::worker::partition::Partition;
-use crate::worker::session::{ConsumerCommand, Followed, Publish, Sink, consume, follow, publish};
+use crate::worker::session::{ConsumerCommand, Followed, Publish, Sink, follow, publish};
 use crate::worker::shares::Use;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -163,7 +163,11 @@ pub(super) struct Lane {
     pub(super) metadata_asked: Mailbox<Moment>,
     /// The same of the follower that looks for entries of the Java reference.
     pub(super) legacy_asked: Mailbox<Moment>,
-    consumer_service: Option<AbortHandle>,
+    /// The type of the subscription, for the consumer service: it is asked whenever a session begins.
+    pub(super) by_key: Arc<AtomicBool>,
+    /// It has left the subscription for good.
+    pub(super) has_left: bool,
+    pub(super) consumer_service: Option<AbortHandle>,
 }
 
 /// The partitions that belong together.
@@ -275,6 +279,8 @@ impl Lane {
             letter_policy: config.dead_letters.clone(),
             metadata_asked: Mailbox::new(),
             legacy_asked: Mailbox::new(),
+            by_key: Arc::default(),
+            has_left: false,
             consumer_service: None,
         };
         opened.read_from_start(env, services);
@@ -400,38 +406,6 @@ impl Lane {
         let (fold, live) = (machine.fold(id), machine.is_ready());
         self.metadata.keeper.ended(id, &fold, live, now);
         self.watch_end_from_outside(entry, now);
-    }
-
-    /// Starts the consumer service; false if one runs.
-    pub(super) fn start_consuming(
-        &mut self,
-        env: &mut Environment,
-        services: &mut JoinSet<()>,
-    ) -> bool {
-        if self.consumer_service.is_some() {
-            return false;
-        }
-        self.service += 1;
-        let (lane, service) = (self.id(), self.service);
-        let sink =
-            Sink::new(env.events.clone(), move |event| Event::Consumed { lane, service, event });
-        let task_service = env.service(&self.topics.task);
-        let subscription = self.topics.subscription.clone();
-        let (commands, open) = (self.consumer.clone(), Arc::clone(&self.open_entries));
-        let consuming = consume(task_service, subscription, commands, sink, open);
-        self.consumer_service = Some(services.spawn(env.gate.wrap(consuming)));
-        true
-    }
-
-    /// Ends the consumer session; the broker delivers what it held to others, or again.
-    pub(super) fn stop_consuming(&mut self) {
-        if let Some(service) = self.consumer_service.take() {
-            service.abort();
-        }
-        self.service += 1;
-        self.session = None;
-        self.credit = 0;
-        self.consumer = Mailbox::new();
     }
 
     /// Has what becomes of a publish told to the driver, as this event.

@@ -86,8 +86,10 @@ impl Driver {
 
     /// A task came, or its message was read: whoever asks for some types only must know its type.
     pub(super) fn note_type(&mut self, id: LaneId, task: TaskId) {
-        if self.leasing.as_ref().is_some_and(|it| it.typed)
+        if let Some(leasing) = &self.leasing
             && let Some(lane) = self.lanes.get_mut(&id)
+            // On a queue with an order what nobody asks for here is offered to others, and an offer says of which type it is.
+            && (leasing.typed || lane.core.keeps_order())
             && let Some(payload) = lane.payloads.get(task)
         {
             lane.core.note_type(task, payload.task_type());

@@ -20,6 +20,7 @@ impl Driver {
     pub(super) fn drain(&mut self, deadline: Moment, now: Moment) -> Moment {
         for lane in self.lanes.values_mut() {
             lane.core.drain(now);
+            lane.leave_line();
         }
         self.let_go_of_leases(now);
         if now < deadline {

@@ -3,6 +3,7 @@
 
 mod attempts;
 mod checkpoints;
+mod consuming;
 mod documents;
 mod drained;
 mod effects;

@@ -156,6 +156,7 @@ impl Driver {
         let core = &lane.core;
         let unwanted = core.unwanted_beyond();
         let waiting = core.waiting() + unwanted + core.machine().waiting_for_keys() + asked;
+        let waiting = waiting.saturating_add(core.in_line_beyond());
         let wanted = if self.shares.is_single() {
             let free = self.slots.free().saturating_sub(waiting).min(room);
             let least = usize::from(free == 0 && room > 0 && probe);

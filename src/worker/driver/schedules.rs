@@ -369,7 +369,8 @@ fn message_of(
         properties.insert(text::AFTER_FAILED.to_owned(), AfterFailed::Run.word().to_owned());
     }
     let payload = template.payload().ok()?;
-    Some(Outgoing { properties: properties.into(), payload, ..Outgoing::default() })
+    let key = properties.get(text::ORDER_KEY).cloned();
+    Some(Outgoing { key, properties: properties.into(), payload, ..Outgoing::default() })
 }
 
 fn key_name(name: &str, slot: Slot) -> Option<KeyName> {

@@ -17,6 +17,8 @@ pub(super) struct OwnSettings {
     /// What applies to tasks that do not say it; `None`: the worker's settings do.
     defaults: Option<Arc<QueueSettings>>,
     dead_letters: DeadLetterSettings,
+    /// Its tasks are run in the order of their keys.
+    by_key: bool,
 }
 
 impl OwnSettings {
@@ -32,9 +34,9 @@ impl OwnSettings {
         let settings = read(documents.readable(&name)).unwrap_or_default();
         let (tickets, by_key) = (register.gates().any(), register.gates().any_of_keys());
         let claims = ClaimLimits { paused: settings.paused, tickets, by_key };
-        let dead_letters = settings.dead_letters;
+        let (dead_letters, by_key) = (settings.dead_letters, settings.order.is_some());
         let defaults = settings.has_terms().then(|| Arc::new(settings));
-        Self { claims, defaults, dead_letters }
+        Self { claims, defaults, dead_letters, by_key }
     }
 }
 
@@ -42,10 +44,11 @@ impl Driver {
     /// Other settings of the queue stand, or none any more.
     pub(super) fn take_up_settings(&mut self, number: usize, now: Moment) {
         let Some(register) = self.registers.get_mut(number) else { return };
-        let before = (register.settings.claims, register.settings.dead_letters);
+        let said = |it: &OwnSettings| (it.claims, it.dead_letters, it.by_key);
+        let before = said(&register.settings);
         register.settings = OwnSettings::of(&register.fold);
         let claims = register.settings.claims;
-        let is_other = before != (claims, register.settings.dead_letters);
+        let is_other = before != said(&register.settings);
         if before.0.paused != claims.paused {
             let what = if claims.paused { "paused" } else { "resumed" };
             tracing::info!(register = %register.topic(), "the queue is {what}");
@@ -63,11 +66,13 @@ impl Driver {
     pub(super) fn apply_settings(&mut self, id: LaneId, now: Moment) {
         let Some(settings) = self.register_of(id).map(|it| &it.settings) else { return };
         let (claims, dead_letters) = (settings.claims, settings.dead_letters);
+        let by_key = settings.by_key;
         let Self { lanes, env, services, .. } = self;
         if let Some(lane) = lanes.get_mut(&id) {
             lane.core.limit_claims(claims, now);
             let policy = lane.config.dead_letters.within(&dead_letters);
             lane.change_letters(policy, env, services);
+            lane.change_order(by_key);
             self.without_credit.insert(id);
         }
     }

@@ -158,7 +158,8 @@ impl Driver {
         let Some(lane) = lane else { return };
         match message {
             Some(message) => {
-                lane.payloads.insert(task_id, message.into());
+                let payload = lane.payload_of(message);
+                lane.payloads.insert(task_id, payload);
             }
             None => {
                 lane.metadata.ended.leave_out(task_id);

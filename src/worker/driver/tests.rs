@@ -39,6 +39,7 @@ mod limits;
 mod lines;
 #[cfg(feature = "metrics")]
 mod measuring;
+mod ordered;
 mod overwriting;
 mod parked;
 mod register;

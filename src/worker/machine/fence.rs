@@ -5,6 +5,7 @@
 //! that has left the ledger is named by a seal, which every bootstrap reads.
 
 use super::admitting::Admitting;
+use super::lines::Lines;
 use super::{Action, Machine, Run, Stage, Stop, Task};
 use crate::protocol::key::{Epoch, OwnerId};
 use crate::task::TaskId;
@@ -17,6 +18,7 @@ impl Machine {
         self.position = None;
         self.sealing.begin_anew();
         self.admitting = Admitting::default();
+        self.lines = Lines::default();
         self.drop_silent_ends();
         self.tasks.keep_only(keep);
         let at_work: Vec<OwnerId> = self.owners_at_work().collect();

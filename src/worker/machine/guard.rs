@@ -129,6 +129,9 @@ impl Machine {
                 if binds && fold.phase == Phase::New {
                     self.admitting.judge_run(claim.key.task)?;
                 }
+                if !claim.kind.closes() && fold.phase == Phase::New {
+                    self.lines.judge_begin(claim.key.task)?;
+                }
                 invariants::claim(&fold, claim, held, payload)
             }
             Action::Publish(Entry::Done(done)) => {

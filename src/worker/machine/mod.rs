@@ -27,6 +27,7 @@ mod fence;
 mod finished;
 mod guard;
 mod leases;
+mod lines;
 mod owners;
 mod payloads;
 mod reading;
@@ -37,10 +38,12 @@ mod tasks;
 mod tests;
 
 pub use action::{Action, Stop};
+pub(in crate::worker) use lines::OrderKey;
 pub use reading::ReadEntry;
 pub use task::{Run, Stage, Step, Task, Trail};
 
 use admitting::Admitting;
+use lines::Lines;
 use owners::Owners;
 use reading::is_gone;
 use sealing::Sealing;
@@ -86,6 +89,7 @@ pub struct Machine {
     any_aside: bool,
     sealing: Sealing,
     admitting: Admitting,
+    lines: Lines,
     actions: VecDeque<Action>,
 }
 
@@ -108,6 +112,7 @@ impl Machine {
             any_aside: false,
             sealing: Sealing::default(),
             admitting: Admitting::default(),
+            lines: Lines::default(),
             actions: VecDeque::new(),
         }
     }
@@ -287,6 +292,7 @@ impl Machine {
 
     /// The delivery is not here any more. Its payload stays where this worker may still adopt the task.
     fn let_go(&mut self, id: TaskId) {
+        self.lines.leave(id);
         let Some(task) = self.tasks.get_mut(id) else { return };
         task.held = false;
         let (new, gone) = (task.fold.phase == Phase::New, is_gone(task));
@@ -303,6 +309,7 @@ impl Machine {
     fn forget(&mut self, id: TaskId) {
         self.drop_payload(id);
         self.admitting.let_go(id);
+        self.lines.leave(id);
         self.tasks.remove(id);
     }
 
@@ -326,6 +333,9 @@ impl Machine {
             return Decision::Wait;
         }
         if let Some(decision) = self.admitting.decide(id, &task.fold, closes) {
+            return decision;
+        }
+        if let Some(decision) = self.lines.decide(id, &task.fold, closes) {
             return decision;
         }
         let circumstances = Circumstances { holder: task.held, payload: task.payload, due, closes };
@@ -352,6 +362,9 @@ impl Machine {
             ..Claim::plain(key, claim.attempt, claim.kind)
         });
         self.act(Action::Publish(entry));
+        if !claim.kind.closes() {
+            self.lines.begin(id);
+        }
     }
 
     /// The processor of this epoch ended.

@@ -60,6 +60,9 @@ impl Machine {
         }
         if over {
             self.tasks.ended(id);
+            self.lines.leave(id);
+        } else if accepted && matches!(read.entry, Entry::Claim(_)) {
+            self.lines.begin(id);
         }
         if accepted && matches!(read.entry, Entry::Renewal(_)) {
             self.note_renewed(id);

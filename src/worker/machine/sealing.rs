@@ -232,6 +232,7 @@ impl Machine {
 
     fn end_by_seal(&mut self, id: TaskId, task: Task) {
         self.sealing.based.remove(&id);
+        self.lines.leave(id);
         if let Stage::Running(run) = task.stage {
             self.act(Action::Stop { task: id, epoch: run.epoch, why: Stop::Fenced });
         }

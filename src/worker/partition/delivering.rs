@@ -143,7 +143,7 @@ impl Partition {
                 self.take_up_kept(due, now);
             }
         }
-        let others = self.mode == Mode::Draining || self.has_others(now);
+        let others = !self.by_key && (self.mode == Mode::Draining || self.has_others(now));
         if others {
             self.hand_back_kept(now);
         }

@@ -182,7 +182,9 @@ impl Partition {
     /// ones do, after a while. True when it went.
     pub(super) fn hand_back_unasked(&mut self, id: TaskId, now: Moment) -> bool {
         let since = |open: &Open| open.received.map(|received| received.max(open.due));
-        let held = self.machine.leases() && self.machine.task(id).is_some_and(|task| task.held);
+        let held = self.machine.leases()
+            && !self.by_key
+            && self.machine.task(id).is_some_and(|task| task.held);
         let since = self.open.get(&id).filter(|_| held).and_then(since);
         let Some(since) = since else { return false };
         if now >= since + WAIT_FOR_SLOT_MAX && !self.machine.works_on_entry(id) {

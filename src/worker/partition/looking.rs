@@ -386,7 +386,8 @@ impl Partition {
     /// is looked at again in time. True when it went.
     fn hand_back_in_time(&mut self, id: TaskId, now: Moment) -> bool {
         let received = self.open.get(&id).and_then(|open| open.received);
-        let Some(received) = received.filter(|_| self.machine.fold(id).phase == Phase::New) else {
+        let is_new = || self.machine.fold(id).phase == Phase::New;
+        let Some(received) = received.filter(|_| !self.by_key && is_new()) else {
             return false;
         };
         let until = received + WAIT_FOR_SLOT_MAX;
@@ -399,6 +400,9 @@ impl Partition {
     }
 
     pub(super) fn hand_back(&mut self, id: TaskId) {
+        if self.by_key {
+            return;
+        }
         self.machine.hand_back(id);
         if id.batch_index.is_some() && !self.scheduled.is_empty() {
             self.scheduled.forget(id.entry_id());

@@ -15,6 +15,7 @@ mod holding;
 mod judging;
 mod leases;
 mod legacy;
+mod lines;
 mod looking;
 mod parked;
 mod scheduled;
@@ -123,6 +124,8 @@ pub struct Partition {
     /// Tasks that wait for a free slot, in the order in which they became ready.
     waiting: Agenda<TaskId>,
     tickets: Tickets,
+    /// The queue has an order.
+    by_key: bool,
     /// Deliveries that came before their time; when to look at them, and whether the first of them waits for a slot.
     scheduled: Scheduled,
     next_kept: Option<Moment>,
@@ -187,6 +190,7 @@ impl Partition {
             agenda: Agenda::default(),
             waiting: Agenda::default(),
             tickets: Tickets::default(),
+            by_key: false,
             scheduled: Scheduled::default(),
             next_kept: None,
             kept_is_due: false,
@@ -305,6 +309,7 @@ impl Partition {
     fn handle_task_entry(&mut self, inbound: &Inbound, now: Moment) -> Option<Verdict> {
         let id = inbound.entry.task();
         let was_over = id.is_some_and(|id| self.machine.fold(id).phase.is_terminal());
+        let line = id.and_then(|id| self.machine.order_key(id));
         // A draining worker starts nothing either: the attempt is given back.
         let late = self.draining
             || id
@@ -328,6 +333,9 @@ impl Partition {
             }
             if !was_over && self.machine.fold(id).phase.is_terminal() {
                 self.finished.push(id.entry_id(), now, self.grain());
+            }
+            if let Some(line) = line.filter(|_| !self.machine.is_in_line(id)) {
+                self.look_at_line(&line, now);
             }
             self.look_at_own_end(id);
             self.update(id, matches!(inbound.entry, Entry::Cancel(_)), now);

@@ -352,6 +352,7 @@ impl Partition {
             self.waiting.remove(id);
             self.settle_claim(id);
         }
+        self.look_at_lines(now);
         if !self.machine.seals_underway() {
             self.unseal();
         }

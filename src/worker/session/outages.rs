@@ -46,7 +46,13 @@ fn consuming(
     let commands = Mailbox::new();
     let (service, connections) = service(broker, transport);
     let group = GROUP.to_owned();
-    services.spawn(consume(service, group, commands.clone(), sink, Arc::default()));
+    services.spawn(consume(
+        service,
+        (group, Arc::default()),
+        commands.clone(),
+        sink,
+        Arc::default(),
+    ));
     (events, commands, connections)
 }
 

@@ -106,7 +106,7 @@ fn rate(tokens: u32, per: Duration) -> Limit {
 
 impl Bench {
     /// Writes settings to the register, as a client does.
-    fn settle(&self, version: u64, settings: &QueueSettings) {
+    pub(super) fn settle(&self, version: u64, settings: &QueueSettings) {
         let stamp = crate::protocol::register::Stamp { writer: OwnerId(77), serial: version };
         let name = crate::protocol::register::DocumentName::queue_settings();
         let key = crate::protocol::register::DocumentKey { name, version, stamp };

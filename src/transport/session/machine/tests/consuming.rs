@@ -98,7 +98,7 @@ fn a_message_is_ordered_by_what_the_broker_deals_its_entry_by() {
         assert!(messages.iter().all(|message| message.order_key() == expected), "{messages:?}");
     };
     let (none, partition_key) = (MessageMetadata::default(), Some("key".to_owned()));
-    let ordering_key = Some(bytes::Bytes::from_static(b"order"));
+    let ordering_key = Some(Bytes::from_static(b"order"));
     let keyed = MessageMetadata { partition_key: partition_key.clone(), ..none.clone() };
     let ordered = MessageMetadata { ordering_key: ordering_key.clone(), ..keyed.clone() };
     check(none, b"x", None);

@@ -1,0 +1,95 @@
+//! How a lane consumes its task topic, and what it does where the queue has an order.
+
+use super::lane::{Lane, TaskPayload};
+use super::{Environment, Event};
+use crate::task::text::ORDER_KEY;
+use crate::transport::Message;
+use crate::worker::mailbox::Mailbox;
+use crate::worker::session::{ConsumerCommand, Sink, consume};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tokio::task::JoinSet;
+
+impl Lane {
+    /// Starts the consumer service; false if one runs.
+    pub(super) fn start_consuming(
+        &mut self,
+        env: &mut Environment,
+        services: &mut JoinSet<()>,
+    ) -> bool {
+        if self.consumer_service.is_some() {
+            return false;
+        }
+        self.service += 1;
+        let (lane, service) = (self.id(), self.service);
+        let sink =
+            Sink::new(env.events.clone(), move |event| Event::Consumed { lane, service, event });
+        let task_service = env.service(&self.topics.task);
+        let subscription = (self.topics.subscription.clone(), Arc::clone(&self.by_key));
+        let (commands, open) = (self.consumer.clone(), Arc::clone(&self.open_entries));
+        let consuming = consume(task_service, subscription, commands, sink, open);
+        self.consumer_service = Some(services.spawn(env.gate.wrap(consuming)));
+        true
+    }
+
+    /// The next session has another type of subscription; one that is open ends.
+    pub(super) fn subscribe_anew(&self, by_key: bool) {
+        self.by_key.store(by_key, Ordering::Relaxed);
+        if self.consumer_service.is_some() {
+            self.consumer.put(ConsumerCommand::SubscribeAnew);
+        }
+    }
+
+    /// Ends the consumer session; the broker delivers what it held to others, or again.
+    pub(super) fn stop_consuming(&mut self) {
+        if let Some(service) = self.consumer_service.take() {
+            service.abort();
+        }
+        self.service += 1;
+        self.has_left = false;
+        self.session = None;
+        self.credit = 0;
+        self.consumer = Mailbox::new();
+    }
+
+    /// The order key of a task's message, where it matters.
+    pub(super) fn order_key_of(&self, message: &Message) -> Option<Bytes> {
+        let key = message.order_key().filter(|_| self.core.keeps_order());
+        key.map(Bytes::copy_from_slice)
+    }
+
+    /// What a message carries. Its order key is told as a property, whoever has published it: so it goes with the task to its dead letter, and back.
+    pub(super) fn payload_of(&self, message: Message) -> TaskPayload {
+        let key = self.order_key_of(&message);
+        let mut payload = TaskPayload::from(message);
+        if let Some(key) = key.as_deref().and_then(|key| std::str::from_utf8(key).ok()) {
+            payload.properties.entry(ORDER_KEY.to_owned()).or_insert_with(|| key.to_owned());
+        }
+        payload
+    }
+
+    /// The queue has an order from now on, or none any more. A consumer that is open subscribes anew: the broker takes no consumers of two types,
+    /// so this one waits until the others have done so, too.
+    pub(super) fn change_order(&mut self, by_key: bool) {
+        if by_key && self.config.legacy {
+            let topic = &self.topics.task;
+            return tracing::error!(
+                %topic,
+                "the queue asks for an order, which workers of the Java reference do not keep: this worker runs its tasks in any order"
+            );
+        }
+        if self.core.keeps_order() != by_key {
+            self.core.set_order(by_key);
+            self.subscribe_anew(by_key);
+        }
+    }
+
+    /// In a drain the lines go to other workers, which show the ends of what still runs here, and acknowledge them: as long as this worker consumes
+    /// the broker gives its keys to nobody else.
+    pub(super) fn leave_line(&mut self) {
+        if self.core.keeps_order() && !std::mem::replace(&mut self.has_left, true) {
+            self.consumer.put(ConsumerCommand::Leave);
+        }
+    }
+}

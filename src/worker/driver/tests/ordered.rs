@@ -1,0 +1,251 @@
+//! Queues with an order: the tasks of a key one at a time, in order, whatever becomes of them and of their workers. Judged from the ledger.
+
+use super::*;
+use crate::protocol::invariants::OrderJudge;
+use crate::settings::{QueueOrder, QueueSettings};
+
+fn by_key() -> QueueSettings {
+    let mut settings = QueueSettings::default();
+    settings.order = Some(QueueOrder::Key);
+    settings
+}
+
+fn config(concurrency: usize) -> WorkerConfig {
+    WorkerConfig { concurrency, ..brisk() }
+}
+
+/// Says when it begins and ends, takes a second, and ends as its message says.
+async fn tell(context: TaskContext, diary: Diary) -> Result<Text, TaskError> {
+    let properties = context.properties();
+    let (key, name) = (properties["ORDER_KEY"].clone(), properties["name"].clone());
+    let ends = properties.get("ends").cloned().unwrap_or_default();
+    diary.note(format!("{key}{name}+"));
+    let takes = if ends == "never" { 100_000 * SECOND } else { SECOND };
+    tokio::time::sleep(takes).await;
+    diary.note(format!("{key}{name}-"));
+    match &*ends {
+        "dead" => Err(TaskError::fatal("dead")),
+        "late" if context.attempt() == 1 => Err(TaskError::retry_after(5 * SECOND, "again")),
+        _ => Ok(Text("done".to_owned())),
+    }
+}
+
+fn ordered(config: WorkerConfig, diary: &Diary) -> Bench {
+    let notes = diary.clone();
+    let bench = Bench::new(config, None, move |context| tell(context, notes.clone()));
+    bench.settle(1, &by_key());
+    bench
+}
+
+fn beside(bench: &Bench, name: &'static str, config: WorkerConfig, diary: &Diary) -> Bench {
+    let notes = diary.clone();
+    let body = move |context| tell(context, notes.clone());
+    Bench::on(bench.broker.clone(), name, config, None, body)
+}
+
+/// What the diary says of a key.
+fn of_key(diary: &Diary, key: &str) -> String {
+    let lines = diary.lines();
+    let lines = lines.iter().filter_map(|line| line.strip_prefix(key));
+    lines.collect::<Vec<_>>().join(" ")
+}
+
+impl Bench {
+    /// Any producer of Pulsar: the key of the message says the order.
+    fn publish(&self, key: &str, name: &str, more: &[(&str, &str)]) -> TaskId {
+        let named = [("name", name)];
+        let text = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        let properties = more.iter().chain(&named).map(text);
+        let message = Outgoing {
+            key: Some(key.to_owned()),
+            properties: properties.collect(),
+            payload: "task".into(),
+            ..Outgoing::default()
+        };
+        TaskId::new(self.broker.publish(&self.at(&self.names.task, -1), message), -1)
+    }
+
+    fn publish_each(&self, keys: &[&str], names: &[&str]) {
+        for name in names {
+            for key in keys {
+                self.publish(key, name, &[]);
+            }
+        }
+    }
+
+    fn drain_for(&self, time: Duration) {
+        let until = self.broker.clock().now() + time;
+        self.stop_request.send_replace(StopRequest::Drain(until));
+    }
+
+    /// How many tasks with a key have begun, when none did before its time.
+    fn begun_in_order(&self) -> u64 {
+        let mut judge = OrderJudge::default();
+        for message in self.broker.full_log(&self.at(&self.names.task, -1)) {
+            if let Some(key) = message.order_key() {
+                judge.add(TaskId::new(message.position, -1), key);
+            }
+        }
+        for message in self.broker.full_log(&self.ledger()) {
+            let found = ledger::read(&message).ok().and_then(|entry| judge.read(&entry));
+            assert_eq!(found, None);
+        }
+        judge.begun()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_tasks_of_a_key_run_one_at_a_time_and_keys_beside_each_other() {
+    let diary = Diary::default();
+    let mut bench = ordered(config(8), &diary);
+    bench.publish_each(&["a", "b", "c"], &["1", "2", "3"]);
+    let took = bench.run_for(6 * SECOND).await;
+    assert_eq!(took, 6 * SECOND);
+    for key in ["a", "b", "c"] {
+        assert_eq!(of_key(&diary, key), "1+ 1- 2+ 2- 3+ 3-");
+    }
+    assert_eq!(bench.begun_in_order(), 9);
+}
+
+/// The judge of these tests finds it when a queue without an order runs tasks of one key beside each other.
+#[tokio::test(start_paused = true)]
+#[should_panic(expected = "C-29")]
+async fn without_the_setting_they_run_beside_each_other() {
+    let mut bench = Bench::new(config(8), None, |_| async { Ok(Text("done".to_owned())) });
+    bench.publish_each(&["a"], &["1", "2", "3"]);
+    bench.run_for(6 * SECOND).await;
+    bench.begun_in_order();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_keeps_its_place_and_a_dead_task_makes_room() {
+    let diary = Diary::default();
+    let mut bench = ordered(config(8), &diary);
+    bench.publish("a", "1", &[("ends", "late")]);
+    bench.publish("b", "1", &[("ends", "dead")]);
+    bench.publish_each(&["a", "b"], &["2"]);
+    bench.run_for(20 * SECOND).await;
+    assert_eq!(of_key(&diary, "a"), "1+ 1- 1+ 1- 2+ 2-");
+    assert_eq!(of_key(&diary, "b"), "1+ 1- 2+ 2-");
+    let letters = bench.broker.full_log(&bench.at(&bench.names.dead_letters, -1));
+    let keys: Vec<_> = letters.iter().map(|letter| letter.properties.get("ORDER_KEY")).collect();
+    assert_eq!(keys, [Some("b")], "a replay has its place in the line of the key");
+    assert_eq!(bench.begun_in_order(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_cancelled_or_expires_in_line_makes_room() {
+    let diary = Diary::default();
+    let mut bench = ordered(config(8), &diary);
+    bench.publish("a", "1", &[]);
+    let cancelled = bench.publish("a", "2", &[]);
+    let soon = (bench.broker.clock().wall_ms() + 1_000).to_string();
+    bench.publish("a", "3", &[("EXPIRES_AT", &soon)]);
+    bench.publish("a", "4", &[]);
+    bench.run_for(SECOND / 2).await;
+    bench.write(&Entry::Cancel(cancelled));
+    bench.run_for(10 * SECOND).await;
+    assert_eq!(of_key(&diary, "a"), "1+ 1- 4+ 4-");
+    assert_eq!(bench.begun_in_order(), 2);
+}
+
+/// What is dealt to a worker that is gone or cut off goes to others in order, and whoever takes over the first of a line needs none of the others.
+#[tokio::test(start_paused = true)]
+async fn another_worker_takes_over_the_first_of_a_line_and_then_the_line() {
+    for is_frozen in [false, true] {
+        let diary = Diary::default();
+        let mut one = ordered(config(8), &diary);
+        one.publish("a", "1", &[("ends", "late")]);
+        one.publish_each(&["a"], &["2", "3"]);
+        one.run_for(SECOND / 2).await;
+        let mut two = beside(&one, "two", config(8), &diary);
+        if is_frozen {
+            one.transport.freeze();
+        } else {
+            one.transport.kill();
+        }
+        two.run_for(120 * SECOND).await;
+        if is_frozen {
+            one.transport.thaw();
+            tokio::join!(one.run_for(60 * SECOND), two.run_for(60 * SECOND));
+        }
+        assert_eq!(two.begun_in_order(), 3, "frozen: {is_frozen}");
+        let last = diary.lines().into_iter().next_back();
+        assert_eq!(last.as_deref(), Some("a3-"), "frozen: {is_frozen}");
+    }
+}
+
+/// As long as a worker consumes the broker gives its keys to nobody else. Its lines waited for the longest of its attempts.
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_drains_gives_its_lines_away_at_once() {
+    let diary = Diary::default();
+    let mut one = ordered(config(1), &diary);
+    one.publish("a", "1", &[("ends", "never")]);
+    one.publish_each(&["a", "b", "c"], &["2"]);
+    one.run_for(2 * SECOND).await;
+    let mut two = beside(&one, "two", config(8), &diary);
+    two.run_for(2 * SECOND).await;
+    one.drain_for(30 * SECOND);
+    tokio::join!(one.run_for(10 * SECOND), two.run_for(10 * SECOND));
+    assert_eq!((&*of_key(&diary, "b"), &*of_key(&diary, "c")), ("2+ 2-", "2+ 2-"));
+    assert_eq!(of_key(&diary, "a"), "1+", "its first one still runs");
+    tokio::join!(one.run_for(60 * SECOND), two.run_for(60 * SECOND));
+    assert!(one.ended, "nothing keeps it");
+    assert_eq!(of_key(&diary, "a"), "1+ 1+", "given back, and begun by the other one");
+    assert_eq!(two.begun_in_order(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_come_and_go_and_nothing_begins_before_its_time() {
+    let diary = Diary::default();
+    let mut one = ordered(config(4), &diary);
+    for number in 0..60 {
+        one.publish(["a", "b", "c", "d", "e", "f"][number % 6], &number.to_string(), &[]);
+    }
+    one.run_for(3 * SECOND).await;
+    let mut two = beside(&one, "two", config(4), &diary);
+    tokio::join!(one.run_for(5 * SECOND), two.run_for(5 * SECOND));
+    let mut three = beside(&one, "three", config(4), &diary);
+    one.drain_for(30 * SECOND);
+    tokio::join!(one.run_for(5 * SECOND), two.run_for(5 * SECOND), three.run_for(5 * SECOND));
+    two.transport.kill();
+    three.run_for(120 * SECOND).await;
+    assert_eq!(three.begun_in_order(), 60);
+    let ends = diary.lines().iter().filter(|line| line.ends_with('-')).count();
+    assert!((60..=64).contains(&ends), "{ends}");
+}
+
+/// A line that is longer than what a worker may hold must leave room for other keys.
+#[tokio::test(start_paused = true)]
+async fn a_long_line_leaves_room_for_other_keys() {
+    let diary = Diary::default();
+    let mut bench = ordered(config(4), &diary);
+    bench.publish("a", "0", &[("ends", "never")]);
+    for number in 1..3_000 {
+        bench.publish("a", &number.to_string(), &[]);
+    }
+    bench.publish("b", "1", &[]);
+    bench.run_for(20 * SECOND).await;
+    assert_eq!(of_key(&diary, "b"), "1+ 1-");
+    let lane = &bench.driver.lanes[-1];
+    assert!(lane.payloads.len() < 1_000, "{} payloads", lane.payloads.len());
+}
+
+/// Those of the broker's type go first; when the last of them has subscribed anew it lets the others in.
+#[tokio::test(start_paused = true)]
+async fn a_queue_gets_an_order_while_its_workers_work() {
+    let diary = Diary::default();
+    let notes = diary.clone();
+    let mut one = Bench::new(config(4), None, move |context| tell(context, notes.clone()));
+    one.settle(1, &QueueSettings::default());
+    let mut two = beside(&one, "two", config(4), &diary);
+    tokio::join!(one.run_for(5 * SECOND), two.run_for(5 * SECOND));
+    one.settle(2, &by_key());
+    tokio::join!(one.run_for(30 * SECOND), two.run_for(30 * SECOND));
+    for number in 0..12 {
+        one.publish(["a", "b", "c"][number % 3], &number.to_string(), &[]);
+    }
+    tokio::join!(one.run_for(30 * SECOND), two.run_for(30 * SECOND));
+    assert_eq!(one.begun_in_order(), 12);
+    assert_eq!(of_key(&diary, "a"), "0+ 0- 3+ 3- 6+ 6- 9+ 9-");
+}
