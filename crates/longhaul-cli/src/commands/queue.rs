@@ -148,6 +148,7 @@ Examples:
 Examples:
   longhaul queue settings set tasks --max-attempts 5 --retry 1s..5m
   longhaul queue settings set tasks --patch '{\"deadLetters\": {\"maxSize\": 1000}}'
+  longhaul queue settings set tasks --order key
   longhaul queue settings set tasks --expires-after none --expected-version 7")]
     Set(Box<SetSettings>),
 }
@@ -168,6 +169,9 @@ pub(crate) struct SetSettings {
     /// An attempt that reports nothing for so long has failed.
     #[arg(long, value_name = "TIME|none", value_parser = time)]
     no_progress_timeout: Option<Value>,
+    /// In which order tasks are run: `key` for those of one order key one at a time, in order.
+    #[arg(long, value_name = "key|none", value_parser = order)]
+    order: Option<Value>,
     /// A JSON merge patch of the settings, as `get` shows them.
     #[arg(long, value_name = "JSON", value_parser = object)]
     patch: Option<Value>,
@@ -200,6 +204,13 @@ fn rate(text: &str) -> Result<Value, String> {
     or_none(text, |text| {
         let (tokens, per) = times::rate(text).ok_or(help)??;
         Ok(json!({ "tokens": tokens, "per": times::iso_duration(per) }))
+    })
+}
+
+fn order(text: &str) -> Result<Value, String> {
+    or_none(text, |text| match text {
+        "key" => Ok(json!(text)),
+        _ => Err("expected key, or none".to_owned()),
     })
 }
 
@@ -330,6 +341,7 @@ async fn set_settings(
         ("retry", it.retry),
         ("expiresAfter", it.expires_after),
         ("noProgressTimeout", it.no_progress_timeout),
+        ("order", it.order),
     ];
     let Some(fields) = patch.as_object_mut() else {
         return Err(Failure::usage("the patch is no JSON object").into());
@@ -380,6 +392,8 @@ mod tests {
         assert_eq!(rate("5/s"), Ok(json!({"tokens": 5, "per": "PT1S"})));
         assert_eq!((rate("none"), count("none")), (Ok(Value::Null), Ok(Value::Null)));
         assert_eq!(count("20"), Ok(json!(20)));
+        assert_eq!((order("key"), order("none")), (Ok(json!("key")), Ok(Value::Null)));
+        assert!(order("id").is_err());
         assert_eq!(pauses("1s..1m"), Ok(json!({"base": "PT1S", "max": "PT60S"})));
         assert_eq!(pauses("1s,2s"), Ok(json!({"intervals": ["PT1S", "PT2S"]})));
         for wrong in ["", "100", "/1m", "x/1m", "100/soon"] {

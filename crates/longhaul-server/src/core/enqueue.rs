@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 const IN_FLIGHT_MAX: usize = 256;
 
 /// Properties that the gateway's fields say: a caller who sets them by name would get past their checks.
-const RESERVED: [&str; 18] = [
+const RESERVED: [&str; 19] = [
     "AFTER",
     "AFTER_FAILED",
     "DEDUPE_KEY",
@@ -23,6 +23,7 @@ const RESERVED: [&str; 18] = [
     "MAX_TASK_DURATION",
     "MAX_TOTAL_DURATION",
     "NO_PROGRESS_TIMEOUT",
+    "ORDER_KEY",
     "OVERWRITE",
     "REPLAY_OF",
     "RETRY_BACKOFF",
@@ -50,6 +51,7 @@ pub(crate) struct NewTask {
     /// Another payload under the same key is an error.
     pub(crate) strict: bool,
     pub(crate) limit_key: Option<String>,
+    pub(crate) order_key: Option<String>,
     pub(crate) max_attempts: Option<u32>,
     pub(crate) max_duration: Option<Duration>,
     pub(crate) max_total_duration: Option<Duration>,
@@ -136,6 +138,7 @@ impl Service {
         it = with(it, task.idempotency_key, Submission::idempotency_key);
         it = with(it, task.dedupe_key, Submission::dedupe_key);
         it = with(it, task.limit_key, Submission::limit_key);
+        it = with(it, task.order_key, Submission::order_key);
         it = with(it, task.max_attempts, Submission::max_attempts);
         it = with(it, task.max_duration, Submission::max_duration);
         it = with(it, task.max_total_duration, Submission::max_total_duration);

@@ -60,6 +60,8 @@ pub(crate) struct NewTaskBody {
     pub(crate) strict: bool,
     /// The limits of this key in the settings of the queue apply.
     pub(crate) limit_key: Option<String>,
+    /// On a queue with an order: of all tasks with this key one is run at a time, in the order in which they were submitted.
+    pub(crate) order_key: Option<String>,
     /// 1 to 1,000.
     pub(crate) max_attempts: Option<u32>,
     /// The longest that an attempt may take.
@@ -102,6 +104,8 @@ pub(crate) struct RawTerms {
     overwrite: bool,
     /// For raw bodies.
     limit_key: Option<String>,
+    /// For raw bodies.
+    order_key: Option<String>,
     /// For raw bodies.
     max_attempts: Option<u32>,
     /// For raw bodies.
@@ -209,6 +213,7 @@ impl NewTaskBody {
             overwrite: self.overwrite,
             strict: self.strict,
             limit_key: self.limit_key,
+            order_key: self.order_key,
             max_attempts: self.max_attempts,
             max_duration: self.max_duration.map(|it| it.0),
             max_total_duration: self.max_total_duration.map(|it| it.0),
@@ -264,6 +269,7 @@ impl RawTerms {
             dedupe_key: self.dedupe_key,
             overwrite: self.overwrite,
             limit_key: self.limit_key,
+            order_key: self.order_key,
             max_attempts: self.max_attempts,
             max_duration: self.max_duration.map(|it| it.0),
             ..NewTask::default()

@@ -3,7 +3,7 @@
 use super::new_task::RetryBody;
 use super::values::Length;
 use crate::core::ServiceError;
-use longhaul::{DeadLetterSettings, Limit, QueueSettings, Rate, RetryPolicy};
+use longhaul::{DeadLetterSettings, Limit, QueueOrder, QueueSettings, Rate, RetryPolicy};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
@@ -38,6 +38,18 @@ pub(crate) struct SettingsBody {
     expires_after: Option<Length>,
     #[serde(skip_serializing_if = "Option::is_none")]
     dead_letters: Option<DeadLettersBody>,
+    /// In which order its tasks are run; in none if it is not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    order: Option<OrderBody>,
+}
+
+/// In which order the tasks of a queue are run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = QueueOrder)]
+pub(crate) enum OrderBody {
+    /// Those of one order key one at a time, in the order in which they were submitted.
+    Key,
 }
 
 /// How many tasks run at once, and how many begin in a time.
@@ -113,6 +125,7 @@ impl SettingsBody {
             settings.retry = retry;
             settings.max_attempts = self.max_attempts;
             settings.expires_after = self.expires_after.map(|it| it.0);
+            settings.order = self.order.map(|OrderBody::Key| QueueOrder::Key);
             let letters = self.dead_letters.unwrap_or_default();
             settings.dead_letters = DeadLetterSettings {
                 enabled: letters.enabled,
@@ -147,6 +160,7 @@ impl From<&QueueSettings> for SettingsBody {
             max_attempts: settings.max_attempts,
             expires_after: settings.expires_after.map(Length),
             dead_letters: letters,
+            order: settings.order.map(|_| OrderBody::Key),
         }
     }
 }
@@ -168,6 +182,7 @@ mod tests {
             "max_attempts": 3,
             "expires_after": "PT1H",
             "dead_letters": {"enabled": true, "expired": true, "max_size": 10, "retention": "PT24H"},
+            "order": "key",
         });
         let body: SettingsBody = serde_json::from_value(json.clone()).unwrap();
         let mut settings = QueueSettings::default();

@@ -127,6 +127,9 @@ pub(crate) struct TermArgs {
     /// The limits of this key apply to it.
     #[arg(long, value_name = "KEY")]
     limit_key: Option<String>,
+    /// On a queue with an order: of all tasks with this key one is run at a time, in order.
+    #[arg(long, value_name = "KEY")]
+    order_key: Option<String>,
     /// Of all tasks with this key one is run, however often it is submitted.
     #[arg(long, value_name = "KEY", conflicts_with = "dedupe_key")]
     idempotency_key: Option<String>,
@@ -193,6 +196,7 @@ impl TermArgs {
             max_attempts: self.max_attempts,
             retry: self.retry,
             limit_key: self.limit_key,
+            order_key: self.order_key,
             idempotency_key: self.idempotency_key,
             dedupe_key: self.dedupe_key,
             overwrite: self.overwrite,

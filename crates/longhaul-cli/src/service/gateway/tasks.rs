@@ -415,6 +415,7 @@ fn body_of(terms: Terms) -> anyhow::Result<Map<String, Value>> {
         ("max_attempts", terms.max_attempts.map(Into::into)),
         ("retry", retry),
         ("limit_key", terms.limit_key.map(Into::into)),
+        ("order_key", terms.order_key.map(Into::into)),
         ("idempotency_key", terms.idempotency_key.map(Into::into)),
         ("dedupe_key", terms.dedupe_key.map(Into::into)),
         ("overwrite", Some(terms.overwrite.into())),

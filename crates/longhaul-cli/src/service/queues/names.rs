@@ -31,6 +31,7 @@ static SETTINGS: Names = Names::Fields(&[
     ("maxAttempts", None),
     ("expiresAfter", None),
     ("deadLetters", Some(&DEAD_LETTERS)),
+    ("order", None),
 ]);
 
 /// Refuses a patch that names a setting which is none. What a newer version has written may be named, and anything may be taken away.
@@ -122,6 +123,7 @@ mod tests {
             "maxAttempts": 1,
             "expiresAfter": "PT1S",
             "deadLetters": {"enabled": true, "expired": true, "maxSize": 1, "retention": "PT1S"},
+            "order": "key",
         });
         let settings: QueueSettings = serde_json::from_value(all).unwrap();
         // What it shows of all its fields; what it does not know would be in the last one.

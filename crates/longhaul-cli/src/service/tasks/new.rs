@@ -31,6 +31,7 @@ pub(crate) struct Terms {
     pub(crate) max_attempts: Option<u32>,
     pub(crate) retry: Option<RetryPolicy>,
     pub(crate) limit_key: Option<String>,
+    pub(crate) order_key: Option<String>,
     pub(crate) idempotency_key: Option<String>,
     pub(crate) dedupe_key: Option<String>,
     pub(crate) overwrite: bool,
@@ -91,6 +92,7 @@ impl Terms {
         it = with(it, self.max_attempts, Submission::max_attempts);
         it = with(it, self.retry, Submission::retry);
         it = with(it, self.limit_key, Submission::limit_key);
+        it = with(it, self.order_key, Submission::order_key);
         it = with(it, self.idempotency_key, Submission::idempotency_key);
         it = with(it, self.dedupe_key, Submission::dedupe_key);
         it = if self.overwrite { it.overwrite() } else { it };
