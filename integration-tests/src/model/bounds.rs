@@ -31,6 +31,8 @@ pub struct Bounds {
     pub park: bool,
     /// Nobody asks the broker for anything: no message is delivered.
     pub unasked: bool,
+    /// All tasks have one order key: the subscription is Key_Shared.
+    pub ordered: bool,
     /// Crashes; a worker starts again at once, under a new owner id.
     pub crash: u8,
     /// Compactions, each up to any position.
@@ -204,6 +206,7 @@ impl Bounds {
             "hang" => &mut self.hang,
             "park" => &mut self.park,
             "unasked" => &mut self.unasked,
+            "ordered" => &mut self.ordered,
             "brokerto" => &mut self.brokerto,
             "seal" => &mut self.seal,
             "single" => &mut self.single,

@@ -8,7 +8,7 @@ use longhaul::TaskId;
 use longhaul::internals::protocol::entry::Entry;
 use longhaul::internals::protocol::fold::Phase;
 use longhaul::internals::protocol::invariants::{
-    COMPACTION, FOLLOWERS, ORPHAN, OVERLAP, PROGRESS, START, Violation,
+    COMPACTION, FOLLOWERS, ORPHAN, OVERLAP, OrderJudge, PROGRESS, START, Violation,
 };
 use longhaul::internals::protocol::key::{Epoch, Key, OnceKey};
 use longhaul::internals::worker::machine::{Machine, Stage, Task};
@@ -27,8 +27,18 @@ pub(super) fn tell_history(
     }
 }
 
+/// The tasks of one key begin in their order: what the ledger has accepted says so.
+fn check_order(bounds: &Bounds, world: &World, violations: &mut Vec<Violation>) {
+    let mut judge = OrderJudge::default();
+    (0..bounds.tasks).for_each(|task| judge.add(task_id(bounds, task), b"key"));
+    violations.extend(world.log.iter().filter_map(|record| judge.read(&record.entry)));
+}
+
 /// Adds what a state violates.
 pub fn check(bounds: &Bounds, world: &World, violations: &mut Vec<Violation>) {
+    if bounds.ordered {
+        check_order(bounds, world, violations);
+    }
     for task in 0..bounds.tasks {
         let id = task_id(bounds, task);
         let mut add = |id: &'static str, what: &'static str, task: TaskId| {

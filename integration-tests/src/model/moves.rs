@@ -182,6 +182,17 @@ fn all_moves(bounds: &Bounds, world: &World, into: &mut Vec<Move>) {
     }
 }
 
+/// A Key_Shared subscription deals the messages of a key in order, and to a worker only while nobody else holds any of them.
+fn may_deal(bounds: &Bounds, world: &World, index: usize, to: u8) -> bool {
+    if bounds.fault == Fault::KeyDealtTwice {
+        return true;
+    }
+    world.messages.iter().enumerate().all(|(other, message)| {
+        let is_free = message.at.is_none() && other >= index;
+        message.acked || is_free || message.at == Some(to)
+    })
+}
+
 fn broker_moves(bounds: &Bounds, world: &World, into: &mut Vec<Move>) {
     let budget = &world.budget;
     if world.frozen.is_some() && budget.thaw > 0 {
@@ -200,7 +211,8 @@ fn broker_moves(bounds: &Bounds, world: &World, into: &mut Vec<Move>) {
             None => {
                 for (to, worker) in world.workers.iter().enumerate() {
                     let takes = world.steps(to) && worker.machine.is_ready();
-                    if takes && !worker.draining {
+                    let may = !bounds.ordered || may_deal(bounds, world, index, small(to));
+                    if takes && !worker.draining && may {
                         into.push(Move::Deliver { message: number, to: small(to) });
                     }
                 }

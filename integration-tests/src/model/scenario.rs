@@ -29,6 +29,7 @@ const BASE: Bounds = Bounds {
     hang: false,
     park: false,
     unasked: false,
+    ordered: false,
     crash: 1,
     compact: 1,
     redeliver: 1,
@@ -96,6 +97,10 @@ const PARK: Bounds = Bounds {
     spurious: 0,
     ..ADOPT
 };
+
+/// Two tasks of one key, on a queue with an order.
+const ORDER: Bounds =
+    Bounds { tasks: 2, ordered: true, attempts: 1, fail: false, compact: 0, redeliver: 0, ..ADOPT };
 
 const ALL: Bounds = Bounds {
     tasks: 2,
@@ -460,6 +465,7 @@ pub const SCENARIOS: &[Scenario] = &[
         },
         "an operator, and a batch",
     ),
+    named("order", ORDER, "two tasks of one key, in order"),
     named("everything", ALL, "all that can go wrong, for random walks"),
     named("everything-batch", Bounds { batch: true, ..ALL }, "the same with a batch"),
     named(

@@ -69,6 +69,9 @@ impl Settle<'_> {
                 self.begin(worker, Effect::Payload(task_number(id)), self.bounds.fetch);
             }
             Action::DropPayload(id) => worker.payloads &= !(1 << task_number(id)),
+            Action::ShowRetry(id) if self.bounds.fault == Fault::RetryLeavesLine => {
+                worker.machine.leave_line(id);
+            }
             Action::ShowRetry(_) => {}
             Action::DeadLetter(id) if self.bounds.fault == Fault::DeadLetterAfterAck => {
                 begin(worker, Effect::LateDeadLetter(task_number(id)));

@@ -248,6 +248,9 @@ impl Settle<'_> {
             worker.payloads |= 1 << task;
             worker.machine.delivered(task_id(bounds, task), size);
             worker.machine.note_limits(task_id(bounds, task), bounds.limits());
+            if bounds.ordered && bounds.fault != Fault::NoLine {
+                worker.machine.line_up(task_id(bounds, task), b"key");
+            }
         }
     }
 

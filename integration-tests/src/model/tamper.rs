@@ -65,6 +65,12 @@ pub enum Fault {
     ParkedUntilClaimed,
     /// A parked task does not take a sealed one for over.
     SealNotOver,
+    /// Nobody stands in the line of its key.
+    NoLine,
+    /// A task that waits for its next attempt leaves its line.
+    RetryLeavesLine,
+    /// The broker deals tasks of a key to a worker while another one holds earlier ones.
+    KeyDealtTwice,
     /// An operator's claim counts though the epoch that it saw is over.
     StaleActionCounts,
 }
@@ -103,6 +109,9 @@ impl Fault {
             Self::ClaimBeforePayload,
             Self::ParkedUntilClaimed,
             Self::SealNotOver,
+            Self::NoLine,
+            Self::RetryLeavesLine,
+            Self::KeyDealtTwice,
             Self::StaleActionCounts,
         ]
         .into_iter();

@@ -277,6 +277,25 @@ fn tasks_wait_for_others() {
 }
 
 /// Whoever holds a task may offer it at any time: it still runs once, and always can end.
+/// Two workers and two tasks of one key on a Key_Shared subscription: the second begins when the first is over, whoever has run that, and both end.
+#[test]
+fn tasks_of_a_key_are_run_in_order() {
+    holds(&[
+        "order:crash=0,spurious=0,session=1,cancel=1",
+        "order:crash=0,spurious=0,fences=1",
+        "order:crash=0,spurious=0,drain=1",
+        "order:crash=0,spurious=0,freeze=1,thaw=1",
+    ]);
+    holds_at_first(&["order", "order:crash=0,attempts=2,fail=1", "order:crash=0,redeliver=1"]);
+}
+
+#[test]
+fn a_broken_order_is_found() {
+    finds(Fault::NoLine, "order", &["C-29"], NEAR);
+    finds(Fault::RetryLeavesLine, "order:crash=0,attempts=2,fail=1", &["C-29"], NEAR);
+    finds(Fault::KeyDealtTwice, "order", &["C-29"], NEAR);
+}
+
 #[test]
 fn tasks_are_offered() {
     holds(&["offer:compact=0", "offer-cancel:compact=0", "offer-park:compact=0"]);
