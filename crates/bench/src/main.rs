@@ -18,6 +18,7 @@ mod limits;
 mod long;
 mod many;
 mod meter;
+mod order;
 mod payload;
 mod peer;
 mod sitting;
@@ -68,6 +69,7 @@ enum Command {
     Leases(leases::Options),
     Levels(levels::Options),
     Limits(limits::Options),
+    Order(order::Options),
     Topics(topics::Options),
     Many(many::Options),
     Known(known::Options),
@@ -138,6 +140,7 @@ impl Command {
             Self::Leases(it) => it.run().await,
             Self::Levels(it) => it.run().await,
             Self::Limits(it) => it.run().await,
+            Self::Order(it) => it.run().await,
             Self::Topics(it) => it.run().await,
             Self::Many(it) => it.run().await,
             Self::Known(it) => it.run().await,

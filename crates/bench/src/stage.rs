@@ -172,6 +172,18 @@ impl Stage {
         self.submit_body(topics, tasks, body_of(bytes), FILLERS, keyed).await
     }
 
+    /// Puts tasks of so many bytes on the topic, of so many order keys in turns.
+    pub(crate) async fn fill_lines(
+        &self,
+        topics: &Topics,
+        tasks: usize,
+        bytes: usize,
+        keys: usize,
+    ) -> Result<()> {
+        let lined = move |it: Submission, number| it.order_key(format!("key-{}", number % keys));
+        self.submit_body(topics, tasks, body_of(bytes), FILLERS, lined).await
+    }
+
     /// Puts tasks of so many bytes on the topic, so many at a time.
     pub(crate) async fn submit(
         &self,
