@@ -11,6 +11,7 @@ mod examples;
 mod gateway;
 mod limits;
 mod oracle;
+mod order;
 mod peers;
 mod processing;
 mod sandbox;

@@ -1,0 +1,178 @@
+//! Order per key on a broker: workers come, go and fail, and the tasks of a key begin one after the other. Judged from the ledger, by the keys that stand on
+//! the task topic.
+//!
+//! The broker is that of `LONGHAUL_TEST_BROKER`.
+
+use anyhow::{Context, Result, ensure};
+use integration_tests::audit::read_whole;
+use integration_tests::sandbox::Sandbox;
+use longhaul::internals::ledger;
+use longhaul::internals::protocol::invariants::OrderJudge;
+use longhaul::internals::session::{ConnectOptions, PulsarTransport};
+use longhaul::topics::TopicSettings;
+use longhaul::{
+    Client, QueueOrder, TaskContext, TaskError, TaskId, TaskRef, Text, WaitError, WorkerHandle,
+    processor_fn,
+};
+use longhaul_transport::TopicPartition;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// How long anything may take that ought to come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const KEYS: [&str; 7] = ["a", "b", "c", "d", "e", "f", "g"];
+
+struct Bench {
+    url: String,
+    client: Client,
+    topic: String,
+    partitions: Option<u32>,
+}
+
+impl Bench {
+    /// A queue with an order, on a topic of so many partitions; `None` when the environment names no broker.
+    async fn new(test: &str, partitions: Option<u32>) -> Result<Option<Self>> {
+        let Some(sandbox) = Sandbox::from_env().await? else { return Ok(None) };
+        let url = sandbox.service_url().to_owned();
+        let client = Client::builder(&url).admin_url(sandbox.admin().url());
+        let (client, topic) = (client.connect().await?, sandbox.topic(test));
+        let settings = TopicSettings { partitions, ..TopicSettings::default() };
+        client.setup_topics_with(&topic, settings).await?;
+        Ok(Some(Self { url, client, topic, partitions }))
+    }
+
+    async fn ordered(test: &str, partitions: Option<u32>) -> Result<Option<Self>> {
+        let Some(bench) = Self::new(test, partitions).await? else { return Ok(None) };
+        bench.order(0).await?;
+        Ok(Some(bench))
+    }
+
+    async fn order(&self, version: u64) -> Result<()> {
+        let queue = self.client.queue(&self.topic);
+        queue.update(version, |settings| settings.order = Some(QueueOrder::Key)).await?;
+        Ok(())
+    }
+
+    /// A worker whose first attempts may fail, and whose tasks may fail for good.
+    async fn start(&self) -> Result<WorkerHandle> {
+        let processor = processor_fn(|task: Text, context: TaskContext| async move {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            match task.0.as_str() {
+                "again" if context.attempt() == 1 => {
+                    Err(TaskError::retry_after(Duration::from_millis(300), "again"))
+                }
+                "dead" => Err(TaskError::fatal("dead")),
+                _ => Ok::<_, TaskError>(task),
+            }
+        });
+        let client = Client::connect(&self.url).await?;
+        let worker = client.worker(&self.topic, processor).concurrency(8);
+        Ok(worker.heartbeat(Duration::from_secs(1)).start().await?)
+    }
+
+    /// So many tasks of each key.
+    async fn submit(&self, count: usize) -> Result<Vec<TaskRef>> {
+        let mut tasks = Vec::new();
+        for number in 0..count {
+            for key in KEYS {
+                let text = match number % 10 {
+                    3 => "again",
+                    7 => "dead",
+                    _ => "fine",
+                };
+                let task = self.client.submission(&self.topic, &Text(text.to_owned()));
+                tasks.push(task.order_key(key).send().await?);
+            }
+        }
+        Ok(tasks)
+    }
+
+    async fn wait_for(&self, tasks: &[TaskRef]) -> Result<()> {
+        for task in tasks {
+            let end = timeout(PATIENCE, self.client.wait::<Text>(task)).await;
+            match end.with_context(|| format!("{task} does not end"))? {
+                Ok(_) | Err(WaitError::Failed { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// How many tasks have begun, when all were in order.
+    async fn begun_in_order(&self) -> Result<u64> {
+        let transport = PulsarTransport::connect(ConnectOptions::new(&self.url)).await?;
+        let mut begun = 0;
+        let partitions =
+            self.partitions.map_or(-1..0, |count| 0..i32::try_from(count).unwrap_or(0));
+        for partition in partitions {
+            let mut judge = OrderJudge::default();
+            let full = |suffix: &str| {
+                let name = self.topic.strip_prefix("persistent://").unwrap_or(&self.topic);
+                let name = if name.contains('/') {
+                    name.to_owned()
+                } else {
+                    format!("public/default/{name}")
+                };
+                TopicPartition { topic: format!("persistent://{name}{suffix}"), partition }
+            };
+            for message in read_whole(&transport, &full("")).await? {
+                if let Some(key) = message.order_key() {
+                    judge.add(TaskId::new(message.position, partition), key);
+                }
+            }
+            for message in read_whole(&transport, &full("-ledger")).await? {
+                let found = judge.read(&ledger::read(&message)?);
+                ensure!(found.is_none(), "{found:?}");
+            }
+            begun += judge.begun();
+        }
+        Ok(begun)
+    }
+}
+
+#[tokio::test]
+async fn the_tasks_of_a_key_begin_in_order_while_workers_come_and_go() -> Result<()> {
+    let Some(bench) = Bench::ordered("order-key", None).await? else { return Ok(()) };
+    let first = bench.start().await?;
+    let mut tasks = bench.submit(15).await?;
+    let second = bench.start().await?;
+    tasks.extend(bench.submit(15).await?);
+    first.drain(PATIENCE).await?;
+    let third = bench.start().await?;
+    tasks.extend(bench.submit(10).await?);
+    second.stop();
+    bench.wait_for(&tasks).await?;
+    third.drain(PATIENCE).await?;
+    let begun = bench.begun_in_order().await?;
+    ensure!(begun == 40 * 7, "{begun}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_key_is_on_one_partition() -> Result<()> {
+    let Some(bench) = Bench::ordered("order-parts", Some(3)).await? else { return Ok(()) };
+    let (first, second) = (bench.start().await?, bench.start().await?);
+    let tasks = bench.submit(10).await?;
+    bench.wait_for(&tasks).await?;
+    first.drain(PATIENCE).await?;
+    second.drain(PATIENCE).await?;
+    let begun = bench.begun_in_order().await?;
+    ensure!(begun == 10 * 7, "{begun}");
+    Ok(())
+}
+
+/// The broker takes no consumers of two types: workers subscribe anew until all have done so.
+#[tokio::test]
+async fn a_queue_gets_an_order_while_workers_work() -> Result<()> {
+    let Some(bench) = Bench::new("order-late", None).await? else { return Ok(()) };
+    let (first, second) = (bench.start().await?, bench.start().await?);
+    let before = bench.client.submit(&bench.topic, &Text("fine".to_owned())).await?;
+    bench.wait_for(&[before]).await?;
+    bench.order(0).await?;
+    let tasks = bench.submit(10).await?;
+    bench.wait_for(&tasks).await?;
+    first.drain(PATIENCE).await?;
+    second.drain(PATIENCE).await?;
+    Ok(())
+}
