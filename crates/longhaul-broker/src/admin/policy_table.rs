@@ -19,23 +19,28 @@ pub(super) struct Policy {
     namespace: &'static str,
     /// In the policies of a namespace; empty where there is none.
     key: &'static str,
+    form: Form,
     here: Here,
 }
 
-/// What this broker does with a policy.
+/// How a value is read and kept.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    /// In a field of its own.
+    Typed { read: fn(Value) -> Result<Change, AdminError>, show: fn(&Policies) -> Option<Value> },
+    /// As it was given.
+    AsGiven,
+}
+
+/// What this broker does with it.
 #[derive(Clone, Copy, Debug)]
 enum Here {
     /// It obeys it.
-    Obeyed { read: fn(Value) -> Result<Change, AdminError>, show: fn(&Policies) -> Option<Value> },
-    /// It keeps and shows it, and refuses what it would have to obey.
-    Kept(Option<Refused>),
-}
-
-/// Which values are refused, and why.
-#[derive(Clone, Copy, Debug)]
-struct Refused {
-    if_it: fn(&Value) -> bool,
-    why: &'static str,
+    Obeyed,
+    /// It keeps and shows it, and that is all.
+    Kept,
+    /// It refuses the values that it would have to obey, and keeps and shows the others.
+    Refused { if_so: fn(&Value) -> bool, why: &'static str },
 }
 
 /// Which level a path is about.
@@ -47,33 +52,43 @@ pub(super) enum Level {
     Namespace,
 }
 
-/// A policy that has a field of its own, and how its JSON is read.
+/// A policy that is obeyed, the field that it has, and how its JSON is read.
 macro_rules! obeyed {
     ($topic:expr, $namespace:expr, $key:expr, $field:ident, $read:expr) => {
         Policy {
             topic: $topic,
             namespace: $namespace,
             key: $key,
-            here: Here::Obeyed {
+            form: Form::Typed {
                 read: |value| {
                     let value = $read(value)?;
                     Ok(Box::new(move |policies: &mut Policies| policies.$field = value))
                 },
                 show: |policies| policies.$field.map(|value| json!(value)),
             },
+            here: Here::Obeyed,
         }
     };
 }
 
-/// A policy that is kept.
+/// A policy that is kept as it was given.
 const fn kept(topic: &'static str, namespace: &'static str, key: &'static str) -> Policy {
-    Policy { topic, namespace, key, here: Here::Kept(None) }
+    Policy { topic, namespace, key, form: Form::AsGiven, here: Here::Kept }
+}
+
+/// The same of one that has the same name on both levels.
+const fn both(name: &'static str, key: &'static str) -> Policy {
+    kept(name, name, key)
 }
 
 impl Policy {
-    /// The same, but refused if a value is such.
-    const fn refused_if(self, if_it: fn(&Value) -> bool, why: &'static str) -> Self {
-        Self { here: Here::Kept(Some(Refused { if_it, why })), ..self }
+    /// The same, but that is what the broker does.
+    const fn but(self, here: Here) -> Self {
+        Self { here, ..self }
+    }
+
+    const fn refused_if(self, if_so: fn(&Value) -> bool, why: &'static str) -> Self {
+        self.but(Here::Refused { if_so, why })
     }
 }
 
@@ -115,64 +130,44 @@ const POLICIES: &[Policy] = &[
         "inactive_topic_policies",
         inactive_topics,
         parse
-    ),
+    )
+    .but(Here::Kept),
     obeyed!("", "autoTopicCreation", "autoTopicCreationOverride", auto_topic_creation, parse),
     // Producers without a schema are refused where it says so.
-    kept("schemaValidationEnforced", "schemaValidationEnforced", "schema_validation_enforced"),
-    kept("persistence", "persistence", "persistence"),
-    kept(
-        "deduplicationSnapshotInterval",
-        "deduplicationSnapshotInterval",
-        "deduplicationSnapshotIntervalSeconds",
-    ),
-    kept(
-        "autoSubscriptionCreation",
-        "autoSubscriptionCreation",
-        "autoSubscriptionCreationOverride",
-    )
-    .refused_if(
+    both("schemaValidationEnforced", "schema_validation_enforced").but(Here::Obeyed),
+    both("persistence", "persistence"),
+    both("deduplicationSnapshotInterval", "deduplicationSnapshotIntervalSeconds"),
+    both("autoSubscriptionCreation", "autoSubscriptionCreationOverride").refused_if(
         |value| is_false(value, "allowAutoSubscriptionCreation"),
         "this broker makes subscriptions when a consumer comes: use grants to say who may consume",
     ),
-    kept("delayedDelivery", "delayedDelivery", "delayed_delivery_policies").refused_if(
+    both("delayedDelivery", "delayed_delivery_policies").refused_if(
         |value| is_false(value, "active"),
         "this broker delivers a delayed message at its time",
     ),
-    kept("dispatchRate", "dispatchRate", "topicDispatchRate").refused_if(is_rate, RATES),
-    kept("publishRate", "publishRate", "publishMaxMessageRate").refused_if(is_rate, RATES),
-    kept("replicatorDispatchRate", "replicatorDispatchRate", "replicatorDispatchRate")
-        .refused_if(is_rate, RATES),
-    kept("subscribeRate", "subscribeRate", "clusterSubscribeRate").refused_if(is_rate, RATES),
-    kept("subscriptionDispatchRate", "subscriptionDispatchRate", "subscriptionDispatchRate")
-        .refused_if(is_rate, RATES),
+    both("dispatchRate", "topicDispatchRate").refused_if(is_rate, RATES),
+    both("publishRate", "publishMaxMessageRate").refused_if(is_rate, RATES),
+    both("replicatorDispatchRate", "replicatorDispatchRate").refused_if(is_rate, RATES),
+    both("subscribeRate", "clusterSubscribeRate").refused_if(is_rate, RATES),
+    both("subscriptionDispatchRate", "subscriptionDispatchRate").refused_if(is_rate, RATES),
     kept("maxConsumers", "maxConsumersPerTopic", "max_consumers_per_topic")
         .refused_if(is_limit, NUMBERS),
-    kept(
-        "maxConsumersPerSubscription",
-        "maxConsumersPerSubscription",
-        "max_consumers_per_subscription",
-    )
-    .refused_if(is_limit, NUMBERS),
+    both("maxConsumersPerSubscription", "max_consumers_per_subscription")
+        .refused_if(is_limit, NUMBERS),
     kept("maxProducers", "maxProducersPerTopic", "max_producers_per_topic")
         .refused_if(is_limit, NUMBERS),
-    kept("maxSubscriptionsPerTopic", "maxSubscriptionsPerTopic", "max_subscriptions_per_topic")
-        .refused_if(is_limit, NUMBERS),
+    both("maxSubscriptionsPerTopic", "max_subscriptions_per_topic").refused_if(is_limit, NUMBERS),
     kept("", "maxTopicsPerNamespace", "max_topics_per_namespace").refused_if(is_limit, NUMBERS),
     kept("maxMessageSize", "", "").refused_if(
         is_limit,
         "this broker has one limit on messages for all topics, --message-bytes-max",
     ),
-    kept("subscriptionTypesEnabled", "subscriptionTypesEnabled", "subscription_types_enabled")
-        .refused_if(
-            excludes,
-            "this broker allows all types: Exclusive, Shared, Failover and Key_Shared",
-        ),
-    kept(
-        "schemaCompatibilityStrategy",
-        "schemaCompatibilityStrategy",
-        "schema_compatibility_strategy",
-    )
-    .refused_if(is_strict, "this broker takes each new version of a schema: ALWAYS_COMPATIBLE"),
+    both("subscriptionTypesEnabled", "subscription_types_enabled").refused_if(
+        excludes,
+        "this broker allows all types: Exclusive, Shared, Failover and Key_Shared",
+    ),
+    both("schemaCompatibilityStrategy", "schema_compatibility_strategy")
+        .refused_if(is_strict, "this broker takes each new version of a schema: ALWAYS_COMPATIBLE"),
     kept("", "isAllowAutoUpdateSchema", "is_allow_auto_update_schema").refused_if(
         |value| *value == false,
         "this broker takes new schemas from producers and consumers",
@@ -185,13 +180,14 @@ const BACKLOG_QUOTA: Policy = Policy {
     topic: "backlogQuota",
     namespace: "backlogQuota",
     key: "",
-    here: Here::Obeyed {
+    form: Form::Typed {
         read: |value| {
             let quota = parse(value)?;
             Ok(Box::new(move |policies| policies.backlog_quota = quota))
         },
         show: |policies| Some(quotas(policies)),
     },
+    here: Here::Obeyed,
 };
 
 /// The age of the oldest message in a backlog, which Pulsar sets by the path of the other quota, and shows there.
@@ -232,26 +228,28 @@ impl Policy {
     /// Reads a value; `null` unsets.
     pub(super) fn read(&self, value: Value) -> Result<Change, AdminError> {
         let name = self.name();
-        match self.here {
-            Here::Obeyed { read, .. } => read(value),
-            Here::Kept(Some(Refused { if_it, why })) if if_it(&value) => {
-                let text = format!("the policy {name} is not supported with this value: {why}");
-                Err(AdminError::PreconditionFailed(text))
-            }
-            Here::Kept(_) if value.is_null() => {
-                Ok(Box::new(move |policies| drop(policies.other.remove(name))))
-            }
-            Here::Kept(_) => {
-                Ok(Box::new(move |policies| drop(policies.other.insert(name.to_owned(), value))))
-            }
+        if let Here::Refused { if_so, why } = self.here
+            && if_so(&value)
+        {
+            let text = format!("the policy {name} is not supported with this value: {why}");
+            return Err(AdminError::PreconditionFailed(text));
         }
+        Ok(match self.form {
+            Form::Typed { read, .. } => read(value)?,
+            Form::AsGiven if value.is_null() => {
+                Box::new(move |policies| drop(policies.other.remove(name)))
+            }
+            Form::AsGiven => {
+                Box::new(move |policies| drop(policies.other.insert(name.to_owned(), value)))
+            }
+        })
     }
 
     /// Its value, when it has one.
     pub(super) fn value(&self, policies: &Policies) -> Option<Value> {
-        match self.here {
-            Here::Obeyed { show, .. } => show(policies),
-            Here::Kept(_) => policies.other.get(self.name()).cloned(),
+        match self.form {
+            Form::Typed { show, .. } => show(policies),
+            Form::AsGiven => policies.other.get(self.name()).cloned(),
         }
     }
 }

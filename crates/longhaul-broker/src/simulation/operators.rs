@@ -67,7 +67,7 @@ impl World {
         let ids: Vec<u32> = self.model.topics.keys().copied().collect();
         for id in ids {
             let Some(kept) = self.node.machine.state().topic(id) else { continue };
-            let names: BTreeSet<String> = kept.durable().map(|it| it.name.clone()).collect();
+            let names: BTreeSet<String> = kept.durable().map(|known| known.name.clone()).collect();
             if !TOPICS.contains(&kept.name.as_str()) {
                 self.model.topic(id).cursors.retain(|name, _| names.contains(name));
             }
@@ -109,8 +109,9 @@ impl World {
         let mut new = Vec::new();
         for (id, topic) in state.topics() {
             let known = &self.model.topics[&id].cursors;
-            let durable = topic.durable().filter(|it| !known.contains_key(&it.name));
-            new.extend(durable.map(|it| (id, it.name.clone())));
+            let durable =
+                topic.durable().filter(|subscription| !known.contains_key(&subscription.name));
+            new.extend(durable.map(|known| (id, known.name.clone())));
         }
         for (id, name) in new {
             let first = self.model.topics[&id].first.min(self.readable(id));
@@ -129,14 +130,14 @@ impl World {
                     return;
                 }
                 world.detach_topic(id);
-                world.orphans.retain(|it, _| it.0 != id);
+                world.orphans.retain(|place, _| place.0 != id);
                 world.model.topics.remove(&id);
             },
         );
     }
 
     fn detach_topic(&mut self, id: u32) {
-        let keys: Vec<_> = self.runs.keys().filter(|it| it.0 == id).cloned().collect();
+        let keys: Vec<_> = self.runs.keys().filter(|place| place.0 == id).cloned().collect();
         keys.into_iter().for_each(|(_, subscription)| self.detach_all(id, &subscription));
     }
 
@@ -154,7 +155,7 @@ impl World {
             let readable = world.readable(id);
             let names: Vec<String> = world.model.topics[&id].cursors.keys().cloned().collect();
             for subscription in names {
-                world.change_cursor(&(id, subscription), |it| it.ack_before(readable));
+                world.change_cursor(&(id, subscription), |cursor| cursor.ack_before(readable));
             }
             world.follow_trims(true);
         });
@@ -183,7 +184,7 @@ impl World {
         let id = self.node.machine.state().topic_id(name);
         let key = (id.unwrap_or(u32::MAX), subscription.clone());
         let is_known =
-            self.model.topics.get(&key.0).is_some_and(|it| it.cursors.contains_key(&key.1));
+            self.model.topics.get(&key.0).is_some_and(|topic| topic.cursors.contains_key(&key.1));
         let age_s = self.random.u64(0..4);
         let before = self.now - age_s * 1000;
         match self.random.u8(0..8) {
@@ -282,9 +283,9 @@ impl World {
         let topic = &self.model.topics[&key.0];
         let readable = self.readable(key.0);
         let cursor = &topic.cursors[&key.1];
-        let mut open = (topic.first..readable).filter(|&it| !cursor.is_acked(it));
+        let mut open = (topic.first..readable).filter(|&ordinal| !cursor.is_acked(ordinal));
         let last = usize::try_from(entries - 1).ok().and_then(|skip| open.nth(skip));
-        last.map_or(readable, |it| it + 1)
+        last.map_or(readable, |ordinal| ordinal + 1)
     }
 }
 

@@ -9,7 +9,7 @@ mod creation;
 mod messages;
 mod metrics;
 mod namespaces;
-mod noting;
+mod notes;
 mod partitioned;
 mod policies;
 mod schemas;
@@ -75,7 +75,7 @@ impl Rig {
     /// Everything that the machine knows for ever, but for the entries.
     fn changes(&self) -> Vec<String> {
         let mut changes: Vec<String> =
-            self.machine.state.snapshot().iter().map(|it| format!("{it:?}")).collect();
+            self.machine.state.snapshot().iter().map(|change| format!("{change:?}")).collect();
         changes.sort_unstable();
         changes
     }

@@ -10,7 +10,7 @@ pub(super) fn job(effects: Vec<Effect>) -> Option<CompactionJob> {
 }
 
 fn jobs(effects: Vec<Effect>) -> Vec<CompactionJob> {
-    let job = |it| match it {
+    let job = |effect| match effect {
         Effect::Compact(job) => Some(job),
         _ => None,
     };

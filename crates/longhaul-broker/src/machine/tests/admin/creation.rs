@@ -12,7 +12,7 @@ fn produce(rig: &mut Rig, name: &str) -> Result<(), i32> {
             rig.ask(1, longhaul_wire::messages::CommandCloseProducer::new(9, 8));
             Ok(())
         }
-        Some(Effect::Send(1, Command::Error(it))) => Err(it.error),
+        Some(Effect::Send(1, Command::Error(refused))) => Err(refused.error),
         other => panic!("{other:?}"),
     }
 }
@@ -31,7 +31,7 @@ fn subscribe(rig: &mut Rig, name: &str, may_create: bool) -> Result<(), i32> {
             rig.ask(1, longhaul_wire::messages::CommandCloseConsumer::new(9, 8));
             Ok(())
         }
-        Some(Effect::Send(1, Command::Error(it))) => Err(it.error),
+        Some(Effect::Send(1, Command::Error(refused))) => Err(refused.error),
         other => panic!("{other:?}"),
     }
 }
@@ -106,8 +106,8 @@ fn a_name_says_whether_duplicates_are_dropped() {
         .machine
         .state
         .topics()
-        .map(|(id, it): (u32, &Topic)| {
-            let short = it.name.as_str().rsplit('/').next().unwrap();
+        .map(|(id, topic): (u32, &Topic)| {
+            let short = topic.name.as_str().rsplit('/').next().unwrap();
             (short, rig.machine.live[&id].deduplicates)
         })
         .collect();
@@ -145,7 +145,7 @@ fn topics_of_tasks_get_by_name_what_they_need_and_say_so() {
         (metadata.deduplication, metadata.compaction_threshold_bytes),
         (Some(false), Some(64 << 20))
     );
-    assert!(metadata.inactive_topics.is_some_and(|it| !it.delete_while_inactive));
+    assert!(metadata.inactive_topics.is_some_and(|policy| !policy.delete_while_inactive));
     let letters = on_topic(|machine, name| machine.subscriptions(name));
     let expected = ["dead-letters".to_owned()].into();
     assert_eq!(rig.answer(topic("t-longhaul-DLQ", letters)), Ok(expected));

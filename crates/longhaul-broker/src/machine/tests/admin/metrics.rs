@@ -74,7 +74,7 @@ fn counters_never_fall() {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     let published = publish(&mut rig, |_| {}, b"x");
-    rig.subscribe(2, 5, |it| it.durable = Some(false));
+    rig.subscribe(2, 5, |command| command.durable = Some(false));
     let before = stats(&mut rig);
     assert_eq!((before.msg_out_counter, before.bytes_out_counter), (1, sizes(&rig)[0]));
     rig.machine.closed(2);
@@ -89,7 +89,7 @@ fn counters_never_fall() {
 fn consumer_stats(rig: &mut Rig, consumer_id: u64) -> CommandConsumerStatsResponse {
     let command = CommandConsumerStats { request_id: 4, consumer_id };
     match rig.ask(2, command).pop() {
-        Some(Effect::Send(2, Command::ConsumerStatsResponse(it))) => *it,
+        Some(Effect::Send(2, Command::ConsumerStatsResponse(response))) => *response,
         other => panic!("{other:?}"),
     }
 }
@@ -97,9 +97,9 @@ fn consumer_stats(rig: &mut Rig, consumer_id: u64) -> CommandConsumerStatsRespon
 #[test]
 fn a_client_is_told_the_figures_of_its_consumer() {
     let Story { mut rig, .. } = story();
-    rig.subscribe(2, 6, |it| {
-        it.sub_type = 1;
-        it.consumer_name = Some("other".to_owned());
+    rig.subscribe(2, 6, |command| {
+        command.sub_type = 1;
+        command.consumer_name = Some("other".to_owned());
     });
     let expected = CommandConsumerStatsResponse {
         request_id: 4,

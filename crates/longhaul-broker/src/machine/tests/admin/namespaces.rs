@@ -67,7 +67,6 @@ fn a_tenant_goes_after_its_namespaces() {
 #[test]
 fn a_namespace_that_does_not_exist_has_nothing() {
     let mut rig = rig();
-    let role = || "role".to_owned();
     for call in [
         on_namespace(|machine, name| machine.delete_namespace(name, false)),
         on_namespace(|machine, name| machine.delete_namespace(name, true)),
@@ -80,11 +79,10 @@ fn a_namespace_that_does_not_exist_has_nothing() {
         }),
         on_namespace(|machine, name| machine.namespace_grants(name).map(drop)),
         on_namespace(move |machine, name| {
-            machine
-                .set_namespace_grants(name, |grants| grants.grant(&role(), vec![Action::Produce]))
+            machine.set_namespace_grants(name, |grants| grants.grant("role", vec![Action::Produce]))
         }),
         on_namespace(move |machine, name| {
-            machine.set_namespace_grants(name, |grants| grants.revoke(&role()))
+            machine.set_namespace_grants(name, |grants| grants.revoke("role"))
         }),
     ] {
         rig.refuses(namespace("acme/none", call), 404, "namespace acme/none does not exist");
@@ -178,8 +176,8 @@ fn a_namespace_is_unloaded_alone() {
     assert_eq!(answer, DONE);
     let closed: Vec<u64> = effects
         .iter()
-        .filter_map(|it| match it {
-            Effect::Send(1, Command::CloseProducer(it)) => Some(it.producer_id),
+        .filter_map(|effect| match effect {
+            Effect::Send(1, Command::CloseProducer(command)) => Some(command.producer_id),
             _ => None,
         })
         .collect();
@@ -213,9 +211,9 @@ fn a_namespace_with_topics_is_deleted_by_force_alone() {
     assert_eq!(rig.answer(delete("acme/a", true)), DONE);
     assert_eq!(rig.answer(of_tenant("acme")).unwrap(), [""; 0]);
     let place = "persistent://acme2/a";
-    let left: Vec<_> = rig.machine.state.topics().map(|(_, it)| it.name.as_str()).collect();
+    let left: Vec<_> = rig.machine.state.topics().map(|(_, topic)| topic.name.as_str()).collect();
     let parts = ["parts-partition-0", "parts-partition-1", "plain"];
-    assert_eq!(left, parts.map(|it| format!("{place}/{it}")), "those of the other namespace");
+    assert_eq!(left, parts.map(|part| format!("{place}/{part}")), "those of the other namespace");
     let left: Vec<_> = rig.machine.state.partitioned().collect();
     assert_eq!(left, [(format!("{place}/parts").as_str(), 2)]);
 }
@@ -241,7 +239,8 @@ fn nothing_of_a_deleted_namespace_comes_back() {
     assert_eq!(rig.answer(namespace("acme/a", call)), DONE);
     assert_eq!(rig.answer(delete("acme/a", true)), DONE);
     assert_eq!(rig.answer(create("acme/a")), DONE);
-    let numbers = |it: &String| !it.starts_with("Numbers") && !it.starts_with("SetPolicies");
+    let numbers =
+        |change: &String| !change.starts_with("Numbers") && !change.starts_with("SetPolicies");
     let without = |changes: Vec<String>| changes.into_iter().filter(numbers).collect::<Vec<_>>();
     assert_eq!(without(rig.changes()), without(before));
     assert!(rig.machine.state.settings(parts).is_none());

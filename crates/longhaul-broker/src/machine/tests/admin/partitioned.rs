@@ -26,8 +26,9 @@ fn partitions(name: &str, allow_auto_creation: bool) -> Ask<Partitions> {
 
 /// The topics that there are, by the last part of their names.
 fn topics(rig: &Rig) -> Vec<String> {
-    let short = |it: &crate::state::Topic| it.name.as_str().rsplit('/').next().unwrap().to_owned();
-    rig.machine.state.topics().map(|(_, it)| short(it)).collect()
+    let short =
+        |topic: &crate::state::Topic| topic.name.as_str().rsplit('/').next().unwrap().to_owned();
+    rig.machine.state.topics().map(|(_, topic)| short(topic)).collect()
 }
 
 fn rig(count: u32) -> Rig {
@@ -81,7 +82,7 @@ fn partitions_only_become_more() {
     assert_eq!(rig.answer(grow(4)), DONE);
     assert_eq!(rig.answer(partitions("parts", false)), Ok(Partitions::new(4, BTreeMap::new())));
     for new in ["parts-partition-2", "parts-partition-3"] {
-        let names: Vec<_> = rig.kept(new).durable().map(|it| it.name.as_str()).collect();
+        let names: Vec<_> = rig.kept(new).durable().map(|known| known.name.as_str()).collect();
         assert_eq!(names, ["a"], "{new}: the subscriptions of partition 0");
     }
     let call = topic("parts", |machine, name| machine.subscriptions(name));
@@ -146,7 +147,8 @@ fn a_call_on_the_whole_reaches_each_partition() {
         rig.produce_to(1, id, name);
         rig.fill(1, id, 2);
     }
-    let marks = |rig: &Rig| [0, 1].map(|it| rig.mark_of(&format!("parts-partition-{it}"), "s"));
+    let marks =
+        |rig: &Rig| [0, 1].map(|index| rig.mark_of(&format!("parts-partition-{index}"), "s"));
     let call = on_subscription(|machine, name, subscription| machine.skip(name, subscription, 1));
     assert_eq!(rig.answer(subscription("parts", "s", call)), DONE);
     assert_eq!(marks(&rig), [1, 1]);

@@ -85,8 +85,8 @@ fn a_change_touches_the_topics_that_it_is_about() {
     let all = |rig: &Rig| -> Vec<(String, Arc<Policies>)> {
         let topics = rig.machine.state.topics();
         topics
-            .map(|(id, it)| {
-                (it.name.as_str().to_owned(), Arc::clone(&rig.machine.live[&id].policies))
+            .map(|(id, topic)| {
+                (topic.name.as_str().to_owned(), Arc::clone(&rig.machine.live[&id].policies))
             })
             .collect()
     };
@@ -95,7 +95,7 @@ fn a_change_touches_the_topics_that_it_is_about() {
         assert_eq!(rig.answer(request), DONE);
         let pairs = before.into_iter().zip(all(rig));
         let differ = pairs.filter(|(old, new)| !Arc::ptr_eq(&old.1, &new.1));
-        differ.map(|it| it.0.0.replace("persistent://", "")).collect()
+        differ.map(|(old, _)| old.0.replace("persistent://", "")).collect()
     };
     let ttl = |policies: &mut Policies| policies.message_ttl_s = Some(9);
     let of = |name: &str| topic(name, move |machine, name| machine.set_policy(name, ttl));

@@ -31,22 +31,18 @@ fn stored(version: u64, data: &str) -> StoredSchema {
     }
 }
 
-const fn version(number: u64) -> Result<u64, AdminError> {
-    Ok(number)
-}
-
 /// With the versions `a` and `b` of a schema.
 fn rig() -> Rig {
     let mut rig = Rig::new();
-    assert_eq!(rig.answer(create("t", "JSON", "a")), version(0), "before there is a topic");
-    assert_eq!(rig.answer(create("t", "JSON", "b")), version(1));
+    assert_eq!(rig.answer(create("t", "JSON", "a")), Ok(0), "before there is a topic");
+    assert_eq!(rig.answer(create("t", "JSON", "b")), Ok(1));
     rig
 }
 
 #[test]
 fn a_schema_has_versions() {
     let mut rig = rig();
-    assert_eq!(rig.answer(create("t", "JSON", "a")), version(0), "an equal one is found again");
+    assert_eq!(rig.answer(create("t", "JSON", "a")), Ok(0), "an equal one is found again");
     for (asked, found) in
         [(None, stored(1, "b")), (Some(0), stored(0, "a")), (Some(1), stored(1, "b"))]
     {
@@ -61,11 +57,11 @@ fn a_schema_has_versions() {
 #[test]
 fn schemas_are_deleted_together() {
     let mut rig = rig();
-    assert_eq!(rig.answer(topic("t", Machine::remove_schemas)), version(1), "the last of them");
+    assert_eq!(rig.answer(topic("t", Machine::remove_schemas)), Ok(1), "the last of them");
     rig.refuses(topic("t", Machine::remove_schemas), 404, "has no such schema");
     rig.refuses(get("t", None), 404, "has no such schema");
     assert_eq!(rig.answer(topic("t", |machine, name| Ok(machine.schemas(name)))), Ok(Vec::new()));
-    assert_eq!(rig.answer(create("t", "AVRO", "a")), version(0), "another type, now");
+    assert_eq!(rig.answer(create("t", "AVRO", "a")), Ok(0), "another type, now");
 }
 
 #[test]
@@ -85,7 +81,7 @@ fn what_is_no_schema_of_the_topic_is_refused() {
 fn a_schema_goes_with_its_topic_and_stays_with_its_partitions() {
     let mut rig = rig();
     rig.create("t");
-    assert_eq!(rig.answer(create("parts-partition-1", "JSON", "a")), version(0));
+    assert_eq!(rig.answer(create("parts-partition-1", "JSON", "a")), Ok(0));
     assert_eq!(rig.answer(get("parts-partition-0", None)), Ok(stored(0, "a")));
     rig.create("parts-partition-1");
     for name in ["t", "parts-partition-1"] {
@@ -137,11 +133,11 @@ fn client_asks(rig: &mut Rig, name: &str, version: Option<&[u8]>) -> Result<(Sch
     let schema_version = version.map(Bytes::copy_from_slice);
     let command = CommandGetSchema { request_id: 3, topic: full(name), schema_version };
     match rig.ask(1, command).pop() {
-        Some(Effect::Send(1, Command::GetSchemaResponse(it))) if it.request_id == 3 => {
-            assert_eq!(it.error_code.is_some(), it.error_message.is_some());
-            match it.error_code {
+        Some(Effect::Send(1, Command::GetSchemaResponse(response))) if response.request_id == 3 => {
+            assert_eq!(response.error_code.is_some(), response.error_message.is_some());
+            match response.error_code {
                 Some(code) => Err(code),
-                None => Ok((it.schema.unwrap(), it.schema_version.unwrap())),
+                None => Ok((response.schema.unwrap(), response.schema_version.unwrap())),
             }
         }
         other => panic!("{other:?}"),
@@ -175,9 +171,11 @@ fn client_stores(rig: &mut Rig, name: &str, kind: SchemaType) -> Result<Bytes, i
     let schema = Schema { r#type: kind.into(), schema_data: "a".into(), ..Schema::default() };
     let command = CommandGetOrCreateSchema { request_id: 3, topic: full(name), schema };
     match rig.ask(1, command).pop() {
-        Some(Effect::Send(1, Command::GetOrCreateSchemaResponse(it))) if it.request_id == 3 => {
-            assert_eq!(it.error_code.is_some(), it.error_message.is_some());
-            it.error_code.map_or_else(|| Ok(it.schema_version.unwrap()), Err)
+        Some(Effect::Send(1, Command::GetOrCreateSchemaResponse(response)))
+            if response.request_id == 3 =>
+        {
+            assert_eq!(response.error_code.is_some(), response.error_message.is_some());
+            response.error_code.map_or_else(|| Ok(response.schema_version.unwrap()), Err)
         }
         other => panic!("{other:?}"),
     }
@@ -207,8 +205,8 @@ fn a_producer_without_a_schema_stores_none() {
         let schema = Some(Schema { r#type: kind.into(), ..Schema::default() });
         let command = CommandProducer { schema, ..producer(id, id, AccessMode::Shared) };
         match rig.ask(1, command).pop() {
-            Some(Effect::Send(_, Command::ProducerSuccess(it))) => {
-                assert_eq!(it.schema_version.unwrap_or_default(), Bytes::new(), "{kind:?}");
+            Some(Effect::Send(_, Command::ProducerSuccess(success))) => {
+                assert_eq!(success.schema_version.unwrap_or_default(), Bytes::new(), "{kind:?}");
             }
             other => panic!("{other:?}"),
         }
@@ -224,7 +222,7 @@ fn schemas_need_a_permission() {
     let tokens = ["reader", "nobody"].map(|name| Some(token(&format!(r#"{{"sub":"{name}"}}"#))));
     let mut rig = Rig::guarded(Some(Arc::new(with_secret())), tokens);
     rig.create("t");
-    assert_eq!(rig.answer(create("t", "JSON", "a")), version(0));
+    assert_eq!(rig.answer(create("t", "JSON", "a")), Ok(0));
     let call = on_namespace(move |machine, name| {
         machine.set_namespace_grants(name, |grants| grants.grant("reader", vec![Action::Consume]))
     });
@@ -235,8 +233,8 @@ fn schemas_need_a_permission() {
     let command =
         CommandGetSchema { request_id: 3, topic: full("t"), ..CommandGetSchema::default() };
     match rig.ask(2, command).pop() {
-        Some(Effect::Send(2, Command::GetSchemaResponse(it))) => {
-            assert_eq!((it.error_code, it.schema), (Some(refused), None));
+        Some(Effect::Send(2, Command::GetSchemaResponse(response))) => {
+            assert_eq!((response.error_code, response.schema), (Some(refused), None));
         }
         other => panic!("{other:?}"),
     }
@@ -247,10 +245,10 @@ fn schemas_need_a_permission() {
 fn where_schemas_are_enforced_a_producer_without_one_is_refused() {
     let mut rig = Rig::new();
     rig.create("t");
-    let enforced = |it: bool| {
+    let enforced = |enforced: bool| {
         topic("t", move |machine, name| {
             machine.set_policy(name, |policies| {
-                drop(policies.other.insert("schemaValidationEnforced".to_owned(), it.into()))
+                drop(policies.other.insert("schemaValidationEnforced".to_owned(), enforced.into()))
             })
         })
     };

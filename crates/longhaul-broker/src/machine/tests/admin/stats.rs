@@ -45,16 +45,16 @@ pub(super) fn story() -> Story {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     rig.create_subscription("t", "idle", Start::Earliest);
-    rig.subscribe(2, 5, |it| {
-        it.sub_type = 1;
-        it.consumer_name = Some("c".to_owned());
+    rig.subscribe(2, 5, |command| {
+        command.sub_type = 1;
+        command.consumer_name = Some("c".to_owned());
     });
     let mut published = publish(&mut rig, |_| {}, b"x");
     rig.now += 10;
-    published += publish(&mut rig, |it| it.num_messages_in_batch = Some(3), &[7; 30]);
+    published += publish(&mut rig, |metadata| metadata.num_messages_in_batch = Some(3), &[7; 30]);
     rig.now += 10;
     let later = i64::try_from(rig.now).unwrap() + 5000;
-    published += publish(&mut rig, |it| it.deliver_at_time = Some(later), b"later");
+    published += publish(&mut rig, |metadata| metadata.deliver_at_time = Some(later), b"later");
     let message_ids = vec![MessageIdData::default()];
     let again = CommandRedeliverUnacknowledgedMessages {
         consumer_id: 5,
@@ -181,18 +181,18 @@ fn a_topic_says_who_uses_it_how() {
     rig.produce(2, 2, AccessMode::WaitForExclusive).unwrap();
     rig.set(|policies| policies.deduplication = Some(true));
     let named = |name: &'static str, sub_type, subscription: &'static str| {
-        move |it: &mut CommandSubscribe| {
-            it.consumer_name = Some(name.to_owned());
-            it.subscription = subscription.to_owned();
-            it.sub_type = sub_type;
+        move |command: &mut CommandSubscribe| {
+            command.consumer_name = Some(name.to_owned());
+            command.subscription = subscription.to_owned();
+            command.sub_type = sub_type;
         }
     };
     rig.subscribe(1, 5, named("b", 2, "failover"));
     rig.subscribe(1, 6, named("a", 2, "failover"));
     rig.subscribe(1, 7, named("c", 0, "exclusive"));
-    rig.subscribe(1, 8, |it| {
-        it.subscription = "reader".to_owned();
-        it.durable = Some(false);
+    rig.subscribe(1, 8, |command| {
+        command.subscription = "reader".to_owned();
+        command.durable = Some(false);
     });
     let found = stats(&mut rig);
     assert_eq!(found.publishers[0].access_mode, shown::AccessMode::Exclusive);

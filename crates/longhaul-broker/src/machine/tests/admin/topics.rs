@@ -94,7 +94,7 @@ fn a_topic_in_use_is_deleted_by_force_alone() {
 fn nothing_is_left_of_a_deleted_topic() {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
-    rig.subscribe(1, 5, |it| it.sub_type = 1);
+    rig.subscribe(1, 5, |command| command.sub_type = 1);
     rig.publish(1, 1, b"x");
     let metadata = MessageMetadata {
         deliver_at_time: Some(START.cast_signed() + 5000),
@@ -112,7 +112,8 @@ fn nothing_is_left_of_a_deleted_topic() {
     assert_eq!(rig.machine.compacted.len(), 1);
     let (answer, effects) = rig.answer_and_effects(delete("t", true));
     assert_eq!(answer, DONE);
-    let is_removal = |it: &Effect| matches!(it, Effect::RemoveCompacted(file) if *file == job.file);
+    let is_removal =
+        |effect: &Effect| matches!(effect, Effect::RemoveCompacted(file) if *file == job.file);
     assert!(effects.iter().any(is_removal), "{effects:?}");
     assert!(rig.machine.dues.is_empty(), "an alarm for nobody would go off for ever");
     assert!(rig.machine.recent.get(0, 0).is_none());
@@ -131,7 +132,7 @@ fn a_view_goes_when_the_end_of_its_topic_is_on_disk() {
     rig.machine.compacted(&job, Ok(Arc::from([])));
     rig.settle();
     rig.machine.call(TICKET, delete("t", true)).unwrap();
-    let is_removal = |it: &Effect| matches!(it, Effect::RemoveCompacted(_));
+    let is_removal = |effect: &Effect| matches!(effect, Effect::RemoveCompacted(_));
     assert!(!rig.machine.take_effects().iter().any(is_removal));
     assert!(rig.settle().iter().any(is_removal));
 }
@@ -171,15 +172,15 @@ fn messages_expire_for_all_durable_subscriptions() {
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     rig.create_subscription("t", "a", Start::Earliest);
     rig.create_subscription("t", "b", Start::Earliest);
-    rig.subscribe(2, 5, |it| {
-        it.subscription = "reader".to_owned();
-        it.durable = Some(false);
+    rig.subscribe(2, 5, |command| {
+        command.subscription = "reader".to_owned();
+        command.durable = Some(false);
     });
     rig.fill(1, 1, 2);
     rig.now += 10_000;
     rig.fill(1, 1, 1);
     rig.now += 5_000;
-    let marks = |rig: &Rig| ["a", "b", "reader"].map(|it| rig.mark_of("t", it));
+    let marks = |rig: &Rig| ["a", "b", "reader"].map(|name| rig.mark_of("t", name));
     let call = |age_s| topic("t", move |machine, name| machine.expire_topic(name, age_s));
     assert_eq!(rig.answer(call(16)), DONE);
     assert_eq!(marks(&rig), [0, 0, 0], "younger than that");
@@ -200,9 +201,9 @@ fn subscriptions_are_listed_by_name() {
     rig.create("t");
     rig.create_subscription("t", "b", Start::Earliest);
     rig.create_subscription("t", "a", Start::Earliest);
-    rig.subscribe(2, 5, |it| {
-        it.subscription = "reader".to_owned();
-        it.durable = Some(false);
+    rig.subscribe(2, 5, |command| {
+        command.subscription = "reader".to_owned();
+        command.durable = Some(false);
     });
     assert_eq!(
         rig.answer(topic("t", |machine, name| machine.subscriptions(name))).unwrap(),
