@@ -241,6 +241,8 @@ fn subscriptions_start_where_they_are_told() {
         (&shown["msgBacklog"], &shown["subscriptionProperties"]),
         (&json!(2), &json!({"k": "v"}))
     );
+    assert_eq!(subscription(&mut rig, "GET", "/properties", ""), (200, json!({"k": "v"})));
+    assert_eq!(topic(&mut rig, "GET", "/subscription/none/properties", "").0, 404);
 }
 
 #[test]

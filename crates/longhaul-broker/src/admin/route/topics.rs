@@ -115,6 +115,10 @@ fn look(asked: Asked<'_>, topic: TopicName, path: &[&str]) -> Routed {
         }
         ["properties"] => json(move |machine| machine.properties(&topic)),
         ["permissions"] => json(move |machine| Ok(machine.grants(&topic)?.shown())),
+        ["subscription", name, "properties"] => {
+            let name = names::subscription(name)?;
+            json(move |machine| machine.subscription_properties(&topic, &name))
+        }
         ["subscription", name, "position", nth] => {
             let (name, nth) = (names::subscription(name)?, number::<u64>(nth)?.max(1));
             read(move |machine| machine.find_nth_open(&topic, &name, nth))

@@ -104,6 +104,21 @@ impl Machine {
         })
     }
 
+    /// What its creator noted on it; of a partitioned topic on all its partitions together.
+    pub(crate) fn subscription_properties(
+        &self,
+        name: &TopicName,
+        subscription: &str,
+    ) -> Result<Properties, AdminError> {
+        let topics = self.all(name)?.into_iter().filter_map(|id| self.state.topic(id));
+        let all = topics.flat_map(|topic| topic.durable());
+        let known: Vec<_> = all.filter(|known| known.name == subscription).collect();
+        if known.is_empty() {
+            return Err(no_subscription(name, subscription));
+        }
+        Ok(known.into_iter().flat_map(|known| known.properties.clone()).collect())
+    }
+
     /// Does something with it on each topic that has it.
     fn each(
         &mut self,
@@ -115,7 +130,7 @@ impl Machine {
         let known = |id: u32| Some((id, self.state.topic(id)?.subscription_id(subscription)?));
         let known: Vec<(u32, u32)> = self.all(name)?.into_iter().filter_map(known).collect();
         if known.is_empty() {
-            return Err(AdminError::NotFound(format!("{name} has no subscription {subscription}")));
+            return Err(no_subscription(name, subscription));
         }
         known.into_iter().try_for_each(|(topic, id)| work(self, topic, id))
     }
@@ -155,6 +170,10 @@ impl Machine {
         let properties = properties.clone();
         self.change(CreateSubscription { topic, subscription, name, mark, properties })
     }
+}
+
+fn no_subscription(name: &TopicName, subscription: &str) -> AdminError {
+    AdminError::NotFound(format!("{name} has no subscription {subscription}"))
 }
 
 fn check_subscription(name: &str) -> Done {
