@@ -9,7 +9,7 @@ use longhaul::internals::ledger;
 use longhaul::internals::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
 use longhaul::internals::protocol::fold::TaskFold;
 use longhaul::internals::protocol::key::{Epoch, OnceKey, OwnerId};
-use longhaul_transport::{Message, Outgoing};
+use longhaul_transport::{Message, OrderKey, Outgoing};
 use std::collections::HashMap;
 use std::hint::black_box;
 use std::io::Write;
@@ -80,6 +80,7 @@ fn message(number: u64, outgoing: Outgoing) -> Message {
         position: Position { ledger: 1, entry: number, batch_index: None },
         batch_size: None,
         key,
+        order_key: OrderKey::OfMessage,
         properties,
         payload: Bytes::copy_from_slice(&payload),
         undecodable: None,

@@ -400,7 +400,7 @@ fn body_of(terms: Terms) -> anyhow::Result<Map<String, Value>> {
         }
     });
     let mut body = Map::new();
-    let fields: [(&str, Option<Value>); 19] = [
+    let fields: [(&str, Option<Value>); 20] = [
         ("properties", Some(json!(properties))),
         ("type", terms.task_type.map(Into::into)),
         ("key", terms.key.map(Into::into)),
