@@ -70,7 +70,9 @@ async fn what_was_confirmed_survives_every_kill() {
 /// A directory that is taken back to an earlier state is what a broker leaves that confirms too early.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_lost_is_found() {
-    let ended = tokio::spawn(rounds_of_trouble(2, true)).await;
+    let mut rounds = tokio::task::JoinSet::new();
+    rounds.spawn(rounds_of_trouble(2, true));
+    let ended = rounds.join_next().await.expect("an end");
     let found = ended.expect_err("a finding").into_panic();
     let found = found.downcast_ref::<String>().expect("a message");
     assert!(found.contains("a receipt of"), "{found}");
