@@ -25,7 +25,7 @@ fn at(ledger: u64, entry: u64) -> Position {
 /// A state that these changes lead to.
 fn state(changes: impl IntoIterator<Item = Change>) -> State {
     let mut state = State::default();
-    changes.into_iter().for_each(|it| state.apply(&it).unwrap());
+    changes.into_iter().for_each(|change| state.apply(&change).unwrap());
     state
 }
 
@@ -75,68 +75,68 @@ fn restored(state: &State) -> State {
 
 #[test]
 fn each_change_does_what_it_says() {
-    let mut it = sample();
+    let mut state = sample();
     let apply = |state: &mut State, change: Change| state.apply(&change).unwrap();
-    assert_eq!((it.topic_id(NAME), it.next_numbers()), (Some(3), (4, 8)));
-    assert_eq!((topic(&it).created_at, topic(&it).is_open), (5, true));
-    assert_eq!(topic(&it).subscription_id("s"), Some(2));
-    assert_eq!(topic(&it).next_subscription(), 3);
-    apply(&mut it, Ack { topic: 3, subscription: 2, entries: vec![2], ..Ack::default() }.into());
+    assert_eq!((state.topic_id(NAME), state.next_numbers()), (Some(3), (4, 8)));
+    assert_eq!((topic(&state).created_at, topic(&state).is_open), (5, true));
+    assert_eq!(topic(&state).subscription_id("s"), Some(2));
+    assert_eq!(topic(&state).next_subscription(), 3);
+    apply(&mut state, Ack { topic: 3, subscription: 2, entries: vec![2], ..Ack::default() }.into());
     let ack = Ack { topic: 3, subscription: 2, before: Some(1), ..Ack::default() };
-    apply(&mut it, ack.into());
-    assert_eq!((cursor(&it).mark(), cursor(&it).is_acked(2)), (1, true));
-    apply(&mut it, ResetCursor { topic: 3, subscription: 2, mark: 0 }.into());
-    assert_eq!(cursor(&it), &cursor::Cursor::at(0));
-    apply(&mut it, DeleteSubscription { topic: 3, subscription: 2 }.into());
-    assert_eq!(topic(&it).subscription_id("s"), None);
-    assert_eq!(topic(&it).next_subscription(), 3, "its number is not given again");
-    apply(&mut it, TopicEpoch { topic: 3, epoch: 9 }.into());
-    assert_eq!(topic(&it).epoch, Some(9));
-    apply(&mut it, TopicEnd { topic: 3, end: 6 }.into());
-    assert_eq!(topic(&it).entries.next_position(), Some(at(7, 6)));
+    apply(&mut state, ack.into());
+    assert_eq!((cursor(&state).mark(), cursor(&state).is_acked(2)), (1, true));
+    apply(&mut state, ResetCursor { topic: 3, subscription: 2, mark: 0 }.into());
+    assert_eq!(cursor(&state), &cursor::Cursor::at(0));
+    apply(&mut state, DeleteSubscription { topic: 3, subscription: 2 }.into());
+    assert_eq!(topic(&state).subscription_id("s"), None);
+    assert_eq!(topic(&state).next_subscription(), 3, "its number is not given again");
+    apply(&mut state, TopicEpoch { topic: 3, epoch: 9 }.into());
+    assert_eq!(topic(&state).epoch, Some(9));
+    apply(&mut state, TopicEnd { topic: 3, end: 6 }.into());
+    assert_eq!(topic(&state).entries.next_position(), Some(at(7, 6)));
     let file = "compact/1".to_owned();
-    apply(&mut it, Compacted { topic: 3, horizon: 2, file: file.clone() }.into());
-    assert_eq!(topic(&it).compacted, Some(CompactedView { horizon: 2, file }));
-    apply(&mut it, Compacted { topic: 3, horizon: 2, file: String::new() }.into());
-    assert_eq!(topic(&it).compacted, None);
+    apply(&mut state, Compacted { topic: 3, horizon: 2, file: file.clone() }.into());
+    assert_eq!(topic(&state).compacted, Some(CompactedView { horizon: 2, file }));
+    apply(&mut state, Compacted { topic: 3, horizon: 2, file: String::new() }.into());
+    assert_eq!(topic(&state).compacted, None);
     for (highest, used_at) in [(8, 2), (6, 1)] {
         let producer = "p".to_owned();
-        apply(&mut it, Sequence { topic: 3, producer, highest, used_at }.into());
+        apply(&mut state, Sequence { topic: 3, producer, highest, used_at }.into());
     }
-    assert_eq!(topic(&it).highest_sequence("p"), Some(8), "never back");
-    assert_eq!(topic(&it).sequences().collect::<Vec<_>>(), [("p", 8, 2)]);
-    apply(&mut it, Numbers { topic: 2, ledger: 90 }.into());
-    assert_eq!(it.next_numbers(), (4, 90), "nor are these");
-    apply(&mut it, Numbers { topic: 20, ledger: 9 }.into());
-    assert_eq!(it.next_numbers(), (20, 90));
-    it.close_ledgers();
-    assert!(!topic(&it).is_open);
+    assert_eq!(topic(&state).highest_sequence("p"), Some(8), "never back");
+    assert_eq!(topic(&state).sequences().collect::<Vec<_>>(), [("p", 8, 2)]);
+    apply(&mut state, Numbers { topic: 2, ledger: 90 }.into());
+    assert_eq!(state.next_numbers(), (4, 90), "nor are these");
+    apply(&mut state, Numbers { topic: 20, ledger: 9 }.into());
+    assert_eq!(state.next_numbers(), (20, 90));
+    state.close_ledgers();
+    assert!(!topic(&state).is_open);
 }
 
 #[test]
 fn what_is_about_nothing_is_refused() {
-    let mut it = sample();
+    let mut state = sample();
     let ack = Ack { topic: 3, subscription: 9, ..Ack::default() };
-    assert_eq!(it.apply(&ack.into()), Err(StateError::Subscription(3, 9)));
+    assert_eq!(state.apply(&ack.into()), Err(StateError::Subscription(3, 9)));
     let reset = ResetCursor { topic: 3, subscription: 9, mark: 0 };
-    assert_eq!(it.apply(&reset.into()), Err(StateError::Subscription(3, 9)));
-    assert_eq!(it.apply(&Trim { topic: 9, first: 1 }.into()), Err(StateError::Topic(9)));
-    assert_eq!(it.apply(&DeleteTopic { topic: 9 }.into()), Err(StateError::Topic(9)));
-    assert_eq!(it.push(9, place(1, 0), &EntryHead::default()), Err(StateError::Topic(9)));
-    let content = |it: Result<(), StateError>| matches!(it, Err(StateError::Content(_)));
+    assert_eq!(state.apply(&reset.into()), Err(StateError::Subscription(3, 9)));
+    assert_eq!(state.apply(&Trim { topic: 9, first: 1 }.into()), Err(StateError::Topic(9)));
+    assert_eq!(state.apply(&DeleteTopic { topic: 9 }.into()), Err(StateError::Topic(9)));
+    assert_eq!(state.push(9, place(1, 0), &EntryHead::default()), Err(StateError::Topic(9)));
+    let content = |result: Result<(), StateError>| matches!(result, Err(StateError::Content(_)));
     let nameless = CreateTopic { topic: 9, name: "a://b/c/d/e".to_owned(), created_at: 0 };
-    assert!(content(it.apply(&nameless.into())));
+    assert!(content(state.apply(&nameless.into())));
     let schema = AddSchema { name: NAME.to_owned(), schema: None, added_at: 0 };
-    assert!(content(it.apply(&schema.into())));
+    assert!(content(state.apply(&schema.into())));
     let policies = SetPolicies { scope: NAME.to_owned(), policies: "{".into() };
-    assert!(content(it.apply(&policies.into())));
+    assert!(content(state.apply(&policies.into())));
 }
 
 /// Names that are used again: what was set on them before is gone with what had them.
 #[test]
 fn nothing_is_left_of_what_was_deleted() {
     let set = |scope: &str| SetPolicies { scope: scope.to_owned(), policies: "{}".into() };
-    let mut it = sample();
+    let mut state = sample();
     let name = "public/other".to_owned();
     for change in [
         CreateNamespace { name: name.clone() }.into(),
@@ -145,76 +145,83 @@ fn nothing_is_left_of_what_was_deleted() {
         SetPartitions { name: NAME.to_owned(), partitions: 4 }.into(),
         AddSchema { name: NAME.to_owned(), schema: Some(Schema::default()), added_at: 6 }.into(),
     ] {
-        it.apply(&change).unwrap();
+        state.apply(&change).unwrap();
     }
-    assert!(it.has_namespace(&name) && it.settings(&name).is_some() && it.settings(NAME).is_some());
-    assert_eq!((it.partitions(NAME), it.schemas(NAME).len()), (Some(4), 1));
+    assert!(
+        state.has_namespace(&name)
+            && state.settings(&name).is_some()
+            && state.settings(NAME).is_some()
+    );
+    assert_eq!((state.partitions(NAME), state.schemas(NAME).len()), (Some(4), 1));
     for change in [
         DeleteNamespace { name: name.clone() }.into(),
         DeleteTopic { topic: 3 }.into(),
         SetPartitions { name: NAME.to_owned(), partitions: 0 }.into(),
         DeleteSchemas { name: NAME.to_owned() }.into(),
     ] {
-        it.apply(&change).unwrap();
+        state.apply(&change).unwrap();
     }
     assert!(
-        !it.has_namespace(&name) && it.settings(&name).is_none() && it.settings(NAME).is_none()
+        !state.has_namespace(&name)
+            && state.settings(&name).is_none()
+            && state.settings(NAME).is_none()
     );
-    assert_eq!((it.partitions(NAME), it.schemas(NAME).len()), (None, 0));
-    assert_eq!((it.topic_id(NAME), it.topics().count(), it.live().len()), (None, 0, 0));
-    it.apply(&set(NAME).into()).unwrap();
+    assert_eq!((state.partitions(NAME), state.schemas(NAME).len()), (None, 0));
+    assert_eq!((state.topic_id(NAME), state.topics().count(), state.live().len()), (None, 0, 0));
+    state.apply(&set(NAME).into()).unwrap();
     let nothing = SetPolicies { scope: NAME.to_owned(), policies: Bytes::new() };
-    it.apply(&nothing.into()).unwrap();
-    assert!(it.settings(NAME).is_none());
+    state.apply(&nothing.into()).unwrap();
+    assert!(state.settings(NAME).is_none());
 }
 
 /// What each segment of the log is still needed for decides when it goes.
 #[test]
 fn bytes_are_counted_where_they_lie() {
-    let mut it = sample();
-    assert_eq!(bytes(&it), (160, vec![(1, 80), (2, 40), (3, 40)]));
-    it.relocate(3, 1, place(4, 0));
-    assert_eq!(bytes(&it), (160, vec![(1, 40), (2, 40), (3, 40), (4, 40)]));
-    it.apply(&Ack { topic: 3, subscription: 2, entries: vec![2, 3], ..Ack::default() }.into())
+    let mut state = sample();
+    assert_eq!(bytes(&state), (160, vec![(1, 80), (2, 40), (3, 40)]));
+    state.relocate(3, 1, place(4, 0));
+    assert_eq!(bytes(&state), (160, vec![(1, 40), (2, 40), (3, 40), (4, 40)]));
+    state
+        .apply(&Ack { topic: 3, subscription: 2, entries: vec![2, 3], ..Ack::default() }.into())
         .unwrap();
-    let forgotten = it.forget_acked(3, 0, 9, 3, u64::MAX);
+    let forgotten = state.forget_acked(3, 0, 9, 3, u64::MAX);
     assert_eq!(forgotten, Forgotten { pages: 1, entries: 1, next: None });
-    assert_eq!(bytes(&it), (120, vec![(1, 40), (3, 40), (4, 40)]));
-    it.relocate(3, 99, place(5, 0));
-    it.relocate(9, 0, place(5, 0));
-    it.relocate(3, 2, place(5, 0));
-    it.apply(&Trim { topic: 3, first: 3 }.into()).unwrap();
-    assert_eq!(bytes(&it), (40, vec![(3, 40)]));
-    it.apply(&DeleteTopic { topic: 3 }.into()).unwrap();
-    assert!(it.live().is_empty());
+    assert_eq!(bytes(&state), (120, vec![(1, 40), (3, 40), (4, 40)]));
+    state.relocate(3, 99, place(5, 0));
+    state.relocate(9, 0, place(5, 0));
+    state.relocate(3, 2, place(5, 0));
+    state.apply(&Trim { topic: 3, first: 3 }.into()).unwrap();
+    assert_eq!(bytes(&state), (40, vec![(3, 40)]));
+    state.apply(&DeleteTopic { topic: 3 }.into()).unwrap();
+    assert!(state.live().is_empty());
 }
 
 /// Entries come back in the order of the log: the copy of one behind its original, in whose place it is then read.
 #[test]
 fn entries_come_back_once() {
-    let mut it = restored(&sample());
-    assert_eq!(bytes(&it), (0, vec![]));
+    let mut state = restored(&sample());
+    assert_eq!(bytes(&state), (0, vec![]));
     let sequenced = EntryHead { sequence: Some(("p".into(), 4)), ..EntryHead::default() };
-    it.restore(3, at(7, 1), place(1, 0), &sequenced);
-    it.restore(3, at(7, 2), place(1, 1), &EntryHead::default());
-    it.restore(3, at(7, 1), place(5, 0), &EntryHead::default());
-    assert_eq!(bytes(&it), (80, vec![(1, 40), (5, 40)]));
-    assert_eq!(topic(&it).entries.get(1).unwrap().place, place(5, 0));
-    assert_eq!(topic(&it).highest_sequence("p"), Some(4));
-    it.apply(&Trim { topic: 3, first: 2 }.into()).unwrap();
+    state.restore(3, at(7, 1), place(1, 0), &sequenced);
+    state.restore(3, at(7, 2), place(1, 1), &EntryHead::default());
+    state.restore(3, at(7, 1), place(5, 0), &EntryHead::default());
+    assert_eq!(bytes(&state), (80, vec![(1, 40), (5, 40)]));
+    assert_eq!(topic(&state).entries.get(1).unwrap().place, place(5, 0));
+    assert_eq!(topic(&state).highest_sequence("p"), Some(4));
+    state.apply(&Trim { topic: 3, first: 2 }.into()).unwrap();
     // What was trimmed, what no ledger has, and what belongs to no topic.
     for (id, position) in [(3, at(7, 1)), (3, at(6, 0)), (9, at(7, 2))] {
-        it.restore(id, position, place(6, 0), &sequenced);
+        state.restore(id, position, place(6, 0), &sequenced);
     }
-    assert_eq!(bytes(&it), (40, vec![(1, 40)]));
-    let here = topic(&it).entries.iter();
-    assert_eq!(here.map(|it| it.0).collect::<Vec<_>>(), [2]);
+    assert_eq!(bytes(&state), (40, vec![(1, 40)]));
+    let here = topic(&state).entries.iter();
+    assert_eq!(here.map(|(ordinal, _)| ordinal).collect::<Vec<_>>(), [2]);
 }
 
 /// What is not in a checkpoint is forgotten with the next start.
 #[test]
 fn a_checkpoint_keeps_everything() {
-    let mut it = sample();
+    let mut state = sample();
     let schema = |kind| Some(Schema { r#type: kind, ..Schema::default() });
     let name = || NAME.to_owned();
     for change in [
@@ -242,17 +249,17 @@ fn a_checkpoint_keeps_everything() {
         }
         .into(),
     ] {
-        it.apply(&change).unwrap();
+        state.apply(&change).unwrap();
     }
-    it.topic_mut(3).unwrap().add_subscription(new_subscription(5, "reader", 2), false);
-    let back = restored(&it);
+    state.topic_mut(3).unwrap().add_subscription(new_subscription(5, "reader", 2), false);
+    let back = restored(&state);
     assert_eq!(back.next_numbers(), (50, 60));
     assert!(back.has_namespace("public") && !back.has_namespace("public/default"));
     assert_eq!(back.namespaces().collect::<Vec<_>>(), ["other", "public"]);
-    assert_eq!(back.partitioned().collect::<Vec<_>>(), it.partitioned().collect::<Vec<_>>());
-    assert_eq!(back.settings(NAME), it.settings(NAME));
-    assert_eq!((back.settings(NAME).is_some(), back.schemas(NAME)), (true, it.schemas(NAME)));
-    let (kept, was) = (topic(&back), topic(&it));
+    assert_eq!(back.partitioned().collect::<Vec<_>>(), state.partitioned().collect::<Vec<_>>());
+    assert_eq!(back.settings(NAME), state.settings(NAME));
+    assert_eq!((back.settings(NAME).is_some(), back.schemas(NAME)), (true, state.schemas(NAME)));
+    let (kept, was) = (topic(&back), topic(&state));
     assert_eq!((&kept.name, kept.created_at, kept.epoch), (&was.name, 5, Some(9)));
     assert_eq!((kept.entries.first(), kept.entries.end()), (1, 4));
     assert_eq!(kept.entries.ledgers().collect::<Vec<_>>(), [(7, 0), (12, 4)]);
@@ -263,38 +270,38 @@ fn a_checkpoint_keeps_everything() {
     assert_eq!((cursor(&back).mark(), cursor(&back).is_acked(3)), (1, true));
     assert_eq!(cursor(&back).open_in_batch(2), Some(&[1][..]));
     // Both that are built in may be gone.
-    it.apply(&DeleteNamespace { name: "public".to_owned() }.into()).unwrap();
-    assert_eq!(restored(&it).namespaces().collect::<Vec<_>>(), ["other"]);
+    state.apply(&DeleteNamespace { name: "public".to_owned() }.into()).unwrap();
+    assert_eq!(restored(&state).namespaces().collect::<Vec<_>>(), ["other"]);
     assert_eq!(restored(&State::default()).namespaces().count(), 2);
 }
 
 /// A record has a limit, and a subscription may have acknowledged every other one of a million.
 #[test]
 fn what_is_acknowledged_is_kept_in_pieces() {
-    let mut it = sample();
+    let mut state = sample();
     let batch = EntryHead { batch: Some(2), ..EntryHead::default() };
-    (0..30_003).for_each(|_| drop(it.push(3, place(4, 0), &batch)));
-    let kept = it.topic_mut(3).unwrap().subscriptions.get_mut(&2).unwrap();
+    (0..30_003).for_each(|_| drop(state.push(3, place(4, 0), &batch)));
+    let kept = state.topic_mut(3).unwrap().subscriptions.get_mut(&2).unwrap();
     for number in 0..10_001 {
         kept.cursor.ack(4 + 3 * number);
         kept.cursor.ack_in_batch(5 + 3 * number, &[1], 2);
     }
     let mut acks = Vec::new();
-    for change in it.snapshot() {
-        if let Change::Ack(it) = change {
-            acks.push((it.ranges.len(), it.batches.len()));
+    for change in state.snapshot() {
+        if let Change::Ack(ack) = change {
+            acks.push((ack.ranges.len(), ack.batches.len()));
         }
     }
     assert_eq!(acks, [(20_000, 0), (2, 0), (0, 10_000), (0, 1)]);
-    assert!(cursor(&restored(&it)) == cursor(&it));
+    assert!(cursor(&restored(&state)) == cursor(&state));
 }
 
 /// Entries were written without the hashes of their keys once.
 #[test]
 fn a_restart_finds_out_the_hashes_that_were_not_recorded() {
-    let mut it = State::default();
-    it.apply(&CreateTopic { topic: 3, name: NAME.to_owned(), created_at: 5 }.into()).unwrap();
-    it.apply(&OpenLedger { topic: 3, ledger: 7, first: 0 }.into()).unwrap();
+    let mut state = State::default();
+    state.apply(&CreateTopic { topic: 3, name: NAME.to_owned(), created_at: 5 }.into()).unwrap();
+    state.apply(&OpenLedger { topic: 3, ledger: 7, first: 0 }.into()).unwrap();
     let metadata = MessageMetadata { partition_key: Some("k".into()), ..Default::default() };
     let message = Payload::new(&metadata, b"x");
     for (entry, key_hash) in [(0, None), (1, Some(9))] {
@@ -305,9 +312,9 @@ fn a_restart_finds_out_the_hashes_that_were_not_recorded() {
         let (place, before_checkpoint, may_be_unchecked) = (place(1, 0), true, false);
         let record =
             Replayed::Record { head, place, body: &body, before_checkpoint, may_be_unchecked };
-        replay_own(&mut it, record).unwrap();
+        replay_own(&mut state, record).unwrap();
     }
-    let hash = |ordinal| topic(&it).entries.get(ordinal).unwrap().key_hash;
+    let hash = |ordinal| topic(&state).entries.get(ordinal).unwrap().key_hash;
     assert_eq!((hash(0), hash(1)), (crate::key_hash::of_bytes(b"k"), 9));
 }
 
@@ -318,14 +325,14 @@ fn a_restart_reads_what_was_recorded() {
     let open = OpenLedger { topic: 3, ledger: 7, first: 0 };
     let mut image = encoded(create.into()).encode_length_delimited_to_vec();
     image.extend(encoded(open.into()).encode_length_delimited_to_vec());
-    let mut it = State::default();
-    replay_own(&mut it, Replayed::Checkpoint(&image)).unwrap();
-    assert_eq!(topic(&it).entries.next_position(), Some(at(7, 0)));
+    let mut state = State::default();
+    replay_own(&mut state, Replayed::Checkpoint(&image)).unwrap();
+    assert_eq!(topic(&state).entries.next_position(), Some(at(7, 0)));
     let mut record = |kind, body: &[u8], before_checkpoint| {
         let head = Head { kind, topic: 3, ledger: 7, entry: 0 };
         let (place, may_be_unchecked) = (place(1, 0), false);
         let record = Replayed::Record { head, place, body, before_checkpoint, may_be_unchecked };
-        replay_own(&mut it, record)
+        replay_own(&mut state, record)
     };
     let batch = EntryHead { batch: Some(6), ..EntryHead::default() };
     let mut head = Vec::new();
@@ -338,16 +345,16 @@ fn a_restart_reads_what_was_recorded() {
     let unknown = record(Kind::Change, &[], false).unwrap_err();
     assert!(unknown.contains("use a newer one"), "{unknown}");
     assert!(record(Kind::Change, &[0xff], false).is_err());
-    assert_eq!(topic(&it).entries.get(0).unwrap().messages(), 6);
-    assert_eq!(topic(&it).epoch, Some(1), "the checkpoint stands for what lies before it");
-    assert!(replay_own(&mut it, Replayed::Checkpoint(&[0xff])).is_err());
+    assert_eq!(topic(&state).entries.get(0).unwrap().messages(), 6);
+    assert_eq!(topic(&state).epoch, Some(1), "the checkpoint stands for what lies before it");
+    assert!(replay_own(&mut state, Replayed::Checkpoint(&[0xff])).is_err());
 }
 
 /// The longest unused go first, a tenth at a time.
 #[test]
 fn so_many_producers_are_remembered() {
-    let mut it = sample();
-    let kept = it.topic_mut(3).unwrap();
+    let mut state = sample();
+    let kept = state.topic_mut(3).unwrap();
     for number in 0..10_000 {
         kept.note_sequence(&number.to_string(), 1, 10_000 - number);
     }
@@ -364,26 +371,28 @@ fn so_many_producers_are_remembered() {
 
 #[test]
 fn the_lowest_mark_is_that_of_an_entry_that_is_here() {
-    let mut it = sample();
-    assert_eq!(topic(&it).lowest_mark(), Some(0));
-    it.topic_mut(3).unwrap().add_subscription(new_subscription(5, "reader", 0), false);
+    let mut state = sample();
+    assert_eq!(topic(&state).lowest_mark(), Some(0));
+    state.topic_mut(3).unwrap().add_subscription(new_subscription(5, "reader", 0), false);
     let ahead = new_subscription(6, "t", 3);
-    it.apply(&ahead.into()).unwrap();
-    it.apply(&Ack { topic: 3, subscription: 2, before: Some(1), ..Ack::default() }.into()).unwrap();
-    assert_eq!(topic(&it).lowest_mark(), Some(1), "of those that are durable");
-    it.topic_mut(3).unwrap().entries.forget((1, 2), 1, |_, _| true);
-    assert_eq!(topic(&it).lowest_mark(), Some(2), "it cannot acknowledge what is gone");
-    assert_eq!(topic(&it).durable().count(), 2);
-    let before = |ordinal| topic(&it).position_before_or_none(ordinal);
+    state.apply(&ahead.into()).unwrap();
+    state
+        .apply(&Ack { topic: 3, subscription: 2, before: Some(1), ..Ack::default() }.into())
+        .unwrap();
+    assert_eq!(topic(&state).lowest_mark(), Some(1), "of those that are durable");
+    state.topic_mut(3).unwrap().entries.forget((1, 2), 1, |_, _| true);
+    assert_eq!(topic(&state).lowest_mark(), Some(2), "it cannot acknowledge what is gone");
+    assert_eq!(topic(&state).durable().count(), 2);
+    let before = |ordinal| topic(&state).position_before_or_none(ordinal);
     assert_eq!((before(2), before(0)), (at(7, 1), at(7, u64::MAX)));
     assert_eq!(
-        (topic(&it).position_before(0), topic(&it).position_before(1)),
+        (topic(&state).position_before(0), topic(&state).position_before(1)),
         (None, Some(at(7, 0)))
     );
     for subscription in [2, 6] {
-        it.apply(&DeleteSubscription { topic: 3, subscription }.into()).unwrap();
+        state.apply(&DeleteSubscription { topic: 3, subscription }.into()).unwrap();
     }
-    assert_eq!(topic(&it).lowest_mark(), None);
+    assert_eq!(topic(&state).lowest_mark(), None);
 }
 
 /// Earlier versions recorded a change before they knew whether it applies, and the next start read no further. Behind a checkpoint of this version no
@@ -396,8 +405,8 @@ fn a_change_that_does_not_apply_is_set_aside_where_an_earlier_version_may_have_r
         SetPolicies { scope: NAME.to_owned(), policies: deep.into() }.into(),
         TopicEpoch { topic: 9, epoch: 1 }.into(),
     ];
-    let mut it = State::default();
-    let before = format!("{:?}", it.snapshot());
+    let mut state = State::default();
+    let before = format!("{:?}", state.snapshot());
     for change in refused {
         let record = ChangeRecord { change: Some(change) };
         let body = record.encode_to_vec();
@@ -407,11 +416,11 @@ fn a_change_that_does_not_apply_is_set_aside_where_an_earlier_version_may_have_r
             let (body, before_checkpoint) = (&body[..], false);
             Replayed::Record { head, place: at, body, before_checkpoint, may_be_unchecked }
         };
-        assert!(matches!(replay::replay(&mut it, read(true)), Ok(Some(_))));
-        let refused = replay::replay(&mut it, read(false)).unwrap_err();
+        assert!(matches!(replay::replay(&mut state, read(true)), Ok(Some(_))));
+        let refused = replay::replay(&mut state, read(false)).unwrap_err();
         assert!(refused.contains("contradicts what was recorded before it"), "{refused}");
-        assert_eq!(format!("{:?}", it.snapshot()), before, "it leaves nothing behind");
+        assert_eq!(format!("{:?}", state.snapshot()), before, "it leaves nothing behind");
         let image = record.encode_length_delimited_to_vec();
-        assert!(replay::replay(&mut it, Replayed::Checkpoint(&image)).is_err());
+        assert!(replay::replay(&mut state, Replayed::Checkpoint(&image)).is_err());
     }
 }
