@@ -112,8 +112,8 @@ impl SteppedBroker {
     pub fn open(storage: &SimulatedStorage, now: u64) -> Result<Self, StartError> {
         let unreadable = |source| StartError::Log { path: "simulated".into(), source };
         let mut state = State::default();
-        let log = Stepped::open(Arc::new(storage.clone()), options(), &mut |it| {
-            replay_own(&mut state, it)
+        let log = Stepped::open(Arc::new(storage.clone()), options(), &mut |record| {
+            replay_own(&mut state, record)
         });
         let mut log = log.map_err(unreadable)?;
         let spare = spare_composer().map_err(unreadable)?;
@@ -151,12 +151,12 @@ impl SteppedBroker {
     /// Bytes of a client have come.
     pub fn receive(&mut self, conn: u64, bytes: &[u8], now: u64) {
         self.machine.set_time(now, now);
-        let Some(link) = self.links.get_mut(&conn).filter(|it| !it.is_closing) else { return };
+        let Some(link) = self.links.get_mut(&conn).filter(|link| !link.is_closing) else { return };
         link.inbox.extend_from_slice(bytes);
         loop {
             let Some(link) = self.links.get_mut(&conn) else { return };
             let parsed = requests(&mut link.inbox, &mut link.is_connected, MESSAGE_BYTES_MAX);
-            parsed.requests.into_iter().for_each(|it| self.machine.request(conn, it));
+            parsed.requests.into_iter().for_each(|request| self.machine.request(conn, request));
             if parsed.is_broken || !parsed.has_more {
                 break;
             }
@@ -184,7 +184,7 @@ impl SteppedBroker {
     /// Whether the broker ends the connection, once everything is sent.
     #[must_use]
     pub fn is_closing(&self, conn: u64) -> bool {
-        self.links.get(&conn).is_none_or(|it| it.is_closing)
+        self.links.get(&conn).is_none_or(|link| link.is_closing)
     }
 
     /// Lets the machine do what is due, and consumers have their turn.
@@ -204,8 +204,9 @@ impl SteppedBroker {
         }
         for survivors in std::mem::take(&mut self.copies) {
             let reader = self.log.reader();
-            let read =
-                survivors.into_iter().filter_map(|it| Some((it, reader.read(it.place).ok()?)));
+            let read = survivors
+                .into_iter()
+                .filter_map(|survivor| Some((survivor, reader.read(survivor.place).ok()?)));
             self.machine.copy(read.collect());
         }
         for job in std::mem::take(&mut self.compactions) {
@@ -246,7 +247,7 @@ impl SteppedBroker {
     fn note(&self, group: &Group, journal: &mut Journal) {
         for (_, topic) in self.machine.state().topics() {
             let stored = journal.entry(topic.name.as_str().to_owned()).or_default();
-            let last = stored.last().map(|it| (it.ledger, it.entry));
+            let last = stored.last().map(|last| (last.ledger, last.entry));
             for (ordinal, slot) in topic.entries.iter() {
                 let Some(id) = topic.entries.position_of(ordinal) else { continue };
                 let Some(mut body) = group.body(slot.place) else { continue };
@@ -325,7 +326,7 @@ impl SteppedBroker {
     fn do_one(&mut self, effect: Effect) {
         match effect {
             Effect::Send(conn, command) => {
-                if let Some(link) = self.links.get_mut(&conn).filter(|it| !it.is_closing) {
+                if let Some(link) = self.links.get_mut(&conn).filter(|link| !link.is_closing) {
                     frame::encode(command, &mut link.outbox);
                 }
             }
@@ -358,7 +359,7 @@ impl SteppedBroker {
                 self.files.get(&*name).and_then(|file| file.read(&slot).ok())
             }
         };
-        let Some(link) = self.links.get_mut(&conn).filter(|it| !it.is_closing) else { return };
+        let Some(link) = self.links.get_mut(&conn).filter(|link| !link.is_closing) else { return };
         let Some(mut body) = body else { return self.machine.written(conn, u64::from(bytes)) };
         EntryHead::skip(&mut body);
         frame::encode_head(Command::Message(command), body.len(), &mut link.outbox);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Whether a subscription's cursor is that of the model.
 fn agrees(found: &Subscription, cursor: &Cursor, end: u64) -> bool {
     (0..end).all(|ordinal| {
-        let open = found.cursor.open_in_batch(ordinal).map(|it| it[0]);
+        let open = found.cursor.open_in_batch(ordinal).map(|indexes| indexes[0]);
         let is_acked = found.cursor.is_acked(ordinal);
         is_acked == cursor.is_acked(ordinal)
             && (is_acked || open == cursor.open.get(&ordinal).copied())
@@ -22,7 +22,7 @@ fn agrees(found: &Subscription, cursor: &Cursor, end: u64) -> bool {
 
 /// Checks that the state is what the model says.
 fn audit(state: &State, model: &Model, what: &str) {
-    let ids: BTreeSet<u32> = state.topics().map(|it| it.0).collect();
+    let ids: BTreeSet<u32> = state.topics().map(|(id, _)| id).collect();
     assert_eq!(ids, model.topics.keys().copied().collect(), "{what}: topics");
     let mut live: BTreeMap<u32, u64> = BTreeMap::new();
     for (id, kept) in state.topics() {
@@ -41,21 +41,25 @@ fn audit(state: &State, model: &Model, what: &str) {
             assert_eq!(kept.entries.deliver_at(ordinal), entry.deliver_at, "{what}: {ordinal}");
             *live.entry(slot.place.segment).or_default() += u64::from(slot.place.size);
         }
-        let bytes: u64 = kept.entries.iter().map(|it| u64::from(it.1.place.size)).sum();
+        let bytes: u64 = kept.entries.iter().map(|(_, slot)| u64::from(slot.place.size)).sum();
         assert_eq!(kept.bytes, bytes, "{what}: bytes");
-        let names: BTreeSet<&String> = kept.durable().map(|it| &it.name).collect();
+        let names: BTreeSet<&String> =
+            kept.durable().map(|subscription| &subscription.name).collect();
         assert_eq!(names, topic.cursors.keys().collect(), "{what}: subscriptions");
-        for it in kept.durable() {
-            let cursor = &topic.cursors[&it.name];
-            let found = &it.cursor;
-            assert!(agrees(it, cursor, topic.end()), "{what}: {found:?} is not {cursor:?}");
+        for subscription in kept.durable() {
+            let cursor = &topic.cursors[&subscription.name];
+            let found = &subscription.cursor;
+            assert!(
+                agrees(subscription, cursor, topic.end()),
+                "{what}: {found:?} is not {cursor:?}"
+            );
             assert!(found.mark() <= topic.end(), "{what}: {found:?} is beyond the end");
         }
         for (producer, &highest) in &topic.sequences {
             assert_eq!(kept.highest_sequence(producer), Some(highest), "{what}: {producer}");
         }
-        let horizon = kept.compacted.as_ref().map(|it| it.horizon);
-        assert_eq!(horizon, topic.view.as_ref().map(|it| it.0), "{what}: horizon");
+        let horizon = kept.compacted.as_ref().map(|view| view.horizon);
+        assert_eq!(horizon, topic.view.as_ref().map(|(horizon, _)| *horizon), "{what}: horizon");
     }
     assert_eq!(state.live(), &live, "{what}: bytes in segments");
 }
@@ -64,18 +68,18 @@ fn audit(state: &State, model: &Model, what: &str) {
 pub(super) fn same(left: &State, right: &State, has_cleaned: bool, what: &str) {
     let parts = |state: &State| {
         let mut changes: Vec<String> =
-            state.snapshot().iter().map(|it| format!("{it:?}")).collect();
+            state.snapshot().iter().map(|change| format!("{change:?}")).collect();
         for (id, topic) in state.topics() {
             let delay = |ordinal| topic.entries.deliver_at(ordinal);
             // What was cleaned on one side may be there still on the other, which knows only the log.
             let is_here = |state: &State, at: u64| {
-                state.topic(id).is_some_and(|it| it.entries.get(at).is_some())
+                state.topic(id).and_then(|kept| kept.entries.get(at)).is_some()
             };
             let counts = |at: u64| !has_cleaned || (is_here(left, at) && is_here(right, at));
-            let entries = topic.entries.iter().filter(|it| counts(it.0));
+            let entries = topic.entries.iter().filter(|(at, _)| counts(*at));
             let place = |slot: &Slot| (!has_cleaned).then_some(slot.place);
-            changes.extend(entries.map(|(at, it)| {
-                let what = (it.publish_time, it.key_hash, place(&it));
+            changes.extend(entries.map(|(at, slot)| {
+                let what = (slot.publish_time, slot.key_hash, place(&slot));
                 format!("{id} {at} {what:?} {:?}", delay(at))
             }));
         }
@@ -160,15 +164,18 @@ impl World {
         let what = format!("seed {}: after the crash", self.seed);
         let first = self.history.front().unwrap();
         let is_first = first.0 == self.opened && found.end == self.start;
-        let at =
-            self.history.iter().position(|it| it.0 == found.end).or_else(|| is_first.then_some(0));
+        let at = self
+            .history
+            .iter()
+            .position(|(end, ..)| *end == found.end)
+            .or_else(|| is_first.then_some(0));
         if let Some((_, model, state)) = at.and_then(|at| self.history.get(at)) {
             same(&found.state, state, self.has_cleaned, &what);
             return model.clone();
         }
         // A request may have led to several records, of which the disk has some.
         assert!(found.end > first.0, "{what}: records that were on disk are lost");
-        let after = self.history.iter().position(|it| it.0 > found.end);
+        let after = self.history.iter().position(|(end, ..)| *end > found.end);
         let after = after.unwrap_or_else(|| panic!("{what}: records that nobody wrote"));
         let (lower, upper) = (&self.history[after - 1].1, &self.history[after].1);
         let model = between(&found.state, lower, upper);
@@ -200,8 +207,10 @@ impl World {
             let conns: Vec<u64> = self.conns.keys().copied().collect();
             let mut is_sent = true;
             for conn in conns {
-                is_sent &= self.conns.get(&conn).is_none_or(|it| it.outbox.is_empty());
-                while self.conns.get(&conn).is_some_and(|it| !it.outbox.is_empty()) {
+                is_sent &=
+                    self.conns.get(&conn).is_none_or(|connection| connection.outbox.is_empty());
+                while self.conns.get(&conn).is_some_and(|connection| !connection.outbox.is_empty())
+                {
                     self.send_one(conn);
                 }
             }
@@ -221,23 +230,24 @@ impl World {
     /// Where all consumers want something, an entry waits for nothing but another one of its key that somebody holds.
     fn check_no_key_waits(&self, id: u32, run: &Run, cursor: &Cursor, what: &str) {
         let topic = &self.model.topics[&id];
-        let held = |it: ConsumerId| {
-            let mine = run.pending.iter().filter(move |(_, holder)| **holder == it);
-            mine.map(|(&it, _)| u64::from(topic.entry(it).messages())).sum::<u64>()
+        let held = |consumer: ConsumerId| {
+            let mine = run.pending.iter().filter(move |(_, holder)| **holder == consumer);
+            mine.map(|(&ordinal, _)| u64::from(topic.entry(ordinal).messages())).sum::<u64>()
         };
         let limit = topic.unacked_limit;
-        let wants = |it: &ConsumerId| {
-            let permits = self.conns[&it.0].consumers[&it.1].permits;
-            permits > 0 && (limit == 0 || held(*it) < limit)
+        let wants = |consumer: &ConsumerId| {
+            let permits = self.conns[&consumer.0].consumers[&consumer.1].permits;
+            permits > 0 && (limit == 0 || held(*consumer) < limit)
         };
         if !matches!(run.kind, Kind::KeyShared(_)) || !run.consumers.iter().all(wants) {
             return;
         }
-        let busy: BTreeSet<u16> = run.pending.keys().map(|&it| topic.entry(it).key_hash).collect();
-        let left = topic.visible(false, self.readable(id)).into_iter().find(|&it| {
-            let entry = topic.entry(it);
+        let busy: BTreeSet<u16> =
+            run.pending.keys().map(|&ordinal| topic.entry(ordinal).key_hash).collect();
+        let left = topic.visible(false, self.readable(id)).into_iter().find(|&ordinal| {
+            let entry = topic.entry(ordinal);
             let is_due = entry.deliver_at.is_none_or(|at| at <= self.now);
-            is_due && !cursor.is_acked(it) && !busy.contains(&entry.key_hash)
+            is_due && !cursor.is_acked(ordinal) && !busy.contains(&entry.key_hash)
         });
         assert_eq!(left, None, "{what}: waits for nothing");
     }
@@ -252,35 +262,40 @@ impl World {
             for &(conn, id) in &run.consumers {
                 let consumer = &self.conns[&conn].consumers[&id];
                 let open = topic.visible(consumer.reads_compacted, self.readable(key.0));
-                let mut open = open.into_iter().filter(|&it| !cursor.is_acked(it));
+                let mut open = open.into_iter().filter(|&ordinal| !cursor.is_acked(ordinal));
                 if consumer.permits <= 0 {
                     continue;
                 }
                 if run.kind.is_shared() {
-                    let mine = run.pending.iter().filter(|it| *it.1 == (conn, id));
-                    let held: u64 = mine.map(|it| u64::from(topic.entry(*it.0).messages())).sum();
-                    let is_due =
-                        |it: u64| topic.entry(it).deliver_at.is_none_or(|at| at <= self.now);
+                    let mine = run.pending.iter().filter(|(_, holder)| **holder == (conn, id));
+                    let held: u64 =
+                        mine.map(|(ordinal, _)| u64::from(topic.entry(*ordinal).messages())).sum();
+                    let is_due = |ordinal: u64| {
+                        topic.entry(ordinal).deliver_at.is_none_or(|at| at <= self.now)
+                    };
                     if topic.unacked_limit == 0 || held < topic.unacked_limit {
-                        let left = open.find(|it| !run.pending.contains_key(it) && is_due(*it));
+                        let left = open
+                            .find(|ordinal| !run.pending.contains_key(ordinal) && is_due(*ordinal));
                         let left = left.filter(|_| !matches!(run.kind, Kind::KeyShared(_)));
                         assert_eq!(left, None, "{what}: waits for nothing");
                     }
                 } else if self.active(run) == Some((conn, id)) {
-                    let left = open.find(|&it| consumer.last.is_none_or(|last| it > last));
+                    let left =
+                        open.find(|&ordinal| consumer.last.is_none_or(|last| ordinal > last));
                     assert_eq!(left, None, "{what}: waits for nothing");
                 }
             }
         }
         for conn in self.conns.values() {
-            let owed =
-                |it: &&super::world::Pending| !matches!(it.what, What::Producer { waits: true });
+            let owed = |request: &&super::world::Pending| {
+                !matches!(request.what, What::Producer { waits: true })
+            };
             assert_eq!(conn.pending.values().filter(owed).count(), 0, "seed {seed}: no answer");
             // What is sent behind the broker's back that has closed the producer is not answered.
-            let is_stored = |it: &Outstanding| matches!(it.outcome, Outcome::Stored(_));
-            let owed = conn.producers.values().any(|it| {
-                it.outstanding.iter().any(is_stored)
-                    || (!it.is_closed && !it.outstanding.is_empty())
+            let is_stored = |sent: &Outstanding| matches!(sent.outcome, Outcome::Stored(_));
+            let owed = conn.producers.values().any(|producer| {
+                producer.outstanding.iter().any(is_stored)
+                    || (!producer.is_closed && !producer.outstanding.is_empty())
             });
             assert!(!owed, "seed {seed}: no receipt");
         }
@@ -295,8 +310,10 @@ impl World {
         self.pass(100_000 + self.turned_back * TURN_BACK_MS);
         self.pump();
         // Nobody publishes to the others, and nobody consumes from them while calls take them away.
-        let used = self.model.topics.iter().filter(|(_, it)| TOPICS.contains(&it.name.as_str()));
-        let topics: Vec<(u32, Arc<Topic>)> = used.map(|(&id, it)| (id, Arc::clone(it))).collect();
+        let used =
+            self.model.topics.iter().filter(|(_, topic)| TOPICS.contains(&topic.name.as_str()));
+        let topics: Vec<(u32, Arc<Topic>)> =
+            used.map(|(&id, topic)| (id, Arc::clone(topic))).collect();
         for (id, topic) in topics {
             // A connection has not too many consumers.
             let conn = self.connect();
@@ -304,7 +321,8 @@ impl World {
                 let kinds = [Kind::Shared, Kind::Exclusive, Kind::KeyShared(KeyPolicy::default())];
                 let kind = *self.random.choice(kinds.iter()).unwrap();
                 let open = topic.visible(false, topic.end());
-                let open: Vec<u64> = open.into_iter().filter(|&it| !cursor.is_acked(it)).collect();
+                let open: Vec<u64> =
+                    open.into_iter().filter(|&ordinal| !cursor.is_acked(ordinal)).collect();
                 self.drain_one(conn, id, &topic.name, subscription, (kind, true, false), &open);
             }
             let all = topic.visible(false, topic.end());
@@ -355,7 +373,7 @@ impl World {
     }
 
     fn check_deduplicated(&self) {
-        for topic in self.model.topics.values().filter(|it| it.deduplicates) {
+        for topic in self.model.topics.values().filter(|topic| topic.deduplicates) {
             let mut seen = BTreeSet::new();
             for entry in &topic.entries {
                 let is_new = seen.insert((&entry.producer, entry.sequence));
@@ -375,20 +393,21 @@ fn between(state: &State, lower: &Model, upper: &Model) -> Model {
     for (id, kept) in state.topics() {
         let known = [lower.topics.get(&id), upper.topics.get(&id)].into_iter().flatten();
         let known: Vec<&Arc<Topic>> = known.collect();
-        let longest = known.iter().max_by_key(|it| it.entries.len()).unwrap();
+        let longest = known.iter().max_by_key(|topic| topic.entries.len()).unwrap();
         let mut topic = Topic::clone(longest);
         topic.entries.truncate(usize::try_from(kept.entries.end()).unwrap());
         topic.first = kept.entries.first();
         // A segment that was removed shortly before may be there again.
-        topic.gone.retain(|&it| kept.entries.get(it).is_none());
-        let horizon = kept.compacted.as_ref().map(|it| it.horizon);
-        let view = known.iter().find(|it| it.view.as_ref().map(|it| it.0) == horizon);
+        topic.gone.retain(|&ordinal| kept.entries.get(ordinal).is_none());
+        let horizon = kept.compacted.as_ref().map(|view| view.horizon);
+        let view = known.iter().find(|topic| topic.view.as_ref().map(|view| view.0) == horizon);
         topic.view = view.unwrap().view.clone();
         topic.cursors.clear();
-        for it in kept.durable() {
-            let cursors = known.iter().filter_map(|topic| topic.cursors.get(&it.name));
-            let cursor = cursors.into_iter().find(|cursor| agrees(it, cursor, topic.end()));
-            topic.cursors.insert(it.name.clone(), cursor.unwrap().clone());
+        for subscription in kept.durable() {
+            let cursors = known.iter().filter_map(|topic| topic.cursors.get(&subscription.name));
+            let cursor =
+                cursors.into_iter().find(|cursor| agrees(subscription, cursor, topic.end()));
+            topic.cursors.insert(subscription.name.clone(), cursor.unwrap().clone());
         }
         topic.sequences.retain(|name, _| kept.highest_sequence(name).is_some());
         for (name, highest) in &mut topic.sequences {

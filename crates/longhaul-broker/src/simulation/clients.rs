@@ -32,7 +32,7 @@ impl World {
         for id in consumers {
             self.detach((conn, id));
         }
-        self.orphans.retain(|_, it| it.0 != conn);
+        self.orphans.retain(|_, (former, _)| *former != conn);
         self.conns.remove(&conn);
         self.finish(effects);
     }
@@ -104,8 +104,9 @@ impl World {
     /// An id in a topic, or one of those with a meaning.
     fn some_id(&mut self, topic: &str) -> MessageIdData {
         let id = self.node.machine.state().topic_id(topic).unwrap_or(u32::MAX);
-        let entries = self.model.topics.get(&id).map(|it| it.entries.clone()).unwrap_or_default();
-        let entry = self.random.choice(entries.iter()).map(|it| it.id);
+        let entries =
+            self.model.topics.get(&id).map(|known| known.entries.clone()).unwrap_or_default();
+        let entry = self.random.choice(entries.iter()).map(|entry| entry.id);
         let (earliest, latest) = (u64::MAX, i64::MAX.cast_unsigned());
         let id = match self.random.u8(0..6) {
             0 | 1 => Id { ledger: earliest, entry: earliest },
@@ -198,9 +199,9 @@ impl World {
         let readable = self.readable(id);
         let topic = &self.model.topics[&id];
         let first = if reads_compacted { 0 } else { topic.first };
-        let start = start.map(|it| topic.at_or_after(&it, first, readable));
+        let start = start.map(|asked| topic.at_or_after(&asked, first, readable));
         let initial = if earliest { first } else { readable };
-        let floor = start.filter(|&it| it < readable).unwrap_or(initial);
+        let floor = start.filter(|&ordinal| ordinal < readable).unwrap_or(initial);
         if is_durable {
             self.model.topic(id).cursors.insert(subscription.to_owned(), Cursor::at(floor));
         } else {
@@ -212,7 +213,7 @@ impl World {
         let key = (consumer.topic, consumer.subscription.clone());
         let former = self.runs.get(&key).and_then(|run| self.active(run));
         self.conns.get_mut(&id.0).unwrap().consumers.insert(id.1, consumer);
-        let orphan = self.orphans.remove(&key).map(|it| it.1);
+        let orphan = self.orphans.remove(&key).map(|(_, cursor)| cursor);
         let run = self.runs.entry(key.clone()).or_insert_with(|| Run {
             kind,
             consumers: Vec::new(),
@@ -241,7 +242,10 @@ impl World {
 
     pub(super) fn grant(&mut self, conn: u64, consumer_id: u64, message_permits: u32) {
         let (effects, _) = self.ask(conn, 0, CommandFlow { consumer_id, message_permits });
-        let consumer = self.conns.get_mut(&conn).and_then(|it| it.consumers.get_mut(&consumer_id));
+        let consumer = self
+            .conns
+            .get_mut(&conn)
+            .and_then(|connection| connection.consumers.get_mut(&consumer_id));
         consumer.unwrap().permits += i64::from(message_permits);
         self.finish(effects);
     }
@@ -252,7 +256,7 @@ impl World {
         let key = (consumer.topic, consumer.subscription.clone());
         let (mut held, is_detached) = (consumer.held.clone(), consumer.is_detached);
         let Some(topic) = self.model.topics.get(&key.0).cloned() else { return };
-        let run = self.runs.get(&key).filter(|it| it.kind.is_shared());
+        let run = self.runs.get(&key).filter(|run| run.kind.is_shared());
         let is_shared = run.is_some();
         // Whoever takes over a task acknowledges what was delivered to another one.
         if let Some(run) = run.filter(|_| !is_detached && self.random.u8(0..4) == 0) {
@@ -309,7 +313,7 @@ impl World {
 
     /// Changes a cursor, and lets go what it acknowledges.
     pub(super) fn change_cursor(&mut self, key: &(u32, String), change: impl FnOnce(&mut Cursor)) {
-        match self.runs.get_mut(key).and_then(|it| it.cursor.as_mut()) {
+        match self.runs.get_mut(key).and_then(|run| run.cursor.as_mut()) {
             Some(cursor) => change(cursor),
             None => {
                 let topic = self.model.topic(key.0);
@@ -323,8 +327,8 @@ impl World {
         }
         let Some(cursor) = self.cursor(key.0, &key.1).cloned() else { return };
         if let Some(run) = self.runs.get_mut(key) {
-            run.pending.retain(|&it, _| !cursor.is_acked(it));
-            run.redeliveries.retain(|&it, _| !cursor.is_acked(it));
+            run.pending.retain(|&ordinal, _| !cursor.is_acked(ordinal));
+            run.redeliveries.retain(|&ordinal, _| !cursor.is_acked(ordinal));
         }
     }
 
@@ -352,7 +356,11 @@ impl World {
         if !is_detached && let Some(run) = self.runs.get_mut(&key) {
             let of = (conn, consumer_id);
             if run.kind.is_shared() {
-                let all = run.pending.iter().filter(|it| *it.1 == of).map(|it| *it.0);
+                let all = run
+                    .pending
+                    .iter()
+                    .filter(|(_, holder)| **holder == of)
+                    .map(|(ordinal, _)| *ordinal);
                 let asked: Vec<u64> = if asked.is_empty() { all.collect() } else { asked };
                 for ordinal in asked {
                     if run.pending.get(&ordinal) == Some(&of) {
@@ -433,9 +441,9 @@ impl World {
         let (topic, reads_compacted) = (consumer.topic, consumer.reads_compacted);
         let readable = self.readable(topic);
         // Whoever waited for one that is gone would wait for ever.
-        let last = self.model.topics.get(&topic).and_then(|it| {
-            let ordinal = *it.visible(reads_compacted, readable).last()?;
-            Some(it.entry(ordinal).id)
+        let last = self.model.topics.get(&topic).and_then(|known| {
+            let ordinal = *known.visible(reads_compacted, readable).last()?;
+            Some(known.entry(ordinal).id)
         });
         let request_id = self.number();
         let command = CommandGetLastMessageId { consumer_id, request_id };

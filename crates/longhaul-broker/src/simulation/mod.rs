@@ -101,7 +101,7 @@ impl World {
 
     /// The disk gets full, or gets room again.
     fn squeeze(&mut self) {
-        let used: u64 = self.node.log.segments().iter().map(|it| it.1).sum();
+        let used: u64 = self.node.log.segments().iter().map(|(_, bytes)| bytes).sum();
         let max = self.random.bool().then(|| used + self.random.u64(0..20_000));
         self.storage.set_bytes_max(max);
     }
@@ -140,13 +140,13 @@ impl World {
         let is_known = self.model.topics.contains_key(&job.topic);
         if let Some(slots) = slots.filter(|_| is_known) {
             let seed = self.seed;
-            let from = job.entries.iter().next().map_or(job.horizon, |it| it.0);
+            let from = job.entries.iter().next().map_or(job.horizon, |(ordinal, ..)| ordinal);
             // What goes while it is compacted is there still.
-            let entries = job.entries.iter().map(|it| it.0).collect();
+            let entries = job.entries.iter().map(|(ordinal, ..)| ordinal).collect();
             self.model.topic(job.topic).compact(job.horizon, from, &entries);
             let topic = &self.model.topics[&job.topic];
             let expected = topic.visible(true, job.horizon);
-            let found: Vec<u64> = slots.iter().map(|it| it.ordinal).collect();
+            let found: Vec<u64> = slots.iter().map(|slot| slot.ordinal).collect();
             assert_eq!(found, expected, "seed {seed}: the compacted view of {}", topic.name);
         }
         let effects = self.act(|_| {});
@@ -156,8 +156,10 @@ impl World {
 
 #[test]
 fn every_promise_holds_through_crashes() {
-    let only = std::env::var("LONGHAUL_SIMULATION_SEED").ok().map(|it| it.parse::<u64>().unwrap());
-    let count = std::env::var("LONGHAUL_SIMULATION_SEEDS").map_or(600, |it| it.parse().unwrap());
+    let only =
+        std::env::var("LONGHAUL_SIMULATION_SEED").ok().map(|text| text.parse::<u64>().unwrap());
+    let count =
+        std::env::var("LONGHAUL_SIMULATION_SEEDS").map_or(600, |text| text.parse().unwrap());
     let (mut delivered, mut receipts, mut cleaned, mut turned_back) = (0, 0, 0, 0);
     let (mut missed, mut spoiled, mut ends_lost) = (0, 0, 0);
     let mut broken = Vec::new();

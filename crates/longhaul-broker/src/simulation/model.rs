@@ -122,7 +122,7 @@ impl Topic {
     }
 
     pub(super) fn ordinal(&self, id: Position) -> Option<u64> {
-        self.entries.binary_search_by_key(&id, |it| it.id).ok().map(|at| at as u64)
+        self.entries.binary_search_by_key(&id, |entry| entry.id).ok().map(|at| at as u64)
     }
 
     /// The first entry at or after an id, between what is kept and what is readable.
@@ -135,24 +135,26 @@ impl Topic {
         if id == latest {
             return readable;
         }
-        let at = self.entries.partition_point(|it| it.id < id) as u64;
+        let at = self.entries.partition_point(|entry| entry.id < id) as u64;
         at.clamp(first.min(readable), readable)
     }
 
     /// The first entry from what is kept that was published at that time or later.
     pub(super) fn at_time(&self, time: u64, readable: u64) -> u64 {
-        let found = (self.first..readable)
-            .find(|it| !self.gone.contains(it) && self.entry(*it).publish_time >= time);
+        let found = (self.first..readable).find(|ordinal| {
+            !self.gone.contains(ordinal) && self.entry(*ordinal).publish_time >= time
+        });
         found.unwrap_or(readable)
     }
 
     /// What a consumer may see, in order.
     pub(super) fn visible(&self, reads_compacted: bool, readable: u64) -> Vec<u64> {
         let view = self.view.as_ref().filter(|_| reads_compacted);
-        let horizon = view.map_or(0, |it| it.0);
+        let horizon = view.map_or(0, |(horizon, _)| *horizon);
         let compacted: BTreeSet<u64> =
-            view.iter().flat_map(|it| it.1.values().map(|place| place.0)).collect();
-        let plain = (self.first.max(horizon)..readable).filter(|it| !self.gone.contains(it));
+            view.iter().flat_map(|(_, last)| last.values().map(|place| place.0)).collect();
+        let plain =
+            (self.first.max(horizon)..readable).filter(|ordinal| !self.gone.contains(ordinal));
         compacted.into_iter().chain(plain).collect()
     }
 
@@ -161,7 +163,7 @@ impl Topic {
         let entry = self.entry(ordinal);
         let kept = |index: usize| {
             let Some((_, last)) = &self.view else { return false };
-            last.values().any(|&it| it == (ordinal, index))
+            last.values().any(|&place| place == (ordinal, index))
         };
         let parts = (0..).zip(&entry.parts);
         parts
@@ -176,8 +178,8 @@ impl Topic {
 
     /// Compacts: the last message of each key, and none of those whose last is a tombstone.
     pub(super) fn compact(&mut self, horizon: u64, from: u64, entries: &BTreeSet<u64>) {
-        let mut last = self.view.take().map(|it| it.1).unwrap_or_default();
-        for ordinal in (from..horizon).filter(|it| entries.contains(it)) {
+        let mut last = self.view.take().map(|(_, last)| last).unwrap_or_default();
+        for ordinal in (from..horizon).filter(|ordinal| entries.contains(ordinal)) {
             for (index, part) in (0..).zip(&self.entry(ordinal).parts) {
                 let Some(key) = part.key else { continue };
                 if part.is_tombstone {

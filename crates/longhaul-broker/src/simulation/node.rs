@@ -83,11 +83,11 @@ pub(super) fn read(
 ) -> Result<(Stepped, Found), OpenError> {
     let mut state = State::default();
     let mut end = Position { segment: 0, offset: 0 };
-    let log = Stepped::open(Arc::new(storage.clone()), options, &mut |it| {
-        if let Replayed::Record { place, .. } = it {
+    let log = Stepped::open(Arc::new(storage.clone()), options, &mut |replayed| {
+        if let Replayed::Record { place, .. } = replayed {
             end = Position { segment: place.segment, offset: place.offset + place.size };
         }
-        replay_own(&mut state, it)
+        replay_own(&mut state, replayed)
     })?;
     // Records before the checkpoint may be known from indices alone.
     let end = log.checkpointed().map_or(end, |at| end.max(at));
@@ -205,7 +205,9 @@ impl Node {
     pub(super) fn copy(&mut self) {
         let Some(survivors) = self.copies.pop_front() else { return };
         let reader = self.log.reader();
-        let read = survivors.into_iter().filter_map(|it| Some((it, reader.read(it.place).ok()?)));
+        let read = survivors
+            .into_iter()
+            .filter_map(|survivor| Some((survivor, reader.read(survivor.place).ok()?)));
         self.machine.copy(read.collect());
     }
 

@@ -14,8 +14,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 const NONE: Id = Id { ledger: u64::MAX, entry: u64::MAX };
 
-fn id_of(it: &MessageIdData) -> Id {
-    Id { ledger: it.ledger_id, entry: it.entry_id }
+fn id_of(id: &MessageIdData) -> Id {
+    Id { ledger: id.ledger_id, entry: id.entry_id }
 }
 
 impl World {
@@ -39,13 +39,13 @@ impl World {
             }
             Effect::Compact(job) => {
                 let topic = &self.model.topics[&job.topic];
-                let from = topic.view.as_ref().map_or(0, |it| it.0).max(topic.first);
-                let ordinals: Vec<u64> = job.entries.iter().map(|it| it.0).collect();
+                let from = topic.view.as_ref().map_or(0, |(horizon, _)| *horizon).max(topic.first);
+                let ordinals: Vec<u64> = job.entries.iter().map(|(ordinal, ..)| ordinal).collect();
                 let gone = topic.gone.clone();
                 let seed = self.seed;
                 assert_eq!(job.horizon, self.readable(job.topic), "seed {seed}");
                 let expected: Vec<u64> =
-                    (from..job.horizon).filter(|it| !gone.contains(it)).collect();
+                    (from..job.horizon).filter(|ordinal| !gone.contains(ordinal)).collect();
                 assert_eq!(ordinals, expected, "seed {seed}");
                 self.node.compactions.push_back(job);
             }
@@ -53,7 +53,7 @@ impl World {
                 let durable = &self.history.front().unwrap().2;
                 let is_used = durable
                     .topics()
-                    .any(|(_, it)| it.compacted.as_ref().is_some_and(|it| it.file == name));
+                    .any(|(_, kept)| kept.compacted.as_ref().is_some_and(|view| view.file == name));
                 assert!(!is_used, "seed {}: {name} is still needed after a crash", self.seed);
                 self.node.remove_compacted(&name);
             }
@@ -73,15 +73,19 @@ impl World {
         let (_, model, state) = self.history.front().unwrap();
         for (id, kept) in state.topics() {
             for (ordinal, slot) in
-                kept.entries.iter().filter(|it| segments.contains(&it.1.place.segment))
+                kept.entries.iter().filter(|(_, slot)| segments.contains(&slot.place.segment))
             {
                 let topic = &model.topics[&id];
                 let cursors = &topic.cursors;
-                let now =
-                    self.node.machine.state().topic(id).and_then(|it| it.entries.get(ordinal));
-                let is_copied = now.is_some_and(|it| it.place != slot.place);
+                let now = self
+                    .node
+                    .machine
+                    .state()
+                    .topic(id)
+                    .and_then(|current| current.entries.get(ordinal));
+                let is_copied = now.is_some_and(|now| now.place != slot.place);
                 let is_dead =
-                    !cursors.is_empty() && cursors.values().all(|it| it.is_acked(ordinal));
+                    !cursors.is_empty() && cursors.values().all(|cursor| cursor.is_acked(ordinal));
                 let what = format!("seed {}: {ordinal} of {}", self.seed, topic.name);
                 assert!(is_copied || is_dead, "{what} is needed after a crash");
             }
@@ -104,41 +108,47 @@ impl World {
             return;
         }
         match command {
-            Command::SendReceipt(it) => {
-                let id = it.message_id.as_ref().map(id_of).unwrap();
+            Command::SendReceipt(receipt) => {
+                let id = receipt.message_id.as_ref().map(id_of).unwrap();
                 let outcome = if id == NONE {
                     Outcome::Unstored { is_duplicate: true }
                 } else {
                     Outcome::Stored(id)
                 };
-                self.published(conn, it.producer_id, it.sequence_id, Some(&outcome));
+                self.published(conn, receipt.producer_id, receipt.sequence_id, Some(&outcome));
             }
-            Command::SendError(it) => {
-                self.published(conn, it.producer_id, it.sequence_id, None);
+            Command::SendError(error) => {
+                self.published(conn, error.producer_id, error.sequence_id, None);
             }
             Command::Connected(_) => self.settle(conn, 0, false, None),
-            Command::Success(it) => self.settle(conn, it.request_id, true, None),
-            Command::ProducerSuccess(it) => {
-                let waits = it.producer_ready == Some(false);
-                self.settle_producer(conn, it.request_id, waits);
+            Command::Success(success) => self.settle(conn, success.request_id, true, None),
+            Command::ProducerSuccess(success) => {
+                let waits = success.producer_ready == Some(false);
+                self.settle_producer(conn, success.request_id, waits);
             }
-            Command::AckResponse(it) => {
-                self.settle(conn, it.request_id.unwrap(), it.error.is_none(), None);
+            Command::AckResponse(response) => {
+                self.settle(conn, response.request_id.unwrap(), response.error.is_none(), None);
             }
-            Command::PartitionedMetadataResponse(it) => {
-                self.settle(conn, it.request_id, it.error.is_none(), None);
+            Command::PartitionedMetadataResponse(response) => {
+                self.settle(conn, response.request_id, response.error.is_none(), None);
             }
-            Command::GetLastMessageIdResponse(it) => {
-                self.settle(conn, it.request_id, true, Some(id_of(&it.last_message_id)));
+            Command::GetLastMessageIdResponse(response) => {
+                self.settle(
+                    conn,
+                    response.request_id,
+                    true,
+                    Some(id_of(&response.last_message_id)),
+                );
             }
-            Command::Error(it) => self.settle(conn, it.request_id, false, None),
-            Command::CloseConsumer(it) => {
-                let consumer = self.conns.get_mut(&conn).unwrap().consumers.remove(&it.consumer_id);
-                assert!(consumer.is_none_or(|it| it.is_detached), "seed {}", self.seed);
+            Command::Error(error) => self.settle(conn, error.request_id, false, None),
+            Command::CloseConsumer(close) => {
+                let consumer =
+                    self.conns.get_mut(&conn).unwrap().consumers.remove(&close.consumer_id);
+                assert!(consumer.is_none_or(|consumer| consumer.is_detached), "seed {}", self.seed);
             }
-            Command::CloseProducer(it) => {
+            Command::CloseProducer(close) => {
                 let producers = &mut self.conns.get_mut(&conn).unwrap().producers;
-                if let Some(producer) = producers.get_mut(&it.producer_id) {
+                if let Some(producer) = producers.get_mut(&close.producer_id) {
                     producer.is_closed = true;
                 }
             }
@@ -153,11 +163,11 @@ impl World {
             conn_.pending.get_mut(&request_id).unwrap().what = What::Producer { waits: true };
             return;
         }
-        if let Some(it) = conn_.pending.get_mut(&request_id)
-            && matches!(it.what, What::Producer { waits: true })
+        if let Some(pending) = conn_.pending.get_mut(&request_id)
+            && matches!(pending.what, What::Producer { waits: true })
         {
             // It was let in later than it asked.
-            it.needs = self.node.durable;
+            pending.needs = self.node.durable;
         }
         self.settle(conn, request_id, true, None);
     }
@@ -242,8 +252,8 @@ impl World {
             let asked = run.redeliveries.get(&ordinal).copied().unwrap_or_default();
             assert_eq!(redeliveries, asked, "{what}: redeliveries");
             let held = |id: (u64, u64)| {
-                let of = run.pending.iter().filter(move |(_, it)| **it == id);
-                of.map(|(&it, _)| u64::from(topic.entry(it).messages())).sum::<u64>()
+                let of = run.pending.iter().filter(move |(_, holder)| **holder == id);
+                of.map(|(&other, _)| u64::from(topic.entry(other).messages())).sum::<u64>()
             };
             let limit = topic.unacked_limit;
             assert!(limit == 0 || held(key) < limit, "{what}: holds enough");
@@ -252,9 +262,9 @@ impl World {
         assert_eq!(self.active(run), Some(key), "{what}: not active");
         let cursor = self.cursor(consumer.topic, &consumer.subscription).expect("a cursor");
         let visible = topic.visible(consumer.reads_compacted, self.readable(consumer.topic));
-        let next = visible
-            .into_iter()
-            .find(|&it| consumer.last.is_none_or(|last| it > last) && !cursor.is_acked(it));
+        let next = visible.into_iter().find(|&candidate| {
+            consumer.last.is_none_or(|last| candidate > last) && !cursor.is_acked(candidate)
+        });
         assert_eq!(next, Some(ordinal), "{what}: out of order");
     }
 
@@ -265,21 +275,26 @@ impl World {
         let cursor = self.cursor(consumer.topic, &consumer.subscription).expect("a cursor");
         let hash = |ordinal: u64| topic.entry(ordinal).key_hash;
         let visible = topic.visible(false, self.readable(consumer.topic));
-        let first = visible.into_iter().find(|&it| {
-            let is_due = topic.entry(it).deliver_at.is_none_or(|at| at <= self.now);
-            let is_free = !cursor.is_acked(it) && !run.pending.contains_key(&it);
-            is_due && is_free && hash(it) == hash(ordinal)
+        let first = visible.into_iter().find(|&candidate| {
+            let is_due = topic.entry(candidate).deliver_at.is_none_or(|at| at <= self.now);
+            let is_free = !cursor.is_acked(candidate) && !run.pending.contains_key(&candidate);
+            is_due && is_free && hash(candidate) == hash(ordinal)
         });
         let is_first = first.is_none_or(|first| first >= ordinal);
         assert!(is_first, "{what}: {first:?} of its key comes before it");
-        let other = run.pending.iter().find(|it| hash(*it.0) == hash(ordinal) && *it.1 != key);
+        let other = run
+            .pending
+            .iter()
+            .find(|(held, holder)| hash(**held) == hash(ordinal) && **holder != key);
         let is_alone = policy.allows_disorder || other.is_none();
         assert!(is_alone, "{what}: {other:?} holds an entry of its key");
     }
 
     /// A connection sends what waits longest.
     pub(super) fn send_one(&mut self, conn: u64) {
-        let Some(out) = self.conns.get_mut(&conn).and_then(|it| it.outbox.pop_front()) else {
+        let Some(out) =
+            self.conns.get_mut(&conn).and_then(|connection| connection.outbox.pop_front())
+        else {
             return;
         };
         if let Some(body) = self.node.read(&out.pinned) {
@@ -308,11 +323,12 @@ fn check_message(mut body: Bytes, expected: &Expected, seed: u64) {
     payload.verify().unwrap();
     let metadata = payload.metadata().unwrap();
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    let key = |key: Option<String>| key.map(|it| it.as_bytes()[0]);
+    let key = |key: Option<String>| key.map(|key| key.as_bytes()[0]);
     let found: Vec<(Option<u8>, String)> = match metadata.num_messages_in_batch {
         None => vec![(key(metadata.partition_key), text(&payload.body()))],
         Some(count) => Singles::new(payload.body(), usize::try_from(count).unwrap())
-            .map(|it| it.map(|it| (key(it.metadata.partition_key), text(&it.body))).unwrap())
+            .map(Result::unwrap)
+            .map(|single| (key(single.metadata.partition_key), text(&single.body)))
             .collect(),
     };
     assert_eq!(&found, bodies, "seed {seed}: the compacted message");

@@ -41,8 +41,8 @@ impl World {
     }
 
     pub(super) fn close_producer(&mut self, conn: u64) {
-        let open = self.conns[&conn].producers.iter().filter(|it| !it.1.is_closed);
-        let open: Vec<u64> = open.map(|it| *it.0).collect();
+        let open = self.conns[&conn].producers.iter().filter(|(_, producer)| !producer.is_closed);
+        let open: Vec<u64> = open.map(|(id, _)| *id).collect();
         let Some(&producer_id) = self.random.choice(&open) else { return };
         let request_id = self.number();
         let (effects, _) =
@@ -73,7 +73,7 @@ impl World {
             deliver_at_time: deliver_at.map(u64::cast_signed),
             ..MessageMetadata::default()
         };
-        let text = |key: Option<u8>| key.map(|it| char::from(it).to_string());
+        let text = |key: Option<u8>| key.map(|letter| char::from(letter).to_string());
         // A batch has the key of its first message.
         metadata.partition_key = text(parts[0].key);
         if count == 0 {
@@ -120,7 +120,7 @@ impl World {
         let (bytes, publish_time) = (payload.bytes().clone(), self.now);
         let ends = |world: &Self| {
             let topics = world.node.machine.state().topics();
-            topics.map(|(id, it)| (id, it.entries.end())).collect::<BTreeMap<_, _>>()
+            topics.map(|(id, kept)| (id, kept.entries.end())).collect::<BTreeMap<_, _>>()
         };
         let before = ends(self);
         let effects =
@@ -128,8 +128,9 @@ impl World {
         let after = ends(self);
         let is_stored = before != after;
         let known = self.model.topics.get(&topic);
-        let is_duplicate = known.is_some_and(|it| {
-            it.deduplicates && it.sequences.get(&name).is_some_and(|&it| sequence <= it)
+        let is_duplicate = known.is_some_and(|known| {
+            known.deduplicates
+                && known.sequences.get(&name).is_some_and(|&highest| sequence <= highest)
         });
         let outcome = if is_stored {
             assert_eq!(before[&topic] + 1, after[&topic], "seed {}", self.seed);
@@ -162,10 +163,10 @@ impl World {
 
     fn stored(&mut self, topic: u32, entry: Entry) {
         let (seed, id) = (self.seed, entry.id);
-        let used = |it: &Arc<Topic>| it.ordinal(id).is_some();
+        let used = |other: &Arc<Topic>| other.ordinal(id).is_some();
         assert!(!self.model.topics.values().any(used), "seed {seed}: {id:?} was used before");
         let topic = self.model.topic(topic);
-        let last = topic.entries.last().map(|it| it.id);
+        let last = topic.entries.last().map(|last| last.id);
         assert!(last.is_none_or(|last| last < id), "seed {seed}: ids grow");
         if topic.deduplicates {
             topic.sequences.insert(entry.producer.clone(), entry.sequence);

@@ -106,7 +106,8 @@ fn lacks_nothing(without: &State, found: &State, what: &str) {
         for (ordinal, _) in topic.entries.iter() {
             let is_here = left.entries.get(ordinal).is_some();
             let mut cursors = topic.durable().peekable();
-            let is_dead = cursors.peek().is_some() && cursors.all(|it| it.cursor.is_acked(ordinal));
+            let is_dead = cursors.peek().is_some()
+                && cursors.all(|subscription| subscription.cursor.is_acked(ordinal));
             assert!(is_here || is_dead, "{what}: {ordinal} of {} is lost", topic.name.as_str());
         }
     }

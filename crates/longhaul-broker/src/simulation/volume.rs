@@ -131,7 +131,8 @@ impl Volume {
         let send = CommandSend { producer_id, ..CommandSend::default() };
         let effects = self.ask(Request::Publish(send, message));
         self.node.log.prepare();
-        let is_receipt = |it: &Effect| matches!(it, Effect::Send(_, Command::SendReceipt(_)));
+        let is_receipt =
+            |effect: &Effect| matches!(effect, Effect::Send(_, Command::SendReceipt(_)));
         let is_stored = effects.iter().any(is_receipt);
         // One whose message was refused has ended. One without an answer waits for the disk, and may have been refused itself.
         self.produces = is_stored;

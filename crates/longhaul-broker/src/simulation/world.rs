@@ -257,8 +257,8 @@ impl World {
             effects.extend(self.act(|machine| machine.request(holder, Request::Command(pong))));
         }
         let is_refused = effects.iter().any(|effect| {
-            matches!(effect, Effect::Send(to, Command::Error(it))
-                if *to == conn && it.request_id == request_id)
+            matches!(effect, Effect::Send(to, Command::Error(error))
+                if *to == conn && error.request_id == request_id)
         });
         (effects, is_refused)
     }
@@ -278,9 +278,10 @@ impl World {
         let last = self.history.back().unwrap();
         if last.0 == end {
             for (id, topic) in &self.model.topics {
-                let same = last.1.topics.get(id).is_some_and(|it| {
-                    Arc::ptr_eq(it, topic)
-                        || (it.entries.len(), &it.cursors) == (topic.entries.len(), &topic.cursors)
+                let same = last.1.topics.get(id).is_some_and(|recorded| {
+                    Arc::ptr_eq(recorded, topic)
+                        || (recorded.entries.len(), &recorded.cursors)
+                            == (topic.entries.len(), &topic.cursors)
                 });
                 assert!(same, "seed {}: {} changed without a record", self.seed, topic.name);
             }
@@ -315,7 +316,7 @@ impl World {
             }
             for &ordinal in gone.difference(&topic.gone) {
                 let mut cursors = topic.cursors.values();
-                let is_dead = cursors.len() > 0 && cursors.all(|it| it.is_acked(ordinal));
+                let is_dead = cursors.len() > 0 && cursors.all(|cursor| cursor.is_acked(ordinal));
                 assert!(is_dead, "seed {}: {} lost {ordinal}", self.seed, topic.name);
             }
             self.has_cleaned = true;
@@ -332,11 +333,11 @@ impl World {
             if first == topic.first {
                 continue;
             }
-            let horizon = topic.view.as_ref().map(|it| it.0);
+            let horizon = topic.view.as_ref().map(|(horizon, _)| *horizon);
             for ordinal in topic.first..first {
                 // A subscription that came late has not acknowledged what is gone.
                 let is_acked = topic.gone.contains(&ordinal)
-                    || topic.cursors.values().all(|it| it.is_acked(ordinal));
+                    || topic.cursors.values().all(|cursor| cursor.is_acked(ordinal));
                 let is_needed = match horizon {
                     Some(horizon) => ordinal >= horizon,
                     None => topic.cursors.is_empty() || topic.compacts,
@@ -355,19 +356,19 @@ impl World {
     /// How much of a topic is on disk, and may be shown.
     pub(super) fn readable(&self, topic: u32) -> u64 {
         let durable = &self.history.front().unwrap().1;
-        durable.topics.get(&topic).map_or(0, |it| it.end())
+        durable.topics.get(&topic).map_or(0, |known| known.end())
     }
 
     /// Forgets what led to the last record that is on disk.
     pub(super) fn forget_history(&mut self) {
-        while self.history.get(1).is_some_and(|it| it.0 <= self.node.durable) {
+        while self.history.get(1).is_some_and(|(end, ..)| *end <= self.node.durable) {
             self.history.pop_front();
         }
     }
 
     pub(super) fn cursor(&self, topic: u32, subscription: &str) -> Option<&Cursor> {
         let run = self.runs.get(&(topic, subscription.to_owned()));
-        if let Some(cursor) = run.and_then(|it| it.cursor.as_ref()) {
+        if let Some(cursor) = run.and_then(|run| run.cursor.as_ref()) {
             return Some(cursor);
         }
         self.model.topics.get(&topic)?.cursors.get(subscription)
@@ -375,14 +376,14 @@ impl World {
 
     /// The consumer of an exclusive or failover subscription that gets everything.
     pub(super) fn active(&self, run: &Run) -> Option<ConsumerId> {
-        let consumer = |it: &ConsumerId| &self.conns[&it.0].consumers[&it.1];
-        let lowest = run.consumers.iter().map(|it| consumer(it).priority).min()?;
+        let consumer = |id: &ConsumerId| &self.conns[&id.0].consumers[&id.1];
+        let lowest = run.consumers.iter().map(|id| consumer(id).priority).min()?;
         let mut first = run.consumers.clone();
-        first.retain(|it| consumer(it).priority == lowest);
-        first.sort_by_key(|it| &consumer(it).name);
+        first.retain(|id| consumer(id).priority == lowest);
+        first.sort_by_key(|id| &consumer(id).name);
         // Partitions have them in turn.
         let topic = self.model.topics.get(&consumer(first.first()?).topic);
-        let number = topic.and_then(|it| it.name.rsplit_once("-partition-")?.1.parse().ok());
+        let number = topic.and_then(|topic| topic.name.rsplit_once("-partition-")?.1.parse().ok());
         let partition: usize = number.unwrap_or_default();
         first.get(partition % first.len()).copied()
     }
@@ -396,8 +397,8 @@ impl World {
         let key = (consumer.topic, consumer.subscription.clone());
         let former = self.runs.get(&key).and_then(|run| self.active(run));
         let run = self.runs.get_mut(&key)?;
-        run.consumers.retain(|it| *it != id);
-        run.pending.retain(|_, it| *it != id);
+        run.consumers.retain(|other| *other != id);
+        run.pending.retain(|_, holder| *holder != id);
         if run.consumers.is_empty() {
             let run = self.runs.remove(&key)?;
             if let Some(cursor) = run.cursor {
@@ -412,7 +413,7 @@ impl World {
     /// The broker has let go of all consumers of a subscription.
     pub(super) fn detach_all(&mut self, topic: u32, subscription: &str) {
         let run = self.runs.get(&(topic, subscription.to_owned()));
-        let consumers = run.map(|it| it.consumers.clone()).unwrap_or_default();
+        let consumers = run.map(|run| run.consumers.clone()).unwrap_or_default();
         for id in consumers {
             self.detach(id);
         }
@@ -422,7 +423,9 @@ impl World {
     pub(super) fn rewind(&mut self, key: &(u32, String)) {
         let active = self.runs.get(key).and_then(|run| self.active(run));
         let Some((conn, id)) = active else { return };
-        if let Some(consumer) = self.conns.get_mut(&conn).and_then(|it| it.consumers.get_mut(&id)) {
+        if let Some(consumer) =
+            self.conns.get_mut(&conn).and_then(|connection| connection.consumers.get_mut(&id))
+        {
             consumer.last = None;
         }
     }
