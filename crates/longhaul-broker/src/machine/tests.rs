@@ -141,9 +141,11 @@ impl Rig {
 
     fn produce(&mut self, conn: u64, producer_id: u64, mode: AccessMode) -> Result<bool, i32> {
         let effects = self.ask(conn, producer(producer_id, 7, mode));
-        let ready = effects.iter().find_map(|it| match it {
-            Effect::Send(_, Command::ProducerSuccess(it)) => Some(Ok(it.producer_ready())),
-            Effect::Send(_, Command::Error(it)) => Some(Err(it.error)),
+        let ready = effects.iter().find_map(|effect| match effect {
+            Effect::Send(_, Command::ProducerSuccess(success)) => {
+                Some(Ok(success.producer_ready()))
+            }
+            Effect::Send(_, Command::Error(error)) => Some(Err(error.error)),
             _ => None,
         });
         ready.unwrap()
@@ -201,7 +203,7 @@ fn producer(producer_id: u64, request_id: u64, mode: AccessMode) -> CommandProdu
 
 /// The entries that were delivered, by their numbers in their ledgers.
 fn delivered(effects: &[Effect]) -> Vec<u64> {
-    let entry = |it: &Effect| match it {
+    let entry = |effect: &Effect| match effect {
         Effect::Deliver { command: CommandMessage { message_id, .. }, .. } => {
             Some(message_id.entry_id)
         }
@@ -211,7 +213,7 @@ fn delivered(effects: &[Effect]) -> Vec<u64> {
 }
 
 fn names(effects: &[Effect]) -> Vec<i32> {
-    let number = |it: &Effect| match it {
+    let number = |effect: &Effect| match effect {
         Effect::Send(_, command) => Some(command.number()),
         _ => None,
     };
@@ -253,13 +255,13 @@ fn a_producer_that_waits_and_asks_again_is_answered() {
     rig.produce(1, 1, AccessMode::Exclusive).unwrap();
     assert_eq!(rig.produce(2, 2, AccessMode::WaitForExclusive), Ok(false));
     let again = rig.ask(2, producer(2, 8, AccessMode::WaitForExclusive));
-    assert!(matches!(&again[..], [Effect::Send(2, Command::ProducerSuccess(it))]
-        if it.request_id == 8 && !it.producer_ready()));
+    assert!(matches!(&again[..], [Effect::Send(2, Command::ProducerSuccess(success))]
+        if success.request_id == 8 && !success.producer_ready()));
     rig.machine.closed(1);
     let entered = rig.settle();
     assert!(
-        matches!(&entered[..], [Effect::Send(2, Command::ProducerSuccess(it))]
-        if it.request_id == 8 && it.producer_ready()),
+        matches!(&entered[..], [Effect::Send(2, Command::ProducerSuccess(success))]
+        if success.request_id == 8 && success.producer_ready()),
         "{entered:?}"
     );
 }
@@ -288,7 +290,7 @@ fn segments_are_removed_when_the_trim_is_on_disk() {
     rig.now += 2000;
     rig.machine.set_time(rig.now, rig.now);
     rig.machine.tick();
-    let is_removal = |it: &Effect| matches!(it, Effect::RemoveSegments(_));
+    let is_removal = |effect: &Effect| matches!(effect, Effect::RemoveSegments(_));
     assert!(!rig.machine.take_effects().iter().any(is_removal), "nothing of it is on disk");
     assert!(rig.settle().iter().any(is_removal));
 }
@@ -303,7 +305,7 @@ fn no_two_compactions_share_a_file() {
     let mut files = BTreeSet::new();
     for _ in 0..3 {
         let effects = rig.call(Machine::start_compaction);
-        let job = effects.into_iter().find_map(|it| match it {
+        let job = effects.into_iter().find_map(|effect| match effect {
             Effect::Compact(job) => Some(job),
             _ => None,
         });
@@ -344,9 +346,9 @@ fn a_failover_subscription_has_one_active_consumer() {
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     rig.publish(1, 1, b"x");
     let named = |name: &'static str| {
-        move |it: &mut CommandSubscribe| {
-            it.sub_type = 2;
-            it.consumer_name = Some(name.to_owned());
+        move |command: &mut CommandSubscribe| {
+            command.sub_type = 2;
+            command.consumer_name = Some(name.to_owned());
         }
     };
     assert_eq!(rig.subscribe(1, 5, named("b")), [0]);
@@ -387,7 +389,7 @@ fn trimming_stops_where_compaction_has_not_been() {
     rig.call(Machine::unload_topic);
     assert_eq!(rig.first(), 0, "everything is acknowledged, but compaction needs it");
     let effects = rig.call(Machine::start_compaction);
-    let job = effects.into_iter().find_map(|it| match it {
+    let job = effects.into_iter().find_map(|effect| match effect {
         Effect::Compact(job) => Some(job),
         _ => None,
     });
@@ -429,10 +431,10 @@ fn a_schema_of_another_type_is_refused() {
         ..producer(id, id, AccessMode::Shared)
     };
     let mut version = |command: CommandProducer| match rig.ask(1, command).pop() {
-        Some(Effect::Send(_, Command::ProducerSuccess(it))) => {
-            Ok(it.schema_version.unwrap_or_default())
+        Some(Effect::Send(_, Command::ProducerSuccess(success))) => {
+            Ok(success.schema_version.unwrap_or_default())
         }
-        Some(Effect::Send(_, Command::Error(it))) => Err(it.error),
+        Some(Effect::Send(_, Command::Error(error))) => Err(error.error),
         other => panic!("{other:?}"),
     };
     let number = |version: u64| Ok(version.to_be_bytes().to_vec().into());
@@ -462,7 +464,8 @@ fn nothing_overtakes_a_refused_message() {
     rig.machine.log.is_stuck = false;
     assert_eq!(names(&send(&mut rig, 1, 6)), [0; 0], "sent before it knew");
     rig.produce(1, 1, AccessMode::Shared).unwrap();
-    let again: Vec<_> = [5, 6].into_iter().flat_map(|it| send(&mut rig, 1, it)).collect();
+    let again: Vec<_> =
+        [5, 6].into_iter().flat_map(|sequence| send(&mut rig, 1, sequence)).collect();
     assert_eq!(names(&again), [7, 7]);
     let kept = rig.machine.state.topics().next().unwrap().1;
     assert_eq!(kept.entries.end(), 2, "both are there");

@@ -73,7 +73,7 @@ fn deal(dispatcher: &mut Dispatcher, entries: &Entries, end: u64) -> Vec<(u64, u
     let mut out = Vec::new();
     let view = view(entries, end);
     dispatcher.dispatch_known(0, &Cursor::at(0), &view, LIMITLESS, BUDGET, &mut out);
-    out.iter().map(|it| (it.consumer.id, it.item.ordinal)).collect()
+    out.iter().map(|assignment| (assignment.consumer.id, assignment.item.ordinal)).collect()
 }
 
 /// Entries came one at a time, and each time the search for a second one counted as the turn of the next consumer: of two
@@ -110,7 +110,9 @@ fn a_subscription_has_a_limit_of_its_own() {
         let mut out = Vec::new();
         let view = view(&entries, 6);
         dispatcher.dispatch_known(0, &Cursor::at(0), &view, limits, BUDGET, &mut out);
-        out.iter().map(|it| (it.consumer.id, it.item.ordinal)).collect::<Vec<_>>()
+        out.iter()
+            .map(|assignment| (assignment.consumer.id, assignment.item.ordinal))
+            .collect::<Vec<_>>()
     };
     assert_eq!(deal(&mut dispatcher), [(0, 0), (1, 1), (0, 2)]);
     assert_eq!(deal(&mut dispatcher), [], "three are not acknowledged");
@@ -128,7 +130,8 @@ fn what_is_asked_for_again_comes_before_what_is_new() {
     let mut out = Vec::new();
     let view = view(&entries, 4);
     dispatcher.dispatch_known(0, &Cursor::at(0), &view, LIMITLESS, BUDGET, &mut out);
-    let found: Vec<_> = out.iter().map(|it| (it.item.ordinal, it.redeliveries)).collect();
+    let found: Vec<_> =
+        out.iter().map(|assignment| (assignment.item.ordinal, assignment.redeliveries)).collect();
     assert_eq!(
         found,
         [(1, 1), (3, 0)],
@@ -174,7 +177,7 @@ fn a_small_budget_ends_early_and_says_so() {
     assert!(dispatcher.dispatch_known(0, &cursor, &view(&entries, 4), LIMITLESS, 2, &mut out));
     assert!(out.is_empty() && dispatcher.delayed() == 2);
     while dispatcher.dispatch_known(0, &cursor, &view(&entries, 4), LIMITLESS, 2, &mut out) {}
-    assert_eq!(out.iter().map(|it| it.item.ordinal).collect::<Vec<_>>(), [3]);
+    assert_eq!(out.iter().map(|assignment| assignment.item.ordinal).collect::<Vec<_>>(), [3]);
     assert_eq!(dispatcher.next_due(), Some(50));
 }
 
@@ -219,8 +222,8 @@ struct Plain {
 
 impl Plain {
     fn held_by(&self, id: u64, entries: &Entries) -> u64 {
-        let held = self.held.iter().filter(|it| *it.1 == id);
-        held.map(|it| u64::from(entries.get(*it.0).unwrap().messages())).sum()
+        let held = self.held.iter().filter(|(_, holder)| **holder == id);
+        held.map(|(ordinal, _)| u64::from(entries.get(*ordinal).unwrap().messages())).sum()
     }
 
     fn held_by_all(&self, entries: &Entries) -> u64 {
@@ -228,18 +231,21 @@ impl Plain {
     }
 
     /// Notes an assignment, which must be allowed.
-    fn assign(&mut self, it: &Assignment, entries: &Entries, limits: Limits) {
-        let (id, ordinal) = (it.consumer.id, it.item.ordinal);
-        assert!(ordinal < self.end && !self.acked.contains(&ordinal), "{it:?}");
-        assert!(entries.deliver_at(ordinal).is_none_or(|at| at <= self.now), "early: {it:?}");
-        assert_eq!(it.redeliveries, self.asked.get(&ordinal).copied().unwrap_or_default());
-        assert!(self.permits[&id] > 0, "no permits: {it:?}");
+    fn assign(&mut self, assignment: &Assignment, entries: &Entries, limits: Limits) {
+        let (id, ordinal) = (assignment.consumer.id, assignment.item.ordinal);
+        assert!(ordinal < self.end && !self.acked.contains(&ordinal), "{assignment:?}");
+        assert!(
+            entries.deliver_at(ordinal).is_none_or(|at| at <= self.now),
+            "early: {assignment:?}"
+        );
+        assert_eq!(assignment.redeliveries, self.asked.get(&ordinal).copied().unwrap_or_default());
+        assert!(self.permits[&id] > 0, "no permits: {assignment:?}");
         let limit = limits.per_consumer;
-        assert!(limit == 0 || self.held_by(id, entries) < limit, "too much: {it:?}");
+        assert!(limit == 0 || self.held_by(id, entries) < limit, "too much: {assignment:?}");
         let limit = limits.per_subscription;
-        assert!(limit == 0 || self.held_by_all(entries) < limit, "too much in all: {it:?}");
-        assert!(self.held.insert(ordinal, id).is_none(), "twice: {it:?}");
-        *self.permits.get_mut(&id).unwrap() -= i64::from(it.item.messages);
+        assert!(limit == 0 || self.held_by_all(entries) < limit, "too much in all: {assignment:?}");
+        assert!(self.held.insert(ordinal, id).is_none(), "twice: {assignment:?}");
+        *self.permits.get_mut(&id).unwrap() -= i64::from(assignment.item.messages);
     }
 
     /// What could be delivered, but was not though somebody could have it.
@@ -255,9 +261,9 @@ impl Plain {
         if !self.permits.iter().any(is_ready) {
             return None;
         }
-        (0..self.end).find(|it| {
-            let is_due = entries.deliver_at(*it).is_none_or(|at| at <= self.now);
-            is_due && !self.acked.contains(it) && !self.held.contains_key(it)
+        (0..self.end).find(|ordinal| {
+            let is_due = entries.deliver_at(*ordinal).is_none_or(|at| at <= self.now);
+            is_due && !self.acked.contains(ordinal) && !self.held.contains_key(ordinal)
         })
     }
 }
@@ -284,14 +290,14 @@ proptest! {
                 Step::Remove(id) => {
                     dispatcher.remove(key(id), &cursor);
                     plain.permits.remove(&id);
-                    plain.held.retain(|_, it| *it != id);
+                    plain.held.retain(|_, holder| *holder != id);
                     if plain.permits.is_empty() {
                         plain.asked.clear();
                     }
                 }
                 Step::Flow(id, permits) => {
-                    if let Some(it) = dispatcher.consumer_mut(key(id)) {
-                        it.permits += permits;
+                    if let Some(consumer) = dispatcher.consumer_mut(key(id)) {
+                        consumer.permits += permits;
                         *plain.permits.get_mut(&id).unwrap() += permits;
                     }
                 }
@@ -304,10 +310,10 @@ proptest! {
                 }
                 Step::Ack(_) => {}
                 Step::Nack(id, one) => {
-                    let list = one.map(|it| vec![it]);
+                    let list = one.map(|ordinal| vec![ordinal]);
                     dispatcher.redeliver(key(id), list.as_deref(), &cursor);
-                    let mine = plain.held.iter().filter(|it| *it.1 == id && one.is_none_or(|one| one == *it.0));
-                    let mine: Vec<u64> = mine.map(|it| *it.0).collect();
+                    let mine = plain.held.iter().filter(|(ordinal, holder)| **holder == id && one.is_none_or(|one| one == **ordinal));
+                    let mine: Vec<u64> = mine.map(|(ordinal, _)| *ordinal).collect();
                     for ordinal in mine {
                         plain.held.remove(&ordinal);
                         *plain.asked.entry(ordinal).or_default() += 1;
@@ -319,14 +325,14 @@ proptest! {
                     let mut out = Vec::new();
                     let view = view(&entries, plain.end);
                     while dispatcher.dispatch_known(plain.now, &cursor, &view, limits, budget, &mut out) {}
-                    out.iter().for_each(|it| plain.assign(it, &entries, limits));
+                    out.iter().for_each(|assignment| plain.assign(assignment, &entries, limits));
                     prop_assert_eq!(plain.left(&entries, limits), None);
                     prop_assert_eq!(dispatcher.unacked(), plain.held_by_all(&entries));
                 }
             }
-            for it in dispatcher.consumers() {
-                prop_assert_eq!(it.permits, plain.permits[&it.key.id]);
-                prop_assert_eq!(it.unacked, plain.held_by(it.key.id, &entries));
+            for consumer in dispatcher.consumers() {
+                prop_assert_eq!(consumer.permits, plain.permits[&consumer.key.id]);
+                prop_assert_eq!(consumer.unacked, plain.held_by(consumer.key.id, &entries));
             }
         }
     }
@@ -340,7 +346,7 @@ proptest! {
         for step in steps {
             end += step;
             deal(&mut dispatcher, &entries, end);
-            let out: Vec<u64> = dispatcher.consumers().iter().map(|it| it.entries_out).collect();
+            let out: Vec<u64> = dispatcher.consumers().iter().map(|consumer| consumer.entries_out).collect();
             let (least, most) = (out.iter().min().unwrap(), out.iter().max().unwrap());
             prop_assert!(most - least <= 1, "{:?}", out);
         }
@@ -371,10 +377,10 @@ proptest! {
         }
         let mut out = Vec::new();
         dispatcher.dispatch_known(0, &cursor, &view(&entries, 10), LIMITLESS, BUDGET, &mut out);
-        let found: Vec<u64> = out.iter().map(|it| it.item.ordinal).collect();
-        let open: Vec<u64> = (0..10).filter(|it| !acks.contains(it)).collect();
+        let found: Vec<u64> = out.iter().map(|assignment| assignment.item.ordinal).collect();
+        let open: Vec<u64> = (0..10).filter(|ordinal| !acks.contains(ordinal)).collect();
         prop_assert_eq!(found, if nack || leaves { open } else { vec![] });
-        prop_assert!(out.iter().all(|it| it.consumer.id == u64::from(leaves)));
+        prop_assert!(out.iter().all(|assignment| assignment.consumer.id == u64::from(leaves)));
     }
 }
 

@@ -81,7 +81,7 @@ fn a_cumulative_ack_counts_as_one() {
 /// A reader's position is of no use to anybody after a restart.
 #[test]
 fn what_a_reader_acknowledges_is_not_recorded() {
-    let mut rig = rig(|it| it.durable = Some(false));
+    let mut rig = rig(|command| command.durable = Some(false));
     let end = rig.machine.recorded();
     rig.ack(5, Cumulative, vec![id(1)]);
     assert_eq!(rig.cursor().mark(), 2);
@@ -105,11 +105,15 @@ fn what_is_not_allowed_is_refused_and_acknowledges_nothing() {
             ..CommandAck::default()
         };
         let effects = rig.ask(1, ack);
-        let [Effect::Send(1, Command::AckResponse(it))] = &effects[..] else {
+        let [Effect::Send(1, Command::AckResponse(response))] = &effects[..] else {
             panic!("{effects:?}")
         };
-        assert_eq!((it.error, it.request_id), (not_allowed, Some(3)), "in a transaction");
-        assert!(it.message.is_some());
+        assert_eq!(
+            (response.error, response.request_id),
+            (not_allowed, Some(3)),
+            "in a transaction"
+        );
+        assert!(response.message.is_some());
     }
     assert_eq!(rig.cursor(), &Cursor::at(0));
 }
@@ -185,7 +189,7 @@ fn a_part_of_a_batch_is_acknowledged_in_the_compacted_view_too() {
     rig.call(Machine::unload_topic);
     rig.pass(2000);
     assert_eq!(rig.first(), 1, "it is in the compacted view alone");
-    assert_eq!(rig.subscribe(1, 5, |it| it.read_compacted = Some(true)), [0]);
+    assert_eq!(rig.subscribe(1, 5, |command| command.read_compacted = Some(true)), [0]);
     assert_eq!(rig.ack(5, Individual, vec![open(0, &[0b101])]).0, None);
     assert_eq!(rig.cursor().open_in_batch(0), Some(&[0b101][..]));
     rig.ack(5, Cumulative, vec![open(0, &[0b100])]);

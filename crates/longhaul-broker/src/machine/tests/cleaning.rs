@@ -16,7 +16,7 @@ fn rig(acked: impl Iterator<Item = u64>) -> Rig {
     rig.subscribe(1, 5, shared);
     (0..2).for_each(|_| drop(rig.publish(1, 1, b"small")));
     (2..7).for_each(|_| drop(rig.publish(1, 1, &[7; 3000])));
-    let segments: Vec<u32> = (0..7).map(|it| place(&rig, it).segment).collect();
+    let segments: Vec<u32> = (0..7).map(|ordinal| place(&rig, ordinal).segment).collect();
     assert_eq!(segments, [1, 1, 1, 2, 3, 4, 5], "what the tests go by");
     rig.ack(5, Individual, acked.map(id).collect());
     rig.look();
@@ -34,7 +34,7 @@ fn gone(rig: &Rig) -> Vec<u64> {
 
 /// The entries that are to be copied.
 fn survivors(effects: &[Effect]) -> Option<Vec<Survivor>> {
-    effects.iter().find_map(|it| match it {
+    effects.iter().find_map(|effect| match effect {
         Effect::Copy(survivors) => Some(survivors.clone()),
         _ => None,
     })
@@ -43,7 +43,7 @@ fn survivors(effects: &[Effect]) -> Option<Vec<Survivor>> {
 /// Reads them, as the driver does.
 fn read(rig: &Rig, survivors: Vec<Survivor>) -> Vec<(Survivor, bytes::Bytes)> {
     let reader = rig.log.reader();
-    survivors.into_iter().map(|it| (it, reader.read(it.place).unwrap())).collect()
+    survivors.into_iter().map(|survivor| (survivor, reader.read(survivor.place).unwrap())).collect()
 }
 
 /// Segments of which something is needed.
@@ -57,7 +57,7 @@ fn an_entry_that_stays_open_is_copied_and_its_segment_goes() {
     let former = place(&rig, 0);
     let body = rig.log.reader().read(former).unwrap();
     let found = survivors(&rig.pass(1_000)).unwrap();
-    assert_eq!(found.iter().map(|it| it.place).collect::<Vec<_>>(), [former]);
+    assert_eq!(found.iter().map(|survivor| survivor.place).collect::<Vec<_>>(), [former]);
     assert_eq!(
         (gone(&rig), needed(&rig)),
         (vec![1, 2, 3, 4, 5], vec![1, 5]),
@@ -86,9 +86,9 @@ fn an_entry_that_stays_open_is_copied_and_its_segment_goes() {
     rig.settle();
     rig.checkpointed(true);
     let effects = rig.pass(1_000);
-    assert!(
-        effects.iter().any(|it| matches!(it, Effect::RemoveSegments(it) if it[..] == [1, 2, 3, 4]))
-    );
+    assert!(effects.iter().any(
+        |effect| matches!(effect, Effect::RemoveSegments(segments) if segments[..] == [1, 2, 3, 4])
+    ));
 }
 
 /// On a full disk copies wait. They were made again every few seconds, each time behind those that waited.
@@ -136,16 +136,16 @@ fn what_somebody_may_still_read_stays() {
         rig.set(|policies| policies.compaction_threshold_bytes = Some(1 << 30));
     };
     assert!(!given_up(&threshold, 1), "compaction needs it");
-    let other = |it: &mut CommandSubscribe| it.subscription = "other".to_owned();
+    let other = |command: &mut CommandSubscribe| command.subscription = "other".to_owned();
     assert!(!given_up(&|rig| drop(rig.subscribe(1, 6, other)), 1), "somebody has not read it");
-    let reader = |it: &mut CommandSubscribe| {
-        other(it);
-        it.durable = Some(false);
+    let reader = |command: &mut CommandSubscribe| {
+        other(command);
+        command.durable = Some(false);
     };
     assert!(given_up(&|rig| drop(rig.subscribe(1, 6, reader)), 1), "readers keep nothing");
     let unsubscribe = |rig: &mut Rig| {
-        let it = CommandUnsubscribe { consumer_id: 5, request_id: 1, force: None };
-        rig.ask(1, it);
+        let command = CommandUnsubscribe { consumer_id: 5, request_id: 1, force: None };
+        rig.ask(1, command);
     };
     assert!(!given_up(&unsubscribe, 1), "nobody has subscribed yet");
 }
@@ -167,7 +167,8 @@ fn a_retention_of_any_size_ends_with_its_time() {
 fn a_few_segments_are_left_alone() {
     let mut rig = rig(1..7);
     let all = rig.log.segments();
-    let without = |gone: u32| all.iter().copied().filter(|it| it.0 != gone).collect::<Vec<_>>();
+    let without =
+        |gone: u32| all.iter().copied().filter(|(segment, _)| *segment != gone).collect::<Vec<_>>();
     rig.machine.log.segments = without(4);
     assert!(survivors(&rig.pass(1_000)).is_none(), "three, and the one that is written");
     rig.machine.log.segments = without(5);
@@ -178,13 +179,13 @@ fn a_few_segments_are_left_alone() {
 fn set_sizes(rig: &mut Rig, sizes: &[(u32, u64)]) {
     let mut segments = rig.log.segments();
     for (segment, bytes) in &mut segments {
-        *bytes = sizes.iter().find(|it| it.0 == *segment).map_or(*bytes, |it| it.1);
+        *bytes = sizes.iter().find(|(known, _)| known == segment).map_or(*bytes, |(_, size)| *size);
     }
     rig.machine.log.segments = segments;
 }
 
 fn ids(survivors: &[Survivor]) -> Vec<u64> {
-    survivors.iter().map(|it| it.position.entry).collect()
+    survivors.iter().map(|survivor| survivor.position.entry).collect()
 }
 
 /// One segment went every five seconds: with one open entry, and 43 MB/s that were consumed, the log had 2.2 GB after a minute.
@@ -232,12 +233,12 @@ fn what_is_acknowledged_behind_an_open_entry_is_forgotten() {
     assert_eq!(gone(&rig), [2, 4]);
     assert_eq!(
         rig.topic().bytes,
-        rig.topic().entries.iter().map(|it| u64::from(it.1.place.size)).sum::<u64>()
+        rig.topic().entries.iter().map(|(_, slot)| u64::from(slot.place.size)).sum::<u64>()
     );
     // Somebody who comes later gets what is left.
-    let other = |it: &mut CommandSubscribe| {
-        it.subscription = "other".to_owned();
-        it.initial_position = Some(longhaul_wire::messages::InitialPosition::Earliest.into());
+    let other = |command: &mut CommandSubscribe| {
+        command.subscription = "other".to_owned();
+        command.initial_position = Some(longhaul_wire::messages::InitialPosition::Earliest.into());
     };
     rig.subscribe(1, 6, other);
     rig.ack(5, Individual, vec![id(1), id(5)]);
@@ -274,7 +275,7 @@ fn what_is_moved_or_given_up_meanwhile_is_not_brought_back() {
     rig.machine.set_time(rig.now, rig.now);
     rig.machine.tick();
     let second = survivors(&rig.machine.take_effects()).unwrap();
-    assert_eq!(second.iter().map(|it| it.position.entry).collect::<Vec<_>>(), [0]);
+    assert_eq!(second.iter().map(|survivor| survivor.position.entry).collect::<Vec<_>>(), [0]);
     let second = read(&rig, second);
     rig.settle();
     assert!(gone(&rig).contains(&1), "it stays away");
@@ -297,7 +298,7 @@ fn what_is_moved_or_given_up_meanwhile_is_not_brought_back() {
 
 /// The texts of the warnings.
 fn warnings(effects: &[Effect]) -> Vec<String> {
-    let text = |it: &Effect| match it {
+    let text = |effect: &Effect| match effect {
         Effect::Warn(text) => Some(text.clone()),
         _ => None,
     };
@@ -344,18 +345,24 @@ fn what_cannot_be_read_is_not_copied_and_its_segment_is_tried_again_after_longer
         rig.settle();
         rig.checkpointed(true);
         let effects = rig.pass(1_000);
-        let removed =
-            effects.iter().any(|it| matches!(it, Effect::RemoveSegments(it) if it.contains(&1)));
+        let removed = effects.iter().any(
+            |effect| matches!(effect, Effect::RemoveSegments(segments) if segments.contains(&1)),
+        );
         assert!(!removed, "the segment with the only copy of an open entry");
-        let Some(found) = survivors(&effects).filter(|it| it[0].place == former) else { continue };
+        let Some(found) = survivors(&effects).filter(|survivors| survivors[0].place == former)
+        else {
+            continue;
+        };
         tried.push(second);
         rig.machine.copy(Vec::new());
         let cause = if second % 2 == 0 { &io } else { &damaged };
         rig.machine.not_copied(&[(found[0], cause.clone())]);
         let told = rig.machine.take_effects();
-        assert!(matches!(&told[..], [Effect::Warn(it)] if it.contains("looked at again")));
+        assert!(
+            matches!(&told[..], [Effect::Warn(warning)] if warning.contains("looked at again"))
+        );
     }
-    let pauses: Vec<i32> = tried.windows(2).map(|it| it[1] - it[0]).collect();
+    let pauses: Vec<i32> = tried.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert!(pauses.is_sorted() && pauses.last() >= Some(&80), "{pauses:?}");
     assert_eq!((place(&rig, 0), rig.machine.totals.unreadable), (former, 0));
     let again = CommandRedeliverUnacknowledgedMessages { consumer_id: 5, ..Default::default() };
@@ -376,9 +383,9 @@ fn the_newest_entry_stays_and_a_late_subscription_has_no_backlog_of_what_is_gone
     (0..2).for_each(|_| drop(rig.publish(1, 9, &[7; 3000])));
     let last = |rig: &mut Rig| {
         let effects = rig.ask(1, CommandGetLastMessageId { consumer_id: 5, request_id: 8 });
-        effects.into_iter().find_map(|it| match it {
-            Effect::Send(_, Command::GetLastMessageIdResponse(it)) => {
-                Some(it.last_message_id.entry_id)
+        effects.into_iter().find_map(|effect| match effect {
+            Effect::Send(_, Command::GetLastMessageIdResponse(response)) => {
+                Some(response.last_message_id.entry_id)
             }
             _ => None,
         })
@@ -386,9 +393,9 @@ fn the_newest_entry_stays_and_a_late_subscription_has_no_backlog_of_what_is_gone
     assert_eq!(last(&mut rig), Some(6));
     rig.pass(1_000);
     assert_eq!((gone(&rig), last(&mut rig)), (vec![1, 2, 3, 4, 5], Some(6)));
-    assert_eq!(rig.subscribe(1, 6, |it| it.subscription = "late".to_owned()), [0, 6]);
+    assert_eq!(rig.subscribe(1, 6, |command| command.subscription = "late".to_owned()), [0, 6]);
     let stats = rig.machine.topic_stats(0).unwrap();
-    let backlogs = ["s", "late"].map(|it| stats.subscriptions[it].msg_backlog);
+    let backlogs = ["s", "late"].map(|name| stats.subscriptions[name].msg_backlog);
     assert_eq!(backlogs, [1, 2]);
 }
 

@@ -31,8 +31,8 @@ fn subscribe(consumer_id: u64) -> CommandSubscribe {
     }
 }
 
-fn reader(it: &mut CommandSubscribe) {
-    it.durable = Some(false);
+fn reader(command: &mut CommandSubscribe) {
+    command.durable = Some(false);
 }
 
 fn close(consumer_id: u64) -> CommandCloseConsumer {
@@ -93,12 +93,12 @@ fn a_connection_has_so_many_consumers() {
 fn a_subscription_stays_as_durable_as_it_was_made() {
     for durable in [false, true] {
         let mut rig = rig(0);
-        rig.subscribe(1, 5, |it| it.durable = Some(durable));
+        rig.subscribe(1, 5, |command| command.durable = Some(durable));
         rig.ask(1, CommandSubscribe { subscription: "other".to_owned(), ..subscribe(6) });
         let effects = rig.ask(1, CommandSubscribe { durable: Some(!durable), ..subscribe(7) });
         assert_eq!(refusal(&effects), code(ServerError::NotAllowedError));
-        let text = sent(&effects, |it| match it {
-            Command::Error(it) => Some(it.message.clone()),
+        let text = sent(&effects, |command| match command {
+            Command::Error(error) => Some(error.message.clone()),
             _ => None,
         });
         assert_eq!(text[0].1.contains("is not durable"), !durable, "{text:?}");
@@ -164,10 +164,10 @@ fn who_reads_the_compacted_view_begins_before_the_log() {
     assert_eq!(rig.first(), 3);
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     rig.publish(1, 1, b"y");
-    let compacted = |it: &mut CommandSubscribe| {
-        it.subscription = "compacted".to_owned();
-        it.durable = Some(false);
-        it.read_compacted = Some(true);
+    let compacted = |command: &mut CommandSubscribe| {
+        command.subscription = "compacted".to_owned();
+        command.durable = Some(false);
+        command.read_compacted = Some(true);
     };
     let mark = |rig: &Rig| rig.topic().subscriptions.values().last().unwrap().cursor.mark();
     rig.ask(1, CommandSubscribe { subscription: "plain".to_owned(), ..subscribe(6) });
@@ -194,10 +194,10 @@ fn who_reads_the_compacted_view_begins_before_the_log() {
 fn consumers_of_a_subscription_agree_on_its_type() {
     let mut rig = rig(0);
     rig.subscribe(1, 5, shared);
-    let it = CommandSubscribe { sub_type: 2, ..subscribe(6) };
-    assert_eq!(refusal(&rig.ask(1, it.clone())), code(ServerError::ConsumerBusy));
+    let command = CommandSubscribe { sub_type: 2, ..subscribe(6) };
+    assert_eq!(refusal(&rig.ask(1, command.clone())), code(ServerError::ConsumerBusy));
     rig.ask(1, close(5));
-    assert_eq!(refusal(&rig.ask(1, it)), None, "nobody is there any more");
+    assert_eq!(refusal(&rig.ask(1, command)), None, "nobody is there any more");
     assert_eq!(rig.machine.dispatcher(0, 0).unwrap().kind, Kind::Failover);
 }
 
@@ -208,10 +208,13 @@ fn an_exclusive_subscription_has_one_consumer() {
     rig.subscribe(1, 5, |_| {});
     assert_eq!(refusal(&rig.ask(1, subscribe(6))), code(ServerError::ConsumerBusy));
     let effects = rig.ask(2, subscribe(5));
-    assert!(matches!(&effects[..], [Effect::Send(1, it)] if it.number() == PING), "{effects:?}");
+    assert!(
+        matches!(&effects[..], [Effect::Send(1, command)] if command.number() == PING),
+        "{effects:?}"
+    );
     let effects = rig.ask(1, CommandPong {});
-    let refused = sent(&effects, |it| match it {
-        Command::Error(it) => Some((it.request_id, it.error)),
+    let refused = sent(&effects, |command| match command {
+        Command::Error(error) => Some((error.request_id, error.error)),
         _ => None,
     });
     assert_eq!(refused, [(2, (3, ServerError::ConsumerBusy.into()))]);
@@ -221,24 +224,25 @@ fn an_exclusive_subscription_has_one_consumer() {
 fn a_consumer_has_the_name_and_the_priority_that_it_gave_itself() {
     let mut rig = rig(0);
     let named = |name: &'static str| {
-        move |it: &mut CommandSubscribe| {
-            shared(it);
-            it.consumer_name = Some(name.to_owned());
-            it.priority_level = (name == "b").then_some(7);
+        move |command: &mut CommandSubscribe| {
+            shared(command);
+            command.consumer_name = Some(name.to_owned());
+            command.priority_level = (name == "b").then_some(7);
         }
     };
     rig.subscribe(1, 5, shared);
     rig.subscribe(1, 6, named(""));
     rig.subscribe(2, 5, named("b"));
     let found = rig.machine.dispatcher(0, 0).unwrap().consumers().iter();
-    let found: Vec<_> = found.map(|it| (it.name.as_str(), it.priority, it.since)).collect();
+    let found: Vec<_> =
+        found.map(|consumer| (consumer.name.as_str(), consumer.priority, consumer.since)).collect();
     assert_eq!(found, [("1-5", 0, START), ("1-6", 0, START), ("b", 7, START)]);
 }
 
 /// Who is told to be active, or not to be: connection, consumer, and which of both.
 fn told(effects: &[Effect]) -> Vec<(u64, u64, bool)> {
-    let told = sent(effects, |it| match it {
-        Command::ActiveConsumerChange(it) => Some((it.consumer_id, it.is_active?)),
+    let told = sent(effects, |command| match command {
+        Command::ActiveConsumerChange(change) => Some((change.consumer_id, change.is_active?)),
         _ => None,
     });
     told.into_iter().map(|(conn, (consumer, is_active))| (conn, consumer, is_active)).collect()
@@ -261,23 +265,24 @@ fn consumers_of_a_failover_subscription_know_which_of_them_is_active() {
     assert!(delivered(&second).is_empty(), "the active one keeps what it has");
     let third = rig.ask(2, named("a", 7));
     assert_eq!(told(&third), [(1, 5, false), (2, 6, false), (2, 7, true)]);
-    let is_success = |it: &Effect| matches!(it, Effect::Send(2, Command::Success(_)));
-    let is_told = |it: &Effect| matches!(it, Effect::Send(2, Command::ActiveConsumerChange(_)));
+    let is_success = |effect: &Effect| matches!(effect, Effect::Send(2, Command::Success(_)));
+    let is_told =
+        |effect: &Effect| matches!(effect, Effect::Send(2, Command::ActiveConsumerChange(_)));
     assert!(third.iter().position(is_success) < third.iter().position(is_told));
     assert_eq!(told(&rig.ask(2, close(6))), [], "the active one stays");
     let effects = rig.ask(2, close(7));
     assert_eq!(told(&effects), [(1, 5, true)]);
     assert_eq!(delivered(&effects), [0, 1], "in order, from the start");
     let other = |kind| {
-        move |it: &mut CommandSubscribe| {
-            it.subscription = "other".to_owned();
-            it.sub_type = kind;
+        move |command: &mut CommandSubscribe| {
+            command.subscription = "other".to_owned();
+            command.sub_type = kind;
         }
     };
     for kind in [0, 1] {
-        let mut it = subscribe(8);
-        other(kind)(&mut it);
-        let effects = rig.ask(1, it);
+        let mut command = subscribe(8);
+        other(kind)(&mut command);
+        let effects = rig.ask(1, command);
         assert_eq!(told(&effects), [], "nobody of another type is told");
         rig.ask(1, close(8));
     }
@@ -313,9 +318,9 @@ fn the_subscription_of_a_reader_goes_with_it() {
 fn a_reader_comes_back_to_where_it_went() {
     let mut rig = rig(4);
     let named = |name: &'static str| {
-        move |it: &mut CommandSubscribe| {
-            reader(it);
-            it.subscription = name.to_owned();
+        move |command: &mut CommandSubscribe| {
+            reader(command);
+            command.subscription = name.to_owned();
         }
     };
     rig.subscribe(1, 5, named("one"));
@@ -326,7 +331,8 @@ fn a_reader_comes_back_to_where_it_went() {
     }
     assert_eq!(rig.machine.recorded(), end, "where a reader stands is not recorded");
     rig.machine.closed(1);
-    let left: Vec<_> = rig.topic().subscriptions.values().map(|it| it.name.clone()).collect();
+    let left: Vec<_> =
+        rig.topic().subscriptions.values().map(|subscription| subscription.name.clone()).collect();
     assert_eq!(left, ["two"]);
     assert_eq!(rig.machine.live[&0].orphans.len(), 1);
     assert_eq!(rig.figures().messages_out, 0);
@@ -361,9 +367,9 @@ fn who_unsubscribes_ends_the_subscription() {
 fn who_unsubscribes_others_has_to_force_it() {
     for durable in [true, false] {
         let mut rig = rig(1);
-        let both = |it: &mut CommandSubscribe| {
-            shared(it);
-            it.durable = Some(durable);
+        let both = |command: &mut CommandSubscribe| {
+            shared(command);
+            command.durable = Some(durable);
         };
         rig.subscribe(1, 5, both);
         rig.subscribe(2, 6, both);
@@ -371,8 +377,8 @@ fn who_unsubscribes_others_has_to_force_it() {
         assert_eq!(rig.topic().subscriptions.len(), 1);
         let end = rig.machine.recorded();
         let effects = rig.ask(1, unsubscribe(5, true));
-        let closed = sent(&effects, |it| match it {
-            Command::CloseConsumer(it) => Some(it.consumer_id),
+        let closed = sent(&effects, |command| match command {
+            Command::CloseConsumer(close) => Some(close.consumer_id),
             _ => None,
         });
         assert_eq!(closed, [(2, 6)]);
@@ -438,7 +444,7 @@ fn a_delayed_message_wakes_the_machine_when_it_is_due() {
     rig.settle();
     rig.pass(0);
     assert_eq!(rig.subscribe(1, 5, shared), [0; 0]);
-    rig.subscribe(1, 6, |it| it.subscription = "exclusive".to_owned());
+    rig.subscribe(1, 6, |command| command.subscription = "exclusive".to_owned());
     assert_eq!(rig.machine.next_deadline(), due);
     assert_eq!(delivered(&rig.pass(499)), [0; 0]);
     assert_eq!(delivered(&rig.pass(1)), [0]);
@@ -473,7 +479,7 @@ fn an_event_costs_the_same_however_much_there_is() {
     let mut rig = rig(1);
     rig.machine.settings.handles_per_connection = 1000;
     for number in 0..50 {
-        rig.subscribe(1, 100 + number, |it| it.subscription = format!("other-{number}"));
+        rig.subscribe(1, 100 + number, |command| command.subscription = format!("other-{number}"));
     }
     rig.send(1, b"x", |_, _| {});
     let before = rig.machine.visits;

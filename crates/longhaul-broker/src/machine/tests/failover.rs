@@ -27,8 +27,8 @@ fn subscribe(rig: &mut Rig, conn: u64, partition: u64) -> Vec<(u64, (u64, bool))
 
 /// Who is told of which partition, and whether it is active there.
 fn told(effects: &[Effect]) -> Vec<(u64, (u64, bool))> {
-    sent(effects, |it| match it {
-        Command::ActiveConsumerChange(it) => Some((it.consumer_id, it.is_active?)),
+    sent(effects, |command| match command {
+        Command::ActiveConsumerChange(change) => Some((change.consumer_id, change.is_active?)),
         _ => None,
     })
 }
@@ -72,9 +72,10 @@ fn properties_are_shown_in_statistics() {
     let command =
         CommandProducer { metadata: metadata.clone(), ..producer(1, 7, AccessMode::Shared) };
     rig.ask(1, command);
-    rig.subscribe(2, 5, |it| it.metadata = metadata);
+    rig.subscribe(2, 5, |command| command.metadata = metadata);
     let stats = rig.machine.topic_stats(0).unwrap();
-    let shown = [("host", "a"), ("zone", "é")].map(|(key, it)| (key.to_owned(), it.to_owned()));
+    let shown =
+        [("host", "a"), ("zone", "é")].map(|(key, value)| (key.to_owned(), value.to_owned()));
     assert_eq!(stats.publishers[0].metadata, BTreeMap::from(shown.clone()));
     assert_eq!(stats.subscriptions["s"].consumers[0].metadata, BTreeMap::from(shown));
     let large = vec![KeyValue::new("k", "v".repeat(20_000))];

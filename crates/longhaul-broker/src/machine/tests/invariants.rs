@@ -141,9 +141,10 @@ fn a_number_or_a_name_that_is_given_twice_ends_the_broker() {
 fn what_is_missing_otherwise_costs_its_connection_alone() {
     let mut rig = busy();
     rig.settle();
-    let warned = |effects: &[Effect]| effects.iter().any(|it| matches!(it, Effect::Warn(_)));
+    let warned =
+        |effects: &[Effect]| effects.iter().any(|effect| matches!(effect, Effect::Warn(_)));
     let closed = |effects: &[Effect]| -> Vec<u64> {
-        let conns = effects.iter().filter_map(|it| match it {
+        let conns = effects.iter().filter_map(|effect| match effect {
             Effect::Close(conn) => Some(*conn),
             _ => None,
         });
@@ -164,7 +165,8 @@ fn what_is_missing_otherwise_costs_its_connection_alone() {
     assert!(!warned(&rig.pass(100_000)), "there is nothing new");
     let counts = rig.machine.metrics(None).broken_invariants;
     assert_eq!(counts.len(), Invariant::ALL.len());
-    let broken: Vec<_> = counts.into_iter().filter(|it| it.1 > 0).map(|it| it.0).collect();
+    let broken: Vec<_> =
+        counts.into_iter().filter(|(_, count)| *count > 0).map(|(name, _)| name).collect();
     assert_eq!(broken, ["consumer_attached"]);
     rig.machine.invariants.take_all();
 }

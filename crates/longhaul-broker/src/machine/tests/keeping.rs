@@ -16,7 +16,7 @@ pub(super) fn rig(entries: u64) -> Rig {
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     rig.subscribe(1, 5, |_| {});
     (0..entries).for_each(|_| drop(rig.publish(1, 1, &[7; 3000])));
-    let segments = rig.topic().entries.iter().map(|it| it.1.place.segment);
+    let segments = rig.topic().entries.iter().map(|(_, slot)| slot.place.segment);
     assert!(segments.eq(1..=u32::try_from(entries).unwrap()), "what the tests go by");
     rig.look();
     rig
@@ -28,7 +28,7 @@ fn retention(minutes: i64, megabytes: i64) -> Change {
 
 /// The pieces of the checkpoint that is to be written.
 fn image(effects: &[Effect]) -> Option<Vec<bytes::Bytes>> {
-    effects.iter().find_map(|it| match it {
+    effects.iter().find_map(|effect| match effect {
         Effect::Checkpoint { image, .. } => Some(image.clone()),
         _ => None,
     })
@@ -36,7 +36,7 @@ fn image(effects: &[Effect]) -> Option<Vec<bytes::Bytes>> {
 
 /// The segments that are given back.
 fn removed(effects: &[Effect]) -> Vec<u32> {
-    let segments = |it: &Effect| match it {
+    let segments = |effect: &Effect| match effect {
         Effect::RemoveSegments(segments) => Some(segments.clone()),
         _ => None,
     };
@@ -45,7 +45,7 @@ fn removed(effects: &[Effect]) -> Vec<u32> {
 
 /// Compacted views that are given back.
 fn views_removed(effects: &[Effect]) -> Vec<String> {
-    let name = |it: &Effect| match it {
+    let name = |effect: &Effect| match effect {
         Effect::RemoveCompacted(name) => Some(name.clone()),
         _ => None,
     };
@@ -134,17 +134,17 @@ fn what_comes_behind_a_compaction_is_counted() {
 #[test]
 fn who_has_read_so_far_is_not_expired_again() {
     let mut rig = rig(2);
-    let other = |it: &mut CommandSubscribe| it.subscription = "other".to_owned();
-    let reader = |it: &mut CommandSubscribe| {
-        it.subscription = "reader".to_owned();
-        it.durable = Some(false);
+    let other = |command: &mut CommandSubscribe| command.subscription = "other".to_owned();
+    let reader = |command: &mut CommandSubscribe| {
+        command.subscription = "reader".to_owned();
+        command.durable = Some(false);
     };
     rig.subscribe(1, 6, other);
     rig.subscribe(1, 7, reader);
     rig.now += 10_000;
     rig.publish(1, 1, b"young");
     let marks = |rig: &Rig| -> Vec<u64> {
-        rig.topic().subscriptions.values().map(|it| it.cursor.mark()).collect()
+        rig.topic().subscriptions.values().map(|subscription| subscription.cursor.mark()).collect()
     };
     rig.call(|machine, name| machine.expire_subscription(name, "other", 5));
     assert_eq!(marks(&rig), [0, 2, 0], "this one alone");
@@ -343,7 +343,7 @@ fn a_checkpoint_leads_to_the_same_state() {
     }
     let sorted = |state: &State| {
         let mut changes: Vec<String> =
-            state.snapshot().iter().map(|it| format!("{it:?}")).collect();
+            state.snapshot().iter().map(|change| format!("{change:?}")).collect();
         changes.sort();
         changes
     };
@@ -364,7 +364,8 @@ fn segments_go_behind_a_checkpoint() {
     let effects = rig.pass(1_000);
     assert_eq!(removed(&effects), [1, 2, 3]);
     assert!(image(&effects).is_some(), "for the fourth");
-    rig.machine.log.segments = rig.log.segments().into_iter().filter(|it| it.0 > 3).collect();
+    rig.machine.log.segments =
+        rig.log.segments().into_iter().filter(|(segment, _)| *segment > 3).collect();
     assert!(removed(&rig.pass(1_000)).is_empty(), "it is not written yet");
     rig.checkpointed(true);
     assert_eq!(removed(&rig.pass(1_000)), [4]);

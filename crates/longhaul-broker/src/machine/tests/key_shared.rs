@@ -20,23 +20,23 @@ fn by_key(mode: impl Into<i32>, ranges: &[(i32, i32)]) -> impl FnOnce(&mut Comma
     let hash_ranges = ranges.iter().map(|&(start, end)| IntRange { start, end }).collect();
     let key_shared_mode = mode.into();
     let meta = KeySharedMeta { key_shared_mode, hash_ranges, allow_out_of_order_delivery: None };
-    move |it| {
-        it.sub_type = 3;
-        it.consumer_name = Some(format!("c{}", it.consumer_id));
-        it.key_shared_meta = Some(meta);
+    move |command| {
+        command.sub_type = 3;
+        command.consumer_name = Some(format!("c{}", command.consumer_id));
+        command.key_shared_meta = Some(meta);
     }
 }
 
 fn command(consumer_id: u64, change: impl FnOnce(&mut CommandSubscribe)) -> CommandSubscribe {
-    let mut it = CommandSubscribe {
+    let mut command = CommandSubscribe {
         topic: TOPIC.to_owned(),
         subscription: "s".to_owned(),
         consumer_id,
         request_id: 3,
         ..CommandSubscribe::default()
     };
-    change(&mut it);
-    it
+    change(&mut command);
+    command
 }
 
 /// Publishes messages with these hashes of keys. Says who gets which.
@@ -51,7 +51,7 @@ fn publish(rig: &mut Rig, hashes: &[u16]) -> Vec<(u64, u64)> {
 
 /// Consumers, and what they get.
 fn to_whom(effects: &[Effect]) -> Vec<(u64, u64)> {
-    let one = |it: &Effect| match it {
+    let one = |effect: &Effect| match effect {
         Effect::Deliver { command, .. } => Some((command.consumer_id, command.message_id.entry_id)),
         _ => None,
     };
@@ -92,7 +92,7 @@ fn all_consumers_share_in_the_same_way_and_no_range_is_had_twice() {
     let mut disordered = command(6, by_key(STICKY, &[(10, 19)]));
     disordered.key_shared_meta.as_mut().unwrap().allow_out_of_order_delivery = Some(true);
     assert_eq!(refusal(&rig.ask(2, disordered.clone())), busy);
-    assert_eq!(refusal(&rig.ask(2, command(6, |it| it.sub_type = 1))), busy);
+    assert_eq!(refusal(&rig.ask(2, command(6, |command| command.sub_type = 1))), busy);
     // Whoever has them is asked first whether it still lives.
     assert_eq!(
         refusal(&rig.ask(1, command(6, by_key(STICKY, &[(9, 12)])))),
@@ -117,7 +117,7 @@ fn moving_hash() -> u16 {
     rig.subscribe(1, 5, by_key(AUTO, &[]));
     rig.subscribe(1, 6, by_key(AUTO, &[]));
     let ranges = rig.machine.dispatcher(0, 0).unwrap().key_ranges();
-    ranges.into_iter().find(|it| it.1.id == 6).unwrap().0.1
+    ranges.into_iter().find(|(_, owner)| owner.id == 6).unwrap().0.1
 }
 
 /// Workers that take over tasks acknowledge what was delivered to another one.
@@ -169,7 +169,8 @@ fn statistics_say_who_has_which_keys_and_what_is_waited_for() {
     assert_eq!(six["drainingHashesCount"], 0);
     let all = (&shown["drainingHashesCount"], &shown["drainingHashesUnackedMessages"]);
     assert_eq!(all, (&1.into(), &2.into()));
-    let ranges = |it: &serde_json::Value| it["keyHashRangeArrays"].as_array().unwrap().len();
+    let ranges =
+        |consumer: &serde_json::Value| consumer["keyHashRangeArrays"].as_array().unwrap().len();
     assert!(ranges(five) > 10 && ranges(six) > 10);
     rig.ask(1, CommandCloseConsumer::new(5, 4));
     let stats = rig.machine.topic_stats(0).unwrap();

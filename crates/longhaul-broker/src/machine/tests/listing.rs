@@ -28,10 +28,13 @@ impl Rig {
         self.asked(&full(name), work).1
     }
 
-    fn listed(&mut self, it: CommandGetTopicsOfNamespace) -> CommandGetTopicsOfNamespaceResponse {
-        let it = CommandGetTopicsOfNamespace { namespace: NAMESPACE.to_owned(), ..it };
-        let found = sent(&self.ask(1, it), |it| match it {
-            Command::GetTopicsOfNamespaceResponse(it) => Some((**it).clone()),
+    fn listed(
+        &mut self,
+        asked: CommandGetTopicsOfNamespace,
+    ) -> CommandGetTopicsOfNamespaceResponse {
+        let command = CommandGetTopicsOfNamespace { namespace: NAMESPACE.to_owned(), ..asked };
+        let found = sent(&self.ask(1, command), |command| match command {
+            Command::GetTopicsOfNamespaceResponse(response) => Some((**response).clone()),
             _ => None,
         });
         found[0].1.clone()
@@ -60,8 +63,8 @@ impl Rig {
 }
 
 fn began(effects: &[Effect]) -> CommandWatchTopicListSuccess {
-    let found = sent(effects, |it| match it {
-        Command::WatchTopicListSuccess(it) => Some((**it).clone()),
+    let found = sent(effects, |command| match command {
+        Command::WatchTopicListSuccess(success) => Some((**success).clone()),
         _ => None,
     });
     found[0].1.clone()
@@ -69,11 +72,13 @@ fn began(effects: &[Effect]) -> CommandWatchTopicListSuccess {
 
 /// What watchers are told: who, what came, what went.
 fn news(effects: &[Effect]) -> Vec<(u64, Vec<String>, Vec<String>)> {
-    let told = sent(effects, |it| match it {
-        Command::WatchTopicUpdate(it) => Some(CommandWatchTopicUpdate::clone(it)),
+    let told = sent(effects, |command| match command {
+        Command::WatchTopicUpdate(update) => Some(CommandWatchTopicUpdate::clone(update)),
         _ => None,
     });
-    told.into_iter().map(|(_, it)| (it.watcher_id, it.new_topics, it.deleted_topics)).collect()
+    told.into_iter()
+        .map(|(_, update)| (update.watcher_id, update.new_topics, update.deleted_topics))
+        .collect()
 }
 
 #[test]
@@ -85,13 +90,16 @@ fn topics_are_listed_by_pattern_and_not_twice() {
     let all = ["a", "b", "p-partition-0", "p-partition-1"].map(full);
     for mode in [None, Some(TopicsMode::Persistent), Some(TopicsMode::All)] {
         let mode = mode.map(Into::into);
-        let it = rig.listed(CommandGetTopicsOfNamespace { mode, ..Default::default() });
-        assert_eq!((&it.topics[..], it.filtered, it.changed), (&all[..], Some(false), Some(true)));
-        assert_eq!(it.topics_hash, Some(hash_of(all.iter().map(String::as_str))));
+        let listed = rig.listed(CommandGetTopicsOfNamespace { mode, ..Default::default() });
+        assert_eq!(
+            (&listed.topics[..], listed.filtered, listed.changed),
+            (&all[..], Some(false), Some(true))
+        );
+        assert_eq!(listed.topics_hash, Some(hash_of(all.iter().map(String::as_str))));
     }
     let none = Some(TopicsMode::NonPersistent.into());
-    let it = rig.listed(CommandGetTopicsOfNamespace { mode: none, ..Default::default() });
-    assert!(it.topics.is_empty());
+    let listed = rig.listed(CommandGetTopicsOfNamespace { mode: none, ..Default::default() });
+    assert!(listed.topics.is_empty());
     for (pattern, found, filtered) in [
         ("persistent://public/default/[ab]", &all[..2], true),
         ("public/default/p", &all[2..], true),
@@ -99,11 +107,11 @@ fn topics_are_listed_by_pattern_and_not_twice() {
     ] {
         let topics_pattern = Some(pattern.to_owned());
         let asked = CommandGetTopicsOfNamespace { topics_pattern, ..Default::default() };
-        let it = rig.listed(asked.clone());
-        assert_eq!((&it.topics[..], it.filtered), (found, Some(filtered)), "{pattern}");
-        let topics_hash = it.topics_hash;
-        let it = rig.listed(CommandGetTopicsOfNamespace { topics_hash, ..asked });
-        assert_eq!((it.topics.len(), it.changed), (0, Some(false)), "{pattern}");
+        let listed = rig.listed(asked.clone());
+        assert_eq!((&listed.topics[..], listed.filtered), (found, Some(filtered)), "{pattern}");
+        let topics_hash = listed.topics_hash;
+        let unchanged = rig.listed(CommandGetTopicsOfNamespace { topics_hash, ..asked });
+        assert_eq!((unchanged.topics.len(), unchanged.changed), (0, Some(false)), "{pattern}");
     }
 }
 
@@ -111,9 +119,9 @@ fn topics_are_listed_by_pattern_and_not_twice() {
 fn watchers_are_told_of_what_comes_and_goes() {
     let mut rig = Rig::new();
     rig.about("a", make);
-    let it = began(&rig.watch(3, "persistent://public/default/[ap].*", None));
-    assert_eq!((it.request_id, it.watcher_id, &it.topic), (6, 3, &vec![full("a")]));
-    let known = began(&rig.watch(4, "public/default/a", Some(&it.topics_hash)));
+    let success = began(&rig.watch(3, "persistent://public/default/[ap].*", None));
+    assert_eq!((success.request_id, success.watcher_id, &success.topic), (6, 3, &vec![full("a")]));
+    let known = began(&rig.watch(4, "public/default/a", Some(&success.topics_hash)));
     assert_eq!(known.topic, [""; 0], "the client has them already");
     assert!(news(&rig.about("b", make)).is_empty());
     let parts = ["p-partition-0", "p-partition-1"].map(full).to_vec();
@@ -213,7 +221,9 @@ fn watchers_are_told_in_turns_when_there_is_much_to_tell() {
         turns += 1;
     }
     assert_eq!(turns, 4, "one for each watcher");
-    let told: Vec<_> =
-        news(&rig.settle()).iter().map(|it| (it.0, it.1.len(), it.2.len())).collect();
+    let told: Vec<_> = news(&rig.settle())
+        .iter()
+        .map(|(watcher, new, deleted)| (*watcher, new.len(), deleted.len()))
+        .collect();
     assert_eq!(told, [(3, 10_000, 0), (4, 10_000, 0), (5, 10_000, 0)]);
 }

@@ -12,19 +12,19 @@ type Handles = Vec<(u64, u64)>;
 
 /// The producers that are closed, and the consumers.
 fn closed(effects: &[Effect]) -> (Handles, Handles) {
-    let producer = |it: &Command| match it {
-        Command::CloseProducer(it) => Some(it.producer_id),
+    let producer = |command: &Command| match command {
+        Command::CloseProducer(close) => Some(close.producer_id),
         _ => None,
     };
-    let consumer = |it: &Command| match it {
-        Command::CloseConsumer(it) => Some(it.consumer_id),
+    let consumer = |command: &Command| match command {
+        Command::CloseConsumer(close) => Some(close.consumer_id),
         _ => None,
     };
     (sent(effects, producer), sent(effects, consumer))
 }
 
 fn ends(effects: &[Effect]) -> Vec<u64> {
-    let conn = |it: &Effect| match it {
+    let conn = |effect: &Effect| match effect {
         Effect::Close(conn) => Some(*conn),
         _ => None,
     };
@@ -41,7 +41,7 @@ fn what_a_role_may_not_do_is_told_once_a_minute() {
     let told = |rig: &mut Rig| {
         let effects = rig.ask(1, producer(1, 7, AccessMode::Shared));
         assert_eq!(refusal(&effects), Some(DENIED.into()));
-        let text = |it: &Effect| match it {
+        let text = |effect: &Effect| match effect {
             Effect::Warn(text) => Some(text.clone()),
             _ => None,
         };
@@ -152,7 +152,10 @@ fn shows(rig: &mut Rig, token: String) -> Vec<Effect> {
 fn is_ended(rig: &Rig, effects: &[Effect]) {
     assert_eq!((refusal(effects), ends(effects)), (Some(UNKNOWN.into()), vec![3]));
     assert!(!rig.machine.sessions.contains_key(&3));
-    assert!(rig.machine.live.values().all(|it| it.dispatchers.is_empty()), "its consumer is gone");
+    assert!(
+        rig.machine.live.values().all(|topic| topic.dispatchers.is_empty()),
+        "its consumer is gone"
+    );
 }
 
 /// A token that had ended was good for as long as its connection stayed open.
@@ -169,8 +172,8 @@ fn a_token_that_ends_ends_the_connection_of_who_has_no_other() {
 fn who_shows_a_new_token_keeps_the_connection() {
     let mut rig = with_short_token(true);
     let effects = rig.pass(100_000);
-    let asked = sent(&effects, |it| match it {
-        Command::AuthChallenge(it) => it.challenge.clone()?.auth_data,
+    let asked = sent(&effects, |command| match command {
+        Command::AuthChallenge(challenge) => challenge.challenge.clone()?.auth_data,
         _ => None,
     });
     assert_eq!(asked, [(3, Bytes::from_static(b"PulsarAuthRefresh"))]);

@@ -27,6 +27,7 @@ fn names_of_subscriptions_and_consumers_are_short_and_can_be_shown() {
             assert_eq!(refused, expected, "{name:?}");
         }
     }
-    let kept = rig.topic().subscriptions.values().map(|it| it.name.chars().count());
+    let kept =
+        rig.topic().subscriptions.values().map(|subscription| subscription.name.chars().count());
     assert_eq!(kept.collect::<BTreeSet<_>>(), [1, 5, 255].into());
 }

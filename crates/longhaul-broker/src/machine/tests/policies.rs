@@ -33,7 +33,7 @@ fn a_topic_is_compacted_at_its_threshold() {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     let job = |effects: Vec<Effect>| {
-        effects.into_iter().find_map(|it| match it {
+        effects.into_iter().find_map(|effect| match effect {
             Effect::Compact(job) => Some(job),
             _ => None,
         })
@@ -62,7 +62,7 @@ fn limits_of_what_is_unacknowledged_come_from_the_policies() {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     (0..6).for_each(|_| drop(rig.publish(1, 1, b"x")));
-    let shared = |it: &mut CommandSubscribe| it.sub_type = 1;
+    let shared = |command: &mut CommandSubscribe| command.sub_type = 1;
     rig.set(|policies| policies.unacked_per_consumer = Some(2));
     rig.set(|policies| policies.unacked_per_subscription = Some(3));
     assert_eq!(rig.subscribe(1, 5, shared), [0, 1], "the limit of a consumer");

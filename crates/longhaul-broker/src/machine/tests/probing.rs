@@ -18,14 +18,16 @@ fn subscribe(consumer_id: u64, request_id: u64) -> CommandSubscribe {
 
 /// What the connections are sent: number of the command, and request where there is one.
 fn sent(effects: &[Effect]) -> Vec<(u64, String)> {
-    let sent = effects.iter().map(|it| match it {
+    let sent = effects.iter().map(|effect| match effect {
         Effect::Send(conn, Command::Ping(_)) => (*conn, "ping".to_owned()),
-        Effect::Send(conn, Command::Success(it)) => (*conn, format!("success {}", it.request_id)),
-        Effect::Send(conn, Command::ProducerSuccess(it)) => {
-            (*conn, format!("producer {}", it.request_id))
+        Effect::Send(conn, Command::Success(success)) => {
+            (*conn, format!("success {}", success.request_id))
         }
-        Effect::Send(conn, Command::Error(it)) => {
-            (*conn, format!("error {} for {}", it.error, it.request_id))
+        Effect::Send(conn, Command::ProducerSuccess(success)) => {
+            (*conn, format!("producer {}", success.request_id))
+        }
+        Effect::Send(conn, Command::Error(error)) => {
+            (*conn, format!("error {} for {}", error.error, error.request_id))
         }
         Effect::Close(conn) => (*conn, "close".to_owned()),
         other => panic!("{other:?}"),
@@ -85,7 +87,7 @@ fn a_silent_holder_is_ended_once() {
     let mut rig = contended();
     rig.ask(2, CommandSubscribe { consumer_id: 9, ..subscribe(9, 90) });
     let effects = rig.pass(PATIENCE_MS);
-    let closed = sent(&effects).into_iter().filter(|it| it.1 == "close").collect::<Vec<_>>();
+    let closed = sent(&effects).into_iter().filter(|(_, text)| text == "close").collect::<Vec<_>>();
     assert_eq!(closed, [line(1, "close")]);
 }
 

@@ -19,27 +19,27 @@ fn code(error: ServerError) -> Option<i32> {
 
 /// What the producer is told that it is.
 fn success(effects: &[Effect]) -> CommandProducerSuccess {
-    let found = sent(effects, |it| match it {
-        Command::ProducerSuccess(it) => Some(it.clone()),
+    let found = sent(effects, |command| match command {
+        Command::ProducerSuccess(success) => Some(success.clone()),
         _ => None,
     });
     *found.into_iter().next_back().unwrap().1
 }
 
 fn receipts(effects: &[Effect]) -> Vec<CommandSendReceipt> {
-    let receipt = |it: &Command| match it {
-        Command::SendReceipt(it) => Some(it.clone()),
+    let receipt = |command: &Command| match command {
+        Command::SendReceipt(receipt) => Some(receipt.clone()),
         _ => None,
     };
-    sent(effects, receipt).into_iter().map(|it| it.1).collect()
+    sent(effects, receipt).into_iter().map(|(_, receipt)| receipt).collect()
 }
 
 fn errors(effects: &[Effect]) -> Vec<CommandSendError> {
-    let error = |it: &Command| match it {
-        Command::SendError(it) => Some(it.clone()),
+    let error = |command: &Command| match command {
+        Command::SendError(error) => Some(error.clone()),
         _ => None,
     };
-    sent(effects, error).into_iter().map(|it| it.1).collect()
+    sent(effects, error).into_iter().map(|(_, error)| error).collect()
 }
 
 fn nameless(producer_id: u64) -> CommandProducer {
@@ -70,11 +70,11 @@ fn the_number_of_a_producer_belongs_to_it() {
     }
     let other = "persistent://public/default/other".to_owned();
     let renamed = Some("p2".to_owned());
-    for it in [
+    for changed in [
         CommandProducer { topic: other, ..first.clone() },
         CommandProducer { producer_name: renamed, ..first },
     ] {
-        assert_eq!(refusal(&rig.ask(1, it)), code(ServerError::NotAllowedError));
+        assert_eq!(refusal(&rig.ask(1, changed)), code(ServerError::NotAllowedError));
     }
     assert_eq!(rig.machine.live[&0].producers.active.len(), 1);
 }
@@ -135,7 +135,10 @@ fn only_the_same_client_takes_over_its_producer() {
         // From another connection it may be anybody: the holder is asked first.
         let other = CommandProducer { producer_id: 3, epoch: Some(9), ..again };
         let effects = rig.ask(2, other);
-        assert!(matches!(&effects[..], [Effect::Send(1, it)] if it.number() == PING), "{case}");
+        assert!(
+            matches!(&effects[..], [Effect::Send(1, command)] if command.number() == PING),
+            "{case}"
+        );
     }
 }
 
@@ -143,8 +146,8 @@ fn only_the_same_client_takes_over_its_producer() {
 fn the_epoch_of_a_topic_grows_with_its_exclusive_producers() {
     let mut rig = Rig::new();
     let epoch = |rig: &mut Rig, mode, topic_epoch| {
-        let it = CommandProducer { topic_epoch, ..producer(1, 7, mode) };
-        let told = success(&rig.ask(1, it)).topic_epoch;
+        let command = CommandProducer { topic_epoch, ..producer(1, 7, mode) };
+        let told = success(&rig.ask(1, command)).topic_epoch;
         let before = rig.machine.recorded();
         rig.ask(1, CommandCloseProducer::new(1, 8));
         assert_eq!(rig.machine.recorded(), before);
@@ -179,8 +182,8 @@ fn who_waits_enters_when_all_others_have_gone() {
     assert_eq!(rig.produce(1, 1, AccessMode::Shared), Ok(true));
     rig.produce(2, 3, AccessMode::WaitForExclusive).unwrap();
     let effects = rig.call(Machine::unload_topic);
-    let closed = sent(&effects, |it| match it {
-        Command::CloseProducer(it) => Some(it.producer_id),
+    let closed = sent(&effects, |command| match command {
+        Command::CloseProducer(close) => Some(close.producer_id),
         _ => None,
     });
     assert_eq!(closed, [(1, 1), (2, 3)], "those that wait, too");
@@ -344,13 +347,16 @@ fn a_producer_makes_the_subscription_that_it_names() {
     rig.ask(1, with("keep"));
     rig.publish(1, 1, b"x");
     let marks = |rig: &Rig| -> Vec<_> {
-        rig.topic().durable().map(|it| (it.name.clone(), it.cursor.mark())).collect()
+        rig.topic()
+            .durable()
+            .map(|subscription| (subscription.name.clone(), subscription.cursor.mark()))
+            .collect()
     };
     assert_eq!(marks(&rig), [("keep".to_owned(), 0)]);
     rig.ask(1, CommandProducer { producer_id: 2, producer_name: None, ..with("keep") });
     rig.ask(1, CommandProducer { producer_id: 3, producer_name: None, ..with("") });
     assert_eq!(marks(&rig).len(), 1, "it is made once, and none without a name");
-    assert_eq!(rig.subscribe(2, 5, |it| it.subscription = "keep".to_owned()), [0]);
+    assert_eq!(rig.subscribe(2, 5, |command| command.subscription = "keep".to_owned()), [0]);
 }
 
 /// It is one of those who may subscribe, too.

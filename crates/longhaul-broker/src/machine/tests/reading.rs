@@ -84,12 +84,12 @@ fn a_compacted_view_replaces_what_lies_before_its_horizon() {
     assert_eq!(view.at_or_after(4), Some(Item { deliver_at: Some(88), ..item(4, 1, 14) }));
     let empty: &[CompactedSlot] = &[];
     let nothing_left = View { compacted: Some((empty, 4)), ..view };
-    assert_eq!(nothing_left.at_or_after(0).map(|it| it.ordinal), Some(4));
+    assert_eq!(nothing_left.at_or_after(0).map(|item| item.ordinal), Some(4));
     let beyond = View { compacted: Some((&slots[..1], 4)), ..view };
-    assert_eq!(beyond.at_or_after(1).map(|it| it.ordinal), Some(4));
+    assert_eq!(beyond.at_or_after(1).map(|item| item.ordinal), Some(4));
     // The horizon counts, and not where the last one lies.
     let at_the_horizon = View { compacted: Some((&slots, 3)), ..view };
-    assert_eq!(at_the_horizon.at_or_after(3).map(|it| it.compacted), Some(None));
+    assert_eq!(at_the_horizon.at_or_after(3).map(|item| item.compacted), Some(None));
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn the_last_of_a_compacted_view_is_the_last_that_is_left() {
 fn last_id(rig: &mut Rig, consumer_id: u64) -> CommandGetLastMessageIdResponse {
     let command = CommandGetLastMessageId { consumer_id, request_id: 8 };
     match rig.ask(2, command).pop() {
-        Some(Effect::Send(2, Command::GetLastMessageIdResponse(it))) => *it,
+        Some(Effect::Send(2, Command::GetLastMessageIdResponse(response))) => *response,
         other => panic!("{other:?}"),
     }
 }
@@ -162,7 +162,9 @@ fn a_reader_learns_where_it_has_caught_up() {
     assert_eq!(last_id(&mut rig, 5), answer(1, -1, 0));
     let command = CommandGetLastMessageId { consumer_id: 77, request_id: 8 };
     let refused = rig.ask(2, command);
-    assert!(matches!(&refused[..], [Effect::Send(2, Command::Error(it))] if it.request_id == 8));
+    assert!(
+        matches!(&refused[..], [Effect::Send(2, Command::Error(error))] if error.request_id == 8)
+    );
 }
 
 /// Who reads the compacted view would wait for ever for an entry that compaction has removed. Other consumers of the connection
@@ -173,17 +175,17 @@ fn a_reader_of_the_compacted_view_waits_for_nothing_that_is_gone() {
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     (0..3).for_each(|_| drop(rig.publish(1, 1, b"x")));
     let effects = rig.call(Machine::start_compaction);
-    let job = effects.into_iter().find_map(|it| match it {
+    let job = effects.into_iter().find_map(|effect| match effect {
         Effect::Compact(job) => Some(job),
         _ => None,
     });
     rig.machine.compacted(&job.unwrap(), Ok(slots(&[(1, 1, 5)])));
     rig.settle();
     let failover = |name: &'static str, read_compacted| {
-        move |it: &mut CommandSubscribe| {
-            it.sub_type = 2;
-            it.consumer_name = Some(name.to_owned());
-            it.read_compacted = Some(read_compacted);
+        move |command: &mut CommandSubscribe| {
+            command.sub_type = 2;
+            command.consumer_name = Some(name.to_owned());
+            command.read_compacted = Some(read_compacted);
         }
     };
     rig.subscribe(2, 5, failover("b", true));

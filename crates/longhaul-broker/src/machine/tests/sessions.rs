@@ -15,7 +15,7 @@ const PONG: i32 = 19;
 const ERROR: i32 = 14;
 
 fn closes(effects: &[Effect]) -> Vec<u64> {
-    let conn = |it: &Effect| match it {
+    let conn = |effect: &Effect| match effect {
         Effect::Close(conn) => Some(*conn),
         _ => None,
     };
@@ -32,9 +32,9 @@ fn connect(token: Option<String>) -> CommandConnect {
 
 /// The protocol that it is served, or its error.
 fn connected(effects: &[Effect]) -> Result<i32, i32> {
-    let found = sent(effects, |it| match it {
-        Command::Connected(it) => Some(Ok(it.protocol_version())),
-        Command::Error(it) => Some(Err(it.error)),
+    let found = sent(effects, |command| match command {
+        Command::Connected(connected) => Some(Ok(connected.protocol_version())),
+        Command::Error(error) => Some(Err(error.error)),
         _ => None,
     });
     found[0].1
@@ -82,11 +82,11 @@ fn a_client_is_served_the_protocol_that_both_speak() {
     {
         rig.machine.opened(conn, String::new());
         let client_version = "v".repeat(150);
-        let it = CommandConnect { protocol_version: version, client_version, ..connect(None) };
-        let effects = rig.ask(conn, it);
+        let connect = CommandConnect { protocol_version: version, client_version, ..connect(None) };
+        let effects = rig.ask(conn, connect);
         assert_eq!(connected(&effects), Ok(served));
-        let told = sent(&effects, |it| match it {
-            Command::Connected(it) => Some(it.max_message_size()),
+        let told = sent(&effects, |command| match command {
+            Command::Connected(connected) => Some(connected.max_message_size()),
             _ => None,
         });
         assert_eq!(told, [(conn, 4000)]);
@@ -148,11 +148,11 @@ fn every_request_is_answered() {
         let effects = rig.ask(1, request);
         assert_eq!(names(&effects), answer, "{text}");
         assert!(closes(&effects).is_empty(), "{text}");
-        let requests = sent(&effects, |it| match it {
-            Command::Error(it) => Some(it.request_id),
+        let requests = sent(&effects, |command| match command {
+            Command::Error(error) => Some(error.request_id),
             _ => None,
         });
-        assert!(requests.iter().all(|it| *it == (1, 6)), "{text}");
+        assert!(requests.iter().all(|found| *found == (1, 6)), "{text}");
     }
 }
 
@@ -215,7 +215,7 @@ fn what_a_connection_leaves_behind_is_tidied_up() {
 fn so_many_closed_producers_are_remembered() {
     let mut rig = Rig::new();
     let session = rig.machine.sessions.get_mut(&1).unwrap();
-    (0..10_000).for_each(|it| session.note_closed(it));
+    (0..10_000).for_each(|producer| session.note_closed(producer));
     assert_eq!(session.closed.len(), 10_000);
     session.note_closed(77);
     assert_eq!(session.closed.len(), 1, "all begin anew");
@@ -254,39 +254,45 @@ fn who_may_use_nothing_learns_nothing() {
     for (conn, may) in [(1, true), (2, true), (3, true), (4, false)] {
         let topic = || TOPIC.to_owned();
         let denied = (!may).then_some(i32::from(ServerError::AuthorizationError));
-        let it = CommandLookupTopic { topic: topic(), request_id: 8, ..Default::default() };
-        let found = sent(&rig.ask(conn, it), |it| match it {
-            Command::LookupResponse(it) => Some(it.clone()),
+        let lookup = CommandLookupTopic { topic: topic(), request_id: 8, ..Default::default() };
+        let found = sent(&rig.ask(conn, lookup), |command| match command {
+            Command::LookupResponse(response) => Some(response.clone()),
             _ => None,
         });
-        let it = &found[0].1;
+        let response = &found[0].1;
         let url = may.then(|| "pulsar://test:6650".to_owned());
-        assert_eq!((it.request_id, it.error, &it.broker_service_url), (8, denied, &url));
+        assert_eq!(
+            (response.request_id, response.error, &response.broker_service_url),
+            (8, denied, &url)
+        );
         let kind = if may { LookupType::Connect } else { LookupType::Failed };
-        assert_eq!((it.response, it.message.is_some()), (Some(kind.into()), !may));
-        let it =
+        assert_eq!((response.response, response.message.is_some()), (Some(kind.into()), !may));
+        let metadata =
             CommandPartitionedTopicMetadata { topic: topic(), request_id: 8, ..Default::default() };
-        let found = sent(&rig.ask(conn, it), |it| match it {
-            Command::PartitionedMetadataResponse(it) => Some(it.clone()),
+        let found = sent(&rig.ask(conn, metadata), |command| match command {
+            Command::PartitionedMetadataResponse(response) => Some(response.clone()),
             _ => None,
         });
-        let it = &found[0].1;
-        assert_eq!((it.request_id, it.error, it.partitions), (8, denied, may.then_some(0)));
+        let response = &found[0].1;
+        assert_eq!(
+            (response.request_id, response.error, response.partitions),
+            (8, denied, may.then_some(0))
+        );
         let kind = if may { MetadataType::Success } else { MetadataType::Failed };
-        assert_eq!((it.response, it.message.is_some()), (Some(kind.into()), !may));
+        assert_eq!((response.response, response.message.is_some()), (Some(kind.into()), !may));
         for (mode, is_listed) in [
             (None, may),
             (Some(TopicsMode::Persistent), may),
             (Some(TopicsMode::All), may),
             (Some(TopicsMode::NonPersistent), false),
         ] {
-            let it = CommandGetTopicsOfNamespace {
+            let list = CommandGetTopicsOfNamespace {
                 namespace: "public/default".to_owned(),
                 mode: mode.map(Into::into),
                 ..Default::default()
             };
-            let found = sent(&rig.ask(conn, it), |it| match it {
-                Command::GetTopicsOfNamespaceResponse(it) => Some(it.topics.clone()),
+            let found = sent(&rig.ask(conn, list), |command| match command {
+                Command::GetTopicsOfNamespaceResponse(response) => Some(response.topics.clone()),
                 _ => None,
             });
             let expected = if is_listed { vec![topic()] } else { vec![] };
@@ -300,8 +306,8 @@ fn who_may_use_nothing_learns_nothing() {
 fn who_is_refused_learns_what_it_may_not_do() {
     let mut rig = guarded();
     let text = |effects: &[Effect]| {
-        sent(effects, |it| match it {
-            Command::Error(it) => Some(it.message.clone()),
+        sent(effects, |command| match command {
+            Command::Error(error) => Some(error.message.clone()),
             _ => None,
         })
     };

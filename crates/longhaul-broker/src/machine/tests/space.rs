@@ -54,7 +54,9 @@ fn a_topic_without_a_quota_may_take_half_of_the_disk() {
 #[test]
 fn a_disk_that_fills_is_told_before_it_is_full() {
     let warned = |effects: &[Effect]| {
-        effects.iter().any(|it| matches!(it, Effect::Warn(it) if it.contains("has room for")))
+        effects.iter().any(
+            |effect| matches!(effect, Effect::Warn(warning) if warning.contains("has room for")),
+        )
     };
     let mut rig = rig(1);
     rig.machine.settings.disk_bytes_max = Some(64 * MIB + 1000 * MIB);
@@ -96,8 +98,8 @@ fn producers_are_refused_as_the_policy_of_the_quota_says() {
         let mut rig = rig(4);
         quota(&mut rig, 4, policy);
         assert_eq!(rig.produce(1, 2, AccessMode::Shared), Err(code), "{policy:?}");
-        let errors = sent(&rig.publish(1, 1, b"x"), |it| match it {
-            Command::SendError(it) => Some(it.error),
+        let errors = sent(&rig.publish(1, 1, b"x"), |command| match command {
+            Command::SendError(error) => Some(error.error),
             _ => None,
         });
         assert_eq!(errors, [(1, code)], "{policy:?}");

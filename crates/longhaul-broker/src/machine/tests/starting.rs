@@ -38,10 +38,10 @@ fn a_subscription_goes_on_where_it_was() {
     before.produce(1, 1, AccessMode::Shared).unwrap();
     (0..3).for_each(|_| drop(before.publish(1, 1, b"x")));
     before.batch(3);
-    before.subscribe(1, 5, |it| it.sub_type = 1);
+    before.subscribe(1, 5, |command| command.sub_type = 1);
     before.ack(5, Individual, vec![id(1), open(3, &[0b101])]);
     let mut rig = restarted(&before);
-    assert_eq!(rig.subscribe(1, 5, |it| it.sub_type = 1), [0, 2, 3]);
+    assert_eq!(rig.subscribe(1, 5, |command| command.sub_type = 1), [0, 2, 3]);
     assert_eq!(rig.cursor(), before.cursor());
     assert_eq!(rig.topic().bytes, before.topic().bytes);
     assert_eq!(rig.machine.state.live(), before.machine.state.live());
@@ -57,14 +57,14 @@ fn each_start_begins_a_ledger() {
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     for entry in [0, 1] {
         let effects = rig.publish(1, 1, b"x");
-        let given = sent(&effects, |it| match it {
-            Command::SendReceipt(it) => it.message_id.clone(),
+        let given = sent(&effects, |command| match command {
+            Command::SendReceipt(receipt) => receipt.message_id.clone(),
             _ => None,
         });
         assert_eq!((given[0].1.ledger_id, given[0].1.entry_id), (1, entry));
     }
     let ids: Vec<Position> =
-        (0..3).map(|it| rig.topic().entries.position_of(it).unwrap()).collect();
+        (0..3).map(|ordinal| rig.topic().entries.position_of(ordinal).unwrap()).collect();
     let at = |ledger, entry| Position { ledger, entry };
     assert_eq!(ids, [at(0, 0), at(1, 0), at(1, 1)]);
 }

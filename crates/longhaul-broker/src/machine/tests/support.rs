@@ -20,8 +20,8 @@ pub(super) fn open(entry_id: u64, ack_set: &[i64]) -> MessageIdData {
 }
 
 /// A shared consumer.
-pub(super) fn shared(it: &mut CommandSubscribe) {
-    it.sub_type = 1;
+pub(super) fn shared(command: &mut CommandSubscribe) {
+    command.sub_type = 1;
 }
 
 /// The token of this role.
@@ -48,15 +48,15 @@ pub(super) fn grants(rig: &mut Rig, change: impl FnOnce(&mut Grants)) -> Vec<Eff
 
 /// The error of the request, if it was refused.
 pub(super) fn refusal(effects: &[Effect]) -> Option<i32> {
-    effects.iter().find_map(|it| match it {
-        Effect::Send(_, Command::Error(it)) => Some(it.error),
+    effects.iter().find_map(|effect| match effect {
+        Effect::Send(_, Command::Error(error)) => Some(error.error),
         _ => None,
     })
 }
 
 /// The commands of this kind, with the connections that they go to.
 pub(super) fn sent<T>(effects: &[Effect], kind: impl Fn(&Command) -> Option<T>) -> Vec<(u64, T)> {
-    let one = |it: &Effect| match it {
+    let one = |effect: &Effect| match effect {
         Effect::Send(conn, command) => Some((*conn, kind(command)?)),
         _ => None,
     };
@@ -65,7 +65,7 @@ pub(super) fn sent<T>(effects: &[Effect], kind: impl Fn(&Command) -> Option<T>) 
 
 /// The compaction that begins, if one does.
 pub(super) fn job(effects: &[Effect]) -> Option<CompactionJob> {
-    effects.iter().find_map(|it| match it {
+    effects.iter().find_map(|effect| match effect {
         Effect::Compact(job) => Some(job.clone()),
         _ => None,
     })
@@ -142,8 +142,10 @@ impl Rig {
         let ack =
             CommandAck { consumer_id, ack_type, message_id, request_id, ..CommandAck::default() };
         let effects = self.ask(1, ack);
-        let answer = sent(&effects, |it| match it {
-            Command::AckResponse(it) => Some((it.consumer_id, it.request_id, it.error)),
+        let answer = sent(&effects, |command| match command {
+            Command::AckResponse(response) => {
+                Some((response.consumer_id, response.request_id, response.error))
+            }
             _ => None,
         });
         let [(1, (consumer, Some(9), error))] = answer[..] else { panic!("{answer:?}") };

@@ -9,8 +9,8 @@ type OnSubscription = fn(&mut Machine, &TopicName, &str) -> Result<(), AdminErro
 
 /// The consumers that are told that nothing more comes.
 fn ends(effects: &[Effect]) -> Vec<(u64, u64)> {
-    sent(effects, |it| match it {
-        Command::ReachedEndOfTopic(it) => Some(it.consumer_id),
+    sent(effects, |command| match command {
+        Command::ReachedEndOfTopic(end) => Some(end.consumer_id),
         _ => None,
     })
 }
@@ -43,11 +43,11 @@ fn consumers_learn_that_nothing_more_comes() {
     (0..2).for_each(|_| drop(rig.publish(1, 1, b"x")));
     assert_eq!(rig.subscribe(1, 5, shared), [0, 1]);
     rig.subscribe(2, 6, shared);
-    rig.subscribe(2, 7, |it| {
-        it.subscription = "reader".to_owned();
-        it.durable = Some(false);
-        it.start_message_id = Some(MessageIdData::LATEST);
-        it.initial_position = None;
+    rig.subscribe(2, 7, |command| {
+        command.subscription = "reader".to_owned();
+        command.durable = Some(false);
+        command.start_message_id = Some(MessageIdData::LATEST);
+        command.initial_position = None;
     });
     assert_eq!(
         ends(&rig.call(Machine::terminate_topic)),
@@ -75,11 +75,11 @@ impl Rig {
         rig.produce(1, 1, AccessMode::Shared).unwrap();
         (0..2).for_each(|_| drop(rig.publish(1, 1, b"x")));
         rig.subscribe(1, 5, shared);
-        rig.subscribe(2, 6, |it| {
-            it.subscription = "reader".to_owned();
-            it.durable = Some(false);
-            it.start_message_id = Some(EARLIEST);
-            it.initial_position = None;
+        rig.subscribe(2, 6, |command| {
+            command.subscription = "reader".to_owned();
+            command.durable = Some(false);
+            command.start_message_id = Some(EARLIEST);
+            command.initial_position = None;
         });
         assert_eq!(ends(&rig.call(Machine::terminate_topic)), []);
         rig.now += 5000;
@@ -147,7 +147,7 @@ fn an_end_is_for_ever() {
     rig.call(Machine::unload_topic);
     assert!(rig.produce(1, 1, AccessMode::Shared).is_err());
     let mut restored = State::default();
-    rig.machine.state.snapshot().iter().for_each(|it| restored.apply(it).unwrap());
+    rig.machine.state.snapshot().iter().for_each(|change| restored.apply(change).unwrap());
     assert!(restored.topics().next().unwrap().1.is_terminated);
     rig.call(|machine, name| machine.remove_topic(name, false));
     assert_eq!(rig.produce(1, 1, AccessMode::Shared), Ok(true), "a new topic of that name");

@@ -60,13 +60,13 @@ fn needed(rig: &Rig) -> Vec<u32> {
 fn it_is_named_and_counted_once_and_the_consumer_has_its_permits_back() {
     let mut rig = rig(shared);
     let before = permits(&mut rig);
-    let it = damaged(&rig, 2);
-    let told = rig.machine.withhold(&it).unwrap();
+    let unreadable = damaged(&rig, 2);
+    let told = rig.machine.withhold(&unreadable).unwrap();
     for word in ["0:2", TOPIC, FILE, "4711", "is set aside"] {
         assert!(told.contains(word), "{word}: {told}");
     }
     assert_eq!(permits(&mut rig), before + 1);
-    assert_eq!(rig.machine.withhold(&it), None, "another consumer came upon it, too");
+    assert_eq!(rig.machine.withhold(&unreadable), None, "another consumer came upon it, too");
     assert_eq!(permits(&mut rig), before + 1);
     assert_eq!((rig.machine.totals.unreadable, rig.machine.live[&0].figures.unreadable), (1, 1));
     assert_eq!(rig.again(), [0, 1, 3, 4, 5], "and never again");
@@ -78,15 +78,15 @@ fn it_is_named_and_counted_once_and_the_consumer_has_its_permits_back() {
 #[test]
 fn nothing_acknowledges_it_and_its_segment_is_kept_until_somebody_lets_go_of_it() {
     let mut rig = rig(shared);
-    let it = damaged(&rig, 0);
-    rig.machine.withhold(&it).unwrap();
+    let unreadable = damaged(&rig, 0);
+    rig.machine.withhold(&unreadable).unwrap();
     rig.ack(5, Individual, (1..5).map(id).collect());
     assert_eq!((rig.cursor().mark(), rig.cursor().is_acked(0)), (0, false));
     for _ in 0..5 {
         rig.look();
         let effects = rig.pass(10_000);
-        let kept = it.place.unwrap().segment;
-        let removes = |it: &Effect| matches!(it, Effect::RemoveSegments(it) if it.contains(&kept));
+        let kept = unreadable.place.unwrap().segment;
+        let removes = |effect: &Effect| matches!(effect, Effect::RemoveSegments(segments) if segments.contains(&kept));
         assert!(!effects.iter().any(removes), "{effects:?}");
         rig.machine.checkpoint();
         rig.settle();
@@ -94,7 +94,7 @@ fn nothing_acknowledges_it_and_its_segment_is_kept_until_somebody_lets_go_of_it(
     }
     assert_eq!(rig.first(), 0);
     assert_eq!(needed(&rig).first(), Some(&segment(&rig, 0)));
-    assert!(rig.log.reader().read(it.place.unwrap()).is_ok(), "it is still there");
+    assert!(rig.log.reader().read(unreadable.place.unwrap()).is_ok(), "it is still there");
     // An operator lets go of it: that is recorded.
     rig.call(|machine, name| machine.skip(name, "s", 1));
     rig.pass(1_000);
@@ -108,15 +108,15 @@ fn an_exclusive_consumer_goes_on_behind_it_and_acknowledges_only_what_it_got() {
     let mut rig = rig(exclusive);
     let before = permits(&mut rig);
     for entry in [1, 3] {
-        let it = damaged(&rig, entry);
-        rig.machine.withhold(&it).unwrap();
+        let unreadable = damaged(&rig, entry);
+        rig.machine.withhold(&unreadable).unwrap();
     }
     assert_eq!(permits(&mut rig), before + 2);
     assert_eq!(rig.again(), [0, 2, 4, 5]);
     rig.ack(5, Cumulative, vec![id(0)]);
     assert_eq!(rig.cursor().mark(), 1);
     rig.ack(5, Cumulative, vec![id(4)]);
-    let acked: Vec<u64> = (0..6).filter(|&it| rig.cursor().is_acked(it)).collect();
+    let acked: Vec<u64> = (0..6).filter(|&ordinal| rig.cursor().is_acked(ordinal)).collect();
     assert_eq!((rig.cursor().mark(), acked), (1, vec![0, 2, 4]));
     rig.pass(1_000);
     assert_eq!((rig.first(), rig.again()), (1, vec![5]));
@@ -131,10 +131,10 @@ fn an_entry_that_was_copied_meanwhile_is_delivered_from_there() {
         (exclusive, vec![2, 3, 4, 5]),
     ] {
         let mut rig = rig(change);
-        let it = damaged(&rig, 2);
+        let unreadable = damaged(&rig, 2);
         let elsewhere = rig.topic().entries.get(3).unwrap().place;
         rig.machine.state.relocate(0, 2, elsewhere);
-        assert_eq!(rig.machine.withhold(&it), None);
+        assert_eq!(rig.machine.withhold(&unreadable), None);
         assert_eq!(rig.machine.totals.unreadable, 0);
         assert_eq!(rig.ids(), expected);
     }
@@ -143,8 +143,8 @@ fn an_entry_that_was_copied_meanwhile_is_delivered_from_there() {
 #[test]
 fn one_that_the_cleaner_could_read_is_delivered_again() {
     let mut rig = rig(shared);
-    let it = damaged(&rig, 2);
-    rig.machine.withhold(&it).unwrap();
+    let unreadable = damaged(&rig, 2);
+    rig.machine.withhold(&unreadable).unwrap();
     assert!(rig.ids().is_empty());
     rig.machine.is_readable_again(0, 2);
     assert_eq!(rig.ids(), [2]);
@@ -159,14 +159,14 @@ fn beyond_the_limit_it_stays_with_its_consumer_and_is_told_once_a_minute() {
         let mut rig = rig(change);
         rig.machine.totals.unreadable = 10_000;
         let before = permits(&mut rig);
-        let it = damaged(&rig, 3);
-        assert!(rig.machine.withhold(&it).unwrap().contains("is not set aside"));
+        let unreadable = damaged(&rig, 3);
+        assert!(rig.machine.withhold(&unreadable).unwrap().contains("is not set aside"));
         for _ in 0..60 {
-            assert_eq!(rig.machine.withhold(&it), None);
+            assert_eq!(rig.machine.withhold(&unreadable), None);
             assert_eq!((rig.ids(), permits(&mut rig)), (vec![], before));
             rig.pass(1_000);
         }
-        assert!(rig.machine.withhold(&it).is_some());
+        assert!(rig.machine.withhold(&unreadable).is_some());
         assert_eq!(rig.machine.totals.unreadable, 10_000);
         let ids = rig.again();
         assert!(ids.contains(&3), "it is not withheld from who asks for it: {ids:?}");
@@ -178,13 +178,13 @@ fn beyond_the_limit_it_stays_with_its_consumer_and_is_told_once_a_minute() {
 fn a_topic_with_one_is_not_compacted() {
     let mut rig = rig(shared);
     rig.set(|policies| policies.compaction_threshold_bytes = Some(5_000));
-    let it = damaged(&rig, 3);
-    rig.machine.withhold(&it).unwrap();
+    let unreadable = damaged(&rig, 3);
+    rig.machine.withhold(&unreadable).unwrap();
     let mut warned = Vec::new();
     for second in 1..=8 {
         let effects = rig.pass(1_000);
         assert!(job(&effects).is_none());
-        let warns = |it: &Effect| matches!(it, Effect::Warn(it) if it.contains("is not compacted"));
+        let warns = |effect: &Effect| matches!(effect, Effect::Warn(warning) if warning.contains("is not compacted"));
         warned.extend(effects.iter().any(warns).then_some(second));
     }
     assert_eq!(warned, [1, 3, 7], "with longer and longer pauses");
@@ -202,8 +202,8 @@ fn a_topic_with_one_is_not_compacted() {
 fn what_the_system_refuses_to_read_is_tried_again_with_pauses() {
     let mut rig = rig(shared);
     let before = permits(&mut rig);
-    let it = refused(&rig, 2);
-    let told = rig.machine.withhold(&it).unwrap();
+    let unreadable = refused(&rig, 2);
+    let told = rig.machine.withhold(&unreadable).unwrap();
     assert!(told.contains("0:2") && told.contains("after 1 s"), "{told}");
     assert_eq!((permits(&mut rig), rig.machine.totals.unreadable), (before + 1, 0));
     assert_eq!(rig.again(), [0, 1, 3, 4, 5], "the others need not wait");
@@ -215,7 +215,7 @@ fn what_the_system_refuses_to_read_is_tried_again_with_pauses() {
         }
         assert_eq!(ids, [2]);
         tried.push(second);
-        let told = rig.machine.withhold(&it);
+        let told = rig.machine.withhold(&unreadable);
         assert_eq!(told.is_some(), [63, 123, 183].contains(&second), "{second}: {told:?}");
     }
     assert_eq!(tried, [1, 3, 7, 15, 31, 63, 123, 183]);
@@ -226,8 +226,8 @@ fn what_the_system_refuses_to_read_is_tried_again_with_pauses() {
 #[test]
 fn an_exclusive_consumer_waits_for_what_is_tried_again() {
     let mut rig = rig(exclusive);
-    let it = refused(&rig, 2);
-    rig.machine.withhold(&it).unwrap();
+    let unreadable = refused(&rig, 2);
+    rig.machine.withhold(&unreadable).unwrap();
     assert_eq!(rig.again(), [0, 1]);
     rig.ack(5, Cumulative, vec![id(3)]);
     assert_eq!(rig.cursor().mark(), 2, "it got 3 before 2 could not be read");
@@ -250,7 +250,7 @@ impl Rig {
 }
 
 fn delivered(effects: &[Effect]) -> Vec<u64> {
-    let one = |it: &Effect| match it {
+    let one = |effect: &Effect| match effect {
         Effect::Deliver { command, .. } => Some(command.message_id.entry_id),
         _ => None,
     };

@@ -39,7 +39,7 @@ fn moving_hash() -> u16 {
     let mut both = Dispatcher::new(Kind::KeyShared(AUTO), &Cursor::at(0));
     both.add(consumer(0, 0, &[]));
     both.add(consumer(1, 0, &[]));
-    both.key_ranges().into_iter().find(|it| it.1 == key(1)).unwrap().0.1
+    both.key_ranges().into_iter().find(|(_, owner)| *owner == key(1)).unwrap().0.1
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn what_is_acknowledged_while_it_is_queued_is_queued_no_more() {
     dispatcher.consumer_mut(key(0)).unwrap().permits = 9;
     let mut out = Vec::new();
     dispatcher.dispatch_known(0, &cursor, &view(&entries, 3), LIMITLESS, BUDGET, &mut out);
-    assert_eq!(out.iter().map(|it| it.item.ordinal).collect::<Vec<_>>(), [2]);
+    assert_eq!(out.iter().map(|assignment| assignment.item.ordinal).collect::<Vec<_>>(), [2]);
 }
 
 #[test]

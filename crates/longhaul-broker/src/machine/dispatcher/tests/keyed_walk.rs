@@ -85,11 +85,15 @@ impl Walk {
     }
 
     fn held_by(&self, id: u64) -> u64 {
-        self.held.iter().filter(|it| *it.1 == id).map(|it| self.messages(*it.0)).sum()
+        self.held
+            .iter()
+            .filter(|(_, holder)| **holder == id)
+            .map(|(ordinal, _)| self.messages(*ordinal))
+            .sum()
     }
 
     fn held_by_all(&self) -> u64 {
-        self.held.keys().map(|&it| self.messages(it)).sum()
+        self.held.keys().map(|&ordinal| self.messages(ordinal)).sum()
     }
 
     fn may_have(&self, id: u64) -> bool {
@@ -119,7 +123,7 @@ impl Walk {
     fn go(&mut self, id: u64) {
         self.dispatcher.remove(key(id), &self.cursor);
         self.permits.remove(&id);
-        self.held.retain(|_, it| *it != id);
+        self.held.retain(|_, holder| *holder != id);
     }
 
     fn ack(&mut self, ordinal: u64) {
@@ -154,16 +158,20 @@ impl Walk {
                 let any = self.random.u64(0..ENTRIES);
                 let ordinal =
                     if self.random.u8(0..5) == 0 { Some(any) } else { self.random.choice(held) };
-                if let Some(ordinal) = ordinal.filter(|&it| it < self.end) {
+                if let Some(ordinal) = ordinal.filter(|&ordinal| ordinal < self.end) {
                     self.ack(ordinal);
                 }
             }
             10 => {
                 if let Some(id) = self.some_consumer() {
-                    let mine = self.held.iter().filter(|it| *it.1 == id).map(|it| *it.0);
+                    let mine = self
+                        .held
+                        .iter()
+                        .filter(|(_, holder)| **holder == id)
+                        .map(|(ordinal, _)| *ordinal);
                     let mine: Vec<u64> = mine.filter(|_| self.random.bool()).collect();
                     self.dispatcher.redeliver(key(id), Some(&mine), &self.cursor);
-                    self.held.retain(|it, _| !mine.contains(it));
+                    self.held.retain(|ordinal, _| !mine.contains(ordinal));
                 }
             }
             11 => self.now += self.random.u64(0..9),
@@ -179,22 +187,22 @@ impl Walk {
         let view = view(&self.entries, self.end);
         let (now, limits) = (self.now, self.limits);
         while self.dispatcher.dispatch_known(now, &self.cursor, &view, limits, budget, &mut out) {}
-        for it in &out {
-            self.delivered(it)?;
+        for assignment in &out {
+            self.delivered(assignment)?;
         }
         self.nothing_is_left()?;
         self.drained += u64::from(!self.dispatcher.draining().is_empty());
-        for it in self.dispatcher.consumers() {
-            let id = it.key.id;
-            if (it.permits, it.unacked) != (self.permits[&id], self.held_by(id)) {
+        for consumer in self.dispatcher.consumers() {
+            let id = consumer.key.id;
+            if (consumer.permits, consumer.unacked) != (self.permits[&id], self.held_by(id)) {
                 return Err(format!("{id} has wrong counts"));
             }
         }
         Ok(())
     }
 
-    fn delivered(&mut self, it: &Assignment) -> Result<(), String> {
-        let (id, ordinal) = (it.consumer.id, it.item.ordinal);
+    fn delivered(&mut self, assignment: &Assignment) -> Result<(), String> {
+        let (id, ordinal) = (assignment.consumer.id, assignment.item.ordinal);
         let hash = self.hash(ordinal);
         let fail = |what: &str| Err(format!("{ordinal} of {hash} to {id}: {what}"));
         if ordinal >= self.end || self.cursor.is_acked(ordinal) || !self.is_due(ordinal) {
@@ -203,13 +211,15 @@ impl Walk {
         if !self.may_have(id) {
             return fail("no permits, or a limit");
         }
-        let before = (0..ordinal).filter(|&it| self.hash(it) == hash && self.is_due(it));
-        let mut before =
-            before.filter(|it| !self.cursor.is_acked(*it) && !self.held.contains_key(it));
+        let before =
+            (0..ordinal).filter(|&earlier| self.hash(earlier) == hash && self.is_due(earlier));
+        let mut before = before
+            .filter(|earlier| !self.cursor.is_acked(*earlier) && !self.held.contains_key(earlier));
         if let Some(first) = before.next() {
             return fail(&format!("{first} comes before it"));
         }
-        let other = self.held.iter().find(|it| self.hash(*it.0) == hash && *it.1 != id);
+        let other =
+            self.held.iter().find(|(held, holder)| self.hash(**held) == hash && **holder != id);
         if let Some((first, holder)) = other.filter(|_| !self.policy.allows_disorder) {
             return fail(&format!("{holder} holds {first}"));
         }
@@ -227,12 +237,17 @@ impl Walk {
             let hash = self.hash(ordinal);
             let is_open = !self.cursor.is_acked(ordinal) && !self.held.contains_key(&ordinal);
             let owner = ranges.iter().find(|((from, to), _)| (*from..=*to).contains(&hash));
-            let Some(id) = owner.map(|it| it.1.id).filter(|_| is_open && self.is_due(ordinal))
+            let Some(id) =
+                owner.map(|(_, owner)| owner.id).filter(|_| is_open && self.is_due(ordinal))
             else {
                 continue;
             };
-            let holder = self.held.iter().find(|it| self.hash(*it.0) == hash).map(|it| *it.1);
-            let waits = !self.policy.allows_disorder && holder.is_some_and(|it| it != id);
+            let holder = self
+                .held
+                .iter()
+                .find(|(held, _)| self.hash(**held) == hash)
+                .map(|(_, holder)| *holder);
+            let waits = !self.policy.allows_disorder && holder.is_some_and(|holder| holder != id);
             if self.may_have(id) && !waits {
                 return Err(format!("{ordinal} of {hash} is left, though {id} could have it"));
             }
@@ -262,9 +277,9 @@ impl Walk {
             }
             self.deal()?;
             let held: Vec<u64> = self.held.keys().copied().collect();
-            held.into_iter().for_each(|it| self.ack(it));
+            held.into_iter().for_each(|ordinal| self.ack(ordinal));
         }
-        match (0..ENTRIES).find(|&it| !self.cursor.is_acked(it)) {
+        match (0..ENTRIES).find(|&ordinal| !self.cursor.is_acked(ordinal)) {
             Some(lost) => Err(format!("{lost} was never delivered")),
             None => Ok(()),
         }
@@ -309,6 +324,6 @@ fn the_judge_finds_what_is_broken() {
         (Defect::ForgetsOpen, " is left, though "),
     ] {
         let found = (0..200).find_map(|seed| Walk::new(seed).play(defect).err());
-        assert!(found.as_ref().is_some_and(|it| it.contains(says)), "{defect:?}: {found:?}");
+        assert!(found.as_ref().is_some_and(|error| error.contains(says)), "{defect:?}: {found:?}");
     }
 }

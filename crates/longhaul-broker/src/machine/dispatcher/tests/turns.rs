@@ -12,7 +12,7 @@ fn deal_at(
     let mut out = Vec::new();
     let view = view(entries, entries.end());
     dispatcher.dispatch_known(now, cursor, &view, LIMITLESS, BUDGET, &mut out);
-    out.iter().map(|it| (it.consumer.id, it.item.ordinal)).collect()
+    out.iter().map(|assignment| (assignment.consumer.id, assignment.item.ordinal)).collect()
 }
 
 #[test]
@@ -60,8 +60,8 @@ fn what_was_sent_is_counted() {
     let mut dispatcher = shared(&[9]);
     deal(&mut dispatcher, &entries, 2);
     let counts = |dispatcher: &Dispatcher| {
-        let it = &dispatcher.consumers()[0];
-        (it.entries_out, it.messages_out, it.bytes_out, dispatcher.redelivered)
+        let consumer = &dispatcher.consumers()[0];
+        (consumer.entries_out, consumer.messages_out, consumer.bytes_out, dispatcher.redelivered)
     };
     assert_eq!((counts(&dispatcher), dispatcher.next()), ((2, 4, 20, 0), 2));
     dispatcher.redeliver(key(0), Some(&[1]), &Cursor::at(0));
@@ -175,7 +175,9 @@ fn who_wants_something_again_is_asked_again() {
         let room = |_| Some(if full.get() { 0 } else { 1000 });
         let mut out = Vec::new();
         dispatcher.dispatch(0, &cursor, &view, limits, BUDGET, &room, &mut out);
-        out.iter().map(|it| (it.consumer.id, it.item.ordinal)).collect::<Vec<_>>()
+        out.iter()
+            .map(|assignment| (assignment.consumer.id, assignment.item.ordinal))
+            .collect::<Vec<_>>()
     };
     assert_eq!(next(&mut dispatcher, LIMITLESS), []);
     full.set(false);

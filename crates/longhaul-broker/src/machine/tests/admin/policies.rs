@@ -100,7 +100,7 @@ fn a_change_touches_the_topics_that_it_is_about() {
     let ttl = |policies: &mut Policies| policies.message_ttl_s = Some(9);
     let of = |name: &str| topic(name, move |machine, name| machine.set_policy(name, ttl));
     assert_eq!(changed(&mut rig, of("t")), ["public/default/t"]);
-    let partitions = [0, 1].map(|it| format!("public/default/parts-partition-{it}"));
+    let partitions = [0, 1].map(|number| format!("public/default/parts-partition-{number}"));
     assert_eq!(changed(&mut rig, of("parts")), partitions);
     let of =
         |name: &str| namespace(name, move |machine, name| machine.set_namespace_policy(name, ttl));
