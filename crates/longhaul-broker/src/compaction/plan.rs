@@ -90,10 +90,10 @@ pub(crate) enum Fate {
 impl Survivors {
     /// Whether anything of an entry survives. Entries have to come in order.
     pub(crate) fn has(&mut self, ordinal: u64) -> bool {
-        while self.places.get(self.at).is_some_and(|it| it.0 < ordinal) {
+        while self.places.get(self.at).is_some_and(|(next, _)| *next < ordinal) {
             self.at += 1;
         }
-        self.places.get(self.at).is_some_and(|it| it.0 == ordinal)
+        self.places.get(self.at).is_some_and(|(next, _)| *next == ordinal)
     }
 
     /// What becomes of the entry.
@@ -103,7 +103,8 @@ impl Survivors {
         }
         let Content::Batch(singles) = content(payload) else { return Fate::Keep };
         let rest = self.places.get(self.at..).unwrap_or_default();
-        let kept: Vec<u32> = rest.iter().take_while(|it| it.0 == ordinal).map(|it| it.1).collect();
+        let kept: Vec<u32> =
+            rest.iter().take_while(|(next, _)| *next == ordinal).map(|(_, index)| *index).collect();
         if kept.len() == singles.len() {
             return Fate::Keep;
         }
@@ -234,14 +235,14 @@ mod tests {
     #[test]
     fn a_tombstone_is_told_by_its_size_alone() {
         let sized = |null: bool| {
-            one(Some("a"), b"", |it| {
-                it.uncompressed_size = Some(0);
-                it.null_value = null.then_some(true);
+            one(Some("a"), b"", |metadata| {
+                metadata.uncompressed_size = Some(0);
+                metadata.null_value = null.then_some(true);
             })
         };
-        let compressed = one(Some("a"), b"\0", |it| {
-            it.compression = Some(CompressionType::Lz4.into());
-            it.uncompressed_size = Some(0);
+        let compressed = one(Some("a"), b"\0", |metadata| {
+            metadata.compression = Some(CompressionType::Lz4.into());
+            metadata.uncompressed_size = Some(0);
         });
         let tombstones = [
             sized(true),
@@ -257,12 +258,13 @@ mod tests {
             let revived = fates(&[first, tombstone, plain("a", "3")]);
             assert_eq!(revived, [Fate::Drop, Fate::Drop, Fate::Keep], "a key may come back");
         }
-        let flagged = |body: &[u8]| one(Some("a"), body, |it| it.null_value = Some(true));
+        let flagged =
+            |body: &[u8]| one(Some("a"), body, |metadata| metadata.null_value = Some(true));
         let others = [
             flagged(b""),
             flagged(b"x"),
             one(Some("a"), b"", |_| {}),
-            one(Some("a"), b"x", |it| it.uncompressed_size = Some(1)),
+            one(Some("a"), b"x", |metadata| metadata.uncompressed_size = Some(1)),
             batched("a", b"x", true),
         ];
         for other in others {
@@ -284,7 +286,8 @@ mod tests {
             let Fate::Rewrite(payload) = &found[0] else { panic!("{:?}", found[0]) };
             payload.verify().unwrap();
             let Content::Batch(singles) = content(payload) else { panic!("no batch any more") };
-            let left: Vec<_> = singles.iter().map(|it| (is_out(it), &it.body[..])).collect();
+            let left: Vec<_> =
+                singles.iter().map(|single| (is_out(single), &single.body[..])).collect();
             assert_eq!(left, [(false, &b"1"[..]), (true, b""), (true, b"")]);
             // Compacting again changes nothing.
             let again = fates(std::slice::from_ref(payload));
@@ -295,13 +298,13 @@ mod tests {
     #[test]
     fn what_nobody_can_look_into_stays() {
         let entries = [
-            one(Some("a"), b"sealed", |it| {
-                it.num_messages_in_batch = Some(2);
-                it.encryption_keys =
+            one(Some("a"), b"sealed", |metadata| {
+                metadata.num_messages_in_batch = Some(2);
+                metadata.encryption_keys =
                     vec![EncryptionKeys { key: "k".to_owned(), ..EncryptionKeys::default() }];
             }),
-            one(Some("a"), b"no batch at all", |it| it.num_messages_in_batch = Some(2)),
-            one(Some("a"), b"", |it| it.num_messages_in_batch = Some(-2)),
+            one(Some("a"), b"no batch at all", |metadata| metadata.num_messages_in_batch = Some(2)),
+            one(Some("a"), b"", |metadata| metadata.num_messages_in_batch = Some(-2)),
         ];
         assert_eq!(fates(&entries)[..2], [Fate::Keep, Fate::Keep]);
     }

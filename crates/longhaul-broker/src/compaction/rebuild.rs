@@ -23,9 +23,9 @@ pub(crate) struct Left {
 /// Looks for what is left of a view.
 pub(crate) fn look(storage: &dyn Storage, topic: &Topic, view: &CompactedView) -> Left {
     let scanned = scan_compacted(storage, &view.file, messages).ok();
-    let is_whole_file = scanned.as_ref().is_some_and(|it| it.1);
+    let is_whole_file = scanned.as_ref().is_some_and(|(_, is_whole)| *is_whole);
     let is_in_segments = topic.entries.range(0, view.horizon).count() as u64 == view.horizon;
-    let file = scanned.map(|it| it.0);
+    let file = scanned.map(|(file, _)| file);
     Left { file, is_complete: is_whole_file || is_in_segments }
 }
 
@@ -67,7 +67,7 @@ fn put_together(
     name: &str,
 ) -> Result<CompactedFile, CompactedError> {
     let mut writer = CompactedWriter::create(storage, name)?;
-    let slots = left.file.iter().flat_map(|it| it.slots().iter());
+    let slots = left.file.iter().flat_map(|file| file.slots().iter());
     let in_file: BTreeMap<u64, _> = slots.map(|slot| (slot.ordinal, slot)).collect();
     let segments = topic.entries.range(0, view.horizon);
     let mut ordinals: BTreeMap<u64, Option<Position>> =
@@ -123,5 +123,5 @@ pub(crate) fn mend(state: &State, reader: &Reader, storage: &Arc<dyn Storage>) {
 
 /// How many messages a body has.
 fn messages(body: &[u8]) -> u32 {
-    EntryHead::decode(&mut &*body).and_then(|it| it.batch).unwrap_or(1)
+    EntryHead::decode(&mut &*body).and_then(|head| head.batch).unwrap_or(1)
 }

@@ -51,8 +51,8 @@ pub(crate) fn run(
         previous,
         reader,
         |_| true,
-        |it| {
-            survey.visit(it.ordinal, &it.payload);
+        |entry| {
+            survey.visit(entry.ordinal, &entry.payload);
             check()
         },
     )?;
@@ -64,19 +64,19 @@ pub(crate) fn run(
         previous,
         reader,
         |ordinal| wanted.has(ordinal),
-        |it| {
-            let body = match survivors.fate(it.ordinal, &it.payload) {
+        |entry| {
+            let body = match survivors.fate(entry.ordinal, &entry.payload) {
                 Fate::Drop => return Ok(()),
-                Fate::Keep => it.body,
+                Fate::Keep => entry.body,
                 Fate::Rewrite(payload) => {
                     let mut body = BytesMut::new();
-                    it.head.encode(&mut body);
+                    entry.head.encode(&mut body);
                     body.extend_from_slice(payload.bytes());
                     body.freeze()
                 }
             };
-            let messages = it.head.batch.unwrap_or(1);
-            writer.append(it.ordinal, it.ledger, it.entry, messages, &body).map_err(text)
+            let messages = entry.head.batch.unwrap_or(1);
+            writer.append(entry.ordinal, entry.ledger, entry.entry, messages, &body).map_err(text)
         },
     )?;
     writer.finish().map_err(text)
@@ -93,7 +93,7 @@ pub(crate) fn run_into(
     reader: &Reader,
     storage: Arc<dyn Storage>,
 ) -> Result<Arc<[Slot]>, String> {
-    let previous = job.previous.as_deref().and_then(|it| files.get(it)).cloned();
+    let previous = job.previous.as_deref().and_then(|name| files.get(name)).cloned();
     let file = run(job, previous.as_ref(), reader, storage, &AtomicBool::new(false))?;
     let slots = Arc::clone(file.slots());
     files.insert(job.file.clone(), file);
@@ -136,7 +136,7 @@ fn each(
         if chunk.is_empty() {
             return Ok(());
         }
-        let places: Vec<Place> = chunk.iter().map(|it| it.2).collect();
+        let places: Vec<Place> = chunk.iter().map(|(_, _, place)| *place).collect();
         for ((ordinal, id, _), body) in chunk.into_iter().zip(reader.read_many(&places)) {
             visit(parse(ordinal, id.ledger, id.entry, body.map_err(text)?)?)?;
         }

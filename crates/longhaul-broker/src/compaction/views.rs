@@ -17,8 +17,10 @@ pub(crate) type Views = (HashMap<String, CompactedFile>, HashMap<String, Arc<[Sl
 /// A view that is in use cannot be read.
 pub(crate) fn open(state: &State, storage: &dyn Storage) -> Result<Views, CompactedError> {
     let (mut files, mut compacted) = (HashMap::new(), HashMap::new());
-    let names =
-        state.topics().filter_map(|(_, it)| it.compacted.as_ref()).map(|it| it.file.clone());
+    let names = state
+        .topics()
+        .filter_map(|(_, topic)| topic.compacted.as_ref())
+        .map(|view| view.file.clone());
     for name in names {
         let file = CompactedFile::open(storage, &name)?;
         compacted.insert(name.clone(), Arc::clone(file.slots()));
