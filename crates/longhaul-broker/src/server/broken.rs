@@ -67,7 +67,8 @@ async fn a_contradiction_ends_the_broker_and_leaves_a_sound_log() {
         other => panic!("{other:?}"),
     }
     let mut state = State::default();
-    let again = log::open(storage, Options::default(), &mut |it| replay_own(&mut state, it));
+    let again =
+        log::open(storage, Options::default(), &mut |replayed| replay_own(&mut state, replayed));
     assert_eq!(again.unwrap().log.checkpointed(), None);
     assert_eq!(
         state.topic(0).unwrap().entries.count(),

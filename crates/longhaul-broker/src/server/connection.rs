@@ -149,7 +149,7 @@ async fn read(
         unfinished.stood_still(clock::monotonic().duration_since(began));
         let complete_by = unfinished.wait(&buffer).await?;
         buffer.reserve(size);
-        alarm.set(complete_by.map_or(deadline, |it| it.min(deadline)));
+        alarm.set(complete_by.map_or(deadline, |by| by.min(deadline)));
         let count = tokio::select! {
             biased;
             count = incoming.read(&mut buffer) => Some(count?),
@@ -157,7 +157,7 @@ async fn read(
         };
         let Some(count) = count else {
             let now = clock::monotonic();
-            if complete_by.is_some_and(|it| now >= it) {
+            if complete_by.is_some_and(|by| now >= by) {
                 return Err(late("a message is not complete, minutes after it began"));
             }
             if now < deadline {

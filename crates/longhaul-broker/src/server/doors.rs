@@ -14,7 +14,8 @@ pub(super) fn warn_of_clear_text(config: &BrokerConfig) {
         (config.admin, "the admin interface", "--admin-tls"),
     ];
     for (address, what, instead) in ports {
-        if let Some(address) = address.filter(|it| config.auth.is_some() && !it.ip().is_loopback())
+        if let Some(address) =
+            address.filter(|address| config.auth.is_some() && !address.ip().is_loopback())
         {
             tracing::warn!(
                 %address,
@@ -27,7 +28,7 @@ pub(super) fn warn_of_clear_text(config: &BrokerConfig) {
 
 /// Where tokens are asked for, who has neither a grant nor the whole broker may nothing.
 pub(super) fn warn_of_closed_namespaces(config: &BrokerConfig, machine: &Machine) {
-    let Some(auth) = config.auth.as_ref().filter(|it| !it.open_namespaces) else { return };
+    let Some(auth) = config.auth.as_ref().filter(|auth| !auth.open_namespaces) else { return };
     let namespaces: Vec<_> = machine.namespaces_without_grants().into_iter().collect();
     if let Some(text) = nobody_may(auth, &namespaces) {
         tracing::warn!("{text}");
@@ -70,13 +71,13 @@ mod tests {
     #[test]
     fn a_broker_that_lets_nobody_in_says_so() {
         let auth = |superusers: &[&str]| {
-            let superusers = superusers.iter().map(|it| (*it).to_owned()).collect();
+            let superusers = superusers.iter().map(|name| (*name).to_owned()).collect();
             AuthConfig::new(TokenKey::Secret(vec![1; 32]), superusers)
         };
         assert_eq!(nobody_may(&auth(&["root"]), &["public/default"]), None);
         let text = nobody_may(&auth(&[]), &[]).unwrap();
         assert!(text.contains("--superuser") && text.ends_with("(--open-namespaces)"), "{text}");
-        let many: Vec<_> = (0..12).map(|it| format!("public/{it}")).collect();
+        let many: Vec<_> = (0..12).map(|number| format!("public/{number}")).collect();
         let many: Vec<_> = many.iter().map(String::as_str).collect();
         let text = nobody_may(&auth(&[]), &many).unwrap();
         assert!(text.ends_with("public/8, public/9 and 2 more"), "{text}");

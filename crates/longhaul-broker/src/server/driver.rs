@@ -379,7 +379,7 @@ impl Driver {
         }
         let Some(job) = self.compactions.pop_front() else { return };
         self.is_compacting = true;
-        let previous = job.previous.as_deref().and_then(|it| self.messages.file(it));
+        let previous = job.previous.as_deref().and_then(|name| self.messages.file(name));
         let (reader, storage) = (self.messages.reader().clone(), Arc::clone(&self.storage));
         let reports = self.reports.0.clone();
         let given_up = Arc::clone(&self.is_ending);

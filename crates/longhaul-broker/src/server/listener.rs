@@ -190,7 +190,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let connect = |_| TcpStream::connect_timeout(&address, Duration::from_millis(500));
         let connected: Vec<_> = (0..600).map(connect).collect();
-        let refused = connected.iter().filter(|it| it.is_err()).count();
+        let refused = connected.iter().filter(|result| result.is_err()).count();
         assert_eq!(refused, 0, "of {}", connected.len());
     }
 }

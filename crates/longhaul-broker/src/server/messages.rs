@@ -108,7 +108,7 @@ impl Messages {
             let (this, stored) = (self.clone(), Arc::clone(&stored));
             let read = tokio::task::spawn_blocking(move || this.read_missing(&stored, bodies));
             bodies = read.await.map_err(io::Error::other)?;
-            if bodies.iter().all(|it| matches!(it, Some(Ok(_)))) {
+            if bodies.iter().all(|body| matches!(body, Some(Ok(_)))) {
                 break;
             }
         }
@@ -150,12 +150,12 @@ impl Messages {
         let mut held = Vec::with_capacity(stored.len());
         let mut bytes = 0;
         for (_, stored) in stored {
-            let Stored::Log(it) = stored else { return None };
-            bytes += it.size();
+            let Stored::Log(entry) = stored else { return None };
+            bytes += entry.size();
             if bytes > CACHED_BYTES_MAX {
                 return None;
             }
-            held.push(it);
+            held.push(entry);
         }
         self.reader.read_cached(held)
     }

@@ -127,13 +127,13 @@ impl Broker {
     /// Where the admin interface is: `http://host:port`.
     #[must_use]
     pub fn admin_url(&self) -> Option<String> {
-        self.addresses.admin.map(|it| format!("http://{it}"))
+        self.addresses.admin.map(|address| format!("http://{address}"))
     }
 
     /// Where the admin interface is by TLS: `https://host:port`.
     #[must_use]
     pub fn admin_url_tls(&self) -> Option<String> {
-        self.addresses.admin_tls.map(|it| format!("https://{it}"))
+        self.addresses.admin_tls.map(|address| format!("https://{address}"))
     }
 
     /// The port that it listens on.
@@ -239,11 +239,11 @@ fn advertise(config: &BrokerConfig, addresses: &Addresses) -> Advertised {
         Some(host) => format!("{}:{}", host::in_url(host), address.port()),
         None => reachable(address).to_string(),
     };
-    let http_url_tls = addresses.admin_tls.map(|it| format!("https://{}", host(it)));
-    let http_url = addresses.admin.map(|it| format!("http://{}", host(it)));
+    let http_url_tls = addresses.admin_tls.map(|address| format!("https://{}", host(address)));
+    let http_url = addresses.admin.map(|address| format!("http://{}", host(address)));
     Advertised {
         broker_url: format!("pulsar://{}", host(addresses.service)),
-        broker_url_tls: addresses.tls.map(|it| format!("pulsar+ssl://{}", host(it))),
+        broker_url_tls: addresses.tls.map(|address| format!("pulsar+ssl://{}", host(address))),
         http_url: http_url.or_else(|| http_url_tls.clone()).unwrap_or_default(),
         http_url_tls,
         message_bytes_max: config.message_bytes_max,

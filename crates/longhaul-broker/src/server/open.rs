@@ -42,9 +42,9 @@ pub(super) fn open(config: &BrokerConfig) -> Result<Opened, StartError> {
         ..Options::default()
     };
     let mut set_aside = 0_u64;
-    let opened = log::open(Arc::clone(&storage), options, &mut |it| {
-        let place = if let Replayed::Record { place, .. } = it { Some(place) } else { None };
-        if let (Some(cause), Some(place)) = (replay(&mut state, it)?, place) {
+    let opened = log::open(Arc::clone(&storage), options, &mut |replayed| {
+        let place = if let Replayed::Record { place, .. } = replayed { Some(place) } else { None };
+        if let (Some(cause), Some(place)) = (replay(&mut state, replayed)?, place) {
             set_aside += 1;
             warn_of(set_aside, place, &cause);
         }

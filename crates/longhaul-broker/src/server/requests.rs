@@ -100,7 +100,7 @@ pub(crate) fn verified(payload: Payload) -> Result<Message, Refusal> {
             .uuid
             .as_ref()
             .filter(|_| chunks > 1)
-            .map(|it| u64::from(crc32c::crc32c(it))),
+            .map(|uuid| u64::from(crc32c::crc32c(uuid))),
         key_hash: crate::key_hash::of(&metadata),
         has_next_chunk: metadata.chunk_id.unwrap_or_default() + 1 < chunks,
         payload,
@@ -144,7 +144,7 @@ mod tests {
                 uncompressed_size: unpacked,
                 ..MessageMetadata::default()
             };
-            verified(Payload::new(&metadata, body)).map(|it| it.batch)
+            verified(Payload::new(&metadata, body)).map(|message| message.batch)
         };
         assert!(batch(i32::MAX, None, b"small").is_err());
         assert!(batch(i32::MAX, Some(u32::MAX), b"small").is_err());

@@ -50,7 +50,7 @@ pub(super) async fn read_survivors(
     survivors: Vec<Survivor>,
 ) -> (Vec<(Survivor, Bytes)>, Vec<(Survivor, ReadError)>) {
     let read = tokio::task::spawn_blocking(move || {
-        let places: Vec<_> = survivors.iter().map(|it| it.place).collect();
+        let places: Vec<_> = survivors.iter().map(|survivor| survivor.place).collect();
         let (mut read, mut failed) = (Vec::with_capacity(survivors.len()), Vec::new());
         for (survivor, body) in survivors.into_iter().zip(reader.read_many(&places)) {
             match body {
