@@ -92,12 +92,12 @@ impl Rig {
         let before = self.machine.state();
         let mut after = State::default();
         drop(self.log);
-        let opened = Stepped::open(Arc::new(self.storage.clone()), options(), &mut |it| {
-            replay_own(&mut after, it)
+        let opened = Stepped::open(Arc::new(self.storage.clone()), options(), &mut |replayed| {
+            replay_own(&mut after, replayed)
         });
         opened.unwrap_or_else(|error| panic!("what was refused is in the log: {error}"));
         let known = |state: &State| -> BTreeSet<String> {
-            state.snapshot().iter().map(|it| format!("{it:?}")).collect()
+            state.snapshot().iter().map(|change| format!("{change:?}")).collect()
         };
         assert_eq!(known(&after), known(before), "another state after a restart");
     }
@@ -121,7 +121,7 @@ impl Rig {
             match effect {
                 Effect::Send(conn, command) => {
                     let mut out = BytesMut::new();
-                    self.answered.extend(answer_to(&command).map(|it| (conn, it)));
+                    self.answered.extend(answer_to(&command).map(|request_id| (conn, request_id)));
                     pinged.extend(matches!(command, Command::Ping(_)).then_some(conn));
                     frame::encode(command, &mut out);
                     bytes += out.len();
@@ -282,9 +282,9 @@ fn any_payload(random: &mut Rng) -> Payload {
         publish_time: number(random),
         partition_key: some(random, topic),
         compression: some(random, small),
-        uncompressed_size: some(random, |it| it.u32(..)),
+        uncompressed_size: some(random, |random| random.u32(..)),
         num_messages_in_batch: some(random, small),
-        deliver_at_time: some(random, |it| number(it).cast_signed()),
+        deliver_at_time: some(random, |random| number(random).cast_signed()),
         num_chunks_from_msg: some(random, small),
         chunk_id: some(random, small),
         ..MessageMetadata::default()
@@ -357,7 +357,10 @@ fn any_command(random: &mut Rng) -> Command {
 fn any_subscribe(random: &mut Rng) -> Command {
     CommandSubscribe {
         topic: topic(random),
-        subscription: random.choice(["", "s", "s", "t"].iter()).map(|it| (*it).to_owned()).unwrap(),
+        subscription: random
+            .choice(["", "s", "s", "t"].iter())
+            .map(|name| (*name).to_owned())
+            .unwrap(),
         sub_type: small(random),
         consumer_id: number(random),
         request_id: number(random),
@@ -400,7 +403,9 @@ fn any_question(random: &mut Rng, request_id: u64, handle: u64) -> Command {
         5 => CommandGetSchema {
             request_id,
             topic: topic(random),
-            schema_version: some(random, |it| vec![it.u8(0..3); it.usize(0..12)].into()),
+            schema_version: some(random, |random| {
+                vec![random.u8(0..3); random.usize(0..12)].into()
+            }),
         }
         .into(),
         6 => CommandGetOrCreateSchema { request_id, topic: topic(random), schema: schema(random) }
@@ -427,7 +432,7 @@ fn any_question(random: &mut Rng, request_id: u64, handle: u64) -> Command {
 
 #[test]
 fn random_commands_are_answered() {
-    let count = std::env::var("LONGHAUL_FUZZ_INPUTS").map_or(3000, |it| it.parse().unwrap());
+    let count = std::env::var("LONGHAUL_FUZZ_INPUTS").map_or(3000, |text| text.parse().unwrap());
     (0..count).for_each(commands);
 }
 
