@@ -38,8 +38,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 fn main() {
-    let rows: Vec<String> = std::env::args().skip(1).filter(|it| !it.starts_with('-')).collect();
-    let wanted = |row: &str| rows.is_empty() || rows.iter().any(|it| it == row);
+    let rows: Vec<String> =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let wanted = |row: &str| rows.is_empty() || rows.iter().any(|asked| asked == row);
     for (name, run) in [
         ("start", start as fn()),
         ("memory", memory),
@@ -88,8 +89,8 @@ impl Broker {
     fn memory_kb(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))
             .unwrap_or_default();
-        let line = status.lines().find(|it| it.starts_with("VmRSS:")).unwrap_or_default();
-        line.split_whitespace().nth(1).and_then(|it| it.parse().ok()).unwrap_or_default()
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap_or_default();
+        line.split_whitespace().nth(1).and_then(|text| text.parse().ok()).unwrap_or_default()
     }
 
     /// Seconds of processor time.
@@ -98,8 +99,9 @@ impl Broker {
             std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
         let fields: Vec<&str> =
             stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-        let ticks =
-            |at: usize| fields.get(at).and_then(|it| it.parse::<f64>().ok()).unwrap_or_default();
+        let ticks = |at: usize| {
+            fields.get(at).and_then(|text| text.parse::<f64>().ok()).unwrap_or_default()
+        };
         (ticks(11) + ticks(12)) / 100.0
     }
 
@@ -217,12 +219,12 @@ fn pipeline(
                 let at = now();
                 while let Some(frame) = frame::decode(&mut raw.buffer, 5 << 20).expect("a frame") {
                     match frame.command {
-                        Command::SendReceipt(it) => {
+                        Command::SendReceipt(receipt) => {
                             let sent =
-                                &sent_at[usize::try_from(it.sequence_id).unwrap_or_default()];
+                                &sent_at[usize::try_from(receipt.sequence_id).unwrap_or_default()];
                             latencies.push(at.saturating_sub(sent.load(Ordering::Relaxed)));
                         }
-                        Command::SendError(it) => panic!("{it:?}"),
+                        Command::SendError(error) => panic!("{error:?}"),
                         _ => {}
                     }
                 }
@@ -411,9 +413,9 @@ fn compaction() {
             during.extend(measure());
         }
         let took = began.elapsed().as_secs_f64();
-        let [idle, during] = [idle, during].map(|mut it| {
-            it.sort_unstable();
-            [0.5, 0.99, 1.0].map(|part| quantile(&it, part))
+        let [idle, during] = [idle, during].map(|mut latencies| {
+            latencies.sort_unstable();
+            [0.5, 0.99, 1.0].map(|part| quantile(&latencies, part))
         });
         println!(
             "round {round}: publish p50 {:.3}, p99 {:.3}, most {:.1} ms idle; {:.3}, {:.3}, {:.1} ms during a compaction of {took:.2} s",
@@ -458,7 +460,9 @@ fn delayed() {
     while (late.len() as u64) < COUNT {
         let frame = raw.next();
         let now = wall();
-        let Some(metadata) = frame.payload.and_then(|it| it.metadata().ok()) else { continue };
+        let Some(metadata) = frame.payload.and_then(|payload| payload.metadata().ok()) else {
+            continue;
+        };
         let asked = u64::try_from(metadata.deliver_at_time()).unwrap_or_default() * 1000;
         assert!(now >= asked, "{} us early", asked - now);
         late.push((now - asked) * 1000);

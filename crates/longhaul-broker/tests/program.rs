@@ -69,7 +69,8 @@ impl Server {
     /// The same, by another name of the host, and with a body.
     fn ask_as(&self, host: &str, request: &str, token: Option<&str>, body: &str) -> String {
         let mut stream = TcpStream::connect(&self.admin).unwrap();
-        let token = token.map(|it| format!("Authorization: Bearer {it}\r\n")).unwrap_or_default();
+        let token =
+            token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
         let head = format!(
             "{request} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{token}Content-Length: {}\r\n\r\n{body}",
             body.len()

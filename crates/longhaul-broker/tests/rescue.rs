@@ -71,7 +71,7 @@ async fn consume(broker: &Broker, count: usize) -> (Client, Vec<Id>) {
     client.subscribe(TOPIC, "s", 1).await.unwrap();
     client.flow(1, 10_000).await.unwrap();
     let found = client.messages(count).await.unwrap();
-    (client, found.iter().map(|it| (it.ledger_id, it.entry_id)).collect())
+    (client, found.iter().map(|id| (id.ledger_id, id.entry_id)).collect())
 }
 
 /// Two runs of a broker, of which the second one has written no checkpoint.
@@ -144,10 +144,10 @@ impl Sample {
 /// The segment that has a message, and where its body begins.
 fn find(data: &Path, number: u64) -> (PathBuf, usize) {
     let text = format!("entry {number:06} ");
-    for it in 1..10 {
-        let path = segment(data, it);
+    for segment_number in 1..10 {
+        let path = segment(data, segment_number);
         let bytes = fs::read(&path).unwrap();
-        if let Some(at) = bytes.windows(text.len()).position(|it| it == text.as_bytes()) {
+        if let Some(at) = bytes.windows(text.len()).position(|window| window == text.as_bytes()) {
             return (path, at);
         }
     }
@@ -157,8 +157,10 @@ fn find(data: &Path, number: u64) -> (PathBuf, usize) {
 /// The ids that a report says are lost.
 fn lost(report: &Report) -> BTreeSet<Id> {
     let text = report.to_string();
-    let line = text.lines().find_map(|it| it.trim().strip_prefix(&format!("{TOPIC}: ")));
-    let Some((_, ranges)) = line.and_then(|it| it.split_once(": ")) else { return BTreeSet::new() };
+    let line = text.lines().find_map(|line| line.trim().strip_prefix(&format!("{TOPIC}: ")));
+    let Some((_, ranges)) = line.and_then(|line| line.split_once(": ")) else {
+        return BTreeSet::new();
+    };
     let mut ids = BTreeSet::new();
     for range in ranges.split(", ") {
         let (ledger, entries) = range.split_once(':').unwrap();
@@ -177,7 +179,7 @@ async fn rested(data: &Path, offset: usize) {
     };
     let rests = async {
         // Read until it has changed: nobody tells who is not the broker.
-        while !fs::read(data.join("confirmed")).is_ok_and(|it| noted(&it) > offset) {
+        while !fs::read(data.join("confirmed")).is_ok_and(|bytes| noted(&bytes) > offset) {
             tokio::task::yield_now().await;
         }
     };
@@ -277,14 +279,14 @@ async fn a_hole_costs_what_was_in_it() {
     });
     let gone: Vec<Id> = sample.ids[20..23].to_vec();
     let report = sample.mend(&damaged, &gone).await;
-    let needed = gone.into_iter().filter(|it| !sample.acked.contains(it)).collect();
+    let needed = gone.into_iter().filter(|id| !sample.acked.contains(id)).collect();
     assert_eq!(lost(&report), needed, "{report}");
 }
 
 #[tokio::test]
 async fn a_lost_header_costs_nothing_and_a_lost_segment_its_messages() {
     let sample = sample().await;
-    let damaged = sample.damaged("header", |data| change(&segment(data, 1), |it| it[9] ^= 1));
+    let damaged = sample.damaged("header", |data| change(&segment(data, 1), |bytes| bytes[9] ^= 1));
     assert!(start(&damaged).is_err());
     let report = sample.mend(&damaged, &[]).await;
     assert!(lost(&report).is_empty() && report.to_string().contains("header"), "{report}");
@@ -295,7 +297,7 @@ async fn a_lost_header_costs_nothing_and_a_lost_segment_its_messages() {
     assert!(gone > 10);
     let gone = sample.ids[..gone].to_vec();
     let report = sample.mend(&damaged, &gone).await;
-    let needed = gone.into_iter().filter(|it| !sample.acked.contains(it)).collect();
+    let needed = gone.into_iter().filter(|id| !sample.acked.contains(id)).collect();
     assert_eq!(lost(&report), needed, "{report}");
 }
 
@@ -303,13 +305,14 @@ async fn a_lost_header_costs_nothing_and_a_lost_segment_its_messages() {
 #[tokio::test]
 async fn a_damaged_checkpoint_costs_only_what_is_nowhere_else() {
     let sample = sample().await;
-    let damaged = sample.damaged("head", |data| change(&data.join("checkpoint"), |it| it[20] ^= 1));
+    let damaged =
+        sample.damaged("head", |data| change(&data.join("checkpoint"), |bytes| bytes[20] ^= 1));
     assert!(start(&damaged).is_err());
     let report = sample.mend(&damaged, &[]).await;
     assert!(report.to_string().contains("checkpoint"), "{report}");
     // Its only image: the topic has no name any more, and nobody knows who has subscribed.
     let damaged =
-        sample.damaged("image", |data| change(&data.join("checkpoint"), |it| it[50] ^= 1));
+        sample.damaged("image", |data| change(&data.join("checkpoint"), |bytes| bytes[50] ^= 1));
     assert!(start(&damaged).is_err());
     let new = damaged.with_extension("new");
     let report = salvage(&damaged, &new).unwrap();
@@ -324,7 +327,7 @@ async fn a_damaged_checkpoint_costs_only_what_is_nowhere_else() {
 #[tokio::test]
 async fn a_lost_change_costs_no_message() {
     let sample = sample().await;
-    let first = sample.ids.iter().position(|it| it.0 > 0).unwrap();
+    let first = sample.ids.iter().position(|(ledger, _)| *ledger > 0).unwrap();
     let (path, at) = find(&sample.data, first as u64);
     let file = path.strip_prefix(&sample.data).unwrap().to_owned();
     let mut without_state = 0;
@@ -378,7 +381,7 @@ async fn what_comes_next_is_not_acknowledged_for_what_was_lost() {
 async fn a_damaged_inventory_is_named() {
     let sample = sample().await;
     let damaged =
-        sample.damaged("inventory", |data| change(&data.join("segments"), |it| it[14] ^= 1));
+        sample.damaged("inventory", |data| change(&data.join("segments"), |bytes| bytes[14] ^= 1));
     let report = check(&damaged).unwrap();
     assert!(!report.is_sound() && report.to_string().contains("segments"), "{report}");
     assert!(lost(&report).is_empty());
@@ -388,14 +391,14 @@ async fn a_damaged_inventory_is_named() {
 #[tokio::test]
 async fn any_byte_may_rot() {
     let sample = sample().await;
-    let files: Vec<PathBuf> = digest(&sample.data).into_iter().map(|it| it.0).collect();
+    let files: Vec<PathBuf> = digest(&sample.data).into_iter().map(|(path, _)| path).collect();
     let names = ["checkpoint", "0000000001.seg", "0000000002.seg"];
     let mut random = fastrand::Rng::with_seed(15);
     for round in 0..30 {
         let name = names[round % names.len()];
-        let file = files.iter().find(|it| it.ends_with(name)).unwrap();
+        let file = files.iter().find(|path| path.ends_with(name)).unwrap();
         let used = fs::read(file).unwrap();
-        let used = used.iter().rposition(|it| *it != 0).unwrap() + 1;
+        let used = used.iter().rposition(|byte| *byte != 0).unwrap() + 1;
         // Every second one near the end, where the small messages are.
         let at = if round % 2 == 0 {
             random.usize(..used)
@@ -403,11 +406,11 @@ async fn any_byte_may_rot() {
             random.usize(used.saturating_sub(8000)..used)
         };
         let damaged = sample.damaged("any", |data| {
-            change(&data.join(file.strip_prefix(&sample.data).unwrap()), |it| it[at] ^= 0x10);
+            change(&data.join(file.strip_prefix(&sample.data).unwrap()), |bytes| bytes[at] ^= 0x10);
         });
         let what = format!("{name} at {at}");
         let found = check(&damaged).unwrap();
-        let refused = start(&damaged).map(|it| it.shutdown().unwrap());
+        let refused = start(&damaged).map(|broker| broker.shutdown().unwrap());
         assert!(refused.is_ok() || !found.is_sound(), "{what}: {found}");
         let new = damaged.with_extension("new");
         if found.is_sound() {

@@ -43,7 +43,7 @@ fn verify_list(copy: &Path) -> usize {
         let (sum, name) = line.split_once("  ").unwrap();
         let bytes = fs::read(copy.join(name)).unwrap();
         let found: String =
-            digest(&SHA256, &bytes).as_ref().iter().map(|it| format!("{it:02x}")).collect();
+            digest(&SHA256, &bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(found, sum, "{name}");
         assert_eq!(mode(&copy.join(name)), 0o600, "{name}");
     }
@@ -89,7 +89,8 @@ async fn what_was_confirmed_before_is_in_it_while_the_broker_works() {
         assert!((before..=after).contains(&report.messages()), "{before} to {after}: {report}");
         assert!(verify_list(&copy) >= 3);
         let files = fs::read_dir(copy.join("log")).unwrap();
-        linked += files.filter(|it| it.as_ref().unwrap().metadata().unwrap().nlink() > 1).count();
+        linked +=
+            files.filter(|entry| entry.as_ref().unwrap().metadata().unwrap().nlink() > 1).count();
     }
     assert!(linked > 0, "the log was too short");
     publishing.abort_all();
@@ -101,7 +102,7 @@ async fn what_was_confirmed_before_is_in_it_while_the_broker_works() {
         let kept = check(&copy).unwrap().messages();
         let broker = start(&copy);
         let found = consume(&broker, usize::try_from(kept).unwrap()).await;
-        let ids: Vec<u64> = found.iter().map(|it| it.entry_id).collect();
+        let ids: Vec<u64> = found.iter().map(|id| id.entry_id).collect();
         assert_eq!(ids, (0..kept).collect::<Vec<u64>>());
         broker.shutdown().unwrap();
     }

@@ -30,7 +30,7 @@ fn rot(data: &Path, body: &[u8]) {
     for file in std::fs::read_dir(data.join("log")).unwrap() {
         let path = file.unwrap().path();
         let bytes = std::fs::read(&path).unwrap();
-        if let Some(at) = bytes.windows(body.len()).position(|it| it == body) {
+        if let Some(at) = bytes.windows(body.len()).position(|window| window == body) {
             let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
             file.write_all_at(&[bytes[at] ^ 1], at as u64).unwrap();
             return;
@@ -45,7 +45,7 @@ async fn consume(broker: &Broker, name: &str, count: usize) -> (Client, Vec<u64>
     client.subscribe("t", name, 1).await.unwrap();
     client.flow(1, 1000).await.unwrap();
     let found = client.messages(count).await.unwrap();
-    (client, found.iter().map(|it| it.entry_id).collect())
+    (client, found.iter().map(|id| id.entry_id).collect())
 }
 
 /// A Shared consumer was cut off 40 times in under 0.1 s, and nobody got what lay behind the entry.
@@ -66,7 +66,7 @@ async fn a_rotten_entry_is_left_out_and_what_lies_behind_it_is_delivered() {
         client.publish_one(1, number, &body(number)).await.unwrap();
     }
     ROTTEN.iter().for_each(|&number| rot(folder.path(), &body(number)));
-    let sound: Vec<u64> = (0..ENTRIES).filter(|it| !ROTTEN.contains(it)).collect();
+    let sound: Vec<u64> = (0..ENTRIES).filter(|number| !ROTTEN.contains(number)).collect();
     for name in ["one", "two"] {
         let (mut client, found) = consume(&broker, name, sound.len()).await;
         assert_eq!(found, sound, "{name}");

@@ -34,7 +34,10 @@ fn start(data: &Path) -> Result<Broker, StartError> {
 /// Asks until the answer has these words.
 fn until(broker: &Broker, path: &str, words: &str) {
     let answers = std::iter::repeat_with(|| ask(broker, "GET", path));
-    assert!(answers.take(100_000).any(|it| it.contains(words)), "{path} never says {words}");
+    assert!(
+        answers.take(100_000).any(|answer| answer.contains(words)),
+        "{path} never says {words}"
+    );
 }
 
 /// The messages that the compacted view has.
@@ -58,7 +61,7 @@ async fn view(broker: &Broker, count: usize) -> Vec<u64> {
     client.send(CommandPing {}).await.unwrap();
     let next = client.answer().await.unwrap().command;
     assert!(matches!(next, Command::Pong(_)), "it has more: {next:?}");
-    found.iter().map(|it| it.entry_id).collect()
+    found.iter().map(|id| id.entry_id).collect()
 }
 
 /// Publishes a message with a key of its own.
@@ -120,7 +123,7 @@ fn flip(path: &Path, from_end: usize) {
 async fn a_view_that_is_lost_is_made_again_from_the_log() {
     let folder = tempfile::tempdir().unwrap();
     compacted(folder.path(), false).await;
-    fs::remove_file(file(folder.path())).unwrap_or_else(|it| panic!("{it}"));
+    fs::remove_file(file(folder.path())).unwrap_or_else(|error| panic!("{error}"));
     let found = check(folder.path()).unwrap();
     assert!(!found.is_sound() && found.to_string().contains("can be made again"), "{found}");
     let broker = start(folder.path()).unwrap();

@@ -7,7 +7,7 @@ use longhaul_wire::payload::Payload;
 
 pub(super) fn run() {
     let count = std::env::var("LONGHAUL_BENCH_ENTRIES").ok();
-    let count = count.map_or(5_000_000, |it| it.parse().expect("a number of entries"));
+    let count = count.map_or(5_000_000, |text| text.parse().expect("a number of entries"));
     let folder = directory();
     let broker = Broker::start(folder.path());
     let before = broker.memory_kb();
@@ -55,7 +55,7 @@ pub(super) fn run() {
 fn remove_indices(data: &std::path::Path) {
     for file in std::fs::read_dir(data.join("log")).expect("a data directory") {
         let path = file.expect("a file").path();
-        if path.extension().is_some_and(|it| it == "idx") {
+        if path.extension().is_some_and(|extension| extension == "idx") {
             std::fs::remove_file(path).expect("a file");
         }
     }

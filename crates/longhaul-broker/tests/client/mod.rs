@@ -139,7 +139,9 @@ impl Client {
     ) -> io::Result<MessageIdData> {
         self.publish(producer, sequence, body).await?;
         match self.answer().await?.command {
-            Command::SendReceipt(it) => it.message_id.ok_or_else(|| io::Error::other("no id")),
+            Command::SendReceipt(receipt) => {
+                receipt.message_id.ok_or_else(|| io::Error::other("no id"))
+            }
             other => Err(io::Error::other(format!("{other:?}"))),
         }
     }
@@ -177,7 +179,7 @@ impl Client {
         let mut found = Vec::new();
         while found.len() < count {
             match self.answer().await?.command {
-                Command::Message(it) => found.push(it.message_id),
+                Command::Message(message) => found.push(message.message_id),
                 other => return Err(io::Error::other(format!("{other:?}"))),
             }
         }
@@ -230,7 +232,7 @@ pub(crate) fn encode_publish(producer_id: u64, sequence_id: u64, body: &[u8], ou
 /// Bytes of memory that the process has in use.
 pub(crate) fn memory_bytes() -> usize {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages = text.split(' ').nth(1).and_then(|it| it.parse().ok()).unwrap_or(0_usize);
+    let pages = text.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0_usize);
     pages * 4096
 }
 

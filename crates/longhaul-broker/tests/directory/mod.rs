@@ -9,7 +9,7 @@ pub(crate) fn copy(from: &Path, to: &Path) {
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
         let name = entry.file_name();
-        let passes = ["index.tmp", "confirmed.tmp"].iter().any(|it| name == *it);
+        let passes = ["index.tmp", "confirmed.tmp"].iter().any(|unfinished| name == *unfinished);
         if name.to_string_lossy().starts_with("spare") || passes {
             continue;
         }
