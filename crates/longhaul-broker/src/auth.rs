@@ -263,13 +263,14 @@ impl Authenticator {
 
     /// Whether the role may do this where these are the grants: of the namespace, and of the topic alone.
     pub(crate) fn allows(&self, role: &Role, grants: [Option<&Grants>; 2], action: Action) -> bool {
-        let granted = grants.into_iter().flatten().filter_map(|it| it.allow(&role.name, action));
+        let granted =
+            grants.into_iter().flatten().filter_map(|grants| grants.allow(&role.name, action));
         role.superuser || granted.max().unwrap_or(self.open_namespaces)
     }
 
     /// Whether the role may do anything at all there.
     pub(crate) fn allows_any(&self, role: &Role, grants: [Option<&Grants>; 2]) -> bool {
-        [Action::Produce, Action::Consume].iter().any(|&it| self.allows(role, grants, it))
+        [Action::Produce, Action::Consume].iter().any(|&action| self.allows(role, grants, action))
     }
 
     /// The claims, which are not looked at before the signature.

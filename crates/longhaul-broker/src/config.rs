@@ -115,7 +115,7 @@ impl BrokerConfig {
             "a port for TLS needs a certificate and a key"
         } else if self.message_bytes_max < 1024 || self.message_bytes_max > 512 * 1024 * 1024 {
             "the largest message must be between 1 KiB and 512 MiB"
-        } else if self.disk_bytes_max.is_some_and(|it| it < DISK_BYTES_MIN) {
+        } else if self.disk_bytes_max.is_some_and(|bytes| bytes < DISK_BYTES_MIN) {
             "the log needs at least 256 MiB on disk: it is written in segments of up to 64 MiB"
         } else if self.window_bytes == 0 {
             "a connection needs a window of at least one byte"
@@ -128,16 +128,16 @@ impl BrokerConfig {
     }
 
     fn validate_hosts(&self) -> Result<(), StartError> {
-        let admin = self.admin_hosts.iter().map(|it| ("admin", it));
-        let mut all = admin.chain(self.advertised_host.iter().map(|it| ("advertised", it)));
-        all.find(|(_, it)| host::parse(it).is_none()).map_or(Ok(()), |(which, given)| {
+        let admin = self.admin_hosts.iter().map(|given| ("admin", given));
+        let mut all = admin.chain(self.advertised_host.iter().map(|given| ("advertised", given)));
+        all.find(|(_, given)| host::parse(given).is_none()).map_or(Ok(()), |(which, given)| {
             Err(StartError::Host { which, given: given.escape_debug().to_string() })
         })
     }
 
     fn is_local(&self) -> bool {
         let ports = [Some(self.listen), self.listen_tls, self.admin, self.admin_tls];
-        ports.into_iter().flatten().all(|it| it.ip().is_loopback())
+        ports.into_iter().flatten().all(|address| address.ip().is_loopback())
     }
 }
 

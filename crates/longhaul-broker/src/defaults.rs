@@ -114,9 +114,9 @@ pub(crate) fn neighbours<'a>(
 /// The broker's level of the policies. What holds for every topic is said, too: who reads it need not know the broker.
 pub(crate) fn policies(row: Option<&TopicDefaults>) -> Policies {
     let minutes = |time: Duration| i64::try_from(time.as_secs() / 60).unwrap_or(i64::MAX);
-    let retention = row.and_then(|it| it.retention);
+    let retention = row.and_then(|row| row.retention);
     // Whoever reads them and stands still must not keep workers from publishing there, as the quota of other topics would.
-    let is_of_workers = row.is_some_and(|it| matches!(it.topics, TopicPattern::EndsWith(_)));
+    let is_of_workers = row.is_some_and(|row| matches!(row.topics, TopicPattern::EndsWith(_)));
     let policy = BacklogAction::ProducerException;
     let unlimited = BacklogQuota { limit_bytes: -1, limit_s: -1, policy };
     Policies {
@@ -129,11 +129,11 @@ pub(crate) fn policies(row: Option<&TopicDefaults>) -> Policies {
             max_inactive_s: 60,
             delete_while_inactive: false,
         }),
-        deduplication: Some(row.is_some_and(|it| it.deduplication)),
+        deduplication: Some(row.is_some_and(|row| row.deduplication)),
         compaction_threshold_bytes: Some(
-            row.and_then(|it| it.compaction_threshold_bytes).unwrap_or(0),
+            row.and_then(|row| row.compaction_threshold_bytes).unwrap_or(0),
         ),
-        retention: retention.map(|it| Retention { minutes: minutes(it), megabytes: -1 }),
+        retention: retention.map(|time| Retention { minutes: minutes(time), megabytes: -1 }),
         ..Policies::default()
     }
 }
@@ -147,7 +147,9 @@ mod tests {
         let rows = of_task_topics();
         let exists = |name: &str| name == "persistent://p/d/t-ledger";
         let row = |name: &str| find(&rows, &format!("persistent://p/d/{name}"), exists);
-        assert!(row("t").is_some_and(|it| it.deduplication && it.retention.is_none()));
+        assert!(
+            row("t").is_some_and(|defaults| defaults.deduplication && defaults.retention.is_none())
+        );
         assert_eq!(row("u"), None);
         assert_eq!(row("t-ledger-2"), None);
         let found = policies(row("u-metadata"));

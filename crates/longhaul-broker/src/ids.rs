@@ -46,8 +46,8 @@ mod tests {
     fn neighbours_have_other_places_and_other_tags() {
         for from in [0_u64, 1 << 40] {
             let hashes: Vec<u64> = (from..from + 1024).map(hash).collect();
-            let places: HashSet<u64> = hashes.iter().map(|it| it % 2048).collect();
-            let tags: HashSet<u64> = hashes.iter().map(|it| it >> 57).collect();
+            let places: HashSet<u64> = hashes.iter().map(|hash| hash % 2048).collect();
+            let tags: HashSet<u64> = hashes.iter().map(|hash| hash >> 57).collect();
             assert!(places.len() > 700 && tags.len() > 100, "{} {}", places.len(), tags.len());
         }
         assert_eq!(hash(7_u32), hash(7_u64));

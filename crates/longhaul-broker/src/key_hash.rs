@@ -30,7 +30,7 @@ pub(crate) fn of_none(number: u64) -> u16 {
 /// The same of a message that is stored. One that cannot be read has 0.
 pub(crate) fn of_stored(message: &[u8]) -> u16 {
     let payload = Payload::parse(Bytes::copy_from_slice(message)).ok();
-    payload.and_then(|it| it.summary().ok()).map_or(0, |it| of(&it))
+    payload.and_then(|payload| payload.summary().ok()).map_or(0, |summary| of(&summary))
 }
 
 /// The hash of a key.

@@ -262,7 +262,7 @@ fn topics(page: &mut Page, snapshot: &MetricsSnapshot) {
             count(topic.subscriptions.len())
         }),
         ("pulsar_consumers_count", Kind::Gauge, "Consumers.", |topic| {
-            topic.subscriptions.values().map(|it| it.consumers).sum()
+            topic.subscriptions.values().map(|subscription| subscription.consumers).sum()
         }),
         ("pulsar_in_messages_total", Kind::Counter, "Messages published.", |topic| {
             topic.messages_in
@@ -284,32 +284,48 @@ type SubscriptionFigure = (&'static str, Kind, &'static str, fn(&SubscriptionMet
 
 fn subscriptions(page: &mut Page, snapshot: &MetricsSnapshot) {
     let figures: [SubscriptionFigure; 8] = [
-        ("pulsar_subscription_consumers_count", Kind::Gauge, "Consumers.", |it| it.consumers),
-        ("pulsar_subscription_back_log", Kind::Gauge, "Entries that are not acknowledged.", |it| {
-            it.backlog
+        ("pulsar_subscription_consumers_count", Kind::Gauge, "Consumers.", |subscription| {
+            subscription.consumers
         }),
-        ("pulsar_subscription_delayed", Kind::Gauge, "Entries that wait for their time.", |it| {
-            it.delayed
-        }),
+        (
+            "pulsar_subscription_back_log",
+            Kind::Gauge,
+            "Entries that are not acknowledged.",
+            |subscription| subscription.backlog,
+        ),
+        (
+            "pulsar_subscription_delayed",
+            Kind::Gauge,
+            "Entries that wait for their time.",
+            |subscription| subscription.delayed,
+        ),
         (
             "pulsar_subscription_unacked_messages",
             Kind::Gauge,
             "Messages that consumers hold.",
-            |it| it.unacked,
+            |subscription| subscription.unacked,
         ),
-        ("pulsar_out_messages_total", Kind::Counter, "Messages handed to consumers.", |it| {
-            it.messages_out
+        (
+            "pulsar_out_messages_total",
+            Kind::Counter,
+            "Messages handed to consumers.",
+            |subscription| subscription.messages_out,
+        ),
+        ("pulsar_out_bytes_total", Kind::Counter, "Bytes handed to consumers.", |subscription| {
+            subscription.bytes_out
         }),
-        ("pulsar_out_bytes_total", Kind::Counter, "Bytes handed to consumers.", |it| it.bytes_out),
         (
             "longhaul_broker_subscription_redeliveries_total",
             Kind::Counter,
             "Entries handed to consumers again.",
-            |it| it.redeliveries,
+            |subscription| subscription.redeliveries,
         ),
-        ("longhaul_broker_subscription_acks_total", Kind::Counter, "Entries acknowledged.", |it| {
-            it.acks
-        }),
+        (
+            "longhaul_broker_subscription_acks_total",
+            Kind::Counter,
+            "Entries acknowledged.",
+            |subscription| subscription.acks,
+        ),
     ];
     for (name, kind, help, figure) in figures {
         page.head(name, kind, help);
@@ -420,7 +436,8 @@ mod tests {
                 let (labelled, value) = sample.rsplit_once(' ').unwrap();
                 let shown = labelled.split('{').next().unwrap();
                 let is_part = ["_bucket", "_sum", "_count"].map(|end| format!("{name}{end}"));
-                let is_part = kind.ends_with("histogram") && is_part.iter().any(|it| it == shown);
+                let is_part =
+                    kind.ends_with("histogram") && is_part.iter().any(|part| part == shown);
                 assert!(shown == name || is_part, "{sample}");
                 assert!(value.parse::<f64>().is_ok(), "{sample}");
             }

@@ -146,7 +146,7 @@ pub(crate) fn check_name(what: &str, name: &str) -> Result<(), String> {
 }
 
 fn is_part(part: &str) -> bool {
-    let plain = |it: char| !it.is_control() && it != '\\';
+    let plain = |letter: char| !letter.is_control() && letter != '\\';
     !part.is_empty() && part != "." && part != ".." && part.chars().all(plain)
 }
 

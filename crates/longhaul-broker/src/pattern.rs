@@ -29,7 +29,8 @@ impl Pattern {
             .dfa_size_limit(CACHE_BYTES_MAX)
             .build();
         whole.map(|regex| Self { text: text.to_owned(), regex }).map_err(|error| {
-            let shown: String = error.to_string().chars().filter(|it| !it.is_control()).collect();
+            let shown: String =
+                error.to_string().chars().filter(|letter| !letter.is_control()).collect();
             format!("the pattern of topics cannot be used here: {shown}")
         })
     }
@@ -42,7 +43,7 @@ impl Pattern {
     /// Whether a topic, or the topic that it is a partition of, matches.
     pub(crate) fn matches(&self, name: &TopicName) -> bool {
         let whole = name.whole();
-        let short = whole.as_str().split_once("://").map_or("", |it| it.1);
+        let short = whole.as_str().split_once("://").map_or("", |(_, short)| short);
         self.regex.is_match(short)
     }
 }

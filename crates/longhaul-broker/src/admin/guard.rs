@@ -66,7 +66,7 @@ fn check_origin(headers: &HeaderMap, scheme: &str) -> Result<(), Answer> {
         (Some(site), _) => matches!(site, "same-origin" | "none"),
         (None, None) => true,
         (None, Some(origin)) => {
-            let own = origin.strip_prefix(scheme).and_then(|it| it.strip_prefix("://"));
+            let own = origin.strip_prefix(scheme).and_then(|rest| rest.strip_prefix("://"));
             own.is_some() && own == text(HOST.as_str())
         }
     };

@@ -58,7 +58,7 @@ fn token(algorithm: &str, claims: &str, signature: &[u8]) -> String {
 fn check(token: &str, expected: Result<&str, AuthError>) {
     for key in [KEY.as_bytes(), &der()] {
         let role = authenticator(key).authenticate("token", token.as_bytes(), 0);
-        assert_eq!(role.as_ref().map(|it| it.name.as_str()).map_err(|it| *it), expected);
+        assert_eq!(role.as_ref().map(|role| role.name.as_str()).map_err(|error| *error), expected);
     }
 }
 

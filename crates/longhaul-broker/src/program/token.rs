@@ -50,7 +50,8 @@ fn write(file: &Path, secret: &[u8]) -> anyhow::Result<()> {
     let mut options = OpenOptions::new();
     // Whoever reads it may be anybody to the broker.
     options.write(true).create_new(true).mode(0o600);
-    let written =
-        options.open(file).and_then(|mut it| it.write_all(secret).and_then(|()| it.sync_all()));
+    let written = options
+        .open(file)
+        .and_then(|mut opened| opened.write_all(secret).and_then(|()| opened.sync_all()));
     written.with_context(|| format!("cannot write the secret to {}", file.display()))
 }

@@ -13,7 +13,7 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     }
     let found = text.to_socket_addrs();
     let found: Vec<_> = found.map_err(|error| format!("expected HOST:PORT: {error}"))?.collect();
-    let first = found.iter().find(|it| it.is_ipv4()).or_else(|| found.first());
+    let first = found.iter().find(|candidate| candidate.is_ipv4()).or_else(|| found.first());
     first.copied().ok_or_else(|| "the name has no address".to_owned())
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
 }
 
 fn split(text: &str) -> Result<(u64, &str), String> {
-    let end = text.find(|it: char| !it.is_ascii_digit()).unwrap_or(text.len());
+    let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let number = number.parse().map_err(|error| format!("expected a number: {error}"))?;
     Ok((number, unit.trim()))
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn hosts_have_names() {
         assert_eq!(address("127.0.0.1:7300"), Ok(SocketAddr::from(([127, 0, 0, 1], 7300))));
-        assert_eq!(address("[::1]:7300").map(|it| it.port()), Ok(7300));
+        assert_eq!(address("[::1]:7300").map(|address| address.port()), Ok(7300));
         let named = address("localhost:7300").unwrap();
         assert!(named.ip().is_loopback() && named.port() == 7300, "{named}");
         for text in ["7300", "localhost", "localhost:x", ""] {
