@@ -136,7 +136,7 @@ mod tests {
         let (reads, writes): (Vec<_>, Vec<_>) = calls.iter().copied().partition(|call| call.0);
         assert_eq!(reads.iter().filter(|call| call.2 > call.1).count(), 1, "{reads:?}");
         assert!(writes.len() == 8 && writes.iter().all(is_whole), "{writes:?}");
-        assert!(noted_too.calls.lock().unwrap().iter().filter(|it| !it.0).all(is_whole));
+        assert!(noted_too.calls.lock().unwrap().iter().filter(|call| !call.0).all(is_whole));
     }
 
     #[test]

@@ -132,7 +132,7 @@ impl Composer {
     /// Free bytes of the disk that nothing was laid out for; none where the disk does not say.
     #[must_use]
     pub fn free_bytes(&self) -> Option<u64> {
-        Some(self.room.left()).filter(|&it| it < u64::MAX / 2)
+        Some(self.room.left()).filter(|&bytes| bytes < u64::MAX / 2)
     }
 
     /// Whether the disk has room for every entry that may be appended, however large.

@@ -214,6 +214,7 @@ pub(super) fn is_full(error: &io::Error) -> bool {
 
 /// Whether it may go well a little later: there was no room, or no file descriptor or no memory for what was to be opened.
 pub(super) fn is_passing(error: &io::Error) -> bool {
-    let lacking = [Errno::MFILE, Errno::NFILE, Errno::NOMEM].map(|it| Some(it.raw_os_error()));
+    let lacking =
+        [Errno::MFILE, Errno::NFILE, Errno::NOMEM].map(|errno| Some(errno.raw_os_error()));
     is_full(error) || lacking.contains(&error.raw_os_error())
 }

@@ -156,7 +156,7 @@ impl Builder {
 
     /// The bytes of the file: the seal of the segment begins here, and was written by this group.
     pub(super) fn finish(&self, header: &Header, end: u32, group: u64) -> Vec<u8> {
-        let streams: usize = self.streams.values().map(|it| it.bytes.len() + 30).sum();
+        let streams: usize = self.streams.values().map(|stream| stream.bytes.len() + 30).sum();
         let mut out = Vec::with_capacity(HEAD_BYTES + streams + 4);
         out.put_slice(MAGIC);
         out.put_u32(VERSION);
@@ -285,7 +285,7 @@ impl Index {
             if code & JUMP == 0 { last.next } else { last.next.wrapping_add(unzigzag(next()?)) };
         let offset = last.end.checked_add(u32::try_from(next()?).ok()?)?;
         let size = u32::try_from(next()?).ok()?;
-        let end = offset.checked_add(size).filter(|&it| it <= self.end)?;
+        let end = offset.checked_add(size).filter(|&end| end <= self.end)?;
         let publish_time = last.publish_time.wrapping_add(unzigzag(next()?));
         let deliver_at = if code & DELAYED == 0 { None } else { Some(next()?) };
         let chunk_of = if code & CHUNK == 0 { None } else { Some(stream.try_get_u64().ok()?) };

@@ -14,7 +14,7 @@ use std::io;
 /// Those of the operating system.
 pub fn segment_numbers(storage: &dyn Storage) -> io::Result<Vec<u32>> {
     let files = storage.list(FOLDER)?;
-    let mut numbers: Vec<u32> = files.iter().filter_map(|it| segment::number_of(it)).collect();
+    let mut numbers: Vec<u32> = files.iter().filter_map(|name| segment::number_of(name)).collect();
     numbers.sort_unstable();
     Ok(numbers)
 }
@@ -50,7 +50,7 @@ pub fn sound_prefix(storage: &dyn Storage, number: u32) -> Result<Vec<u8>, OpenE
     let file = storage.open(&name).map_err(io)?;
     let mut bytes = vec![0; usize::try_from(file.len().map_err(io)?).unwrap_or(0)];
     file.read_at(&mut bytes, 0).map_err(io)?;
-    let header = Header::decode(&bytes).ok().filter(|it| it.number == number);
+    let header = Header::decode(&bytes).ok().filter(|header| header.number == number);
     let header = header.ok_or_else(|| OpenError::Damaged {
         file: storage.describe(&name),
         offset: 0,

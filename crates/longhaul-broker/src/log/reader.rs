@@ -73,7 +73,8 @@ impl Reader {
     #[must_use]
     pub fn read_many(&self, places: &[Place]) -> Vec<Result<Bytes, ReadError>> {
         let held: Vec<_> = places.iter().map(|&place| self.hold(place)).collect();
-        let mut read = self.read_held(held.iter().filter_map(|it| it.as_ref().ok())).into_iter();
+        let mut read =
+            self.read_held(held.iter().filter_map(|held| held.as_ref().ok())).into_iter();
         let gone = |place: &Place| ReadError::Gone { segment: place.segment };
         let outcomes = held.iter().zip(places).map(|(held, place)| match held {
             Ok(_) => read.next().unwrap_or_else(|| Err(gone(place))),
@@ -111,8 +112,8 @@ impl Reader {
                 return None;
             }
             let bytes = Bytes::from(bytes);
-            for it in run {
-                out.push(self.body(segment, it.place, from, &bytes).ok()?);
+            for entry in run {
+                out.push(self.body(segment, entry.place, from, &bytes).ok()?);
             }
         }
         Some(out)
@@ -124,10 +125,10 @@ impl Reader {
         let (segment, from) = (&first.segment, first.place.offset);
         match self.read_range(segment, from, last.place.end()) {
             Ok(bytes) => {
-                out.extend(run.iter().map(|it| self.body(segment, it.place, from, &bytes)))
+                out.extend(run.iter().map(|entry| self.body(segment, entry.place, from, &bytes)))
             }
             // One record's fault must not be the fault of all.
-            Err(_) if run.len() > 1 => out.extend(run.iter().map(|it| self.read_one(it))),
+            Err(_) if run.len() > 1 => out.extend(run.iter().map(|entry| self.read_one(entry))),
             Err(error) => out.push(Err(error)),
         }
     }

@@ -160,7 +160,7 @@ fn read(storage: &dyn Storage, apply: Apply<'_>) -> Result<Sound, OpenError> {
     let tail = replay.segments(&segments)?;
     let sealed = segments.keys().copied().take(segments.len().saturating_sub(1));
     let unindexed = replay.indices.left_to_make(sealed);
-    let (at, records) = (replay.checkpoint.map(|it| it.at), replay.records);
+    let (at, records) = (replay.checkpoint.map(|checkpoint| checkpoint.at), replay.records);
     if let (Some(tail), Some(newest)) = (&tail, segments.values().next_back()) {
         tail.check(newest, &storage.describe(&segment::name(newest.header.number)))?;
     }
@@ -311,7 +311,7 @@ impl Replay<'_> {
                 self.check_sealed(before, &tail, (before + 1 == *number).then_some(&header))?;
             }
             let next = number.checked_add(1).and_then(|next| segments.get(&next));
-            let next = next.map(|it| &it.header);
+            let next = next.map(|next| &next.header);
             let at = self.checkpoint.as_ref().map(|checkpoint| checkpoint.at);
             // Of what the checkpoint stands for only the entries are needed.
             let indexed = match at.filter(|at| *number < at.segment) {
@@ -364,7 +364,8 @@ impl Replay<'_> {
     fn segment(&mut self, segment: &Segment) -> Result<Tail, OpenError> {
         let name = segment::name(segment.header.number);
         let at = self.checkpoint.as_ref().map(|checkpoint| checkpoint.at);
-        let may_be_unchecked = self.checkpoint.as_ref().is_none_or(|it| it.is_earlier);
+        let may_be_unchecked =
+            self.checkpoint.as_ref().is_none_or(|checkpoint| checkpoint.is_earlier);
         let Self { storage, apply, records, .. } = self;
         let walked = walk(segment, |head, place, body| {
             let before_checkpoint = at.is_some_and(|at| place.start() < at);

@@ -165,7 +165,7 @@ mod tests {
         let options = Options::default();
         let size = |wanted: u64, free| {
             let size = size_within(&options, u32::try_from(wanted * MIB).unwrap(), free * MIB);
-            size.map(|it| u64::from(it) / MIB)
+            size.map(|bytes| u64::from(bytes) / MIB)
         };
         assert_eq!(size(64, 1_000_000), Some(64));
         assert_eq!((size(64, 256), size(64, 255)), (Some(64), Some(32)));

@@ -11,9 +11,9 @@ impl Reader {
     /// The records of a segment, from the first to the last that is durable.
     pub(crate) fn scan(&self, segment: u32) -> Scan {
         let end = self.shared.durable();
-        let scanner = self.segment(segment).map(|it| {
-            let limit = if segment == end.segment { end.offset } else { it.header.size };
-            Scanner::new(Arc::clone(&it.file), it.seed, limit)
+        let scanner = self.segment(segment).map(|found| {
+            let limit = if segment == end.segment { end.offset } else { found.header.size };
+            Scanner::new(Arc::clone(&found.file), found.seed, limit)
         });
         let sealed = segment != end.segment;
         Scan { shared: Arc::clone(&self.shared), segment, scanner: Some(scanner), sealed }

@@ -142,7 +142,7 @@ impl Shared {
     /// The segments there are, with the bytes of their files.
     pub(super) fn list(&self) -> Vec<(u32, u64)> {
         let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
-        segments.iter().map(|(&number, it)| (number, u64::from(it.header.size))).collect()
+        segments.iter().map(|(&number, segment)| (number, u64::from(segment.header.size))).collect()
     }
 
     /// The numbers of the segments that there are, of those that are chosen.

@@ -41,12 +41,12 @@ pub(crate) fn spoil(
             "rotten"
         }
         3 => {
-            let &other = random.choice(&numbers).filter(|it| **it != number)?;
+            let &other = random.choice(&numbers).filter(|other| **other != number)?;
             bytes = storage.file(&index::name(other))?;
             "that of another segment"
         }
         _ => {
-            let there = former.get(&number).filter(|it| **it != bytes)?;
+            let there = former.get(&number).filter(|there| **there != bytes)?;
             bytes.clone_from(there);
             "of a former generation"
         }
@@ -101,7 +101,7 @@ pub(crate) fn leave_one(
     former: &Former,
 ) -> Option<String> {
     let there = numbers(storage);
-    let left: Vec<_> = former.iter().filter(|it| !there.contains(it.0)).collect();
+    let left: Vec<_> = former.iter().filter(|(number, _)| !there.contains(number)).collect();
     let (number, bytes) = random.choice(&left)?;
     let name = index::name(**number);
     storage.set_file(&name, bytes);
@@ -110,7 +110,7 @@ pub(crate) fn leave_one(
 
 fn numbers(storage: &SimulatedStorage) -> Vec<u32> {
     let files = storage.list("log").unwrap_or_default();
-    let mut numbers: Vec<u32> = files.iter().filter_map(|it| index::number_of(it)).collect();
+    let mut numbers: Vec<u32> = files.iter().filter_map(|name| index::number_of(name)).collect();
     numbers.sort_unstable();
     numbers
 }

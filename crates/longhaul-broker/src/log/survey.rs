@@ -99,7 +99,7 @@ pub fn survey(
     surveyor.missing(&segments)?;
     let newest = segments.keys().next_back().copied();
     for (number, segment) in &segments {
-        let next = segments.get(&(number + 1)).map(|it| it.header);
+        let next = segments.get(&(number + 1)).map(|next| next.header);
         surveyor.segment(segment, Some(*number) == newest, next)?;
     }
     let Surveyor { findings, .. } = surveyor;
@@ -198,7 +198,7 @@ impl Surveyor<'_> {
     }
 
     fn at(&self) -> Option<Position> {
-        self.checkpoint.as_ref().map(|it| it.at)
+        self.checkpoint.as_ref().map(|checkpoint| checkpoint.at)
     }
 
     /// Opens the segments, also those whose header is damaged: their records say which seed they have.
@@ -234,7 +234,7 @@ impl Surveyor<'_> {
                 Ok(_) | Err(HeaderFault::Damaged) => broken.push((number, file)),
             }
         }
-        let salts: BTreeSet<u64> = sound.values().map(|it| it.header.salt).collect();
+        let salts: BTreeSet<u64> = sound.values().map(|segment| segment.header.salt).collect();
         for (number, file) in broken {
             let found = salts.iter().find_map(|&salt| with_salt(number, &file, salt));
             let name = segment::name(number);
@@ -274,7 +274,7 @@ impl Surveyor<'_> {
         let least = if self.checkpoint.is_some() { from } else { 0 };
         let least = least.max(self.confirmed.map_or(0, |at| at.segment));
         let needed: BTreeSet<u32> = (from..=newest.max(least)).collect();
-        let is_earlier = self.checkpoint.as_ref().is_some_and(|it| it.is_earlier);
+        let is_earlier = self.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.is_earlier);
         let listed = match inventory::read(self.storage) {
             Ok(Some(listed)) if !is_earlier => listed,
             Ok(None) if self.storage.open(inventory::NAME).is_ok() => {
@@ -289,8 +289,9 @@ impl Surveyor<'_> {
                 BTreeSet::new()
             }
         };
-        let named: BTreeSet<String> = self.findings.iter().map(|it| it.file.clone()).collect();
-        for number in needed.union(&listed).filter(|it| !segments.contains_key(it)) {
+        let named: BTreeSet<String> =
+            self.findings.iter().map(|finding| finding.file.clone()).collect();
+        for number in needed.union(&listed).filter(|number| !segments.contains_key(number)) {
             let name = segment::name(*number);
             // One that is there and cannot be opened is named already.
             if !named.contains(&self.storage.describe(&name)) {
@@ -395,7 +396,8 @@ impl Surveyor<'_> {
             builder.add(head, place, (self.facts)(body).unwrap_or_default());
         }
         let before_checkpoint = self.at().is_some_and(|at| place.start() < at);
-        let may_be_unchecked = self.checkpoint.as_ref().is_none_or(|it| it.is_earlier);
+        let may_be_unchecked =
+            self.checkpoint.as_ref().is_none_or(|checkpoint| checkpoint.is_earlier);
         let record = Replayed::Record { head, place, body, before_checkpoint, may_be_unchecked };
         if let Err(reason) = (self.take)(record) {
             let cost = match head.kind {

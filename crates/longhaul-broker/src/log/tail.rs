@@ -56,8 +56,8 @@ impl Tail {
         let io = |source| OpenError::Io { what: format!("read {file}"), source };
         let mut from = self.end;
         let length = segment.file.len().map_err(io)?;
-        let limit =
-            u32::try_from(length).map_or(segment.header.size, |it| it.min(segment.header.size));
+        let limit = u32::try_from(length)
+            .map_or(segment.header.size, |length| length.min(segment.header.size));
         let mut window = vec![0; WINDOW_BYTES];
         while from < limit {
             let bytes = ((limit - from) as usize).min(WINDOW_BYTES);

@@ -214,7 +214,7 @@ impl StorageFile for DirectoryFile {
         let direct = options.write(true).custom_flags(OFlags::DIRECT.bits().cast_signed());
         // File systems that cannot do it refuse here, or at the first write.
         let Ok(direct) = direct.open(&self.path) else { return Ok(false) };
-        let id = |file: &File| file.metadata().map(|it| (it.dev(), it.ino()));
+        let id = |file: &File| file.metadata().map(|metadata| (metadata.dev(), metadata.ino()));
         if !is_whole(from) || !is_whole(to) || id(&direct)? != id(&self.file)? {
             return Ok(false);
         }

@@ -362,7 +362,7 @@ impl Storage for SimulatedStorage {
         let name = |change: &Rename| {
             change.to.as_ref().map(|(to, _)| to).or(change.from.as_ref()).cloned()
         };
-        let within = |change: &Rename| name(change).is_some_and(|it| folder_of(&it) == folder);
+        let within = |change: &Rename| name(change).is_some_and(|path| folder_of(&path) == folder);
         let (synced, rest) = disk.journal.drain(..).partition::<Vec<_>, _>(within);
         disk.journal = rest;
         for change in synced {

@@ -77,7 +77,10 @@ fn a_survey_names_an_end_that_is_gone() {
     let empty = storage.fork();
     empty.remove(&segment::name(1)).unwrap();
     let (findings, _) = survey(&empty);
-    assert!(matches!(&findings[..], [it] if it.file.ends_with("0000000001.seg")), "{findings:?}");
+    assert!(
+        matches!(&findings[..], [finding] if finding.file.ends_with("0000000001.seg")),
+        "{findings:?}"
+    );
 }
 
 /// The newest segment is in no inventory during its first moments, and a log without it ended with the one before.
@@ -98,7 +101,7 @@ fn a_newest_segment_in_which_the_log_rested_is_missed() {
     storage.kill();
     let refused = recover(&storage).unwrap_err();
     let file = "simulated/log/0000000002.seg";
-    assert!(matches!(&refused, OpenError::Missing { file: it } if it == file), "{refused}");
+    assert!(matches!(&refused, OpenError::Missing { file: named } if named == file), "{refused}");
 }
 
 /// What a power cut leaves of the file is an earlier position, or none, and the log opens.

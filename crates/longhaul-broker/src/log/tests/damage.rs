@@ -125,7 +125,7 @@ fn a_flipped_byte_is_refused_except_in_the_last_group() {
 
 /// Where the seal of a segment ends, which zeros follow.
 fn end_of(segment: &[u8]) -> usize {
-    let seal = segment.windows(5).rposition(|it| it == b"\x04\xffMRK").unwrap();
+    let seal = segment.windows(5).rposition(|window| window == b"\x04\xffMRK").unwrap();
     seal + 21
 }
 
@@ -135,7 +135,7 @@ fn check_place(name: &str, at: usize, error: &OpenError) {
     let OpenError::Damaged { file, offset, .. } = error else { panic!("{name} {at}: {error}") };
     assert_eq!(file, &format!("simulated/{name}"));
     let distance = (at as u64).checked_sub(*offset);
-    assert!(distance.is_some_and(|it| it < 400), "{error} instead of {at}");
+    assert!(distance.is_some_and(|distance| distance < 400), "{error} instead of {at}");
 }
 
 #[test]
@@ -170,12 +170,12 @@ fn a_missing_segment_before_the_checkpoint_is_refused_unless_it_was_removed() {
     lost.remove(&segment::name(2)).unwrap();
     let refused = recover_with(&lost, options()).unwrap_err();
     let file = "simulated/log/0000000002.seg";
-    let is_named = matches!(&refused, OpenError::NotRemoved { file: it, .. } if it == file);
+    let is_named = matches!(&refused, OpenError::NotRemoved { file: named, .. } if named == file);
     assert!(is_named, "{refused}");
     // Whoever wants to go on without what it held deletes the inventory.
     lost.remove("segments").unwrap();
     let (parts, seen) = recover_with(&lost, options()).unwrap();
-    assert!(seen.records.iter().all(|it| it.place.segment == 3));
+    assert!(seen.records.iter().all(|record| record.place.segment == 3));
     background::checkpoint(&parts.writer.shared, parts.composer.end(), &[]).unwrap();
     drop(parts);
     assert!(recover_with(&lost, options()).is_ok());
@@ -199,7 +199,7 @@ fn a_segment_that_has_begun_is_noted_even_if_the_spare_stays() {
     lost.remove(&segment::name(4)).unwrap();
     let refused = recover_with(&lost, options()).unwrap_err();
     let file = "simulated/log/0000000004.seg";
-    let is_named = matches!(&refused, OpenError::NotRemoved { file: it, .. } if it == file);
+    let is_named = matches!(&refused, OpenError::NotRemoved { file: named, .. } if named == file);
     assert!(is_named, "{refused}");
     // What says nothing new is not written.
     background::checkpoint(&shared, parts.composer.end(), &[]).unwrap();
@@ -248,7 +248,7 @@ fn a_checkpoint_of_a_later_version_is_refused() {
     for version in [0, 3] {
         write(version);
         let refused = recover_with(&storage, options()).unwrap_err();
-        let named = matches!(&refused, OpenError::Version { file, version: it } if file == "simulated/checkpoint" && *it == version);
+        let named = matches!(&refused, OpenError::Version { file, version: found } if file == "simulated/checkpoint" && *found == version);
         assert!(named, "{refused}");
     }
 }
@@ -409,7 +409,9 @@ fn bytes_of_an_earlier_use_are_no_records() {
     bytes[cut..].copy_from_slice(&stale[cut..]);
     storage.set_file(&name, &bytes);
     let (parts, seen) = recover_with(&storage, options()).unwrap();
-    assert!(seen.records.iter().all(|it| it.place.segment < 5 || it.place.offset < 4200));
+    assert!(
+        seen.records.iter().all(|record| record.place.segment < 5 || record.place.offset < 4200)
+    );
     assert!(parts.composer.end().offset < u32::try_from(end).unwrap());
     let again = storage.file(&name).unwrap();
     assert!(again[parts.composer.end().offset as usize..].iter().all(|&byte| byte == 0));

@@ -168,7 +168,8 @@ fn a_failure_at_any_step_loses_nothing_that_was_confirmed() {
                 }
                 let (parts, seen) =
                     recover(&storage).unwrap_or_else(|error| panic!("{what}: {error}"));
-                let entries: Vec<u64> = seen.records.iter().map(|it| it.head.entry).collect();
+                let entries: Vec<u64> =
+                    seen.records.iter().map(|record| record.head.entry).collect();
                 let first = entries.first().copied().unwrap_or(0);
                 assert!(first == 0 || parts.writer.shared.segment(1).is_none(), "{what}");
                 let next = entries.last().map_or(0, |last| last + 1);

@@ -25,7 +25,7 @@ fn sample() -> (SimulatedStorage, Vec<Place>) {
 
 fn indices(storage: &SimulatedStorage) -> Vec<u32> {
     let files = storage.list("log").unwrap();
-    let mut numbers: Vec<u32> = files.iter().filter_map(|it| index::number_of(it)).collect();
+    let mut numbers: Vec<u32> = files.iter().filter_map(|name| index::number_of(name)).collect();
     numbers.sort_unstable();
     numbers
 }
@@ -34,10 +34,14 @@ fn indices(storage: &SimulatedStorage) -> Vec<u32> {
 #[track_caller]
 fn check_start(storage: &SimulatedStorage, places: &[Place], indexed: &[u32], what: &str) -> Parts {
     let (parts, seen) = recover(storage).unwrap_or_else(|error| panic!("{what}: {error}"));
-    let found: Vec<Place> = seen.records.iter().map(|it| it.place).collect();
+    let found: Vec<Place> = seen.records.iter().map(|record| record.place).collect();
     assert_eq!(found, places, "{what}");
-    let mut from: Vec<u32> =
-        seen.records.iter().filter(|it| it.is_indexed).map(|it| it.place.segment).collect();
+    let mut from: Vec<u32> = seen
+        .records
+        .iter()
+        .filter(|record| record.is_indexed)
+        .map(|record| record.place.segment)
+        .collect();
     from.dedup();
     assert_eq!(from, indexed, "{what}");
     parts
@@ -75,7 +79,7 @@ fn an_index_that_is_not_sound_is_made_again() {
         let storage = sound.fork();
         storage.set_file(&name, &bad);
         let found = survey(&(Arc::new(storage.clone()) as _), facts, &mut |_| Ok(())).unwrap();
-        let named = found.findings.iter().map(|it| (it.file.as_str(), it.cost));
+        let named = found.findings.iter().map(|finding| (finding.file.as_str(), finding.cost));
         assert!(named.eq([("simulated/log/0000000002.idx", Cost::Nothing)]), "{what}");
         let parts = check_start(&storage, &places, &[1, 3, 4], &what);
         while background::index(&parts.writer.shared) {}
@@ -87,12 +91,13 @@ fn an_index_that_is_not_sound_is_made_again() {
 #[test]
 fn an_index_that_is_missing_is_made() {
     let (storage, places) = sample();
-    let before: Vec<_> = (1..=4).map(|it| storage.file(&index::name(it)).unwrap()).collect();
-    (1..=4).for_each(|it| storage.remove(&index::name(it)).unwrap());
+    let before: Vec<_> =
+        (1..=4).map(|number| storage.file(&index::name(number)).unwrap()).collect();
+    (1..=4).for_each(|number| storage.remove(&index::name(number)).unwrap());
     let parts = check_start(&storage, &places, &[], "none");
     while background::index(&parts.writer.shared) {}
     drop(parts);
-    let after: Vec<_> = (1..=4).map(|it| storage.file(&index::name(it)).unwrap()).collect();
+    let after: Vec<_> = (1..=4).map(|number| storage.file(&index::name(number)).unwrap()).collect();
     assert_eq!(after, before);
     check_start(&storage, &places, &[1, 2, 3, 4], "all again");
 }
@@ -101,14 +106,14 @@ fn an_index_that_is_missing_is_made() {
 #[test]
 fn what_rots_in_an_old_segment_shows_when_it_is_read() {
     let (storage, places) = sample();
-    let rotten = places.iter().position(|it| it.segment == 2).unwrap();
+    let rotten = places.iter().position(|place| place.segment == 2).unwrap();
     let mut bytes = storage.file(&segment::name(2)).unwrap();
     bytes[places[rotten].offset as usize + 40] ^= 1;
     storage.set_file(&segment::name(2), &bytes);
     let mut found = Vec::new();
-    let parts = recovery::recover(Arc::new(storage.clone()), small(), &mut |it| {
-        if let Replayed::Entries(run) = it {
-            found.extend(run.entries.iter().map(|it| it.place));
+    let parts = recovery::recover(Arc::new(storage.clone()), small(), &mut |replayed| {
+        if let Replayed::Entries(run) = replayed {
+            found.extend(run.entries.iter().map(|entry| entry.place));
         }
         Ok(())
     });
@@ -120,7 +125,7 @@ fn what_rots_in_an_old_segment_shows_when_it_is_read() {
     // A check reads everything.
     let found = survey(&(Arc::new(storage.clone()) as _), facts, &mut |_| Ok(())).unwrap();
     assert!(
-        matches!(found.findings[..], [ref it] if matches!(it.cost, Cost::Entry(_))),
+        matches!(found.findings[..], [ref finding] if matches!(finding.cost, Cost::Entry(_))),
         "{found:?}"
     );
     // Without the index it has to be read.
@@ -131,7 +136,7 @@ fn what_rots_in_an_old_segment_shows_when_it_is_read() {
 #[test]
 fn a_segment_that_is_cut_off_is_refused_whatever_its_index_says() {
     let (storage, places) = sample();
-    let last = places.iter().rfind(|it| it.segment == 2).unwrap();
+    let last = places.iter().rfind(|place| place.segment == 2).unwrap();
     let bytes = storage.file(&segment::name(2)).unwrap();
     storage.set_file(&segment::name(2), &bytes[..last.end() as usize]);
     assert!(matches!(recover(&storage), Err(OpenError::Damaged { .. })));
@@ -143,7 +148,7 @@ fn no_index_is_made_of_a_damaged_segment() {
     let (storage, places) = sample();
     storage.remove(&index::name(2)).unwrap();
     let parts = check_start(&storage, &places, &[1, 3, 4], "missing");
-    let at = places.iter().find(|it| it.segment == 2).unwrap().offset as usize;
+    let at = places.iter().find(|place| place.segment == 2).unwrap().offset as usize;
     parts.writer.shared.segment(2).unwrap().file.write_at(b"rot", at as u64 + 50).unwrap();
     while background::index(&parts.writer.shared) {}
     drop(parts);
@@ -165,7 +170,7 @@ fn an_index_goes_with_its_segment() {
     }
     storage.set_file(index::NAME_NEW, b"half");
     let left: Vec<Place> =
-        places.iter().filter(|it| ![1, 3].contains(&it.segment)).copied().collect();
+        places.iter().filter(|place| ![1, 3].contains(&place.segment)).copied().collect();
     check_start(&storage, &left, &[2, 4], "some were removed");
     assert_eq!((indices(&storage), storage.file(index::NAME_NEW)), (vec![2, 4], None));
 }
@@ -200,8 +205,8 @@ fn an_index_leaves_room_for_what_frees_space() {
         .list("log")
         .unwrap()
         .iter()
-        .filter_map(|it| storage.file(&format!("log/{it}")))
-        .map(|it| it.len())
+        .filter_map(|name| storage.file(&format!("log/{name}")))
+        .map(|bytes| bytes.len())
         .sum();
     storage.set_bytes_max(Some(all as u64 + 10_000));
     while background::index(&parts.writer.shared) {}
@@ -250,14 +255,14 @@ proptest! {
         let index = Index::read(&storage, &segment, None).unwrap();
         let mut found = Vec::new();
         let count = index.runs(|run: Run<'_>| {
-            for (entry, it) in (0..).zip(run.entries) {
-                found.push(((run.topic, run.ledger, run.first.wrapping_add(entry)), *it));
+            for (entry, indexed) in (0..).zip(run.entries) {
+                found.push(((run.topic, run.ledger, run.first.wrapping_add(entry)), *indexed));
             }
             Ok::<(), ()>(())
         });
         prop_assert_eq!(count, Ok(Some(expected.len() as u64)));
         // Those of a ledger come in the order of the log.
-        expected.sort_by_key(|it| (it.0.0, it.0.1));
+        expected.sort_by_key(|((topic, ledger, _), _)| (*topic, *ledger));
         prop_assert_eq!(found, expected);
     }
 }

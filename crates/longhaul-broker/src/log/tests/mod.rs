@@ -72,22 +72,22 @@ fn recover_with(storage: &SimulatedStorage, options: Options) -> Result<(Parts, 
                 seen.records.push(record);
             }
             Replayed::Entries(run) => {
-                indexed.extend((run.first..).zip(run.entries).map(|(entry, it)| {
+                indexed.extend((run.first..).zip(run.entries).map(|(entry, found)| {
                     let (topic, ledger) = (run.topic, run.ledger);
-                    (Head { kind: Kind::Entry, topic, ledger, entry }, *it)
+                    (Head { kind: Kind::Entry, topic, ledger, entry }, *found)
                 }))
             }
         }
         Ok(())
     })?;
-    let from_index = indexed.into_iter().map(|(head, it)| {
-        let (place, body) = (it.place, parts.reader.read(it.place).unwrap().to_vec());
-        assert_eq!(Some(it.facts), facts(&body), "{place:?}");
+    let from_index = indexed.into_iter().map(|(head, found)| {
+        let (place, body) = (found.place, parts.reader.read(found.place).unwrap().to_vec());
+        assert_eq!(Some(found.facts), facts(&body), "{place:?}");
         let (before_checkpoint, may_be_unchecked, is_indexed) = (true, false, true);
         Record { head, place, body, before_checkpoint, may_be_unchecked, is_indexed }
     });
     seen.records.splice(0..0, from_index);
-    seen.records.sort_by_key(|it| it.place);
+    seen.records.sort_by_key(|record| record.place);
     assert_eq!(parts.records, seen.records.len() as u64);
     Ok((parts, seen))
 }
@@ -133,12 +133,12 @@ fn records_come_back_in_order_over_many_segments() {
     assert_eq!(many, written);
     let newest = places.last().unwrap().segment;
     let scanned = (1..=newest).flat_map(|segment| parts.reader.scan(segment));
-    let scanned: Vec<Place> = scanned.map(|it| it.unwrap().1).collect();
+    let scanned: Vec<Place> = scanned.map(|record| record.unwrap().1).collect();
     assert_eq!(scanned, places);
     drop(parts);
     let (parts, seen) = recover(&storage).unwrap();
     assert_eq!(bodies(&seen), written);
-    assert_eq!(seen.records.iter().map(|it| it.place).collect::<Vec<_>>(), places);
+    assert_eq!(seen.records.iter().map(|record| record.place).collect::<Vec<_>>(), places);
     assert_eq!(parts.truncated, None);
 }
 
@@ -181,7 +181,7 @@ fn a_checkpoint_comes_first_and_marks_what_it_stands_for() {
     storage.crash();
     let (_, seen) = recover(&storage).unwrap();
     assert_eq!(seen.images, images);
-    let flags: Vec<bool> = seen.records.iter().map(|it| it.before_checkpoint).collect();
+    let flags: Vec<bool> = seen.records.iter().map(|record| record.before_checkpoint).collect();
     assert_eq!(flags, [true, false]);
 }
 
@@ -196,7 +196,7 @@ fn a_record_may_be_unchecked_unless_a_checkpoint_of_this_version_stands_before_i
     drop(parts);
     let flags = || {
         let (_, seen) = recover(&storage).unwrap();
-        seen.records.iter().map(|it| it.may_be_unchecked).collect::<Vec<_>>()
+        seen.records.iter().map(|record| record.may_be_unchecked).collect::<Vec<_>>()
     };
     assert_eq!(flags(), [true, true], "without a checkpoint");
     checkpoint::write_version(&storage, 1, at, &[]).unwrap();

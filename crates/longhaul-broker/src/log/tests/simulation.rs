@@ -232,7 +232,7 @@ impl World {
         } else {
             self.checkpoints.clear();
         }
-        self.indexed += u64::from(seen.records.iter().any(|it| it.is_indexed));
+        self.indexed += u64::from(seen.records.iter().any(|record| record.is_indexed));
         for record in &seen.records {
             let before = at.is_some_and(|at| record.place.start() < at);
             assert_eq!(record.before_checkpoint, before, "seed {seed}");
