@@ -45,13 +45,13 @@ struct Taken {
 /// A later version has written it, or the operating system refused.
 pub(super) fn read(storage: &Arc<dyn Storage>) -> Result<Read, OpenError> {
     let mut taken = Taken::default();
-    let survey = log::survey(storage, EntryHead::facts, &mut |it| taken.take(it))?;
+    let survey = log::survey(storage, EntryHead::facts, &mut |replayed| taken.take(replayed))?;
     let (findings, reader) = (survey.findings, survey.reader);
     let Taken { state, strays, deleted, unapplied, topics_then } = taken;
     let (nameless, unplaced) = (BTreeSet::new(), 0);
     let mut read = Read { state, findings, reader, unapplied, nameless, unplaced };
     if read.has_lost_state() {
-        let is_checkpoint_whole = !read.findings.iter().any(|it| it.cost == Cost::State);
+        let is_checkpoint_whole = !read.findings.iter().any(|finding| finding.cost == Cost::State);
         let first_unknown = if is_checkpoint_whole { topics_then } else { 0 };
         for ((topic, ledger), entries) in strays {
             let was_deleted = deleted.contains(&topic)
@@ -73,13 +73,13 @@ pub(super) fn read(storage: &Arc<dyn Storage>) -> Result<Read, OpenError> {
 /// Why a start would refuse the log, if it would.
 pub(super) fn refusal(storage: &dyn Storage) -> Option<String> {
     let mut state = State::default();
-    let verified = log::verify(storage, &mut |it| replay(&mut state, it).map(drop));
+    let verified = log::verify(storage, &mut |replayed| replay(&mut state, replayed).map(drop));
     verified.err().map(|error| error.to_string())
 }
 
 impl Taken {
-    fn take(&mut self, it: Replayed<'_>) -> Result<(), String> {
-        match it {
+    fn take(&mut self, replayed: Replayed<'_>) -> Result<(), String> {
+        match replayed {
             Replayed::Checkpoint(mut image) => {
                 while !image.is_empty() {
                     let record = ChangeRecord::decode_length_delimited(&mut image);
@@ -96,7 +96,7 @@ impl Taken {
                             EntryHead::decode(&mut body).ok_or("an entry without a head")?;
                         let position = Position { ledger: head.ledger, entry: head.entry };
                         let topic = self.state.topic(head.topic);
-                        if topic.is_some_and(|it| it.entries.ordinal_of(position).is_some()) {
+                        if topic.is_some_and(|topic| topic.entries.ordinal_of(position).is_some()) {
                             self.state.restore(head.topic, position, place, &entry);
                         } else {
                             let of_ledger = self.strays.entry((head.topic, head.ledger));
@@ -117,8 +117,8 @@ impl Taken {
 
     fn change(&mut self, record: ChangeRecord, may_be_unchecked: bool) -> Result<(), String> {
         let change = record.change.ok_or("a change of a kind that this version does not know")?;
-        if let Change::DeleteTopic(it) = &change {
-            self.deleted.insert(it.topic);
+        if let Change::DeleteTopic(delete) = &change {
+            self.deleted.insert(delete.topic);
         }
         match self.state.apply(&change) {
             Err(cause) if !may_be_unchecked => {
@@ -136,7 +136,7 @@ impl Taken {
 impl Read {
     /// Whether changes of state may be lost, and not only entries.
     pub(super) fn has_lost_state(&self) -> bool {
-        self.findings.iter().any(|it| it.cost.is_state())
+        self.findings.iter().any(|finding| finding.cost.is_state())
     }
 
     /// Takes in the entries of a ledger whose beginning is lost, and maybe that of its topic. Ordinals that were acknowledged are left out, because nobody
@@ -177,10 +177,11 @@ impl Read {
         let mut ends: BTreeMap<u32, u64> =
             self.state.topics().map(|(id, topic)| (id, end_of(topic))).collect();
         for (topic, position) in self.findings.iter().filter_map(entry_of) {
-            let ordinal = self.state.topic(topic).and_then(|it| it.entries.ordinal_of(position));
-            // What a damaged record says is not verified: nothing is believed that is far off.
             let ordinal =
-                ordinal.filter(|it| *it < ends.get(&topic).map_or(0, |end| end + 1_000_000));
+                self.state.topic(topic).and_then(|kept| kept.entries.ordinal_of(position));
+            // What a damaged record says is not verified: nothing is believed that is far off.
+            let ordinal = ordinal
+                .filter(|ordinal| *ordinal < ends.get(&topic).map_or(0, |end| end + 1_000_000));
             if let Some((end, ordinal)) = ends.get_mut(&topic).zip(ordinal) {
                 *end = (*end).max(ordinal + 1);
             }
@@ -202,16 +203,16 @@ impl Read {
         if self.findings.is_empty() {
             return Vec::new();
         }
-        let horizon = topic.compacted.as_ref().map_or(0, |it| it.horizon);
+        let horizon = topic.compacted.as_ref().map_or(0, |view| view.horizon);
         let is_needed = |ordinal| {
             let mut subscriptions = topic.durable().peekable();
             if subscriptions.peek().is_none() {
                 return ordinal >= horizon;
             }
-            subscriptions.any(|it| !it.cursor.is_acked(ordinal))
+            subscriptions.any(|subscription| !subscription.cursor.is_acked(ordinal))
         };
         let mut ranges: Vec<(Position, Position)> = Vec::new();
-        for ordinal in topic.entries.gone().filter(|&it| is_needed(it)) {
+        for ordinal in topic.entries.gone().filter(|&ordinal| is_needed(ordinal)) {
             let Some(position) = topic.entries.position_of(ordinal) else { continue };
             match ranges.last_mut() {
                 Some((_, last))
@@ -238,8 +239,14 @@ pub(super) fn entry_of(finding: &Finding) -> Option<(u32, Position)> {
 
 /// The first ordinal that nothing has had.
 fn end_of(topic: &Topic) -> u64 {
-    let acked = |it: &crate::state::Subscription| {
-        it.cursor.acked().iter().last().map_or(0, |(_, to)| to).max(it.cursor.mark())
+    let acked = |subscription: &crate::state::Subscription| {
+        subscription
+            .cursor
+            .acked()
+            .iter()
+            .last()
+            .map_or(0, |(_, to)| to)
+            .max(subscription.cursor.mark())
     };
     let acked = topic.durable().map(acked).max().unwrap_or(0);
     let opened = topic.entries.ledgers().last().map_or(0, |(_, first)| first);

@@ -41,9 +41,10 @@ impl Report {
     pub(super) fn new(directory: &Path, read: &Read, views: &[Damaged]) -> Self {
         let state = &read.state;
         let here = |topic: &crate::state::Topic| topic.entries.iter().count() as u64;
-        let kept = (state.topics().count(), state.topics().map(|(_, it)| here(it)).sum());
-        let mut damage: Vec<String> = read.findings.iter().map(|it| line(state, it)).collect();
-        damage.extend(views.iter().map(|it| view_line(state, it)));
+        let kept = (state.topics().count(), state.topics().map(|(_, topic)| here(topic)).sum());
+        let mut damage: Vec<String> =
+            read.findings.iter().map(|finding| line(state, finding)).collect();
+        damage.extend(views.iter().map(|view| view_line(state, view)));
         if read.findings.is_empty() && read.unapplied.0 > 0 {
             damage.push(format!(
                 "{} changes of state contradict what was recorded before them; the first: {}",
@@ -57,8 +58,8 @@ impl Report {
             (!ids.is_empty()).then_some(Lost { topic, messages, ids })
         });
         let (lost, notes) = (lost.collect(), notes(read));
-        let of_index = read.findings.iter().filter(|it| it.is_index());
-        let indices = of_index.map(|it| PathBuf::from(&it.file)).collect();
+        let of_index = read.findings.iter().filter(|finding| finding.is_index());
+        let indices = of_index.map(|finding| PathBuf::from(&finding.file)).collect();
         Self {
             directory: directory.to_owned(),
             kept,
@@ -147,17 +148,18 @@ fn list(f: &mut fmt::Formatter<'_>, head: &str, lines: &[String]) -> fmt::Result
     Ok(())
 }
 
-fn line(state: &State, it: &Finding) -> String {
-    let place = if it.offset == 0 { String::new() } else { format!(" at offset {}", it.offset) };
-    format!("{}{place}: {}; {}", it.file, it.what, cost(state, it))
+fn line(state: &State, finding: &Finding) -> String {
+    let place =
+        if finding.offset == 0 { String::new() } else { format!(" at offset {}", finding.offset) };
+    format!("{}{place}: {}; {}", finding.file, finding.what, cost(state, finding))
 }
 
 /// What a finding costs, in words.
-fn cost(state: &State, it: &Finding) -> String {
-    if let Some((id, position)) = entry_of(it) {
+fn cost(state: &State, finding: &Finding) -> String {
+    if let Some((id, position)) = entry_of(finding) {
         let Position { ledger, entry } = position;
         let topic = state.topic(id);
-        let ordinal = topic.and_then(|it| Some((it, it.entries.ordinal_of(position)?)));
+        let ordinal = topic.and_then(|topic| Some((topic, topic.entries.ordinal_of(position)?)));
         return match (topic, ordinal) {
             (None, _) => format!(
                 "message {ledger}:{entry} of topic number {id}, which was deleted or whose name is lost"
@@ -178,7 +180,7 @@ fn cost(state: &State, it: &Finding) -> String {
             }
         };
     }
-    match it.cost {
+    match finding.cost {
         Cost::Nothing | Cost::Entry(_) => "nothing is lost".to_owned(),
         Cost::Entries(0) => "the messages in it".to_owned(),
         Cost::Entries(bytes) => format!("the messages in these {bytes} bytes"),
@@ -192,14 +194,14 @@ fn cost(state: &State, it: &Finding) -> String {
     }
 }
 
-fn view_line(state: &State, it: &Damaged) -> String {
-    let name = state.topic(it.topic).map_or("", |it| it.name.as_str());
-    let cost = if it.is_complete {
+fn view_line(state: &State, damaged: &Damaged) -> String {
+    let name = state.topic(damaged.topic).map_or("", |topic| topic.name.as_str());
+    let cost = if damaged.is_complete {
         "nothing is lost: it can be made again".to_owned()
-    } else if it.unreadable.is_empty() {
+    } else if damaged.unreadable.is_empty() {
         format!("messages of the compacted view of {name} that the log does not have any more")
     } else {
-        let ids: Vec<String> = it
+        let ids: Vec<String> = damaged
             .unreadable
             .iter()
             .take(SHOWN_MAX)
@@ -207,7 +209,7 @@ fn view_line(state: &State, it: &Damaged) -> String {
             .collect();
         format!("of the compacted view of {name} the messages {}", ids.join(", "))
     };
-    format!("{}: {}; {cost}", it.file, it.what)
+    format!("{}: {}; {cost}", damaged.file, damaged.what)
 }
 
 fn notes(read: &Read) -> Vec<String> {

@@ -87,13 +87,13 @@ fn write(read: &Read, to: &Arc<dyn Storage>) -> Result<Vec<(Position, String)>, 
     entries.sort_unstable_by_key(|(place, ..)| place.start());
     let mut unreadable = Vec::new();
     for chunk in entries.chunks(READ_COUNT) {
-        let places: Vec<Place> = chunk.iter().map(|it| it.0).collect();
+        let places: Vec<Place> = chunk.iter().map(|(place, ..)| *place).collect();
         for ((_, topic, position), body) in chunk.iter().zip(read.reader.read_many(&places)) {
             let Position { ledger, entry } = *position;
             let head = Head { kind: Kind::Entry, topic: *topic, ledger, entry };
             let appended = body.ok().and_then(|body| composer.append(head, &[&body]).ok());
             if appended.is_none() {
-                let name = read.state.topic(*topic).map_or("", |it| it.name.as_str());
+                let name = read.state.topic(*topic).map_or("", |kept| kept.name.as_str());
                 unreadable.push((*position, name.to_owned()));
             }
             if composer.pending_bytes() >= GROUP_BYTES {

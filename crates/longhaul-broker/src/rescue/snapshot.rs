@@ -92,7 +92,7 @@ fn take(directory: &Path, new: &Path) -> Result<(), RescueError> {
     link_views(directory, new).map_err(made)?;
     write_inventory(&to, &taken).map_err(made)?;
     for folder in ["log", "compact", ""] {
-        File::open(new.join(folder)).and_then(|it| it.sync_all()).map_err(made)?;
+        File::open(new.join(folder)).and_then(|file| file.sync_all()).map_err(made)?;
     }
     Ok(())
 }
@@ -109,7 +109,9 @@ fn link_views(directory: &Path, new: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory.join("compact"))? {
         let entry = entry?;
         let to = new.join("compact").join(entry.file_name());
-        if entry.path().extension().is_some_and(|it| it == "seg") && !to.try_exists()? {
+        if entry.path().extension().is_some_and(|extension| extension == "seg")
+            && !to.try_exists()?
+        {
             unless_gone(link(&entry.path(), &to))?;
         }
     }

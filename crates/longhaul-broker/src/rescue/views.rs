@@ -36,7 +36,7 @@ pub(super) fn check(state: &State, storage: &dyn Storage) -> Vec<Damaged> {
                 ("entries do not match their checksums".to_owned(), bad)
             }
             Err(error) => {
-                let cause = error.source().map(|it| format!(": {it}")).unwrap_or_default();
+                let cause = error.source().map(|source| format!(": {source}")).unwrap_or_default();
                 (format!("{error}{cause}"), Vec::new())
             }
         };
