@@ -195,6 +195,7 @@ mod tests {
         let tree = tree(&[
             ("src/protocol/fold.rs", &format!("{text}{attribute}\n{host}{long}")),
             ("src/protocol/invariants/ids.rs", "//! C-01"),
+            ("crates/longhaul-broker/src/a.rs", "//! A.\nlet it = 1;"),
         ]);
         let found: BTreeSet<&str> = check(&tree).into_iter().map(|found| found.rule).collect();
         let expected = [
@@ -205,6 +206,7 @@ mod tests {
             "invariants",
             "length",
             "module-docs",
+            "names",
             "paths",
             "pure",
             "whitespace",

@@ -7,6 +7,7 @@ pub mod edges;
 pub mod invariants;
 pub mod length;
 pub mod module_docs;
+pub mod names;
 pub mod outside;
 pub mod pure;
 pub mod wording;
@@ -23,6 +24,7 @@ pub const FILE_RULES: &[FileRule] = &[
     crate_names::check,
     invariants::check,
     module_docs::check,
+    names::check,
     attributes::check,
     outside::check_hosts,
     outside::check_paths,
