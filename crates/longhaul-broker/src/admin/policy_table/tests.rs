@@ -147,34 +147,65 @@ fn what_changes_nothing_is_taken() {
     }
 }
 
+/// The rows of the table of policies on this page.
+fn rows(page: &str) -> impl Iterator<Item = &str> {
+    let rows = page.lines().skip_while(|line| *line != "## Policies");
+    let rows = rows.skip_while(|line| !line.starts_with("|---")).skip(1);
+    rows.take_while(|line| line.starts_with('|'))
+}
+
+/// The names of the policy that a row is about, and the first word of what the broker does with it.
+fn meaning(row: &str) -> (String, String) {
+    let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+    let names = cells[1..4].join(" ").replace('`', "");
+    (names, cells[4].split([' ', ':', ',']).next().unwrap().to_owned())
+}
+
+fn documented(page: &str) -> Vec<(String, String)> {
+    rows(page).map(meaning).collect()
+}
+
+/// The same of the broker's table.
+fn known() -> Vec<(String, String)> {
+    let shown = |name: &str| if name.is_empty() { "–".to_owned() } else { name.to_owned() };
+    let row = |policy: &Policy| {
+        let key = if policy.topic == "backlogQuota" { "backlog_quota_map" } else { policy.key };
+        let names = [policy.topic, policy.namespace, key].map(shown).join(" ");
+        let here = match policy.here {
+            Here::Obeyed => "obeyed",
+            Here::Kept => "kept",
+            Here::Refused { .. } => "refused",
+        };
+        (names, here.to_owned())
+    };
+    POLICIES.iter().map(row).collect()
+}
+
 /// The documentation has the same table: all policies with all their names, and whether each is obeyed, kept, or may be refused.
 #[test]
 fn the_documentation_has_the_same_table() {
     let page = include_str!("../../../../../docs/broker.md");
-    let rows = page.lines().skip_while(|line| *line != "## Policies");
-    let rows = rows.skip_while(|line| !line.starts_with("|---")).skip(1);
-    let rows = rows.take_while(|line| line.starts_with('|'));
-    let documented: Vec<(String, String)> = rows
-        .map(|row| {
-            let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-            let names = cells[1..4].join(" ").replace('`', "");
-            let first = cells[4].split([' ', ':', ',']).next().unwrap().to_owned();
-            (names, first)
-        })
-        .collect();
-    let shown = |name: &str| if name.is_empty() { "–".to_owned() } else { name.to_owned() };
-    let known: Vec<(String, String)> = POLICIES
-        .iter()
-        .map(|policy| {
-            let key = if policy.topic == "backlogQuota" { "backlog_quota_map" } else { policy.key };
-            let names = [policy.topic, policy.namespace, key].map(shown).join(" ");
-            let here = match policy.here {
-                Here::Obeyed => "obeyed",
-                Here::Kept => "kept",
-                Here::Refused { .. } => "refused",
-            };
-            (names, here.to_owned())
-        })
-        .collect();
-    assert_eq!(documented, known);
+    assert_eq!(documented(page), known());
+}
+
+/// The test above finds each row that is missing, that nobody knows, or that says something else.
+#[test]
+fn a_wrong_table_in_the_documentation_is_found() {
+    let page = include_str!("../../../../../docs/broker.md");
+    let is_found = |planted: String| documented(&planted) != known();
+    assert!(!is_found(page.to_owned()));
+    for row in rows(page) {
+        let line = format!("{row}\n");
+        assert_eq!(page.matches(&line).count(), 1, "{row}");
+        assert!(is_found(page.replace(&line, "")), "missing: {row}");
+        assert!(is_found(page.replace(&line, &line.repeat(2))), "twice: {row}");
+        let word = meaning(row).1;
+        let other = if word == "obeyed" { "kept" } else { "obeyed" };
+        for wrong in [
+            line.replacen(&format!("| {word}"), &format!("| {other}"), 1),
+            line.replacen('`', "`x", 1),
+        ] {
+            assert!(wrong != line && is_found(page.replace(&line, &wrong)), "{wrong}");
+        }
+    }
 }
