@@ -75,6 +75,7 @@ fn any_path(random: &mut Rng) -> String {
         "/policies",
         "/subscription/s",
         "/subscription/s/skip_all",
+        "/subscription/s/properties",
         "/subscription/s/resetcursor",
         "/subscription/s/expireMessages/1",
         "/subscription/s/position/1",
@@ -125,7 +126,7 @@ fn any_body(random: &mut Rng) -> Vec<u8> {
             r#"{"allowAutoTopicCreation":true,"topicType":"partitioned","defaultNumPartitions":2}"#
                 .to_owned()
         }
-        5 => r#"["produce"]"#.to_owned(),
+        5 => (*random.choice([r#"["produce"]"#, r#"{"k":"v"}"#].iter()).unwrap()).to_owned(),
         6 => (*random
             .choice(["-1", "0", "1e400", "18446744073709551616", "null", "\"latest\""].iter())
             .unwrap())

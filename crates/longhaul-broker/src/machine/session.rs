@@ -69,14 +69,22 @@ const METADATA_BYTES_MAX: usize = 16 * 1024;
 
 /// What a client says about its producer or consumer.
 pub(super) fn metadata_of(given: &[KeyValue]) -> Result<BTreeMap<String, String>, Refusal> {
-    let bytes: usize = given.iter().map(|pair| pair.key.len() + pair.value.len()).sum();
-    if bytes > METADATA_BYTES_MAX {
-        let text = format!(
-            "the properties of a producer, consumer or subscription have at most {METADATA_BYTES_MAX} bytes, these have {bytes}"
-        );
-        return Err(Refusal::new(ServerError::NotAllowedError, text));
-    }
+    check_metadata(given.iter().map(|pair| (pair.key(), pair.value())))?;
     Ok(given.iter().map(|pair| (pair.key().to_owned(), pair.value().to_owned())).collect())
+}
+
+/// Refuses names and values that are too many or too long together.
+pub(super) fn check_metadata<'a>(
+    pairs: impl Iterator<Item = (&'a str, &'a str)>,
+) -> Result<(), Refusal> {
+    let bytes: usize = pairs.map(|(key, value)| key.len() + value.len()).sum();
+    if bytes <= METADATA_BYTES_MAX {
+        return Ok(());
+    }
+    let text = format!(
+        "the properties of a producer, consumer or subscription have at most {METADATA_BYTES_MAX} bytes, these have {bytes}"
+    );
+    Err(Refusal::new(ServerError::NotAllowedError, text))
 }
 
 impl Machine {

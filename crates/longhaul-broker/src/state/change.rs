@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 pub struct ChangeRecord {
     #[prost(
         oneof = "Change",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21"
     )]
     pub change: Option<Change>,
 }
@@ -60,6 +60,8 @@ pub enum Change {
     Numbers(Numbers),
     #[prost(message, tag = "20")]
     Terminate(Terminate),
+    #[prost(message, tag = "21")]
+    NoteSubscription(NoteSubscription),
 }
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]
@@ -270,6 +272,46 @@ pub struct Terminate {
     pub topic: u32,
 }
 
+/// Replaces what is noted on a subscription.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct NoteSubscription {
+    #[prost(uint32, tag = "1")]
+    pub topic: u32,
+    #[prost(uint32, tag = "2")]
+    pub subscription: u32,
+    #[prost(btree_map = "string, string", tag = "3")]
+    pub properties: BTreeMap<String, String>,
+}
+
+impl Change {
+    /// The topic that it is about, for those that change something inside one.
+    pub(super) fn topic(&self) -> Option<u32> {
+        match self {
+            Self::OpenLedger(details) => Some(details.topic),
+            Self::CreateSubscription(details) => Some(details.topic),
+            Self::DeleteSubscription(details) => Some(details.topic),
+            Self::NoteSubscription(details) => Some(details.topic),
+            Self::Ack(details) => Some(details.topic),
+            Self::ResetCursor(details) => Some(details.topic),
+            Self::Trim(details) => Some(details.topic),
+            Self::Compacted(details) => Some(details.topic),
+            Self::Sequence(details) => Some(details.topic),
+            Self::TopicEpoch(details) => Some(details.topic),
+            Self::TopicEnd(details) => Some(details.topic),
+            Self::Terminate(details) => Some(details.topic),
+            Self::CreateTopic(details) => Some(details.topic),
+            Self::DeleteTopic(details) => Some(details.topic),
+            Self::AddSchema(_)
+            | Self::DeleteSchemas(_)
+            | Self::SetPolicies(_)
+            | Self::SetPartitions(_)
+            | Self::CreateNamespace(_)
+            | Self::DeleteNamespace(_)
+            | Self::Numbers(_) => None,
+        }
+    }
+}
+
 /// Lets the changes be written as what they are.
 macro_rules! from_change {
     ($($name:ident),* $(,)?) => {$(
@@ -284,5 +326,5 @@ macro_rules! from_change {
 from_change! {
     CreateTopic, DeleteTopic, OpenLedger, CreateSubscription, DeleteSubscription, Ack, ResetCursor, AddSchema, DeleteSchemas,
     Trim, Compacted, SetPolicies, SetPartitions, CreateNamespace, DeleteNamespace, Sequence, TopicEpoch, TopicEnd, Numbers,
-    Terminate,
+    Terminate, NoteSubscription,
 }

@@ -337,6 +337,7 @@ impl State {
             Change::OpenLedger(_)
             | Change::CreateSubscription(_)
             | Change::DeleteSubscription(_)
+            | Change::NoteSubscription(_)
             | Change::Ack(_)
             | Change::ResetCursor(_)
             | Change::Trim(_)
@@ -351,7 +352,7 @@ impl State {
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "whoever calls it has sorted them")]
     fn apply_in_topic(&mut self, change: &Change) -> Result<(), StateError> {
-        let id = topic_of(change).ok_or_else(|| missing("a topic"))?;
+        let id = change.topic().ok_or_else(|| missing("a topic"))?;
         let topic = self.topics.get_mut(&id).ok_or(StateError::Topic(id))?;
         let mut freed = Vec::new();
         match change {
@@ -365,6 +366,12 @@ impl State {
             }
             Change::DeleteSubscription(details) => {
                 topic.subscriptions.remove(&details.subscription);
+            }
+            Change::NoteSubscription(details) => {
+                let subscription = topic.subscriptions.get_mut(&details.subscription);
+                let subscription =
+                    subscription.ok_or(StateError::Subscription(id, details.subscription))?;
+                subscription.properties.clone_from(&details.properties);
             }
             Change::Ack(details) => {
                 let subscription = topic.subscriptions.get_mut(&details.subscription);
@@ -475,30 +482,4 @@ fn acknowledge(cursor: &mut cursor::Cursor, ack: &change::Ack) {
 
 fn missing(what: &str) -> StateError {
     StateError::Content(format!("{what} is missing"))
-}
-
-/// The topic that a change is about, for those that change something inside one.
-fn topic_of(change: &Change) -> Option<u32> {
-    match change {
-        Change::OpenLedger(details) => Some(details.topic),
-        Change::CreateSubscription(details) => Some(details.topic),
-        Change::DeleteSubscription(details) => Some(details.topic),
-        Change::Ack(details) => Some(details.topic),
-        Change::ResetCursor(details) => Some(details.topic),
-        Change::Trim(details) => Some(details.topic),
-        Change::Compacted(details) => Some(details.topic),
-        Change::Sequence(details) => Some(details.topic),
-        Change::TopicEpoch(details) => Some(details.topic),
-        Change::TopicEnd(details) => Some(details.topic),
-        Change::Terminate(details) => Some(details.topic),
-        Change::CreateTopic(details) => Some(details.topic),
-        Change::DeleteTopic(details) => Some(details.topic),
-        Change::AddSchema(_)
-        | Change::DeleteSchemas(_)
-        | Change::SetPolicies(_)
-        | Change::SetPartitions(_)
-        | Change::CreateNamespace(_)
-        | Change::DeleteNamespace(_)
-        | Change::Numbers(_) => None,
-    }
 }

@@ -2,8 +2,9 @@
 
 use super::change::{
     Ack, AddSchema, BatchAck, ChangeRecord, Compacted, CreateNamespace, CreateSubscription,
-    CreateTopic, DeleteNamespace, DeleteSchemas, DeleteSubscription, DeleteTopic, Numbers,
-    OpenLedger, ResetCursor, Sequence, SetPartitions, SetPolicies, TopicEnd, TopicEpoch, Trim,
+    CreateTopic, DeleteNamespace, DeleteSchemas, DeleteSubscription, DeleteTopic, NoteSubscription,
+    Numbers, OpenLedger, ResetCursor, Sequence, SetPartitions, SetPolicies, TopicEnd, TopicEpoch,
+    Trim,
 };
 use super::replay::replay_own;
 use super::*;
@@ -248,8 +249,17 @@ fn a_checkpoint_keeps_everything() {
             ..Ack::default()
         }
         .into(),
+        NoteSubscription {
+            topic: 3,
+            subscription: 2,
+            properties: BTreeMap::from([("k".to_owned(), "new".to_owned())]),
+        }
+        .into(),
     ] {
-        state.apply(&change).unwrap();
+        // As the log has it.
+        let record = ChangeRecord { change: Some(change) }.encode_to_vec();
+        let record = ChangeRecord::decode(&record[..]).unwrap();
+        state.apply(&record.change.unwrap()).unwrap();
     }
     state.topic_mut(3).unwrap().add_subscription(new_subscription(5, "reader", 2), false);
     let back = restored(&state);
@@ -265,7 +275,7 @@ fn a_checkpoint_keeps_everything() {
     assert_eq!(kept.entries.ledgers().collect::<Vec<_>>(), [(7, 0), (12, 4)]);
     assert_eq!((&kept.compacted, kept.highest_sequence("p")), (&was.compacted, Some(8)));
     assert_eq!(kept.subscriptions.len(), 1, "readers come again by themselves");
-    let noted = BTreeMap::from([("k".to_owned(), "v".to_owned())]);
+    let noted = BTreeMap::from([("k".to_owned(), "new".to_owned())]);
     assert_eq!(topic(&back).subscriptions[&2].properties, noted);
     assert_eq!((cursor(&back).mark(), cursor(&back).is_acked(3)), (1, true));
     assert_eq!(cursor(&back).open_in_batch(2), Some(&[1][..]));

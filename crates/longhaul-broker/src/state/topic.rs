@@ -49,7 +49,7 @@ pub struct CompactedView {
 pub struct Subscription {
     /// Its name.
     pub name: String,
-    /// What its creator noted.
+    /// What is noted on it: at first by its creator.
     pub properties: BTreeMap<String, String>,
     /// What it has acknowledged.
     pub cursor: Cursor,

@@ -245,6 +245,34 @@ fn subscriptions_start_where_they_are_told() {
     assert_eq!(topic(&mut rig, "GET", "/subscription/none/properties", "").0, 404);
 }
 
+/// They could be read and not set, though `pulsar-admin topics update-subscription-properties` does that.
+#[test]
+fn the_properties_of_a_subscription_are_replaced() {
+    let mut rig = with_messages();
+    let shown = |rig: &mut Rig| subscription(rig, "GET", "/properties", "").1;
+    assert_eq!(shown(&mut rig), json!({}));
+    for (body, after) in [
+        (r#"{"k":"v","l":"w"}"#, json!({"k": "v", "l": "w"})),
+        (r#"{"k":"x"}"#, json!({"k": "x"})),
+        // So does `--clear`.
+        ("{}", json!({})),
+        (r#"{"k":"v"}"#, json!({"k": "v"})),
+        ("null", json!({})),
+    ] {
+        assert_eq!(subscription(&mut rig, "PUT", "/properties", body), DONE, "{body}");
+        assert_eq!(shown(&mut rig), after, "{body}");
+    }
+    let body = r#"{"k":"v"}"#;
+    assert_eq!(subscription(&mut rig, "PUT", "/properties", body), DONE);
+    let large = json!({"k": "v".repeat(16 * 1024)}).to_string();
+    for (body, status) in [("[]", 400), (r#"{"k":7}"#, 400), ("{", 400), (&large, 412)] {
+        assert_eq!(subscription(&mut rig, "PUT", "/properties", body).0, status);
+        assert_eq!(shown(&mut rig), json!({"k": "v"}));
+    }
+    assert_eq!(topic(&mut rig, "PUT", "/subscription/none/properties", body).0, 404);
+    assert_eq!(subscription(&mut rig, "DELETE", "/properties", "").0, 404, "nor on Pulsar");
+}
+
 #[test]
 fn subscriptions_are_moved() {
     let mut rig = with_messages();

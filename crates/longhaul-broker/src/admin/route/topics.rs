@@ -167,6 +167,10 @@ fn subscription(
             let force = asked.target.flag("force");
             done(move |machine| machine.remove_subscription(&topic, &name, force))
         }
+        ("PUT", ["properties"]) => {
+            let new = properties(json_body(asked.body)?)?;
+            done(move |machine| machine.set_subscription_properties(&topic, &name, &new))
+        }
         ("POST", ["skip_all"]) => done(move |machine| machine.skip_all(&topic, &name)),
         ("POST", ["skip", entries]) => {
             let entries = number(entries)?;

@@ -3,11 +3,12 @@
 
 use super::super::Machine;
 use super::super::effect::Refusal;
+use super::super::session::check_metadata;
 use super::super::stats::COMPACTION_CURSOR;
 use super::Done;
 use crate::admin::values::{AdminError, Position, Properties, Start};
 use crate::name::TopicName;
-use crate::state::change::CreateSubscription;
+use crate::state::change::{CreateSubscription, NoteSubscription};
 use crate::state::entries;
 
 impl Machine {
@@ -20,6 +21,7 @@ impl Machine {
         properties: &Properties,
     ) -> Done {
         check_subscription(subscription)?;
+        check_properties(properties)?;
         let topics = match self.all(name) {
             Ok(topics) => topics,
             Err(_) => vec![self.ensure_topic(name, true)?],
@@ -104,7 +106,7 @@ impl Machine {
         })
     }
 
-    /// What its creator noted on it; of a partitioned topic on all its partitions together.
+    /// What is noted on it; of a partitioned topic on all its partitions together.
     pub(crate) fn subscription_properties(
         &self,
         name: &TopicName,
@@ -117,6 +119,26 @@ impl Machine {
             return Err(no_subscription(name, subscription));
         }
         Ok(known.into_iter().flat_map(|known| known.properties.clone()).collect())
+    }
+
+    /// Replaces that. Readers come with theirs, which nobody keeps: [`AdminError::NotFound`].
+    pub(crate) fn set_subscription_properties(
+        &mut self,
+        name: &TopicName,
+        subscription: &str,
+        properties: &Properties,
+    ) -> Done {
+        check_properties(properties)?;
+        // Fails where there is none that is kept.
+        self.subscription_properties(name, subscription)?;
+        self.each(name, subscription, |machine, topic, id| {
+            let known = machine.state.topic(topic).and_then(|kept| kept.subscriptions.get(&id));
+            if known.is_none_or(|known| !known.is_durable || known.properties == *properties) {
+                return Ok(());
+            }
+            let properties = properties.clone();
+            Ok(machine.change(NoteSubscription { topic, subscription: id, properties })?)
+        })
     }
 
     /// Does something with it on each topic that has it.
@@ -174,6 +196,11 @@ impl Machine {
 
 fn no_subscription(name: &TopicName, subscription: &str) -> AdminError {
     AdminError::NotFound(format!("{name} has no subscription {subscription}"))
+}
+
+fn check_properties(properties: &Properties) -> Done {
+    let pairs = properties.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    check_metadata(pairs).map_err(|refusal| AdminError::PreconditionFailed(refusal.text))
 }
 
 fn check_subscription(name: &str) -> Done {

@@ -267,3 +267,31 @@ fn a_subscription_shows_what_its_creator_noted() {
     );
     assert!(support::refusal(&refused).is_some(), "{refused:?}");
 }
+
+/// Those of a partitioned topic are set on all its partitions, and what a reader said about itself is nobody's to change.
+#[test]
+fn the_properties_of_subscriptions_are_set_where_they_are_kept() {
+    let noted = |value: &str| BTreeMap::from([("k".to_owned(), value.to_owned())]);
+    let set = |value: &'static str| {
+        on_subscription(move |machine, name, subscription| {
+            machine.set_subscription_properties(name, subscription, &noted(value))
+        })
+    };
+    let mut rig = Rig::new();
+    rig.create_partitioned("parts", 2);
+    rig.create_subscription("parts", "s", Start::Latest);
+    assert_eq!(rig.answer(subscription("parts", "s", set("new"))), DONE);
+    for partition in ["parts-partition-0", "parts-partition-1"] {
+        let kept = &rig.kept(partition).subscriptions;
+        assert_eq!(kept.values().next().unwrap().properties, noted("new"), "{partition}");
+    }
+    let end = rig.machine.recorded();
+    assert_eq!(rig.answer(subscription("parts", "s", set("new"))), DONE);
+    assert_eq!(rig.machine.recorded(), end, "what is so already is not recorded again");
+    rig.create("t");
+    rig.subscribe(2, 5, |command| {
+        command.subscription = "reader".to_owned();
+        command.durable = Some(false);
+    });
+    rig.refuses(subscription("t", "reader", set("new")), 404, "has no subscription reader");
+}
