@@ -27,10 +27,12 @@ pub(super) fn prepare(shared: &Shared) {
     {
         complain(shared, "could not write", inventory::NAME, &error);
     }
-    let left = shared.measure(&lock(&shared.spare));
-    reserve::keep(shared, left);
     let mut spare = lock(&shared.spare);
     let left = shared.measure(&spare);
+    // The reserve has its room before segments get theirs, and is made behind the one that the writer needs next.
+    let lacks = reserve::lacks(shared, left);
+    shared.reserve_grows.store(lacks > 0, Ordering::Relaxed);
+    let left = left.saturating_sub(lacks);
     let was_full = shared.room.is_full();
     if spare.is_some() {
         shared.room.set_full(false);

@@ -9,6 +9,7 @@ use super::reader::Reader;
 use super::record::Position;
 use super::recovery::{self, Opened, Replayed};
 use super::report::Report;
+use super::reserve;
 use super::shared::{Shared, lock};
 use super::storage::{Storage, StorageLock};
 use super::writer::Writer;
@@ -16,6 +17,7 @@ use crate::clock;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -218,6 +220,7 @@ enum Job {
     Prepare,
     Remove(BTreeSet<u32>),
     Checkpoint(Position, Vec<Bytes>, Done),
+    Reserve,
     Index,
     /// The log rests, or ends.
     NoteConfirmed,
@@ -242,6 +245,7 @@ impl Jobs {
                     lock(&self.pending).busy = false;
                     done(result);
                 }
+                Job::Reserve => reserve::grow(shared),
                 Job::Index => drop(background::index(shared)),
                 Job::NoteConfirmed => background::note_confirmed(shared),
                 Job::GiveUp(done, error) => done(Err(error)),
@@ -276,6 +280,9 @@ impl Jobs {
             let is_noted = is_poisoned || durable <= shared.noted();
             if pending.stop {
                 return if is_noted { Job::Stop } else { Job::NoteConfirmed };
+            }
+            if shared.reserve_grows.load(Ordering::Relaxed) {
+                return Job::Reserve;
             }
             if shared.next_unindexed().is_some() {
                 return Job::Index;

@@ -1,39 +1,60 @@
 //! A file that holds room for the next checkpoint. Nothing is given back on a full disk without one, and others may take the last byte.
+//!
+//! It grows by small steps, none of which anybody waits for: what the writer needs next has its turn between them.
 
 use super::background::complain;
 use super::error::{OpenError, is_passing};
-use super::shared::{Shared, make_file};
+use super::shared::{SYNC_BYTES, Shared, fill, lock};
 use std::io;
 use std::sync::atomic::Ordering;
 
 /// The name of the file. Its bytes have no meaning.
 pub(super) const NAME: &str = "reserve";
 
-/// Sees to it that there is one, if so much as is left is enough for it and for a segment. A new one is made only when the checkpoint has grown.
-pub(super) fn keep(shared: &Shared, left: u64) {
-    let first = shared.options.segment_bytes_first;
+/// How many bytes it lacks, of so many that are left; none where they are not enough for it and for a segment.
+pub(super) fn lacks(shared: &Shared, left: u64) -> u64 {
+    let first = u64::from(shared.options.segment_bytes_first);
     // The checkpoint before stays until the next one is whole, and that one may be larger.
     let last = shared.checkpoint_bytes.load(Ordering::Relaxed);
-    let size = u32::try_from(last.saturating_mul(2)).unwrap_or(u32::MAX).max(first / 4);
+    let size = last.saturating_mul(2).max(first / 4);
+    let lacks = size.saturating_sub(shared.reserved.load(Ordering::Relaxed));
+    if left < lacks.saturating_add(first) { 0 } else { lacks }
+}
+
+/// Lets it grow by a few MiB at most, if it is to. What fails is tried again when the next segment is prepared, or a second later.
+pub(super) fn grow(shared: &Shared) {
+    let left = shared.measure(&lock(&shared.spare));
+    let lacks = lacks(shared, left);
     let there = shared.reserved.load(Ordering::Relaxed);
-    let suffices = there >= u64::from(first / 4) && there >= last.saturating_add(last / 4);
-    if suffices || left < u64::from(size) + u64::from(first) {
+    shared.reserve_grows.store(lacks > SYNC_BYTES, Ordering::Relaxed);
+    if lacks == 0 {
         return;
     }
-    match make_file(&*shared.storage, NAME, size) {
-        Ok(_) => shared.reserved.store(u64::from(size), Ordering::Relaxed),
-        Err(error) => {
-            shared.reserved.store(0, Ordering::Relaxed);
-            if !is_passing(&error) {
-                complain(shared, "could not make", NAME, &error);
-            }
+    if let Err(error) = extend(shared, there, there + lacks.min(SYNC_BYTES)) {
+        shared.reserve_grows.store(false, Ordering::Relaxed);
+        // What was there before is there still, unless somebody has removed it.
+        if there == 0 || error.kind() == io::ErrorKind::NotFound {
+            give_up(shared);
+        }
+        if !is_passing(&error) {
+            complain(shared, "could not make", NAME, &error);
         }
     }
+    shared.measure(&lock(&shared.spare));
+}
+
+/// Makes the file, or more of it, up to this size.
+fn extend(shared: &Shared, from: u64, to: u64) -> io::Result<()> {
+    let file = if from == 0 { shared.storage.create(NAME) } else { shared.storage.open(NAME) }?;
+    fill(&*file, from, to)?;
+    shared.reserved.store(to, Ordering::Relaxed);
+    Ok(())
 }
 
 /// Gives its room back. Says whether there was any.
 pub(super) fn give_up(shared: &Shared) -> bool {
-    shared.reserved.swap(0, Ordering::Relaxed) > 0 && shared.storage.remove(NAME).is_ok()
+    let was_there = shared.reserved.swap(0, Ordering::Relaxed) > 0;
+    shared.storage.remove(NAME).is_ok() && was_there
 }
 
 /// Notes the one of the process before.

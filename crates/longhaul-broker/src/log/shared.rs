@@ -60,6 +60,8 @@ pub(super) struct Shared {
     pub(super) room: Arc<Room>,
     /// Bytes of the file that is given up where a checkpoint finds no room; 0 without one.
     pub(super) reserved: AtomicU64,
+    /// More of that file is to be made.
+    pub(super) reserve_grows: AtomicBool,
     /// Bytes of the last checkpoint.
     pub(super) checkpoint_bytes: AtomicU64,
     /// The newest segment when the inventory was last written, or found no room; 0 if there is none that this process has written.
@@ -109,6 +111,7 @@ impl Shared {
             wanted,
             room,
             reserved: AtomicU64::new(0),
+            reserve_grows: AtomicBool::new(false),
             checkpoint_bytes: AtomicU64::new(0),
             listed: AtomicU32::new(0),
             poison: OnceLock::new(),
@@ -282,16 +285,7 @@ pub(super) fn make_file(
     size: u32,
 ) -> io::Result<Arc<dyn StorageFile>> {
     let made = storage.create(name).and_then(|file| {
-        file.allocate(u64::from(size))?;
-        let mut from = 0;
-        while from < u64::from(size) {
-            let to = (from + SYNC_BYTES).min(u64::from(size));
-            if !file.write_zeros_past_cache(from, to)? {
-                write_zeros(&*file, from, to)?;
-            }
-            file.sync_data()?;
-            from = to;
-        }
+        fill(&*file, 0, u64::from(size))?;
         Ok(file)
     });
     if made.is_err() {
@@ -299,6 +293,20 @@ pub(super) fn make_file(
         drop(storage.remove(name));
     }
     made
+}
+
+/// Makes the blocks of a file from its end on, up to this size, and writes zeros into them.
+pub(super) fn fill(file: &dyn StorageFile, mut from: u64, size: u64) -> io::Result<()> {
+    file.allocate(size)?;
+    while from < size {
+        let to = (from + SYNC_BYTES).min(size);
+        if !file.write_zeros_past_cache(from, to)? {
+            write_zeros(file, from, to)?;
+        }
+        file.sync_data()?;
+        from = to;
+    }
+    Ok(())
 }
 
 /// Writes zeros over a range.

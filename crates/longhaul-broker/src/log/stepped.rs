@@ -8,10 +8,12 @@ use super::reader::Reader;
 use super::record::Position;
 use super::recovery::{self, Apply};
 use super::report::Report;
+use super::reserve;
 use super::storage::{Storage, StorageLock};
 use super::writer::Writer;
 use bytes::Bytes;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// An open log that does nothing by itself.
 #[derive(Debug)]
@@ -69,6 +71,9 @@ impl Stepped {
     /// Prepares the next segment, as [`super::Log::prepare`] does.
     pub fn prepare(&mut self) {
         background::prepare(&self.writer.shared);
+        while self.writer.shared.reserve_grows.load(Ordering::Relaxed) {
+            reserve::grow(&self.writer.shared);
+        }
         while background::index(&self.writer.shared) {}
     }
 

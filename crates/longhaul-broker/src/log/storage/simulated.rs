@@ -436,7 +436,13 @@ impl StorageFile for SimulatedFile {
         let mut disk = self.disk()?;
         disk.operate().map_err(|(_, error)| error)?;
         let room = disk.bytes_max.map_or(u64::MAX, |max| max.saturating_sub(disk.used()));
-        if size > room { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+        // It has some of it.
+        let own = disk.nodes.get(self.node).map_or(0, |node| node.cache.len() as u64);
+        if size > room.saturating_add(own) {
+            Err(io::ErrorKind::StorageFull.into())
+        } else {
+            Ok(())
+        }
     }
 }
 

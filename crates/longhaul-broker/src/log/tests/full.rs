@@ -1,8 +1,11 @@
 //! A disk that is full, and failures at every single step.
 
 use super::*;
+use crate::log::reserve;
+use crate::log::shared::{SYNC_BYTES, lock};
 use crate::log::storage::Surprise;
 use crate::log::{Storage, WriteError};
+use std::sync::atomic::Ordering;
 
 #[test]
 fn a_full_disk_refuses_stays_readable_and_works_again() {
@@ -120,6 +123,76 @@ fn a_process_without_file_descriptors_goes_on_when_it_has_some() {
     parts.writer.write(&group).unwrap();
     background::prepare(&shared);
     assert!(!shared.room.is_full());
+}
+
+/// The room for a large checkpoint was made before the segment that the writer needed next, which made one itself then, and publishes waited for that.
+#[test]
+fn the_reserve_for_a_checkpoint_grows_behind_the_next_segment_and_by_steps() {
+    const CHECKPOINT: u64 = 5 * SYNC_BYTES;
+    let storage = SimulatedStorage::new(1);
+    let (mut parts, _) = recover(&storage).unwrap();
+    let shared = Arc::clone(&parts.writer.shared);
+    let bytes = || storage.file("reserve").map_or(0, |file| file.len() as u64);
+    shared.checkpoint_bytes.store(CHECKPOINT, Ordering::Relaxed);
+    background::prepare(&shared);
+    assert!(lock(&shared.spare).is_some() && bytes() == 0, "what the writer needs comes first");
+    let mut sizes = Vec::new();
+    while shared.reserve_grows.load(Ordering::Relaxed) {
+        reserve::grow(&shared);
+        sizes.push(bytes() / SYNC_BYTES);
+        // Meanwhile the log goes on.
+        write_group(&mut parts, &[vec![1; 2000]]);
+        background::prepare(&shared);
+        assert!(lock(&shared.spare).is_some());
+    }
+    assert_eq!(sizes, (1..=10).collect::<Vec<_>>());
+    shared.checkpoint_bytes.store(CHECKPOINT / 2, Ordering::Relaxed);
+    reserve::grow(&shared);
+    assert_eq!(
+        (bytes(), shared.reserved.load(Ordering::Relaxed)),
+        (2 * CHECKPOINT, 2 * CHECKPOINT)
+    );
+    // A start goes on with it.
+    drop((parts, shared));
+    storage.crash();
+    let (parts, _) = recover(&storage).unwrap();
+    assert_eq!(parts.writer.shared.reserved.load(Ordering::Relaxed), 2 * CHECKPOINT);
+}
+
+/// Segments leave its room to it though it is made behind them, and one that does not fit takes nothing from them.
+#[test]
+fn the_reserve_has_its_room_before_segments() {
+    let storage = SimulatedStorage::new(1);
+    let (parts, _) = recover(&storage).unwrap();
+    let shared = Arc::clone(&parts.writer.shared);
+    background::prepare(&shared);
+    storage.remove("log/spare").unwrap();
+    storage.set_bytes_max(Some(1 << 40));
+    let used = (1 << 40) - storage.free_bytes().unwrap();
+    let first = u64::from(small().segment_bytes_first);
+    shared.checkpoint_bytes.store(10 * first, Ordering::Relaxed);
+    let has_spare = |free: u64| {
+        drop(storage.remove("log/spare"));
+        *lock(&shared.spare) = None;
+        storage.set_bytes_max(Some(used + free));
+        background::prepare(&shared);
+        lock(&shared.spare).is_some()
+    };
+    assert!(has_spare(20 * first), "there is no room for the reserve, and some for segments");
+    assert!(!shared.reserve_grows.load(Ordering::Relaxed));
+    assert!(!has_spare(22 * first - 1), "a segment would take the reserve's");
+    assert!(shared.reserve_grows.load(Ordering::Relaxed));
+    assert!(has_spare(23 * first));
+    reserve::grow(&shared);
+    assert_eq!(shared.reserved.load(Ordering::Relaxed), 20 * first);
+    // Somebody removes it.
+    storage.remove("reserve").unwrap();
+    shared.checkpoint_bytes.store(11 * first, Ordering::Relaxed);
+    storage.set_bytes_max(None);
+    for expected in [0, 22 * first] {
+        reserve::grow(&shared);
+        assert_eq!(shared.reserved.load(Ordering::Relaxed), expected);
+    }
 }
 
 /// One run through everything that touches the disk. Says which groups were confirmed.
