@@ -48,8 +48,11 @@ pub struct BrokerConfig {
     pub auth: Option<AuthConfig>,
     /// Largest message in bytes. Pulsar's default of 5 MiB is what clients expect.
     pub message_bytes_max: usize,
-    /// Connections at a time.
+    /// Connections at a time, where the limit on open files allows so many.
     pub connections_max: usize,
+    /// File descriptors that the rest of this process may take at a time, if they are more than a few: of the limit on open files the broker
+    /// leaves so many to it, besides those that its own files need. 0 by default.
+    pub files_elsewhere: usize,
     /// Producers, and consumers, of one connection.
     pub handles_per_connection: usize,
     /// Bytes of the log on disk beyond which publishes are refused, at least 256 MiB. `None`: as much as there is.
@@ -84,6 +87,7 @@ impl Default for BrokerConfig {
             auth: None,
             message_bytes_max: 5 * 1024 * 1024,
             connections_max: 10_000,
+            files_elsewhere: 0,
             handles_per_connection: 10_000,
             disk_bytes_max: None,
             recent_bytes: 16 * 1024 * 1024,

@@ -50,7 +50,7 @@ pub use config::BrokerConfig;
 pub use defaults::{TopicDefaults, TopicPattern};
 pub use error::{BrokerError, StartError};
 pub use log::{CompactedError, OpenError, WriteError};
-pub use server::Broker;
+pub use server::{Broker, open_files_max};
 pub use tls::{TlsConfig, TlsError};
 
 /// What the project's own tests and measurements reach. Not a stable interface.

@@ -11,7 +11,7 @@
 
 mod client;
 
-use client::{Client, PATIENCE};
+use client::{Client, PATIENCE, ask_at};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -23,6 +23,8 @@ use tokio::time::timeout;
 struct Server {
     child: Child,
     address: SocketAddr,
+    /// Of its admin interface.
+    admin: String,
     stderr: Option<BufReader<std::process::ChildStderr>>,
     /// Before it was ready.
     said: String,
@@ -58,8 +60,11 @@ impl Server {
             let mut line = String::new();
             assert!(stderr.read_line(&mut line).unwrap() > 0, "it ended: {said}");
             if let Some((_, rest)) = line.split_once("pulsar://") {
-                let address = rest.split(['"', ' ', '\n']).next().unwrap().parse().unwrap();
-                return Self { child, address, stderr: Some(stderr), said };
+                let until_end =
+                    |text: &str| text.split(['"', ' ', '\n']).next().unwrap().to_owned();
+                let address = until_end(rest).parse().unwrap();
+                let admin = until_end(rest.split_once("http://").unwrap().1);
+                return Self { child, address, admin, stderr: Some(stderr), said };
             }
             said.push_str(&line);
         }
@@ -135,4 +140,74 @@ async fn silent_sockets_do_not_end_the_broker_under_a_hard_limit() {
     assert!(said.contains("as many connections as it may have"), "{said}");
     assert_eq!(said.matches("more are closed").count(), 1, "{said}");
     assert!(!said.contains("nothing is written"), "{said}");
+}
+
+/// As many connections as are let in.
+async fn let_in(server: &Server) -> Vec<Client> {
+    let mut all = Vec::new();
+    while let Ok(client) = Client::connect(server.address).await {
+        all.push(client);
+    }
+    all
+}
+
+/// Waits until the broker knows of no more than so many connections.
+async fn go(server: &Server, clients: Vec<Client>, left: u64) {
+    drop(clients);
+    let gone = async {
+        loop {
+            let metrics = ask_at(&server.admin, "GET", "/metrics");
+            let line = metrics.lines().find(|line| line.starts_with("pulsar_active_connections"));
+            let count: f64 = line.unwrap().rsplit(' ').next().unwrap().parse().unwrap();
+            if count <= left as f64 {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, gone).await.unwrap();
+}
+
+/// The files that a broker opened after its start were not counted: with each of them as many connections were let in as before, until the log had no
+/// descriptor for its next segment.
+#[tokio::test]
+async fn files_that_are_opened_later_leave_room_for_fewer_connections() {
+    const VIEWS: usize = 100;
+    let data = tempfile::tempdir().unwrap();
+    let server = Server::start_limited(data.path(), "-n 400");
+    let clients = let_in(&server).await;
+    let before = clients.len();
+    go(&server, clients, 0).await;
+    let mut client = Client::connect(server.address).await.unwrap();
+    // A compacted view is a file that stays open.
+    let compaction =
+        |view: usize| format!("/admin/v2/persistent/public/default/view-{view}/compaction");
+    for view in 0..VIEWS {
+        let producer = view as u64 + 1;
+        client.produce(&format!("view-{view}"), producer).await.unwrap();
+        client.publish_one(producer, 0, b"x").await.unwrap();
+        ask_at(&server.admin, "PUT", &compaction(view));
+    }
+    // They are made one after the other.
+    let made = async {
+        while !ask_at(&server.admin, "GET", &compaction(VIEWS - 1)).contains("SUCCESS") {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, made).await.unwrap();
+    let clients = let_in(&server).await;
+    let fewer = before - clients.len();
+    // One is the client's own. Of what is left an eighth is the admin interface's.
+    assert!((80..=96).contains(&fewer), "{fewer} fewer than {before}, for {VIEWS} files more");
+    // With all of them there the log begins new segments.
+    client.produce("load", 1000).await.unwrap();
+    let body = vec![7; 1024 * 1024];
+    for sequence in 0..20 {
+        client.publish_one(1000, sequence, &body).await.unwrap();
+    }
+    go(&server, clients, 1).await;
+    client::serves(server.address).await;
+    let (is_well, said) = server.terminate();
+    assert!(is_well && !said.contains("nothing is written"), "{said}");
+    assert!(said.contains("(ulimit -n) leaves room for"), "{said}");
 }

@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -47,6 +47,9 @@ pub(crate) trait Core: Send + Sync {
 
 /// Seconds since 1970.
 pub(crate) type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// Lets a connection in for as long as it keeps what it is given, if there is room.
+pub(crate) type Enter = Arc<dyn Fn() -> Option<OwnedSemaphorePermit> + Send + Sync>;
 
 /// Pause after a connection could not be accepted, mostly for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -102,7 +105,7 @@ pub(crate) struct Admin {
     /// Limits.
     pub(crate) limits: Limits,
     /// Room for connections, on all ports together. One above it is closed at once.
-    pub(crate) connections: Arc<Semaphore>,
+    pub(crate) enter: Enter,
     /// What the log was told of tokens that were refused.
     pub(crate) refused: Arc<Mutex<Refused>>,
 }
@@ -132,7 +135,7 @@ pub(crate) async fn serve(listener: TcpListener, admin: Admin, stop: Cancellatio
             }
         };
         // Who is one too many learns it at once instead of waiting.
-        let Ok(permit) = Arc::clone(&admin.connections).try_acquire_owned() else { continue };
+        let Some(permit) = (admin.enter)() else { continue };
         let (admin, stop) = (Arc::clone(&admin), stop.clone());
         tasks.spawn(async move {
             connect(stream, &admin, &stop).await;

@@ -4,7 +4,7 @@ use super::answer::Advertised;
 use super::guard::Guard;
 use super::policies::{Action, Grants};
 use super::rig::{Rig, START, Shared, Stuck};
-use super::serve::{Admin, CONNECTIONS_MAX, Limits, serve};
+use super::serve::{Admin, CONNECTIONS_MAX, Enter, Limits, serve};
 use crate::auth::{AuthConfig, Authenticator, TokenKey};
 use crate::tls::TlsConfig;
 use base64::Engine;
@@ -28,6 +28,12 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tokio_util::sync::CancellationToken;
 
 const SECRET: [u8; 32] = [3; 32];
+
+/// Room for so many connections.
+fn room(connections: usize) -> Enter {
+    let places = Arc::new(Semaphore::new(connections));
+    Arc::new(move || Arc::clone(&places).try_acquire_owned().ok())
+}
 
 struct Server {
     address: SocketAddr,
@@ -57,7 +63,7 @@ impl Server {
             tls: None,
             clock: Arc::new(|| 1_800_000_000),
             limits: Limits::default(),
-            connections: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+            enter: room(CONNECTIONS_MAX),
             refused: Arc::default(),
         };
         change(&mut admin);
@@ -353,7 +359,7 @@ async fn who_says_nothing_is_hung_up_on() {
 
 #[tokio::test]
 async fn one_connection_too_many_is_closed_and_the_others_live() {
-    let server = Server::with(|admin| admin.connections = Arc::new(Semaphore::new(2))).await;
+    let server = Server::with(|admin| admin.enter = room(2)).await;
     let mut first = TcpStream::connect(server.address).await.unwrap();
     let _second = TcpStream::connect(server.address).await.unwrap();
     let mut third = TcpStream::connect(server.address).await.unwrap();

@@ -1,6 +1,9 @@
 //! File descriptors: each connection takes one, and the log needs some at any time.
 
+use crate::log::Storage;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// What is left for the next segments, checkpoints, compacted files, and the program that the broker is part of.
 const RESERVED: usize = 128;
@@ -8,7 +11,14 @@ const RESERVED: usize = 128;
 /// Connections that are let in though the log may lack descriptors for its next segments then, if it has as many besides.
 const LEAST: usize = 64;
 
-/// Raises the process's soft limit to its hard one, as many programs do at their start.
+/// Raises this process's soft limit on open files to its hard one, as many programs do at their start. Says how many it may have open then:
+/// [`usize::MAX`] without a limit.
+#[must_use]
+pub fn open_files_max() -> usize {
+    raise();
+    current()
+}
+
 pub(super) fn raise() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -17,39 +27,152 @@ pub(super) fn raise() {
     }
 }
 
-/// How many connections there may be at a time of those that are wanted: of clients, and of the admin interface. So many files are open for the log.
-pub(super) fn connections(files: usize, clients: usize, admin: usize) -> (usize, usize) {
+fn current() -> usize {
     let limit = getrlimit(Resource::Nofile).current;
-    let (clients_may, admin_may) = shared(limit, files, clients, admin);
-    if clients_may < clients {
-        tracing::warn!(
-            wanted = clients,
-            allowed = clients_may,
-            needed = files + clients + admin + RESERVED,
-            "the limit on open files (ulimit -n) allows fewer connections"
-        );
-    }
-    (clients_may, admin_may)
+    limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }
 
-/// An eighth at most for the admin interface; none is no limit.
-fn shared(limit: Option<u64>, files: usize, clients: usize, admin: usize) -> (usize, usize) {
-    let Some(limit) = limit else { return (clients, admin) };
+/// Whose connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Door {
+    /// Those of clients.
+    Clients,
+    /// Those of the admin interface.
+    Admin,
+}
+
+/// Why a connection is not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Crowded {
+    /// There are as many as are allowed.
+    Connections,
+    /// The process has no file descriptors for it.
+    Descriptors,
+}
+
+/// How many connections there may be at a time. It is asked for each one anew: the log's files become more and fewer, and each of them is open.
+#[derive(Debug)]
+pub(super) struct Room {
+    /// The limit on open files: it may be changed while the process runs.
+    limit: fn() -> usize,
+    storage: Arc<dyn Storage>,
+    /// What the rest of the process may take.
+    elsewhere: usize,
+    wanted: (usize, usize),
+    clients: Arc<Semaphore>,
+    admin: Arc<Semaphore>,
+}
+
+impl Room {
+    /// For so many connections of clients and of the admin interface. Tells the operator if the limit on open files allows fewer.
+    pub(super) fn new(
+        storage: Arc<dyn Storage>,
+        elsewhere: usize,
+        clients: usize,
+        admin: usize,
+    ) -> Arc<Self> {
+        let semaphore = |count: usize| Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)));
+        let wanted = (clients, admin);
+        let (clients, admin) = (semaphore(clients), semaphore(admin));
+        let room = Self { limit: current, storage, elsewhere, wanted, clients, admin };
+        let allowed = room.allowed().0;
+        if allowed < wanted.0 {
+            tracing::warn!(
+                wanted = wanted.0,
+                allowed,
+                needed = room.taken() + wanted.0 + wanted.1 + RESERVED,
+                "the limit on open files (ulimit -n) allows fewer connections"
+            );
+        }
+        Arc::new(room)
+    }
+
+    /// Lets a connection in, for as long as it keeps what it is given.
+    pub(super) fn enter(&self, door: Door) -> Result<OwnedSemaphorePermit, Crowded> {
+        let (clients, admin) = self.allowed();
+        let (places, wanted, allowed) = match door {
+            Door::Clients => (&self.clients, self.wanted.0, clients),
+            Door::Admin => (&self.admin, self.wanted.1, admin),
+        };
+        let permit = Arc::clone(places).try_acquire_owned().map_err(|_| Crowded::Connections)?;
+        let open = wanted.min(Semaphore::MAX_PERMITS) - places.available_permits();
+        if open > allowed { Err(Crowded::Descriptors) } else { Ok(permit) }
+    }
+
+    /// File descriptors that are no connection's.
+    fn taken(&self) -> usize {
+        self.storage.open_files().saturating_add(self.elsewhere)
+    }
+
+    fn allowed(&self) -> (usize, usize) {
+        let (clients, admin) = self.wanted;
+        shared((self.limit)(), self.taken(), clients, admin)
+    }
+}
+
+/// How many connections there may be at a time of those that are wanted: of clients, and of the admin interface. So many other files are open. An eighth at
+/// most for the admin interface.
+fn shared(limit: usize, files: usize, clients: usize, admin: usize) -> (usize, usize) {
     // What was enough for a few clients before others were limited lets them in still.
-    let rest = usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(files);
+    let rest = limit.saturating_sub(files);
     let room = rest.saturating_sub(RESERVED).max(LEAST.min(rest / 2));
     let admin = admin.min(room / 8).max(1);
     (clients.min(room.saturating_sub(admin)).max(1), admin)
 }
 
-#[test]
-fn connections_leave_some_for_the_log() {
-    assert_eq!(shared(None, 50, 10_000, 512), (10_000, 512));
-    assert_eq!(shared(Some(1_000_000), 50, 10_000, 512), (10_000, 512));
-    assert_eq!(shared(Some(1024), 0, 10_000, 512), (784, 112));
-    assert_eq!(shared(Some(1024), 400, 10_000, 512), (434, 62));
-    assert_eq!(shared(Some(1024), 400, 100, 10), (100, 10));
-    assert_eq!(shared(Some(64), 400, 10_000, 512), (1, 1));
-    assert_eq!(shared(Some(1024), 900, 10_000, 512), (55, 7), "a log of 57 GB");
-    assert_eq!(shared(Some(256), 130, 10_000, 512), (56, 7));
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::{FileStorage, SimulatedStorage};
+
+    #[test]
+    fn connections_leave_some_for_the_log() {
+        assert_eq!(shared(usize::MAX, 50, 10_000, 512), (10_000, 512));
+        assert_eq!(shared(1_000_000, 50, 10_000, 512), (10_000, 512));
+        assert_eq!(shared(1024, 0, 10_000, 512), (784, 112));
+        assert_eq!(shared(1024, 400, 10_000, 512), (434, 62));
+        assert_eq!(shared(1024, 400, 100, 10), (100, 10));
+        assert_eq!(shared(64, 400, 10_000, 512), (1, 1));
+        assert_eq!(shared(1024, 900, 10_000, 512), (55, 7), "a log of 57 GB");
+        assert_eq!(shared(256, 130, 10_000, 512), (56, 7));
+    }
+
+    /// They were counted once, at the start.
+    #[test]
+    fn files_that_come_later_count_and_those_that_go_do_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let storage: Arc<dyn Storage> = Arc::new(FileStorage::new(folder.path()).unwrap());
+        let places = || Arc::new(Semaphore::new(1000));
+        let room = Room {
+            limit: || 400,
+            storage: Arc::clone(&storage),
+            elsewhere: 40,
+            wanted: (1000, 1000),
+            clients: places(),
+            admin: places(),
+        };
+        let folders = storage.open_files();
+        let fill = |door| std::iter::from_fn(|| room.enter(door).ok()).collect::<Vec<_>>();
+        let expected = |files: usize| shared(400, files + 40, 1000, 1000);
+        assert_eq!((fill(Door::Clients).len(), fill(Door::Admin).len()), expected(folders));
+        let files: Vec<_> =
+            (0..100).map(|number| storage.create(&format!("log/{number}")).unwrap()).collect();
+        let clients = fill(Door::Clients);
+        assert_eq!((clients.len(), fill(Door::Admin).len()), expected(folders + 100));
+        assert!(matches!(room.enter(Door::Clients), Err(Crowded::Descriptors)));
+        drop(files);
+        let more = fill(Door::Clients);
+        assert_eq!(clients.len() + more.len(), expected(folders).0);
+    }
+
+    #[test]
+    fn there_are_no_more_than_are_wanted() {
+        let storage: Arc<dyn Storage> = Arc::new(SimulatedStorage::new(1));
+        let room = Room::new(storage, 0, 2, 1);
+        let clients = [Door::Clients; 2].map(|door| room.enter(door).unwrap());
+        assert!(matches!(room.enter(Door::Clients), Err(Crowded::Connections)));
+        let _admin = room.enter(Door::Admin).unwrap();
+        drop(clients);
+        assert!(room.enter(Door::Clients).is_ok());
+    }
 }

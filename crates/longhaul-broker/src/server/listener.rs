@@ -1,6 +1,7 @@
 //! Accepts connections, as many as are allowed.
 
 use super::connection::{self, Rules};
+use super::descriptors::{Crowded, Door, Room};
 use super::driver::{Event, Events};
 use super::messages::Messages;
 use super::outbox::Outbox;
@@ -14,7 +15,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -46,7 +46,7 @@ pub(super) struct House {
     events: Events,
     messages: Messages,
     rules: Rules,
-    room: Arc<Semaphore>,
+    room: Arc<Room>,
     next: AtomicU64,
 }
 
@@ -55,9 +55,8 @@ impl House {
         events: Events,
         messages: Messages,
         rules: Rules,
-        connections_max: usize,
+        room: Arc<Room>,
     ) -> Arc<Self> {
-        let room = Arc::new(Semaphore::new(connections_max));
         Arc::new(Self { events, messages, rules, room, next: AtomicU64::new(1) })
     }
 }
@@ -89,18 +88,18 @@ impl Listener {
                     continue;
                 }
             };
-            let Ok(permit) = Arc::clone(&house.room).try_acquire_owned() else {
-                // Who is one too many learns it at once instead of waiting.
-                if self.tls.is_none() {
-                    tell_why(&stream);
+            let permit = match house.room.enter(Door::Clients) {
+                Ok(permit) => permit,
+                Err(crowded) => {
+                    // Who is one too many learns it at once instead of waiting.
+                    if self.tls.is_none() {
+                        tell_why(&stream);
+                    }
+                    if let Some(closed) = crowd.note(clock::monotonic()) {
+                        tell_operator(crowded, closed);
+                    }
+                    continue;
                 }
-                if let Some(closed) = crowd.note(clock::monotonic()) {
-                    tracing::warn!(
-                        closed,
-                        "there are as many connections as are allowed: more are closed"
-                    );
-                }
-                continue;
             };
             let (house, tls) = (Arc::clone(&house), self.tls.clone());
             tasks.spawn(async move {
@@ -131,6 +130,18 @@ impl Crowd {
         }
         self.told = Some(now);
         Some(std::mem::take(&mut self.untold))
+    }
+}
+
+fn tell_operator(crowded: Crowded, closed: u64) {
+    match crowded {
+        Crowded::Connections => {
+            tracing::warn!(closed, "there are as many connections as are allowed: more are closed");
+        }
+        Crowded::Descriptors => tracing::warn!(
+            closed,
+            "there are as many connections as the limit on open files (ulimit -n) leaves room for: more are closed"
+        ),
     }
 }
 

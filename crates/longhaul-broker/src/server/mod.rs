@@ -17,7 +17,7 @@ mod unfinished;
 mod unreadable;
 
 use crate::admin::call::Call;
-use crate::admin::serve::{self as admin, Admin, Core};
+use crate::admin::serve::{self as admin, Admin, Core, Enter};
 use crate::admin::values::AdminError;
 use crate::admin::{Advertised, Guard, host};
 use crate::auth::Authenticator;
@@ -27,6 +27,7 @@ use crate::error::{BrokerError, StartError};
 use crate::log::Place;
 use crate::machine::{Machine, Settings};
 use connection::Rules;
+use descriptors::{Door, Room};
 use driver::{Driver, Event, Events, QUEUE};
 use listener::Listener;
 use longhaul_wire::payload::Payload;
@@ -37,10 +38,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+pub use descriptors::open_files_max;
 
 /// One thread does everything but the log: to hand a message from one thread to another, and to wake that, costs more than all
 /// that happens to the message. Encryption is worth a second one.
@@ -201,7 +204,7 @@ struct Prepared {
     admin: Vec<(TcpListener, Admin)>,
     addresses: Addresses,
     advertised: (String, Option<String>),
-    connections_max: usize,
+    room: Arc<Room>,
     rules: Rules,
     messages: Messages,
     /// Removed when the broker has ended.
@@ -273,9 +276,9 @@ async fn prepare(config: BrokerConfig) -> Result<Prepared, StartError> {
     let ports = Ports::listen(&config).await?;
     let advertised = advertise(&config, &ports.addresses);
     // The log opens each of its segments.
+    // How many there may be is asked again for each connection.
     descriptors::raise();
     let opened = open::open(&config)?;
-    let files = opened.log.segments().len() + opened.files.len();
     let messages = Messages::new(opened.log.reader(), opened.files);
     let machine = Machine::new(
         settings(&config, &advertised),
@@ -286,13 +289,18 @@ async fn prepare(config: BrokerConfig) -> Result<Prepared, StartError> {
         clock::wall_ms(),
     );
     doors::warn_of_closed_namespaces(&config, &machine);
-    let (connections_max, of_admin) =
-        descriptors::connections(files, config.connections_max, admin::CONNECTIONS_MAX);
+    let room = Room::new(
+        Arc::clone(&opened.storage),
+        config.files_elsewhere,
+        config.connections_max,
+        admin::CONNECTIONS_MAX,
+    );
     let (events, received) = mpsc::channel(QUEUE);
     let driver = Driver::new(machine, opened.log, opened.storage, messages.clone(), received);
     let urls = (advertised.broker_url.clone(), advertised.broker_url_tls.clone());
     let advertised_host = config.advertised_host.as_deref();
-    let connections = Arc::new(Semaphore::new(of_admin));
+    let of_admin = Arc::clone(&room);
+    let enter: Enter = Arc::new(move || of_admin.enter(Door::Admin).ok());
     let refused = Arc::default();
     let admin_at = |address, tls| Admin {
         core: Arc::new(Behind { events: events.clone(), messages: messages.clone() }),
@@ -302,7 +310,7 @@ async fn prepare(config: BrokerConfig) -> Result<Prepared, StartError> {
         tls,
         clock: Arc::new(|| clock::wall_ms() / 1000),
         limits: admin::Limits::default(),
-        connections: Arc::clone(&connections),
+        enter: Arc::clone(&enter),
         refused: Arc::clone(&refused),
     };
     let admin = ports.admin.zip(ports.addresses.admin);
@@ -319,7 +327,7 @@ async fn prepare(config: BrokerConfig) -> Result<Prepared, StartError> {
         admin: [admin, admin_tls].into_iter().flatten().collect(),
         addresses: ports.addresses,
         advertised: urls,
-        connections_max,
+        room,
         rules: Rules {
             message_bytes_max: config.message_bytes_max,
             keep_alive: config.keep_alive,
@@ -343,8 +351,7 @@ impl Prepared {
         let tasks = TaskTracker::new();
         // What listens ends with the driver, whichever is told first.
         let ending = CancellationToken::new();
-        let house =
-            listener::House::new(self.events, self.messages, self.rules, self.connections_max);
+        let house = listener::House::new(self.events, self.messages, self.rules, self.room);
         for listener in self.listeners {
             tasks.spawn(listener.run(Arc::clone(&house), ending.clone()));
         }

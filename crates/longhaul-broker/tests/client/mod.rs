@@ -22,7 +22,11 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// What the admin interface answers to a request without a body.
 pub(crate) fn ask(broker: &Broker, method: &str, path: &str) -> String {
     let url = broker.admin_url().unwrap_or_default();
-    let host = url.trim_start_matches("http://");
+    ask_at(url.trim_start_matches("http://"), method, path)
+}
+
+/// The same of a broker whose admin interface is there.
+pub(crate) fn ask_at(host: &str, method: &str, path: &str) -> String {
     let asked = || {
         let mut stream = std::net::TcpStream::connect(host)?;
         let head = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
@@ -31,7 +35,7 @@ pub(crate) fn ask(broker: &Broker, method: &str, path: &str) -> String {
         stream.read_to_string(&mut answer)?;
         io::Result::Ok(answer)
     };
-    asked().unwrap_or_else(|error| panic!("{method} {path} of {url:?}: {error}"))
+    asked().unwrap_or_else(|error| panic!("{method} {path} of {host:?}: {error}"))
 }
 
 /// A connection.

@@ -6,6 +6,7 @@ use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The name of the file that processes lock.
 pub(super) const LOCK: &str = "LOCK";
@@ -21,6 +22,8 @@ pub struct FileStorage {
     root: PathBuf,
     /// The directory and its folders, open: to sync a name must not fail for want of a file descriptor.
     folders: Arc<[(&'static str, File)]>,
+    /// How many files are open.
+    open: Arc<AtomicUsize>,
 }
 
 impl FileStorage {
@@ -35,7 +38,7 @@ impl FileStorage {
         }
         let open = |folder| Ok((folder, File::open(root.join(folder))?));
         let folders = [""].iter().chain(FOLDERS).copied().map(open).collect::<io::Result<_>>()?;
-        let storage = Self { root, folders };
+        let storage = Self { root, folders, open: Arc::default() };
         if storage.is_open_to_others()? {
             let data = storage.root.display();
             tracing::warn!(%data, "other users of this machine may read the data directory, with all payloads: run `chmod -R go-rwx` on it");
@@ -95,12 +98,12 @@ impl Storage for FileStorage {
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
         let path = self.root.join(name);
         let file = OpenOptions::new().read(true).write(true).open(&path)?;
-        Ok(Arc::new(DirectoryFile { file, path }))
+        Ok(Arc::new(DirectoryFile::new(file, path, &self.open)))
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
         let path = self.root.join(name);
-        Ok(Arc::new(DirectoryFile { file: new_file(&path)?, path }))
+        Ok(Arc::new(DirectoryFile::new(new_file(&path)?, path, &self.open)))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -118,6 +121,10 @@ impl Storage for FileStorage {
             return Err(io::ErrorKind::Unsupported.into());
         }
         Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+    }
+
+    fn open_files(&self) -> usize {
+        self.folders.len() + self.open.load(Ordering::Relaxed)
     }
 
     fn sync_dir(&self, folder: &str) -> io::Result<()> {
@@ -162,9 +169,24 @@ pub(super) fn list(folder: &Path) -> io::Result<Vec<String>> {
 
 #[derive(Debug)]
 pub(super) struct DirectoryFile {
-    pub(super) file: File,
+    file: File,
     /// As it was opened; it may have another name by now.
-    pub(super) path: PathBuf,
+    path: PathBuf,
+    /// How many such files are open.
+    open: Arc<AtomicUsize>,
+}
+
+impl DirectoryFile {
+    pub(super) fn new(file: File, path: PathBuf, open: &Arc<AtomicUsize>) -> Self {
+        open.fetch_add(1, Ordering::Relaxed);
+        Self { file, path, open: Arc::clone(open) }
+    }
+}
+
+impl Drop for DirectoryFile {
+    fn drop(&mut self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Bytes of zeros that are written at once.

@@ -55,6 +55,10 @@ pub trait Storage: Debug + Send + Sync {
     /// # Errors
     /// Those of the operating system.
     fn free_bytes(&self) -> io::Result<u64>;
+    /// How many file descriptors it has open.
+    fn open_files(&self) -> usize {
+        0
+    }
     /// Makes the names of a folder durable; an empty name means the data directory itself.
     ///
     /// # Errors

@@ -69,7 +69,7 @@ impl Storage for ReadOnlyStorage {
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
         let path = self.root.join(name);
         let file = File::open(&path)?;
-        Ok(Arc::new(Patched(DirectoryFile { file, path })))
+        Ok(Arc::new(Patched(DirectoryFile::new(file, path, &Arc::default()))))
     }
 
     fn create(&self, _name: &str) -> io::Result<Arc<dyn StorageFile>> {

@@ -77,12 +77,13 @@ impl Prepared {
         Ok(Self { config, token, operator, subscription })
     }
 
-    /// Starts it.
+    /// Starts it, in a process of which the rest may have so many files open.
     ///
     /// # Errors
     /// When a port is in use, or the directory cannot be used.
-    pub(super) async fn start(self) -> anyhow::Result<Embedded> {
+    pub(super) async fn start(self, files_elsewhere: usize) -> anyhow::Result<Embedded> {
         let Self { config, token, operator, subscription } = self;
+        let config = BrokerConfig { files_elsewhere, ..config };
         let listen = config.listen;
         // It reads its log, and answers when that is done.
         let started = tokio::task::spawn_blocking(|| Broker::start(config)).await?;

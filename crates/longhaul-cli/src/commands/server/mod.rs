@@ -3,6 +3,7 @@
 mod args;
 mod demo;
 mod engine;
+mod files;
 mod running;
 
 use crate::context::Context;
@@ -51,8 +52,8 @@ pub(crate) async fn run(command: Server, context: &Context) -> anyhow::Result<()
 pub(crate) async fn dev(it: &Dev, context: &Context) -> anyhow::Result<()> {
     let begun = clock::monotonic();
     let settings = context.settings_with(it.said())?;
-    let (options, broker) = (Options::read(&settings)?, Prepared::read(&settings)?);
-    let engine = broker.start().await?;
+    let (mut options, broker) = (Options::read(&settings)?, Prepared::read(&settings)?);
+    let engine = broker.start(options.share_files()).await?;
     let client = engine.client().connect().await?;
     let mut running = Running::start(options, engine.into(), client.clone()).await?;
     if it.demo {
@@ -77,7 +78,7 @@ pub(crate) async fn dev(it: &Dev, context: &Context) -> anyhow::Result<()> {
 async fn start(it: &Start, context: &Context) -> anyhow::Result<()> {
     let settings = context.settings_with(it.said())?;
     // Options first, then ports: one that is taken would hide the wrong option, and be told in its place.
-    let options = Options::read(&settings)?;
+    let mut options = Options::read(&settings)?;
     let (engine, client) = match settings.text("engine") {
         Some("embedded") => {
             if settings.text("data").is_none() {
@@ -85,7 +86,7 @@ async fn start(it: &Start, context: &Context) -> anyhow::Result<()> {
                     .help("--data DIR keeps them there; `longhaul dev` does without, and loses them when it ends")
                     .into());
             }
-            let broker = Prepared::read(&settings)?.start().await?;
+            let broker = Prepared::read(&settings)?.start(options.share_files()).await?;
             let client = broker.client();
             (Engine::from(broker), client)
         }

@@ -3,6 +3,7 @@
 use super::Addresses;
 use super::demo::Demo;
 use super::engine::{self, Engine};
+use super::files;
 use crate::exit::{Code, Failure};
 use crate::output::Output;
 use crate::settings::Settings;
@@ -39,6 +40,15 @@ impl Options {
             named.map_err(|error| Failure::usage(error.to_string()).help("say --subscription"))?;
         }
         Ok(Self { config, drain })
+    }
+
+    /// Leaves enough open files to a broker in this process. Says how many all others may have.
+    pub(super) fn share_files(&mut self) -> usize {
+        let limits = &mut self.config.limits;
+        let limit = longhaul_broker::open_files_max();
+        let (connections, all) = files::share(limit, limits.connections, limits.leased_queues);
+        limits.connections = connections;
+        all
     }
 }
 
