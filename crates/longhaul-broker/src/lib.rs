@@ -20,6 +20,10 @@
     reason = "modules say what their neighbours may use, this file what the world may"
 )]
 
+// The client of the other tests names the crate.
+#[cfg(test)]
+extern crate self as longhaul_broker;
+
 mod admin;
 mod auth;
 mod clock;

@@ -125,12 +125,14 @@ impl Log {
     }
 
     /// What the durable checkpoint stands for, if there is one.
+    #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn checkpointed(&self) -> Option<Position> {
         self.shared.checkpoint()
     }
 
     /// The segments there are, with the bytes of their files.
+    #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn segments(&self) -> Vec<(u32, u64)> {
         self.shared.list()

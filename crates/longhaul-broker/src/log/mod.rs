@@ -65,7 +65,7 @@ pub use storage::{
     FileStorage, LockError, ReadOnlyStorage, Storage, StorageLock, new_file, new_folder,
 };
 #[cfg(any(test, feature = "testing"))]
-pub use storage::{SimulatedStorage, Surprise};
+pub use storage::{SimulatedStorage, StorageFile, Surprise};
 #[cfg(feature = "testing")]
 pub use survey::Survey;
 pub use survey::{Cost, Finding, survey};
@@ -73,5 +73,4 @@ pub use survey::{Cost, Finding, survey};
 pub use {
     record::RECORD_OVERHEAD,
     recovery::{Apply, Opened, Truncated},
-    storage::StorageFile,
 };

@@ -3,6 +3,8 @@
 mod alarm;
 #[cfg(test)]
 mod broken;
+#[cfg(test)]
+mod broken_disk;
 mod connection;
 mod descriptors;
 mod doors;
@@ -24,7 +26,7 @@ use crate::auth::Authenticator;
 use crate::clock;
 use crate::config::BrokerConfig;
 use crate::error::{BrokerError, StartError};
-use crate::log::Place;
+use crate::log::{FileStorage, Place};
 use crate::machine::{Machine, Settings};
 use connection::Rules;
 use descriptors::{Door, Room};
@@ -32,6 +34,7 @@ use driver::{Driver, Event, Events, QUEUE};
 use listener::Listener;
 use longhaul_wire::payload::Payload;
 use messages::Messages;
+use open::MakeStorage;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -75,6 +78,11 @@ impl Broker {
     /// # Errors
     /// See [`StartError`].
     pub fn start(config: BrokerConfig) -> Result<Self, StartError> {
+        Self::start_on(config, Box::new(|path| Ok(Arc::new(FileStorage::new(path)?))))
+    }
+
+    /// The same with whatever stands for the data directory.
+    fn start_on(config: BrokerConfig, storage: MakeStorage) -> Result<Self, StartError> {
         config.validate()?;
         let mut runtime = if config.tls.is_some() {
             tokio::runtime::Builder::new_multi_thread()
@@ -92,7 +100,7 @@ impl Broker {
         let (ends, ended) = watch::channel(None);
         let token = stop.clone();
         let body = move || {
-            let outcome = match runtime.block_on(prepare(config)) {
+            let outcome = match runtime.block_on(prepare(config, storage)) {
                 Ok(prepared) => {
                     let running = prepared.ready();
                     // Whoever started the broker has given up if nobody listens.
@@ -267,7 +275,7 @@ fn settings(config: &BrokerConfig, advertised: &Advertised) -> Settings {
     }
 }
 
-async fn prepare(config: BrokerConfig) -> Result<Prepared, StartError> {
+async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<Prepared, StartError> {
     let authenticator = config.auth.as_ref().map(Authenticator::new).transpose()?.map(Arc::new);
     let acceptor =
         config.tls.as_ref().map(crate::tls::TlsConfig::load).transpose()?.map(TlsAcceptor::from);
@@ -278,7 +286,7 @@ async fn prepare(config: BrokerConfig) -> Result<Prepared, StartError> {
     // The log opens each of its segments.
     // How many there may be is asked again for each connection.
     descriptors::raise();
-    let opened = open::open(&config)?;
+    let opened = open::open(&config, storage)?;
     let messages = Messages::new(opened.log.reader(), opened.files);
     let machine = Machine::new(
         settings(&config, &advertised),

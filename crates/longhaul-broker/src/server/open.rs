@@ -4,14 +4,13 @@ use crate::clock;
 use crate::compaction;
 use crate::config::BrokerConfig;
 use crate::error::StartError;
-use crate::log::{
-    self, CompactedFile, Composer, FileStorage, Log, Options, Place, Replayed, Slot, Storage,
-};
+use crate::log::{self, CompactedFile, Composer, Log, Options, Place, Replayed, Slot, Storage};
 use crate::state::State;
 use crate::state::entry::EntryHead;
 use crate::state::replay::{SetAside, replay};
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// So many of the changes that are set aside at a start are named.
@@ -28,11 +27,14 @@ pub(super) struct Opened {
     pub(super) temporary: Option<tempfile::TempDir>,
 }
 
-pub(super) fn open(config: &BrokerConfig) -> Result<Opened, StartError> {
+/// What makes the storage of a data directory.
+pub(super) type MakeStorage = Box<dyn FnOnce(&Path) -> io::Result<Arc<dyn Storage>> + Send>;
+
+pub(super) fn open(config: &BrokerConfig, storage: MakeStorage) -> Result<Opened, StartError> {
     let began = clock::monotonic();
     let (path, temporary) = directory(config)?;
     let failed = |source| StartError::Directory { path: path.clone(), source };
-    let storage: Arc<dyn Storage> = Arc::new(FileStorage::new(&path).map_err(failed)?);
+    let storage = storage(&path).map_err(failed)?;
     let mut state = State::default();
     // A record holds a whole message with its metadata.
     let body = config.message_bytes_max.saturating_add(64 * 1024);

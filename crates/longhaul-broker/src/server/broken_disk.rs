@@ -1,0 +1,387 @@
+//! The whole broker on a disk that refuses: a real directory, behind which single reads and syncs fail as the operating system lets them fail.
+
+#[path = "../../tests/client/mod.rs"]
+#[expect(clippy::wildcard_enum_match_arm, reason = "whatever else it is, it is wrong")]
+mod client;
+
+use super::Broker;
+use crate::config::BrokerConfig;
+use crate::error::BrokerError;
+use crate::log::{FileStorage, LockError, Storage, StorageFile, StorageLock};
+use client::{Client, PATIENCE, ask};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use tokio::time::timeout;
+
+/// The file that fails.
+const SEGMENT: &str = "log/0000000001.seg";
+
+/// What becomes of a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// The operating system refuses it.
+    Refused,
+    /// Its bytes are others than those that were written.
+    Rotten,
+}
+
+/// What fails, in the first segment.
+#[derive(Debug, Default)]
+struct Faults {
+    /// Reads of any of these bytes.
+    reads: Mutex<Option<(Range<u64>, Fault)>>,
+    /// So many reads have met them.
+    met: AtomicUsize,
+    /// Reads of any of these bytes are counted.
+    watched: Mutex<Range<u64>>,
+    counted: AtomicUsize,
+    /// All syncs.
+    syncs: AtomicBool,
+    /// Files by name, each with a number; and the number of the file that fails.
+    files: Mutex<HashMap<String, usize>>,
+    segment: AtomicUsize,
+}
+
+impl Faults {
+    fn plant(&self, range: Range<u64>, fault: Fault) {
+        *self.reads.lock().unwrap() = Some((range, fault));
+    }
+
+    fn mend(&self) {
+        *self.reads.lock().unwrap() = None;
+    }
+
+    fn met(&self) -> usize {
+        self.met.load(Ordering::SeqCst)
+    }
+
+    /// What becomes of this read.
+    fn of(&self, file: usize, bytes: usize, offset: u64) -> Option<Fault> {
+        let meets = |range: &Range<u64>| {
+            let is_meant = self.segment.load(Ordering::SeqCst) == file;
+            is_meant && offset < range.end && range.start < offset + bytes as u64
+        };
+        if meets(&self.watched.lock().unwrap()) {
+            self.counted.fetch_add(1, Ordering::SeqCst);
+        }
+        let (_, fault) = self.reads.lock().unwrap().clone().filter(|(range, _)| meets(range))?;
+        self.met.fetch_add(1, Ordering::SeqCst);
+        Some(fault)
+    }
+
+    /// Reads with whatever goes wrong.
+    fn read<T>(
+        &self,
+        (file, offset): (usize, u64),
+        buffer: &mut [u8],
+        read: impl FnOnce(&mut [u8]) -> io::Result<T>,
+    ) -> io::Result<T> {
+        match self.of(file, buffer.len(), offset) {
+            Some(Fault::Refused) => Err(Errno::IO.into()),
+            Some(Fault::Rotten) => {
+                let outcome = read(buffer);
+                let bad = self.reads.lock().unwrap().as_ref().map_or(0, |(range, _)| range.start);
+                let at = usize::try_from(bad.saturating_sub(offset)).unwrap();
+                buffer[at] ^= 1;
+                outcome
+            }
+            None => read(buffer),
+        }
+    }
+
+    /// This file has this name now.
+    fn name(&self, name: &str, file: usize) {
+        self.files.lock().unwrap().insert(name.to_owned(), file);
+        if name == SEGMENT {
+            self.segment.store(file, Ordering::SeqCst);
+        }
+    }
+}
+
+/// A directory on such a disk.
+#[derive(Debug)]
+struct BrokenDisk {
+    whole: FileStorage,
+    faults: Arc<Faults>,
+    next: AtomicUsize,
+}
+
+impl BrokenDisk {
+    fn file(&self, name: &str, file: Arc<dyn StorageFile>) -> Arc<dyn StorageFile> {
+        let number = self.next.fetch_add(1, Ordering::SeqCst);
+        self.faults.name(name, number);
+        Arc::new(BrokenFile { file, number, faults: Arc::clone(&self.faults) })
+    }
+}
+
+impl Storage for BrokenDisk {
+    fn describe(&self, name: &str) -> String {
+        self.whole.describe(name)
+    }
+
+    fn lock(&self) -> Result<Box<dyn StorageLock>, LockError> {
+        self.whole.lock()
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<String>> {
+        self.whole.list(folder)
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        Ok(self.file(name, self.whole.open(name)?))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        Ok(self.file(name, self.whole.create(name)?))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let file = self.faults.files.lock().unwrap().remove(from);
+        self.faults.name(to, file.unwrap());
+        self.whole.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.whole.remove(name)
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        self.whole.free_bytes()
+    }
+
+    fn sync_dir(&self, folder: &str) -> io::Result<()> {
+        self.whole.sync_dir(folder)
+    }
+}
+
+#[derive(Debug)]
+struct BrokenFile {
+    file: Arc<dyn StorageFile>,
+    number: usize,
+    faults: Arc<Faults>,
+}
+
+impl StorageFile for BrokenFile {
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn has_other_names(&self) -> io::Result<bool> {
+        self.file.has_other_names()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let place = (self.number, offset);
+        self.faults.read(place, buffer, |buffer| self.file.read_at(buffer, offset))
+    }
+
+    fn read_cached_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<bool> {
+        let place = (self.number, offset);
+        self.faults.read(place, buffer, |buffer| self.file.read_cached_at(buffer, offset))
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_at(bytes, offset)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        if self.faults.syncs.load(Ordering::SeqCst) {
+            return Err(Errno::IO.into());
+        }
+        self.file.sync_data()
+    }
+
+    fn allocate(&self, size: u64) -> io::Result<()> {
+        self.file.allocate(size)
+    }
+}
+
+const ENTRIES: u64 = 5;
+/// The entry that cannot be read.
+const BAD: u64 = 2;
+
+fn body(number: u64) -> Vec<u8> {
+    format!("this is entry {number:06}").into_bytes()
+}
+
+fn config(data: &Path) -> BrokerConfig {
+    // Everything is read from the log.
+    BrokerConfig { data: Some(data.to_owned()), recent_bytes: 0, ..BrokerConfig::default() }
+}
+
+/// A broker on a broken disk, which has confirmed these entries of topic `t`, and its producer.
+async fn broker(data: &Path, faults: &Arc<Faults>) -> (Broker, Client) {
+    let faults = Arc::clone(faults);
+    let broken = |root: &Path| -> io::Result<Arc<dyn Storage>> {
+        let whole = FileStorage::new(root)?;
+        // Number 0 is no file's.
+        Ok(Arc::new(BrokenDisk { whole, faults, next: AtomicUsize::new(1) }))
+    };
+    let broker = Broker::start_on(config(data), Box::new(broken)).unwrap();
+    let mut producer = Client::connect(broker.address()).await.unwrap();
+    producer.produce("t", 1).await.unwrap();
+    for number in 0..ENTRIES {
+        producer.publish_one(1, number, &body(number)).await.unwrap();
+    }
+    (broker, producer)
+}
+
+/// Where the disk has the bytes of an entry.
+fn place(data: &Path, body: &[u8]) -> Range<u64> {
+    let bytes = std::fs::read(data.join(SEGMENT)).unwrap();
+    let at = bytes.windows(body.len()).position(|window| window == body).unwrap() as u64;
+    at..at + body.len() as u64
+}
+
+/// The ids of the next so many entries of `t`, which are acknowledged.
+async fn consume(consumer: &mut Client, count: usize) -> Vec<u64> {
+    let found = consumer.messages(count).await.unwrap();
+    for id in &found {
+        let request = consumer.request_id();
+        consumer.ack(1, id.clone(), request).await.unwrap();
+        consumer.answer().await.unwrap();
+    }
+    found.iter().map(|id| id.entry_id).collect()
+}
+
+async fn subscribe(broker: &Broker) -> Client {
+    let mut consumer = Client::connect(broker.address()).await.unwrap();
+    consumer.subscribe("t", "s", 1).await.unwrap();
+    consumer.flow(1, 1000).await.unwrap();
+    consumer
+}
+
+async fn until(is_so: impl Fn() -> bool) {
+    let comes = async {
+        while !is_so() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, comes).await.unwrap();
+}
+
+fn topic(tail: &str) -> String {
+    format!("/admin/v2/persistent/public/default/{tail}")
+}
+
+fn backlog(broker: &Broker) -> String {
+    let stats = ask(broker, "GET", &topic("t/stats"));
+    let (_, after) = stats.split_once("\"msgBacklog\":").unwrap();
+    after.split([',', '}']).next().unwrap().to_owned()
+}
+
+/// How many entries were found to be damaged.
+fn damaged(broker: &Broker) -> String {
+    let metrics = ask(broker, "GET", "/metrics");
+    let (_, after) = metrics.split_once("\nlonghaul_broker_unreadable_entries_total ").unwrap();
+    after.split('\n').next().unwrap().to_owned()
+}
+
+/// A disk that refuses to read an entry costs nothing but the time: the others are delivered, and that one as soon as it can be read, in this run of the broker
+/// or in the next.
+#[tokio::test]
+async fn an_entry_that_the_disk_refuses_to_read_is_delivered_when_it_does() {
+    for is_mended_in_time in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let (data, faults) = (folder.path(), Arc::<Faults>::default());
+        let (broker, producer) = broker(data, &faults).await;
+        faults.plant(place(data, &body(BAD)), Fault::Refused);
+        let mut consumer = subscribe(&broker).await;
+        let sound: Vec<u64> = (0..ENTRIES).filter(|&number| number != BAD).collect();
+        assert_eq!(consume(&mut consumer, sound.len()).await, sound);
+        assert!(faults.met() >= 4, "it was tried again at once");
+        assert_eq!(backlog(&broker), "1", "nobody acknowledged it");
+        assert_eq!(damaged(&broker), "0", "it is not taken for damaged");
+        if is_mended_in_time {
+            // It was tried again later, and refused again.
+            let before = faults.met();
+            until(|| faults.met() > before).await;
+            faults.mend();
+            assert_eq!(consume(&mut consumer, 1).await, [BAD]);
+            assert_eq!(backlog(&broker), "0");
+            broker.shutdown().unwrap();
+        } else {
+            drop((consumer, producer));
+            broker.shutdown().unwrap();
+            let broker = Broker::start(config(data)).unwrap();
+            let mut consumer = subscribe(&broker).await;
+            assert_eq!(consume(&mut consumer, 1).await, [BAD]);
+            assert_eq!(backlog(&broker), "0");
+        }
+    }
+}
+
+/// What a failed sync was meant to write may be lost though it still reads: the broker ends without a receipt, names the file, and what it had confirmed is there at
+/// the next start.
+#[tokio::test]
+async fn a_sync_that_fails_ends_the_broker_with_the_file_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, faults) = (folder.path(), Arc::<Faults>::default());
+    let (broker, mut producer) = broker(data, &faults).await;
+    faults.syncs.store(true, Ordering::SeqCst);
+    producer.publish(1, ENTRIES, b"unconfirmed").await.unwrap();
+    let ended = timeout(PATIENCE, broker.ended()).await.unwrap().unwrap_err();
+    let BrokerError::Log(cause) = &ended else { panic!("{ended:?}") };
+    let cause = cause.to_string();
+    for said in ["a sync failed in", SEGMENT, "os error 5"] {
+        assert!(cause.contains(said), "{said}: {cause}");
+    }
+    let said = producer.until_closed().await;
+    assert!(said.is_empty(), "no receipt: {said:?}");
+    assert!(matches!(broker.shutdown(), Err(BrokerError::Log(_))));
+    let broker = Broker::start(config(data)).unwrap();
+    let mut consumer = subscribe(&broker).await;
+    let confirmed: Vec<u64> = (0..ENTRIES).collect();
+    assert_eq!(consume(&mut consumer, confirmed.len()).await, confirmed);
+}
+
+/// A segment of which one entry is damaged keeps that entry and nothing else: the cleaner copies the others to the end of the log. What is damaged is named and
+/// counted, its file stays though others go, and if the fault was a passing one the next start has it.
+#[tokio::test]
+async fn what_is_sound_in_a_damaged_segment_is_copied_and_what_is_not_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, faults) = (folder.path(), Arc::<Faults>::default());
+    let (broker, mut producer) = broker(data, &faults).await;
+    let mut consumer = Client::connect(broker.address()).await.unwrap();
+    consumer.subscribe("t", "s", 1).await.unwrap();
+    // Four segments, of which nothing else is needed in the end.
+    producer.produce("load", 2).await.unwrap();
+    ask(&broker, "PUT", &topic("load/subscription/x"));
+    let large = vec![7; 1024 * 1024];
+    for number in 0..64 {
+        producer.publish_one(2, number, &large).await.unwrap();
+    }
+    // The index was made of a sound segment.
+    until(|| data.join("log/0000000001.idx").is_file()).await;
+    faults.plant(place(data, &body(BAD)), Fault::Rotten);
+    *faults.watched.lock().unwrap() = place(data, &body(0));
+    ask(&broker, "POST", &topic("load/subscription/x/skip_all"));
+    until(|| faults.met() > 0).await;
+    // The copy is on disk when the first entry is read from there.
+    let is_moved = || {
+        let before = faults.counted.load(Ordering::SeqCst);
+        let read = ask(&broker, "GET", &topic("t/ledger/0/entry/0"));
+        read.starts_with("HTTP/1.1 200") && faults.counted.load(Ordering::SeqCst) == before
+    };
+    until(is_moved).await;
+    *faults.watched.lock().unwrap() = 0..u64::MAX;
+    faults.counted.store(0, Ordering::SeqCst);
+    consumer.flow(1, 1000).await.unwrap();
+    let sound: Vec<u64> = (0..ENTRIES).filter(|&number| number != BAD).collect();
+    assert_eq!(consume(&mut consumer, sound.len()).await, sound);
+    until(|| damaged(&broker) == "1").await;
+    // Segments that nobody needs go, and this one stays.
+    until(|| !data.join("log/0000000002.seg").try_exists().unwrap()).await;
+    assert!(data.join(SEGMENT).is_file());
+    assert_eq!(backlog(&broker), "1");
+    drop(consumer);
+    broker.shutdown().unwrap();
+    let broker = Broker::start(config(data)).unwrap();
+    let mut consumer = subscribe(&broker).await;
+    assert_eq!(consume(&mut consumer, 1).await, [BAD]);
+}
