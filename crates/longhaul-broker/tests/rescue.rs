@@ -387,6 +387,18 @@ async fn a_damaged_inventory_is_named() {
     assert!(lost(&report).is_empty());
 }
 
+/// With its inventory gone a log that lacked an old segment started without a word, and a check called it sound without a word.
+#[tokio::test]
+async fn a_missing_inventory_is_mentioned() {
+    let sample = sample().await;
+    let damaged = sample.damaged("no-inventory", |data| {
+        fs::remove_file(data.join("segments")).unwrap();
+    });
+    let report = check(&damaged).unwrap();
+    assert!(report.is_sound() && report.to_string().contains("no inventory"), "{report}");
+    assert!(!check(&sample.data).unwrap().to_string().contains("no inventory"));
+}
+
 /// Whatever byte changes: a start that is refused finds the damage named, and what is left and what is lost are everything.
 #[tokio::test]
 async fn any_byte_may_rot() {

@@ -11,12 +11,12 @@
 mod client;
 
 use client::Client;
-use longhaul_broker::rescue::{RescueError, check, snapshot};
+use longhaul_broker::rescue::{RescueError, check, salvage, snapshot};
 use longhaul_broker::{Broker, BrokerConfig};
 use longhaul_wire::messages::MessageIdData;
 use ring::digest::{SHA256, digest};
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -145,8 +145,35 @@ async fn an_index_that_has_rotted_is_left_out() {
     assert!(check(&copy).unwrap().is_sound());
 }
 
+/// It was refused, and what was left of it lacked everything behind the first damaged message of the newest segment: whoever followed the advice to salvage that
+/// copy lost thousands of messages for two.
+#[tokio::test]
+async fn a_damaged_directory_is_copied_with_all_that_can_be_read_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, copy) = (folder.path().join("data"), folder.path().join("copy"));
+    let broker = start(&data);
+    let mut client = Client::connect(broker.address()).await.unwrap();
+    client.produce("t", 1).await.unwrap();
+    for number in 0..50_u64 {
+        client.publish_one(1, number, format!("message {number}").as_bytes()).await.unwrap();
+    }
+    // The broker runs and knows nothing of it.
+    let log = fs::File::options().read(true).write(true).open(data.join("log/0000000001.seg"));
+    let (log, mut bytes) = (log.unwrap(), vec![0; 1 << 20]);
+    log.read_exact_at(&mut bytes, 0).unwrap();
+    let text = b"message 3";
+    let at = bytes.windows(text.len()).position(|window| window == text).unwrap();
+    log.write_all_at(b"M", at as u64).unwrap();
+    let report = snapshot(&data, &copy).unwrap();
+    assert!(!report.is_sound() && report.messages() == 49, "{report}");
+    assert!(verify_list(&copy) >= 3);
+    broker.shutdown().unwrap();
+    let salvaged = folder.path().join("salvaged");
+    assert_eq!(salvage(&copy, &salvaged).unwrap().messages(), 49);
+}
+
 #[test]
-fn a_directory_that_is_damaged_is_not_copied_as_a_sound_one() {
+fn a_directory_whose_checkpoint_is_damaged_is_copied_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let (data, copy) = (folder.path().join("data"), folder.path().join("copy"));
     start(&data).shutdown().unwrap();
@@ -154,7 +181,30 @@ fn a_directory_that_is_damaged_is_not_copied_as_a_sound_one() {
     let mut bytes = fs::read(&path).unwrap();
     bytes[20] ^= 1;
     fs::write(&path, bytes).unwrap();
-    let refused = snapshot(&data, &copy).unwrap_err();
-    assert!(matches!(refused, RescueError::Damaged { .. }), "{refused}");
+    let report = snapshot(&data, &copy).unwrap();
+    assert!(!report.is_sound(), "{report}");
+    assert_eq!(fs::read(copy.join("checkpoint")).unwrap(), fs::read(&path).unwrap());
     assert!(matches!(snapshot(&data, &copy), Err(RescueError::Exists { .. })));
+}
+
+/// The new directory could be made within the one that is never written to, and any directory at all was sound.
+#[test]
+fn directories_that_cannot_be_meant_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, empty) = (folder.path().join("data"), folder.path().join("empty"));
+    start(&data).shutdown().unwrap();
+    fs::create_dir(&empty).unwrap();
+    std::os::unix::fs::symlink(&data, folder.path().join("link")).unwrap();
+    for within in ["data/in", "data/a/b", "data", "data/../data/in", "link/in"] {
+        let new = folder.path().join(within);
+        for refused in [snapshot(&data, &new), salvage(&data, &new)] {
+            assert!(matches!(refused, Err(RescueError::Within { .. })), "{within}: {refused:?}");
+        }
+    }
+    for no_log in [&empty, &data.join("log"), Path::new("/etc")] {
+        for refused in [check(no_log), snapshot(no_log, &folder.path().join("new"))] {
+            assert!(matches!(refused, Err(RescueError::NoLog { .. })), "{refused:?}");
+        }
+    }
+    assert!(!folder.path().join("new").try_exists().unwrap());
 }

@@ -19,6 +19,7 @@ use longhaul_wire::messages::{
 };
 use longhaul_wire::payload::Payload;
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 const MESSAGES: u64 = 20;
@@ -165,5 +166,29 @@ async fn a_view_of_which_something_is_missing_is_refused_and_salvaged() {
     );
     let broker = start(&new).unwrap();
     assert_eq!(view(&broker, 19).await, (1..MESSAGES).collect::<Vec<u64>>());
+    broker.shutdown().unwrap();
+}
+
+/// It said which file was damaged at which offset, and neither the topic nor the message, which is what an operator can look for.
+#[tokio::test]
+async fn a_compaction_that_cannot_read_a_message_names_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let broker = start(folder.path()).unwrap();
+    let mut client = Client::connect(broker.address()).await.unwrap();
+    client.produce("t", 1).await.unwrap();
+    for number in 0..MESSAGES {
+        publish(&mut client, number).await;
+    }
+    // The broker runs and knows nothing of it.
+    let path = folder.path().join("log/0000000001.seg");
+    let bytes = fs::read(&path).unwrap();
+    let at = bytes.windows(5).position(|window| window == b"key 7").unwrap();
+    let log = fs::File::options().write(true).open(path).unwrap();
+    log.write_all_at(b"K", at as u64).unwrap();
+    let compaction = "/admin/v2/persistent/public/default/t/compaction";
+    assert!(ask(&broker, "PUT", compaction).starts_with("HTTP/1.1 204"));
+    until(&broker, compaction, "ERROR");
+    let answer = ask(&broker, "GET", compaction);
+    assert!(answer.contains(":7 cannot be read"), "{answer}");
     broker.shutdown().unwrap();
 }

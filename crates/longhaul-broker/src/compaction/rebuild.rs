@@ -47,6 +47,7 @@ pub(crate) fn write(
     let together = together.map_err(|cause| cause.to_string())?;
     let job = CompactionJob {
         topic: id,
+        name: topic.name.to_string(),
         file: view.file.clone(),
         previous: Some(name.clone()),
         horizon: view.horizon,

@@ -126,7 +126,8 @@ fn each(
         for slot in file.slots().iter() {
             if is_wanted(slot.ordinal) {
                 let Slot { ordinal, ledger, entry, .. } = *slot;
-                visit(parse(ordinal, ledger, entry, file.read(slot).map_err(text)?)?)?;
+                let body = file.read(slot).map_err(|error| unread(ledger, entry, error))?;
+                visit(parse(ordinal, ledger, entry, body)?)?;
             }
         }
     }
@@ -138,9 +139,15 @@ fn each(
         }
         let places: Vec<Place> = chunk.iter().map(|(_, _, place)| *place).collect();
         for ((ordinal, id, _), body) in chunk.into_iter().zip(reader.read_many(&places)) {
-            visit(parse(ordinal, id.ledger, id.entry, body.map_err(text)?)?)?;
+            let body = body.map_err(|error| unread(id.ledger, id.entry, error))?;
+            visit(parse(ordinal, id.ledger, id.entry, body)?)?;
         }
     }
+}
+
+/// Why there is no new view: without the message an older value of its key would take its place.
+fn unread(ledger: u64, entry: u64, error: impl std::error::Error) -> String {
+    format!("message {ledger}:{entry} cannot be read: {}", text(error))
 }
 
 fn parse(ordinal: u64, ledger: u64, entry: u64, body: Bytes) -> Result<Entry, String> {

@@ -77,6 +77,11 @@ pub(super) fn read(storage: &dyn Storage) -> Result<Option<BTreeSet<u32>>, OpenE
     }
 }
 
+/// Whether there is no inventory. Beside a checkpoint there is one, unless a full disk left no room for it, or somebody has removed it.
+pub(super) fn is_missing(storage: &dyn Storage) -> bool {
+    storage.open(NAME).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
 /// Why bytes are no inventory.
 enum Fault {
     Damaged,

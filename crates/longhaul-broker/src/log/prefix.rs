@@ -3,9 +3,10 @@
 use super::error::OpenError;
 use super::index;
 use super::inventory;
-use super::record::{self, Mark, Parsed};
+use super::record::{Mark, Parsed};
 use super::segment::{self, FOLDER, HEADER_BYTES, Header};
 use super::storage::Storage;
+use super::survey::Scan;
 use std::io;
 
 /// The numbers of the segments that there are, in order.
@@ -39,8 +40,8 @@ pub fn write_inventory(storage: &dyn Storage, numbers: &[u32]) -> io::Result<()>
     inventory::write(storage, numbers)
 }
 
-/// The bytes of a segment from its header up to its last whole record. Everything that was confirmed before the call is in it: it was read after that, and
-/// records are written one behind the other.
+/// The bytes of a segment from its header up to its last whole record, with whatever is damaged before that. Everything that was confirmed before the call is
+/// in it: it was read after that, and records are written one behind the other.
 ///
 /// # Errors
 /// The header is not sound, or the operating system refuses.
@@ -56,20 +57,19 @@ pub fn sound_prefix(storage: &dyn Storage, number: u32) -> Result<Vec<u8>, OpenE
         offset: 0,
         what: "this is no header of the segment".to_owned(),
     })?;
-    let mut end = HEADER_BYTES as usize;
-    loop {
-        let rest = bytes.get(end..).unwrap_or_default();
-        let whole = record::size_of(rest).and_then(|size| rest.get(..size as usize));
-        let Some(whole) = whole else { break };
-        let offset = u32::try_from(end).unwrap_or(u32::MAX);
-        let Some(parsed) = record::parse(record::start(header.seed(), offset), whole) else {
-            break;
+    let scan = Scan { seed: header.seed(), bytes };
+    let mut end = HEADER_BYTES;
+    let mut offset = Some(HEADER_BYTES);
+    while let Some(at) = offset {
+        let Some((size, parsed)) = scan.at(at) else {
+            offset = scan.next_after(at);
+            continue;
         };
-        end += whole.len();
-        if matches!(parsed, Parsed::Mark(Mark::Seal { .. })) {
-            break;
-        }
+        end = at + size;
+        let is_last = matches!(parsed, Parsed::Mark(Mark::Seal { .. }));
+        offset = (!is_last).then_some(end);
     }
-    bytes.truncate(end);
+    let mut bytes = scan.bytes;
+    bytes.truncate(end as usize);
     Ok(bytes)
 }

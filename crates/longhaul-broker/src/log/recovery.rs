@@ -153,6 +153,12 @@ fn read(storage: &dyn Storage, apply: Apply<'_>) -> Result<Sound, OpenError> {
     // An earlier version removes segments and leaves the inventory as it is.
     if !checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.is_earlier) {
         check_inventory(storage, &segments)?;
+        if checkpoint.is_some() && inventory::is_missing(storage) {
+            tracing::warn!(
+                file = storage.describe(inventory::NAME),
+                "there is no inventory of the segments: a missing segment before the checkpoint does not show at this start. A full disk may have left no room for it; if it was removed, look whether other files were"
+            );
+        }
     }
     let indices = Indices::new(storage);
     let mut replay = Replay { storage, checkpoint, apply, records: 0, indices };

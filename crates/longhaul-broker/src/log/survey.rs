@@ -69,6 +69,8 @@ impl Cost {
 pub struct Survey {
     /// In the order in which they were found.
     pub findings: Vec<Finding>,
+    /// There is no inventory, which says of each missing segment that it was there.
+    pub lacks_inventory: bool,
     /// Reads the records that were handed out.
     pub reader: Reader,
 }
@@ -102,9 +104,11 @@ pub fn survey(
         let next = segments.get(&(number + 1)).map(|next| next.header);
         surveyor.segment(segment, Some(*number) == newest, next)?;
     }
-    let Surveyor { findings, .. } = surveyor;
+    let Surveyor { findings, checkpoint, .. } = surveyor;
+    let has_written_one = checkpoint.is_some_and(|checkpoint| !checkpoint.is_earlier);
+    let lacks_inventory = has_written_one && inventory::is_missing(&**storage);
     let shared = Shared::new(Arc::clone(storage), Options::default(), segments, None);
-    Ok(Survey { findings, reader: Reader::new(Arc::new(shared)) })
+    Ok(Survey { findings, lacks_inventory, reader: Reader::new(Arc::new(shared)) })
 }
 
 struct Surveyor<'a> {
@@ -118,22 +122,22 @@ struct Surveyor<'a> {
 }
 
 /// A segment in memory.
-struct Scan<'a> {
-    segment: &'a Segment,
-    bytes: Vec<u8>,
+pub(super) struct Scan {
+    pub(super) seed: u32,
+    pub(super) bytes: Vec<u8>,
 }
 
-impl Scan<'_> {
+impl Scan {
     /// The record that begins here, and its size.
-    fn at(&self, offset: u32) -> Option<(u32, Parsed<'_>)> {
+    pub(super) fn at(&self, offset: u32) -> Option<(u32, Parsed<'_>)> {
         let rest = self.bytes.get(offset as usize..)?;
         let size = record::size_of(rest)?;
         let whole = rest.get(..size as usize)?;
-        Some((size, record::parse(record::start(self.segment.seed, offset), whole)?))
+        Some((size, record::parse(record::start(self.seed, offset), whole)?))
     }
 
     /// Where the next record begins behind something that is none.
-    fn next_after(&self, offset: u32) -> Option<u32> {
+    pub(super) fn next_after(&self, offset: u32) -> Option<u32> {
         let end = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
         // Mostly the size that stands there is right.
         let stated = self.bytes.get(offset as usize..).and_then(record::size_of);
@@ -320,7 +324,7 @@ impl Surveyor<'_> {
             );
             return Ok(());
         }
-        let scan = Scan { segment, bytes };
+        let scan = Scan { seed: segment.seed, bytes };
         let mut builder = Builder::default();
         let mut tail = Tail::new(&segment.header);
         let (mut is_whole, mut is_sound) = (true, true);

@@ -120,6 +120,8 @@ pub enum Effect {
 pub struct CompactionJob {
     /// The topic.
     pub topic: u32,
+    /// Its name.
+    pub name: String,
     /// Name of the file to be written.
     pub file: String,
     /// The compacted view that it continues.

@@ -244,6 +244,7 @@ impl Machine {
         live.compaction.began = self.up;
         let job = CompactionJob {
             topic,
+            name: kept.name.to_string(),
             file: format!("compact/{topic}-{}-{}-{:x}.seg", at.segment, at.offset, self.next_name),
             previous: previous.map(|view| view.file.clone()),
             horizon: live.readable,

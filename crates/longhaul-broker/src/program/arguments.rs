@@ -31,7 +31,7 @@ enum Command {
     Check(Check),
     /// Makes a new data directory of everything that can be read of a damaged one, which is not changed, and says what is lost. Exits with 0 if nothing was damaged, 1 if something was, 2 if the new directory could not be made.
     Salvage(Copy),
-    /// Makes a copy of a data directory while a broker uses it, with everything that was confirmed before: hard links where they serve, and SHA256SUMS, a list of all files. The copy is checked. Exits with 0, or with 2 if it could not be made.
+    /// Makes a copy of a data directory while a broker uses it, with everything that was confirmed before: hard links where they serve, and SHA256SUMS, a list of all files. The copy is checked. Exits with 0 if it is sound, 1 if the directory is damaged and the copy has all that can be read of it, 2 if it could not be made.
     Snapshot(Copy),
 }
 

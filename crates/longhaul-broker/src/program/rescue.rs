@@ -44,9 +44,9 @@ impl Copy {
 }
 
 impl Copy {
-    /// Exits with 0 if the copy is complete, with 2 if it could not be made.
+    /// Exits with 0 if the copy is sound, with 1 if the directory is damaged and the copy as well, with 2 if it could not be made.
     pub(crate) fn snapshot(&self) -> ExitCode {
-        tell(rescue::snapshot(&self.directory, &self.new), |_| false)
+        tell(rescue::snapshot(&self.directory, &self.new), |report| !report.is_sound())
     }
 }
 

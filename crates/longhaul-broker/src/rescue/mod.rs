@@ -11,6 +11,7 @@ mod views;
 
 use crate::log::{
     LockError, OpenError, ReadOnlyStorage, Storage, StorageLock, WriteError, new_folder,
+    segment_numbers,
 };
 use std::io;
 use std::path::{Path, PathBuf};
@@ -32,6 +33,20 @@ pub enum RescueError {
         /// The process, if it said so.
         pid: Option<u32>,
     },
+    /// There is no log in it.
+    #[error("{} is no data directory of a broker: it has no log and no checkpoint", path.display())]
+    NoLog {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// What is to be made would be a part of what is only to be read.
+    #[error("{} lies in {}, which is not to be changed: choose another directory", new.display(), path.display())]
+    Within {
+        /// The data directory.
+        path: PathBuf,
+        /// The directory that was to be made.
+        new: PathBuf,
+    },
     /// What is to be made is there already.
     #[error("{} is there already and is not empty: choose another directory", path.display())]
     Exists {
@@ -45,12 +60,6 @@ pub enum RescueError {
         path: PathBuf,
         /// Why.
         source: OpenError,
-    },
-    /// What was to be copied is damaged.
-    #[error("the directory is damaged, and so is the copy of it. {report}")]
-    Damaged {
-        /// What was found in the copy.
-        report: Box<Report>,
     },
     /// The operating system refused.
     #[error("could not {what}")]
@@ -103,9 +112,16 @@ fn refused(directory: &Path, source: OpenError) -> RescueError {
     RescueError::Read { path: directory.to_owned(), source }
 }
 
-/// Makes a directory, or takes an empty one.
-fn make_empty(new: &Path) -> Result<(), RescueError> {
+/// Makes a directory, or takes an empty one. It must not lie in the one that is read.
+fn make_empty(directory: &Path, new: &Path) -> Result<(), RescueError> {
     let io = |source| RescueError::Io { what: format!("make {}", new.display()), source };
+    let path = directory.canonicalize().map_err(|source| unread(directory, source))?;
+    // The new one is not there yet: what is there of the way to it says where it will be.
+    let absolute = std::path::absolute(new).map_err(io)?;
+    let mut existing = absolute.ancestors().filter_map(|part| part.canonicalize().ok());
+    if existing.next().is_some_and(|part| part.starts_with(&path)) {
+        return Err(RescueError::Within { path: directory.to_owned(), new: new.to_owned() });
+    }
     new_folder(new).map_err(io)?;
     let mut entries = std::fs::read_dir(new).map_err(io)?;
     if entries.next().is_some() {
@@ -117,10 +133,25 @@ fn make_empty(new: &Path) -> Result<(), RescueError> {
 /// A data directory that is read, and what keeps brokers away meanwhile.
 type Opened = (Arc<dyn Storage>, Box<dyn StorageLock>);
 
+/// Refuses a directory that no broker has ever used, or of which nothing is left.
+fn require_log(directory: &Path, storage: &dyn Storage) -> Result<(), RescueError> {
+    let numbers = segment_numbers(storage).map_err(|source| unread(directory, source))?;
+    let is_there = |name| directory.join(name).is_file();
+    if numbers.is_empty() && !["checkpoint", "segments", "confirmed"].into_iter().any(is_there) {
+        return Err(RescueError::NoLog { path: directory.to_owned() });
+    }
+    Ok(())
+}
+
+fn unread(directory: &Path, source: io::Error) -> RescueError {
+    RescueError::Io { what: format!("read {}", directory.display()), source }
+}
+
 /// Opens a directory for reading, and keeps brokers away meanwhile.
 fn open(directory: &Path) -> Result<Opened, RescueError> {
-    let io = |source| RescueError::Io { what: format!("read {}", directory.display()), source };
+    let io = |source| unread(directory, source);
     let storage = ReadOnlyStorage::new(directory).map_err(io)?;
+    require_log(directory, &storage)?;
     let lock = storage.lock().map_err(|error| match error {
         LockError::Held(pid) => RescueError::InUse { path: directory.to_owned(), pid },
         LockError::Io(source) => io(source),

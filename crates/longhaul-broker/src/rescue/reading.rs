@@ -19,6 +19,7 @@ const TOPICS_LEFT_OUT: u32 = 1_000;
 pub(super) struct Read {
     pub(super) state: State,
     pub(super) findings: Vec<Finding>,
+    pub(super) lacks_inventory: bool,
     pub(super) reader: Reader,
     /// Changes that do not apply to what is left, and what the first one says.
     pub(super) unapplied: (u64, String),
@@ -46,10 +47,10 @@ struct Taken {
 pub(super) fn read(storage: &Arc<dyn Storage>) -> Result<Read, OpenError> {
     let mut taken = Taken::default();
     let survey = log::survey(storage, EntryHead::facts, &mut |replayed| taken.take(replayed))?;
-    let (findings, reader) = (survey.findings, survey.reader);
+    let log::Survey { findings, lacks_inventory, reader } = survey;
     let Taken { state, strays, deleted, unapplied, topics_then } = taken;
     let (nameless, unplaced) = (BTreeSet::new(), 0);
-    let mut read = Read { state, findings, reader, unapplied, nameless, unplaced };
+    let mut read = Read { state, findings, lacks_inventory, reader, unapplied, nameless, unplaced };
     if read.has_lost_state() {
         let is_checkpoint_whole = !read.findings.iter().any(|finding| finding.cost == Cost::State);
         let first_unknown = if is_checkpoint_whole { topics_then } else { 0 };

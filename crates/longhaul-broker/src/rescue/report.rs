@@ -214,6 +214,11 @@ fn view_line(state: &State, damaged: &Damaged) -> String {
 
 fn notes(read: &Read) -> Vec<String> {
     let mut notes = Vec::new();
+    if read.lacks_inventory {
+        notes.push(
+            "There is no inventory of the segments (the file `segments`): a full disk may have left no room for it, or it was removed. Segments before the checkpoint that are missing do not show without it.".to_owned(),
+        );
+    }
     if read.has_lost_state() {
         notes.push(
             "Changes of state may be lost: messages whose acknowledgements are lost are delivered again; topics, subscriptions and policies may be missing, or be there as they were before.".to_owned(),

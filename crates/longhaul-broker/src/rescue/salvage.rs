@@ -28,7 +28,7 @@ const BODY_BYTES_MAX: u32 = 1 << 30;
 /// See [`RescueError`].
 pub fn salvage(directory: &Path, new: &Path) -> Result<Report, RescueError> {
     let (storage, _lock) = open(directory)?;
-    super::make_empty(new)?;
+    super::make_empty(directory, new)?;
     let read = reading::read(&storage).map_err(|source| refused(directory, source))?;
     let damaged = views::check(&read.state, &*storage);
     let mut report = Report::new(directory, &read, &damaged);

@@ -3,7 +3,7 @@
 //! Segments that are full, and compacted views, are never written again, so that a hard link is a copy: the broker does not use a file again that has other
 //! names. The two newest segments are copied up to their last whole record.
 
-use super::{Report, RescueError, check, make_empty};
+use super::{Report, RescueError, check, make_empty, require_log, unread};
 use crate::log::{
     FileStorage, ReadOnlyStorage, index_name, new_file, segment_name, segment_numbers,
     sound_prefix, write_inventory,
@@ -22,12 +22,15 @@ const ATTEMPTS: u32 = 5;
 const WINDOW_BYTES: usize = 1024 * 1024;
 
 /// Makes the directory `new` with everything that was confirmed before the call, and a list of its files with checksums. A broker may use the directory
-/// meanwhile. What was made is checked before this returns.
+/// meanwhile. What was made is checked before this returns: where the report says that it is damaged, so is the directory, and the copy has all that can be read
+/// of it.
 ///
 /// # Errors
-/// See [`RescueError`]. [`RescueError::Damaged`]: the directory itself is damaged.
+/// See [`RescueError`]. Damage is none.
 pub fn snapshot(directory: &Path, new: &Path) -> Result<Report, RescueError> {
-    make_empty(new)?;
+    let source = ReadOnlyStorage::new(directory).map_err(|source| unread(directory, source))?;
+    require_log(directory, &source)?;
+    make_empty(directory, new)?;
     let mut attempt = 1;
     loop {
         take(directory, new)?;
@@ -39,12 +42,10 @@ pub fn snapshot(directory: &Path, new: &Path) -> Result<Report, RescueError> {
             }
             report = check(new)?;
         }
-        if report.is_sound() {
+        // What the broker has changed meanwhile looks like damage, and not at the next attempt.
+        if report.is_sound() || attempt == ATTEMPTS {
             list(new).map_err(|source| failed("write the list of", new, source))?;
             return Ok(report);
-        }
-        if attempt == ATTEMPTS {
-            return Err(RescueError::Damaged { report: Box::new(report) });
         }
         attempt += 1;
         clear(new).map_err(|source| failed("clear", new, source))?;

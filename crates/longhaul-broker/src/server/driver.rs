@@ -313,7 +313,7 @@ impl Driver {
                     slots
                 });
                 if let Err(error) = &result {
-                    tracing::warn!(topic = job.topic, error, "a compaction failed");
+                    tracing::warn!(topic = %job.name, error, "a topic is not compacted");
                 }
                 self.machine.compacted(&job, result);
                 self.compact_next();

@@ -8,9 +8,9 @@ pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
-        let name = entry.file_name();
-        let passes = ["index.tmp", "confirmed.tmp"].iter().any(|unfinished| name == *unfinished);
-        if name.to_string_lossy().starts_with("spare") || passes {
+        let name = entry.file_name().into_string().unwrap();
+        // Each of them may be gone before it is read.
+        if name.starts_with("spare") || Path::new(&name).extension().is_some_and(|of| of == "tmp") {
             continue;
         }
         let to = to.join(entry.file_name());
