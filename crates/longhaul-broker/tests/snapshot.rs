@@ -154,6 +154,8 @@ async fn a_damaged_directory_is_copied_with_all_that_can_be_read_of_it() {
     let broker = start(&data);
     let mut client = Client::connect(broker.address()).await.unwrap();
     client.produce("t", 1).await.unwrap();
+    // What nobody is subscribed to goes.
+    client.subscribe("t", "s", 1).await.unwrap();
     for number in 0..50_u64 {
         client.publish_one(1, number, format!("message {number}").as_bytes()).await.unwrap();
     }
