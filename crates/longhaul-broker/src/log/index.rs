@@ -279,7 +279,7 @@ impl Index {
 
     /// The next entry of a stream, and its number.
     fn entry(&self, stream: &mut &[u8], last: &mut Last) -> Option<(Indexed, u64)> {
-        let mut next = || decode_varint(stream).ok();
+        let mut next = || varint(stream);
         let code = next()?;
         let number =
             if code & JUMP == 0 { last.next } else { last.next.wrapping_add(unzigzag(next()?)) };
@@ -296,6 +296,22 @@ impl Index {
         let place = Place { segment: self.segment, offset, size };
         let facts = Facts { publish_time, batch, deliver_at, chunk_of, key_hash };
         Some((Indexed { place, facts }, number))
+    }
+}
+
+/// The next number of a stream. Most take one byte or two.
+#[inline(always)]
+fn varint(stream: &mut &[u8]) -> Option<u64> {
+    match **stream {
+        [byte, ref rest @ ..] if byte < 0x80 => {
+            *stream = rest;
+            Some(byte.into())
+        }
+        [low, high, ref rest @ ..] if high < 0x80 => {
+            *stream = rest;
+            Some(u64::from(low & 0x7f) | u64::from(high) << 7)
+        }
+        _ => decode_varint(stream).ok(),
     }
 }
 

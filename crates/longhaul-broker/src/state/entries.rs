@@ -173,7 +173,8 @@ impl Entries {
             let slot = Slot::new(entry.place, entry.facts.batch, entry.facts.publish_time);
             slot.with_key(entry.facts.key_hash)
         });
-        self.pages.put_run(start, slots, |former| formers.push(former.place));
+        let slots: Vec<Slot> = slots.collect();
+        self.pages.put_run(start, &slots, |former| formers.push(former.place));
         self.count += (run.len() - formers.len()) as u64;
         self.end = self.end.max(start + run.len() as u64);
         for (ordinal, entry) in (start..).zip(run) {

@@ -80,6 +80,16 @@ impl Page {
         None
     }
 
+    /// Puts slots behind all that are here, one behind the other from this place on.
+    fn extend(&mut self, at: u64, slots: &[Slot]) {
+        for (at, slot) in (at..).zip(slots) {
+            self.note(slot);
+            self.mark(at);
+            self.bytes += u64::from(slot.place.size);
+        }
+        self.slots.extend(slots);
+    }
+
     fn mark(&mut self, at: u64) {
         if let Some(word) = self.here.get_mut((at / 64) as usize) {
             *word |= 1 << (at % 64);
@@ -90,7 +100,7 @@ impl Page {
     /// What the page says of all its slots is true of this one too.
     fn note(&mut self, slot: &Slot) {
         let segment = slot.place.segment;
-        self.segments = if self.slots.len() == 0 {
+        self.segments = if self.end == 0 {
             (segment, segment)
         } else {
             (self.segments.0.min(segment), self.segments.1.max(segment))
@@ -159,19 +169,23 @@ impl Pages {
     pub(super) fn put_run(
         &mut self,
         mut ordinal: u64,
-        slots: impl Iterator<Item = Slot>,
+        mut slots: &[Slot],
         mut former: impl FnMut(Slot),
     ) {
-        let mut slots = slots.peekable();
-        while slots.peek().is_some() {
+        while !slots.is_empty() {
+            let (at, left) = (ordinal % PAGE, PAGE - ordinal % PAGE);
+            let most = usize::try_from(left).unwrap_or(usize::MAX).min(slots.len());
+            let (here, rest) = slots.split_at(most);
             let Some(page) = self.page(ordinal / PAGE).map(Arc::make_mut) else { return };
-            for slot in slots.by_ref() {
-                page.put(ordinal % PAGE, slot).into_iter().for_each(&mut former);
-                ordinal += 1;
-                if ordinal.is_multiple_of(PAGE) {
-                    break;
+            if at >= page.end {
+                page.extend(at, here);
+            } else {
+                for (at, slot) in (at..).zip(here) {
+                    page.put(at, *slot).into_iter().for_each(&mut former);
                 }
             }
+            ordinal += here.len() as u64;
+            slots = rest;
         }
     }
 
@@ -349,6 +363,8 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Put(u64, u32, u64),
+        /// Several: the first one, a segment, and how many.
+        Run(u64, u32, u64),
         /// From, to, and one of how many is dead.
         Forget(u64, u64, u64),
     }
@@ -358,7 +374,9 @@ mod tests {
             .prop_map(|(at, segment, time)| Step::Put(at, segment, time));
         let forget = (0..5000_u64, 0..5000_u64, 1..4_u64)
             .prop_map(|(from, to, of)| Step::Forget(from, to, of));
-        prop_oneof![8 => put, 1 => forget]
+        let run = (0..5000_u64, 1..6_u32, 0..3000_u64)
+            .prop_map(|(at, segment, count)| Step::Run(at, segment, count));
+        prop_oneof![80 => put, 1 => run, 10 => forget]
     }
 
     proptest! {
@@ -374,6 +392,15 @@ mod tests {
                 match step {
                     Step::Put(at, segment, time) => {
                         prop_assert_eq!(pages.put(at, slot(segment, time)), map.insert(at, slot(segment, time)));
+                    }
+                    Step::Run(at, segment, count) => {
+                        let slots: Vec<Slot> = (0..count).map(|it| slot(segment, it % 50)).collect();
+                        let (mut former, mut expected) = (Vec::new(), Vec::new());
+                        pages.put_run(at, &slots, |it| former.push(it));
+                        for (at, slot) in (at..).zip(slots) {
+                            expected.extend(map.insert(at, slot));
+                        }
+                        prop_assert_eq!(former, expected);
                     }
                     Step::Forget(from, to, of) => {
                         let dead = |at: &u64| (from..to).contains(at) && at.is_multiple_of(of);

@@ -10,6 +10,7 @@ use crate::log::Place;
 const COLUMNS: usize = 6;
 /// A number takes so many bytes at most.
 const WIDTH_MAX: u8 = 8;
+const DIFFERENCE_BYTES: usize = WIDTH_MAX as usize;
 
 type Values = [u64; COLUMNS];
 
@@ -98,7 +99,8 @@ impl Rows {
 
     /// Puts a slot in place of another.
     pub(super) fn set(&mut self, at: usize, slot: &Slot) {
-        let values = self.fit(slot);
+        let values = values(slot);
+        self.fit(&values, &values);
         let stride = self.stride();
         if let Some(row) = self.bytes.get_mut(at * stride..(at + 1) * stride) {
             write(&self.columns, values, row);
@@ -107,7 +109,8 @@ impl Rows {
 
     /// Puts a slot between others.
     pub(super) fn insert(&mut self, at: usize, slot: &Slot) {
-        let values = self.fit(slot);
+        let values = values(slot);
+        self.fit(&values, &values);
         let (stride, end) = (self.stride(), self.bytes.len());
         self.count += 1;
         self.bytes.resize(end + stride, 0);
@@ -118,33 +121,58 @@ impl Rows {
         }
     }
 
+    /// Puts slots behind the others.
+    pub(super) fn extend(&mut self, slots: &[Slot]) {
+        let Some(first) = slots.first().map(values) else { return };
+        let (mut lowest, mut highest) = (first, first);
+        for slot in slots {
+            for ((low, high), value) in lowest.iter_mut().zip(&mut highest).zip(values(slot)) {
+                (*low, *high) = ((*low).min(value), (*high).max(value));
+            }
+        }
+        self.fit(&lowest, &highest);
+        self.count += slots.len();
+        let mut at = self.bytes.len();
+        let end = at + slots.len() * self.stride();
+        // A difference is written with all of its bytes, and the next one over those that the column does not have.
+        self.bytes.reserve_exact(end + DIFFERENCE_BYTES - at);
+        self.bytes.resize(end + DIFFERENCE_BYTES, 0);
+        for slot in slots {
+            for (column, value) in self.columns.iter().zip(values(slot)) {
+                if let Some(to) = self.bytes.get_mut(at..at + DIFFERENCE_BYTES) {
+                    to.copy_from_slice(&value.wrapping_sub(column.base).to_le_bytes());
+                }
+                at += usize::from(column.width);
+            }
+        }
+        self.bytes.truncate(end);
+    }
+
     /// Gives back what is not used.
     pub(super) fn shrink(&mut self) {
         self.bytes.shrink_to_fit();
     }
 
-    /// Sees to it that the columns have the numbers of this slot.
-    fn fit(&mut self, slot: &Slot) -> Values {
-        let values = values(slot);
-        if self.count == 0
-            || !self.columns.iter().zip(&values).all(|(column, value)| column.has(*value))
-        {
-            self.widen(&values);
+    /// Sees to it that the columns have these numbers, and those between them.
+    fn fit(&mut self, lowest: &Values, highest: &Values) {
+        let has =
+            |values: &Values| self.columns.iter().zip(values).all(|(column, &it)| column.has(it));
+        if self.count == 0 || !has(lowest) || !has(highest) {
+            self.widen(lowest, highest);
         }
-        values
     }
 
-    fn widen(&mut self, values: &Values) {
+    fn widen(&mut self, lowest: &Values, highest: &Values) {
         let mut columns = self.columns;
-        for (column, &value) in columns.iter_mut().zip(values) {
-            *column = column.with(value, self.count == 0);
+        for ((column, &low), &high) in columns.iter_mut().zip(lowest).zip(highest) {
+            *column = column.with(low, self.count == 0).with(high, false);
         }
         let mut wider = Self { columns, bytes: Vec::new(), count: self.count };
         let stride = wider.stride();
         wider.bytes = vec![0; self.count * stride];
         if stride > 0 {
             for (row, slot) in wider.bytes.chunks_exact_mut(stride).zip(self.from(0)) {
-                write(&columns, self::values(&slot), row);
+                write(&columns, values(&slot), row);
             }
         }
         *self = wider;
@@ -203,24 +231,64 @@ mod tests {
         )
     }
 
+    #[derive(Clone, Debug)]
+    enum Step {
+        Set(usize, Slot),
+        Insert(usize, Slot),
+        Extend(Vec<Slot>),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            (any::<usize>(), any_slot()).prop_map(|(at, slot)| Step::Set(at, slot)),
+            (any::<usize>(), any_slot()).prop_map(|(at, slot)| Step::Insert(at, slot)),
+            proptest::collection::vec(any_slot(), 0..5).prop_map(Step::Extend),
+        ]
+    }
+
     proptest! {
         #[test]
-        fn rows_are_a_list(steps in proptest::collection::vec((any_slot(), any::<usize>(), any::<bool>()), 1..60)) {
+        fn rows_are_a_list(steps in proptest::collection::vec(step(), 1..60)) {
             let (mut rows, mut list) = (Rows::default(), Vec::new());
-            for (slot, at, sets) in steps {
-                if sets && !list.is_empty() {
-                    let at = at % list.len();
-                    rows.set(at, &slot);
-                    list[at] = slot;
-                } else {
-                    let at = at % (list.len() + 1);
-                    rows.insert(at, &slot);
-                    list.insert(at, slot);
+            for step in steps {
+                match step {
+                    Step::Set(..) if list.is_empty() => {}
+                    Step::Set(at, slot) => {
+                        let at = at % list.len();
+                        rows.set(at, &slot);
+                        list[at] = slot;
+                    }
+                    Step::Insert(at, slot) => {
+                        let at = at % (list.len() + 1);
+                        rows.insert(at, &slot);
+                        list.insert(at, slot);
+                    }
+                    Step::Extend(slots) => {
+                        rows.extend(&slots);
+                        list.extend(slots);
+                    }
                 }
                 prop_assert_eq!(rows.len(), list.len());
             }
             prop_assert_eq!(rows.from(0).collect::<Vec<_>>(), list);
         }
+    }
+
+    /// Put in together they take what they take one by one.
+    #[test]
+    fn many_take_no_more_than_one_after_the_other() {
+        let slots: Vec<Slot> = (0..1024_u32)
+            .map(|at| {
+                let place = Place { segment: 7, offset: 4096 + at * 1100, size: 1000 + at % 100 };
+                Slot::new(place, None, 1_700_000_000_000 + u64::from(at / 4))
+            })
+            .collect();
+        let (mut one_by_one, mut together) = (Rows::default(), Rows::default());
+        slots.iter().for_each(|slot| one_by_one.insert(one_by_one.len(), slot));
+        for some in slots.chunks(700) {
+            together.extend(some);
+        }
+        assert_eq!(together.bytes, one_by_one.bytes);
     }
 
     /// Wherever it goes, a column is widened a few times, and not with each slot.
