@@ -28,4 +28,10 @@ impl Uptime {
         let since = monotonic().duration_since(self.0);
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
+
+    /// The same in µs, at that time.
+    pub(crate) fn us_at(&self, time: Instant) -> u64 {
+        let since = time.duration_since(self.0);
+        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+    }
 }

@@ -3,9 +3,14 @@
 //! The core fills a [`MetricsSnapshot`] when it is asked; nothing here counts anything. Names are Pulsar's where Pulsar has an
 //! equal figure, so that its dashboards show this broker, too.
 
-use crate::log::{SYNC_BOUNDS_MS, SyncTimes};
+mod log;
+mod page;
+#[cfg(test)]
+mod tests;
+
+use crate::log::{Times, Usage};
+use page::{Kind, Page, labels};
 use std::collections::BTreeMap;
-use std::fmt::{Display, Write};
 
 /// Topics that are shown one by one. The sums over all are always there.
 pub(crate) const TOPICS_SHOWN_MAX: usize = 1000;
@@ -31,6 +36,8 @@ pub(crate) struct MetricsSnapshot {
     pub(crate) bytes_out: u64,
     /// Entries that got a receipt.
     pub(crate) publishes: u64,
+    /// From when a message was read off its connection until its receipt was handed to that.
+    pub(crate) publish_times: Times,
     /// Entries that got an error.
     pub(crate) publish_errors: u64,
     /// Entries dropped as sent before.
@@ -43,6 +50,8 @@ pub(crate) struct MetricsSnapshot {
     pub(crate) acks: u64,
     /// Entries that could not be read and were set aside.
     pub(crate) unreadable: u64,
+    /// How long ago the oldest entry was published that a durable subscription has not acknowledged; 0 if there is none.
+    pub(crate) oldest_open_s: u64,
     /// Compactions that ended well.
     pub(crate) compactions: u64,
     /// Compactions that failed.
@@ -60,17 +69,15 @@ pub(crate) struct LogMetrics {
     pub(crate) groups: u64,
     /// Records written.
     pub(crate) records: u64,
-    /// Calls that made the disk keep what was written.
-    pub(crate) syncs: u64,
-    /// How long they took.
-    pub(crate) sync_times: SyncTimes,
+    /// How long the disk took to keep what was written.
+    pub(crate) sync_times: Times,
     /// Bytes written.
     pub(crate) bytes: u64,
-    /// Files.
+    /// How many there are.
     pub(crate) segments: u64,
-    /// Bytes of the data directory.
-    pub(crate) disk_used_bytes: u64,
-    /// Bytes that may be used; `None` without a limit.
+    /// What the files of the data directory take, if somebody has looked.
+    pub(crate) usage: Option<Usage>,
+    /// Bytes that segments may take; `None` without a limit.
     pub(crate) disk_limit_bytes: Option<u64>,
     /// Bytes that it may still take; `None` where the disk does not say.
     pub(crate) disk_left_bytes: Option<u64>,
@@ -86,6 +93,8 @@ pub(crate) struct TopicMetrics {
     pub(crate) bytes_in: u64,
     /// Bytes of the entries that are kept.
     pub(crate) storage_bytes: u64,
+    /// How long ago the oldest entry was published that a durable subscription has not acknowledged; 0 if there is none.
+    pub(crate) oldest_open_s: u64,
     /// By name.
     pub(crate) subscriptions: BTreeMap<String, SubscriptionMetrics>,
 }
@@ -114,7 +123,7 @@ pub(crate) fn render(snapshot: &MetricsSnapshot) -> String {
     let mut page = Page::default();
     if !snapshot.is_part {
         broker(&mut page, snapshot);
-        log(&mut page, &snapshot.log);
+        log::log(&mut page, &snapshot.log);
     } else {
         page.text.push_str(PART);
     }
@@ -127,10 +136,33 @@ fn broker(page: &mut Page, snapshot: &MetricsSnapshot) {
     let gauges = [
         ("pulsar_broker_topics_count", "Topics and partitions.", snapshot.topics_total),
         ("pulsar_active_connections", "Open connections.", snapshot.connections),
+        (
+            "longhaul_broker_oldest_open_entry_seconds",
+            "How long ago the oldest entry was published that a durable subscription has not acknowledged, by the clock of its producer; 0 if there is none.",
+            snapshot.oldest_open_s,
+        ),
     ];
     for (name, help, value) in gauges {
         page.single(name, Kind::Gauge, help, value);
     }
+    counters(page, snapshot);
+    page.times(
+        "longhaul_broker_publish_seconds",
+        "From when a message was read until its receipt was handed to its connection.",
+        &snapshot.publish_times,
+    );
+    let name = "longhaul_broker_broken_invariants_total";
+    page.head(
+        name,
+        Kind::Counter,
+        "Contradictions that the broker found in its own state: defects.",
+    );
+    for (invariant, count) in &snapshot.broken_invariants {
+        page.sample(name, &format!("{{invariant=\"{invariant}\"}}"), count);
+    }
+}
+
+fn counters(page: &mut Page, snapshot: &MetricsSnapshot) {
     let counters = [
         (
             "pulsar_connection_created_total_count",
@@ -177,86 +209,12 @@ fn broker(page: &mut Page, snapshot: &MetricsSnapshot) {
     for (name, help, value) in counters {
         page.single(name, Kind::Counter, help, value);
     }
-    let name = "longhaul_broker_broken_invariants_total";
-    page.head(
-        name,
-        Kind::Counter,
-        "Contradictions that the broker found in its own state: defects.",
-    );
-    for (invariant, count) in &snapshot.broken_invariants {
-        page.sample(name, &format!("{{invariant=\"{invariant}\"}}"), count);
-    }
-}
-
-fn log(page: &mut Page, log: &LogMetrics) {
-    let counters = [
-        ("longhaul_broker_log_groups_total", "Groups of records committed.", log.groups),
-        ("longhaul_broker_log_records_total", "Records written.", log.records),
-        (
-            "longhaul_broker_log_syncs_total",
-            "Times the disk was made to keep what was written.",
-            log.syncs,
-        ),
-        ("longhaul_broker_log_written_bytes_total", "Bytes written.", log.bytes),
-    ];
-    for (name, help, value) in counters {
-        page.single(name, Kind::Counter, help, value);
-    }
-    let name = "longhaul_broker_log_sync_seconds_total";
-    page.single(
-        name,
-        Kind::Counter,
-        "Time spent making the disk keep what was written.",
-        log.sync_times.total.as_secs_f64(),
-    );
-    sync_times(page, &log.sync_times);
-    let gauges = [
-        ("longhaul_broker_log_segments", "Files of the log.", Some(log.segments)),
-        (
-            "longhaul_broker_disk_used_bytes",
-            "Size of the data directory.",
-            Some(log.disk_used_bytes),
-        ),
-        (
-            "longhaul_broker_disk_limit_bytes",
-            "Size that the data directory may reach.",
-            log.disk_limit_bytes,
-        ),
-        (
-            "longhaul_broker_disk_left_bytes",
-            "Bytes that the data directory may still take.",
-            log.disk_left_bytes,
-        ),
-        (
-            "longhaul_broker_disk_full_in_seconds",
-            "Time until none are left, at the pace of the last minutes; absent while they do not get fewer.",
-            log.disk_full_in_s,
-        ),
-    ];
-    for (name, help, value) in gauges {
-        if let Some(value) = value {
-            page.single(name, Kind::Gauge, help, value);
-        }
-    }
-}
-
-fn sync_times(page: &mut Page, times: &SyncTimes) {
-    let name = "longhaul_broker_log_sync_seconds";
-    page.head(name, Kind::Histogram, "How long the disk took to keep what was written.");
-    let bounds = SYNC_BOUNDS_MS.iter().map(|ms| (ms / 1000.0).to_string());
-    let mut count = 0;
-    for (bound, more) in bounds.chain(["+Inf".to_owned()]).zip(times.counts) {
-        count += more;
-        page.sample(&format!("{name}_bucket"), &format!("{{le=\"{bound}\"}}"), count);
-    }
-    page.sample(&format!("{name}_sum"), "", times.total.as_secs_f64());
-    page.sample(&format!("{name}_count"), "", count);
 }
 
 type TopicFigure = (&'static str, Kind, &'static str, fn(&TopicMetrics) -> u64);
 
 fn topics(page: &mut Page, snapshot: &MetricsSnapshot) {
-    let figures: [TopicFigure; 6] = [
+    let figures: [TopicFigure; 7] = [
         ("pulsar_producers_count", Kind::Gauge, "Producers.", |topic| topic.producers),
         ("pulsar_subscriptions_count", Kind::Gauge, "Subscriptions.", |topic| {
             count(topic.subscriptions.len())
@@ -271,6 +229,12 @@ fn topics(page: &mut Page, snapshot: &MetricsSnapshot) {
         ("pulsar_storage_size", Kind::Gauge, "Bytes of the entries that are kept.", |topic| {
             topic.storage_bytes
         }),
+        (
+            "pulsar_storage_backlog_age_seconds",
+            Kind::Gauge,
+            "How long ago the oldest entry was published that a durable subscription has not acknowledged; 0 if there is none.",
+            |topic| topic.oldest_open_s,
+        ),
     ];
     for (name, kind, help, figure) in figures {
         page.head(name, kind, help);
@@ -339,150 +303,4 @@ fn subscriptions(page: &mut Page, snapshot: &MetricsSnapshot) {
 
 fn count(len: usize) -> u64 {
     u64::try_from(len).unwrap_or(u64::MAX)
-}
-
-#[derive(Clone, Copy)]
-enum Kind {
-    Counter,
-    Gauge,
-    Histogram,
-}
-
-#[derive(Default)]
-struct Page {
-    text: String,
-}
-
-impl Page {
-    fn head(&mut self, name: &str, kind: Kind, help: &str) {
-        let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
-        };
-        self.write(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
-    }
-
-    fn sample(&mut self, name: &str, labels: &str, value: impl Display) {
-        self.write(format_args!("{name}{labels} {value}\n"));
-    }
-
-    fn single(&mut self, name: &str, kind: Kind, help: &str, value: impl Display) {
-        self.head(name, kind, help);
-        self.sample(name, "", value);
-    }
-
-    fn write(&mut self, text: std::fmt::Arguments<'_>) {
-        // Writing to a string cannot fail.
-        self.text.write_fmt(text).ok();
-    }
-}
-
-fn labels(topic: &str, subscription: Option<&str>) -> String {
-    let name = topic.strip_prefix("persistent://").unwrap_or(topic);
-    let namespace = name.rsplit_once('/').map_or(name, |(namespace, _)| namespace);
-    let (namespace, topic) = (escape(namespace), escape(topic));
-    let subscription = subscription.map(|name| format!(",subscription=\"{}\"", escape(name)));
-    let subscription = subscription.unwrap_or_default();
-    format!("{{cluster=\"standalone\",namespace=\"{namespace}\",topic=\"{topic}\"{subscription}}}")
-}
-
-fn escape(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Alerts on the broker's figures fell silent, and nothing on the page said why.
-    #[test]
-    fn a_page_for_some_topics_says_so() {
-        let page = |is_part| render(&MetricsSnapshot { is_part, ..MetricsSnapshot::default() });
-        assert!(page(true).starts_with(PART) && !page(true).contains("pulsar_active_connections"));
-        assert!(!page(false).contains(PART) && page(false).contains("pulsar_active_connections"));
-    }
-
-    fn snapshot(topics: usize) -> MetricsSnapshot {
-        let subscription = SubscriptionMetrics { backlog: 7, consumers: 2, ..Default::default() };
-        let topic = TopicMetrics {
-            messages_in: 3,
-            subscriptions: BTreeMap::from([("a\"b".to_owned(), subscription)]),
-            ..TopicMetrics::default()
-        };
-        let name = |number| format!("persistent://public/default/t{number}");
-        let topics: BTreeMap<_, _> =
-            (0..topics).map(|number| (name(number), topic.clone())).collect();
-        MetricsSnapshot { topics_total: 9, topics, ..MetricsSnapshot::default() }
-    }
-
-    #[test]
-    fn each_figure_has_its_help_and_type_once() {
-        let text = render(&snapshot(2));
-        let mut heads = std::collections::BTreeSet::new();
-        let mut lines = text.lines().peekable();
-        while let Some(help) = lines.next() {
-            let name =
-                help.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')).unwrap().0;
-            assert!(heads.insert(name), "{name} twice");
-            let kind = lines.next().unwrap();
-            assert!(kind.starts_with(&format!("# TYPE {name} ")), "{kind}");
-            assert_eq!(
-                kind.ends_with("counter"),
-                name.ends_with("_total") || name.ends_with("_total_count"),
-                "{kind}"
-            );
-            while let Some(sample) = lines.next_if(|line| !line.starts_with('#')) {
-                let (labelled, value) = sample.rsplit_once(' ').unwrap();
-                let shown = labelled.split('{').next().unwrap();
-                let is_part = ["_bucket", "_sum", "_count"].map(|end| format!("{name}{end}"));
-                let is_part =
-                    kind.ends_with("histogram") && is_part.iter().any(|part| part == shown);
-                assert!(shown == name || is_part, "{sample}");
-                assert!(value.parse::<f64>().is_ok(), "{sample}");
-            }
-        }
-    }
-
-    /// A sum of seconds alone hides the one sync in a hundred that takes a second.
-    #[test]
-    fn the_times_of_syncs_are_a_histogram() {
-        let mut snapshot = MetricsSnapshot::default();
-        let times = &mut snapshot.log.sync_times;
-        (times.counts[0], times.counts[3], times.counts[10]) = (5, 2, 1);
-        times.total = std::time::Duration::from_millis(2500);
-        let text = render(&snapshot);
-        let name = "longhaul_broker_log_sync_seconds";
-        for line in [
-            "_bucket{le=\"0.0005\"} 5",
-            "_bucket{le=\"0.002\"} 5",
-            "_bucket{le=\"0.005\"} 7",
-            "_bucket{le=\"1\"} 7",
-            "_bucket{le=\"+Inf\"} 8",
-            "_sum 2.5",
-            "_count 8",
-        ] {
-            assert!(text.contains(&format!("\n{name}{line}\n")), "{line} is not in {text}");
-        }
-    }
-
-    #[test]
-    fn topics_and_subscriptions_are_labelled() {
-        let text = render(&snapshot(1));
-        let topic = r#"cluster="standalone",namespace="public/default",topic="persistent://public/default/t0""#;
-        assert!(text.contains(&format!("\npulsar_in_messages_total{{{topic}}} 3\n")), "{text}");
-        let subscription = format!(r#"{{{topic},subscription="a\"b"}}"#);
-        assert!(
-            text.contains(&format!("\npulsar_subscription_back_log{subscription} 7\n")),
-            "{text}"
-        );
-        assert!(text.contains("\npulsar_broker_topics_count 9\n"));
-        assert!(!text.contains("disk_limit"));
-    }
-
-    #[test]
-    fn too_many_topics_are_left_out() {
-        let text = render(&snapshot(TOPICS_SHOWN_MAX + 5));
-        assert_eq!(text.matches("\npulsar_producers_count{").count(), TOPICS_SHOWN_MAX);
-    }
 }

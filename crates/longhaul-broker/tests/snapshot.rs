@@ -87,7 +87,7 @@ async fn what_was_confirmed_before_is_in_it_while_the_broker_works() {
         let report = taken.unwrap();
         let after = confirmed.load(Ordering::SeqCst) + 1;
         assert!((before..=after).contains(&report.messages()), "{before} to {after}: {report}");
-        assert!(verify_list(&copy) >= 3);
+        assert!(verify_list(&copy) >= 2);
         let files = fs::read_dir(copy.join("log")).unwrap();
         linked +=
             files.filter(|entry| entry.as_ref().unwrap().metadata().unwrap().nlink() > 1).count();
@@ -168,7 +168,7 @@ async fn a_damaged_directory_is_copied_with_all_that_can_be_read_of_it() {
     log.write_all_at(b"M", at as u64).unwrap();
     let report = snapshot(&data, &copy).unwrap();
     assert!(!report.is_sound() && report.messages() == 49, "{report}");
-    assert!(verify_list(&copy) >= 3);
+    assert!(verify_list(&copy) >= 2);
     broker.shutdown().unwrap();
     let salvaged = folder.path().join("salvaged");
     assert_eq!(salvage(&copy, &salvaged).unwrap().messages(), 49);

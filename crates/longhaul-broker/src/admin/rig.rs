@@ -6,7 +6,7 @@ use super::route::{Asked, Route, Work, route};
 use super::serve::Core;
 use super::target::Target;
 use super::values::{AdminError, Found, StoredMessage};
-use crate::log::{Options, Place, SimulatedStorage, Stepped};
+use crate::log::{Options, Place, SimulatedStorage, Stepped, Usage};
 use crate::machine::effect::{Effect, Request};
 use crate::machine::{Machine, Settings};
 use crate::server::requests::verified;
@@ -18,6 +18,7 @@ use longhaul_wire::messages::{
 use longhaul_wire::payload::Payload;
 use serde_json::Value;
 use std::collections::HashMap;
+use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
@@ -206,6 +207,10 @@ impl Core for Shared {
     fn read(&self, place: Place) -> Result<Payload, AdminError> {
         self.0.lock().unwrap().read(place)
     }
+
+    fn usage(&self) -> io::Result<Usage> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }
 
 /// Takes calls and never does them.
@@ -221,5 +226,9 @@ impl Core for Stuck {
 
     fn read(&self, _: Place) -> Result<Payload, AdminError> {
         Err(AdminError::Internal("nothing is read".to_owned()))
+    }
+
+    fn usage(&self) -> io::Result<Usage> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 }

@@ -10,7 +10,7 @@ use super::route::{Access, Asked, Work, route};
 use super::target::Target;
 use super::values::{AdminError, Found, StoredMessage};
 use crate::auth::{AuthError, Authenticator, Reason, Refused, Role};
-use crate::log::Place;
+use crate::log::{Place, Usage};
 use crate::machine::Machine;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -23,6 +23,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use longhaul_wire::payload::Payload;
 use std::convert::Infallible;
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -43,6 +44,9 @@ pub(crate) trait Core: Send + Sync {
 
     /// Reads an entry. Blocks.
     fn read(&self, place: Place) -> Result<Payload, AdminError>;
+
+    /// Looks what the files of the data directory take. Blocks.
+    fn usage(&self) -> io::Result<Usage>;
 }
 
 /// Seconds since 1970.
@@ -255,9 +259,12 @@ impl Admin {
             Work::Read(find) => Answer::message(&self.read_entry(self.ask(find).await?).await?),
             Work::Metrics => {
                 let viewer = asker.viewer();
-                Answer::metrics(
-                    &self.ask(move |machine| Ok(machine.metrics(viewer.as_ref()))).await?,
-                )
+                let asked = self.ask(move |machine| Ok(machine.metrics(viewer.as_ref()))).await;
+                let mut metrics = asked?;
+                if !metrics.is_part {
+                    metrics.log.usage = self.usage().await;
+                }
+                Answer::metrics(&metrics)
             }
         })
     }
@@ -278,6 +285,15 @@ impl Admin {
         let failed = |error: JoinError| AdminError::Internal(error.to_string());
         let payload = spawn_blocking(move || core.read(found.place)).await.map_err(failed)??;
         Ok(StoredMessage { position: found.position, payload })
+    }
+
+    /// What the disk does not tell is left out.
+    async fn usage(&self) -> Option<Usage> {
+        let core = Arc::clone(&self.core);
+        let usage = spawn_blocking(move || core.usage()).await.ok()?;
+        usage
+            .inspect_err(|error| tracing::debug!(%error, "the data directory is not looked at"))
+            .ok()
     }
 
     async fn read(&self, body: Incoming) -> Result<Bytes, Answer> {

@@ -41,6 +41,8 @@ mod stepped;
 mod storage;
 mod survey;
 mod tail;
+mod times;
+mod usage;
 mod walk;
 mod writer;
 
@@ -58,7 +60,7 @@ pub use prefix::{index_name, segment_name, segment_numbers, sound_prefix, write_
 pub use reader::{Held, Reader};
 pub use record::{Head, Kind, Place, Position};
 pub use recovery::{Replayed, verify};
-pub use report::{Report, SYNC_BOUNDS_MS, SyncTimes};
+pub use report::Report;
 #[cfg(any(test, feature = "testing"))]
 pub use stepped::Stepped;
 pub use storage::{
@@ -69,6 +71,8 @@ pub use storage::{SimulatedStorage, StorageFile, Surprise};
 #[cfg(feature = "testing")]
 pub use survey::Survey;
 pub use survey::{Cost, Finding, survey};
+pub use times::{TIME_BOUNDS, Times};
+pub use usage::Usage;
 #[cfg(feature = "testing")]
 pub use {
     record::RECORD_OVERHEAD,

@@ -4,10 +4,11 @@ use super::confirmed::Confirmed;
 use super::error::is_passing;
 use super::options::Options;
 use super::record::Position;
-use super::report::{Report, SyncTimes};
+use super::report::Report;
 use super::room::Room;
 use super::segment::{self, HEADER_BYTES, Header};
 use super::storage::{Storage, StorageFile};
+use super::times::Times;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -71,7 +72,7 @@ pub(super) struct Shared {
     /// How far the disk confirmed the log.
     durable: Mutex<Position>,
     /// How long the writer has waited for the disk to keep what was written.
-    syncs: Mutex<SyncTimes>,
+    syncs: Mutex<Times>,
     /// What the durable checkpoint stands for: the segments from there on must stay.
     checkpoint: Mutex<Option<Position>>,
     /// The file that says how far the log was confirmed when it last rested.
@@ -116,7 +117,7 @@ impl Shared {
             listed: AtomicU32::new(0),
             poison: OnceLock::new(),
             durable: Mutex::new(Position { segment: 0, offset: 0 }),
-            syncs: Mutex::new(SyncTimes::default()),
+            syncs: Mutex::new(Times::default()),
             checkpoint: Mutex::new(checkpoint),
             confirmed: Mutex::new(Confirmed::default()),
             noted: Mutex::new(Position::default()),

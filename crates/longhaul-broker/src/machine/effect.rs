@@ -155,6 +155,8 @@ pub(super) struct Receipt {
     pub(super) highest: Option<u64>,
     /// Ledger and entry.
     pub(super) id: (u64, u64),
+    /// When the message was received, as the machine was told.
+    pub(super) received: u64,
 }
 
 /// An entry to be copied.

@@ -1,8 +1,12 @@
 //! What the machine counts.
 
 use crate::admin::policies::Policies;
+use crate::log::Times;
 use crate::state::Topic;
+use crate::state::cursor::Cursor;
+use crate::state::entries::Slot;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Counters of the whole broker, since it was started.
 #[derive(Clone, Copy, Debug, Default)]
@@ -10,6 +14,8 @@ pub(super) struct Totals {
     pub(super) connections_accepted: u64,
     pub(super) connections_refused: u64,
     pub(super) publishes: u64,
+    /// From when a message was received until its receipt was sent.
+    pub(super) publish_times: Times,
     pub(super) publish_errors: u64,
     pub(super) publishes_deduplicated: u64,
     pub(super) deliveries: u64,
@@ -36,6 +42,22 @@ impl Totals {
     pub(super) fn delivered(&mut self, redeliveries: u32) {
         self.deliveries += 1;
         self.redeliveries += u64::from(redeliveries > 0);
+    }
+}
+
+/// A moment, in µs of a clock that never goes back.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Moment {
+    /// When what happens now does.
+    pub(super) now: u64,
+    /// When the requests were received that are handled now.
+    pub(super) received: u64,
+}
+
+impl Moment {
+    /// How long ago that was.
+    pub(super) const fn since(self, then: u64) -> Duration {
+        Duration::from_micros(self.now.saturating_sub(then))
     }
 }
 
@@ -156,6 +178,26 @@ pub(super) fn bytes_from(topic: &Topic, mark: u64, end: u64) -> u64 {
         .checked_div(u128::from(all))
         .and_then(|bytes| u64::try_from(bytes).ok())
         .unwrap_or_default()
+}
+
+/// The first entry that the cursor has not acknowledged, of those that are here and on disk. What was forgotten before the cursor came is acknowledged by nobody.
+pub(super) fn oldest_open(topic: &Topic, cursor: &Cursor, readable: u64) -> Option<Slot> {
+    let mut at = topic.entries.first();
+    loop {
+        let next = topic.entries.range(cursor.next_unacked(at), readable).next();
+        let (ordinal, slot) = next?;
+        if !cursor.is_acked(ordinal) {
+            return Some(slot);
+        }
+        at = ordinal + 1;
+    }
+}
+
+/// How many seconds ago the oldest entry was published that a durable subscription has not acknowledged; 0 if there is none.
+pub(super) fn oldest_open_s(topic: &Topic, readable: u64, now: u64) -> u64 {
+    let open = topic.durable().filter_map(|one| oldest_open(topic, &one.cursor, readable));
+    let oldest = open.map(|slot| slot.publish_time).min();
+    oldest.map_or(0, |published| now.saturating_sub(published) / 1000)
 }
 
 /// Whether the topic has a compacted view, or will get one: what compaction has not seen yet must not go then.

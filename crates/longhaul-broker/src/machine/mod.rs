@@ -177,6 +177,8 @@ pub struct Machine {
     now: u64,
     /// A clock in ms that never goes back, at the current event: for what is done now and then. The wall clock may be set back.
     up: u64,
+    /// The same clock, finer, for how long publishes take.
+    moment: figures::Moment,
 }
 
 impl Machine {
@@ -229,6 +231,7 @@ impl Machine {
             next_name: now.wrapping_mul(1000),
             now,
             up: 0,
+            moment: figures::Moment::default(),
         };
         let topics: Vec<u32> = machine.state.topics().map(|(id, _)| id).collect();
         topics.into_iter().for_each(|id| machine.enliven(id));
@@ -238,6 +241,11 @@ impl Machine {
     /// Tells the time: the wall clock, in ms since the epoch, and a clock in ms that never goes back.
     pub fn set_time(&mut self, now: u64, up: u64) {
         (self.now, self.up) = (now, up);
+    }
+
+    /// Tells the finer time, in µs of a clock that never goes back: now, and when the requests that come next were received.
+    pub const fn set_moment(&mut self, now: u64, received: u64) {
+        self.moment = figures::Moment { now, received };
     }
 
     /// What is to be done since the last call.

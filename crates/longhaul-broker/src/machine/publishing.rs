@@ -88,7 +88,7 @@ impl Machine {
             let known = self.state.topic(topic).and_then(|topic| topic.highest_sequence(&name));
             if known.is_some_and(|known| highest <= known) {
                 self.totals.publishes_deduplicated += 1;
-                let receipt = receipt(send, DUPLICATE);
+                let receipt = receipt(send, DUPLICATE, self.moment.received);
                 self.after_commit(Waiting::Receipt { conn, receipt });
                 return Ok(());
             }
@@ -105,7 +105,7 @@ impl Machine {
             live.figures.published(message.batch.unwrap_or(1), message.payload.bytes().len());
         }
         let Recorded { ledger, entry, ordinal, place } = id;
-        let receipt = receipt(send, (ledger, entry));
+        let receipt = receipt(send, (ledger, entry), self.moment.received);
         self.waiting.push_back((
             self.composing,
             Waiting::Published { topic, ordinal, place, conn, receipt },
@@ -150,6 +150,7 @@ impl Machine {
 
     pub(super) fn send_receipt(&mut self, conn: u64, receipt: Receipt) {
         self.totals.publishes += 1;
+        self.totals.publish_times.note(self.moment.since(receipt.received));
         let (ledger_id, entry_id) = receipt.id;
         let message_id = MessageIdData { ledger_id, entry_id, ..MessageIdData::default() };
         let command = CommandSendReceipt {
@@ -185,11 +186,12 @@ struct Recorded {
     place: crate::log::Place,
 }
 
-const fn receipt(send: CommandSend, id: (u64, u64)) -> Receipt {
+const fn receipt(send: CommandSend, id: (u64, u64), received: u64) -> Receipt {
     Receipt {
         producer: send.producer_id,
         sequence: send.sequence_id,
         highest: send.highest_sequence_id,
         id,
+        received,
     }
 }

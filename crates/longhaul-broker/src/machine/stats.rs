@@ -1,7 +1,7 @@
 //! Figures of topics, for the admin interface, for metrics and for clients that ask.
 
 use super::dispatcher::{Consumer, ConsumerKey, Dispatcher, HashRange, Kind};
-use super::figures::{bytes_from, is_compacted};
+use super::figures::{bytes_from, is_compacted, oldest_open, oldest_open_s};
 use super::{Live, Machine};
 use crate::admin::stats::{
     AccessMode, CompactionStats, ConsumerStats, CursorStats, DeduplicationStatus, DrainingHash,
@@ -123,7 +123,6 @@ impl Machine {
         let active = active.and_then(|(dispatcher, key)| {
             dispatcher.consumers().iter().find(|consumer| consumer.key == key)
         });
-        let oldest = known.cursor.next_unacked(topic.entries.first());
         let policy = dispatcher.and_then(|dispatcher| match dispatcher.kind {
             Kind::KeyShared(policy) => Some(policy),
             Kind::Exclusive | Kind::Shared | Kind::Failover => None,
@@ -142,10 +141,7 @@ impl Machine {
             msg_out_counter: figures.messages_out,
             msg_backlog: backlog,
             backlog_size: bytes_from(topic, known.cursor.mark(), live.readable),
-            earliest_msg_publish_time_in_backlog: topic
-                .entries
-                .get(oldest)
-                .filter(|_| oldest < live.readable)
+            earliest_msg_publish_time_in_backlog: oldest_open(topic, &known.cursor, live.readable)
                 .map_or(0, |slot| slot.publish_time),
             msg_backlog_no_delayed: backlog.saturating_sub(delayed),
             msg_delayed: delayed,
@@ -283,7 +279,7 @@ impl Machine {
             self.state.topics().filter(|(_, topic)| is_seen(topic)).take(METRICS_TOPICS_MAX);
         let topics = topics.filter_map(|(id, topic)| {
             let live = self.live.get(&id)?;
-            Some((topic.name.as_str().to_owned(), topic_metrics(topic, live)))
+            Some((topic.name.as_str().to_owned(), topic_metrics(topic, live, self.now)))
         });
         let topics = topics.collect();
         if viewer.is_some() {
@@ -301,28 +297,34 @@ impl Machine {
                 + totals.bytes_in_gone,
             bytes_out: totals.bytes_out,
             publishes: totals.publishes,
+            publish_times: totals.publish_times,
             publish_errors: totals.publish_errors,
             publishes_deduplicated: totals.publishes_deduplicated,
             unreadable: totals.unreadable,
             deliveries: totals.deliveries,
             redeliveries: totals.redeliveries,
             acks: totals.acks,
+            oldest_open_s: self.oldest_open_s(),
             compactions: totals.compactions,
             compactions_failed: totals.compactions_failed,
             broken_invariants: self.invariants.counts(),
             log: LogMetrics {
                 groups: totals.groups,
                 records: totals.records,
-                syncs: totals.groups,
                 sync_times: self.log.syncs,
                 bytes: totals.bytes_logged,
                 segments: self.log.segments.len() as u64,
-                disk_used_bytes: self.log.bytes(),
+                usage: None,
                 disk_limit_bytes: self.settings.disk_bytes_max,
                 disk_left_bytes: self.space.left(),
                 disk_full_in_s: self.space.full_in_s(),
             },
         }
+    }
+
+    fn oldest_open_s(&self) -> u64 {
+        let of = |(id, topic): (u32, &Topic)| oldest_open_s(topic, self.readable(id), self.now);
+        self.state.topics().map(of).max().unwrap_or_default()
     }
 
     pub(super) fn consumer_stats(&mut self, conn: u64, command: CommandConsumerStats) {
@@ -371,7 +373,7 @@ impl Machine {
     }
 }
 
-fn topic_metrics(topic: &Topic, live: &Live) -> TopicMetrics {
+fn topic_metrics(topic: &Topic, live: &Live, now: u64) -> TopicMetrics {
     let subscriptions = topic.subscriptions.iter().map(|(&id, known)| {
         let (figures, dispatcher) = (live.figures.of(id), live.dispatchers.get(&id));
         let metrics = SubscriptionMetrics {
@@ -391,6 +393,7 @@ fn topic_metrics(topic: &Topic, live: &Live) -> TopicMetrics {
         messages_in: live.figures.messages_in,
         bytes_in: live.figures.bytes_in,
         storage_bytes: topic.bytes,
+        oldest_open_s: oldest_open_s(topic, live.readable, now),
         subscriptions: subscriptions.collect(),
     }
 }

@@ -14,7 +14,7 @@ use longhaul_wire::messages::CommandPing;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
@@ -180,10 +180,12 @@ async fn read(
             return Ok(());
         }
         asked = false;
+        let received = clock::monotonic();
         // As much as the client sends at a time, with room to grow.
         size =
             if count >= size { (size * 2).min(READ_BYTES_MAX) } else { size.max(READ_BYTES_MIN) };
-        let parsing = Parsing { is_connected: &mut is_connected, unfinished: &mut unfinished };
+        let parsing =
+            Parsing { is_connected: &mut is_connected, unfinished: &mut unfinished, received };
         if !hand_on(id, &mut buffer, parsing, outbox, events, rules, &under_way).await {
             // The writing side ends the connection when it has sent what there is.
             return std::future::pending().await;
@@ -202,6 +204,7 @@ async fn read(
 struct Parsing<'a> {
     is_connected: &'a mut bool,
     unfinished: &'a mut Unfinished,
+    received: Instant,
 }
 
 /// Hands on what was read, a part at a time, as the driver gets to it and the client takes its answers. Says whether the
@@ -216,7 +219,7 @@ async fn hand_on(
     under_way: &Arc<Semaphore>,
 ) -> bool {
     loop {
-        let before = buffer.len();
+        let (before, received) = (buffer.len(), parsing.received);
         let parsed = requests(buffer, parsing.is_connected, rules.message_bytes_max);
         if buffer.len() < before {
             parsing.unfinished.done();
@@ -238,7 +241,7 @@ async fn hand_on(
             return false;
         };
         let ticket = Ticket { _part: part, _queued: queued };
-        if events.send(Event::Requests(id, parsed.requests, ticket)).await.is_err()
+        if events.send(Event::Requests(id, parsed.requests, received, ticket)).await.is_err()
             || parsed.is_broken
         {
             return false;

@@ -25,7 +25,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -52,7 +52,8 @@ const CAPACITY_MAX: usize = 256 * 1024;
 #[derive(Debug)]
 pub(super) enum Event {
     Opened(u64, String, Arc<Outbox>),
-    Requests(u64, Vec<Request>, Ticket),
+    /// What a client asks for, and when that was read.
+    Requests(u64, Vec<Request>, Instant, Ticket),
     /// Enough deliveries were sent on a connection to make room for more.
     Written(u64),
     Closed(u64),
@@ -237,6 +238,13 @@ impl Driver {
         self.machine.has_dirty()
     }
 
+    /// Tells the machine the time, and when what comes next was received.
+    fn set_moment(&mut self, received: Instant) {
+        let at = |time| self.uptime.us_at(time);
+        let (now, received) = (at(clock::monotonic()), at(received));
+        self.machine.set_moment(now, received);
+    }
+
     fn submit(&mut self, group: Group) {
         self.in_flight = Some(group.clone());
         self.log.submit(group, self.written.expect());
@@ -244,8 +252,9 @@ impl Driver {
 
     fn handle(&mut self, event: Event) {
         match event {
-            Event::Requests(conn, requests, ticket) => {
+            Event::Requests(conn, requests, received, ticket) => {
                 self.tickets.push(ticket);
+                self.set_moment(received);
                 requests.into_iter().for_each(|request| self.machine.request(conn, request));
             }
             Event::Written(conn) => self.collect_sent(conn),
@@ -278,6 +287,7 @@ impl Driver {
                     self.machine.set_log(self.log.report());
                 }
                 if let Some(group) = self.in_flight.take() {
+                    self.set_moment(clock::monotonic());
                     self.machine.committed(&group);
                 }
             }

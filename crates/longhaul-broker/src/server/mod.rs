@@ -26,7 +26,7 @@ use crate::auth::Authenticator;
 use crate::clock;
 use crate::config::BrokerConfig;
 use crate::error::{BrokerError, StartError};
-use crate::log::{FileStorage, Place};
+use crate::log::{FileStorage, Place, Storage, Usage};
 use crate::machine::{Machine, Settings};
 use connection::Rules;
 use descriptors::{Door, Room};
@@ -35,6 +35,7 @@ use listener::Listener;
 use longhaul_wire::payload::Payload;
 use messages::Messages;
 use open::MakeStorage;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -117,8 +118,7 @@ impl Broker {
         };
         let thread = std::thread::Builder::new().name("longhaul-broker".to_owned()).spawn(body);
         let thread = thread.map_err(StartError::Thread)?;
-        let ended_early =
-            || StartError::Thread(std::io::Error::other("the broker's thread has ended"));
+        let ended_early = || StartError::Thread(io::Error::other("the broker's thread has ended"));
         let (addresses, advertised) = started.recv().map_err(|_| ended_early())??;
         Ok(Self { addresses, advertised, stop, ended, thread: Some(thread) })
     }
@@ -304,6 +304,7 @@ async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<Prepared,
         admin::CONNECTIONS_MAX,
     );
     let (events, received) = mpsc::channel(QUEUE);
+    let core = behind(&events, &messages, &opened.storage);
     let driver = Driver::new(machine, opened.log, opened.storage, messages.clone(), received);
     let urls = (advertised.broker_url.clone(), advertised.broker_url_tls.clone());
     let advertised_host = config.advertised_host.as_deref();
@@ -311,7 +312,7 @@ async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<Prepared,
     let enter: Enter = Arc::new(move || of_admin.enter(Door::Admin).ok());
     let refused = Arc::default();
     let admin_at = |address, tls| Admin {
-        core: Arc::new(Behind { events: events.clone(), messages: messages.clone() }),
+        core: Arc::clone(&core),
         advertised: advertised.clone(),
         guard: Guard::new(address, advertised_host, &config.admin_hosts),
         authenticator: authenticator.clone(),
@@ -379,6 +380,7 @@ impl Prepared {
 struct Behind {
     events: Events,
     messages: Messages,
+    storage: Arc<dyn Storage>,
 }
 
 impl Core for Behind {
@@ -390,6 +392,15 @@ impl Core for Behind {
     fn read(&self, place: Place) -> Result<Payload, AdminError> {
         self.messages.peek(place)
     }
+
+    fn usage(&self) -> io::Result<Usage> {
+        Usage::read(&*self.storage)
+    }
+}
+
+fn behind(events: &Events, messages: &Messages, storage: &Arc<dyn Storage>) -> Arc<dyn Core> {
+    let (events, messages) = (events.clone(), messages.clone());
+    Arc::new(Behind { events, messages, storage: Arc::clone(storage) })
 }
 
 async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {

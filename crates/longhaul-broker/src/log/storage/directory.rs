@@ -95,6 +95,22 @@ impl Storage for FileStorage {
         list(&self.root.join(folder))
     }
 
+    fn sizes(&self, folder: &str) -> io::Result<Vec<(String, u64)>> {
+        let mut sizes = Vec::new();
+        for entry in fs::read_dir(self.root.join(folder))? {
+            let entry = entry?;
+            match entry.metadata() {
+                Ok(about) if about.is_file() => {
+                    sizes.push((entry.file_name().to_string_lossy().into_owned(), about.len()));
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(sizes)
+    }
+
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
         let path = self.root.join(name);
         let file = OpenOptions::new().read(true).write(true).open(&path)?;

@@ -30,6 +30,22 @@ pub trait Storage: Debug + Send + Sync {
     /// # Errors
     /// Those of the operating system.
     fn list(&self, folder: &str) -> io::Result<Vec<String>>;
+    /// The same files with their bytes. What goes meanwhile is left out.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    fn sizes(&self, folder: &str) -> io::Result<Vec<(String, u64)>> {
+        let mut sizes = Vec::new();
+        for file in self.list(folder)? {
+            let path = if folder.is_empty() { file.clone() } else { format!("{folder}/{file}") };
+            match self.open(&path).and_then(|opened| opened.len()) {
+                Ok(bytes) => sizes.push((file, bytes)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(sizes)
+    }
     /// Opens a file for reading and writing.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 use super::stats::{Story, publish, sizes, stats, story};
 use super::*;
 use crate::auth::Role;
+use crate::log::Times;
 use crate::machine::invariants::Invariant;
 use crate::machine::tests::support::with_roles;
 use crate::metrics::{LogMetrics, MetricsSnapshot, SubscriptionMetrics, TopicMetrics};
@@ -34,21 +35,23 @@ fn metrics_are_the_sum_of_it() {
         messages_in: 5,
         bytes_in: published,
         storage_bytes: all,
+        oldest_open_s: 0,
         subscriptions: [("s".to_owned(), s), ("idle".to_owned(), idle)].into(),
     };
     let log = LogMetrics {
         // A topic, a subscription, another, three entries, an ack, a topic.
         groups: 8,
         records: 10,
-        syncs: 8,
         bytes: found.log.bytes,
         segments: 2,
-        disk_used_bytes: 150,
+        usage: None,
         disk_limit_bytes: None,
         disk_left_bytes: None,
         disk_full_in_s: None,
         sync_times: rig.machine.log.syncs,
     };
+    let mut publish_times = Times::default();
+    (0..3).for_each(|_| publish_times.note(std::time::Duration::ZERO));
     let expected = MetricsSnapshot {
         topics: [(full("t"), t), (full("empty"), TopicMetrics::default())].into(),
         topics_total: 2,
@@ -56,6 +59,7 @@ fn metrics_are_the_sum_of_it() {
         connections_accepted: 3,
         bytes_in: published,
         publishes: 3,
+        publish_times,
         deliveries: 3,
         redeliveries: 1,
         acks: 1,
@@ -65,6 +69,71 @@ fn metrics_are_the_sum_of_it() {
     };
     assert_eq!(found, expected);
     assert!(found.log.bytes > all);
+}
+
+/// How long a task had waited was known only to who knew it by name, and asked for the statistics of its topic.
+#[test]
+fn the_oldest_open_entry_has_an_age() {
+    let mut rig = Rig::new();
+    rig.create("empty");
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let ages = |rig: &mut Rig, at: u64| {
+        rig.machine.set_time(START + at, at);
+        let found = rig.machine.metrics(None);
+        assert_eq!(found.topics[&full("empty")].oldest_open_s, 0);
+        (found.topics[&full("t")].oldest_open_s, found.oldest_open_s)
+    };
+    let begin = rig.now;
+    assert_eq!(begin, START);
+    publish(&mut rig, |_| {}, b"nobody has subscribed");
+    assert_eq!(ages(&mut rig, 7_000), (0, 0));
+    rig.create_subscription("t", "slow", Start::Earliest);
+    rig.create_subscription("t", "fast", Start::Earliest);
+    assert_eq!(ages(&mut rig, 7_000), (7, 7));
+    rig.now = START + 20_000;
+    publish(&mut rig, |_| {}, b"second");
+    rig.answer(subscription("t", "fast", Machine::skip_all)).unwrap();
+    assert_eq!(ages(&mut rig, 25_999), (25, 25), "the slow one has both");
+    rig.answer(subscription("t", "slow", |machine, name, slow| machine.skip(name, slow, 1)))
+        .unwrap();
+    assert_eq!(ages(&mut rig, 25_999), (5, 5));
+    rig.answer(subscription("t", "slow", Machine::skip_all)).unwrap();
+    assert_eq!(ages(&mut rig, 90_000), (0, 0), "nothing is open");
+    rig.now = START + 95_000;
+    rig.subscribe(2, 5, |command| command.durable = Some(false));
+    publish(&mut rig, |_| {}, b"a reader is nobody that one waits for");
+    assert_eq!(ages(&mut rig, 97_000).0, 2, "of the durable ones");
+    rig.machine.set_time(START, 97_000);
+    assert_eq!(rig.machine.metrics(None).oldest_open_s, 0, "the clock was set back");
+}
+
+/// Syncs were timed, but not what a producer waits for: the queue in front of them, and the group before.
+#[test]
+fn a_publish_takes_from_its_receipt_to_its_answer() {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let send = |rig: &mut Rig, received: u64, now: u64| {
+        rig.machine.set_moment(now, received);
+        let payload = Payload::new(&MessageMetadata::default(), b"x");
+        let send = CommandSend { producer_id: 1, ..CommandSend::default() };
+        rig.machine.request(1, Request::Publish(send, verified(payload)));
+    };
+    send(&mut rig, 1_000, 1_050);
+    send(&mut rig, 4_000, 4_010);
+    let before = rig.machine.metrics(None).publish_times;
+    assert_eq!(before.count(), 0, "nothing is on disk");
+    rig.machine.set_moment(7_000, 7_000);
+    rig.settle();
+    let times = rig.machine.metrics(None).publish_times;
+    assert_eq!((times.count(), times.total.as_micros()), (2, 6_000 + 3_000));
+    assert_eq!((times.counts[5], times.counts[6]), (1, 1), "up to 5 ms, up to 10 ms");
+    rig.machine.set_moment(9_000, 8_000);
+    let refused = CommandSend { producer_id: 7, ..CommandSend::default() };
+    let payload = Payload::new(&MessageMetadata::default(), b"x");
+    rig.machine.request(1, Request::Publish(refused, verified(payload)));
+    rig.settle();
+    let found = rig.machine.metrics(None);
+    assert_eq!((found.publish_errors, found.publish_times), (1, times), "an error is no receipt");
 }
 
 /// Counters of the broker fell when a topic was deleted, and those of a topic when a reader went: tools that take the difference

@@ -1,0 +1,56 @@
+//! How long something took, many times: as much of it as a histogram shows.
+
+use std::time::Duration;
+
+/// Upper bounds of the classes into which times fall. What takes longer is a class of its own.
+pub const TIME_BOUNDS: [Duration; 13] = [
+    Duration::from_micros(100),
+    Duration::from_micros(200),
+    Duration::from_micros(500),
+    Duration::from_millis(1),
+    Duration::from_millis(2),
+    Duration::from_millis(5),
+    Duration::from_millis(10),
+    Duration::from_millis(20),
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(500),
+    Duration::from_millis(1000),
+    Duration::from_millis(5000),
+];
+
+/// Many times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// All of them together.
+    pub total: Duration,
+    /// How many fell into each class of [`TIME_BOUNDS`], and how many took longer.
+    pub counts: [u64; TIME_BOUNDS.len() + 1],
+}
+
+impl Times {
+    /// It took so long once more.
+    pub fn note(&mut self, took: Duration) {
+        self.total += took;
+        let class = TIME_BOUNDS.iter().filter(|&&bound| bound < took).count();
+        if let Some(count) = self.counts.get_mut(class) {
+            *count += 1;
+        }
+    }
+
+    /// How often it was.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+}
+
+#[test]
+fn a_time_falls_into_the_first_class_that_has_it() {
+    let mut times = Times::default();
+    for micros in [0, 100, 101, 3_000, 1_000_000, 1_000_001, 9_000_000] {
+        times.note(Duration::from_micros(micros));
+    }
+    assert_eq!(times.counts, [2, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 1, 1]);
+    assert_eq!((times.total, times.count()), (Duration::from_micros(11_003_202), 7));
+}

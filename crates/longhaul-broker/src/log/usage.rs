@@ -1,0 +1,80 @@
+//! What the files of a data directory take, by what they are for.
+
+use super::checkpoint;
+use super::index;
+use super::reserve;
+use super::segment::{self, FOLDER, SPARE, SPARE_NEW};
+use super::storage::Storage;
+use std::io;
+
+/// The folder of the compacted views.
+const VIEWS: &str = "compact";
+
+/// Bytes of the files of a data directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Segments of the log.
+    pub segments: u64,
+    /// The segment that is ready for use.
+    pub spare: u64,
+    /// Indices of segments.
+    pub indices: u64,
+    /// The checkpoint, and the next one while it is written.
+    pub checkpoint: u64,
+    /// Compacted views of topics.
+    pub views: u64,
+    /// What is given up where a checkpoint finds no room.
+    pub reserve: u64,
+    /// Everything else.
+    pub other: u64,
+}
+
+impl Usage {
+    /// Looks at the files. Blocks.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    pub fn read(storage: &dyn Storage) -> io::Result<Self> {
+        let mut usage = Self::default();
+        for (file, bytes) in storage.sizes("")? {
+            *match file.as_str() {
+                checkpoint::NAME | checkpoint::NAME_NEW => &mut usage.checkpoint,
+                reserve::NAME => &mut usage.reserve,
+                _ => &mut usage.other,
+            } += bytes;
+        }
+        for (file, bytes) in storage.sizes(FOLDER)? {
+            *if segment::number_of(&file).is_some() {
+                &mut usage.segments
+            } else if index::number_of(&file).is_some() {
+                &mut usage.indices
+            } else if [SPARE, SPARE_NEW].contains(&format!("{FOLDER}/{file}").as_str()) {
+                &mut usage.spare
+            } else {
+                &mut usage.other
+            } += bytes;
+        }
+        usage.views = storage.sizes(VIEWS)?.into_iter().map(|(_, bytes)| bytes).sum();
+        Ok(usage)
+    }
+
+    /// The bytes of each kind, by its name.
+    #[must_use]
+    pub const fn kinds(&self) -> [(&'static str, u64); 7] {
+        [
+            ("segments", self.segments),
+            ("spare", self.spare),
+            ("indices", self.indices),
+            ("checkpoint", self.checkpoint),
+            ("views", self.views),
+            ("reserve", self.reserve),
+            ("other", self.other),
+        ]
+    }
+
+    /// All of them together.
+    #[must_use]
+    pub fn all(&self) -> u64 {
+        self.kinds().into_iter().map(|(_, bytes)| bytes).sum()
+    }
+}

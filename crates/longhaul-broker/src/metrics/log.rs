@@ -1,0 +1,66 @@
+//! Figures of the log and of its disk.
+
+use super::LogMetrics;
+use super::page::{Kind, Page};
+
+pub(super) fn log(page: &mut Page, log: &LogMetrics) {
+    let counters = [
+        ("longhaul_broker_log_groups_total", "Groups of records committed.", log.groups),
+        ("longhaul_broker_log_records_total", "Records written.", log.records),
+        (
+            "longhaul_broker_log_syncs_total",
+            "Times the disk was made to keep what was written.",
+            log.sync_times.count(),
+        ),
+        ("longhaul_broker_log_written_bytes_total", "Bytes written.", log.bytes),
+    ];
+    for (name, help, value) in counters {
+        page.single(name, Kind::Counter, help, value);
+    }
+    let name = "longhaul_broker_log_sync_seconds_total";
+    page.single(
+        name,
+        Kind::Counter,
+        "Time spent making the disk keep what was written.",
+        log.sync_times.total.as_secs_f64(),
+    );
+    page.times(
+        "longhaul_broker_log_sync_seconds",
+        "How long the disk took to keep what was written.",
+        &log.sync_times,
+    );
+    let gauges = [
+        ("longhaul_broker_log_segments", "Segments of the log.", Some(log.segments)),
+        (
+            "longhaul_broker_disk_used_bytes",
+            "Bytes of all files of the data directory.",
+            log.usage.map(|usage| usage.all()),
+        ),
+        (
+            "longhaul_broker_disk_limit_bytes",
+            "Bytes that the segments of the log may have.",
+            log.disk_limit_bytes,
+        ),
+        (
+            "longhaul_broker_disk_left_bytes",
+            "Bytes that the log may still take.",
+            log.disk_left_bytes,
+        ),
+        (
+            "longhaul_broker_disk_full_in_seconds",
+            "Time until none are left, at the pace of the last minutes; absent while they do not get fewer.",
+            log.disk_full_in_s,
+        ),
+    ];
+    for (name, help, value) in gauges {
+        if let Some(value) = value {
+            page.single(name, Kind::Gauge, help, value);
+        }
+    }
+    let Some(usage) = log.usage else { return };
+    let name = "longhaul_broker_disk_kind_bytes";
+    page.head(name, Kind::Gauge, "Bytes of the files of the data directory, by what they are for.");
+    for (kind, bytes) in usage.kinds() {
+        page.sample(name, &format!("{{kind=\"{kind}\"}}"), bytes);
+    }
+}

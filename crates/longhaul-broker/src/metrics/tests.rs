@@ -1,0 +1,139 @@
+//! What Prometheus reads.
+
+use super::*;
+
+/// Alerts on the broker's figures fell silent, and nothing on the page said why.
+#[test]
+fn a_page_for_some_topics_says_so() {
+    let page = |is_part| render(&MetricsSnapshot { is_part, ..MetricsSnapshot::default() });
+    assert!(page(true).starts_with(PART) && !page(true).contains("pulsar_active_connections"));
+    assert!(!page(false).contains(PART) && page(false).contains("pulsar_active_connections"));
+}
+
+fn snapshot(topics: usize) -> MetricsSnapshot {
+    let subscription = SubscriptionMetrics { backlog: 7, consumers: 2, ..Default::default() };
+    let topic = TopicMetrics {
+        messages_in: 3,
+        subscriptions: BTreeMap::from([("a\"b".to_owned(), subscription)]),
+        ..TopicMetrics::default()
+    };
+    let name = |number| format!("persistent://public/default/t{number}");
+    let topics: BTreeMap<_, _> = (0..topics).map(|number| (name(number), topic.clone())).collect();
+    MetricsSnapshot { topics_total: 9, topics, ..MetricsSnapshot::default() }
+}
+
+#[test]
+fn each_figure_has_its_help_and_type_once() {
+    let text = render(&snapshot(2));
+    let mut heads = std::collections::BTreeSet::new();
+    let mut lines = text.lines().peekable();
+    while let Some(help) = lines.next() {
+        let name = help.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')).unwrap().0;
+        assert!(heads.insert(name), "{name} twice");
+        let kind = lines.next().unwrap();
+        assert!(kind.starts_with(&format!("# TYPE {name} ")), "{kind}");
+        assert_eq!(
+            kind.ends_with("counter"),
+            name.ends_with("_total") || name.ends_with("_total_count"),
+            "{kind}"
+        );
+        while let Some(sample) = lines.next_if(|line| !line.starts_with('#')) {
+            let (labelled, value) = sample.rsplit_once(' ').unwrap();
+            let shown = labelled.split('{').next().unwrap();
+            let is_part = ["_bucket", "_sum", "_count"].map(|end| format!("{name}{end}"));
+            let is_part = kind.ends_with("histogram") && is_part.iter().any(|part| part == shown);
+            assert!(shown == name || is_part, "{sample}");
+            assert!(value.parse::<f64>().is_ok(), "{sample}");
+        }
+    }
+}
+
+/// What a figure means was to be found in the code alone.
+#[test]
+fn the_documentation_names_each_figure() {
+    let docs = include_str!("../../../../docs/broker.md");
+    let mut snapshot = snapshot(1);
+    let log = &mut snapshot.log;
+    log.usage = Some(Usage::default());
+    (log.disk_limit_bytes, log.disk_left_bytes, log.disk_full_in_s) = (Some(1), Some(1), Some(1));
+    let text = render(&snapshot);
+    let names = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+    let names: Vec<&str> = names.collect();
+    assert!(names.len() > 40, "{names:?}");
+    for name in names {
+        assert!(docs.contains(&format!("`{name}`")), "docs/broker.md lacks {name}");
+    }
+    for (kind, _) in Usage::default().kinds() {
+        assert!(docs.contains(&format!("`{kind}`")), "docs/broker.md lacks {kind}");
+    }
+}
+
+/// A sum of seconds alone hides the one sync in a hundred that takes a second.
+#[test]
+fn times_are_a_histogram() {
+    let mut snapshot = MetricsSnapshot::default();
+    for (ms, times) in [(0, 5), (3, 2), (2494, 1), (6000, 3)] {
+        for _ in 0..times {
+            let took = std::time::Duration::from_millis(ms);
+            snapshot.log.sync_times.note(took);
+            snapshot.publish_times.note(took);
+        }
+    }
+    let text = render(&snapshot);
+    for name in ["longhaul_broker_log_sync_seconds", "longhaul_broker_publish_seconds"] {
+        for line in [
+            "_bucket{le=\"0.0001\"} 5",
+            "_bucket{le=\"0.002\"} 5",
+            "_bucket{le=\"0.005\"} 7",
+            "_bucket{le=\"1\"} 7",
+            "_bucket{le=\"5\"} 8",
+            "_bucket{le=\"+Inf\"} 11",
+            "_sum 20.5",
+            "_count 11",
+        ] {
+            assert!(text.contains(&format!("\n{name}{line}\n")), "{line} is not in {text}");
+        }
+    }
+    assert!(text.contains("\nlonghaul_broker_log_syncs_total 11\n"));
+}
+
+/// What was called the data directory was its segments alone.
+#[test]
+fn the_disk_is_told_by_kind_and_as_a_whole() {
+    let usage = Usage {
+        segments: 1000,
+        spare: 200,
+        indices: 30,
+        checkpoint: 4,
+        views: 50_000,
+        reserve: 600_000,
+        other: 7_000_000,
+    };
+    let mut snapshot = MetricsSnapshot::default();
+    assert!(!render(&snapshot).contains("longhaul_broker_disk_used_bytes"), "nobody has looked");
+    snapshot.log.usage = Some(usage);
+    let text = render(&snapshot);
+    assert!(text.contains("\nlonghaul_broker_disk_used_bytes 7651234\n"), "{text}");
+    for kind in ["segments\"} 1000", "spare\"} 200", "indices\"} 30", "checkpoint\"} 4"] {
+        assert!(text.contains(&format!("\nlonghaul_broker_disk_kind_bytes{{kind=\"{kind}\n")));
+    }
+    assert_eq!(text.matches("\nlonghaul_broker_disk_kind_bytes{").count(), 7);
+}
+
+#[test]
+fn topics_and_subscriptions_are_labelled() {
+    let text = render(&snapshot(1));
+    let topic =
+        r#"cluster="standalone",namespace="public/default",topic="persistent://public/default/t0""#;
+    assert!(text.contains(&format!("\npulsar_in_messages_total{{{topic}}} 3\n")), "{text}");
+    let subscription = format!(r#"{{{topic},subscription="a\"b"}}"#);
+    assert!(text.contains(&format!("\npulsar_subscription_back_log{subscription} 7\n")), "{text}");
+    assert!(text.contains("\npulsar_broker_topics_count 9\n"));
+    assert!(!text.contains("disk_limit"));
+}
+
+#[test]
+fn too_many_topics_are_left_out() {
+    let text = render(&snapshot(TOPICS_SHOWN_MAX + 5));
+    assert_eq!(text.matches("\npulsar_producers_count{").count(), TOPICS_SHOWN_MAX);
+}
