@@ -1,6 +1,7 @@
 //! What one entry costs that stays open for a week, while a hundred come and go each second: disk and memory, beside the same week without it.
 //!
-//! A week takes ten minutes: a thousand seconds in each. What the broker does by the clock, it has less time for than in a week.
+//! A week takes ten minutes: a thousand seconds in each. What the broker does by the clock, it has less time for than in a week. `LONGHAUL_BENCH_PACE` says how many
+//! messages come in a second, 100,000 if it does not.
 
 use super::{Broker, Raw, directory, pipeline, plain};
 use longhaul_wire::frame;
@@ -11,7 +12,7 @@ use std::path::Path;
 
 /// Messages of a week.
 const WEEK: u64 = 100 * 7 * 24 * 60 * 60;
-/// Messages a second, and those that are published in one go.
+/// Messages a second, if nothing else is said, and those that are published in one go.
 const PACE: u64 = 100_000;
 const GO: u64 = 10_000;
 const TOPIC: &str = "week";
@@ -28,13 +29,21 @@ struct Most {
 }
 
 pub(super) fn run() {
-    let count = std::env::var("LONGHAUL_BENCH_ENTRIES").ok();
-    let count = count.map_or(WEEK / 10, |text| text.parse().expect("a number of messages"));
+    let set = |name: &str, otherwise: u64| {
+        let text = std::env::var(name).ok();
+        text.map_or(otherwise, |text| text.parse().expect("a number of messages"))
+    };
+    let count = set("LONGHAUL_BENCH_ENTRIES", WEEK / 10);
+    let pace = set("LONGHAUL_BENCH_PACE", PACE);
     let [without, with] = [false, true].map(|stays| {
-        let most = week(count, stays);
+        let began = std::time::Instant::now();
+        let most = week(count, pace, stays);
+        let rate = u128::from(count) * 1000 / began.elapsed().as_millis().max(1);
         let what = if stays { "one stays open" } else { "all are acknowledged" };
         let (disk, memory) = (most.disk_kb / 1024, most.memory_kb / 1024);
-        println!("{count} messages, {what}: at most {disk} MiB of disk, {memory} MiB of memory");
+        println!(
+            "{count} messages, {rate} a second, {what}: at most {disk} MiB of disk, {memory} MiB of memory"
+        );
         most
     });
     let ratio = |with: u64, without: u64| 100 * with / without.max(1);
@@ -45,7 +54,7 @@ pub(super) fn run() {
     );
 }
 
-fn week(count: u64, stays: bool) -> Most {
+fn week(count: u64, pace: u64, stays: bool) -> Most {
     let folder = directory();
     let broker = Broker::start(folder.path());
     let mut consumer = Raw::connect(&broker.address);
@@ -67,7 +76,7 @@ fn week(count: u64, stays: bool) -> Most {
             let some = GO.min(count - published);
             pipeline(&address, TOPIC, some, 1000, &plain(100));
             published += some;
-            let due = std::time::Duration::from_micros(published * 1_000_000 / PACE);
+            let due = std::time::Duration::from_micros(published * 1_000_000 / pace);
             std::thread::sleep(due.saturating_sub(began.elapsed()));
         }
     });

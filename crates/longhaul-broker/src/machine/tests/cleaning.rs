@@ -399,8 +399,8 @@ fn the_newest_entry_stays_and_a_late_subscription_has_no_backlog_of_what_is_gone
     assert_eq!(backlogs, [1, 2]);
 }
 
-/// 16,384 entries of a topic were forgotten in a second, and no more: at 150,000 small messages a second, beside one open entry, the log grew by 160 MB with
-/// each million, and never shrank before the load did.
+/// 16,384 entries of a topic were forgotten in a second, and later in one go, while the other topics had nothing to forget: at 150,000 small messages a second, then at
+/// 500,000, beside one open entry, the log grew by 160 MB with each million, and never shrank before the load did.
 #[test]
 fn what_is_acknowledged_fast_is_forgotten_as_fast() {
     const COUNT: u64 = 60_000;
@@ -416,7 +416,6 @@ fn what_is_acknowledged_fast_is_forgotten_as_fast() {
     }
     rig.look();
     rig.pass(1000);
-    (0..4).for_each(|_| drop(rig.pass(100)));
     let kept = rig.topic().entries.iter().count();
     assert!(kept < 10, "{kept} entries are kept for one");
     // Where there is nothing to forget the pages are left alone for a second.
