@@ -23,8 +23,8 @@ pub(super) const NAME_NEW: &str = "log/index.tmp";
 const MAGIC: &[u8; 8] = b"LHLOGIDX";
 const VERSION: u32 = 2;
 const HEAD_BYTES: usize = 8 + 4 + HEADER_USED + 4 + 8;
-/// So many entries are handed out at once.
-const RUN_MAX: usize = 1024;
+/// So many entries are handed out at once, at most. A run ends in front of each multiple, so that who keeps them in pages of so many mostly fills a page at once.
+const RUN_MAX: u32 = 1024;
 
 const JUMP: u64 = 1;
 const DELAYED: u64 = 2;
@@ -250,7 +250,7 @@ impl Index {
         mut each: impl FnMut(Run<'_>) -> Result<(), E>,
     ) -> Result<Option<u64>, E> {
         let mut rest = self.bytes.get(HEAD_BYTES..).unwrap_or_default();
-        let (mut count, mut entries) = (0, Vec::with_capacity(RUN_MAX));
+        let (mut count, mut entries) = (0, Vec::with_capacity(RUN_MAX as usize));
         while !rest.is_empty() {
             let Some((topic, ledger, mut stream)) = stream(&mut rest) else { return Ok(None) };
             let (mut last, mut first) = (Last::NONE, 0);
@@ -259,7 +259,7 @@ impl Index {
                     return Ok(None);
                 };
                 let is_next = first + entries.len() as u64 == next;
-                if !entries.is_empty() && (!is_next || entries.len() == RUN_MAX) {
+                if !entries.is_empty() && (!is_next || next.is_multiple_of(u64::from(RUN_MAX))) {
                     each(Run { topic, ledger, first, entries: &entries })?;
                     entries.clear();
                 }

@@ -394,9 +394,9 @@ mod tests {
                         prop_assert_eq!(pages.put(at, slot(segment, time)), map.insert(at, slot(segment, time)));
                     }
                     Step::Run(at, segment, count) => {
-                        let slots: Vec<Slot> = (0..count).map(|it| slot(segment, it % 50)).collect();
+                        let slots: Vec<Slot> = (0..count).map(|time| slot(segment, time % 50)).collect();
                         let (mut former, mut expected) = (Vec::new(), Vec::new());
-                        pages.put_run(at, &slots, |it| former.push(it));
+                        pages.put_run(at, &slots, |slot| former.push(slot));
                         for (at, slot) in (at..).zip(slots) {
                             expected.extend(map.insert(at, slot));
                         }

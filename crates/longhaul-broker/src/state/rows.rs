@@ -155,8 +155,9 @@ impl Rows {
 
     /// Sees to it that the columns have these numbers, and those between them.
     fn fit(&mut self, lowest: &Values, highest: &Values) {
-        let has =
-            |values: &Values| self.columns.iter().zip(values).all(|(column, &it)| column.has(it));
+        let has = |values: &Values| {
+            self.columns.iter().zip(values).all(|(column, &value)| column.has(value))
+        };
         if self.count == 0 || !has(lowest) || !has(highest) {
             self.widen(lowest, highest);
         }

@@ -399,6 +399,23 @@ fn the_newest_entry_stays_and_a_late_subscription_has_no_backlog_of_what_is_gone
     assert_eq!(backlogs, [1, 2]);
 }
 
+/// A subscription that came late has entries at its mark that are gone. The age of its backlog was said to be none.
+#[test]
+fn the_oldest_open_entry_of_a_late_subscription_is_the_first_that_is_there() {
+    let mut rig = rig(1..7);
+    rig.pass(1_000);
+    assert_eq!(rig.subscribe(1, 6, |command| command.subscription = "late".to_owned()), [0, 6]);
+    rig.ack(6, Individual, vec![id(0)]);
+    assert_eq!(gone(&rig), [1, 2, 3, 4, 5]);
+    let published = rig.topic().entries.get(6).unwrap().publish_time;
+    let late = &rig.machine.topic_stats(0).unwrap().subscriptions["late"];
+    assert!(published > 0);
+    assert_eq!(late.earliest_msg_publish_time_in_backlog, published);
+    rig.ack(6, Individual, vec![id(6)]);
+    let late = &rig.machine.topic_stats(0).unwrap().subscriptions["late"];
+    assert_eq!(late.earliest_msg_publish_time_in_backlog, 0, "nothing is there that is open");
+}
+
 /// 16,384 entries of a topic were forgotten in a second, and later in one go, while the other topics had nothing to forget: at 150,000 small messages a second, then at
 /// 500,000, beside one open entry, the log grew by 160 MB with each million, and never shrank before the load did.
 #[test]
