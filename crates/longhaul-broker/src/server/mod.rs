@@ -275,6 +275,12 @@ fn settings(config: &BrokerConfig, advertised: &Advertised) -> Settings {
     }
 }
 
+/// What the limit on open files leaves to connections.
+fn room(config: &BrokerConfig, storage: &Arc<dyn Storage>) -> Arc<Room> {
+    let (elsewhere, most) = (config.files_elsewhere, config.connections_max);
+    Room::new(Arc::clone(storage), elsewhere, most, admin::CONNECTIONS_MAX)
+}
+
 async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<Prepared, StartError> {
     let authenticator = config.auth.as_ref().map(Authenticator::new).transpose()?.map(Arc::new);
     let acceptor =
@@ -283,8 +289,7 @@ async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<Prepared,
     // Ports first: a port that is taken mostly means that the data are, too, and says it better.
     let ports = Ports::listen(&config).await?;
     let advertised = advertise(&config, &ports.addresses);
-    // The log opens each of its segments.
-    // How many there may be is asked again for each connection.
+    // The log opens each of its segments. How many connections there may be is asked again for each one.
     descriptors::raise();
     let opened = open::open(&config, storage)?;
     let messages = Messages::new(opened.log.reader(), opened.files);
@@ -297,12 +302,7 @@ async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<Prepared,
         clock::wall_ms(),
     );
     doors::warn_of_closed_namespaces(&config, &machine);
-    let room = Room::new(
-        Arc::clone(&opened.storage),
-        config.files_elsewhere,
-        config.connections_max,
-        admin::CONNECTIONS_MAX,
-    );
+    let room = room(&config, &opened.storage);
     let (events, received) = mpsc::channel(QUEUE);
     let core = behind(&events, &messages, &opened.storage);
     let driver = Driver::new(machine, opened.log, opened.storage, messages.clone(), received);
