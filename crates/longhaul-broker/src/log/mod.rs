@@ -68,9 +68,7 @@ pub use storage::{
 };
 #[cfg(any(test, feature = "testing"))]
 pub use storage::{SimulatedStorage, StorageFile, Surprise};
-#[cfg(feature = "testing")]
-pub use survey::Survey;
-pub use survey::{Cost, Finding, survey};
+pub use survey::{Cost, Finding, Survey, survey};
 pub use times::{TIME_BOUNDS, Times};
 pub use usage::Usage;
 #[cfg(feature = "testing")]
