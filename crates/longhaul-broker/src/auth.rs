@@ -24,6 +24,9 @@ use std::path::{Path, PathBuf};
 const TOKEN_BYTES_MAX: usize = 16 * 1024;
 /// Shortest secret that HS256 allows.
 const SECRET_BYTES_MIN: usize = 32;
+/// Keys of RSA whose signatures are verified.
+const RSA_BITS_MIN: usize = 2048;
+const RSA_BITS_MAX: usize = 8192;
 /// Largest file that a key is read from.
 const KEY_BYTES_MAX: u64 = 64 * 1024;
 
@@ -124,8 +127,15 @@ pub enum AuthConfigError {
     #[error("a token needs a role (claim `sub`)")]
     NoRole,
     /// Neither PEM nor DER of a key that is supported.
-    #[error("the public key for tokens is neither PEM nor DER of a key of RSA or P-256")]
+    #[error(
+        "the public key for tokens is neither PEM nor DER of a key of RSA or P-256 (uncompressed)"
+    )]
     Key,
+    /// No signature of such a key would be taken.
+    #[error(
+        "the public key for tokens is of RSA with {0} bits: {RSA_BITS_MIN} to {RSA_BITS_MAX} are taken. `openssl genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048` makes a key pair"
+    )]
+    RsaBits(usize),
 }
 
 /// Why a client is not let in.
@@ -227,7 +237,7 @@ impl Authenticator {
                 return Err(AuthConfigError::Short(secret.len()));
             }
             TokenKey::Secret(secret) => Key::Secret(secret.clone()),
-            TokenKey::Public(key) => public_key(key).ok_or(AuthConfigError::Key)?,
+            TokenKey::Public(key) => public_key(key)?,
         };
         let superusers = config.superusers.clone();
         let (monitors, open_namespaces) = (config.monitors.clone(), config.open_namespaces);
@@ -344,14 +354,20 @@ const fn seconds(time: f64) -> u64 {
     time as u64
 }
 
-fn public_key(bytes: &[u8]) -> Option<Key> {
+fn public_key(bytes: &[u8]) -> Result<Key, AuthConfigError> {
     let der = match SubjectPublicKeyInfoDer::from_pem_slice(bytes) {
         Ok(key) => key.to_vec(),
         Err(_) => bytes.to_vec(),
     };
-    match der::public_key(&der)? {
-        (der::KeyKind::Rsa, key) => Some(Key::Rsa(key.to_vec())),
-        (der::KeyKind::P256, key) => Some(Key::P256(key.to_vec())),
+    match der::public_key(&der).ok_or(AuthConfigError::Key)? {
+        (der::KeyKind::Rsa, key) => {
+            let bits = der::rsa_bits(key).ok_or(AuthConfigError::Key)?;
+            if !(RSA_BITS_MIN..=RSA_BITS_MAX).contains(&bits) {
+                return Err(AuthConfigError::RsaBits(bits));
+            }
+            Ok(Key::Rsa(key.to_vec()))
+        }
+        (der::KeyKind::P256, key) => Ok(Key::P256(key.to_vec())),
     }
 }
 

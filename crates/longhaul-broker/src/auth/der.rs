@@ -5,6 +5,7 @@
 //! ```
 
 const SEQUENCE: u8 = 0x30;
+const INTEGER: u8 = 0x02;
 const OID: u8 = 0x06;
 const BIT_STRING: u8 = 0x03;
 
@@ -14,6 +15,10 @@ const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
 const ELLIPTIC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
 /// 1.2.840.10045.3.1.7
 const CURVE_P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
+
+/// A point of P-256 that is not compressed. Signatures of others cannot be verified.
+const UNCOMPRESSED: u8 = 0x04;
+const POINT_BYTES: usize = 65;
 
 /// Kinds of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +47,16 @@ pub(super) fn public_key(der: &[u8]) -> Option<(KeyKind, &[u8])> {
         return Some((KeyKind::Rsa, key));
     }
     let (curve, _) = take(OID, parameters)?;
-    (oid == ELLIPTIC && curve == CURVE_P256).then_some((KeyKind::P256, key))
+    let is_point = key.len() == POINT_BYTES && key.first() == Some(&UNCOMPRESSED);
+    (oid == ELLIPTIC && curve == CURVE_P256 && is_point).then_some((KeyKind::P256, key))
+}
+
+/// Bits of the modulus of a key of RSA, as many as its whole bytes have.
+pub(super) fn rsa_bits(key: &[u8]) -> Option<usize> {
+    let (numbers, _) = take(SEQUENCE, key)?;
+    let (modulus, _) = take(INTEGER, numbers)?;
+    let zeros = modulus.iter().take_while(|byte| **byte == 0).count();
+    Some((modulus.len() - zeros) * 8)
 }
 
 /// An element's content, and what follows it.

@@ -103,3 +103,31 @@ fn a_public_key_is_no_secret() {
         check(&token(algorithm, r#"{"sub":"a"}"#, b"x"), Err(AuthError::Algorithm));
     }
 }
+
+const COMPRESSED_KEY_OF_P256: &str = "\
+-----BEGIN PUBLIC KEY-----\n\
+MDkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDIgACeqNt0FM4zyOZmnI5PsFsq14DTi5t\n\
+NUvAQsZj0zoaofo=\n\
+-----END PUBLIC KEY-----\n\
+";
+
+const KEY_OF_1024_BITS: &str = "\
+-----BEGIN PUBLIC KEY-----\n\
+MIGfMA0GCSqGSIb3DQEBAQUAA4GNADCBiQKBgQDA38Sf5DJFujdHZSl3S4frTAws\n\
+MbgXLJVrwxJsXk1uJtUm7xCZZ7yP9vrXnIYDo1XxoRExnI2gdTmc1RcuQJF0Qz1J\n\
+0KTvGLT5if5AfpqkreVpXijTsOYT4H8np8xcbBSPcVvuWnVcDUdmyjOEe3NFNP/m\n\
+G51B0IlKiM6LtxoWpwIDAQAB\n\
+-----END PUBLIC KEY-----\n\
+";
+
+/// A broker with one of these keys started without a word, and then answered each rightly signed token that its signature was wrong.
+#[test]
+fn a_key_that_verifies_nothing_is_refused_at_the_start() {
+    let start = |key: &str| Authenticator::new(&config(TokenKey::Public(key.as_bytes().to_vec())));
+    let refused = start(KEY_OF_1024_BITS).unwrap_err();
+    assert!(matches!(refused, AuthConfigError::RsaBits(1024)), "{refused}");
+    assert!(refused.to_string().contains("1024 bits: 2048 to 8192"), "{refused}");
+    assert!(start(KEY).is_ok());
+    let refused = start(COMPRESSED_KEY_OF_P256).unwrap_err();
+    assert!(refused.to_string().contains("P-256 (uncompressed)"), "{refused}");
+}
