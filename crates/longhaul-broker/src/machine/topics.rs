@@ -22,18 +22,14 @@ use std::sync::Arc;
 /// Partitions that a topic may have.
 pub(super) const PARTITIONS_MAX: u32 = 10_000;
 
+/// Such a name stays wrong. Clients try again for half a minute after `InvalidTopicName`, and end without the reason.
+fn misnamed(cause: &NameError) -> Refusal {
+    Refusal::new(ServerError::NotAllowedError, cause.to_string())
+}
+
 impl Machine {
     pub(super) fn topic_name(&self, name: &str) -> Result<TopicName, Refusal> {
-        TopicName::parse(name).map_err(|cause| {
-            // Clients try again for seconds after InvalidTopicName. They check names themselves, so only a domain comes so far.
-            let is_domain = matches!(cause, NameError::NonPersistent(_));
-            let code = if is_domain {
-                ServerError::NotAllowedError
-            } else {
-                ServerError::InvalidTopicName
-            };
-            Refusal::new(code, cause.to_string())
-        })
+        TopicName::parse(name).map_err(|cause| misnamed(&cause))
     }
 
     pub(super) fn check_namespace(&self, name: &TopicName) -> Result<(), Refusal> {
@@ -213,8 +209,7 @@ impl Machine {
         name: &TopicName,
         partitions: u32,
     ) -> Result<(), Refusal> {
-        name.check_partitions(partitions)
-            .map_err(|cause| Refusal::new(ServerError::InvalidTopicName, cause.to_string()))?;
+        name.check_partitions(partitions).map_err(|cause| misnamed(&cause))?;
         self.change(SetPartitions { name: name.as_str().to_owned(), partitions })?;
         for index in 0..partitions {
             let partition = name.with_partition(index);

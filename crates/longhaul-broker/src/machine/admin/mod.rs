@@ -35,7 +35,7 @@ impl From<Refusal> for AdminError {
         match refusal.code {
             ServerError::TopicNotFound => Self::NotFound(refusal.text),
             ServerError::PersistenceError => Self::Unavailable(refusal.text),
-            ServerError::InvalidTopicName => Self::PreconditionFailed(refusal.text),
+            ServerError::NotAllowedError => Self::PreconditionFailed(refusal.text),
             ServerError::IncompatibleSchema => Self::Conflict(refusal.text),
             _ => Self::Internal(refusal.text),
         }
