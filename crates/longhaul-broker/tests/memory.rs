@@ -168,3 +168,26 @@ async fn a_producer_that_floods_and_reads_no_receipts_does_not_fill_memory() {
     // What is without receipt may be lost; the connection is no reason to lose others.
     serves(broker.address()).await;
 }
+
+/// 200 connections that had sent a part of a message of 5 MB, and then nothing, made an honest producer of 200 kB wait for 38 s.
+#[tokio::test]
+async fn parts_of_messages_that_do_not_go_on_hold_up_nobody() {
+    let _alone = ALONE.lock().await;
+    let broker = broker();
+    let mut honest = Client::connect(broker.address()).await.unwrap();
+    honest.produce("honest", 1).await.unwrap();
+    let mut part = (5 * 1024 * 1024_u32).to_be_bytes().to_vec();
+    part.extend(20_u32.to_be_bytes());
+    part.resize(70_000, 0);
+    let mut silent = Vec::new();
+    for _ in 0..200 {
+        let mut client = Client::connect(broker.address()).await.unwrap();
+        client.write(&part).await.unwrap();
+        silent.push(client);
+    }
+    for client in &mut silent[..2] {
+        client.until_closed().await;
+    }
+    honest.publish_one(1, 0, &[7; 200_000]).await.unwrap();
+    serves(broker.address()).await;
+}

@@ -5,7 +5,7 @@ use super::driver::{Event, Events};
 use super::messages::Messages;
 use super::outbox::{Chunk, Outbox};
 use super::requests::requests;
-use super::unfinished::{Unfinished, late};
+use super::unfinished::{Room, Unfinished, late};
 use crate::clock;
 use crate::machine::effect::Request;
 use bytes::{Buf, Bytes, BytesMut};
@@ -46,7 +46,7 @@ pub(super) struct Rules {
     /// Room for requests that the driver has not got to, of all connections.
     pub(super) queue: Arc<Semaphore>,
     /// Room for messages that are not complete yet, of all connections.
-    pub(super) unfinished: Arc<Semaphore>,
+    pub(super) unfinished: Arc<Room>,
     /// Bytes of deliveries after which the driver is told that they were sent.
     pub(super) tell_after: u64,
 }
@@ -147,9 +147,9 @@ async fn read(
             return std::future::pending().await;
         }
         unfinished.stood_still(clock::monotonic().duration_since(began));
-        let complete_by = unfinished.wait(&buffer).await?;
+        let look_at = unfinished.wait(&buffer).await?;
         buffer.reserve(size);
-        alarm.set(complete_by.map_or(deadline, |by| by.min(deadline)));
+        alarm.set(look_at.map_or(deadline, |at| at.min(deadline)));
         let count = tokio::select! {
             biased;
             count = incoming.read(&mut buffer) => Some(count?),
@@ -157,9 +157,7 @@ async fn read(
         };
         let Some(count) = count else {
             let now = clock::monotonic();
-            if complete_by.is_some_and(|by| now >= by) {
-                return Err(late("a message is not complete, minutes after it began"));
-            }
+            unfinished.look(now)?;
             if now < deadline {
                 continue;
             }

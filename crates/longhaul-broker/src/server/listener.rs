@@ -1,6 +1,7 @@
 //! Accepts connections, as many as are allowed.
 
 use super::connection::{self, Rules};
+use super::crowd::Crowd;
 use super::descriptors::{Crowded, Door, Room};
 use super::driver::{Event, Events};
 use super::messages::Messages;
@@ -13,7 +14,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -22,8 +23,6 @@ use tokio_util::task::TaskTracker;
 
 /// Pause after a connection could not be accepted, mostly for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How often the log says that there are too many connections, or that none can be accepted.
-const CROWD_PAUSE: Duration = Duration::from_secs(60);
 /// For the last answers.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -114,25 +113,6 @@ impl Listener {
     }
 }
 
-/// Connections that were closed because there are too many, or could not be accepted.
-#[derive(Debug, Default)]
-struct Crowd {
-    told: Option<Instant>,
-    untold: u64,
-}
-
-impl Crowd {
-    /// Whoever was closed comes again at once, so that the log says so once a minute: how many there were since it was told last.
-    fn note(&mut self, now: Instant) -> Option<u64> {
-        self.untold += 1;
-        if self.told.is_some_and(|told| now.duration_since(told) < CROWD_PAUSE) {
-            return None;
-        }
-        self.told = Some(now);
-        Some(std::mem::take(&mut self.untold))
-    }
-}
-
 fn tell_operator(crowded: Crowded, closed: u64) {
     match crowded {
         Crowded::Connections => {
@@ -186,13 +166,6 @@ async fn connect(stream: TcpStream, tls: Option<TlsAcceptor>, house: &House) {
 mod tests {
     use super::*;
     use std::net::TcpStream;
-
-    #[test]
-    fn a_crowd_is_told_once_a_minute() {
-        let (mut crowd, start) = (Crowd::default(), clock::monotonic());
-        let mut at = |s| crowd.note(start + Duration::from_secs(s));
-        assert_eq!([at(0), at(1), at(59), at(60), at(61)], [Some(1), None, None, Some(3), None]);
-    }
 
     /// Where hundreds of clients came back at once, most of them waited for a second or more: sockets were made with a backlog of 128.
     #[tokio::test]

@@ -6,6 +6,7 @@ mod broken;
 #[cfg(test)]
 mod broken_disk;
 mod connection;
+pub(crate) mod crowd;
 mod descriptors;
 mod doors;
 mod driver;
@@ -342,7 +343,7 @@ async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<Prepared,
             keep_alive: config.keep_alive,
             handshake_timeout: config.handshake_timeout,
             queue: Rules::queue(),
-            unfinished: unfinished::Unfinished::room(),
+            unfinished: unfinished::Room::new(),
             tell_after: Rules::tell_after(config.window_bytes),
         },
         messages,

@@ -2,11 +2,13 @@
 //!
 //! A message is sorted out when all of it is there, and each connection may send one of some megabytes at a time: 200 connections that sent half of one held
 //! a gigabyte. So a message takes its room as a whole before more of it is read. Whoever has room can come to an end, and
-//! whoever waits for it is not read from meanwhile.
+//! whoever waits for it is not read from meanwhile. While little room is left, only those keep it whose message goes on coming: 100 connections that sent a part
+//! of one and then nothing kept everybody else waiting for minutes.
 
+use super::crowd::Crowd;
 use crate::clock;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
@@ -15,23 +17,64 @@ use tokio::time::timeout;
 const UNIT_BYTES: u32 = 64 * 1024;
 /// 512 MiB in all.
 const UNITS_MAX: u32 = 8 * 1024;
+/// With less room than this, 64 MiB, connections whose messages do not go on are closed.
+const UNITS_LEFT_MIN: usize = 1024;
 /// A message is complete after so long, the wait for room not counted: one of 5 MiB at 44 kB/s.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(120);
+/// While there is little room, one more unit of a message has to come within this time.
+const UNIT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Room for all connections.
+#[derive(Debug)]
+pub(super) struct Room {
+    units: Arc<Semaphore>,
+    /// What the log was told of connections that were closed to make room.
+    closed: Mutex<Crowd>,
+}
+
+impl Room {
+    pub(super) fn new() -> Arc<Self> {
+        let units = Arc::new(Semaphore::new(UNITS_MAX as usize));
+        Arc::new(Self { units, closed: Mutex::default() })
+    }
+
+    /// Whoever waits for room takes what comes free, so that little is left then, too.
+    fn is_scarce(&self) -> bool {
+        self.units.available_permits() < UNITS_LEFT_MIN
+    }
+
+    fn tell(&self, now: Instant) {
+        let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner).note(now);
+        if let Some(closed) = closed {
+            tracing::warn!(
+                closed,
+                "connections hold parts of {} MiB of messages together: those whose messages do not go on coming are closed",
+                u64::from(UNITS_MAX) * u64::from(UNIT_BYTES) / (1024 * 1024)
+            );
+        }
+    }
+}
 
 /// What a connection holds of a message.
 #[derive(Debug)]
 pub(super) struct Unfinished {
-    all: Arc<Semaphore>,
-    held: Option<(OwnedSemaphorePermit, Instant)>,
+    all: Arc<Room>,
+    held: Option<Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    _room: OwnedSemaphorePermit,
+    /// The message has to be complete then.
+    complete_by: Instant,
+    /// Of the message that were there when the last unit was complete.
+    bytes: usize,
+    /// The next unit has to be there then, while there is little room.
+    next_by: Instant,
 }
 
 impl Unfinished {
-    /// Room for all connections.
-    pub(super) fn room() -> Arc<Semaphore> {
-        Arc::new(Semaphore::new(UNITS_MAX as usize))
-    }
-
-    pub(super) const fn new(all: Arc<Semaphore>) -> Self {
+    pub(super) const fn new(all: Arc<Room>) -> Self {
         Self { all, held: None }
     }
 
@@ -42,18 +85,22 @@ impl Unfinished {
 
     /// The broker has not read for so long.
     pub(super) fn stood_still(&mut self, time: Duration) {
-        if let Some((_, until)) = &mut self.held {
-            *until += time;
+        if let Some(held) = &mut self.held {
+            held.complete_by += time;
+            held.next_by += time;
         }
     }
 
-    /// Waits until there is room for the message that begins in this buffer. Returns when it has to be complete.
+    /// Waits until there is room for the message that begins in this buffer. Returns when to [look](Self::look) whether it goes on.
     ///
     /// # Errors
     /// There is no room for a long time.
     pub(super) async fn wait(&mut self, buffer: &[u8]) -> io::Result<Option<Instant>> {
-        if let Some((_, until)) = &self.held {
-            return Ok(Some(*until));
+        if let Some(held) = &mut self.held {
+            if buffer.len() >= held.bytes + UNIT_BYTES as usize {
+                (held.bytes, held.next_by) = (buffer.len(), clock::monotonic() + UNIT_TIMEOUT);
+            }
+            return Ok(Some(held.complete_by.min(held.next_by)));
         }
         let Some((size, _)) =
             buffer.split_first_chunk().filter(|_| buffer.len() >= UNIT_BYTES as usize)
@@ -61,13 +108,41 @@ impl Unfinished {
             return Ok(None);
         };
         let units = u32::from_be_bytes(*size).div_ceil(UNIT_BYTES).saturating_add(1);
-        let room = Arc::clone(&self.all).acquire_many_owned(units.min(UNITS_MAX));
+        let room = Arc::clone(&self.all.units).acquire_many_owned(units.min(UNITS_MAX));
         let late = |_| late("there are too many messages of which only a part has come");
         let room = timeout(MESSAGE_TIMEOUT, room).await.map_err(late)?;
-        let until = clock::monotonic() + MESSAGE_TIMEOUT;
+        let now = clock::monotonic();
+        let next_by = now + UNIT_TIMEOUT;
         // The room is never closed.
-        self.held = room.ok().map(|room| (room, until));
-        Ok(Some(until))
+        self.held = room.ok().map(|room| Held {
+            _room: room,
+            complete_by: now + MESSAGE_TIMEOUT,
+            bytes: buffer.len(),
+            next_by,
+        });
+        Ok(Some(next_by))
+    }
+
+    /// Nothing more has come until now.
+    ///
+    /// # Errors
+    /// The message is late, or keeps others from sending theirs.
+    pub(super) fn look(&mut self, now: Instant) -> io::Result<()> {
+        let Some(held) = &mut self.held else { return Ok(()) };
+        if now >= held.complete_by {
+            return Err(late("a message is not complete, minutes after it began"));
+        }
+        if now < held.next_by {
+            return Ok(());
+        }
+        if self.all.is_scarce() {
+            self.all.tell(now);
+            return Err(late(
+                "a message does not go on, and others wait for the room that it takes",
+            ));
+        }
+        held.next_by = now + UNIT_TIMEOUT;
+        Ok(())
     }
 }
 
@@ -79,6 +154,7 @@ pub(super) fn late(why: &str) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::pin::pin;
 
     /// The first bytes of a message of this size.
     fn part(size: u32, bytes: usize) -> Vec<u8> {
@@ -90,7 +166,7 @@ mod tests {
     /// 200 connections that each sent half a message held a gigabyte.
     #[tokio::test(start_paused = true)]
     async fn messages_that_are_not_complete_share_one_limit() {
-        let all = Unfinished::room();
+        let all = Room::new();
         let half = part(5 * 1024 * 1024, 3 * 1024 * 1024);
         let mut held: Vec<Unfinished> = Vec::new();
         let refused = loop {
@@ -115,11 +191,48 @@ mod tests {
         assert!(waiting.wait(&half).await.is_ok());
         drop(held);
         drop(waiting);
-        assert_eq!(all.available_permits(), 8192);
+        assert_eq!(all.units.available_permits(), 8192);
         let mut largest = Unfinished::new(Arc::clone(&all));
         assert!(
             largest.wait(&part(u32::MAX, UNIT_BYTES as usize)).await.is_ok(),
             "however large it says to be"
         );
+    }
+
+    /// 200 connections that had sent half a message of 5 MB, and then nothing, made an honest producer of 200 kB wait for 38 s.
+    #[tokio::test]
+    async fn whoever_sends_nothing_more_makes_room_for_others() {
+        let all = Room::new();
+        let half = part(5 * 1024 * 1024, UNIT_BYTES as usize);
+        let mut held = Vec::new();
+        for _ in 0..8192 / 81 {
+            let mut next = Unfinished::new(Arc::clone(&all));
+            next.wait(&half).await.unwrap();
+            held.push(next);
+        }
+        let mut honest = Unfinished::new(Arc::clone(&all));
+        let large = part(20 * 1024 * 1024, UNIT_BYTES as usize);
+        let mut waiting = pin!(honest.wait(&large));
+        assert!(timeout(Duration::ZERO, waiting.as_mut()).await.is_err(), "there is no room");
+        let soon = clock::monotonic() + UNIT_TIMEOUT;
+        let mut sends = held.pop().unwrap();
+        // One more unit has come, and then a part of the next.
+        let more = part(5 * 1024 * 1024, 2 * UNIT_BYTES as usize);
+        assert!(sends.wait(&more).await.unwrap().unwrap() > soon);
+        held.retain_mut(|silent| silent.look(soon).is_ok());
+        assert_eq!(held.len(), 83, "as many are closed as have to be");
+        assert!(timeout(Duration::ZERO, waiting).await.unwrap().is_ok());
+        assert!(sends.look(soon).is_ok(), "it goes on");
+    }
+
+    #[tokio::test]
+    async fn where_there_is_room_a_message_may_take_its_time() {
+        let all = Room::new();
+        let mut slow = Unfinished::new(Arc::clone(&all));
+        let half = part(5 * 1024 * 1024, UNIT_BYTES as usize);
+        let began = clock::monotonic();
+        assert!(slow.wait(&half).await.unwrap().unwrap() <= clock::monotonic() + UNIT_TIMEOUT);
+        assert!(slow.look(began + Duration::from_secs(119)).is_ok());
+        assert!(slow.look(clock::monotonic() + MESSAGE_TIMEOUT).is_err());
     }
 }
