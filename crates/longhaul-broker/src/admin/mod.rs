@@ -9,6 +9,7 @@
 //! - [`call`]: how a call gets to the machine's thread, and its result back.
 //! - `guard`: whom requests may come from, and whom they may be meant for. Pure.
 //! - [`host`]: the one form of a host's name. Pure.
+//! - `seats`: room for connections, and whose it is when there are too many.
 //! - [`serve`]: connections, limits, and who may do what.
 //!
 //! It decides nothing about topics: it reads a request, calls a method of the machine, and writes the answer.
@@ -25,6 +26,7 @@ mod policy_table;
 #[cfg(test)]
 mod rig;
 mod route;
+mod seats;
 pub(crate) mod serve;
 pub(crate) mod stats;
 mod summary;
@@ -41,6 +43,7 @@ const CLUSTER: &str = "standalone";
 
 pub(crate) use answer::Advertised;
 pub(crate) use guard::Guard;
+pub(crate) use seats::Seats;
 
 /// What the machine does for a request, if it is one that the machine is asked by.
 #[cfg(test)]

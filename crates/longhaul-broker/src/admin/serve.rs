@@ -7,11 +7,14 @@ use super::answer::{Advertised, Answer};
 use super::call::Call;
 use super::guard::Guard;
 use super::route::{Access, Asked, Work, route};
+use super::seats::{Seat, Seats};
 use super::target::Target;
 use super::values::{AdminError, Found, StoredMessage};
 use crate::auth::{AuthError, Authenticator, Reason, Refused, Role};
+use crate::clock;
 use crate::log::{Place, Usage};
 use crate::machine::Machine;
+use crate::server::crowd::Crowd;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
@@ -108,8 +111,8 @@ pub(crate) struct Admin {
     pub(crate) clock: Clock,
     /// Limits.
     pub(crate) limits: Limits,
-    /// Room for connections, on all ports together. One above it is closed at once.
-    pub(crate) enter: Enter,
+    /// Room for connections, on all ports together.
+    pub(crate) seats: Arc<Seats>,
     /// What the log was told of tokens that were refused.
     pub(crate) refused: Arc<Mutex<Refused>>,
 }
@@ -124,6 +127,7 @@ impl fmt::Debug for Admin {
 pub(crate) async fn serve(listener: TcpListener, admin: Admin, stop: CancellationToken) {
     let admin = Arc::new(admin);
     let tasks = TaskTracker::new();
+    let mut failures = Crowd::default();
     loop {
         let accepted = tokio::select! {
             biased;
@@ -133,17 +137,21 @@ pub(crate) async fn serve(listener: TcpListener, admin: Admin, stop: Cancellatio
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
-                tracing::warn!(%error, "the admin interface cannot accept a connection");
+                if let Some(times) = failures.note(clock::monotonic()) {
+                    tracing::warn!(%error, times, "the admin interface cannot accept a connection");
+                }
                 sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
         // Who is one too many learns it at once instead of waiting.
-        let Some(permit) = (admin.enter)() else { continue };
+        let Some(seat) = admin.seats.take(clock::monotonic()) else { continue };
         let (admin, stop) = (Arc::clone(&admin), stop.clone());
         tasks.spawn(async move {
-            connect(stream, &admin, &stop).await;
-            drop(permit);
+            tokio::select! {
+                () = connect(stream, &admin, &seat, &stop) => {}
+                () = seat.is_lost() => tracing::debug!("a connection of the admin interface made room"),
+            }
         });
     }
     tasks.close();
@@ -152,24 +160,30 @@ pub(crate) async fn serve(listener: TcpListener, admin: Admin, stop: Cancellatio
     }
 }
 
-async fn connect(stream: TcpStream, admin: &Arc<Admin>, stop: &CancellationToken) {
+async fn connect(stream: TcpStream, admin: &Admin, seat: &Seat, stop: &CancellationToken) {
     // Without it small answers could wait for an acknowledgement; where it cannot be set they do.
     stream.set_nodelay(true).ok();
     let Ok(peer) = stream.peer_addr() else { return };
-    let Some(tls) = &admin.tls else { return converse(stream, peer, admin, stop).await };
+    let Some(tls) = &admin.tls else { return converse(stream, peer, admin, seat, stop).await };
     match timeout(admin.limits.head_timeout, tls.accept(stream)).await {
-        Ok(Ok(stream)) => converse(stream, peer, admin, stop).await,
+        Ok(Ok(stream)) => converse(stream, peer, admin, seat, stop).await,
         Ok(Err(error)) => tracing::debug!(%error, "no TLS on the admin interface"),
         Err(_) => tracing::debug!("no TLS handshake in time on the admin interface"),
     }
 }
 
-async fn converse<S>(stream: S, peer: SocketAddr, admin: &Arc<Admin>, stop: &CancellationToken)
-where
+async fn converse<S>(
+    stream: S,
+    peer: SocketAddr,
+    admin: &Admin,
+    seat: &Seat,
+    stop: &CancellationToken,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let service =
-        service_fn(|request| async { Ok::<_, Infallible>(admin.answer(request, peer).await) });
+    let service = service_fn(|request| async {
+        Ok::<_, Infallible>(admin.answer(request, peer, seat).await)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(admin.limits.head_timeout)
@@ -218,12 +232,19 @@ impl Asker {
 }
 
 impl Admin {
-    async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Full<Bytes>> {
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        peer: SocketAddr,
+        seat: &Seat,
+    ) -> Response<Full<Bytes>> {
         let late = "not answered in time: what was asked for may still happen";
-        let answer = match timeout(self.limits.request_timeout, self.process(request, peer)).await {
+        let processed = timeout(self.limits.request_timeout, self.process(request, peer, seat));
+        let answer = match processed.await {
             Ok(Ok(answer) | Err(answer)) => answer,
             Err(_) => Answer::refusal(StatusCode::SERVICE_UNAVAILABLE, late),
         };
+        seat.waits(clock::monotonic());
         response(answer)
     }
 
@@ -232,6 +253,7 @@ impl Admin {
         &self,
         request: Request<Incoming>,
         peer: SocketAddr,
+        seat: &Seat,
     ) -> Result<Answer, Answer> {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         self.guard.check(request.uri(), request.headers(), scheme)?;
@@ -241,6 +263,10 @@ impl Admin {
         })?;
         let (head, body) = request.into_parts();
         let body = self.read(body).await?;
+        if !seat.is_asked() {
+            let text = "others needed this connection's place: nothing was done";
+            return Err(Answer::refusal(StatusCode::SERVICE_UNAVAILABLE, text));
+        }
         let target = Target::parse(head.uri.path(), head.uri.query())?;
         let asked = Asked { method: head.method.as_str(), target: &target, body: &body };
         let route = match route(asked) {

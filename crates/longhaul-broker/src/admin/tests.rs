@@ -4,6 +4,7 @@ use super::answer::Advertised;
 use super::guard::Guard;
 use super::policies::{Action, Grants};
 use super::rig::{Rig, START, Shared, Stuck};
+use super::seats::Seats;
 use super::serve::{Admin, CONNECTIONS_MAX, Enter, Limits, serve};
 use crate::auth::{AuthConfig, Authenticator, TokenKey};
 use crate::tls::TlsConfig;
@@ -30,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 const SECRET: [u8; 32] = [3; 32];
 
 /// Room for so many connections.
-fn room(connections: usize) -> Enter {
+pub(super) fn room(connections: usize) -> Enter {
     let places = Arc::new(Semaphore::new(connections));
     Arc::new(move || Arc::clone(&places).try_acquire_owned().ok())
 }
@@ -63,7 +64,7 @@ impl Server {
             tls: None,
             clock: Arc::new(|| 1_800_000_000),
             limits: Limits::default(),
-            enter: room(CONNECTIONS_MAX),
+            seats: Seats::new(room(CONNECTIONS_MAX)),
             refused: Arc::default(),
         };
         change(&mut admin);
@@ -357,17 +358,53 @@ async fn who_says_nothing_is_hung_up_on() {
     server.end().await;
 }
 
+/// Some hundred sockets that said nothing, half a request, or nothing more after an answer kept everybody out for 30 s: health and metrics too.
 #[tokio::test]
-async fn one_connection_too_many_is_closed_and_the_others_live() {
-    let server = Server::with(|admin| admin.enter = room(2)).await;
-    let mut first = TcpStream::connect(server.address).await.unwrap();
-    let _second = TcpStream::connect(server.address).await.unwrap();
+async fn sockets_that_wait_for_their_clients_keep_nobody_out() {
+    let server = Server::with(|admin| admin.seats = Seats::new(room(10))).await;
+    let whole = "GET /status.html HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let half_body = "PUT /a HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{";
+    for said in ["", "GET / HTTP/1.1\r\nx: ", half_body, whole] {
+        let mut crowd = Vec::new();
+        for _ in 0..20 {
+            let mut stream = TcpStream::connect(server.address).await.unwrap();
+            stream.write_all(said.as_bytes()).await.unwrap();
+            if said == whole {
+                stream.read_exact(&mut [0; 12]).await.unwrap();
+            }
+            crowd.push(stream);
+        }
+        assert_eq!(server.get("/status.html").await.0, 200, "beside {said:?}");
+        // The first ones have made room.
+        crowd[0].read_to_end(&mut Vec::new()).await.ok();
+    }
+    server.end().await;
+}
+
+/// Whoever is being answered is not cut off for others.
+#[tokio::test]
+async fn one_connection_too_many_is_closed_while_all_others_are_answered() {
+    let (seats, short) = (Seats::new(room(2)), Duration::from_millis(500));
+    let admin = |admin: &mut Admin| {
+        admin.core = Arc::new(Stuck);
+        admin.limits.request_timeout = short;
+        admin.seats = Arc::clone(&seats);
+    };
+    let server = Server::with(admin).await;
+    let mut asked = Vec::new();
+    for _ in 0..2 {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+        asked.push(stream);
+    }
+    seats.all_are_asked(2).await;
     let mut third = TcpStream::connect(server.address).await.unwrap();
     assert_eq!(third.read(&mut [0; 8]).await.unwrap_or(0), 0);
-    first.write_all(b"GET /status.html HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
-    let mut answer = [0; 12];
-    first.read_exact(&mut answer).await.unwrap();
-    assert_eq!(&answer, b"HTTP/1.1 200");
+    for mut stream in asked {
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 503");
+    }
     server.end().await;
 }
 

@@ -22,7 +22,7 @@ mod unreadable;
 use crate::admin::call::Call;
 use crate::admin::serve::{self as admin, Admin, Core, Enter};
 use crate::admin::values::AdminError;
-use crate::admin::{Advertised, Guard, host};
+use crate::admin::{Advertised, Guard, Seats, host};
 use crate::auth::Authenticator;
 use crate::clock;
 use crate::config::BrokerConfig;
@@ -311,6 +311,7 @@ async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<Prepared,
     let advertised_host = config.advertised_host.as_deref();
     let of_admin = Arc::clone(&room);
     let enter: Enter = Arc::new(move || of_admin.enter(Door::Admin).ok());
+    let seats = Seats::new(enter);
     let refused = Arc::default();
     let admin_at = |address, tls| Admin {
         core: Arc::clone(&core),
@@ -320,7 +321,7 @@ async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<Prepared,
         tls,
         clock: Arc::new(|| clock::wall_ms() / 1000),
         limits: admin::Limits::default(),
-        enter: Arc::clone(&enter),
+        seats: Arc::clone(&seats),
         refused: Arc::clone(&refused),
     };
     let admin = ports.admin.zip(ports.addresses.admin);

@@ -1,0 +1,159 @@
+//! Room for the connections of the admin interface. Pure but for the lock.
+//!
+//! Monitoring has to get in at any time. Where all places are taken, a new connection gets the place of the one that has waited longest for its client: for a
+//! first request, for the rest of one, or for another one after an answer. A connection whose request is being answered keeps its place.
+
+use super::serve::Enter;
+use crate::server::crowd::Crowd;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::sync::CancellationToken;
+
+/// The places of all ports together.
+pub(crate) struct Seats {
+    enter: Enter,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    last: u64,
+    by: HashMap<u64, Guest>,
+    closed: Crowd,
+}
+
+#[derive(Debug)]
+struct Guest {
+    /// Since when its client has to say something; `None` while it is being answered.
+    waits_since: Option<Instant>,
+    leave: CancellationToken,
+    _place: OwnedSemaphorePermit,
+}
+
+/// The place of one connection, which is free again when this is dropped.
+pub(super) struct Seat {
+    seats: Arc<Seats>,
+    number: u64,
+    leave: CancellationToken,
+}
+
+impl Seats {
+    /// As many as are let in at a time.
+    pub(crate) fn new(enter: Enter) -> Arc<Self> {
+        Arc::new(Self { enter, taken: Mutex::default() })
+    }
+
+    /// A place for a new connection. `None` if all others are being answered.
+    pub(super) fn take(self: &Arc<Self>, now: Instant) -> Option<Seat> {
+        let mut taken = self.lock();
+        let mut place = (self.enter)();
+        if place.is_none()
+            && let Some(closed) = taken.closed.note(now)
+        {
+            tracing::warn!(
+                closed,
+                "the admin interface has as many connections as are allowed: a new one takes the place of the one that waits for its client longest"
+            );
+        }
+        while place.is_none() && taken.free() {
+            place = (self.enter)();
+        }
+        let place = place?;
+        taken.last += 1;
+        let (number, leave) = (taken.last, CancellationToken::new());
+        let guest = Guest { waits_since: Some(now), leave: leave.clone(), _place: place };
+        taken.by.insert(number, guest);
+        drop(taken);
+        Some(Seat { seats: Arc::clone(self), number, leave })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+impl Seats {
+    /// Waits until so many connections are being answered.
+    pub(super) async fn all_are_asked(&self, count: usize) {
+        let asked = || self.lock().by.values().filter(|guest| guest.waits_since.is_none()).count();
+        while asked() < count {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+impl Taken {
+    /// Closes the connection that has waited longest. Says whether there was one.
+    fn free(&mut self) -> bool {
+        let waiting = self
+            .by
+            .iter()
+            .filter_map(|(&number, guest)| guest.waits_since.map(|since| (since, number)));
+        let Some((_, number)) = waiting.min() else { return false };
+        if let Some(guest) = self.by.remove(&number) {
+            guest.leave.cancel();
+        }
+        true
+    }
+}
+
+impl Seat {
+    /// The connection's request is whole: it is answered now. Says whether the connection has its place still.
+    pub(super) fn is_asked(&self) -> bool {
+        self.set(None)
+    }
+
+    /// The connection waits for its client again.
+    pub(super) fn waits(&self, now: Instant) {
+        self.set(Some(now));
+    }
+
+    fn set(&self, waits_since: Option<Instant>) -> bool {
+        let mut taken = self.seats.lock();
+        let guest = taken.by.get_mut(&self.number);
+        guest.map(|guest| guest.waits_since = waits_since).is_some()
+    }
+
+    /// Waits until another connection gets this place.
+    pub(super) async fn is_lost(&self) {
+        self.leave.cancelled().await;
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.seats.lock().by.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::room;
+    use super::*;
+    use crate::clock;
+    use std::time::Duration;
+
+    #[test]
+    fn who_waits_longest_makes_room_and_who_is_answered_stays() {
+        let (seats, began) = (Seats::new(room(3)), clock::monotonic());
+        let at = |s| began + Duration::from_secs(s);
+        let is_lost = |seat: &Seat| seat.leave.is_cancelled();
+        let [first, second, third] = [0, 1, 2].map(|s| seats.take(at(s)).unwrap());
+        assert!(first.is_asked());
+        let fourth = seats.take(at(3)).unwrap();
+        assert_eq!([&first, &second, &third].map(is_lost), [false, true, false]);
+        assert!(!second.is_asked(), "the place is another's");
+        drop(second);
+        first.waits(at(4));
+        assert!(third.is_asked() && fourth.is_asked());
+        let fifth = seats.take(at(5)).unwrap();
+        assert!(is_lost(&first), "it waited from its answer on");
+        assert!(fifth.is_asked());
+        assert!(seats.take(at(6)).is_none(), "all are being answered");
+        drop(third);
+        assert!(seats.take(at(6)).is_some());
+    }
+}
