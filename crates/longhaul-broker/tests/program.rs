@@ -200,3 +200,18 @@ fn a_secret_and_a_token_are_two_commands() {
     assert_eq!(missing, 1, "{}", server.said);
     assert!(!server.said.contains(&worker), "a token is in the log");
 }
+
+/// Two commands of the page had no `--data`: the broker kept everything in a temporary directory, which is removed when it stops.
+#[test]
+fn the_commands_of_the_page_keep_their_data() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/broker.md");
+    let page = std::fs::read_to_string(path).unwrap().replace("\\\n", "");
+    let starts: Vec<_> = page
+        .lines()
+        .filter(|line| line.contains("longhaul-broker --") && line.contains(" --listen"))
+        .collect();
+    assert_eq!(starts.len(), 3, "{starts:?}");
+    for command in starts {
+        assert!(command.contains(" --data "), "{command}");
+    }
+}

@@ -26,7 +26,7 @@ pub(super) fn warn_of_clear_text(config: &BrokerConfig) {
     }
 }
 
-/// Where tokens are asked for, who has neither a grant nor the whole broker may nothing.
+/// Where tokens are asked for, a role that is no superuser and has no grant may do nothing.
 pub(super) fn warn_of_closed_namespaces(config: &BrokerConfig, machine: &Machine) {
     let Some(auth) = config.auth.as_ref().filter(|auth| !auth.open_namespaces) else { return };
     let namespaces: Vec<_> = machine.namespaces_without_grants().into_iter().collect();
