@@ -41,15 +41,15 @@ impl Pulsar {
         if self.client.has_queue(queue).await? {
             return Ok(());
         }
-        Err(no_queue(&format!("there is no queue `{}`", short_topic(queue))).into())
+        Err(no_queue(short_topic(queue)).into())
     }
 }
 
 /// There is no such queue, as the broker or a gateway says.
-pub(crate) fn no_queue(what: &str) -> Failure {
-    Failure::not_found(what).help(
-        "`longhaul queue list` lists those that there are; `longhaul topic setup`, or its first worker, makes one",
-    )
+pub(crate) fn no_queue(queue: &str) -> Failure {
+    Failure::not_found(format!("there is no queue `{queue}`")).help(format!(
+        "`longhaul topic setup {queue}` makes it, and so does its first worker; `longhaul queue list` lists those that there are"
+    ))
 }
 
 /// A topic as people write it: without what is the same everywhere.

@@ -77,6 +77,7 @@ fn a_queue_that_does_not_exist_is_told_and_not_made() {
         let told = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(3), "{command}: {output:?}");
         assert!(told.contains("there is no queue `typo`"), "{command}: {told}");
+        assert!(told.contains("`longhaul topic setup typo` makes it"), "{command}: {told}");
         assert_eq!(topics(&stage), before, "{command} has made topics");
     }
     for command in COMMANDS {
@@ -139,5 +140,21 @@ fn a_priority_is_refused_where_nobody_serves_it() {
     assert!(!topics(&stage).iter().any(|topic| topic.contains("-high")), "{:?}", topics(&stage));
     stage.told(&["topic", "setup", "tasks", "--levels"]);
     assert!(run(&stage, submit, None).status.success());
+    stage.end();
+}
+
+/// The page began with the settings of a queue that was not there yet, and said nothing of how it is made.
+#[test]
+fn the_commands_of_the_page_about_order_work_as_printed() {
+    let stage = Stage::new();
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/order.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let commands: Vec<&str> =
+        page.lines().filter_map(|line| line.strip_prefix("longhaul ")).collect();
+    assert_eq!(commands.len(), 3, "{commands:?}");
+    for command in commands {
+        stage.told(&command.split(' ').collect::<Vec<_>>());
+    }
+    assert!(stage.told(&["queue", "settings", "get", "bookings"]).contains("key"));
     stage.end();
 }

@@ -250,7 +250,8 @@ fn refused(status: StatusCode, body: &[u8]) -> (String, Failure) {
     };
     if problem.code == "queue_not_found" {
         // How a queue is made over HTTP is of no use here.
-        let failure = no_queue(what.split("; create it with").next().unwrap_or(&what));
+        let queue = what.split('`').nth(1);
+        let failure = queue.map_or_else(|| Failure::not_found(&what), no_queue);
         return (problem.code, failure);
     }
     let failure = Failure::new(code, what);
