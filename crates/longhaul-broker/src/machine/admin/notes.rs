@@ -6,6 +6,24 @@ use crate::admin::policies::{Grants, Policies, PolicyLevels};
 use crate::admin::values::{AdminError, Properties};
 use crate::name::TopicName;
 
+/// Names and values noted on one topic, together. They are written as one record with each change of one of them.
+const PROPERTIES_BYTES_MAX: usize = 64 * 1024;
+
+fn bytes_of(properties: &Properties) -> usize {
+    properties.iter().map(|(name, value)| name.len() + value.len()).sum()
+}
+
+pub(super) fn check_properties(properties: &Properties) -> Done {
+    let bytes = bytes_of(properties);
+    if bytes > PROPERTIES_BYTES_MAX {
+        let text = format!(
+            "the properties of a topic have at most {PROPERTIES_BYTES_MAX} bytes, these would have {bytes}"
+        );
+        return Err(AdminError::PreconditionFailed(text));
+    }
+    Ok(())
+}
+
 impl Machine {
     /// What its operators note about a topic. Also of a partitioned topic.
     pub(crate) fn properties(&self, name: &TopicName) -> Result<Properties, AdminError> {
@@ -18,14 +36,19 @@ impl Machine {
         settings.map(|known| known.properties.clone()).unwrap_or_default()
     }
 
-    /// Changes that. [`AdminError::PreconditionFailed`] for a partition of a partitioned topic.
+    /// Changes that. [`AdminError::PreconditionFailed`] for a partition of a partitioned topic, and where they become too many.
     pub(crate) fn set_properties(
         &mut self,
         name: &TopicName,
         change: impl FnOnce(&mut Properties),
     ) -> Done {
         self.whole(name)?;
-        Ok(self.set(name.as_str(), |known| change(&mut known.properties))?)
+        let (former, mut properties) = (self.noted_on(name), self.noted_on(name));
+        change(&mut properties);
+        if bytes_of(&properties) > bytes_of(&former) {
+            check_properties(&properties)?;
+        }
+        Ok(self.set(name.as_str(), |known| known.properties = properties)?)
     }
 
     /// Notes on a new topic what its creator says about it.

@@ -4,6 +4,7 @@ use super::super::Machine;
 use super::super::effect::Refusal;
 use super::super::stats::before;
 use super::super::topics::PARTITIONS_MAX;
+use super::notes::check_properties;
 use super::{Done, missing};
 use crate::admin::stats::{InternalStats, TopicStats};
 use crate::admin::values::{AdminError, CompactionStatus, Partitions, Position, Properties, Start};
@@ -17,6 +18,7 @@ impl Machine {
     /// exists, partitioned or not.
     pub(crate) fn make_topic(&mut self, name: &TopicName, properties: Properties) -> Done {
         self.check_free(name)?;
+        check_properties(&properties)?;
         self.create_topic(name)?;
         self.note_new(name, properties)
     }
@@ -30,6 +32,7 @@ impl Machine {
     ) -> Done {
         self.check_free(name)?;
         check_partitions(partitions)?;
+        check_properties(&properties)?;
         self.create_partitioned(name, partitions)?;
         self.note_new(name, properties)
     }
