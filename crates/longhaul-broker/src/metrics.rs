@@ -81,8 +81,10 @@ pub(crate) struct LogMetrics {
     pub(crate) disk_limit_bytes: Option<u64>,
     /// Bytes that it may still take; `None` where the disk does not say.
     pub(crate) disk_left_bytes: Option<u64>,
-    /// Seconds until there are none left, at the pace of the last minutes; `None` if they do not get fewer.
+    /// Seconds until publishes are refused, at the pace of the last minutes; `None` if they do not get fewer.
     pub(crate) disk_full_in_s: Option<u64>,
+    /// Publishes are refused for want of room.
+    pub(crate) is_disk_full: bool,
 }
 
 /// One topic without partitions, or one partition.

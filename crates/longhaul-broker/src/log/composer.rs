@@ -135,6 +135,19 @@ impl Composer {
         Some(self.room.left()).filter(|&bytes| bytes < u64::MAX / 2)
     }
 
+    /// As if the segment made ahead and the rest of the disk had so many bytes.
+    #[cfg(test)]
+    pub(crate) fn leave_room(&self, spare: u32, free: u64) {
+        self.room.set_spare(spare);
+        self.room.set_free(free);
+    }
+
+    /// The size of the segment that is written.
+    #[must_use]
+    pub const fn segment_bytes(&self) -> u32 {
+        self.header.size
+    }
+
     /// Whether the disk has room for every entry that may be appended, however large.
     #[must_use]
     pub fn has_room(&self) -> bool {

@@ -114,6 +114,8 @@ struct Live {
     compaction: keeping::Compaction,
     /// Where to go on looking for entries that can be forgotten.
     forgotten_to: u64,
+    /// The last entry that had no room on the disk.
+    refused: Option<room::RefusedEntry>,
     /// What cannot be read.
     withheld: withheld::Withheld,
     /// Topic, namespace and broker together; renewed when one of them changes.

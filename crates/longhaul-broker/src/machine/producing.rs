@@ -94,7 +94,7 @@ impl Machine {
             return Err(Refusal::new(ServerError::NotAllowedError, text));
         }
         self.check_end(topic)?;
-        self.check_quota(topic)?;
+        self.check_room_to_begin(topic)?;
         let producer = self.producer(conn, topic, command)?;
         self.subscribe_initially(conn, topic, &name, command)?;
         self.replace_predecessor(topic, &producer)?;

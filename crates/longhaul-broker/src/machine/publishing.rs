@@ -33,34 +33,45 @@ impl Machine {
         let published = message.and_then(|message| self.append(conn, send, &message));
         if let Err(refusal) = published {
             self.totals.publish_errors += 1;
+            if is_blocked(refusal.code) {
+                return self.block_producer(conn, send.producer_id);
+            }
             // Pulsar names a batch by its last message here, and in receipts by its first.
             let sequence_id = send.sequence_id.max(send.highest_sequence_id());
             let producer_id = send.producer_id;
             let (error, message) = (refusal.code.into(), refusal.text);
             let error = CommandSendError { producer_id, sequence_id, error, message };
             self.send_after_commit(conn, error);
-            self.end_producer(conn, send.producer_id, refusal.code);
+            self.end_refused_producer(conn, send.producer_id, refusal.code);
         }
     }
 
-    /// Ends a producer whose message was refused for want of room, or any message where duplicates are dropped. What it has sent
+    /// Ends a producer whose message has no room, as Pulsar ends those of a topic whose quota is used up: without an error, which would make
+    /// clients give up the connection with all consumers on it. The client begins again, in order, and then learns why it cannot.
+    fn block_producer(&mut self, conn: u64, id: u64) {
+        if let Some(topic) = self.open_producer(conn, id) {
+            self.end_producer(conn, topic, id);
+        }
+    }
+
+    /// The topic of a producer that does not wait.
+    fn open_producer(&self, conn: u64, id: u64) -> Option<u32> {
+        let handle = self.sessions.get(&conn)?.producers.get(&id)?;
+        (!handle.is_waiting).then_some(handle.topic)
+    }
+
+    /// Ends a producer whose message could not be recorded, or any message where duplicates are dropped. What it has sent
     /// behind that message must not be taken: it would overtake the message, which on its second way would then pass for one that
     /// was published before. The client begins again, in order.
-    fn end_producer(&mut self, conn: u64, id: u64, code: ServerError) {
-        let handle = self.sessions.get(&conn).and_then(|session| session.producers.get(&id));
-        let Some(topic) = handle.filter(|handle| !handle.is_waiting).map(|handle| handle.topic)
-        else {
-            return;
-        };
-        let is_full = matches!(
-            code,
-            ServerError::PersistenceError
-                | ServerError::ProducerBlockedQuotaExceededError
-                | ServerError::ProducerBlockedQuotaExceededException
-        );
-        if !is_full && !self.live.get(&topic).is_some_and(|live| live.deduplicates) {
-            return;
+    fn end_refused_producer(&mut self, conn: u64, id: u64, code: ServerError) {
+        let Some(topic) = self.open_producer(conn, id) else { return };
+        let deduplicates = self.live.get(&topic).is_some_and(|live| live.deduplicates);
+        if deduplicates || code == ServerError::PersistenceError {
+            self.end_producer(conn, topic, id);
         }
+    }
+
+    fn end_producer(&mut self, conn: u64, topic: u32, id: u64) {
         if let Some(session) = self.session(conn) {
             session.producers.remove(&id);
             session.note_closed(id);
@@ -176,6 +187,15 @@ impl Machine {
         live.readable += 1;
         self.shown.insert(topic);
     }
+}
+
+/// There is no room, on the disk or within a quota.
+const fn is_blocked(code: ServerError) -> bool {
+    matches!(
+        code,
+        ServerError::ProducerBlockedQuotaExceededError
+            | ServerError::ProducerBlockedQuotaExceededException
+    )
 }
 
 /// Where an entry went.

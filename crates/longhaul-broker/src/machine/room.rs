@@ -3,28 +3,48 @@
 use super::Machine;
 use super::effect::Refusal;
 use super::figures::bytes_from;
-use super::space::RESERVE_BYTES;
 use crate::admin::policies::{BacklogAction, BacklogQuota};
 use crate::state::Topic;
 use longhaul_wire::messages::ServerError;
 
+/// How long a topic gets no producer after an entry had no room, as long as there is none for an entry of this size. Clients give a message up after
+/// 30 s by default, and begin to count anew with each producer that they are given.
+const REFUSED_MS: u64 = 60_000;
+
+/// An entry that had no room.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RefusedEntry {
+    bytes: usize,
+    /// When its size does not count any more, in ms since the start: it may have been too large for this disk at any time.
+    until: u64,
+}
+
 impl Machine {
     /// Whether there is room for another entry, of so many bytes.
-    pub(super) fn check_room(&self, topic: u32, bytes: usize) -> Result<(), Refusal> {
-        let refuse = |text: String| Err(Refusal::new(ServerError::PersistenceError, text));
-        if self.log.is_stuck || !self.composer.has_room_for(bytes) {
-            return refuse(
-                "the log cannot go on for want of disk space or of file descriptors, as the broker's own log says: free some, the broker goes on by itself"
-                    .to_owned(),
-            );
+    pub(super) fn check_room(&mut self, topic: u32, bytes: usize) -> Result<(), Refusal> {
+        if let Err(refusal) = self.check_disk(bytes) {
+            let refused = RefusedEntry { bytes, until: self.up.saturating_add(REFUSED_MS) };
+            if let Some(live) = self.live.get_mut(&topic) {
+                live.refused = Some(refused);
+            }
+            self.space.refused(self.up, bytes, &refusal.text);
+            return Err(refusal);
         }
-        let used = self.log.bytes();
-        if let Some(limit) =
-            self.settings.disk_bytes_max.filter(|limit| used + RESERVE_BYTES >= *limit)
-        {
-            return refuse(format!(
-                "the log takes {used} bytes of the {limit} that it may: consume, or raise the limit"
-            ));
+        self.check_quota(topic)
+    }
+
+    /// Whether a topic may have another producer: it would be ended with its first entry where there is no room. A client sends that again
+    /// with each new producer, at once, for ever.
+    pub(super) fn check_room_to_begin(&mut self, topic: u32) -> Result<(), Refusal> {
+        let refused = self.live.get(&topic).and_then(|live| live.refused);
+        let refused = refused.filter(|refused| self.up < refused.until);
+        let bytes = refused.map_or(0, |refused| refused.bytes);
+        if let Err(refusal) = self.check_disk(bytes) {
+            self.space.refused(self.up, bytes, &refusal.text);
+            return Err(refusal);
+        }
+        if let Some(live) = self.live.get_mut(&topic) {
+            live.refused = None;
         }
         self.check_quota(topic)
     }
@@ -42,7 +62,11 @@ impl Machine {
         let backlog = if is_default { self.open_bytes(topic) } else { self.backlog(topic) };
         let Some((kept, backlog)) = backlog.filter(|found| found.1 >= limit) else { return Ok(()) };
         let name = &kept.name;
-        let text = if is_default {
+        let text = if is_default && kept.durable().next().is_none() {
+            format!(
+                "{name} keeps {backlog} bytes that no subscription is there to read, and may take half of the disk, {limit} bytes, as long as no quota is set for it: subscribe and consume, give it a retention by size, delete it, or set a backlog quota, -1 for none"
+            )
+        } else if is_default {
             format!(
                 "{name} has a backlog of about {backlog} bytes, and may take half of the disk, {limit} bytes, as long as no quota is set for it: consume, skip or delete, or set a backlog quota, -1 for none"
             )
@@ -62,14 +86,16 @@ impl Machine {
         Some((quota, u64::try_from(quota.limit_bytes).ok()?))
     }
 
-    /// About how many bytes the subscription with most to do has not acknowledged: what a retention keeps does not count.
+    /// About how many bytes the subscription with most to do has not acknowledged: what a retention keeps does not count. Where there is no
+    /// subscription nobody consumes, and all counts that is kept, for whatever reason.
     fn open_bytes(&self, topic: u32) -> Option<(&Topic, u64)> {
         let (kept, live) = self.state.topic(topic).zip(self.live.get(&topic))?;
         let (first, all) = (kept.entries.first(), kept.entries.count().max(1));
         let open = kept
             .durable()
             .map(|subscription| subscription.cursor.open_between(first, live.readable))
-            .max()?;
+            .max()
+            .unwrap_or(all);
         let bytes = u128::from(kept.bytes) * u128::from(open.min(all)) / u128::from(all);
         Some((kept, u64::try_from(bytes).unwrap_or(u64::MAX)))
     }

@@ -317,7 +317,8 @@ impl Machine {
                 usage: None,
                 disk_limit_bytes: self.settings.disk_bytes_max,
                 disk_left_bytes: self.space.left(),
-                disk_full_in_s: self.space.full_in_s(),
+                disk_full_in_s: self.disk_full_in_s(),
+                is_disk_full: self.is_disk_full(),
             },
         }
     }

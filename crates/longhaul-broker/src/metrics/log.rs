@@ -48,8 +48,13 @@ pub(super) fn log(page: &mut Page, log: &LogMetrics) {
         ),
         (
             "longhaul_broker_disk_full_in_seconds",
-            "Time until none are left, at the pace of the last minutes; absent while they do not get fewer.",
+            "Time until none are left, at the pace of the last minutes, 0 when publishes are refused; absent in the first minute, and while they do not get fewer.",
             log.disk_full_in_s,
+        ),
+        (
+            "longhaul_broker_disk_full",
+            "1 while publishes are refused for want of room on the disk.",
+            Some(log.is_disk_full.into()),
         ),
     ];
     for (name, help, value) in gauges {

@@ -89,7 +89,13 @@ fn number(bytes: &[u8]) -> Option<u64> {
 /// Publishes until the connection ends.
 pub(crate) async fn publish(round: Round, producer: u64) -> std::io::Result<()> {
     let mut client = Client::connect(round.address).await?;
-    client.produce(TOPIC, producer).await?;
+    if let Err(refused) = client.produce(TOPIC, producer).await {
+        if refused.to_string().contains("for want of disk space") {
+            round.seen.lock().unwrap().refused += 1;
+            round.news.notify_one();
+        }
+        return Err(refused);
+    }
     // Apart from those of other producers, rounds and connections.
     let first = fastrand::u64(..u64::MAX / 2);
     for sequence in 0..IN_FLIGHT {
@@ -103,7 +109,6 @@ pub(crate) async fn publish(round: Round, producer: u64) -> std::io::Result<()> 
                 assert!(seen.given.insert(id), "{id:?} was given twice");
                 seen.receipts.insert(id, first + receipt.sequence_id);
             }
-            Command::SendError(_) => round.seen.lock().unwrap().refused += 1,
             _ => return Err(closed()),
         }
         round.news.notify_one();
@@ -137,7 +142,6 @@ pub(crate) async fn publish_values(round: Round) -> std::io::Result<()> {
             Command::SendReceipt(_) => {
                 round.seen.lock().unwrap().values.insert(value % KEYS, value);
             }
-            Command::SendError(_) => {}
             _ => return Err(closed()),
         }
     }

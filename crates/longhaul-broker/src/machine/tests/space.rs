@@ -1,15 +1,18 @@
 //! What a full disk and quotas mean for those who publish.
 
 use super::keeping::rig;
-use super::support::{id, sent};
+use super::support::id;
 use super::*;
 
 const MIB: u64 = 1024 * 1024;
+const CLOSE_PRODUCER: i32 = 15;
+/// What is kept free of the disk.
+const KEPT: u64 = 128 * MIB;
 
 #[test]
 fn publishes_stop_before_the_disk_is_full() {
-    let refused = |rig: &mut Rig| names(&rig.publish(1, 1, b"x")).contains(&8);
-    for (limit, is_full) in [(64 * MIB + 10_000, true), (64 * MIB + 10_001, false)] {
+    let refused = |rig: &mut Rig| names(&rig.publish(1, 1, b"x")).contains(&CLOSE_PRODUCER);
+    for (limit, is_full) in [(KEPT + 10_000, true), (KEPT + 10_001, false)] {
         let mut rig = rig(0);
         rig.machine.log.segments = vec![(1, 6_000), (2, 4_000)];
         assert_eq!((rig.machine.log.bytes(), rig.machine.log.segments.len()), (10_000, 2));
@@ -33,7 +36,7 @@ fn a_topic_without_a_quota_may_take_half_of_the_disk() {
     const GIB: u64 = 1024 * MIB;
     let refused = |limit: u64, bytes: u64, quota: Option<i64>| {
         let mut rig = rig(1);
-        rig.machine.settings.disk_bytes_max = Some(limit + 64 * MIB);
+        rig.machine.settings.disk_bytes_max = Some(limit + KEPT);
         rig.machine.log.segments = vec![(1, bytes)];
         if let Some(limit_bytes) = quota {
             let policy = BacklogAction::ProducerException;
@@ -42,13 +45,121 @@ fn a_topic_without_a_quota_may_take_half_of_the_disk() {
         }
         rig.pass(1_000);
         rig.machine.state.topic_mut(0).unwrap().bytes = bytes;
-        names(&rig.publish(1, 1, b"x")).contains(&8)
+        names(&rig.publish(1, 1, b"x")).contains(&CLOSE_PRODUCER)
     };
     assert!(refused(2 * GIB, GIB, None));
     assert!(!refused(2 * GIB, GIB - 1, None));
     assert!(!refused(2 * GIB, GIB, Some(-1)), "none is wanted");
     assert!(!refused(2 * GIB, GIB, Some(i64::MAX)), "its own counts");
-    assert!(!refused(GIB - 1, GIB / 2, None), "there is not enough for several topics");
+    assert!(refused(GIB - KEPT, (GIB - KEPT) / 2, None), "1 GiB is enough");
+    assert!(!refused(GIB - KEPT - 1, GIB / 2, None), "there is not enough for several topics");
+}
+
+/// A topic to which somebody published and nobody had subscribed has no backlog: it took the whole disk.
+#[test]
+fn what_nobody_is_subscribed_to_counts_for_the_quota_of_a_topic_that_has_none_of_its_own() {
+    const GIB: u64 = 1024 * MIB;
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    assert!(rig.topic().subscriptions.is_empty());
+    rig.machine.settings.disk_bytes_max = Some(2 * GIB + KEPT);
+    rig.machine.log.segments = vec![(1, GIB)];
+    rig.pass(1_000);
+    rig.publish(1, 1, b"x");
+    rig.machine.state.topic_mut(0).unwrap().bytes = GIB;
+    assert!(names(&rig.publish(1, 1, b"x")).contains(&CLOSE_PRODUCER));
+    assert_eq!(rig.produce(1, 1, AccessMode::Shared), Err(8));
+    let refusal = rig.machine.check_quota(0).unwrap_err();
+    assert!(refusal.text.contains("no subscription is there to read"), "{refusal:?}");
+    let quota =
+        BacklogQuota { limit_bytes: -1, limit_s: -1, policy: BacklogAction::ProducerException };
+    rig.set(|policies| policies.backlog_quota = Some(quota));
+    assert_eq!(rig.produce(1, 1, AccessMode::Shared), Ok(true), "none is wanted");
+}
+
+/// Producers were taken on a full disk, and each ended with its first message. Clients in C++ and Python gave their connection up upon an error
+/// for a message; they came back ten times a second, and were given again what their consumers held.
+#[test]
+fn a_full_disk_takes_no_producers_until_it_has_room_for_what_it_refused() {
+    let mut rig = rig(1);
+    rig.machine.log.is_stuck = true;
+    assert_eq!(names(&rig.publish(1, 1, b"x")), [CLOSE_PRODUCER], "no error");
+    assert_eq!(rig.produce(1, 1, AccessMode::Shared), Err(7), "which clients wait for");
+    rig.machine.log.is_stuck = false;
+    assert_eq!(rig.produce(1, 1, AccessMode::Shared), Ok(true));
+}
+
+/// There was room for a producer and for small messages, and none for the message that its client had: each producer ended with that.
+#[test]
+fn a_topic_takes_no_producer_as_long_as_there_is_no_room_for_the_entry_that_it_refused() {
+    let mut rig = rig(1);
+    let tighten = |rig: &Rig| rig.machine.composer.leave_room(4096, 0);
+    tighten(&rig);
+    let has_room = |rig: &Rig, bytes| rig.machine.composer.has_room_for(bytes);
+    assert!(has_room(&rig, 3) && !has_room(&rig, 3_900));
+    let body = [7; 3_900];
+    let tried = |rig: &mut Rig, producer: u64| {
+        tighten(rig);
+        rig.produce(1, producer, AccessMode::Shared)
+    };
+    assert_eq!(names(&rig.publish(1, 1, &body)), [CLOSE_PRODUCER]);
+    assert_eq!(tried(&mut rig, 1), Err(7), "its message has no room");
+    assert!(rig.machine.is_disk_full(), "so the metric says");
+    rig.pass(59_000);
+    assert_eq!(tried(&mut rig, 1), Err(7), "longer than a client waits for a receipt");
+    rig.pass(1_000);
+    assert_eq!(tried(&mut rig, 1), Ok(true), "its message may never have had room");
+    tighten(&rig);
+    assert_eq!(names(&rig.publish(1, 1, &body)), [CLOSE_PRODUCER]);
+    rig.machine.composer.leave_room(0, u64::MAX);
+    assert_eq!(rig.produce(1, 1, AccessMode::Shared), Ok(true), "there is room");
+}
+
+/// The log of a broker that refused everything said no more than that a file could not be made, once.
+#[test]
+fn the_operator_is_told_that_publishes_are_refused_and_that_they_are_taken_again() {
+    let said = |effects: &[Effect]| -> Vec<String> {
+        let text = |effect: &Effect| match effect {
+            Effect::Warn(text) if text.contains("refused") => Some(text.clone()),
+            _ => None,
+        };
+        effects.iter().filter_map(text).collect()
+    };
+    let mut rig = rig(1);
+    let full_in = |rig: &Rig| (rig.machine.is_disk_full(), rig.machine.disk_full_in_s());
+    assert_eq!((said(&rig.pass(1_000)), full_in(&rig)), (vec![], (false, None)));
+    rig.machine.settings.disk_bytes_max = Some(KEPT);
+    rig.publish(1, 1, b"x");
+    let first = said(&rig.pass(1_000));
+    assert!(
+        matches!(&first[..], [text] if text.contains("publishes and new producers are refused: the log takes")),
+        "{first:?}"
+    );
+    assert_eq!(full_in(&rig), (true, Some(0)));
+    let more: Vec<_> = (0..599).flat_map(|_| said(&rig.pass(1_000))).collect();
+    assert!(more.is_empty(), "once: {more:?}");
+    assert_eq!(said(&rig.pass(1_000)).len(), 1, "every ten minutes");
+    rig.machine.settings.disk_bytes_max = None;
+    let again: Vec<_> = (0..20).flat_map(|_| said(&rig.pass(1_000))).collect();
+    assert!(
+        matches!(&again[..], [text] if text.contains("no longer refused for want of room")),
+        "{again:?}"
+    );
+    assert!(!full_in(&rig).0);
+}
+
+/// The log tells of its segments once a second: in that time a limit was passed by 60 MiB.
+#[test]
+fn segments_that_have_begun_since_count_for_the_limit() {
+    let mut rig = rig(1);
+    let size = u64::from(rig.machine.composer.segment_bytes());
+    let first = u64::from(rig.machine.composer.end().segment);
+    rig.machine.log.segments = vec![(u32::try_from(first).unwrap(), size)];
+    assert_eq!(rig.machine.used_bytes(), size);
+    while u64::from(rig.machine.composer.end().segment) < first + 2 {
+        rig.publish(1, 1, &[7; 3000]);
+    }
+    assert_eq!(rig.machine.used_bytes(), 3 * size);
 }
 
 #[test]
@@ -59,7 +170,7 @@ fn a_disk_that_fills_is_told_before_it_is_full() {
         )
     };
     let mut rig = rig(1);
-    rig.machine.settings.disk_bytes_max = Some(64 * MIB + 1000 * MIB);
+    rig.machine.settings.disk_bytes_max = Some(KEPT + 1000 * MIB);
     let mut told = Vec::new();
     // 1 MiB in ten seconds: in 2 h 40 min it is full. Then ten times as fast.
     for second in 1..=400 {
@@ -77,7 +188,7 @@ fn a_disk_that_fills_is_told_before_it_is_full() {
 
 fn rig_with_left(left: u64, used: u64) -> Rig {
     let mut rig = rig(1);
-    rig.machine.settings.disk_bytes_max = Some(64 * MIB + used + left);
+    rig.machine.settings.disk_bytes_max = Some(KEPT + used + left);
     rig.machine.log.segments = vec![(1, used)];
     rig
 }
@@ -98,11 +209,8 @@ fn producers_are_refused_as_the_policy_of_the_quota_says() {
         let mut rig = rig(4);
         quota(&mut rig, 4, policy);
         assert_eq!(rig.produce(1, 2, AccessMode::Shared), Err(code), "{policy:?}");
-        let errors = sent(&rig.publish(1, 1, b"x"), |command| match command {
-            Command::SendError(error) => Some(error.error),
-            _ => None,
-        });
-        assert_eq!(errors, [(1, code)], "{policy:?}");
+        assert_eq!(names(&rig.publish(1, 1, b"x")), [CLOSE_PRODUCER], "{policy:?}");
+        assert_eq!(rig.produce(1, 1, AccessMode::Shared), Err(code), "{policy:?}");
         quota(&mut rig, 5, policy);
         assert_eq!(rig.produce(1, 2, AccessMode::Shared), Ok(true), "{policy:?}");
     }
@@ -135,12 +243,12 @@ fn what_is_acknowledged_does_not_count_for_the_quota_of_a_topic_that_has_none_of
     let retention = Retention { minutes: 60, megabytes: -1 };
     rig.set(|policies| policies.retention = Some(retention));
     rig.ack(5, longhaul_wire::messages::AckType::Individual, (1..6).map(id).collect());
-    rig.machine.settings.disk_bytes_max = Some(2 * GIB + 64 * MIB);
+    rig.machine.settings.disk_bytes_max = Some(2 * GIB + KEPT);
     rig.machine.log.segments = vec![(1, GIB + GIB / 2)];
     rig.pass(1_000);
     let refused = |rig: &mut Rig, bytes: u64| {
         rig.machine.state.topic_mut(0).unwrap().bytes = bytes;
-        names(&rig.publish(1, 1, b"x")).contains(&8)
+        names(&rig.publish(1, 1, b"x")).contains(&CLOSE_PRODUCER)
     };
     assert!(!refused(&mut rig, GIB + GIB / 2), "three of eight are open");
     assert!(refused(&mut rig, 3 * GIB));

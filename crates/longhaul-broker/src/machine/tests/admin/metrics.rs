@@ -48,6 +48,7 @@ fn metrics_are_the_sum_of_it() {
         disk_limit_bytes: None,
         disk_left_bytes: None,
         disk_full_in_s: None,
+        is_disk_full: false,
         sync_times: rig.machine.log.syncs,
     };
     let mut publish_times = Times::default();
