@@ -483,7 +483,7 @@ fn a_quota_counts_what_is_not_consumed() {
     rig.set(|policies| policies.backlog_quota = Some(quota));
     let mut refused = 0;
     for _ in 0..20 {
-        refused += usize::from(names(&rig.publish(1, 1, &[7; 50])).contains(&8));
+        refused += usize::from(names(&rig.publish(1, 1, &[7; 50])).contains(&15));
     }
     assert!(refused > 0, "the quota is in force");
     let before = Some(rig.machine.state.topics().next().unwrap().1.entries.end());
