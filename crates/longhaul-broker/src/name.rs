@@ -80,6 +80,12 @@ impl TopicName {
         self.full.get(PERSISTENT.len()..self.namespace_end).unwrap_or_default()
     }
 
+    /// The tenant that the namespace belongs to.
+    #[must_use]
+    pub fn tenant(&self) -> &str {
+        self.namespace().split('/').next().unwrap_or_default()
+    }
+
     /// How the full names of all topics of a namespace begin.
     pub(crate) fn start_in(namespace: &str) -> String {
         format!("{PERSISTENT}{namespace}/")

@@ -7,7 +7,7 @@ mod first_worker;
 mod levels;
 mod subject;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use integration_tests::sandbox::Sandbox;
 use longhaul::topics::{
     Admin, AdminErrorKind, AdminOptions, CompactionStatus, DEAD_LETTER_SUBSCRIPTION, Finding,
@@ -230,14 +230,11 @@ async fn each_broken_setting_is_found_and_mended() -> Result<()> {
         (&ledger, small, Kind::RetentionTooShort),
         (&ledger, Policy::CompactionThreshold { bytes: 0 }, Kind::CompactionThreshold),
         (&ledger, Policy::MessageTtl { seconds: 60 }, Kind::MessageTtl),
-        (&ledger, Policy::DeleteWhileInactive(true), Kind::DeleteWhileInactive),
         (&metadata, short.clone(), Kind::RetentionTooShort),
         (&metadata, Policy::CompactionThreshold { bytes: 0 }, Kind::CompactionThreshold),
         (&metadata, Policy::MessageTtl { seconds: 60 }, Kind::MessageTtl),
-        (&metadata, Policy::DeleteWhileInactive(true), Kind::DeleteWhileInactive),
         (&dead_letters, short.clone(), Kind::RetentionTooShort),
         (&dead_letters, Policy::MessageTtl { seconds: 60 }, Kind::MessageTtl),
-        (&dead_letters, Policy::DeleteWhileInactive(true), Kind::DeleteWhileInactive),
         (&task, Policy::Deduplication(false), Kind::DeduplicationOff),
         (&task, Policy::MessageTtl { seconds: 60 }, Kind::MessageTtl),
         (&task, Policy::UnackedPerConsumer(5), Kind::UnackedLimit),
@@ -253,7 +250,19 @@ async fn each_broken_setting_is_found_and_mended() -> Result<()> {
         bench.found_and_mended(topic, kind).await?;
     }
     let bookies = bench.sandbox.admin().call(Method::GET, "bookies/all", None).await?;
-    if bookies["bookies"] != json!([]) {
+    let is_pulsar = bookies["bookies"] != json!([]);
+    for topic in [&ledger, &metadata, &dead_letters] {
+        let policy = Policy::DeleteWhileInactive(true);
+        if is_pulsar {
+            bench.set(topic, policy).await?;
+            bench.found_and_mended(topic, Kind::DeleteWhileInactive).await?;
+        } else {
+            // The embedded broker deletes no topics by itself, and says so.
+            let refused = bench.set(topic, policy).await.unwrap_err().to_string();
+            ensure!(refused.contains("deletes no topics by itself"), "{refused}");
+        }
+    }
+    if is_pulsar {
         bench.set(&task, short).await?;
         bench.found_and_mended(&task, Kind::RetentionTooShort).await?;
     }

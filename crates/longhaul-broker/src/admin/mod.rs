@@ -5,6 +5,7 @@
 //!   which of them are obeyed.
 //! - [`stats`]: figures of topics, in the JSON that Pulsar's tools read.
 //! - `route`: an endpoint in one place: from method, path, query and body to what the machine does and how that is shown. Pure.
+//! - `internal`: ledgers and cursors in two forms more. Pure.
 //! - `answer`: status, headers and body. Pure.
 //! - [`call`]: how a call gets to the machine's thread, and its result back.
 //! - `guard`: whom requests may come from, and whom they may be meant for. Pure.
@@ -19,6 +20,7 @@ mod broker_stats;
 pub(crate) mod call;
 mod guard;
 pub(crate) mod host;
+mod internal;
 mod message;
 mod names;
 pub(crate) mod policies;

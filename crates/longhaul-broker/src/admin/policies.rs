@@ -133,6 +133,9 @@ pub(crate) struct Policies {
     /// How large a backlog may become.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) backlog_quota: Option<BacklogQuota>,
+    /// How old the oldest message of a backlog may become.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) backlog_age: Option<BacklogQuota>,
     /// When a topic that nobody uses is deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) inactive_topics: Option<InactiveTopics>,
@@ -167,6 +170,7 @@ impl Policies {
                 .unacked_per_subscription
                 .or(below.unacked_per_subscription),
             backlog_quota: self.backlog_quota.or(below.backlog_quota),
+            backlog_age: self.backlog_age.or(below.backlog_age),
             inactive_topics: self.inactive_topics.or(below.inactive_topics),
             auto_topic_creation: self.auto_topic_creation.or(below.auto_topic_creation),
             other,

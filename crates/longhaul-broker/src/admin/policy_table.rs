@@ -4,11 +4,19 @@
 //! sets one that this broker does not obey relies on it, so a value that would change anything is refused. One that changes nothing,
 //! such as a rate without limit, is kept and shown, as tools set all policies at once.
 
-use super::policies::{Change, Policies, Retention};
-use super::unobeyed::{excludes, is_false, is_limit, is_rate, is_strict, is_true};
+mod namespace;
+
+use super::CLUSTER;
+use super::policies::{AutoTopicCreation, Change, Policies, Retention, TopicType};
+use super::unobeyed::{
+    excludes, is_elsewhere, is_false, is_limit, is_natural, is_rate, is_set, is_strict, is_true,
+};
 use super::values::AdminError;
+use namespace::quotas;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+
+pub(super) use namespace::{of_namespace, read_namespace};
 
 /// A row.
 #[derive(Debug)]
@@ -21,6 +29,8 @@ pub(super) struct Policy {
     key: &'static str,
     form: Form,
     here: Here,
+    /// What Pulsar shows of a namespace where it is not set, if it shows anything.
+    unset: Option<fn() -> Value>,
 }
 
 /// How a value is read and kept.
@@ -28,8 +38,41 @@ pub(super) struct Policy {
 enum Form {
     /// In a field of its own.
     Typed { read: fn(Value) -> Result<Change, AdminError>, show: fn(&Policies) -> Option<Value> },
-    /// As it was given.
-    AsGiven,
+    /// As it was given, if it has this shape.
+    AsGiven(Shape),
+}
+
+/// What JSON a value is.
+#[derive(Clone, Copy, Debug)]
+enum Shape {
+    Object,
+    Number,
+    Flag,
+    Word,
+    /// On its own, or in an object.
+    List,
+}
+
+impl Shape {
+    fn fits(self, value: &Value) -> bool {
+        match self {
+            Self::Object => value.is_object(),
+            Self::Number => value.is_i64(),
+            Self::Flag => value.is_boolean(),
+            Self::Word => value.is_string(),
+            Self::List => value.is_array() || value.is_object(),
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Object => "an object",
+            Self::Number => "a whole number",
+            Self::Flag => "true or false",
+            Self::Word => "a text",
+            Self::List => "a list",
+        }
+    }
 }
 
 /// What this broker does with it.
@@ -67,24 +110,36 @@ macro_rules! obeyed {
                 show: |policies| policies.$field.map(|value| json!(value)),
             },
             here: Here::Obeyed,
+            unset: None,
         }
     };
 }
 
 /// A policy that is kept as it was given.
-const fn kept(topic: &'static str, namespace: &'static str, key: &'static str) -> Policy {
-    Policy { topic, namespace, key, form: Form::AsGiven, here: Here::Kept }
+const fn kept(
+    topic: &'static str,
+    namespace: &'static str,
+    key: &'static str,
+    shape: Shape,
+) -> Policy {
+    let form = Form::AsGiven(shape);
+    Policy { topic, namespace, key, form, here: Here::Kept, unset: None }
 }
 
 /// The same of one that has the same name on both levels.
-const fn both(name: &'static str, key: &'static str) -> Policy {
-    kept(name, name, key)
+const fn both(name: &'static str, key: &'static str, shape: Shape) -> Policy {
+    kept(name, name, key, shape)
 }
 
 impl Policy {
     /// The same, but that is what the broker does.
     const fn but(self, here: Here) -> Self {
         Self { here, ..self }
+    }
+
+    /// The same, but that is what is shown of a namespace where it is not set.
+    const fn unset(self, unset: fn() -> Value) -> Self {
+        Self { unset: Some(unset), ..self }
     }
 
     const fn refused_if(self, if_so: fn(&Value) -> bool, why: &'static str) -> Self {
@@ -94,6 +149,11 @@ impl Policy {
 
 const RATES: &str = "this broker has no limits on rates: slow down where messages come from, or limit what a consumer has not acknowledged";
 const NUMBERS: &str = "this broker does not count producers, consumers, subscriptions or topics for a policy: use grants to say who may";
+
+/// Most partitions of a topic.
+const COUNT_MAX: u64 = crate::machine::PARTITIONS_MAX as u64;
+const CLUSTERS: &str = "this broker is the only cluster, standalone: nothing is replicated";
+const OFFLOAD: &str = "this broker keeps all messages on its own disk";
 
 const POLICIES: &[Policy] = &[
     obeyed!("retention", "retention", "retention_policies", retention, retention),
@@ -131,49 +191,109 @@ const POLICIES: &[Policy] = &[
         inactive_topics,
         parse
     )
-    .but(Here::Kept),
-    obeyed!("", "autoTopicCreation", "autoTopicCreationOverride", auto_topic_creation, parse),
+    .refused_if(
+        |value| value.get("deleteWhileInactive").is_some_and(is_true),
+        "this broker deletes no topics by itself: what nobody has read yet would go with them",
+    ),
+    obeyed!("", "autoTopicCreation", "autoTopicCreationOverride", auto_topic_creation, creation),
     // Producers without a schema are refused where it says so.
-    both("schemaValidationEnforced", "schema_validation_enforced").but(Here::Obeyed),
-    both("persistence", "persistence"),
-    both("deduplicationSnapshotInterval", "deduplicationSnapshotIntervalSeconds"),
-    both("autoSubscriptionCreation", "autoSubscriptionCreationOverride").refused_if(
+    both("schemaValidationEnforced", "schema_validation_enforced", Shape::Flag)
+        .but(Here::Obeyed)
+        .unset(|| json!(false)),
+    both("persistence", "persistence", Shape::Object),
+    both(
+        "deduplicationSnapshotInterval",
+        "deduplicationSnapshotIntervalSeconds",
+        Shape::Number,
+    ),
+    both(
+        "dispatcherPauseOnAckStatePersistent",
+        "dispatcherPauseOnAckStatePersistentEnabled",
+        Shape::Flag,
+    )
+    .unset(|| json!(false)),
+    kept("", "antiAffinity", "antiAffinityGroup", Shape::Word),
+    both("autoSubscriptionCreation", "autoSubscriptionCreationOverride", Shape::Object).refused_if(
         |value| is_false(value, "allowAutoSubscriptionCreation"),
         "this broker makes subscriptions when a consumer comes: use grants to say who may consume",
     ),
-    both("delayedDelivery", "delayed_delivery_policies").refused_if(
+    both("delayedDelivery", "delayed_delivery_policies", Shape::Object).refused_if(
         |value| is_false(value, "active"),
         "this broker delivers a delayed message at its time",
     ),
-    both("dispatchRate", "topicDispatchRate").refused_if(is_rate, RATES),
-    both("publishRate", "publishMaxMessageRate").refused_if(is_rate, RATES),
-    both("replicatorDispatchRate", "replicatorDispatchRate").refused_if(is_rate, RATES),
-    both("subscribeRate", "clusterSubscribeRate").refused_if(is_rate, RATES),
-    both("subscriptionDispatchRate", "subscriptionDispatchRate").refused_if(is_rate, RATES),
-    kept("maxConsumers", "maxConsumersPerTopic", "max_consumers_per_topic")
+    both("dispatchRate", "topicDispatchRate", Shape::Object).refused_if(is_rate, RATES),
+    both("publishRate", "publishMaxMessageRate", Shape::Object).refused_if(is_rate, RATES),
+    both("replicatorDispatchRate", "replicatorDispatchRate", Shape::Object)
+        .refused_if(is_rate, RATES),
+    both("subscribeRate", "clusterSubscribeRate", Shape::Object).refused_if(is_rate, RATES),
+    both("subscriptionDispatchRate", "subscriptionDispatchRate", Shape::Object)
+        .refused_if(is_rate, RATES),
+    kept("maxConsumers", "maxConsumersPerTopic", "max_consumers_per_topic", Shape::Number)
         .refused_if(is_limit, NUMBERS),
-    both("maxConsumersPerSubscription", "max_consumers_per_subscription")
+    both("maxConsumersPerSubscription", "max_consumers_per_subscription", Shape::Number)
         .refused_if(is_limit, NUMBERS),
-    kept("maxProducers", "maxProducersPerTopic", "max_producers_per_topic")
+    kept("maxProducers", "maxProducersPerTopic", "max_producers_per_topic", Shape::Number)
         .refused_if(is_limit, NUMBERS),
-    both("maxSubscriptionsPerTopic", "max_subscriptions_per_topic").refused_if(is_limit, NUMBERS),
-    kept("", "maxTopicsPerNamespace", "max_topics_per_namespace").refused_if(is_limit, NUMBERS),
-    kept("maxMessageSize", "", "").refused_if(
+    both("maxSubscriptionsPerTopic", "max_subscriptions_per_topic", Shape::Number)
+        .refused_if(is_limit, NUMBERS),
+    kept("", "maxTopicsPerNamespace", "max_topics_per_namespace", Shape::Number)
+        .refused_if(is_limit, NUMBERS)
+        .unset(|| json!(0)),
+    kept("maxMessageSize", "", "", Shape::Number).refused_if(
         is_limit,
         "this broker has one limit on messages for all topics, --message-bytes-max",
     ),
-    both("subscriptionTypesEnabled", "subscription_types_enabled").refused_if(
+    kept(
+        "",
+        "subscriptionExpirationTime",
+        "subscription_expiration_time_minutes",
+        Shape::Number,
+    )
+    .refused_if(is_limit, "this broker deletes no subscriptions by itself"),
+    both("subscriptionTypesEnabled", "subscription_types_enabled", Shape::List).refused_if(
         excludes,
         "this broker allows all types: Exclusive, Shared, Failover and Key_Shared",
     ),
-    both("schemaCompatibilityStrategy", "schema_compatibility_strategy")
-        .refused_if(is_strict, "this broker takes each new version of a schema: ALWAYS_COMPATIBLE"),
-    kept("", "isAllowAutoUpdateSchema", "is_allow_auto_update_schema").refused_if(
-        |value| *value == false,
-        "this broker takes new schemas from producers and consumers",
-    ),
-    kept("", "encryptionRequired", "encryption_required")
-        .refused_if(is_true, "this broker takes messages that are not encrypted"),
+    both("schemaCompatibilityStrategy", "schema_compatibility_strategy", Shape::Word)
+        .refused_if(is_strict, "this broker takes each new version of a schema: ALWAYS_COMPATIBLE")
+        .unset(|| json!("UNDEFINED")),
+    kept("", "isAllowAutoUpdateSchema", "is_allow_auto_update_schema", Shape::Flag)
+        .refused_if(
+            |value| *value == false,
+            "this broker takes new schemas from producers and consumers",
+        )
+        .unset(|| json!(true)),
+    kept("", "encryptionRequired", "encryption_required", Shape::Flag)
+        .refused_if(is_true, "this broker takes messages that are not encrypted")
+        .unset(|| json!(false)),
+    kept("", "subscriptionAuthMode", "subscription_auth_mode", Shape::Word)
+        .refused_if(
+            |value| *value != "None",
+            "this broker lets a role consume with a subscription of any name: use grants for topics",
+        )
+        .unset(|| json!("None")),
+    both("replication", "replication_clusters", Shape::List)
+        .refused_if(is_elsewhere, CLUSTERS)
+        .unset(|| json!([CLUSTER])),
+    kept("", "allowedClusters", "allowed_clusters", Shape::List)
+        .refused_if(is_elsewhere, CLUSTERS)
+        .unset(|| json!([])),
+    both("offloadPolicies", "offload_policies", Shape::Object).refused_if(is_set, OFFLOAD),
+    kept("", "offloadThreshold", "offload_threshold", Shape::Number)
+        .refused_if(is_natural, OFFLOAD)
+        .unset(|| json!(-1)),
+    kept(
+        "",
+        "offloadThresholdInSeconds",
+        "offload_threshold_in_seconds",
+        Shape::Number,
+    )
+    .refused_if(is_natural, OFFLOAD)
+    .unset(|| json!(-1)),
+    both("entryFilters", "entryFilters", Shape::Object)
+        .refused_if(is_set, "this broker has no filters: it delivers every message"),
+    kept("resourceGroup", "resourcegroup", "resource_group_name", Shape::Word)
+        .refused_if(is_set, "this broker has no groups that share a limit"),
 ];
 
 const BACKLOG_QUOTA: Policy = Policy {
@@ -188,10 +308,20 @@ const BACKLOG_QUOTA: Policy = Policy {
         show: |policies| Some(quotas(policies)),
     },
     here: Here::Obeyed,
+    unset: None,
 };
 
-/// The age of the oldest message in a backlog, which Pulsar sets by the path of the other quota, and shows there.
-const BACKLOG_AGE: Policy = kept("backlogQuotaAge", "backlogQuotaAge", "");
+/// By the age of the oldest message, which Pulsar sets by the path of the other quota, and shows there.
+const BACKLOG_AGE: Policy = Policy {
+    form: Form::Typed {
+        read: |value| {
+            let quota = parse(value)?;
+            Ok(Box::new(move |policies| policies.backlog_age = quota))
+        },
+        show: |policies| Some(quotas(policies)),
+    },
+    ..BACKLOG_QUOTA
+};
 
 impl Policy {
     /// The policy of a path's last segment; of the two quotas on a backlog that one which the query means.
@@ -236,10 +366,13 @@ impl Policy {
         }
         Ok(match self.form {
             Form::Typed { read, .. } => read(value)?,
-            Form::AsGiven if value.is_null() => {
+            Form::AsGiven(_) if value.is_null() => {
                 Box::new(move |policies| drop(policies.other.remove(name)))
             }
-            Form::AsGiven => {
+            Form::AsGiven(shape) if !shape.fits(&value) => {
+                return Err(unreadable(&format!("{} is expected", shape.name())));
+            }
+            Form::AsGiven(_) => {
                 Box::new(move |policies| drop(policies.other.insert(name.to_owned(), value)))
             }
         })
@@ -249,52 +382,14 @@ impl Policy {
     pub(super) fn value(&self, policies: &Policies) -> Option<Value> {
         match self.form {
             Form::Typed { show, .. } => show(policies),
-            Form::AsGiven => policies.other.get(self.name()).cloned(),
+            Form::AsGiven(_) => policies.other.get(self.name()).cloned(),
         }
     }
-}
 
-/// The policies of a namespace in the JSON of Pulsar.
-pub(super) fn of_namespace(policies: &Policies) -> Value {
-    let keyed = POLICIES.iter().filter(|policy| !policy.key.is_empty());
-    let mut map: Map<String, Value> =
-        keyed.filter_map(|policy| Some((policy.key.to_owned(), policy.value(policies)?))).collect();
-    map.insert("backlog_quota_map".to_owned(), quotas(policies));
-    map.insert("replication_clusters".to_owned(), json!([super::CLUSTER]));
-    map.insert("deleted".to_owned(), json!(false));
-    Value::Object(map)
-}
-
-/// Reads the policies that a namespace is created with; keys that are none of ours are passed over, as Pulsar does.
-pub(super) fn read_namespace(mut value: Value) -> Result<Vec<Change>, AdminError> {
-    let Some(map) = value.as_object_mut() else {
-        let empty = value.is_null();
-        return if empty { Ok(Vec::new()) } else { Err(unreadable("an object is expected")) };
-    };
-    let mut quotas = map.remove("backlog_quota_map").unwrap_or_default();
-    let mut quota = |key: &str| quotas.get_mut(key).map(Value::take).unwrap_or_default();
-    let quotas =
-        [(&BACKLOG_QUOTA, quota("destination_storage")), (&BACKLOG_AGE, quota("message_age"))];
-    let keyed = POLICIES.iter().filter(|policy| !policy.key.is_empty());
-    let given = keyed.filter_map(|policy| Some((policy, map.remove(policy.key)?))).chain(quotas);
-    let given = given.filter(|(_, value)| !value.is_null());
-    given.map(|(policy, value)| policy.read(value)).collect()
-}
-
-fn quotas(policies: &Policies) -> Value {
-    let mut map = Map::new();
-    if let Some(quota) = policies.backlog_quota {
-        // `limit` is the name of older versions, which their tools read.
-        let value = json!({
-            "limit": quota.limit_bytes,
-            "limitSize": quota.limit_bytes,
-            "limitTime": quota.limit_s,
-            "policy": quota.policy,
-        });
-        map.insert("destination_storage".to_owned(), value);
+    /// The same of a namespace, with what Pulsar shows where it is not set.
+    pub(super) fn value_in_namespace(&self, policies: &Policies) -> Option<Value> {
+        self.value(policies).or_else(|| self.unset.map(|unset| unset()))
     }
-    map.extend(BACKLOG_AGE.value(policies).map(|value| ("message_age".to_owned(), value)));
-    Value::Object(map)
 }
 
 fn retention(value: Value) -> Result<Option<Retention>, AdminError> {
@@ -305,6 +400,32 @@ fn retention(value: Value) -> Result<Option<Retention>, AdminError> {
         return Err(AdminError::BadRequest(reason.to_owned()));
     }
     Ok(retention)
+}
+
+/// A number of partitions that topics cannot have was taken, and topics had another one.
+fn creation(value: Value) -> Result<Option<AutoTopicCreation>, AdminError> {
+    let refused = |why: String| {
+        let text = format!("Invalid configuration for autoTopicCreationOverride: {why}");
+        Err(AdminError::PreconditionFailed(text))
+    };
+    let count = value.get("defaultNumPartitions").unwrap_or(&Value::Null);
+    let is_possible =
+        |count: &Value| count.as_u64().is_some_and(|count| (1..=COUNT_MAX).contains(&count));
+    if !count.is_null() && !is_possible(count) {
+        return refused(format!("[defaultNumPartitions] must be 1 to {COUNT_MAX}"));
+    }
+    let policy: Option<AutoTopicCreation> = parse(value)?;
+    let count = policy.map(|policy| (policy.topic_type, policy.default_num_partitions.is_some()));
+    match count.filter(|_| policy.is_some_and(|policy| policy.allow_auto_topic_creation)) {
+        Some((TopicType::Partitioned, false)) => {
+            refused("[defaultNumPartitions] cannot be null when the type is partitioned".to_owned())
+        }
+        Some((TopicType::NonPartitioned, true)) => refused(
+            "[defaultNumPartitions] is not allowed to be set when the type is non-partitioned"
+                .to_owned(),
+        ),
+        _ => Ok(policy),
+    }
 }
 
 fn natural(what: &str, value: Value) -> Result<Option<u64>, AdminError> {

@@ -374,8 +374,27 @@ impl Admin {
             Access::Everybody | Access::Authenticated => Ok(()),
             Access::Superuser => denied("is no superuser"),
             Access::Viewer(_) if role.monitor => Ok(()),
+            Access::Tenant(tenant) => {
+                let name = role.name.clone();
+                let administers =
+                    move |machine: &mut Machine| Ok(machine.administers(&name, &tenant));
+                if self.ask(administers).await? {
+                    Ok(())
+                } else {
+                    denied("is no superuser, and does not administer this tenant")
+                }
+            }
             Access::User(topic) | Access::Viewer(topic) => {
-                let grants = self.ask(move |machine| machine.grants(&topic)).await?;
+                let name = role.name.clone();
+                let (administers, grants) = self
+                    .ask(move |machine| {
+                        let grants = machine.grants(&topic)?;
+                        Ok((machine.administers(&name, topic.tenant()), grants))
+                    })
+                    .await?;
+                if administers {
+                    return Ok(());
+                }
                 let authenticator = self.authenticator.as_ref();
                 let allows =
                     |known: &Arc<Authenticator>| known.allows_any(role, [Some(&grants), None]);

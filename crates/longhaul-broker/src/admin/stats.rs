@@ -284,6 +284,36 @@ pub(crate) struct CursorStats {
     pub(crate) properties: BTreeMap<String, i64>,
 }
 
+/// How much a subscription has not acknowledged. There are no filters that would reject any of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct BacklogAnalysis {
+    pub(crate) entries: u64,
+    pub(crate) messages: u64,
+    filter_accepted_entries: u64,
+    filter_accepted_messages: u64,
+    filter_rejected_entries: u64,
+    filter_rejected_messages: u64,
+    filter_rescheduled_entries: u64,
+    filter_rescheduled_messages: u64,
+    /// There are more, which were not looked at.
+    pub(crate) aborted: bool,
+    first_message_id: Option<String>,
+    last_message_id: Option<String>,
+}
+
+impl BacklogAnalysis {
+    /// Counts an entry of so many messages.
+    pub(crate) fn note(&mut self, position: Position, messages: u64) {
+        self.entries += 1;
+        self.messages += messages;
+        self.filter_accepted_entries = self.entries;
+        self.filter_accepted_messages = self.messages;
+        self.first_message_id.get_or_insert_with(|| position.to_string());
+        self.last_message_id = Some(position.to_string());
+    }
+}
+
 fn moment<S: Serializer>(ms: &u64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&iso_8601(*ms))
 }

@@ -321,6 +321,42 @@ async fn a_token_opens_what_its_role_may_do() {
     server.end().await;
 }
 
+/// The roles that a tenant was created with were dropped: only superusers could make its namespaces.
+#[tokio::test]
+async fn a_tenant_is_administered_by_its_roles() {
+    let server = Server::guarded().await;
+    let send = async |method: &str, path: &str, role: &str, body: &str| {
+        server.send(method, &format!("/admin/v2/{path}"), &bearer(role), body).await.0
+    };
+    let tenant = r#"{"adminRoles":["boss"],"allowedClusters":["standalone"]}"#;
+    assert_eq!(send("PUT", "tenants/x", "boss", tenant).await, 403, "whoever administers none");
+    assert_eq!(send("PUT", "tenants/x", "root", tenant).await, 204);
+    for (method, path) in [
+        ("PUT", "namespaces/x/n"),
+        ("GET", "namespaces/x"),
+        ("PUT", "persistent/x/n/t"),
+        ("GET", "persistent/x/n/t/stats"),
+        ("GET", "schemas/x/n/t/schemas"),
+        ("POST", "namespaces/x/n/clearBacklog"),
+    ] {
+        assert_eq!(send(method, path, "stranger", "").await, 403, "{path}");
+        let status = send(method, path, "boss", "").await;
+        assert!((200..300).contains(&status), "{path}: {status}");
+    }
+    for (method, path, body) in [
+        ("PUT", "namespaces/public/n", ""),
+        ("GET", "persistent/public/default/a/stats", ""),
+        ("POST", "tenants/x", tenant),
+        ("DELETE", "tenants/x", ""),
+    ] {
+        assert_eq!(send(method, path, "boss", body).await, 403, "{path}");
+    }
+    let other = r#"{"adminRoles":[]}"#;
+    assert_eq!(send("POST", "tenants/x", "root", other).await, 204);
+    assert_eq!(send("GET", "namespaces/x", "boss", "").await, 403, "it does so no longer");
+    server.end().await;
+}
+
 #[tokio::test]
 async fn what_is_too_large_or_too_slow_is_cut_off() {
     let short = Duration::from_millis(100);

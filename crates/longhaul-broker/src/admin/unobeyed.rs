@@ -43,3 +43,25 @@ pub(super) fn is_true(value: &Value) -> bool {
 pub(super) fn is_false(value: &Value, field: &str) -> bool {
     value.get(field) == Some(&Value::Bool(false))
 }
+
+/// Whether there is anything in it.
+pub(super) fn is_set(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Object(fields) => fields.values().any(is_set),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Bool(_) | Value::Number(_) => true,
+    }
+}
+
+/// A number from which on something is to be done: less than 0 is never.
+pub(super) fn is_natural(value: &Value) -> bool {
+    value.as_f64().is_some_and(|number| number >= 0.0)
+}
+
+/// Whether a list of clusters names another one than this.
+pub(super) fn is_elsewhere(value: &Value) -> bool {
+    let others = |clusters: &Vec<Value>| clusters.iter().any(|cluster| *cluster != super::CLUSTER);
+    value.as_array().map_or_else(|| !value.is_null(), others)
+}

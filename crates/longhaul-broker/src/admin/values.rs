@@ -7,11 +7,30 @@
 use crate::log::Place;
 use longhaul_wire::payload::Payload;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// What somebody notes on a topic or a subscription.
 pub(crate) type Properties = BTreeMap<String, String>;
+
+/// Who administers a tenant, and in which clusters it may be, in the JSON of Pulsar.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Tenant {
+    /// Roles that may do everything in its namespaces.
+    pub(crate) admin_roles: BTreeSet<String>,
+    /// There is one.
+    pub(crate) allowed_clusters: BTreeSet<String>,
+}
+
+impl Default for Tenant {
+    fn default() -> Self {
+        Self {
+            admin_roles: BTreeSet::new(),
+            allowed_clusters: BTreeSet::from([super::CLUSTER.to_owned()]),
+        }
+    }
+}
 
 /// How many partitions a topic has, in the JSON of Pulsar.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -149,12 +168,21 @@ pub(crate) enum AdminError {
     /// 404: it does not exist.
     #[error("{0}")]
     NotFound(String),
+    /// 405: it makes no sense for what is named.
+    #[error("{0}")]
+    MethodNotAllowed(String),
+    /// 406: so few or so many there cannot be.
+    #[error("{0}")]
+    NotAcceptable(String),
     /// 409: it exists, or is busy.
     #[error("{0}")]
     Conflict(String),
     /// 412: something else has to be so first.
     #[error("{0}")]
     PreconditionFailed(String),
+    /// 422: it asks for less than there is.
+    #[error("{0}")]
+    Unprocessable(String),
     /// 500: a defect.
     #[error("{0}")]
     Internal(String),

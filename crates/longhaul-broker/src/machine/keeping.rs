@@ -341,8 +341,11 @@ impl Machine {
     }
 
     /// Takes from the backlog what is over its quota, where that says so: the slowest subscriptions lose their oldest messages. As in Pulsar
-    /// they keep nine tenths of the quota.
+    /// they keep nine tenths of the quota; of one by age what is younger.
     fn evict(&mut self, topic: u32) -> Result<(), Refusal> {
+        if let Some((BacklogAction::ConsumerBacklogEviction, limit_s)) = self.age_quota(topic) {
+            self.expire(topic, None, limit_s)?;
+        }
         let Some((quota, limit)) = self.quota(topic) else { return Ok(()) };
         if quota.policy != BacklogAction::ConsumerBacklogEviction {
             return Ok(());

@@ -59,6 +59,8 @@ pub mod unreadable;
 pub mod view;
 pub mod withheld;
 
+pub(crate) use topics::PARTITIONS_MAX;
+
 use crate::auth::{Authenticator, Refused};
 use crate::ids::IdMap;
 use crate::log::{AppendError, Composer, Group, Head, Kind, Report, Slot as CompactedSlot};

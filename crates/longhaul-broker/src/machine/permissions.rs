@@ -10,6 +10,13 @@ impl Machine {
     /// Whether the role may do this with the topic.
     pub(super) fn allows(&self, role: &Role, topic: &TopicName, action: Action) -> bool {
         self.auth.as_ref().is_none_or(|auth| auth.allows(role, self.grants_of(topic), action))
+            || self.administers(&role.name, topic.tenant())
+    }
+
+    /// Whether the role is one of those that administer the tenant: as in Pulsar they may do everything with its topics, too.
+    pub(crate) fn administers(&self, role: &str, tenant: &str) -> bool {
+        let tenant = self.state.settings(tenant).and_then(|settings| settings.tenant.as_ref());
+        tenant.is_some_and(|tenant| tenant.admin_roles.contains(role))
     }
 
     /// Grants of the topic's namespace, and of the topic alone.
@@ -22,6 +29,7 @@ impl Machine {
     /// Whether the role may do anything at all with the topic.
     pub(super) fn allows_any(&self, role: &Role, topic: &TopicName) -> bool {
         self.auth.as_ref().is_none_or(|auth| auth.allows_any(role, self.grants_of(topic)))
+            || self.administers(&role.name, topic.tenant())
     }
 
     /// Whether the role may do anything at all in the namespace, or with one topic there.
@@ -31,7 +39,8 @@ impl Machine {
         let start = TopicName::start_in(namespace);
         let mut topics =
             self.state.settings_of_topics(&start).map(|settings| Some(&settings.grants));
-        auth.allows_any(role, [whole, None])
+        self.administers(&role.name, namespace.split('/').next().unwrap_or_default())
+            || auth.allows_any(role, [whole, None])
             || topics.any(|topic| auth.allows_any(role, [whole, topic]))
     }
 

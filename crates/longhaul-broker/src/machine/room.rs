@@ -52,12 +52,9 @@ impl Machine {
     /// Whether the topic's backlog is within its quota, unless that takes from the backlog. As Pulsar does: producers are refused, and what
     /// an older one sends; a client holds it or gives it up by the code.
     pub(super) fn check_quota(&self, topic: u32) -> Result<(), Refusal> {
+        self.check_age(topic)?;
         let Some((quota, limit)) = self.quota(topic) else { return Ok(()) };
-        let code = match quota.policy {
-            BacklogAction::ConsumerBacklogEviction => return Ok(()),
-            BacklogAction::ProducerRequestHold => ServerError::ProducerBlockedQuotaExceededError,
-            BacklogAction::ProducerException => ServerError::ProducerBlockedQuotaExceededException,
-        };
+        let Some(code) = blocks(quota.policy) else { return Ok(()) };
         let is_default = self.own_quota(topic).is_none();
         let backlog = if is_default { self.open_bytes(topic) } else { self.backlog(topic) };
         let Some((kept, backlog)) = backlog.filter(|found| found.1 >= limit) else { return Ok(()) };
@@ -74,6 +71,31 @@ impl Machine {
             format!("{name} has a backlog of about {backlog} bytes, its quota is {limit}")
         };
         Err(Refusal::new(code, text))
+    }
+
+    /// Whether the oldest message of the topic's backlog is young enough, by the time at which its producer says that it was published.
+    fn check_age(&self, topic: u32) -> Result<(), Refusal> {
+        let Some((action, limit_s)) = self.age_quota(topic) else { return Ok(()) };
+        let both = self.state.topic(topic).zip(self.live.get(&topic));
+        let (Some(code), Some((kept, live))) = (blocks(action), both) else { return Ok(()) };
+        let oldest = kept.lowest_mark().filter(|&mark| mark < live.readable);
+        let oldest = oldest.and_then(|ordinal| kept.entries.get(ordinal));
+        let age_s = oldest.map_or(0, |slot| self.now.saturating_sub(slot.publish_time) / 1000);
+        if age_s <= limit_s {
+            return Ok(());
+        }
+        let name = &kept.name;
+        let text = format!(
+            "{name} has a message in its backlog that is {age_s} s old, its quota is {limit_s} s"
+        );
+        Err(Refusal::new(code, text))
+    }
+
+    /// How old the oldest message of a backlog may become, in seconds, and what happens then, if there is a quota on it.
+    pub(super) fn age_quota(&self, topic: u32) -> Option<(BacklogAction, u64)> {
+        let quota = self.live.get(&topic)?.policies.backlog_age?;
+        let limit_s = u64::try_from(quota.limit_s).ok().filter(|&limit_s| limit_s > 0)?;
+        Some((quota.policy, limit_s))
     }
 
     fn own_quota(&self, topic: u32) -> Option<BacklogQuota> {
@@ -105,5 +127,16 @@ impl Machine {
         let (kept, live) = self.state.topic(topic).zip(self.live.get(&topic))?;
         let backlog = kept.lowest_mark().map_or(0, |mark| bytes_from(kept, mark, live.readable));
         Some((kept, backlog))
+    }
+}
+
+/// What producers are refused with by a quota that does so.
+const fn blocks(action: BacklogAction) -> Option<ServerError> {
+    match action {
+        BacklogAction::ConsumerBacklogEviction => None,
+        BacklogAction::ProducerRequestHold => Some(ServerError::ProducerBlockedQuotaExceededError),
+        BacklogAction::ProducerException => {
+            Some(ServerError::ProducerBlockedQuotaExceededException)
+        }
     }
 }

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Partitions that a topic may have.
-pub(super) const PARTITIONS_MAX: u32 = 10_000;
+pub(crate) const PARTITIONS_MAX: u32 = 10_000;
 
 /// Such a name stays wrong. Clients try again for half a minute after `InvalidTopicName`, and end without the reason.
 fn misnamed(cause: &NameError) -> Refusal {
@@ -277,8 +277,11 @@ impl Machine {
                 .filter(|(_, named)| named.name.whole().as_str() == scope)
                 .map(|named| named.0)
                 .collect()
-        } else {
+        } else if scope.contains('/') {
             self.state.topics_named(&TopicName::start_in(scope)).map(|named| named.0).collect()
+        } else {
+            // A tenant has no policies.
+            Vec::new()
         };
         concerned.into_iter().for_each(|topic| self.refresh_policies(topic));
         Ok(())

@@ -19,6 +19,7 @@ mod tests;
 mod topic;
 
 use crate::admin::policies::{Grants, Policies};
+use crate::admin::values::Tenant;
 use crate::ids::IdMap;
 use crate::log::{Place, Run};
 use crate::name::TopicName;
@@ -58,6 +59,9 @@ pub struct Settings {
     /// What its operators note about it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) properties: BTreeMap<String, String>,
+    /// Of a tenant that says so: who administers it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tenant: Option<Tenant>,
 }
 
 /// A version of a topic's schema.

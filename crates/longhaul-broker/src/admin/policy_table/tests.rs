@@ -1,4 +1,5 @@
 use super::*;
+use crate::state::Settings;
 
 #[track_caller]
 fn check(level: Level, segment: &str, given: &Value, shown: &Value) {
@@ -55,6 +56,90 @@ fn what_makes_no_sense_is_refused() {
     assert!(matches!(read("messageTTL", json!(1.5)), Some(AdminError::BadRequest(_))));
 }
 
+/// Anything was kept and shown: 20,000 partitions, of which 10,000 were made; an action of a quota that there is none of; a number as a rate.
+#[test]
+fn what_no_value_can_be_is_refused() {
+    let refuses = |value: Value, reason: &str| {
+        let policy = Policy::find(Level::Namespace, "autoTopicCreation", None).unwrap();
+        let Some(AdminError::PreconditionFailed(text)) = policy.read(value.clone()).err() else {
+            panic!("{value}")
+        };
+        assert!(text.contains(reason), "{text}");
+    };
+    let parts = |count: i64| json!({"allowAutoTopicCreation": true, "topicType": "partitioned", "defaultNumPartitions": count});
+    for count in [0, -1, 20_000] {
+        refuses(parts(count), "must be 1 to 10000");
+    }
+    let partitioned = json!({"allowAutoTopicCreation": true, "topicType": "partitioned"});
+    refuses(partitioned, "cannot be null");
+    let plain = json!({"allowAutoTopicCreation": true, "topicType": "non-partitioned", "defaultNumPartitions": 3});
+    refuses(plain, "is not allowed");
+    for (name, value) in [
+        ("backlogQuota", json!({"limitTime": 1, "limitSize": -1, "policy": "bogus"})),
+        ("publishRate", json!("odd")),
+        ("maxProducers", json!(1.5)),
+        ("subscriptionTypesEnabled", json!("Shared")),
+        ("persistence", json!([])),
+    ] {
+        let refused = read(name, &value).unwrap_err();
+        let is_told =
+            matches!(refused, AdminError::BadRequest(_) | AdminError::PreconditionFailed(_));
+        assert!(is_told, "{name}: {refused:?}");
+    }
+    assert_eq!(read("autoTopicCreation", &parts(10_000)), Ok(()));
+}
+
+/// A namespace was created without the grants and properties that were given along, and into clusters that do not exist.
+#[test]
+fn what_a_namespace_is_created_with_is_taken_or_refused() {
+    let given = json!({"auth_policies": {"namespace_auth": {"joe": ["produce"]},
+        "destination_auth": {}, "subscription_auth_roles": {}},
+        "properties": {"k": "v"}, "replication_clusters": ["standalone"]});
+    let new = read_namespace(given).unwrap();
+    let settings =
+        Settings { grants: new.grants, properties: new.properties, ..Settings::default() };
+    let shown = of_namespace(&settings);
+    assert_eq!(shown["auth_policies"]["namespace_auth"], json!({"joe": ["produce"]}));
+    assert_eq!(shown["properties"], json!({"k": "v"}));
+    for refused in [
+        json!({"replication_clusters": ["a", "b"]}),
+        json!({"subscription_expiration_time_minutes": 5}),
+        json!({"offload_threshold": 5}),
+        json!({"auth_policies": {"destination_auth": {"t": {"joe": ["produce"]}}}}),
+        json!({"auth_policies": {"subscription_auth_roles": {"s": ["joe"]}}}),
+    ] {
+        let outcome = read_namespace(refused.clone()).err();
+        assert!(
+            matches!(outcome, Some(AdminError::PreconditionFailed(_))),
+            "{refused}: {outcome:?}"
+        );
+    }
+    assert!(read_namespace(json!({"auth_policies": {"namespace_auth": {"": []}}})).is_err());
+    assert!(read_namespace(json!({"auth_policies": {"namespace_auth": {"r": ["all"]}}})).is_err());
+}
+
+/// Stock clients of Java threw a NullPointerException where nothing was set.
+#[test]
+fn what_is_not_set_is_shown_as_pulsar_shows_it() {
+    let none = Policies::default();
+    for (name, shown) in [
+        ("isAllowAutoUpdateSchema", json!(true)),
+        ("maxTopicsPerNamespace", json!(0)),
+        ("schemaValidationEnforced", json!(false)),
+        ("schemaCompatibilityStrategy", json!("UNDEFINED")),
+        ("subscriptionAuthMode", json!("None")),
+        ("replication", json!(["standalone"])),
+        ("encryptionRequired", json!(false)),
+    ] {
+        let policy = Policy::find(Level::Namespace, name, None).unwrap();
+        assert_eq!(policy.value_in_namespace(&none), Some(shown), "{name}");
+    }
+    let shown = of_namespace(&Settings::default());
+    let auth = json!({"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}});
+    assert_eq!((&shown["auth_policies"], &shown["bundles"]["numBundles"]), (&auth, &json!(1)));
+    assert!(shown.get("message_ttl_in_seconds").is_none(), "Pulsar leaves it out");
+}
+
 #[test]
 fn the_nearest_level_wins() {
     let set = |bytes| Policies { compaction_threshold_bytes: Some(bytes), ..Policies::default() };
@@ -70,14 +155,16 @@ fn a_namespace_is_read_as_it_is_shown() {
     let mut policies = Policies::default();
     let given = json!({"retention_policies": {"retentionTimeInMinutes": 1, "retentionSizeInMB": 2},
         "message_ttl_in_seconds": 3, "bundles": {"numBundles": 4}, "deduplicationEnabled": null});
-    for change in read_namespace(given).unwrap() {
+    for change in read_namespace(given).unwrap().policies {
         change(&mut policies);
     }
-    let shown = of_namespace(&policies);
+    let shown = of_namespace(&Settings { policies, ..Settings::default() });
     assert_eq!(shown["retention_policies"]["retentionSizeInMB"], 2);
     assert_eq!(shown["message_ttl_in_seconds"], 3);
-    assert!(shown.get("deduplicationEnabled").is_none() && shown.get("bundles").is_none());
-    assert!(read_namespace(json!(7)).is_err() && read_namespace(Value::Null).unwrap().is_empty());
+    assert!(shown.get("deduplicationEnabled").is_none());
+    assert_eq!(shown["bundles"]["numBundles"], 1, "it is one");
+    assert!(read_namespace(json!(7)).is_err());
+    assert!(read_namespace(Value::Null).unwrap().policies.is_empty());
 }
 
 /// Sets a policy of a topic, or of a namespace where topics have none of that name.
@@ -116,6 +203,19 @@ fn what_is_not_obeyed_is_refused() {
         ("dispatchRate", json!({"standalone": {"dispatchThrottlingRateInMsg": 5}})),
         ("autoSubscriptionCreation", json!({"allowAutoSubscriptionCreation": false})),
         ("delayedDelivery", json!({"active": false, "tickTime": 1000})),
+        (
+            "inactiveTopicPolicies",
+            json!({"inactiveTopicDeleteMode": "delete_when_no_subscriptions",
+                "maxInactiveDurationSeconds": 1, "deleteWhileInactive": true}),
+        ),
+        ("subscriptionExpirationTime", json!(5)),
+        ("subscriptionAuthMode", json!("Prefix")),
+        ("replication", json!(["standalone", "b"])),
+        ("allowedClusters", json!(["a"])),
+        ("offloadPolicies", json!({"managedLedgerOffloadDriver": "aws-s3"})),
+        ("offloadThreshold", json!(0)),
+        ("entryFilters", json!({"entryFilterNames": "x"})),
+        ("resourceGroup", json!("x")),
     ] {
         let refused = read(name, &value).unwrap_err().to_string();
         assert!(refused.contains(name) && refused.contains("this broker"), "{refused}");
@@ -141,7 +241,11 @@ fn what_changes_nothing_is_taken() {
         ("delayedDelivery", json!({"active": true, "tickTime": 1000})),
         ("persistence", json!({"bookkeeperEnsemble": 3})),
         ("deduplicationSnapshotInterval", json!(10)),
-        ("publishRate", json!("odd")),
+        ("replication", json!(["standalone"])),
+        ("offloadPolicies", json!({"managedLedgerOffloadDriver": null})),
+        ("offloadThreshold", json!(-1)),
+        ("subscriptionExpirationTime", json!(0)),
+        ("subscriptionAuthMode", json!("None")),
     ] {
         assert_eq!(read(name, &value), Ok(()), "{name}");
     }

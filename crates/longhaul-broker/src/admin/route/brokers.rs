@@ -2,6 +2,7 @@
 
 use super::super::answer::{Advertised, Answer, host_of};
 use super::super::broker_stats;
+use super::super::values::AdminError;
 use super::super::{CLUSTER, broker_stats::Topics};
 use super::{Access, Asked, Route, Routed, ask, superuser, tell, unknown};
 use serde::Serialize;
@@ -27,6 +28,24 @@ pub(super) fn brokers(asked: Asked<'_>, path: &[&str]) -> Routed {
             let message_bytes_max = advertised.message_bytes_max.to_string();
             Answer::json(&json!({"clusterName": CLUSTER, "maxMessageSize": message_bytes_max}))
         }),
+        // They are arguments of the program, of which none changes while it runs.
+        ("GET", ["configuration"]) => tell(|_| Answer::json(&json!([]))),
+        ("GET", ["configuration", "values"]) => tell(|_| Answer::json(&json!({}))),
+        ("POST" | "DELETE", ["configuration", ..]) => {
+            let text = "this broker's settings are arguments of its program: start it with others";
+            return Err(AdminError::PreconditionFailed(text.to_owned()));
+        }
+        // What Pulsar keeps elsewhere lies with the broker.
+        ("GET", ["internal-configuration"]) => tell(|_| {
+            Answer::json(&json!({
+                "metadataStoreUrl": "",
+                "configurationMetadataStoreUrl": "",
+                "ledgersRootPath": "",
+                "bookkeeperMetadataServiceUri": "",
+            }))
+        }),
+        // It is looked at with every message, and every second.
+        ("GET", ["backlog-quota-check"]) => tell(|_| Answer::empty()),
         _ => return Err(unknown(asked)),
     })
 }
@@ -59,6 +78,9 @@ pub(super) fn clusters(asked: Asked<'_>, path: &[&str]) -> Routed {
     superuser(match path {
         // What is stored lies with the broker itself.
         ["bookies", "all"] => tell(|_| Answer::json(&json!({"bookies": []}))),
+        ["bookies", "racks-info"] => tell(|_| Answer::json(&json!({}))),
+        ["resourcegroups"] => tell(|_| Answer::json(&json!([]))),
+        ["clusters", CLUSTER, "failureDomains"] => tell(|_| Answer::json(&json!({}))),
         ["clusters"] => tell(|_| Answer::json(&[CLUSTER])),
         ["clusters", CLUSTER] => tell(|advertised| {
             Answer::json(&json!({

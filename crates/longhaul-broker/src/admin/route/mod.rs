@@ -48,6 +48,8 @@ pub(super) enum Access {
     User(TopicName),
     /// These, and whoever may see all figures.
     Viewer(TopicName),
+    /// Those who administer this tenant, and superusers.
+    Tenant(String),
     /// Superusers.
     Superuser,
 }
@@ -93,7 +95,7 @@ fn admin(asked: Asked<'_>, path: &[&str]) -> Routed {
     match (asked.method, path) {
         (_, ["brokers", path @ ..]) => brokers::brokers(asked, path),
         (_, ["broker-stats", path @ ..]) => brokers::stats(asked, path),
-        ("GET", ["bookies" | "clusters", ..]) => brokers::clusters(asked, path),
+        ("GET", ["bookies" | "clusters" | "resourcegroups", ..]) => brokers::clusters(asked, path),
         (_, ["tenants", path @ ..]) => namespaces::tenants(asked, path),
         (_, ["namespaces", path @ ..]) => namespaces::namespaces(asked, path),
         ("GET", ["persistent", tenant, namespace]) => namespaces::topics(tenant, namespace, false),
@@ -116,6 +118,10 @@ fn admin(asked: Asked<'_>, path: &[&str]) -> Routed {
 
 const fn superuser(work: Work) -> Routed {
     Ok(Route { access: Access::Superuser, work })
+}
+
+fn administrator(tenant: &str, work: Work) -> Routed {
+    Ok(Route { access: Access::Tenant(tenant.to_owned()), work })
 }
 
 const fn user(topic: TopicName, work: Work) -> Routed {

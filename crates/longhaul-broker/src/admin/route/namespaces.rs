@@ -3,11 +3,15 @@
 use super::super::answer::Answer;
 use super::super::policies::Action;
 use super::super::policy_table::{Level, Policy, of_namespace, read_namespace};
-use super::super::values::AdminError;
+use super::super::values::{AdminError, Properties, Tenant};
 use super::super::{CLUSTER, broker_stats, names};
 use super::brokers::BUNDLE;
-use super::{Asked, Routed, Work, ask, done, json, json_body, parse, superuser, tell, unknown};
+use super::{
+    Asked, Routed, Work, administrator, ask, done, json, json_body, parse, superuser, tell, unknown,
+};
+use serde::Deserialize;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 pub(super) fn tenants(asked: Asked<'_>, path: &[&str]) -> Routed {
     let [tenant] = path else {
@@ -20,53 +24,99 @@ pub(super) fn tenants(asked: Asked<'_>, path: &[&str]) -> Routed {
     };
     let tenant = names::plain("tenant", tenant)?.to_owned();
     superuser(match asked.method {
-        "GET" => ask(
-            move |machine| {
-                let missing = || AdminError::NotFound("Tenant does not exist".to_owned());
-                machine.tenants().contains(&tenant).then_some(()).ok_or_else(missing)
-            },
-            |(), _| Answer::json(&json!({"adminRoles": [], "allowedClusters": [CLUSTER]})),
-        ),
-        "PUT" => done(move |machine| machine.create_tenant(&tenant)),
+        "GET" => json(move |machine| machine.tenant(&tenant)),
+        "PUT" => {
+            let new = tenant_of(asked.body)?;
+            done(move |machine| {
+                machine.create_tenant(&tenant)?;
+                machine.set_tenant(&tenant, new)
+            })
+        }
+        "POST" => {
+            let new = tenant_of(asked.body)?;
+            done(move |machine| machine.set_tenant(&tenant, new))
+        }
         "DELETE" => done(move |machine| machine.delete_tenant(&tenant)),
         _ => return Err(unknown(asked)),
     })
 }
 
+/// Who administers a tenant. What is not said is what it is without a body; what Pulsar refuses is refused.
+fn tenant_of(body: &[u8]) -> Result<Tenant, AdminError> {
+    #[derive(Default, Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Given {
+        admin_roles: Option<BTreeSet<String>>,
+        allowed_clusters: Option<BTreeSet<String>>,
+    }
+    let refused = |text: &str| Err(AdminError::PreconditionFailed(text.to_owned()));
+    let given: Option<Given> = serde_json::from_value(json_body(body)?)
+        .map_err(|error| AdminError::BadRequest(format!("the body cannot be read: {error}")))?;
+    let (given, unset) = (given.unwrap_or_default(), Tenant::default());
+    let admin_roles = given.admin_roles.unwrap_or_default();
+    let allowed_clusters = given.allowed_clusters.unwrap_or(unset.allowed_clusters);
+    if allowed_clusters.is_empty() {
+        return refused("Clusters can not be empty");
+    }
+    if allowed_clusters.iter().any(|cluster| cluster != CLUSTER) {
+        return refused("Clusters do not exist: there is one, standalone");
+    }
+    for role in &admin_roles {
+        names::role(role)?;
+        if role.trim() != role {
+            return refused("AdminRoles contains whitespace in the beginning or end.");
+        }
+    }
+    Ok(Tenant { admin_roles, allowed_clusters })
+}
+
 /// Full names of the topics of a namespace: those without partitions and single partitions, or the whole of partitioned ones.
 pub(super) fn topics(tenant: &str, namespace: &str, partitioned: bool) -> Routed {
     let namespace = names::namespace(tenant, namespace)?;
-    superuser(json(move |machine| {
-        if partitioned {
-            machine.partitioned_topics_of(&namespace)
-        } else {
-            machine.topics_of(&namespace)
-        }
-    }))
+    administrator(
+        tenant,
+        json(move |machine| {
+            if partitioned {
+                machine.partitioned_topics_of(&namespace)
+            } else {
+                machine.topics_of(&namespace)
+            }
+        }),
+    )
 }
 
 pub(super) fn namespaces(asked: Asked<'_>, path: &[&str]) -> Routed {
     let (tenant, name, rest) = match path {
         [tenant] if asked.method == "GET" => {
-            let tenant = names::plain("tenant", tenant)?.to_owned();
-            return superuser(json(move |machine| machine.namespaces_of(&tenant)));
+            let tenant = names::plain("tenant", tenant)?;
+            let name = tenant.to_owned();
+            return administrator(tenant, json(move |machine| machine.namespaces_of(&name)));
         }
         [tenant, name, rest @ ..] => (tenant, name, rest),
         _ => return Err(unknown(asked)),
     };
     let namespace = names::namespace(tenant, name)?;
-    superuser(match (asked.method, rest) {
+    let work = match (asked.method, rest) {
         ("PUT", []) => {
-            let policies = read_namespace(json_body(asked.body)?)?;
-            done(move |machine| machine.create_namespace(&namespace, policies))
+            let new = read_namespace(json_body(asked.body)?)?;
+            done(move |machine| {
+                machine.create_namespace(&namespace, new.policies)?;
+                if new.grants.is_closed() {
+                    machine.set_namespace_grants(&namespace, |grants| *grants = new.grants)?;
+                }
+                if new.properties.is_empty() {
+                    return Ok(());
+                }
+                machine.set_namespace_properties(&namespace, |known| *known = new.properties)
+            })
         }
         ("DELETE", []) => {
             let force = asked.target.flag("force");
             done(move |machine| machine.delete_namespace(&namespace, force))
         }
         ("GET", []) => ask(
-            move |machine| machine.namespace_policies(&namespace),
-            |policies, _| Answer::json(&of_namespace(&policies)),
+            move |machine| machine.namespace_settings(&namespace),
+            |settings, _| Answer::json(&of_namespace(&settings)),
         ),
         // Clients with an HTTP service URL say which ones they mean.
         ("GET", ["topics"]) if asked.target.value("mode") == Some("NON_PERSISTENT") => {
@@ -81,8 +131,57 @@ pub(super) fn namespaces(asked: Asked<'_>, path: &[&str]) -> Routed {
             move |machine| machine.namespace_policies(&namespace),
             |_, _| Answer::json(&broker_stats::bundles()),
         ),
+        ("POST", ["clearBacklog"] | [BUNDLE, "clearBacklog"]) => {
+            done(move |machine| machine.clear_backlog(&namespace, None))
+        }
+        ("POST", ["clearBacklog", name] | [BUNDLE, "clearBacklog", name]) => {
+            let name = names::subscription(name)?;
+            done(move |machine| machine.clear_backlog(&namespace, Some(&name)))
+        }
+        ("POST", ["unsubscribe", name] | [BUNDLE, "unsubscribe", name]) => {
+            let name = names::subscription(name)?;
+            done(move |machine| machine.unsubscribe_all(&namespace, &name))
+        }
+        (_, ["properties"] | ["property", ..]) => note(asked, namespace, rest)?,
         (_, ["permissions", path @ ..]) => permissions(asked, namespace, path)?,
         (_, [segment]) => policy(asked, namespace, segment)?,
+        _ => return Err(unknown(asked)),
+    };
+    administrator(tenant, work)
+}
+
+/// What its operators note: all of it, or one thing.
+fn note(asked: Asked<'_>, namespace: String, path: &[&str]) -> Result<Work, AdminError> {
+    Ok(match (asked.method, path) {
+        ("GET", ["properties"]) => json(move |machine| machine.namespace_properties(&namespace)),
+        ("PUT", ["properties"]) => {
+            let new: Properties = parse(asked.body)?;
+            done(move |machine| {
+                machine.set_namespace_properties(&namespace, |known| known.extend(new))
+            })
+        }
+        ("DELETE", ["properties"]) => {
+            done(move |machine| machine.set_namespace_properties(&namespace, Properties::clear))
+        }
+        ("GET", ["property", key]) => {
+            let key = (*key).to_owned();
+            ask(
+                move |machine| Ok(machine.namespace_properties(&namespace)?.remove(&key)),
+                |value, _| Answer::maybe(value.map(Value::from)),
+            )
+        }
+        ("PUT", ["property", key, value]) => {
+            let (key, value) = ((*key).to_owned(), (*value).to_owned());
+            done(move |machine| {
+                machine.set_namespace_properties(&namespace, |known| drop(known.insert(key, value)))
+            })
+        }
+        ("DELETE", ["property", key]) => {
+            let key = (*key).to_owned();
+            done(move |machine| {
+                machine.set_namespace_properties(&namespace, |known| drop(known.remove(&key)))
+            })
+        }
         _ => return Err(unknown(asked)),
     })
 }
@@ -113,7 +212,7 @@ fn policy(asked: Asked<'_>, namespace: String, segment: &str) -> Result<Work, Ad
         "GET" => {
             return Ok(ask(
                 move |machine| machine.namespace_policies(&namespace),
-                |policies, _| Answer::maybe(policy.value(&policies)),
+                |policies, _| Answer::maybe(policy.value_in_namespace(&policies)),
             ));
         }
         "POST" | "PUT" => json_body(asked.body)?,

@@ -2,8 +2,9 @@
 
 use super::super::answer::Answer;
 use super::super::values::{AdminError, NewSchema};
-use super::{Asked, Routed, ask, json, number, parse, superuser, unknown, user};
+use super::{Asked, Routed, administrator, ask, json, number, parse, unknown, user};
 use crate::name::TopicName;
+use hyper::StatusCode;
 use serde_json::json;
 
 /// Kinds of schemas, by the names of Pulsar's JSON.
@@ -59,10 +60,25 @@ pub(super) fn schemas(asked: Asked<'_>, topic: TopicName, path: &[&str]) -> Rout
             );
             user(name, work)
         }
-        ("DELETE", ["schema"]) => superuser(ask(
-            move |machine| machine.remove_schemas(&topic),
-            |version, _| Answer::json(&json!({ "version": version })),
-        )),
+        ("POST", ["compatibility"]) => {
+            let new: NewSchema = parse(asked.body)?;
+            let strategy = "ALWAYS_COMPATIBLE";
+            let work = ask(
+                move |machine| machine.takes_schema(&topic, new),
+                move |is_compatible, _| {
+                    let shown = json!({"compatibility": is_compatible, "schemaCompatibilityStrategy": strategy});
+                    Answer { status: StatusCode::ACCEPTED, ..Answer::json(&shown) }
+                },
+            );
+            user(name, work)
+        }
+        ("DELETE", ["schema"]) => administrator(
+            name.tenant(),
+            ask(
+                move |machine| machine.remove_schemas(&topic),
+                |version, _| Answer::json(&json!({ "version": version })),
+            ),
+        ),
         _ => Err(unknown(asked)),
     }
 }

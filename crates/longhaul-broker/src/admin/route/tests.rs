@@ -3,6 +3,9 @@ use super::*;
 use proptest::prelude::*;
 use serde_json::json;
 
+mod paths;
+mod tenants;
+
 const BASE: &str = "/admin/v2/persistent/public/default";
 
 /// What is answered about the topic `a b`.
@@ -62,7 +65,7 @@ fn topics_with_partitions_are_created_and_grow() {
     }
     let mut rig = Rig::new();
     for body in ["0", "-1", "1e9", "\"x\"", "99999999999"] {
-        assert_eq!(topic(&mut rig, "PUT", "/partitions", body).0, 412, "{body}");
+        assert_eq!(topic(&mut rig, "PUT", "/partitions", body).0, 406, "{body}");
     }
     let given = (r#"{"partitions":3,"properties":{}}"#, "/partitions?createLocalTopicOnly=false");
     assert_eq!(topic(&mut rig, "PUT", given.1, given.0), DONE);
@@ -330,8 +333,10 @@ fn policies_are_set_and_read() {
     let all = namespace(&mut rig, "GET", "", "").1;
     assert_eq!((&all["retention_policies"], &all["compaction_threshold"]), (&forever, &json!(5)));
     let path = "/backlogQuota?backlogQuotaType=message_age";
-    assert_eq!(namespace(&mut rig, "POST", path, r#"{"limitTime":-1}"#), DONE);
-    let quotas = json!({"message_age": {"limitTime": -1}});
+    let quota = r#"{"limitTime":7,"policy":"producer_exception"}"#;
+    assert_eq!(namespace(&mut rig, "POST", path, quota), DONE);
+    let quotas = json!({"message_age":
+        {"limit": -1, "limitSize": -1, "limitTime": 7, "policy": "producer_exception"}});
     assert_eq!(namespace(&mut rig, "GET", "/backlogQuotaMap", ""), (200, quotas));
 }
 
@@ -408,7 +413,11 @@ fn who_may_do_what() {
         [("GET", "/subscriptions"), ("PUT", ""), ("DELETE", ""), ("PUT", "/unload")]
     {
         let path = format!("/admin/v2/persistent/public/default/a{path}");
-        assert_eq!(access(method, &path), Access::Superuser, "{method} {path}");
+        let administrator = Access::Tenant("public".to_owned());
+        assert_eq!(access(method, &path), administrator, "{method} {path}");
+    }
+    for path in ["tenants", "tenants/public", "brokers", "broker-stats/topics"] {
+        assert_eq!(access("GET", &format!("/admin/v2/{path}")), Access::Superuser, "{path}");
     }
 }
 
@@ -477,7 +486,7 @@ proptest! {
 /// A policy that was nested 125 deep was recorded, and a few objects deeper in the log than the parser of the next start would read.
 #[test]
 fn what_is_nested_too_deep_is_refused() {
-    let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+    let nested = |depth: usize| r#"{"a":"#.repeat(depth) + "0" + &"}".repeat(depth);
     let post =
         |depth| routed("POST", "/admin/v2/persistent/public/default/t/persistence", &nested(depth));
     assert!(post(JSON_DEPTH_MAX).is_ok());

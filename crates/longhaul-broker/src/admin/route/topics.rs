@@ -1,6 +1,7 @@
 //! Paths of topics and subscriptions.
 
 use super::super::answer::{Advertised, Answer, host_of};
+use super::super::internal;
 use super::super::names;
 use super::super::policies::Action;
 use super::super::policy_table::{Level, Policy};
@@ -8,8 +9,8 @@ use super::super::stats::TopicStats;
 use super::super::summary::PartitionedStats;
 use super::super::values::{AdminError, Position, Properties, Start};
 use super::{
-    Asked, Routed, Work, ask, done, json, json_body, number, parse, read, superuser, unknown, user,
-    viewer,
+    Asked, Routed, Work, administrator, ask, done, json, json_body, number, parse, read, unknown,
+    user, viewer,
 };
 use crate::name::TopicName;
 use serde::Deserialize;
@@ -17,7 +18,8 @@ use serde_json::{Map, Value, json};
 
 pub(super) fn topics(asked: Asked<'_>, topic: TopicName, path: &[&str]) -> Routed {
     let force = asked.target.flag("force");
-    superuser(match (asked.method, path) {
+    let tenant = topic.tenant().to_owned();
+    let work = match (asked.method, path) {
         ("GET", _) => return look(asked, topic, path),
         ("PUT", []) => {
             let properties = properties(json_body(asked.body)?)?;
@@ -61,14 +63,23 @@ pub(super) fn topics(asked: Asked<'_>, topic: TopicName, path: &[&str]) -> Route
         (_, ["subscription", name, path @ ..]) => {
             subscription(asked, topic, names::subscription(name)?, path)?
         }
+        ("PUT", ["backlogSize"]) => {
+            let from = place(asked.body)?.at.unwrap_or(Start::Earliest);
+            json(move |machine| machine.backlog_size(&topic, from))
+        }
+        ("PUT", ["offload"]) => {
+            let text = "this broker keeps all messages on its own disk";
+            return Err(AdminError::PreconditionFailed(text.to_owned()));
+        }
         (_, [segment]) => policy(asked, topic, segment)?,
         _ => return Err(unknown(asked)),
-    })
+    };
+    administrator(&tenant, work)
 }
 
 fn look(asked: Asked<'_>, topic: TopicName, path: &[&str]) -> Routed {
     let name = topic.clone();
-    superuser(match path {
+    let work = match path {
         ["partitions"] => {
             let may_create = asked.target.flag("checkAllowAutoCreation");
             return user(name, json(move |machine| machine.partitions(&topic, may_create)));
@@ -88,6 +99,17 @@ fn look(asked: Asked<'_>, topic: TopicName, path: &[&str]) -> Routed {
         }
         ["internalStats"] => {
             return viewer(name, json(move |machine| machine.stats_of_ledgers(&topic)));
+        }
+        ["partitioned-internalStats"] => {
+            let show = |(metadata, partitions), _: &Advertised| {
+                Answer::json(&internal::partitioned(&metadata, &partitions))
+            };
+            let work = ask(move |machine| machine.partitioned_stats_of_ledgers(&topic), show);
+            return viewer(name, work);
+        }
+        ["internal-info"] => {
+            let show = |stats, _: &Advertised| Answer::json(&internal::info(&stats));
+            return viewer(name, ask(move |machine| machine.stats_of_ledgers(&topic), show));
         }
         ["subscriptions"] => json(move |machine| machine.subscriptions(&topic)),
         ["compaction"] => json(move |machine| machine.compaction_status(&topic)),
@@ -113,8 +135,28 @@ fn look(asked: Asked<'_>, topic: TopicName, path: &[&str]) -> Routed {
             let nth = u64::try_from(nth).unwrap_or_default().max(1);
             read(move |machine| machine.find_nth(&topic, from_last, nth))
         }
-        ["properties"] => json(move |machine| machine.properties(&topic)),
         ["permissions"] => json(move |machine| Ok(machine.grants(&topic)?.shown())),
+        _ => look_closer(asked, topic, path)?,
+    };
+    administrator(name.tenant(), work)
+}
+
+/// The same of what is noted on a topic, and of its subscriptions.
+fn look_closer(asked: Asked<'_>, topic: TopicName, path: &[&str]) -> Result<Work, AdminError> {
+    Ok(match path {
+        ["properties"] => json(move |machine| machine.properties(&topic)),
+        ["offload"] => json(move |machine| {
+            machine.subscriptions(&topic)?;
+            let none = message_id(Position::NONE);
+            Ok(json!({"status": "NOT_RUN", "lastError": "", "firstUnoffloadedMessage": none}))
+        }),
+        ["subscription", subscription, "replicatedSubscriptionStatus"] => {
+            let subscription = names::subscription(subscription)?;
+            json(move |machine| {
+                machine.subscription_properties(&topic, &subscription)?;
+                Ok(json!({ topic.as_str(): false }))
+            })
+        }
         ["subscription", name, "properties"] => {
             let name = names::subscription(name)?;
             json(move |machine| machine.subscription_properties(&topic, &name))
@@ -184,6 +226,20 @@ fn subscription(
             let missing = || AdminError::BadRequest("the body names no message id".to_owned());
             let at = place(asked.body)?.at.ok_or_else(missing)?;
             done(move |machine| machine.reset(&topic, &name, at))
+        }
+        ("POST", ["expireMessages"]) => {
+            let missing = || AdminError::BadRequest("the body names no message id".to_owned());
+            let last = place(asked.body)?.at.ok_or_else(missing)?;
+            done(move |machine| machine.expire_up_to(&topic, &name, last))
+        }
+        ("POST", ["analyzeBacklog"]) => json(move |machine| machine.analyze_backlog(&topic, &name)),
+        ("POST", ["replicatedSubscriptionStatus"]) => {
+            let wanted: bool = parse(asked.body)?;
+            if wanted {
+                let text = "this broker is the only cluster: nothing is replicated";
+                return Err(AdminError::PreconditionFailed(text.to_owned()));
+            }
+            done(move |machine| machine.subscription_properties(&topic, &name).map(drop))
         }
         ("POST", ["expireMessages", age]) => {
             let age_s = number(age)?;

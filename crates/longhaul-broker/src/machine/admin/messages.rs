@@ -48,6 +48,14 @@ impl Machine {
         from_last: bool,
         nth: u64,
     ) -> Result<Found, AdminError> {
+        if self.state.partitions(name.as_str()).is_some() {
+            let text = format!("{name} is a partitioned topic: examine one of its partitions");
+            return Err(AdminError::MethodNotAllowed(text));
+        }
+        let id = self.one(name)?;
+        if self.state.topic(id).is_some_and(|kept| kept.entries.count() == 0) {
+            return Err(AdminError::PreconditionFailed(format!("{name} has no messages")));
+        }
         self.find(name, |id| {
             let (kept, live) = (self.state.topic(id)?, self.live.get(&id)?);
             let unwritten = kept.entries.end().saturating_sub(live.readable);

@@ -3,7 +3,7 @@
 use super::super::Machine;
 use super::Done;
 use crate::admin::policies::{Change, Grants, Policies};
-use crate::admin::values::AdminError;
+use crate::admin::values::{AdminError, Properties, Tenant};
 use crate::name::TopicName;
 use crate::state::Settings;
 use crate::state::change::{CreateNamespace, DeleteNamespace};
@@ -20,6 +20,27 @@ impl Machine {
             return Err(AdminError::Conflict(format!("tenant {name} exists")));
         }
         Ok(self.change(CreateNamespace { name: name.to_owned() })?)
+    }
+
+    /// Who administers a tenant; [`AdminError::NotFound`] when it does not exist.
+    pub(crate) fn tenant(&self, name: &str) -> Result<Tenant, AdminError> {
+        if !self.state.has_namespace(name) {
+            return Err(AdminError::NotFound("Tenant does not exist".to_owned()));
+        }
+        let known = self.state.settings(name).and_then(|known| known.tenant.clone());
+        Ok(known.unwrap_or_default())
+    }
+
+    /// Changes that. What nobody may do any more ends.
+    pub(crate) fn set_tenant(&mut self, name: &str, tenant: Tenant) -> Done {
+        if self.tenant(name)? == tenant {
+            return Ok(());
+        }
+        self.set(name, |known| known.tenant = Some(tenant))?;
+        for namespace in self.namespaces_of(name)? {
+            self.end_unpermitted(&namespace);
+        }
+        Ok(())
     }
 
     /// [`AdminError::Conflict`] while it has namespaces.
@@ -95,6 +116,58 @@ impl Machine {
         self.check_exists(namespace)?;
         self.ids_in(namespace).into_iter().for_each(|topic| self.unload(topic));
         Ok(())
+    }
+
+    /// Acknowledges everything on all its topics, for one subscription or for all.
+    pub(crate) fn clear_backlog(&mut self, namespace: &str, subscription: Option<&str>) -> Done {
+        self.check_exists(namespace)?;
+        for topic in self.ids_in(namespace) {
+            let readable = self.readable(topic);
+            let only = subscription.map(|name| self.state.topic(topic)?.subscription_id(name));
+            match only {
+                Some(None) => {}
+                Some(only @ Some(_)) => self.skip_to(topic, only, readable)?,
+                None => self.skip_to(topic, None, readable)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes a subscription of all its topics; [`AdminError::PreconditionFailed`] while it has consumers.
+    pub(crate) fn unsubscribe_all(&mut self, namespace: &str, subscription: &str) -> Done {
+        self.check_exists(namespace)?;
+        let of =
+            |topic: u32| Some((topic, self.state.topic(topic)?.subscription_id(subscription)?));
+        let known: Vec<(u32, u32)> = self.ids_in(namespace).into_iter().filter_map(of).collect();
+        if known.iter().any(|&(topic, id)| self.dispatcher(topic, id).is_some()) {
+            let text = "the subscription has consumers: end them first";
+            return Err(AdminError::PreconditionFailed(text.to_owned()));
+        }
+        for (topic, id) in known {
+            self.delete_subscription(topic, id)?;
+        }
+        Ok(())
+    }
+
+    /// What its operators note about it.
+    pub(crate) fn namespace_properties(&self, namespace: &str) -> Result<Properties, AdminError> {
+        Ok(self.namespace_settings(namespace)?.properties)
+    }
+
+    /// Changes that.
+    pub(crate) fn set_namespace_properties(
+        &mut self,
+        namespace: &str,
+        change: impl FnOnce(&mut Properties),
+    ) -> Done {
+        self.check_exists(namespace)?;
+        Ok(self.set(namespace, |known| change(&mut known.properties))?)
+    }
+
+    /// All that is set on it.
+    pub(crate) fn namespace_settings(&self, namespace: &str) -> Result<Settings, AdminError> {
+        self.check_exists(namespace)?;
+        Ok(self.state.settings(namespace).cloned().unwrap_or_default())
     }
 
     /// What is set on it.

@@ -23,6 +23,17 @@ impl Machine {
         (0..).map_while(|version| self.schema_of(name, Some(version))).map(stored).collect()
     }
 
+    /// Whether a schema would be taken: another definition is, another type is not.
+    pub(crate) fn takes_schema(
+        &self,
+        name: &TopicName,
+        new: NewSchema,
+    ) -> Result<bool, AdminError> {
+        let new = schema(name, new)?;
+        let last = self.schema_of(name, None);
+        Ok(last.is_none_or(|(_, last)| last.schema.r#type == new.r#type))
+    }
+
     /// Stores a schema, or finds the version of an equal one.
     pub(crate) fn add_schema(
         &mut self,

@@ -4,12 +4,16 @@
 use super::super::Machine;
 use super::super::effect::Refusal;
 use super::super::session::check_metadata;
-use super::super::stats::COMPACTION_CURSOR;
+use super::super::stats::{COMPACTION_CURSOR, shown};
 use super::Done;
+use crate::admin::stats::BacklogAnalysis;
 use crate::admin::values::{AdminError, Position, Properties, Start};
 use crate::name::TopicName;
 use crate::state::change::{CreateSubscription, NoteSubscription};
 use crate::state::entries;
+
+/// So many entries are analyzed at most, as in Pulsar: clients wait meanwhile.
+const ANALYZED_MAX: u64 = 10_000;
 
 impl Machine {
     /// Creates a durable one, and the topic where those come into being by use; [`AdminError::Conflict`] when it exists.
@@ -104,6 +108,49 @@ impl Machine {
         self.each(name, subscription, |machine, topic, id| {
             Ok(machine.expire(topic, Some(id), age_s)?)
         })
+    }
+
+    /// Acknowledges everything up to this entry, or all before it where that is excluded.
+    pub(crate) fn expire_up_to(
+        &mut self,
+        name: &TopicName,
+        subscription: &str,
+        last: Start,
+    ) -> Done {
+        // To start behind an entry is to have done with it.
+        let next = match last {
+            Start::At(position) => Start::After(position),
+            Start::After(position) => Start::At(position),
+            end @ (Start::Earliest | Start::Latest) => end,
+        };
+        self.each(name, subscription, |machine, topic, id| {
+            Ok(machine.skip_to(topic, Some(id), machine.start(topic, next))?)
+        })
+    }
+
+    /// How much a subscription has not acknowledged, of a topic without partitions or of one partition.
+    pub(crate) fn analyze_backlog(
+        &self,
+        name: &TopicName,
+        subscription: &str,
+    ) -> Result<BacklogAnalysis, AdminError> {
+        let id = self.one(name)?;
+        let kept = self.state.topic(id);
+        let known = kept.and_then(|kept| {
+            Some((kept, kept.subscriptions.get(&kept.subscription_id(subscription)?)?))
+        });
+        let (kept, known) = known.ok_or_else(|| no_subscription(name, subscription))?;
+        let open = kept.entries.range(known.cursor.mark(), self.readable(id));
+        let open = open.filter(|(ordinal, _)| !known.cursor.is_acked(*ordinal));
+        let mut found = BacklogAnalysis::default();
+        for (ordinal, slot) in open {
+            if found.entries == ANALYZED_MAX {
+                found.aborted = true;
+                break;
+            }
+            found.note(shown(kept.entries.position_of(ordinal)), u64::from(slot.messages()));
+        }
+        Ok(found)
     }
 
     /// What is noted on it; of a partitioned topic on all its partitions together.

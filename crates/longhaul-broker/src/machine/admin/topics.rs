@@ -2,6 +2,7 @@
 
 use super::super::Machine;
 use super::super::effect::Refusal;
+use super::super::figures::bytes_from;
 use super::super::stats::before;
 use super::super::topics::PARTITIONS_MAX;
 use super::notes::check_properties;
@@ -43,14 +44,14 @@ impl Machine {
         Ok(self.create_partitioned(name, partitions)?)
     }
 
-    /// Raises the number of partitions; [`AdminError::Conflict`] unless it is more than there are. The subscriptions of partition 0 come
+    /// Raises the number of partitions; [`AdminError::Unprocessable`] unless it is more than there are. The subscriptions of partition 0 come
     /// into being on the new ones.
     pub(crate) fn grow(&mut self, name: &TopicName, partitions: u32) -> Done {
         let count = self.state.partitions(name.as_str()).ok_or_else(|| missing(name))?;
         check_partitions(partitions)?;
         if partitions <= count {
             let text = format!("{name} has {count} partitions, and can only get more");
-            return Err(AdminError::Conflict(text));
+            return Err(AdminError::Unprocessable(text));
         }
         self.create_partitioned(name, partitions)?;
         let number = |index| self.state.topic_id(name.with_partition(index).as_str());
@@ -132,6 +133,26 @@ impl Machine {
         self.internal_stats(self.one(name)?).ok_or_else(|| missing(name))
     }
 
+    /// The same of all partitions that are there, as [`partitioned_stats`](Self::partitioned_stats).
+    pub(crate) fn partitioned_stats_of_ledgers(
+        &self,
+        name: &TopicName,
+    ) -> Result<(Partitions, BTreeMap<String, InternalStats>), AdminError> {
+        let count = self.state.partitions(name.as_str()).ok_or_else(|| missing(name))?;
+        let partitions = self.all(name)?.into_iter();
+        let stats = partitions.filter_map(|id| {
+            Some((self.state.topic(id)?.name.as_str().to_owned(), self.internal_stats(id)?))
+        });
+        Ok((Partitions::new(count, self.noted_on(name)), stats.collect()))
+    }
+
+    /// About how many bytes there are from this entry on.
+    pub(crate) fn backlog_size(&self, name: &TopicName, from: Start) -> Result<u64, AdminError> {
+        let id = self.one(name)?;
+        let kept = self.state.topic(id).ok_or_else(|| missing(name))?;
+        Ok(bytes_from(kept, self.start(id, from), self.readable(id)))
+    }
+
     /// The durable subscriptions; of a partitioned topic those of any of its partitions. The cursors that Pulsar has for itself,
     /// `__compaction` and `pulsar.dedup`, are not among them.
     pub(crate) fn subscriptions(&self, name: &TopicName) -> Result<BTreeSet<String>, AdminError> {
@@ -189,6 +210,10 @@ impl Machine {
 
     /// Ends a topic without partitions, or one partition: nothing more can be published. Says the last message.
     pub(crate) fn terminate_topic(&mut self, name: &TopicName) -> Result<Position, AdminError> {
+        if self.state.partitions(name.as_str()).is_some() {
+            let text = format!("{name} is a partitioned topic: terminate its partitions");
+            return Err(AdminError::MethodNotAllowed(text));
+        }
         let id = self.one(name)?;
         self.end_of(id, name)
     }
@@ -307,7 +332,7 @@ fn check_partitions(partitions: u32) -> Done {
     if (1..=PARTITIONS_MAX).contains(&partitions) {
         return Ok(());
     }
-    Err(AdminError::PreconditionFailed(format!(
+    Err(AdminError::NotAcceptable(format!(
         "the number of partitions must be 1 to {PARTITIONS_MAX}"
     )))
 }

@@ -133,8 +133,11 @@ const fn status(error: &AdminError) -> u16 {
         AdminError::BadRequest(_) => 400,
         AdminError::Forbidden(_) => 403,
         AdminError::NotFound(_) => 404,
+        AdminError::MethodNotAllowed(_) => 405,
+        AdminError::NotAcceptable(_) => 406,
         AdminError::Conflict(_) => 409,
         AdminError::PreconditionFailed(_) => 412,
+        AdminError::Unprocessable(_) => 422,
         AdminError::Internal(_) => 500,
         AdminError::Unavailable(_) => 503,
     }

@@ -3,6 +3,7 @@
 use super::support::{grants, named, refusal, sent, shared, with_roles};
 use super::*;
 use crate::admin::policies::{Action, Grants};
+use crate::admin::values::Tenant;
 use crate::auth::tests::{token, with_open_namespaces, with_secret};
 use bytes::Bytes;
 use longhaul_wire::messages::{AuthData, CommandAuthResponse, FeatureFlags};
@@ -33,6 +34,24 @@ fn ends(effects: &[Effect]) -> Vec<u64> {
 
 const DENIED: ServerError = ServerError::AuthorizationError;
 const UNKNOWN: ServerError = ServerError::AuthenticationError;
+
+/// Who administers a tenant may publish and consume there, as in Pulsar, for as long as the tenant says so.
+#[test]
+fn who_administers_a_tenant_may_use_its_topics() {
+    let mut rig = Rig::guarded(Some(Arc::new(with_secret())), [Some(named("boss")), None]);
+    let set = |rig: &mut Rig, roles: &[&str]| {
+        let admin_roles = roles.iter().map(|&role| role.to_owned()).collect();
+        let tenant = Tenant { admin_roles, ..Tenant::default() };
+        rig.machine.call(1, |machine| machine.set_tenant("public", tenant)).unwrap();
+        rig.settle()
+    };
+    assert_eq!(refusal(&rig.ask(1, producer(1, 7, AccessMode::Shared))), Some(DENIED.into()));
+    set(&mut rig, &["boss"]);
+    assert_eq!(refusal(&rig.ask(1, producer(1, 7, AccessMode::Shared))), None);
+    assert_eq!(closed(&set(&mut rig, &["boss", "chief"])).0, []);
+    assert_eq!(closed(&set(&mut rig, &["chief"])).0, [(1, 1)]);
+    assert_eq!(refusal(&rig.ask(1, producer(1, 8, AccessMode::Shared))), Some(DENIED.into()));
+}
 
 /// Clients that were locked out by an upgrade left no line in the log.
 #[test]

@@ -235,6 +235,45 @@ fn a_quota_that_evicts_takes_the_oldest_and_refuses_nothing() {
     assert_eq!(rig.mark(), 15);
 }
 
+/// A quota by age was taken and shown, and nothing came of it.
+#[test]
+fn a_backlog_may_not_be_older_than_its_quota() {
+    let set = |rig: &mut Rig, policy| {
+        let quota = BacklogQuota { limit_bytes: -1, limit_s: 10, policy };
+        rig.set(|policies| policies.backlog_age = Some(quota));
+    };
+    let code = |rig: &mut Rig| {
+        let error = |command: &Command| match command {
+            Command::SendError(error) => Some(error.error),
+            _ => None,
+        };
+        sent(&rig.publish(1, 1, b"x"), error).first().map(|error| error.1)
+    };
+    let cases = [(BacklogAction::ProducerRequestHold, 7), (BacklogAction::ProducerException, 8)];
+    for (policy, refused) in cases {
+        let mut rig = rig(1);
+        set(&mut rig, policy);
+        rig.pass(10_000);
+        assert_eq!(
+            rig.produce(1, 2, AccessMode::Shared),
+            Ok(true),
+            "{policy:?}: it is young enough"
+        );
+        rig.pass(1_000);
+        assert_eq!(rig.produce(1, 3, AccessMode::Shared), Err(refused), "{policy:?}");
+        assert_eq!(code(&mut rig), Some(refused), "{policy:?}");
+        rig.ack(5, longhaul_wire::messages::AckType::Individual, vec![id(0)]);
+        assert_eq!(rig.produce(1, 3, AccessMode::Shared), Ok(true), "{policy:?}: it is done");
+    }
+    let mut rig = rig(1);
+    set(&mut rig, BacklogAction::ConsumerBacklogEviction);
+    rig.pass(10_000);
+    rig.publish(1, 1, b"younger");
+    rig.pass(1_000);
+    assert_eq!(rig.mark(), 1, "the older one has gone");
+    assert_eq!(code(&mut rig), None);
+}
+
 /// What is acknowledged, and a retention keeps, counted as well where an older entry was open.
 #[test]
 fn what_is_acknowledged_does_not_count_for_the_quota_of_a_topic_that_has_none_of_its_own() {

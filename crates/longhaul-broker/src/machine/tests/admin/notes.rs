@@ -92,7 +92,7 @@ fn partitions_end_together() {
     rig.create_partitioned("parts", 2);
     rig.produce_to(1, 1, "parts-partition-1");
     rig.fill(1, 1, 1);
-    rig.refuses(topic("parts", Machine::terminate_topic), 404, "is a partitioned topic");
+    rig.refuses(topic("parts", Machine::terminate_topic), 405, "is a partitioned topic");
     rig.refuses(topic("t", Machine::terminate_partitions), 404, "is not a partitioned topic");
     let last = |rig: &Rig, name: &str, entry| Position {
         ledger: rig.kept(name).entries.ledgers().next().unwrap().0.cast_signed(),

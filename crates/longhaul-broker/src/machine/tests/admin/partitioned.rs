@@ -48,8 +48,8 @@ fn a_partitioned_topic_is_its_partitions() {
     );
     for partitions in [0, 10_001, u32::MAX] {
         let reason = "the number of partitions must be 1 to 10000";
-        rig.refuses(create("other", partitions), 412, reason);
-        rig.refuses(grow(partitions), 412, reason);
+        rig.refuses(create("other", partitions), 406, reason);
+        rig.refuses(grow(partitions), 406, reason);
     }
 }
 
@@ -77,7 +77,7 @@ fn partitions_only_become_more() {
     rig.create_subscription("parts", "a", Start::Latest);
     rig.create_subscription("parts-partition-1", "b", Start::Latest);
     for fewer in [1, 2] {
-        rig.refuses(grow(fewer), 409, "has 2 partitions, and can only get more");
+        rig.refuses(grow(fewer), 422, "has 2 partitions, and can only get more");
     }
     assert_eq!(rig.answer(grow(4)), DONE);
     assert_eq!(rig.answer(partitions("parts", false)), Ok(Partitions::new(4, BTreeMap::new())));

@@ -20,6 +20,7 @@ const fn ttl(seconds: u64) -> Policies {
         unacked_per_consumer: None,
         unacked_per_subscription: None,
         backlog_quota: None,
+        backlog_age: None,
         inactive_topics: None,
         auto_topic_creation: None,
         other,

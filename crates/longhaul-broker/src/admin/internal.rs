@@ -1,0 +1,47 @@
+//! Ledgers and cursors of a topic: what Pulsar keeps of them, and those of all partitions. Pure.
+
+use super::stats::InternalStats;
+use super::text::{escape_java, iso_8601};
+use super::values::{Partitions, Position};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// `internal-info`: what Pulsar would have in its store of metadata.
+pub(super) fn info(stats: &InternalStats) -> Value {
+    let ledgers = stats.ledgers.iter().map(|ledger| {
+        json!({
+            "ledgerId": ledger.ledger_id,
+            "entries": ledger.entries,
+            "size": ledger.size,
+            "isOffloaded": ledger.offloaded,
+        })
+    });
+    let cursors = stats.cursors.iter().map(|(name, cursor)| {
+        let shown = json!({
+            "version": 0,
+            "cursorsLedgerId": cursor.cursor_ledger,
+            "markDelete": place(cursor.mark_delete_position),
+        });
+        (escape_java(name), shown)
+    });
+    json!({
+        "version": 0,
+        "creationDate": iso_8601(stats.last_ledger_created_timestamp),
+        "modificationDate": iso_8601(stats.last_ledger_created_timestamp),
+        "ledgers": ledgers.collect::<Vec<_>>(),
+        "cursors": cursors.collect::<Map<_, _>>(),
+        "terminatedPosition": (stats.state == "Terminated").then(|| place(stats.last_confirmed_entry)),
+    })
+}
+
+fn place(position: Position) -> Value {
+    json!({"ledgerId": position.ledger, "entryId": position.entry})
+}
+
+/// `partitioned-internalStats`, by the full names of partitions.
+pub(super) fn partitioned(
+    metadata: &Partitions,
+    partitions: &BTreeMap<String, InternalStats>,
+) -> Value {
+    json!({"metadata": metadata, "partitions": partitions})
+}
