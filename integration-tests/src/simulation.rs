@@ -17,6 +17,7 @@ mod cuts;
 mod fences;
 mod fleet;
 mod ledger;
+mod lines;
 mod report;
 mod retries;
 mod script;
@@ -27,7 +28,7 @@ mod view;
 mod waits;
 
 pub use report::{Heartbeats, Report, Totals};
-pub use setting::{Course, Setting};
+pub use setting::{Course, Order, Setting};
 
 use checks::Evidence;
 use fleet::{Fleet, Stop};
@@ -36,7 +37,7 @@ use longhaul::TaskId;
 use longhaul::internals::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
 use longhaul::internals::protocol::key::{Epoch, OnceKey};
 use longhaul::topics::TopicNames;
-use longhaul_memory::MemoryBroker;
+use longhaul_memory::{Faults, MemoryBroker};
 use longhaul_transport::moment::Moment;
 use longhaul_transport::{Outgoing, TopicPartition};
 use script::Script;
@@ -82,13 +83,18 @@ struct Simulation {
 
 impl Simulation {
     fn new(setting: Setting) -> Self {
-        let broker = MemoryBroker::new(setting.seed, setting.faults.clone());
+        let keys_dealt_to_any = setting.order == Order::DealtToAny;
+        let faults = Faults { keys_dealt_to_any, ..setting.faults.clone() };
+        let broker = MemoryBroker::new(setting.seed, faults);
         let names: TopicNames = "tasks".parse().expect("the name is fine");
         let mut rng = fastrand::Rng::with_seed(setting.seed ^ 0x5eed);
         let fleet = Fleet::new(&setting, &broker, &names, &mut rng);
         broker.create_topic(&names.dead_letters, None, false);
         broker.create_topic(&names.register, None, setting.deduplication);
         let partitions = setting.partitions;
+        if matches!(setting.order, Order::Keys | Order::DealtToAny) {
+            lines::settle(&broker, &names.register);
+        }
         let (submitted, gained) = (BTreeMap::new(), 0);
         let passed = broker.clock().now();
         let simulation =
@@ -212,9 +218,15 @@ impl Simulation {
         let left = self.setting.tasks - self.submitted.len();
         let batch = self.setting.batches && self.rng.u8(..5) == 0;
         let count = if batch { self.rng.usize(1..=left) } else { 1 };
-        let (numbers, messages): (Vec<_>, Vec<_>) = (0..count).map(|_| self.task()).unzip();
+        let (numbers, mut messages): (Vec<_>, Vec<_>) = (0..count).map(|_| self.task()).unzip();
         let all: Vec<i32> = self.partitions().collect();
-        let partition = all[self.rng.usize(..all.len())];
+        let mut partition = all[self.rng.usize(..all.len())];
+        if self.setting.order != Order::None
+            && let Some(key) = lines::draw_key(&mut self.rng)
+        {
+            partition = lines::partition_of(key, &all);
+            messages.iter_mut().for_each(|message| message.key = Some(key.to_owned()));
+        }
         let at = TopicPartition { topic: self.names.task.clone(), partition };
         let positions = if batch {
             let scripts = &mut self.fleet.deeds.lock().scripts;
@@ -272,6 +284,9 @@ impl Simulation {
 
     fn task(&mut self) -> (usize, Outgoing) {
         let mut script = Script::draw(&mut self.rng);
+        if self.setting.order != Order::None {
+            lines::shorten(&mut script);
+        }
         if self.setting.skewed {
             // Wall clocks are up to an hour apart, and so would be its start and its time.
             script.delay = None;

@@ -34,10 +34,11 @@ impl State {
     }
 
     fn take_entry(&mut self, id: PartitionId, subscription: &str) -> Option<(EntryId, SessionId)> {
+        let keeps_keys = !self.faults.keys_dealt_to_any;
         let partition = self.partitions.get_mut(&id)?;
         let sessions = &self.sessions;
         let has_room = |id| sessions.get(&id).is_some_and(|session| session.room() > 0);
-        partition.subscriptions.get_mut(subscription)?.take(&partition.log, has_room)
+        partition.subscriptions.get_mut(subscription)?.take(&partition.log, keeps_keys, has_room)
     }
 
     /// Puts messages on their way to a client, behind those that are on it already.

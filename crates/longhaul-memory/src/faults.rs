@@ -160,6 +160,8 @@ pub struct Faults {
     pub redelivered_after: Span,
     /// Chance that a compaction overtakes a compacted reader in its bootstrap.
     pub compaction_in_bootstrap: f64,
+    /// A Key_Shared subscription deals each message to any consumer. No broker may do that.
+    pub keys_dealt_to_any: bool,
 
     /// Deliveries that the client below asks for by itself and keeps in a queue of this length, as third-party clients do. Zero:
     /// only what was asked for is delivered, and the rest of its batch.
@@ -231,6 +233,7 @@ impl Faults {
             redelivered_early: 0.0,
             redelivered_after: Span::ZERO,
             compaction_in_bootstrap: 0.0,
+            keys_dealt_to_any: false,
             prefetch: 3,
             losses: Losses {
                 error: 1,

@@ -84,12 +84,13 @@ impl Subscription {
     pub(super) fn take(
         &mut self,
         log: &Log,
+        keeps_keys: bool,
         has_room: impl Fn(u64) -> bool,
     ) -> Option<(EntryId, u64)> {
         if self.stalled {
             return None;
         }
-        if self.subscription_type == SubscriptionType::KeyShared {
+        if self.subscription_type == SubscriptionType::KeyShared && keeps_keys {
             return self.take_by_key(log, has_room);
         }
         let count = self.consumers.len();

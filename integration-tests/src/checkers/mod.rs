@@ -8,6 +8,7 @@ mod compacted;
 pub(crate) mod fold;
 mod ledger;
 mod logs;
+pub(crate) mod order;
 mod overlaps;
 
 pub use compacted::Compacted;

@@ -5,7 +5,7 @@ use super::ledger::{Logged, Owners, Story, Times, Told, times};
 use super::report::Totals;
 use super::script::{Script, Start, result};
 use super::setting::{Course, Setting};
-use super::{SUBSCRIPTION, fences, retries, terms, timely, view, waits};
+use super::{SUBSCRIPTION, fences, lines, retries, terms, timely, view, waits};
 use crate::checkers::fold::{End, State};
 use longhaul::internals::ledger;
 use longhaul::internals::protocol::entry::Entry;
@@ -75,6 +75,7 @@ impl Evidence<'_> {
         self.check_fates(&book, &mut found);
         terms::check(self, &book, &mut found);
         waits::check(self, &book, &starts, &mut found);
+        let order = lines::check(self, &book, &starts, &mut found);
         view::check(self, &book, &mut found);
         let readings = fences::readings(self);
         let takeovers = timely::check(self, &book, &readings, &mut found);
@@ -82,6 +83,8 @@ impl Evidence<'_> {
         let mut totals = self.count(&book, &starts);
         (totals.measured, totals.takeover_max) = takeovers;
         totals += deeds;
+        (totals.order_pairs, totals.order_troubled) = (order.pairs, order.troubled);
+        (totals.order_exempt, totals.order_beside) = (order.exempt, order.beside);
         (found, totals)
     }
 

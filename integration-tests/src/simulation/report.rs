@@ -115,6 +115,14 @@ totals! {
     topic_outages,
     /// Partitions that topics have gained.
     partitions_gained,
+    /// Pairs of tasks of one key of which the second began, and the first had to be over.
+    order_pairs,
+    /// Those of them whose first task was taken over or tried again before.
+    order_troubled,
+    /// Pairs whose first task was to wait for its time, and was overtaken.
+    order_exempt,
+    /// Tasks that began when their time had come, in a line that was dealt anew, beside one behind them that went on.
+    order_beside,
 }
 
 /// A time in thousandths of H.

@@ -23,6 +23,19 @@ pub enum Course {
     Rough,
 }
 
+/// Whether the tasks of a key are run in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// The queue has no order, and its tasks have no keys.
+    None,
+    /// They are to be.
+    Keys,
+    /// A planted fault: they are to be, and the queue's settings do not say so. Workers take tasks as they come.
+    Unsaid,
+    /// A planted fault: they are to be, and the broker deals each message to any consumer.
+    DealtToAny,
+}
+
 /// What one run is made of, all drawn from its seed.
 #[derive(Clone, Debug)]
 pub struct Setting {
@@ -42,6 +55,8 @@ pub struct Setting {
     pub grows: bool,
     /// Some tasks come in batches.
     pub batches: bool,
+    /// Whether the queue has an order.
+    pub order: Order,
     /// Attempts that a task has.
     pub max_attempts: u32,
     /// What goes wrong with the broker and the connections to it.
@@ -66,7 +81,7 @@ pub struct Setting {
 
 impl Setting {
     /// The setting of a seed: a fifth of them calm, a fifth with crashes, a fifth with cuts, the others rough; every other one brisk,
-    /// and all with cuts.
+    /// and all with cuts; a quarter of each with an order.
     #[must_use]
     pub fn of(seed: u64) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
@@ -84,6 +99,7 @@ impl Setting {
         };
         let prefetch = if rng.bool() { 0 } else { 3 };
         let faults = Faults { until: Some(RESTLESS), prefetch, ..faults };
+        let ordered = (seed / 10) % 4 == 3;
         let crashes = course == Course::Crashes;
         let known = matches!(course, Course::Crashes | Course::Cuts);
         let seconds = Duration::from_secs;
@@ -98,13 +114,14 @@ impl Setting {
             seed,
             course,
             brisk,
-            workers: rng.usize(if crashes { 2..=4 } else { 1..=4 }),
+            workers: rng.usize(if crashes || ordered { 2..=4 } else { 1..=4 }),
             // Where it is known when something must happen nobody must wait for a slot.
             concurrency_max: if known { 16 } else { 4 },
-            tasks: rng.usize(1..=12),
+            tasks: if ordered { rng.usize(8..=24) } else { rng.usize(1..=12) },
             partitions: (rng.u8(..4) == 0).then_some(2),
             grows: rng.bool(),
             batches: rng.bool(),
+            order: if ordered { Order::Keys } else { Order::None },
             max_attempts: rng.u32(2..=5),
             faults,
             kills: course == Course::Rough && rng.bool(),

@@ -2,8 +2,8 @@
 //!
 //! `LONGHAUL_SIM_SEED=N LONGHAUL_SIM_RUNS=K` runs K seeds from N on; `cargo xtask sim --seed N` does that.
 
-use integration_tests::simulation::{Course, Report, Setting, Totals, run};
-use longhaul::internals::protocol::invariants::RESEND;
+use integration_tests::simulation::{Course, Order, Report, Setting, Totals, run};
+use longhaul::internals::protocol::invariants::{ORDER, RESEND};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Seeds of a plain test run.
@@ -32,7 +32,7 @@ fn check(seed: u64) -> Result<Report, String> {
 
 /// What must have happened in a run of so many seeds or more, each: a run in which nothing happens proves nothing. About half of what
 /// was counted when this was written.
-const FLOORS: [(&str, usize); 27] = [
+const FLOORS: [(&str, usize); 30] = [
     ("takeovers", 150),
     ("measured", 20),
     ("self_fences", 500),
@@ -60,6 +60,9 @@ const FLOORS: [(&str, usize); 27] = [
     ("standstills", 20),
     ("topic_outages", 200),
     ("partitions_gained", 50),
+    ("order_pairs", 3_000),
+    ("order_troubled", 1_000),
+    ("order_exempt", 10),
 ];
 
 #[test]
@@ -128,6 +131,26 @@ fn a_ledger_without_deduplication_is_noticed() {
         .flat_map(|seed| run(&Setting { deduplication: false, ..Setting::of(seed) }).violations);
     let (keys, rest): (Vec<_>, Vec<_>) = found.partition(|what| what.starts_with("C-02"));
     assert!(!keys.is_empty(), "{RESEND}: nobody noticed; found {rest:?}");
+}
+
+/// The judge of order can find something, and soon: a worker that runs the tasks of a key as they come, where nothing else goes wrong; and a broker that deals
+/// the tasks of a key to any consumer, so that each worker keeps an order of its own.
+#[test]
+fn an_order_that_is_not_kept_is_found() {
+    let ordered = (0..80).filter(|seed| Setting::of(*seed).order == Order::Keys);
+    let ordered: Vec<u64> = ordered.collect();
+    assert_eq!(ordered.len(), 20);
+    for order in [Order::Unsaid, Order::DealtToAny] {
+        let finds = |seed: &&u64| {
+            let report = run(&Setting { order, ..Setting::of(**seed) });
+            let (found, rest): (Vec<_>, Vec<_>) =
+                report.violations.into_iter().partition(|what| what.starts_with(ORDER));
+            assert!(rest.is_empty(), "{order:?}, seed {seed}: {rest:?}");
+            !found.is_empty()
+        };
+        let found = ordered.iter().filter(finds).count();
+        assert!(found >= 10, "{order:?}: found by {found} of 20 seeds");
+    }
 }
 
 /// Whoever runs a calm seed knows how many attempts there are: none is lost, none is too many.

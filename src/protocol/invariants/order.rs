@@ -14,7 +14,7 @@ pub struct OrderJudge {
     /// Those that are not over, by key.
     open: BTreeMap<Vec<u8>, BTreeSet<TaskId>>,
     folds: BTreeMap<TaskId, TaskFold>,
-    begun: u64,
+    begun: BTreeSet<TaskId>,
 }
 
 impl OrderJudge {
@@ -26,8 +26,8 @@ impl OrderJudge {
 
     /// How many tasks with a key have begun.
     #[must_use]
-    pub const fn begun(&self) -> u64 {
-        self.begun
+    pub fn begun(&self) -> usize {
+        self.begun.len()
     }
 
     /// The next entry of the ledger.
@@ -40,13 +40,14 @@ impl OrderJudge {
         }
         let task = entry.task().filter(|task| self.keys.contains_key(task))?;
         let fold = self.folds.entry(task).or_default();
-        let before = fold.phase;
+        // One that is parked begins when it goes on.
+        let before = fold.phase == Phase::New || fold.is_parked();
         let accepted = fold.apply(entry) == Verdict::Accepted;
-        let after = fold.phase;
-        if after.is_terminal() {
+        let after = fold.phase != Phase::New && !fold.is_parked();
+        if fold.phase.is_terminal() {
             self.end(task);
-        } else if accepted && before == Phase::New && after != Phase::New {
-            self.begun += 1;
+        } else if accepted && before && after {
+            self.begun.insert(task);
             let line = self.open.get(self.keys.get(&task)?)?;
             if line.first() != Some(&task) {
                 let what = "a task began before one of its order key that comes first was over";

@@ -171,7 +171,7 @@ impl Driver {
         payload.complete_terms(defaults.as_deref());
         let waits_until_ms = payload.terms.as_deref().and_then(Terms::waits_until_ms);
         if let Some(at_ms) = waits_until_ms
-            && lane.core.keep_until(task, batch_size, at_ms, now)
+            && lane.core.keep_until(task, batch_size, order_key.as_deref(), at_ms, now)
         {
             return self.skim(id);
         }

@@ -15,6 +15,7 @@
 //! This worker does nothing more about the task until a seal says that it is over. A self-fence forgets it with all else, for that
 //! begins anew under another owner id.
 
+use super::lines::is_to_begin;
 use super::{Action, Machine, Stage, Stop, Task};
 use crate::protocol::entry::{ClaimKind, Entry, Outcome};
 use crate::protocol::fold::{Phase, TaskFold};
@@ -129,7 +130,7 @@ impl Machine {
                 if binds && fold.phase == Phase::New {
                     self.admitting.judge_run(claim.key.task)?;
                 }
-                if !claim.kind.closes() && fold.phase == Phase::New {
+                if !claim.kind.closes() && is_to_begin(&fold) {
                     self.lines.judge_begin(claim.key.task)?;
                 }
                 invariants::claim(&fold, claim, held, payload)

@@ -4,10 +4,13 @@
 //! been dealt all before it: they are in the line, too, or acknowledged, which means that the ledger shows their end. So a worker that claims the first of a line
 //! needs to know nothing of other workers, however old its view is: ends stand for good.
 //!
-//! Only the first claim of a task depends on the line. Once it was accepted all before the task were over, so it is tried again or taken over by any worker, as every
+//! Only the first claim that runs a task depends on the line. Once it was accepted all before the task were over, so it is tried again or taken over by any worker, as every
 //! task is; those behind it wait for its end wherever they are delivered.
+//!
+//! A parked task is as one that has not begun: it has its place, and when those that it waits for are over it begins when it is its turn. So one before it that was to
+//! start later can begin, and it may be the one that the parked task waits for. Whoever does not hold a parked task knows no line of it, and leaves it alone.
 
-use super::Machine;
+use super::{Machine, Task};
 use crate::protocol::claim::Decision;
 use crate::protocol::entry::ClaimKind;
 use crate::protocol::fold::{Phase, TaskFold};
@@ -30,7 +33,7 @@ pub(super) struct Lines {
 struct Line {
     /// Those that are not over.
     tasks: BTreeSet<TaskId>,
-    /// Those of them that have begun. As a rule the first one: but a task that was to wait for its time takes its place when that has come.
+    /// Those of them that have begun, and are not parked. As a rule the first one: but a task that was to wait for its time takes its place when that has come.
     begun: BTreeSet<TaskId>,
 }
 
@@ -48,7 +51,7 @@ impl Lines {
         self.keys.is_empty()
     }
 
-    /// What follows for a new task that is not the next of its line. What ends it unseen needs no place.
+    /// What follows for a task that is to begin and is not the next of its line. What ends it unseen needs no place.
     pub(super) fn decide(
         &self,
         id: TaskId,
@@ -56,7 +59,7 @@ impl Lines {
         closes: Option<ClaimKind>,
     ) -> Option<Decision> {
         let ends = || fold.cancel || closes.is_some_and(ClaimKind::closes);
-        let waits = fold.phase == Phase::New && !self.lets_begin(id) && !ends();
+        let waits = is_to_begin(fold) && !self.lets_begin(id) && !ends();
         waits.then_some(Decision::Wait)
     }
 
@@ -74,10 +77,17 @@ impl Lines {
         Err(Breach { id: ORDER, what })
     }
 
-    /// A task is claimed for the first time, or was.
+    /// A task is claimed to run, or was.
     pub(super) fn begin(&mut self, id: TaskId) {
         if let Some(line) = self.keys.get(&id).and_then(|key| self.lines.get_mut(key)) {
             line.begun.insert(id);
+        }
+    }
+
+    /// The task is parked: it waits for its turn again.
+    pub(super) fn stand_back(&mut self, id: TaskId) {
+        if let Some(line) = self.keys.get(&id).and_then(|key| self.lines.get_mut(key)) {
+            line.begun.remove(&id);
         }
     }
 
@@ -94,14 +104,30 @@ impl Lines {
     }
 }
 
+/// Whether the next claim that runs the task depends on its line.
+pub(super) const fn is_to_begin(fold: &TaskFold) -> bool {
+    matches!(fold.phase, Phase::New) || fold.is_parked()
+}
+
 impl Machine {
+    /// Whether tasks with a key have an order, from now on.
+    pub const fn keep_order(&mut self, by_key: bool) {
+        self.by_key = by_key;
+    }
+
+    /// Whether a task must not be claimed to run here, because only who holds it knows its line.
+    pub(super) fn is_left_to_its_holder(&self, task: &Task, closes: Option<ClaimKind>) -> bool {
+        let ends = || task.fold.cancel || closes.is_some_and(ClaimKind::closes);
+        self.by_key && !task.held && task.fold.is_parked() && !ends()
+    }
+
     /// A held task has this order key. Call it before the task is looked at.
     pub fn line_up(&mut self, id: TaskId, key: &[u8]) {
         let Some(task) = self.task(id) else { return };
         if !task.held || task.fold.phase.is_terminal() || self.lines.keys.contains_key(&id) {
             return;
         }
-        let has_begun = task.fold.phase != Phase::New;
+        let has_begun = !is_to_begin(&task.fold);
         let key = self
             .lines
             .lines

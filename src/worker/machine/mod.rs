@@ -90,6 +90,8 @@ pub struct Machine {
     sealing: Sealing,
     admitting: Admitting,
     lines: Lines,
+    /// The queue has an order.
+    by_key: bool,
     actions: VecDeque<Action>,
 }
 
@@ -113,6 +115,7 @@ impl Machine {
             sealing: Sealing::default(),
             admitting: Admitting::default(),
             lines: Lines::default(),
+            by_key: false,
             actions: VecDeque::new(),
         }
     }
@@ -335,6 +338,9 @@ impl Machine {
         if let Some(decision) = self.admitting.decide(id, &task.fold, closes) {
             return decision;
         }
+        if self.is_left_to_its_holder(&task, closes) {
+            return Decision::Wait;
+        }
         if let Some(decision) = self.lines.decide(id, &task.fold, closes) {
             return decision;
         }
@@ -362,7 +368,7 @@ impl Machine {
             ..Claim::plain(key, claim.attempt, claim.kind)
         });
         self.act(Action::Publish(entry));
-        if !claim.kind.closes() {
+        if !claim.kind.closes() && claim.kind != ClaimKind::Park {
             self.lines.begin(id);
         }
     }

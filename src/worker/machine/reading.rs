@@ -46,7 +46,7 @@ impl Machine {
         }
         let outdated = task.checkpoint.as_deref().copied();
         note(task, &read, accepted, before.phase);
-        let over = task.fold.phase.is_terminal();
+        let (over, parked) = (task.fold.phase.is_terminal(), task.fold.is_parked());
         if over {
             (task.limits, task.gives) = (None, None);
         }
@@ -61,6 +61,8 @@ impl Machine {
         if over {
             self.tasks.ended(id);
             self.lines.leave(id);
+        } else if accepted && parked {
+            self.lines.stand_back(id);
         } else if accepted && matches!(read.entry, Entry::Claim(_)) {
             self.lines.begin(id);
         }

@@ -43,11 +43,12 @@ impl Partition {
     }
 
     /// A delivery came that is not to start before this wall-clock time, in ms since the epoch. If that lies ahead the delivery is kept as an id, and its
-    /// payload is of no use until then. Returns whether it is; any other one is to be handled as usual.
+    /// payload is of no use until then. Returns whether it is; any other one is to be handled as usual. `order_key` says where it stands then.
     pub fn keep_until(
         &mut self,
         id: TaskId,
         batch_size: Option<u32>,
+        order_key: Option<&[u8]>,
         at_ms: u64,
         now: Moment,
     ) -> bool {
@@ -56,7 +57,11 @@ impl Partition {
             return false;
         }
         // One that finds no room comes again with the next session.
-        let _has_room = self.scheduled.keep(id, batch_size, at_ms);
+        if self.scheduled.keep(id, batch_size, at_ms)
+            && let Some(key) = order_key.filter(|_| self.by_key)
+        {
+            self.kept_keys.insert(id, key.into());
+        }
         true
     }
 
@@ -125,6 +130,20 @@ impl Partition {
         self.take_up(id, at_ms, now, false);
     }
 
+    /// On a queue with an order what was kept takes its place when its time has come, whether there is a slot for it or not: those behind it wait.
+    pub(super) fn line_up_kept(&mut self, now: Moment) {
+        if !self.by_key {
+            return;
+        }
+        while let Some(due) = self.scheduled.pop_due(self.wall.at(now), self.settings.partition) {
+            let (id, key) = (due.id, self.kept_keys.remove(&due.id));
+            self.take_up_kept(due, now);
+            if let Some(key) = key {
+                self.machine.line_up(id, &key);
+            }
+        }
+    }
+
     /// Somebody has asked for the end of a task that may be kept.
     pub(super) fn look_for_cancelled(&mut self, id: TaskId, now: Moment) {
         if !self.scheduled.is_empty() && self.machine.task(id).is_some_and(|task| !task.held) {
@@ -140,6 +159,7 @@ impl Partition {
         }
         if self.scheduled.look_at().is_some_and(|at| at <= now) {
             for due in self.scheduled.take_cancelled(self.settings.partition) {
+                self.kept_keys.remove(&due.id);
                 self.take_up_kept(due, now);
             }
         }

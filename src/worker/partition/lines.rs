@@ -19,6 +19,7 @@ impl Partition {
     /// Whether the queue has an order: deliveries are those of a Key_Shared subscription. It takes effect with the next session.
     pub const fn set_order(&mut self, by_key: bool) {
         self.by_key = by_key;
+        self.machine.keep_order(by_key);
     }
 
     /// Whether the queue has an order.

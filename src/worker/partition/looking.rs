@@ -130,6 +130,7 @@ impl Partition {
             self.send_heartbeats(now);
         }
         self.look_at_held_starts(now);
+        self.line_up_kept(now);
         self.serve(now, slots);
         while let Some(id) = self.agenda.pop_due(now) {
             self.look(id, now, slots);

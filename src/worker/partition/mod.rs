@@ -1,9 +1,7 @@
-//! One worker on one partition of the ledger: the [`Machine`] with a clock. Pure: every call is given the time, and what is to be
-//! done comes back as [`Effect`]s.
+//! One worker on one partition of the ledger: the [`Machine`] with a clock. Pure: every call is given the time, and what is to be done comes back as [`Effect`]s.
 //!
-//! The machine knows what follows from what; this module judges *when*: whose silence makes an owner stale, which retry is due,
-//! whether the view is fresh enough to claim by, whether a claim came back in time, when a finished task is sealed, and
-//! when the worker must fence itself. The rules of judgement are in `protocol::{silence, rank}`.
+//! The machine knows what follows from what; this module judges *when*: whose silence makes an owner stale, which retry is due, whether the view is fresh enough to
+//! claim by, whether a claim came back in time, when a finished task is sealed, and when the worker must fence itself. The rules of judgement are in `protocol::{silence, rank}`.
 
 mod admitting;
 mod bootstrap;
@@ -38,7 +36,7 @@ use crate::protocol::waits::Standing;
 use crate::task::{EntryId, Position, TaskId};
 use crate::worker::agenda::Agenda;
 use crate::worker::legacy::{Legacy, LegacyEnd};
-use crate::worker::machine::{Action, Machine, ReadEntry};
+use crate::worker::machine::{Action, Machine, OrderKey, ReadEntry};
 use ends::Ends;
 use finishers::Finishers;
 use looking::Open;
@@ -71,8 +69,7 @@ pub enum Effect {
     Do(Action),
     /// The ledger was read to its end: start consuming.
     Ready,
-    /// The worker has fenced itself: close the consumer, drop queued publishes, read the ledger from its start. Processors go on.
-    /// Draw a new [`Partition::set_spare_owner`].
+    /// The worker has fenced itself: close the consumer, drop queued publishes, read the ledger from its start, draw a new [`Partition::set_spare_owner`]. Processors go on.
     Fenced,
     /// Another version of the ledger's settings keeps this worker out.
     Refused(LedgerConfigError),
@@ -126,8 +123,9 @@ pub struct Partition {
     tickets: Tickets,
     /// The queue has an order.
     by_key: bool,
-    /// Deliveries that came before their time; when to look at them, and whether the first of them waits for a slot.
+    /// Deliveries that came before their time, and the order keys of those that have one; when to look at them, and whether the first of them waits for a slot.
     scheduled: Scheduled,
+    kept_keys: BTreeMap<TaskId, OrderKey>,
     next_kept: Option<Moment>,
     kept_is_due: bool,
     /// Tasks of types that nobody asks for.
@@ -192,6 +190,7 @@ impl Partition {
             tickets: Tickets::default(),
             by_key: false,
             scheduled: Scheduled::default(),
+            kept_keys: BTreeMap::new(),
             next_kept: None,
             kept_is_due: false,
             unwanted: Unwanted::default(),
@@ -334,7 +333,8 @@ impl Partition {
             if !was_over && self.machine.fold(id).phase.is_terminal() {
                 self.finished.push(id.entry_id(), now, self.grain());
             }
-            if let Some(line) = line.filter(|_| !self.machine.is_in_line(id)) {
+            let moves = !self.machine.is_in_line(id) || self.machine.fold(id).is_parked();
+            if let Some(line) = line.filter(|_| moves) {
                 self.look_at_line(&line, now);
             }
             self.look_at_own_end(id);
@@ -369,6 +369,7 @@ impl Partition {
     pub fn handle_session_lost(&mut self) {
         self.machine.session_lost();
         self.scheduled.clear();
+        self.kept_keys.clear();
         for open in self.open.values_mut() {
             open.received = None;
         }

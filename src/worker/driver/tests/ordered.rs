@@ -79,14 +79,14 @@ impl Bench {
     }
 
     /// How many tasks with a key have begun, when none did before its time.
-    fn begun_in_order(&self) -> u64 {
+    fn begun_in_order(&self) -> usize {
         let (begun, found) = self.judged();
         assert_eq!(found, []);
         begun
     }
 
     /// How many tasks with a key have begun, and those that did before their time.
-    fn judged(&self) -> (u64, Vec<Violation>) {
+    fn judged(&self) -> (usize, Vec<Violation>) {
         let mut judge = OrderJudge::default();
         for message in self.broker.full_log(&self.at(&self.names.task, -1)) {
             if let Some(key) = message.order_key() {
@@ -198,6 +198,54 @@ async fn a_worker_that_drains_gives_its_lines_away_at_once() {
     tokio::join!(one.run_for(60 * SECOND), two.run_for(60 * SECOND));
     assert!(one.ended, "nothing keeps it");
     assert_eq!(of_key(&diary, "a"), "1+ 1+", "given back, and begun by the other one");
+    assert_eq!(two.begun_in_order(), 3);
+}
+
+/// A task that was to wait for one of its key whose time had not come had its place behind that one, and yet kept it from beginning when its time came: neither
+/// ever ran, and no task of the key after them. The simulation found it.
+#[tokio::test(start_paused = true)]
+async fn a_task_may_wait_for_one_of_its_key_that_starts_later() {
+    let diary = Diary::default();
+    let mut bench = ordered(config(8), &diary);
+    let later = bench.publish("a", "1", &[("DELAY", "PT5S")]);
+    let names = later.to_string();
+    bench.publish("a", "2", &[("AFTER", &names)]);
+    bench.publish("a", "3", &[]);
+    bench.run_for(3 * SECOND).await;
+    assert_eq!(of_key(&diary, "a"), "", "the second one is parked, and keeps its place");
+    bench.run_for(10 * SECOND).await;
+    assert_eq!(of_key(&diary, "a"), "1+ 1- 2+ 2- 3+ 3-");
+    assert_eq!(bench.begun_in_order(), 3);
+}
+
+/// A task whose time had come while all slots were taken had its place only when one was free, and by then another one of its key, which had waited longer for a
+/// slot, took that. The simulation found it.
+#[tokio::test(start_paused = true)]
+async fn a_task_whose_time_comes_takes_its_place_although_there_is_no_slot() {
+    let diary = Diary::default();
+    let mut bench = ordered(config(1), &diary);
+    bench.publish_each(&["b", "c", "d", "e", "f", "g"], &["1"]);
+    bench.publish("a", "1", &[("DELAY", "PT3S")]);
+    bench.publish_each(&["a"], &["2", "3"]);
+    bench.run_for(30 * SECOND).await;
+    assert_eq!(of_key(&diary, "a"), "1+ 1- 2+ 2- 3+ 3-");
+    assert_eq!(bench.begun_in_order(), 9);
+}
+
+/// What a parked task of a line waits for is over, and its worker is gone: it begins when its line is dealt to another one.
+#[tokio::test(start_paused = true)]
+async fn a_parked_task_begins_where_its_line_is() {
+    let diary = Diary::default();
+    let mut one = ordered(config(8), &diary);
+    let first = one.publish("b", "1", &[("ends", "late")]);
+    let names = first.to_string();
+    one.publish("a", "1", &[("AFTER", &names)]);
+    one.publish("a", "2", &[]);
+    one.run_for(3 * SECOND).await;
+    let mut two = beside(&one, "two", config(8), &diary);
+    one.transport.kill();
+    two.run_for(120 * SECOND).await;
+    assert_eq!(of_key(&diary, "a"), "1+ 1- 2+ 2-");
     assert_eq!(two.begun_in_order(), 3);
 }
 

@@ -1,0 +1,232 @@
+//! C-29, judged from the logs alone: what order the tasks of a key began in, by the checkers' own fold. Nothing of how workers keep the order is used here.
+
+use super::fold::{Stand, State};
+use longhaul::TaskId;
+use longhaul::internals::protocol::entry::Entry;
+use longhaul::internals::protocol::invariants::ORDER;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A task, as its message says.
+#[derive(Clone, Debug)]
+pub(crate) struct Submitted {
+    /// The key of its message, or of its batch; without one it has no order.
+    pub(crate) key: Option<Vec<u8>>,
+    /// From when on it has a place in the order, where that is not at once.
+    pub(crate) from_ms: Option<u64>,
+}
+
+/// What was judged, so that a run in which nothing could go wrong is known as one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Compared {
+    /// Pairs of tasks of one key of which the second began, and the first had to be over.
+    pub(crate) pairs: usize,
+    /// Those of them whose first task was taken over or tried again before it was over.
+    pub(crate) troubled: usize,
+    /// Pairs whose first task had no place yet, so that the second was free to begin.
+    pub(crate) exempt: usize,
+    /// Tasks that began when their time had come, in a line that was dealt anew, beside one behind them that went on.
+    pub(crate) beside: usize,
+}
+
+/// Reads the ledger of one partition in its order.
+#[derive(Debug, Default)]
+pub(crate) struct OrderJudge {
+    tasks: BTreeMap<TaskId, Submitted>,
+    lines: BTreeMap<Vec<u8>, BTreeSet<TaskId>>,
+    states: BTreeMap<TaskId, State>,
+    compared: Compared,
+    found: Vec<String>,
+}
+
+impl OrderJudge {
+    pub(crate) fn new(tasks: BTreeMap<TaskId, Submitted>) -> Self {
+        let mut judge = Self::default();
+        for (task, submitted) in &tasks {
+            if let Some(key) = &submitted.key {
+                judge.lines.entry(key.clone()).or_default().insert(*task);
+            }
+        }
+        Self { tasks, ..judge }
+    }
+
+    /// The next entry, and when its publisher decided on it, in ms of the clock by which tasks have their places. `dealt_anew`: whether the task may have been
+    /// dealt to its claimer after others had been dealt it, which is asked of those that were to start later.
+    pub(crate) fn read(
+        &mut self,
+        entry: &Entry,
+        decided_ms: u64,
+        dealt_anew: impl FnOnce(TaskId) -> bool,
+    ) {
+        let Some(task) = entry.task().filter(|_| !matches!(entry, Entry::Tombstone(_))) else {
+            return;
+        };
+        let state = self.states.entry(task).or_default();
+        let before = *state;
+        state.take(entry);
+        // One that is parked begins when it goes on.
+        let begins = !has_begun(&before) && has_begun(state) && state.end().is_none();
+        if begins {
+            self.begun(task, decided_ms, dealt_anew);
+        }
+    }
+
+    fn begun(&mut self, task: TaskId, decided_ms: u64, dealt_anew: impl FnOnce(TaskId) -> bool) {
+        let key = self.tasks.get(&task).and_then(|submitted| submitted.key.as_deref());
+        let Some(line) = key.and_then(|key| self.lines.get(key)) else { return };
+        let is_late = self.tasks.get(&task).is_some_and(|submitted| submitted.from_ms.is_some());
+        let may_be_beside = is_late && dealt_anew(task);
+        for first in line.range(..task) {
+            let state = self.states.get(first).copied().unwrap_or_default();
+            if state.end().is_some() {
+                self.compared.pairs += 1;
+                self.compared.troubled += usize::from(state.epoch > 1);
+                continue;
+            }
+            let from_ms = self.tasks.get(first).and_then(|submitted| submitted.from_ms);
+            if !has_begun(&state) && from_ms.is_some_and(|from_ms| decided_ms < from_ms) {
+                self.compared.exempt += 1;
+                continue;
+            }
+            let stand = state.stand;
+            self.found.push(format!(
+                "{ORDER}: task {task} began before {first} of the same key was over: {stand:?}"
+            ));
+        }
+        // Only one that was to wait for its time may have been overtaken, and whoever has overtaken it must be over now.
+        for last in line.range(task..).skip(1) {
+            let state = self.states.get(last).copied().unwrap_or_default();
+            if has_begun(&state) && state.end().is_none() && may_be_beside {
+                self.compared.beside += 1;
+            } else if has_begun(&state) && state.end().is_none() {
+                let stand = state.stand;
+                self.found.push(format!(
+                    "{ORDER}: task {task} began while {last} of the same key went on: {stand:?}"
+                ));
+            }
+        }
+    }
+
+    /// What was found, and what was compared.
+    pub(crate) fn end(self) -> (Vec<String>, Compared) {
+        (self.found, self.compared)
+    }
+}
+
+fn has_begun(state: &State) -> bool {
+    match state.stand {
+        Stand::New => false,
+        Stand::Waiting(next) => !next.is_parked(),
+        Stand::Running | Stand::Ended(_) => true,
+    }
+}
+
+impl std::ops::AddAssign for Compared {
+    fn add_assign(&mut self, other: Self) {
+        self.pairs += other.pairs;
+        self.troubled += other.troubled;
+        self.exempt += other.exempt;
+        self.beside += other.beside;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longhaul::internals::protocol::entry::{Claim, ClaimKind, Done, NextAttempt, Outcome};
+    use longhaul::internals::protocol::key::{Epoch, OnceKey, OwnerId};
+
+    const fn task(entry: u64) -> TaskId {
+        TaskId { ledger: 1, entry, partition: -1, batch_index: None }
+    }
+
+    const fn key(entry: u64, epoch: u32) -> OnceKey {
+        OnceKey { task: task(entry), epoch: Epoch(epoch), owner: OwnerId(7), serial: 10 * entry }
+    }
+
+    fn claim(entry: u64, epoch: u32, kind: ClaimKind) -> Entry {
+        let attempt = if kind == ClaimKind::Run { epoch } else { 0 };
+        Entry::Claim(Claim::plain(key(entry, epoch), attempt, kind))
+    }
+
+    fn run(entry: u64) -> Entry {
+        claim(entry, 1, ClaimKind::Run)
+    }
+
+    fn done(entry: u64, epoch: u32, outcome: Outcome) -> Entry {
+        Entry::Done(Done { key: key(entry, epoch), attempt: epoch, outcome, writer: None })
+    }
+
+    fn over(entry: u64) -> Entry {
+        done(entry, 1, Outcome::Completed)
+    }
+
+    /// Of 1, 2 and 3 with one key, 4 with another and 5 without; 1 has its place from 100 ms on.
+    fn judged(delayed: bool, anew: bool, entries: &[(Entry, u64)]) -> (usize, Compared) {
+        let of = |key: &[u8], from_ms| Submitted { key: Some(key.to_vec()), from_ms };
+        let tasks = [
+            (task(1), of(b"a", delayed.then_some(100))),
+            (task(2), of(b"a", None)),
+            (task(3), of(b"a", None)),
+            (task(4), of(b"b", None)),
+            (task(5), Submitted { key: None, from_ms: None }),
+        ];
+        let mut judge = OrderJudge::new(tasks.into());
+        for (entry, decided_ms) in entries {
+            judge.read(entry, *decided_ms, |_| anew);
+        }
+        let (found, compared) = judge.end();
+        (found.len(), compared)
+    }
+
+    #[track_caller]
+    fn check(entries: &[Entry], found: usize, pairs: usize, troubled: usize) {
+        let entries: Vec<_> = entries.iter().map(|entry| (entry.clone(), 0)).collect();
+        let compared = Compared { pairs, troubled, ..Compared::default() };
+        assert_eq!(judged(false, false, &entries), (found, compared), "{entries:?}");
+    }
+
+    #[test]
+    fn a_task_that_begins_before_its_turn_is_found() {
+        check(&[run(1), run(4), run(5), over(1), run(2), over(2), run(3)], 0, 3, 0);
+        check(&[run(2)], 1, 0, 0);
+        check(&[run(1), run(2), over(1)], 1, 0, 0);
+        check(&[run(1), over(1), run(3)], 1, 1, 0);
+        check(&[run(1), over(1), claim(2, 1, ClaimKind::Park), run(3)], 1, 1, 0);
+        check(&[claim(2, 1, ClaimKind::Park), run(1), claim(2, 2, ClaimKind::Run)], 1, 0, 0);
+        check(
+            &[claim(2, 1, ClaimKind::Park), run(1), over(1), claim(2, 2, ClaimKind::Run)],
+            0,
+            1,
+            0,
+        );
+        // A claim that comes to nothing begins nothing.
+        check(&[run(1), claim(2, 2, ClaimKind::Run), over(1), run(2)], 0, 1, 0);
+    }
+
+    #[test]
+    fn what_waits_for_its_next_attempt_keeps_its_place() {
+        let failed = done(1, 1, Outcome::Failed(NextAttempt::new(0, 10)));
+        check(&[run(1), failed.clone(), run(2)], 1, 0, 0);
+        let again = [claim(1, 2, ClaimKind::Run), done(1, 2, Outcome::Completed), run(2)];
+        check(&[&[run(1), failed][..], &again[..]].concat(), 0, 1, 1);
+    }
+
+    #[test]
+    fn what_ends_unseen_needs_no_place_and_makes_room() {
+        let cancelled = claim(2, 1, ClaimKind::Cancelled);
+        check(&[cancelled, run(1), over(1), run(3)], 0, 2, 0);
+    }
+
+    #[test]
+    fn a_task_has_no_place_before_its_time() {
+        let early = [(run(2), 99), (over(2), 200), (run(1), 201)];
+        assert_eq!(judged(true, false, &early), (0, Compared { exempt: 1, ..Compared::default() }));
+        assert_eq!(judged(true, false, &[(run(2), 100)]).0, 1, "its time has come");
+        let beside = [(run(2), 99), (run(1), 101)];
+        assert_eq!(judged(true, false, &beside).0, 1, "the other one goes on");
+        assert_eq!(
+            judged(true, true, &beside),
+            (0, Compared { exempt: 1, beside: 1, ..Compared::default() })
+        );
+    }
+}

@@ -1,0 +1,157 @@
+//! Queues with an order: how their tasks get keys, and what must hold of each key, by the ledger and by when processors began.
+
+use super::checks::{Book, Evidence, at};
+use super::script::{Script, Start};
+use super::setting::Order;
+use crate::checkers::order::{Compared, OrderJudge, Submitted};
+use longhaul::internals::protocol::invariants::ORDER;
+use longhaul::internals::protocol::key::OwnerId;
+use longhaul::internals::protocol::register::{Document, DocumentKey, DocumentName, Entry, Stamp};
+use longhaul::internals::register;
+use longhaul::{EntryId, TaskId};
+use longhaul_memory::{Happening, MemoryBroker};
+use longhaul_transport::TopicPartition;
+use longhaul_transport::clock::as_millis;
+use longhaul_transport::moment::Moment;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Keys of a queue with an order. Few, so that lines are long.
+const KEYS: [&str; 3] = ["red", "green", "blue"];
+/// How many of 16 tasks have no key, and so no order.
+const WITHOUT: u8 = 2;
+
+/// Attempts of a task in a line take a tenth of the time, and its payload can be read, or not even its bytes can: what makes a line longer than the
+/// run leaves nothing to judge.
+const BRIEFER: u32 = 10;
+
+/// What lies between a worker's look at its clock and the entry that it publishes.
+const SOON: Duration = Duration::from_secs(1);
+
+/// The register says that the queue has an order.
+pub(super) fn settle(broker: &MemoryBroker, topic: &str) {
+    let (name, stamp) = (DocumentName::queue_settings(), Stamp { writer: OwnerId(77), serial: 1 });
+    let key = DocumentKey { name, version: 1, stamp };
+    let document = Document { key, content: br#"{"order":"key"}"#.as_slice().into() };
+    let register = at(topic, -1);
+    broker.publish(&register, register::message(&Entry::Document(document)));
+}
+
+pub(super) fn draw_key(rng: &mut fastrand::Rng) -> Option<&'static str> {
+    if rng.u8(..16) < WITHOUT { None } else { rng.choice(KEYS) }
+}
+
+/// The partition to which a producer sends what has this key.
+pub(super) fn partition_of(key: &str, partitions: &[i32]) -> i32 {
+    let sum: usize = key.bytes().map(usize::from).sum();
+    partitions[sum % partitions.len()]
+}
+
+pub(super) fn shorten(script: &mut Script) {
+    script.works /= BRIEFER;
+    script.delay = script.delay.map(|delay| delay / 2);
+    script.broken = script.damaged;
+    script.budget = None;
+}
+
+/// The pairs of tasks that were compared.
+pub(super) fn check(
+    evidence: &Evidence<'_>,
+    book: &Book,
+    starts: &[Start],
+    found: &mut Vec<String>,
+) -> Compared {
+    let mut compared = Compared::default();
+    if evidence.setting.order == Order::None {
+        return compared;
+    }
+    for partition in &evidence.partitions {
+        let tasks = submitted(evidence, &at(&evidence.names.task, *partition));
+        check_starts(evidence, book, &tasks, starts, found);
+        let mut judge = OrderJudge::new(tasks);
+        let dealt = dealt(evidence, &at(&evidence.names.task, *partition));
+        for logged in book.logs.get(partition).into_iter().flat_map(BTreeMap::values) {
+            let stored = &logged.stored;
+            let anew = |task: TaskId| {
+                let times = dealt.get(&task.entry_id()).into_iter().flatten();
+                times
+                    .filter(|(at, _)| *at <= stored.at)
+                    .map(|(_, session)| session)
+                    .collect::<BTreeSet<_>>()
+                    .len()
+                    > 1
+            };
+            judge.read(&logged.entry, decided_ms(evidence, &stored.by, stored.sent), anew);
+        }
+        let (violations, of_partition) = judge.end();
+        found.extend(violations);
+        compared += of_partition;
+    }
+    compared
+}
+
+/// When each entry of the task topic came, and by which session.
+fn dealt(evidence: &Evidence<'_>, topic: &TopicPartition) -> BTreeMap<EntryId, Vec<(Moment, u64)>> {
+    let name = topic.to_string();
+    let mut dealt: BTreeMap<EntryId, Vec<(Moment, u64)>> = BTreeMap::new();
+    evidence.broker.look_at_history(|history| {
+        for event in history.events() {
+            if let Happening::Received {
+                partition, position, subscription: Some(_), session, ..
+            } = &event.what
+                && **partition == *name
+            {
+                dealt.entry(position.entry_id()).or_default().push((event.at, *session));
+            }
+        }
+    });
+    dealt
+}
+
+/// By the messages, as they stand on the task topic.
+fn submitted(evidence: &Evidence<'_>, topic: &TopicPartition) -> BTreeMap<TaskId, Submitted> {
+    let log = evidence.broker.full_log(topic).into_iter();
+    let tasks = log.filter_map(|message| {
+        let id = TaskId::new(message.position, topic.partition);
+        let (_, published) = evidence.submitted.get(&id)?;
+        let from = evidence.script(id)?.delay.map(|delay| *published + delay);
+        let key = message.order_key().map(<[u8]>::to_vec);
+        Some((id, Submitted { key, from_ms: from.map(|from| as_millis(from.0)) }))
+    });
+    tasks.collect()
+}
+
+/// What the clock of a worker showed at the latest when it decided on what it sent then.
+fn decided_ms(evidence: &Evidence<'_>, worker: &str, sent: Moment) -> u64 {
+    let still = evidence.fleet.troubles.iter().filter(|trouble| trouble.stood_still);
+    let still = still.filter(|trouble| *trouble.worker == *worker && trouble.at <= sent);
+    let still: Duration = still
+        .map(|trouble| trouble.until.map_or(Duration::ZERO, |until| until.since(trouble.at)))
+        .sum();
+    as_millis(sent.0.saturating_sub(still + SOON))
+}
+
+/// No processor begins before the tasks are over that come first: whoever has read the ledger up to the claim has read their ends.
+fn check_starts(
+    evidence: &Evidence<'_>,
+    book: &Book,
+    tasks: &BTreeMap<TaskId, Submitted>,
+    starts: &[Start],
+    found: &mut Vec<String>,
+) {
+    for Start { task, epoch, at, .. } in starts {
+        let Some(Submitted { key: Some(key), .. }) = tasks.get(task) else { continue };
+        let claim = book.stories.get(task).and_then(|story| story.claims.first());
+        let decided = claim.map(|claim| decided_ms(evidence, &claim.by, claim.sent));
+        for (first, Submitted { key: other, from_ms }) in tasks.range(..task) {
+            let has_place = from_ms.is_none_or(|from| Some(from) <= decided);
+            let ended = book.stories.get(first).and_then(|story| story.ended.as_ref());
+            let is_over = ended.is_some_and(|(ended, ..)| ended <= at);
+            if other.as_ref() == Some(key) && has_place && !is_over {
+                found.push(format!(
+                    "{ORDER}: task {task} epoch {epoch} started at {at:?}, before {first} of the same key was over"
+                ));
+            }
+        }
+    }
+}
