@@ -84,7 +84,7 @@ struct Simulation {
 impl Simulation {
     fn new(setting: Setting) -> Self {
         let keys_dealt_to_any = setting.order == Order::DealtToAny;
-        let faults = Faults { keys_dealt_to_any, ..setting.faults.clone() };
+        let faults = Faults { keys_dealt_to_any, ..setting.faults };
         let broker = MemoryBroker::new(setting.seed, faults);
         let names: TopicNames = "tasks".parse().expect("the name is fine");
         let mut rng = fastrand::Rng::with_seed(setting.seed ^ 0x5eed);
