@@ -100,7 +100,7 @@ impl Bench {
     }
 
     /// How many tasks have begun, when all were in order.
-    async fn begun_in_order(&self) -> Result<u64> {
+    async fn begun_in_order(&self) -> Result<usize> {
         let transport = PulsarTransport::connect(ConnectOptions::new(&self.url)).await?;
         let mut begun = 0;
         let partitions =

@@ -244,51 +244,6 @@ fn a_backlog_may_not_be_older_than_its_quota() {
     };
     let closes = |rig: &mut Rig| names(&rig.publish(1, 1, b"x")).contains(&CLOSE_PRODUCER);
     let cases = [(BacklogAction::ProducerRequestHold, 7), (BacklogAction::ProducerException, 8)];
-    for (policy, code) in cases {
-        let mut rig = rig(4);
-        quota(&mut rig, 4, policy);
-        assert_eq!(rig.produce(1, 2, AccessMode::Shared), Err(code), "{policy:?}");
-        assert_eq!(names(&rig.publish(1, 1, b"x")), [CLOSE_PRODUCER], "{policy:?}");
-        assert_eq!(rig.produce(1, 1, AccessMode::Shared), Err(code), "{policy:?}");
-        quota(&mut rig, 5, policy);
-        assert_eq!(rig.produce(1, 2, AccessMode::Shared), Ok(true), "{policy:?}");
-    }
-}
-
-/// Publishes were refused here, too.
-#[test]
-fn a_quota_that_evicts_takes_the_oldest_and_refuses_nothing() {
-    let mut rig = rig(10);
-    quota(&mut rig, 10, BacklogAction::ConsumerBacklogEviction);
-    assert_eq!(rig.mark(), 0);
-    rig.pass(1_000);
-    assert_eq!(rig.mark(), 1, "it keeps nine tenths of the quota");
-    rig.pass(1_000);
-    assert_eq!(rig.mark(), 1, "which is within it");
-    assert_eq!(rig.produce(1, 2, AccessMode::Shared), Ok(true));
-    (0..5).for_each(|_| assert!(names(&rig.publish(1, 2, &[7; 3000])).contains(&7)));
-    rig.pass(1_000);
-    assert_eq!(rig.mark(), 6);
-    quota(&mut rig, 0, BacklogAction::ConsumerBacklogEviction);
-    rig.pass(1_000);
-    assert_eq!(rig.mark(), 15);
-}
-
-/// A quota by age was taken and shown, and nothing came of it.
-#[test]
-fn a_backlog_may_not_be_older_than_its_quota() {
-    let set = |rig: &mut Rig, policy| {
-        let quota = BacklogQuota { limit_bytes: -1, limit_s: 10, policy };
-        rig.set(|policies| policies.backlog_age = Some(quota));
-    };
-    let code = |rig: &mut Rig| {
-        let error = |command: &Command| match command {
-            Command::SendError(error) => Some(error.error),
-            _ => None,
-        };
-        sent(&rig.publish(1, 1, b"x"), error).first().map(|error| error.1)
-    };
-    let cases = [(BacklogAction::ProducerRequestHold, 7), (BacklogAction::ProducerException, 8)];
     for (policy, refused) in cases {
         let mut rig = rig(1);
         set(&mut rig, policy);
