@@ -28,6 +28,29 @@ pub(crate) const WANTED: &[Difference] = &[
         why: "as above",
     },
     Difference {
+        script: "lookup",
+        theirs:
+            "c0 LookupResponse request=2 response=Some(2) url=false proxy=false InvalidTopicName
+c0 Error request=2 InvalidTopicName
+c0 Error request=2 InvalidTopicName",
+        ours: "c0 LookupResponse request=2 response=Some(2) url=false proxy=false NotAllowedError
+c0 Error request=2 NotAllowedError
+c0 Error request=2 NotAllowedError",
+        why: "the C++ client tries again for 30 s after InvalidTopicName, and ends with a timeout instead of the reason",
+    },
+    Difference {
+        script: "partitions",
+        theirs: "c0 PartitionedMetadataResponse request=11 response=Some(1) partitions=None InvalidTopicName",
+        ours: "c0 PartitionedMetadataResponse request=11 response=Some(1) partitions=None NotAllowedError",
+        why: "as above",
+    },
+    Difference {
+        script: "partitions",
+        theirs: "c0 PartitionedMetadataResponse request=12 response=Some(1) partitions=None InvalidTopicName",
+        ours: "c0 PartitionedMetadataResponse request=12 response=Some(1) partitions=None NotAllowedError",
+        why: "as above",
+    },
+    Difference {
         script: "batch_indexes",
         theirs: r#"c1 AckResponse consumer=1 request=10
 c1 Message consumer=1 m0 count=1 [ `a` `b` `c` ]
