@@ -32,7 +32,7 @@ impl Times {
     /// It took so long once more.
     pub fn note(&mut self, took: Duration) {
         self.total += took;
-        let class = TIME_BOUNDS.iter().filter(|&&bound| bound < took).count();
+        let class = TIME_BOUNDS.partition_point(|&bound| bound < took);
         if let Some(count) = self.counts.get_mut(class) {
             *count += 1;
         }

@@ -29,6 +29,8 @@ const QUOTA_DISK_BYTES_MIN: u64 = 1024 * 1024 * 1024;
 pub(super) struct Space {
     /// Bytes that the log may still take; none without a limit.
     left: Option<u64>,
+    /// With those that it takes.
+    all: Option<u64>,
     /// When that was, in ms since the start.
     at: u64,
     /// Bytes that went, and the seconds in which they did, each counting less the older it is.
@@ -126,6 +128,7 @@ impl Machine {
             self.settings.disk_bytes_max.map(|limit| limit.saturating_sub(used + RESERVE_BYTES));
         let free = self.composer.free_bytes();
         self.space.note(self.up, free.into_iter().chain(allowed).min());
+        self.space.all = self.space.left.and_then(|left| left.checked_add(used));
         let (Some(left), full_in) = (self.space.left, self.space.full_in_s()) else { return };
         let is_short =
             left < (used + left) / WARN_SHARE || full_in.is_some_and(|seconds| seconds < WARN_S);
@@ -163,10 +166,10 @@ impl Machine {
                     .to_owned(),
             );
         }
+        // Each publish asks: what is used is a sum over all segments.
+        let Some(limit) = self.settings.disk_bytes_max else { return Ok(()) };
         let used = self.used_bytes();
-        if let Some(limit) =
-            self.settings.disk_bytes_max.filter(|limit| used + RESERVE_BYTES >= *limit)
-        {
+        if used + RESERVE_BYTES >= limit {
             return refuse(format!(
                 "the log takes {used} bytes of the {limit} that it may, of which {RESERVE_BYTES} are kept free for its next segments and for acknowledgements: consume, or raise the limit"
             ));
@@ -209,7 +212,7 @@ impl Machine {
 
     /// The quota of topics for which none is set.
     pub(super) fn default_quota(&self) -> Option<BacklogQuota> {
-        let all = self.space.left?.checked_add(self.used_bytes())?;
+        let all = self.space.all?;
         let limit_bytes = i64::try_from(all / QUOTA_SHARE).ok()?;
         let policy = BacklogAction::ProducerException;
         // What is kept free belongs to the disk, too: a limit of 1 GiB is one.

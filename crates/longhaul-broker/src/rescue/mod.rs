@@ -133,11 +133,14 @@ fn make_empty(directory: &Path, new: &Path) -> Result<(), RescueError> {
 /// A data directory that is read, and what keeps brokers away meanwhile.
 type Opened = (Arc<dyn Storage>, Box<dyn StorageLock>);
 
+/// The files beside the folders of a log.
+const FILES: [&str; 3] = ["confirmed", "checkpoint", "segments"];
+
 /// Refuses a directory that no broker has ever used, or of which nothing is left.
 fn require_log(directory: &Path, storage: &dyn Storage) -> Result<(), RescueError> {
     let numbers = segment_numbers(storage).map_err(|source| unread(directory, source))?;
     let is_there = |name| directory.join(name).is_file();
-    if numbers.is_empty() && !["checkpoint", "segments", "confirmed"].into_iter().any(is_there) {
+    if numbers.is_empty() && !FILES.into_iter().any(is_there) {
         return Err(RescueError::NoLog { path: directory.to_owned() });
     }
     Ok(())

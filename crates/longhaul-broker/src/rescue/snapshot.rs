@@ -3,7 +3,7 @@
 //! Segments that are full, and compacted views, are never written again, so that a hard link is a copy: the broker does not use a file again that has other
 //! names. The two newest segments are copied up to their last whole record.
 
-use super::{Report, RescueError, check, make_empty, require_log, unread};
+use super::{FILES, Report, RescueError, check, make_empty, require_log, unread};
 use crate::log::{
     FileStorage, ReadOnlyStorage, index_name, new_file, segment_name, segment_numbers,
     sound_prefix, write_inventory,
@@ -136,7 +136,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
 fn clear(new: &Path) -> io::Result<()> {
     fs::remove_dir_all(new.join("log"))?;
     fs::remove_dir_all(new.join("compact"))?;
-    for name in ["confirmed", "checkpoint", "segments"] {
+    for name in FILES {
         unless_gone(fs::remove_file(new.join(name)))?;
     }
     Ok(())
@@ -144,7 +144,7 @@ fn clear(new: &Path) -> io::Result<()> {
 
 /// Writes the list of files with their checksums.
 fn list(new: &Path) -> io::Result<()> {
-    let mut names: Vec<PathBuf> = vec!["confirmed".into(), "checkpoint".into(), "segments".into()];
+    let mut names: Vec<PathBuf> = FILES.map(PathBuf::from).to_vec();
     for folder in ["log", "compact"] {
         for entry in fs::read_dir(new.join(folder))? {
             names.push(Path::new(folder).join(entry?.file_name()));
