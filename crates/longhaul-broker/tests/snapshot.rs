@@ -118,11 +118,13 @@ async fn an_index_that_has_rotted_is_left_out() {
     let mut client = Client::connect(broker.address()).await.unwrap();
     client.produce("t", 1).await.unwrap();
     let index = data.join("log/0000000001.idx");
-    let mut count = 0;
-    // Segments of 4, 8 and 16 MiB.
-    while !index.try_exists().unwrap() || count < 400 {
-        client.publish_one(1, count, &vec![b'x'; 80_000]).await.unwrap();
-        count += 1;
+    // Segments of 4, 8 and 16 MiB, whose indices are made when the log rests.
+    let count = 400;
+    for number in 0..count {
+        client.publish_one(1, number, &vec![b'x'; 80_000]).await.unwrap();
+    }
+    while !index.try_exists().unwrap() {
+        tokio::task::yield_now().await;
     }
     broker.shutdown().unwrap();
     snapshot(&data, &copy).unwrap();

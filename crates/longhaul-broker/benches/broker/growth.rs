@@ -10,6 +10,10 @@ pub(super) fn run() {
     let count = count.map_or(5_000_000, |text| text.parse().expect("a number of entries"));
     let folder = directory();
     let broker = Broker::start(folder.path());
+    // By default nobody's backlog may take more than half of the disk, and the entries would wait for room for ever.
+    let quota = r#"{"limitSize":-1,"policy":"producer_request_hold"}"#;
+    let answer = broker.http("POST", "/admin/v2/namespaces/public/default/backlogQuota", quota);
+    assert!(answer.starts_with("HTTP/1.1 204"), "{answer}");
     let before = broker.memory_kb();
     let per_entry = |kb: u64| {
         #[expect(clippy::cast_precision_loss, reason = "for people")]

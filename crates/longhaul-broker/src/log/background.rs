@@ -77,9 +77,10 @@ fn make_spare(shared: &Shared, left: u64) -> io::Result<Spare> {
 
 /// Makes the index of a sealed segment, of which there is a next one if this is true.
 pub(super) fn index(shared: &Shared) -> bool {
-    let (Some(number), Some(facts)) = (shared.next_unindexed(), shared.options.facts) else {
+    let (Some(without), Some(facts)) = (shared.without_index(), shared.options.facts) else {
         return false;
     };
+    let number = *without.start();
     // It may have been removed meanwhile.
     let Some(segment) = shared.segment(number) else {
         lock(&shared.unindexed).remove(&number);

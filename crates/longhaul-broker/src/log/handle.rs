@@ -1,5 +1,6 @@
 //! The log at work: two threads around steps that need none.
 
+use super::aging::Aging;
 use super::background;
 use super::composer::Group;
 use super::confirmed::Rest;
@@ -213,7 +214,7 @@ struct Pending {
     checkpoint: Option<(Position, Vec<Bytes>, Done)>,
     /// A checkpoint is being written.
     busy: bool,
-    /// The background waits without a limit, because everything that is confirmed is noted.
+    /// Everything that is confirmed is noted: the background waits for more.
     is_at_rest: bool,
     stop: bool,
 }
@@ -234,9 +235,9 @@ enum Job {
 impl Jobs {
     /// The background's thread.
     fn run(&self, shared: &Shared) {
-        let mut rest = Rest::default();
+        let (mut rest, mut aging) = (Rest::default(), Aging::default());
         loop {
-            match self.next(shared, &mut rest) {
+            match self.next(shared, &mut rest, &mut aging) {
                 Job::Prepare => background::prepare(shared),
                 Job::Remove(numbers) => {
                     let numbers: Vec<u32> = numbers.into_iter().collect();
@@ -257,7 +258,7 @@ impl Jobs {
     }
 
     /// Waits for work. What the writer needs comes first.
-    fn next(&self, shared: &Shared, rest: &mut Rest) -> Job {
+    fn next(&self, shared: &Shared, rest: &mut Rest, aging: &mut Aging) -> Job {
         let mut pending = lock(&self.pending);
         loop {
             if std::mem::take(&mut pending.prepare) && !pending.stop {
@@ -286,21 +287,27 @@ impl Jobs {
             if shared.reserve_grows.load(Ordering::Relaxed) {
                 return Job::Reserve;
             }
-            if shared.next_unindexed().is_some() {
+            let now = clock::monotonic();
+            let index_in = match shared.without_index() {
+                // The log rests.
+                Some(_) if is_noted => Some(Duration::ZERO),
+                without => aging.wait(without, now),
+            };
+            if index_in == Some(Duration::ZERO) {
                 return Job::Index;
             }
-            let wait = rest.wait(durable, shared.noted(), clock::monotonic());
-            match wait.filter(|_| !is_poisoned) {
-                Some(Duration::ZERO) => return Job::NoteConfirmed,
+            let note_in = rest.wait(durable, shared.noted(), now).filter(|_| !is_poisoned);
+            if note_in == Some(Duration::ZERO) {
+                return Job::NoteConfirmed;
+            }
+            pending.is_at_rest = note_in.is_none();
+            pending = match note_in.into_iter().chain(index_in).min() {
                 Some(wait) => {
                     let waited = self.wake.wait_timeout(pending, wait);
-                    pending = waited.unwrap_or_else(PoisonError::into_inner).0;
+                    waited.unwrap_or_else(PoisonError::into_inner).0
                 }
-                None => {
-                    pending.is_at_rest = true;
-                    pending = self.wake.wait(pending).unwrap_or_else(PoisonError::into_inner);
-                }
-            }
+                None => self.wake.wait(pending).unwrap_or_else(PoisonError::into_inner),
+            };
         }
     }
 }

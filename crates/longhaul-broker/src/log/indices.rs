@@ -70,10 +70,10 @@ impl<'a> Indices<'a> {
     pub(super) fn left_to_make(&self, sealed: impl Iterator<Item = u32>) -> BTreeSet<u32> {
         if let Some(first) = self.missing.first() {
             // After an update that may be all of them.
-            tracing::warn!(
+            tracing::info!(
                 segments = self.missing.len(),
                 first,
-                "segments of the log have no index: they were read in full, and their indices are made now. This is as it should be after an update, or a sudden end, of the broker"
+                "segments of the log have no index yet: they were read in full, and their indices are made now. This is as it should be after a stop under load, and after an update"
             );
         }
         sealed.filter(|number| !self.used.contains(number)).collect()

@@ -9,6 +9,7 @@
 //! - A sync that failed is never tried again: the log is poisoned for writes, and reads go on.
 //! - Recovery drops only what no callback ever confirmed. Any other damage is refused, with file and offset.
 
+mod aging;
 mod background;
 mod blocks;
 mod checkpoint;

@@ -11,6 +11,7 @@ use super::storage::{Storage, StorageFile};
 use super::times::Times;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
@@ -160,10 +161,13 @@ impl Shared {
         self.segments.write().unwrap_or_else(PoisonError::into_inner).remove(&number)
     }
 
-    /// A sealed segment whose index can be made now.
-    pub(super) fn next_unindexed(&self) -> Option<u32> {
-        let waits = self.options.facts.is_none() || self.indices_wait.load(Ordering::Relaxed);
-        if waits { None } else { lock(&self.unindexed).first().copied() }
+    /// The first and the last of the sealed segments whose index can be made now.
+    pub(super) fn without_index(&self) -> Option<RangeInclusive<u32>> {
+        if self.options.facts.is_none() || self.indices_wait.load(Ordering::Relaxed) {
+            return None;
+        }
+        let unindexed = lock(&self.unindexed);
+        unindexed.first().zip(unindexed.last()).map(|(&first, &last)| first..=last)
     }
 
     pub(super) fn durable(&self) -> Position {

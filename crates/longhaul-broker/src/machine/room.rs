@@ -54,6 +54,10 @@ impl Machine {
     pub(super) fn check_quota(&self, topic: u32) -> Result<(), Refusal> {
         self.check_age(topic)?;
         let Some((quota, limit)) = self.quota(topic) else { return Ok(()) };
+        // A backlog is a part of what is kept, and is not counted for each message.
+        if self.state.topic(topic).is_none_or(|kept| kept.bytes < limit) {
+            return Ok(());
+        }
         let Some(code) = blocks(quota.policy) else { return Ok(()) };
         let is_default = self.own_quota(topic).is_none();
         let backlog = if is_default { self.open_bytes(topic) } else { self.backlog(topic) };
