@@ -137,8 +137,8 @@ pub struct CompactionJob {
 pub(super) enum Waiting {
     /// An entry becomes readable, and its producer gets a receipt.
     Published { topic: u32, ordinal: u64, place: Place, conn: u64, receipt: Receipt },
-    /// Anything else.
-    Then(Effect),
+    /// Anything else. Boxed, as thousands of messages wait at a time, and are smaller.
+    Then(Box<Effect>),
     /// A producer gets a receipt for what it had sent before.
     Receipt { conn: u64, receipt: Receipt },
     /// An entry is read from its copy.

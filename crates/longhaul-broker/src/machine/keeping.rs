@@ -316,7 +316,7 @@ impl Machine {
             dead.partition(|&segment| self.log.is_covered(segment));
         if !covered.is_empty() {
             // What says that nobody needs them any more has to be on disk first.
-            self.after_commit(Waiting::Then(Effect::RemoveSegments(covered)));
+            self.after_commit(Waiting::Then(Box::new(Effect::RemoveSegments(covered))));
         }
         if since >= self.settings.checkpoint_bytes || !uncovered.is_empty() {
             self.checkpoint();
@@ -329,7 +329,8 @@ impl Machine {
         let image = image(&self.state);
         let logged = self.totals.bytes_logged + self.composer.pending_bytes() as u64;
         self.keeper.writing = Some(logged);
-        self.after_commit(Waiting::Then(Effect::Checkpoint { at: self.composer.end(), image }));
+        let checkpoint = Effect::Checkpoint { at: self.composer.end(), image };
+        self.after_commit(Waiting::Then(Box::new(checkpoint)));
     }
 
     /// The checkpoint under way was written, as the log has reported before, or not.

@@ -332,7 +332,7 @@ impl Machine {
             Waiting::Published { conn, receipt, .. } | Waiting::Receipt { conn, receipt } => {
                 self.send_receipt(conn, receipt);
             }
-            Waiting::Then(effect) => self.effects.push(effect),
+            Waiting::Then(effect) => self.effects.push(*effect),
             Waiting::Compacted { former } => self.replaced(former),
             Waiting::Copied { survivor, ordinal, place } => self.copied(survivor, ordinal, place),
         }

@@ -24,7 +24,7 @@ impl Machine {
         self.recent.forget(topic);
         if let Some(file) = file {
             self.compacted.remove(&file);
-            self.after_commit(Waiting::Then(Effect::RemoveCompacted(file)));
+            self.after_commit(Waiting::Then(Box::new(Effect::RemoveCompacted(file))));
         }
         Ok(())
     }

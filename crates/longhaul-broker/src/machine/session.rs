@@ -95,7 +95,7 @@ impl Machine {
 
     /// Sends a command when everything that was recorded so far is on disk.
     pub(super) fn send_after_commit(&mut self, conn: u64, command: impl Into<Command>) {
-        self.after_commit(Waiting::Then(Effect::Send(conn, command.into())));
+        self.after_commit(Waiting::Then(Box::new(Effect::Send(conn, command.into()))));
     }
 
     /// Confirms a request when everything that was recorded so far is on disk.

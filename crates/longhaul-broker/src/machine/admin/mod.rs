@@ -24,7 +24,7 @@ impl Machine {
     /// recorded so far is on disk then.
     pub(crate) fn call<T>(&mut self, ticket: u64, work: impl FnOnce(&mut Self) -> T) -> T {
         let result = work(self);
-        self.after_commit(Waiting::Then(Effect::Reply(ticket)));
+        self.after_commit(Waiting::Then(Box::new(Effect::Reply(ticket))));
         result
     }
 }
