@@ -1,6 +1,6 @@
 //! The command line: what `cargo xtask` understands, and its help.
 //!
-//! Written by hand: six verbs do not need a parser that takes longer to build than xtask itself.
+//! Written by hand: seven verbs do not need a parser that takes longer to build than xtask itself.
 
 use crate::mutants::Options;
 use crate::mutants::area::{AREAS, Area};
@@ -13,6 +13,8 @@ pub enum Command {
     Help(&'static str),
     /// Run all checks.
     Ci,
+    /// Write the types of the client libraries.
+    ClientTypes,
     /// Run the simulation from a seed.
     Sim {
         /// The first seed.
@@ -52,12 +54,13 @@ Developer commands of longhaul
 Usage: cargo xtask <command>
 
 Commands:
-  ci       Run what a change must pass: format, lints, docs, tests
-  sim      Replay the simulation from a seed
-  model    Search the states of the protocol's model
-  mutants  Plant faults into the pure code, and see whether tests fail
-  pulsar   Run a command beside a real Pulsar
-  help     Print this text, or the help of a command
+  ci            Run what a change must pass: format, lints, docs, tests
+  client-types  Write the types of the client libraries from the OpenAPI document
+  sim           Replay the simulation from a seed
+  model         Search the states of the protocol's model
+  mutants       Plant faults into the pure code, and see whether tests fail
+  pulsar        Run a command beside a real Pulsar
+  help          Print this text, or the help of a command
 
 `cargo xtask help <command>` tells more of each.
 ";
@@ -77,6 +80,15 @@ Prints how long each step took. Suites that need a broker start the embedded one
 LONGHAUL_TEST_BROKER names another: a service URL, docker, maven, or none. A test that is
 skipped says so on stderr, and in the file that LONGHAUL_TEST_SKIPS names.
 The tests include the tidy rules; `cargo test -p xtask --test tidy` runs them alone.
+";
+
+const CLIENT_TYPES_HELP: &str = "\
+Writes the types of the client libraries from crates/longhaul-server/openapi.json
+
+Usage: cargo xtask client-types
+
+Writes clients/python/longhaul/types.py and clients/typescript/src/types.ts. A test compares
+them with the document: `cargo test -p xtask --test clients`.
 ";
 
 const SIM_HELP: &str = "\
@@ -154,6 +166,12 @@ pub fn parse(args: &[String]) -> Result<Command, UsageError> {
             [] => Ok(Command::Ci),
             [unknown, ..] => usage(format!("ci takes no argument, and was given `{unknown}`")),
         },
+        "client-types" => match rest {
+            [] => Ok(Command::ClientTypes),
+            [unknown, ..] => {
+                usage(format!("client-types takes no argument, and was given `{unknown}`"))
+            }
+        },
         "sim" => parse_sim(rest),
         "model" => Ok(Command::Model { args: without_separator(rest).to_vec() }),
         "mutants" => parse_mutants(rest),
@@ -174,6 +192,7 @@ fn is_help(arg: &str) -> bool {
 fn help(verb: &str) -> Result<Command, UsageError> {
     let text = match verb {
         "ci" => CI_HELP,
+        "client-types" => CLIENT_TYPES_HELP,
         "sim" => SIM_HELP,
         "model" => MODEL_HELP,
         "mutants" => MUTANTS_HELP,
@@ -272,7 +291,7 @@ fn without_separator(args: &[String]) -> &[String] {
 
 fn unknown_command(name: &str) -> Result<Command, UsageError> {
     usage(format!(
-        "there is no command `{name}`: known are ci, sim, model, mutants, pulsar and help"
+        "there is no command `{name}`: known are ci, client-types, sim, model, mutants, pulsar and help"
     ))
 }
 
@@ -301,6 +320,7 @@ mod tests {
     #[test]
     fn commands_are_understood() {
         check("ci", &Command::Ci);
+        check("client-types", &Command::ClientTypes);
         check("sim --seed 7", &Command::Sim { seed: 7, runs: None });
         check("sim --runs=3 --seed=0xff", &Command::Sim { seed: 255, runs: Some(3) });
         check("model", &Command::Model { args: vec![] });
@@ -334,8 +354,7 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        let unknown =
-            "there is no command `tests`: known are ci, sim, model, mutants, pulsar and help";
+        let unknown = "there is no command `tests`: known are ci, client-types, sim, model, mutants, pulsar and help";
         check_error("tests", unknown);
         check_error("help tests", unknown);
         check_error("tests --help", unknown);
@@ -356,7 +375,9 @@ mod tests {
 
     #[test]
     fn help_fits_a_terminal() {
-        for help in [HELP, CI_HELP, SIM_HELP, MODEL_HELP, MUTANTS_HELP, PULSAR_HELP] {
+        for help in
+            [HELP, CI_HELP, CLIENT_TYPES_HELP, SIM_HELP, MODEL_HELP, MUTANTS_HELP, PULSAR_HELP]
+        {
             assert!(help.lines().all(|line| line.len() <= 100));
             assert!(help.contains("Usage: cargo xtask "));
         }

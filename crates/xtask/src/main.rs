@@ -4,9 +4,10 @@
 
 use std::env;
 use std::io::IsTerminal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use xtask::args::{self, Command};
+use xtask::client_types;
 use xtask::mutants::{self, Options};
 use xtask::steps;
 
@@ -26,6 +27,10 @@ fn main() -> anyhow::Result<ExitCode> {
         print!("{text}");
         return Ok(ExitCode::SUCCESS);
     }
+    if command == Command::ClientTypes {
+        client_types::write(&top()?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if let Command::Mutants(options) = &command {
         return plant(options);
     }
@@ -40,9 +45,14 @@ fn main() -> anyhow::Result<ExitCode> {
     Ok(exit_code(summary.failed))
 }
 
+/// The top of the project.
+fn top() -> std::io::Result<PathBuf> {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()
+}
+
 /// Plants faults, and tells what was found. How it goes on is one line on a terminal, and many elsewhere.
 fn plant(options: &Options) -> anyhow::Result<ExitCode> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
+    let root = top()?;
     let is_line = std::io::stderr().is_terminal() && !options.list;
     let report = mutants::plant(&root, options, |line| match (options.list, is_line) {
         (true, _) => println!("{line}"),

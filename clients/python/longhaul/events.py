@@ -1,0 +1,101 @@
+"""The stream of a queue's events: server-sent events, which go on after a cut where they were."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from .errors import Unavailable, Unreachable
+from .http import Gateways
+
+# The gateway sends a comment every 15 s: a stream that is silent for longer than this is dead.
+_SILENCE = 45.0
+_LINE_BYTES = 8 * 1024 * 1024
+_PAUSE, _PAUSE_MAX = 0.2, 5.0
+
+
+@dataclass(frozen=True)
+class Event:
+    """What has happened.
+
+    `kind` is `task` (`data` is the task, as `longhaul.types.Task`), `evicted` (it is not shown any more), `caught-up` (what follows is news),
+    `broker-lost` or `broker-back`. `id` is the place to go on behind, also at another gateway; the last two have none.
+    """
+
+    kind: str
+    data: Any
+    id: str | None
+
+
+class _Cut(Exception):
+    """The stream has ended; another one goes on."""
+
+
+def watch(
+    gateways: Gateways, queue: str, from_earliest: bool, last_event_id: str | None, level: str | None, patience: float
+) -> Generator[Event, None, None]:
+    """The events of a queue, without an end. After a cut it goes on; without a gateway for `patience` seconds it raises why."""
+    asked = {name: value for name, value in (("from", "earliest" if from_earliest else None), ("level", level)) if value}
+    path = f"/v1/queues/{queue}/events" + (f"?{urlencode(asked)}" if asked else "")
+    pause = _PAUSE
+    give_up: float | None = None
+    while True:
+        headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last_event_id} if last_event_id else {})
+        try:
+            connection, response = gateways.stream(path, headers, _SILENCE)
+        except (Unreachable, Unavailable) as error:
+            now = time.monotonic()
+            give_up = now + patience if give_up is None else give_up
+            retry_after = error.retry_after if isinstance(error, Unavailable) else None
+            wait = max(retry_after or 0.0, pause * random.uniform(0.5, 1.0))
+            if now + wait > give_up:
+                raise
+            pause = min(pause * 2, _PAUSE_MAX)
+            time.sleep(wait)
+            continue
+        try:
+            for event in _events(response):
+                give_up, pause = None, _PAUSE
+                last_event_id = event.id or last_event_id
+                yield event
+        except _Cut:
+            # A stream that ends at once, again and again, is no reason to ask without a pause.
+            time.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(pause * 2, _PAUSE_MAX)
+        finally:
+            connection.close()
+
+
+def _events(response: http.client.HTTPResponse) -> Generator[Event, None, None]:
+    kind, data, place = "message", [""], None
+    data.clear()
+    size = 0
+    while True:
+        try:
+            line = response.readline(_LINE_BYTES + 1)
+        except (OSError, http.client.HTTPException) as error:
+            raise _Cut from error
+        size += len(line)
+        if not line.endswith(b"\n") or size > _LINE_BYTES:
+            raise _Cut
+        text = line.decode("utf-8", "replace").rstrip("\r\n")
+        if not text:
+            if data:
+                yield Event(kind, json.loads("\n".join(data)), place)
+            kind, place, size = "message", None, 0
+            data.clear()
+            continue
+        field, _, value = text.partition(":")
+        value = value.removeprefix(" ")
+        if field == "event":
+            kind = value
+        elif field == "data":
+            data.append(value)
+        elif field == "id":
+            place = value

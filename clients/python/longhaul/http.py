@@ -1,0 +1,252 @@
+"""How requests get to a gateway: several of them, connections that are kept for a while, and what is tried again.
+
+Any gateway answers any request, so one that goes away costs a request no more than the way to the next one. What may be tried again is decided here, in
+one place: a request that nobody has got, or that a gateway has refused without having done anything, always; one that may have been done, only if the
+caller has said that doing it twice is the same as once.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from .errors import UNKNOWN, GatewayError, LonghaulError, OutcomeUnknown, Unavailable, Unreachable, from_answer
+
+# A gateway closes a connection that is idle for 10 s: one that is used again must be younger than that.
+_IDLE_SECONDS = 5.0
+_IDLE_CONNECTIONS = 8
+# Gateways that others have named are remembered, up to so many in all.
+_GATEWAYS = 16
+# The longest answer that is read: lists have up to 1,000 tasks.
+_ANSWER_BYTES = 64 * 1024 * 1024
+# Pauses between attempts, in seconds.
+_PAUSE, _PAUSE_MAX = 0.2, 5.0
+_RETRY_AFTER_MAX = 30.0
+
+Token = str | Callable[[], str] | None
+_BROKEN = (OSError, http.client.HTTPException)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a gateway has answered: a status below 300, and the body."""
+
+    status: int
+    body: bytes
+
+    def json(self) -> Any:
+        """The body, which is JSON."""
+        return json.loads(self.body)
+
+
+class _Gateway:
+    """One gateway, and its connections that are idle."""
+
+    def __init__(self, url: str, context: ssl.SSLContext | None) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"`{url}` is not the URL of a gateway: http://HOST:PORT or https://HOST:PORT")
+        self.url, self.scheme, self.host, self.port = url, parts.scheme, parts.hostname, parts.port
+        self.path = parts.path.rstrip("/")
+        self.context = context
+        # It is left alone until then, by `time.monotonic`.
+        self.resting = 0.0
+        self._idle: list[tuple[float, http.client.HTTPConnection]] = []
+        self._lock = threading.Lock()
+
+    def connect(self, timeout: float, fresh: bool = False) -> http.client.HTTPConnection:
+        """A connection; whoever asks for a fresh one shares it with nobody."""
+        while not fresh:
+            with self._lock:
+                if not self._idle:
+                    break
+                since, connection = self._idle.pop()
+            if time.monotonic() - since < _IDLE_SECONDS and connection.sock is not None:
+                connection.sock.settimeout(timeout)
+                return connection
+            connection.close()
+        if self.scheme == "https":
+            connection = http.client.HTTPSConnection(self.host, self.port, timeout=timeout, context=self.context)
+        else:
+            connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
+        connection.connect()
+        return connection
+
+    def keep(self, connection: http.client.HTTPConnection) -> None:
+        with self._lock:
+            if len(self._idle) < _IDLE_CONNECTIONS:
+                self._idle.append((time.monotonic(), connection))
+                return
+        connection.close()
+
+    def close(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for _, connection in idle:
+            connection.close()
+
+
+class Gateways:
+    """The gateways of a client. Threads may share it."""
+
+    def __init__(self, urls: Sequence[str], token: Token, context: ssl.SSLContext | None) -> None:
+        if not urls:
+            raise ValueError("no URL of a gateway was given")
+        self._context = context
+        self._token = token
+        self._all = [_Gateway(url.strip().rstrip("/"), context) for url in urls[:_GATEWAYS]]
+        self._lock = threading.Lock()
+        self._current = self._all[0]
+
+    def close(self) -> None:
+        """Closes the connections that are idle."""
+        for gateway in self._all:
+            gateway.close()
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = 30.0,
+        patience: float = 30.0,
+        repeatable: bool = True,
+        halt: threading.Event | None = None,
+    ) -> Answer:
+        """Asks until a gateway has answered, for `patience` seconds at most after the first failure.
+
+        `timeout` is for each attempt. What is not `repeatable` is not sent again once it may have been done. `halt` ends the pauses in between.
+        """
+        content = None if body is None else json.dumps(body).encode()
+        give_up: float | None = None
+        pause = _PAUSE
+        failure: LonghaulError = Unreachable("the program is to end")
+        while True:
+            # Whoever was told to come later by another request of this client waits, too.
+            wait = self._next_free() - time.monotonic()
+            if wait > 0 and (halt or threading.Event()).wait(wait):
+                raise failure
+            gateway = self._pick()
+            retry_after = 0.0
+            try:
+                return self._once(gateway, method, path, content, headers or {}, timeout)
+            except Unavailable as error:
+                if error.code in UNKNOWN and not repeatable:
+                    raise OutcomeUnknown(str(error)) from error
+                failure, retry_after = error, min(error.retry_after or 0.0, _RETRY_AFTER_MAX)
+            except Unreachable as error:
+                failure = error
+            except OutcomeUnknown as error:
+                if not repeatable:
+                    raise
+                failure = error
+            now = time.monotonic()
+            give_up = now + patience if give_up is None else give_up
+            # Who is told to come later does so; a pause of one's own grows, and is never the same for all clients.
+            rest = max(retry_after, pause * random.uniform(0.5, 1.0))
+            pause = min(pause * 2, _PAUSE_MAX)
+            self._rest(gateway, now + rest)
+            if max(self._next_free(), now) > give_up:
+                raise failure
+
+    def stream(self, path: str, headers: Mapping[str, str], timeout: float) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        """Begins an answer that has no end. One attempt: whoever reads it begins anew."""
+        gateway = self._pick()
+        try:
+            connection = gateway.connect(timeout, fresh=True)
+        except _BROKEN as error:
+            self._rest(gateway, time.monotonic() + _PAUSE)
+            raise Unreachable(f"{gateway.url}: {error}") from error
+        try:
+            connection.request("GET", gateway.path + path, headers=self._headers(headers, None))
+            response = connection.getresponse()
+            if response.status == 200:
+                return connection, response
+            failure = self._refused(response, response.read(_ANSWER_BYTES))
+        except _BROKEN as error:
+            connection.close()
+            self._rest(gateway, time.monotonic() + _PAUSE)
+            raise Unreachable(f"{gateway.url}: {error}") from error
+        connection.close()
+        if isinstance(failure, Unavailable):
+            self._rest(gateway, time.monotonic() + min(failure.retry_after or _PAUSE, _RETRY_AFTER_MAX))
+        raise failure
+
+    def _once(
+        self, gateway: _Gateway, method: str, path: str, content: bytes | None, headers: Mapping[str, str], timeout: float
+    ) -> Answer:
+        try:
+            connection = gateway.connect(timeout)
+        except _BROKEN as error:
+            raise Unreachable(f"{gateway.url}: {error}") from error
+        try:
+            connection.request(method, gateway.path + path, content, self._headers(headers, content))
+            response = connection.getresponse()
+            body = response.read(_ANSWER_BYTES + 1)
+        except _BROKEN as error:
+            connection.close()
+            raise OutcomeUnknown(f"{gateway.url}: {error or type(error).__name__}") from error
+        if response.will_close or len(body) > _ANSWER_BYTES:
+            connection.close()
+        else:
+            gateway.keep(connection)
+        if len(body) > _ANSWER_BYTES:
+            raise OutcomeUnknown(f"{gateway.url}: the answer has more than {_ANSWER_BYTES} bytes")
+        if response.status < 300:
+            return Answer(response.status, body)
+        raise self._refused(response, body)
+
+    def _headers(self, headers: Mapping[str, str], content: bytes | None) -> dict[str, str]:
+        all_headers = dict(headers)
+        if content is not None:
+            all_headers["Content-Type"] = "application/json"
+        token = self._token() if callable(self._token) else self._token
+        if token:
+            all_headers["Authorization"] = f"Bearer {token}"
+        return all_headers
+
+    def _refused(self, response: http.client.HTTPResponse, body: bytes) -> GatewayError:
+        error = from_answer(response.status, body, response.getheader("Retry-After"))
+        other = response.getheader("longhaul-gateway")
+        if isinstance(error, Unavailable) and other:
+            self._learn(other.strip().rstrip("/"))
+        return error
+
+    def _learn(self, url: str) -> None:
+        """Remembers a gateway that another one has named. The token must not get out of TLS by that."""
+        with self._lock:
+            known = {gateway.url for gateway in self._all}
+            if url in known or len(self._all) >= _GATEWAYS:
+                return
+            try:
+                gateway = _Gateway(url, self._context)
+            except ValueError:
+                return
+            if gateway.scheme == self._all[0].scheme:
+                self._all.append(gateway)
+
+    def _pick(self) -> _Gateway:
+        """The one that was asked last, unless it rests; otherwise the one that rests no more, or for the shortest time."""
+        now = time.monotonic()
+        with self._lock:
+            if self._current.resting > now:
+                self._current = min(self._all, key=lambda gateway: max(gateway.resting, now))
+            return self._current
+
+    def _rest(self, gateway: _Gateway, until: float) -> None:
+        with self._lock:
+            gateway.resting = until
+
+    def _next_free(self) -> float:
+        with self._lock:
+            return min(gateway.resting for gateway in self._all)

@@ -1,0 +1,258 @@
+"""A task that a worker has leased, and the thread that keeps its lease alive.
+
+The processor gets a `Task`, and says how it ends: it returns the result, or raises. Any exception is a failed attempt; `Fatal`, `RetryAfter` and `GiveBack`
+say more. `Halt` and what is below it is raised by the task's own methods when there is no use in going on: let it pass.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import threading
+from collections import deque
+from typing import Any, cast
+
+from .errors import GatewayError, Invalid, LeaseRefused, LonghaulError, NotFound
+from .http import Gateways
+from .types import Lease, Reported
+
+logger = logging.getLogger("longhaul")
+
+# News of a task are sent when they come, but no more often than this, in seconds.
+_NEWS_EVERY = 1.0
+_CHECKPOINT_BYTES = 64 * 1024
+_LOG_LINES = 100
+
+
+class Fatal(Exception):
+    """The task has failed for good: another attempt would fail as well."""
+
+
+class RetryAfter(Exception):
+    """The attempt has failed, and the next one begins so many seconds later, whatever the queue's backoff says."""
+
+    def __init__(self, seconds: float, reason: str) -> None:
+        self.seconds = seconds
+        super().__init__(reason)
+
+
+class GiveBack(Exception):
+    """The task is given back, which costs it no attempt; with `after` nobody gets it before so many seconds."""
+
+    def __init__(self, after: float | None = None) -> None:
+        self.after = after
+        super().__init__("given back")
+
+
+class Halt(BaseException):
+    """There is no use in going on. It is no `Exception`, so that `except Exception` does not hold it back."""
+
+
+class LeaseLost(Halt):
+    """The task is not this worker's any more: nobody wants to hear of it from here."""
+
+
+class Cancelled(Halt):
+    """Somebody has asked for the end of the task. It ends as cancelled, whatever is reported, and sooner if something is."""
+
+
+class Draining(Halt):
+    """The worker is to end: the task is given back, which costs it no attempt. Its checkpoint is kept."""
+
+
+class Task:
+    """A task, and what a processor may say of it while it works. All methods may be called by any thread."""
+
+    def __init__(self, gateways: Gateways, queue: str, lease: Lease, left: float) -> None:
+        self.queue = queue
+        self.id: str = lease["task"]
+        # From 1.
+        self.attempt: int = lease["attempt"]
+        self.max_attempts: int = lease["max_attempts"]
+        # Grows whenever the task changes hands: with the id it is a fencing token for what the processor writes elsewhere.
+        self.epoch: int = lease["epoch"]
+        self.type: str | None = lease.get("type")
+        self.properties: dict[str, str] = lease["properties"]
+        text = lease.get("payload")
+        self.payload: bytes = text.encode() if text is not None else base64.b64decode(lease.get("payload_base64") or "")
+        kept = lease.get("checkpoint_base64")
+        # What an attempt before has left for this one.
+        self.last_checkpoint: bytes | None = base64.b64decode(kept) if kept is not None else None
+
+        self._gateways, self._lease, self._left = gateways, lease["lease"], left
+        self._path = f"/v1/queues/{queue}/leases:report"
+        self._lock = threading.Lock()
+        self._news: dict[str, Any] = {}
+        self._lines: deque[str] = deque(maxlen=_LOG_LINES)
+        self._halt: Halt | None = None
+        self._halted, self._fresh, self._over = threading.Event(), threading.Event(), threading.Event()
+        self._reported = False
+        self._keeper = threading.Thread(target=self._keep_alive, name=f"keeps {self.id}", daemon=True)
+        self._keeper.start()
+
+    def text(self) -> str:
+        """The payload as text."""
+        return self.payload.decode()
+
+    def json(self) -> Any:
+        """The payload, which is JSON."""
+        return json.loads(self.payload)
+
+    @property
+    def halted(self) -> bool:
+        """There is no use in going on: the task was cancelled or lost, or the worker is to end."""
+        return self._halted.is_set()
+
+    def check(self) -> None:
+        """Raises a `Halt` when there is no use in going on."""
+        if self._halt is not None:
+            raise self._halt
+
+    def sleep(self, seconds: float) -> None:
+        """Waits; raises a `Halt` as soon as there is no use in that."""
+        self._halted.wait(seconds)
+        self.check()
+
+    def progress(self, done: int, total: int | None = None, message: str | None = None) -> None:
+        """Says how far the task has come, in units of its own. Sent within a second or so, the newest alone. Raises a `Halt` like `check`."""
+        said = {"done": done, "total": total, "message": message}
+        self._tell("progress", {name: value for name, value in said.items() if value is not None})
+
+    def checkpoint(self, data: bytes | str) -> None:
+        """Keeps up to 64 KiB for the next attempt, which finds them as `last_checkpoint`. Sent as progress is. Raises a `Halt` like `check`."""
+        kept = data.encode() if isinstance(data, str) else data
+        if len(kept) > _CHECKPOINT_BYTES:
+            raise ValueError(f"a checkpoint has {_CHECKPOINT_BYTES} bytes at most, and this one {len(kept)}")
+        self._tell("checkpoint_base64", base64.b64encode(kept).decode())
+
+    def log(self, line: str) -> None:
+        """A line for whoever watches the task. Of more than 100 in a second the last ones are sent."""
+        with self._lock:
+            self._lines.append(line)
+        self._fresh.set()
+
+    def _tell(self, name: str, value: object) -> None:
+        self.check()
+        with self._lock:
+            self._news[name] = value
+        self._fresh.set()
+
+    # What follows is for the worker.
+
+    def stop(self, halt: Halt) -> None:
+        """Tells the processor that there is no use in going on. The first reason stands, but that a lease is lost counts more than the others."""
+        with self._lock:
+            if self._halt is None or (isinstance(halt, LeaseLost) and not isinstance(self._halt, LeaseLost)):
+                self._halt = halt
+        self._halted.set()
+
+    def is_lost(self) -> bool:
+        """Whether somebody else has the task."""
+        return isinstance(self._halt, LeaseLost)
+
+    def _keep_alive(self) -> None:
+        """When there is news, and otherwise three times per lease, so that one answer may be late or missing."""
+        while not self._over.is_set():
+            pause = min(_NEWS_EVERY, self._left / 3)
+            self._fresh.wait(max(self._left / 3 - pause, 0.0))
+            self._fresh.clear()
+            if self._over.is_set():
+                return
+            try:
+                self._send_news()
+            except Exception:
+                # Whatever it is, the next keep-alive must be sent.
+                logger.exception("keep-alive of %s", self.id)
+            if self.is_lost():
+                return
+            self._over.wait(pause)
+
+    def _take_news(self) -> dict[str, Any]:
+        with self._lock:
+            news, self._news = self._news, {}
+            if self._lines:
+                news["log"] = list(self._lines)
+                self._lines.clear()
+        return news
+
+    def _put_back(self, news: dict[str, Any]) -> None:
+        """Keeps what was not told for the next time, unless there is newer."""
+        with self._lock:
+            self._lines = deque([*news.pop("log", []), *self._lines], maxlen=_LOG_LINES)
+            self._news = news | self._news
+
+    def _send_news(self) -> None:
+        news = self._take_news()
+        limit = max(min(10.0, self._left / 3), 0.5)
+        try:
+            reported = self._report({"status": "IN_PROGRESS"} | news, timeout=limit, patience=self._left / 6)
+        except (LeaseRefused, NotFound) as error:
+            self.stop(LeaseLost(error.code))
+        except Invalid as error:
+            # It would be refused again: the lease must live on without it.
+            logger.warning("news of %s are refused: %s", self.id, error)
+            self._report({"status": "IN_PROGRESS"}, timeout=limit, patience=0.0)
+        except LonghaulError as error:
+            logger.warning("keep-alive of %s: %s", self.id, error)
+            self._put_back(news)
+            self._fresh.set()
+        else:
+            expires_at = reported.get("expires_at")
+            if expires_at is not None:
+                self._left = max((expires_at - reported["now"]) / 1000, 0.1)
+            if reported["cancelled"]:
+                self.stop(Cancelled("cancelled"))
+            if reported.get("checkpoint_stored") is False:
+                self._put_back({"checkpoint_base64": news["checkpoint_base64"]})
+
+    def _report(self, body: dict[str, Any], timeout: float, patience: float) -> Reported:
+        # The gateway knows the lease's own report again.
+        answer = self._gateways.request("POST", self._path, {"lease": self._lease} | body, timeout=timeout, patience=patience)
+        return cast(Reported, answer.json())
+
+    def end(self, status: str, patience: float, **more: Any) -> str | None:
+        """Reports the end, and asks again for so long where it is not known whether it counts. Returns why it does not, if so."""
+        with self._lock:
+            if self._reported:
+                return "already reported"
+            self._reported = True
+        self._over.set()
+        self._fresh.set()
+        self._keeper.join()
+        if self.is_lost():
+            return str(self._halt)
+        news = self._take_news()
+        if status == "SUCCEEDED":
+            # There is no next attempt that could go on from it.
+            news.pop("checkpoint_base64", None)
+        try:
+            self._report({"status": status} | news | more, timeout=10.0, patience=max(patience, self._left))
+        except Invalid as error:
+            return self._refused(status, error, patience)
+        except LonghaulError as error:
+            return error.code if isinstance(error, GatewayError) else str(error)
+        return None
+
+    def _refused(self, status: str, error: Invalid, patience: float) -> str:
+        """A report that cannot be used, such as one with a result that is too large: another attempt would end in the same way, so the task has failed."""
+        if status != "RELEASED":
+            try:
+                body = {"status": "FAILED", "fatal": True, "reason": f"{error.code}: {error.detail}"}
+                self._report(body, timeout=10.0, patience=max(patience, self._left))
+            except LonghaulError as second:
+                logger.warning("the end of %s was not told: %s", self.id, second)
+        return error.code
+
+    def forget(self) -> None:
+        """Ends the keep-alives of a lease that is lost."""
+        self._over.set()
+        self._fresh.set()
+
+
+def left_of(lease: Lease, now: int) -> float:
+    """Seconds that a lease has left. The gateway's clock and ours may differ: only the time between two of its own instants counts."""
+    return max((lease["expires_at"] - now) / 1000, 0.1)
+
+
+__all__ = ["Cancelled", "Draining", "Fatal", "GiveBack", "Halt", "LeaseLost", "RetryAfter", "Task"]

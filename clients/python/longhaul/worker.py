@@ -1,0 +1,234 @@
+"""A worker: leases tasks, runs several at once, and gives back what it has when it is to end.
+
+Threads, and not asyncio: what tasks do usually blocks, and a keep-alive that shares a loop with it would be late just when it matters.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import os
+import random
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any
+from urllib.parse import quote
+
+from .client import Client, length
+from .task import Cancelled, Draining, Fatal, GiveBack, Halt, LeaseLost, RetryAfter, Task, left_of
+from .types import Leases
+
+logger = logging.getLogger("longhaul")
+
+# A worker takes up to so many tasks with one request: the gateway's limit.
+_COUNT = 100
+_PAUSE_MAX = 10.0
+# How long a processor that was told to end may take for that before its task is given back without it, in seconds.
+_GRACE = 5.0
+
+Processor = Callable[[Task], Any]
+
+
+class Worker:
+    """Runs the tasks of a queue by calling `processor` with each.
+
+    The processor returns the result: `bytes` and `str` as they are, `None` for none, anything else as JSON. An exception is a failed attempt with its text
+    as the reason; see `longhaul.task` for the others. Each task has a thread of its own, `concurrency` of them at most.
+
+    - `name`: what is shown as the worker; host and process id if it is not said.
+    - `lease_time`: seconds of silence after which others may have the tasks. Leases are kept alive three times in that time.
+    - `types`: takes tasks of these types only.
+    - `drain`: how many seconds running tasks get for their end when the worker is to end; then they are given back, with their checkpoints.
+    - `poll`: for how many seconds, 30 at most, a request for tasks waits for one. It is not cut short, for it may just have got one, so that a worker that
+      is to end may wait for it.
+    - `report_patience`: for how many seconds the end of a task is reported again and again while no gateway takes it.
+
+    The logger `longhaul` says at the level info what becomes of each task.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        queue: str,
+        processor: Processor,
+        *,
+        concurrency: int = 4,
+        name: str | None = None,
+        lease_time: float = 30.0,
+        types: Sequence[str] = (),
+        drain: float = 10.0,
+        poll: float = 5.0,
+        report_patience: float = 60.0,
+    ) -> None:
+        if concurrency < 1:
+            raise ValueError("concurrency is 1 at least")
+        self.client, self.processor = client, processor
+        self.queue = quote(queue, safe="")
+        self.concurrency, self.drain, self.report_patience = concurrency, drain, report_patience
+        self._timeout = poll + 10.0
+        self.name = name or f"{socket.gethostname()}-{os.getpid()}"
+        self._asked: dict[str, Any] = {"worker": self.name, "wait": length(poll), "lease_time": length(lease_time)}
+        if types:
+            self._asked["types"] = list(types)
+        self._stopping = threading.Event()
+        self._changed = threading.Condition()
+        self._running: dict[Task, threading.Thread] = {}
+        self._thread: threading.Thread | None = None
+
+    def run(self) -> None:
+        """Works until SIGTERM or Ctrl-C, or until `stop` is called, and returns when the last task is over or given back. A second signal ends the process."""
+        if threading.current_thread() is threading.main_thread():
+            former = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+            def stop(number: int, _: FrameType | None) -> None:
+                signal.signal(number, signal.SIG_DFL)
+                self.stop()
+
+            for number in former:
+                signal.signal(number, stop)
+            try:
+                self._work()
+            finally:
+                for number, handler in former.items():
+                    signal.signal(number, handler)
+        else:
+            self._work()
+
+    def start(self) -> None:
+        """Works in a thread of its own, until `stop`."""
+        self._thread = threading.Thread(target=self._work, name=f"worker {self.name}", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Asks for nothing new, and ends as `run` says. Returns at once; more often is the same as once."""
+        self._stopping.set()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Waits for the end of a worker that was started; whether it has come."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+            return not self._thread.is_alive()
+        return True
+
+    def _work(self) -> None:
+        logger.info("ready")
+        pause = 0.5
+        while not self._stopping.is_set():
+            free = self._free()
+            if free == 0:
+                continue
+            try:
+                self._lease(free)
+                pause = 0.5
+            except Exception as error:
+                # Also an answer that is none of a gateway: it may be one again.
+                logger.warning("no lease: %s", error or type(error).__name__)
+                self._stopping.wait(pause * random.uniform(0.5, 1.0))
+                pause = min(pause * 2, _PAUSE_MAX)
+        self._drain()
+
+    def _free(self) -> int:
+        """How many more tasks it may run, after a short wait for there to be any."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._running) < self.concurrency, 0.2)
+            return min(self.concurrency - len(self._running), _COUNT)
+
+    def _lease(self, count: int) -> None:
+        path = f"/v1/queues/{self.queue}/leases"
+        # What has been granted to an answer that got lost ends by itself: to ask again is no harm.
+        answer = self.client.gateways.request("POST", path, self._asked | {"count": count}, timeout=self._timeout, patience=5.0, halt=self._stopping)
+        if answer.status != 200:
+            return
+        leases: Leases = answer.json()
+        for lease in leases["leases"]:
+            task = Task(self.client.gateways, self.queue, lease, left_of(lease, leases["now"]))
+            thread = threading.Thread(target=self._run, args=(task,), name=task.id, daemon=True)
+            with self._changed:
+                self._running[task] = thread
+            thread.start()
+
+    def _drain(self) -> None:
+        if not self._wait_for_end(self.drain):
+            self._tell_all(lambda task: task.stop(Draining("the worker is to end")))
+            if not self._wait_for_end(_GRACE):
+                self._tell_all(self._abandon)
+        logger.info("drained")
+
+    def _wait_for_end(self, seconds: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._running, seconds)
+
+    def _tell_all(self, tell: Callable[[Task], None]) -> None:
+        with self._changed:
+            running = list(self._running)
+        # At once, since each may take a while.
+        threads = [threading.Thread(target=tell, args=(task,), daemon=True) for task in running]
+        for thread in threads:
+            thread.start()
+        give_up = time.monotonic() + self.report_patience
+        for thread in threads:
+            thread.join(max(give_up - time.monotonic(), 0.0))
+
+    def _abandon(self, task: Task) -> None:
+        """Gives a task back whose processor does not end."""
+        if task.end("RELEASED", self.report_patience) is None:
+            logger.info("released %s though it still runs", task.id)
+
+    def _run(self, task: Task) -> None:
+        try:
+            logger.info("leased %s attempt %s", task.id, task.attempt)
+            self._process(task)
+        except Exception:
+            logger.exception("task %s", task.id)
+        finally:
+            task.forget()
+            with self._changed:
+                self._running.pop(task, None)
+                self._changed.notify_all()
+
+    def _process(self, task: Task) -> None:
+        status, more = "FAILED", dict[str, Any]()
+        told = ""
+        try:
+            # A worker that is to end begins nothing.
+            if self._stopping.is_set():
+                raise Draining("the worker is to end")
+            more = _result(self.processor(task))
+            status = "SUCCEEDED"
+        except LeaseLost:
+            pass
+        except Cancelled as halt:
+            more, told = {"reason": str(halt)}, "cancelled"
+        except Halt:
+            status = "RELEASED"
+        except GiveBack as back:
+            status = "RELEASED"
+            more = {} if back.after is None else {"after": length(back.after)}
+        except Fatal as error:
+            more = {"reason": str(error), "fatal": True}
+        except RetryAfter as error:
+            more = {"reason": str(error), "retry_after": length(error.seconds)}
+        except BaseException as error:
+            # Whatever a task may meet ends its attempt alone.
+            more = {"reason": f"{type(error).__name__}: {error}"}
+        why = task.end(status, self.report_patience, **more)
+        if task.is_lost():
+            logger.info("lost %s: %s", task.id, why)
+        elif why is not None and not told:
+            logger.info("not %s %s: %s", status.lower(), task.id, why)
+        else:
+            logger.info("%s %s", told or status.lower(), task.id)
+
+
+def _result(value: Any) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if isinstance(value, str):
+        return {"result": value}
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return {"result_base64": base64.b64encode(value).decode()}
+    return {"result_json": value}

@@ -1,0 +1,55 @@
+"""A gateway that answers what a test has written for it, and keeps what it was asked."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+class Busy:
+    """Answers requests with these, one after the other: a status, headers and a body; none means that the connection is closed without an answer."""
+
+    def __init__(self, *answers: tuple[int, dict[str, str], Any] | None) -> None:
+        self.answers, self.asked = list(answers), list[tuple[str, str, dict[str, str]]]()
+        busy = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def answer(self) -> None:
+                self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                busy.asked.append((self.command, self.path, dict(self.headers)))
+                answer = busy.answers.pop(0)
+                if answer is None:
+                    self.close_connection = True
+                    return
+                status, headers, body = answer
+                content = body if isinstance(body, bytes) else json.dumps(body).encode()
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            do_GET = do_POST = answer
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def __enter__(self) -> "Busy":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def problem(status: int, code: str, **headers: str) -> tuple[int, dict[str, str], Any]:
+    """A refusal as a gateway gives it."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return status, named, {"status": status, "code": code, "title": "", "detail": "planted"}

@@ -1,0 +1,108 @@
+"""What the conformance suite does not see of a worker: what the processor is told, and what is logged."""
+
+import threading
+import unittest
+from typing import Any
+
+from longhaul import Cancelled, Client, Draining, GiveBack, Submission, Task, Worker
+
+from .stage import GATEWAY, queue
+
+
+class Working(unittest.TestCase):
+    def setUp(self) -> None:
+        self.client, self.queue = Client(GATEWAY), queue()
+        self.addCleanup(self.client.close)
+
+    def worker(self, processor: Any, **options: Any) -> Worker:
+        worker = Worker(self.client, self.queue, processor, **({"drain": 0.0, "lease_time": 3.0, "poll": 0.5} | options))
+        worker.start()
+
+        def end() -> None:
+            worker.stop()
+            assert worker.join(30)
+
+        self.addCleanup(end)
+        return worker
+
+    def test_a_processor_knows_its_task(self) -> None:
+        seen: list[Task] = []
+
+        def process(task: Task) -> dict[str, int]:
+            seen.append(task)
+            return {"length": len(task.text())}
+
+        self.worker(process, types=["count"])
+        other = self.client.submit(self.queue, Submission(payload="?", type="other"))
+        task = self.client.submit(self.queue, Submission(payload="four", type="count", properties={"a": "b"}, max_attempts=5))
+        self.assertEqual(self.client.result(self.queue, task, 60), b'{"length":4}')
+        (found,) = seen
+        self.assertEqual((found.id, found.attempt, found.max_attempts, found.type, found.properties["a"]), (task, 1, 5, "count", "b"))
+        self.assertEqual(self.client.get(self.queue, other)["status"], "ready")
+
+    def test_halts_pass_through_what_catches_exceptions(self) -> None:
+        halts: list[BaseException] = []
+        begun = threading.Event()
+
+        def process(task: Task) -> None:
+            begun.set()
+            try:
+                while True:
+                    try:
+                        task.sleep(60)
+                    except Exception:
+                        pass
+            except BaseException as halt:
+                halts.append(halt)
+                raise
+
+        worker = self.worker(process)
+        task = self.client.submit(self.queue, "x")
+        begun.wait(30)
+        self.client.cancel(self.queue, task)
+        self.assertEqual(self.client.wait(self.queue, task, 60)["status"], "cancelled")
+        begun.clear()
+        task = self.client.submit(self.queue, "x")
+        begun.wait(30)
+        worker.stop()
+        self.assertTrue(worker.join(60))
+        self.assertEqual([type(halt) for halt in halts], [Cancelled, Draining])
+        self.assertEqual(self.client.get(self.queue, task)["attempts"], 0)
+
+    def test_what_is_given_back_costs_no_attempt(self) -> None:
+        def process(task: Task) -> str:
+            if task.last_checkpoint is None:
+                task.checkpoint("seen")
+                raise GiveBack(0.1)
+            return f"attempt {task.attempt}"
+
+        self.worker(process)
+        task = self.client.submit(self.queue, "x")
+        self.assertEqual(self.client.result(self.queue, task, 60), b"attempt 1")
+
+    def test_a_checkpoint_that_is_too_large_is_the_mistake_of_who_keeps_it(self) -> None:
+        self.worker(lambda task: task.checkpoint(b"x" * 70_000))
+        task = self.client.submit(self.queue, Submission(payload="x", max_attempts=1))
+        ended = self.client.wait(self.queue, task, 60)
+        self.assertIn("ValueError: a checkpoint has 65536 bytes at most", ended["reason"] or "")
+
+    def test_progress_and_lines_are_shown(self) -> None:
+        done = threading.Event()
+
+        def process(task: Task) -> None:
+            task.progress(1, 2, "half")
+            task.log("a line")
+            done.wait(60)
+
+        self.worker(process, lease_time=60.0)
+        task = self.client.submit(self.queue, "x")
+        for event in self.client.watch(self.queue, from_earliest=True):
+            if event.kind == "task" and event.data.get("progress"):
+                break
+        self.assertEqual(event.data["progress"], {"done": 1, "total": 2, "message": "half"})
+        done.set()
+        self.client.result(self.queue, task, 60)
+
+
+if __name__ == "__main__":
+    unittest.main()

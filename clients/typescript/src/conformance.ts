@@ -1,0 +1,83 @@
+/**
+ * The worker that `longhaul conformance` judges: its tasks say in their payloads what it is to do with them.
+ *
+ *     longhaul conformance -- node node_modules/longhaul/dist/conformance.js
+ *
+ * The words are described in docs/clients.md of the project.
+ */
+
+import { setTimeout as sleep } from "node:timers/promises";
+import { Client } from "./client.ts";
+import { Fatal, GiveBack, RetryAfter, type Task } from "./task.ts";
+import { Worker } from "./worker.ts";
+
+/** Something that the script says; only what stands there is looked at. */
+type Step = Partial<{
+  succeed: string;
+  succeed_base64: string;
+  succeed_with: "checkpoint" | "payload";
+  succeed_bytes: number;
+  fail: string;
+  fatal: boolean;
+  retry_after: number;
+  give_back: number;
+  progress: [number, number, string];
+  checkpoint: string;
+  log: string;
+  sleep: number;
+  block: number;
+}>;
+
+async function work(task: Task): Promise<unknown> {
+  for (const step of script(task)) {
+    if (step.succeed !== undefined) return step.succeed;
+    if (step.succeed_base64 !== undefined) return Buffer.from(step.succeed_base64, "base64");
+    if (step.succeed_bytes !== undefined) return "x".repeat(step.succeed_bytes);
+    if (step.succeed_with === "payload") return task.payload;
+    if (step.succeed_with === "checkpoint") {
+      if (task.lastCheckpoint !== undefined) return task.lastCheckpoint;
+    } else if (step.fail !== undefined) {
+      if (step.fatal) throw new Fatal(step.fail);
+      throw step.retry_after === undefined ? new Error(step.fail) : new RetryAfter(step.retry_after, step.fail);
+    } else if (step.give_back !== undefined) throw new GiveBack(step.give_back);
+    else if (step.progress !== undefined) task.progress(...step.progress);
+    else if (step.checkpoint !== undefined) task.checkpoint(step.checkpoint);
+    else if (step.log !== undefined) task.log(step.log);
+    else if (step.sleep !== undefined) await task.sleep(step.sleep);
+    else if (step.block !== undefined) await sleep(step.block * 1000);
+    else throw new Fatal(`the script has an unknown step: ${JSON.stringify(step)}`);
+  }
+  return undefined;
+}
+
+/** What is written for this attempt. */
+function script(task: Task): Step[] {
+  try {
+    const { attempts } = task.json() as { attempts: Step[][] };
+    const steps = attempts[Math.min(task.attempt, attempts.length) - 1];
+    if (Array.isArray(steps)) {
+      return steps;
+    }
+  } catch {
+    // It is said below what is wrong.
+  }
+  throw new Fatal("the payload is no script");
+}
+
+function said(name: string): string {
+  const value = process.env[name];
+  if (value === undefined) {
+    throw new Error(`${name} is not set: longhaul conformance sets it`);
+  }
+  return value;
+}
+
+await new Worker(new Client(), said("LONGHAUL_QUEUE"), work, {
+  name: said("LONGHAUL_WORKER"),
+  concurrency: Number(said("LONGHAUL_CONCURRENCY")),
+  leaseTime: Number(said("LONGHAUL_LEASE_TIME")),
+  drain: Number(said("LONGHAUL_DRAIN")),
+  log: (line) => console.error(new Date().toISOString(), line),
+}).run();
+// A processor that was given up may still run.
+process.exit(0);

@@ -1,0 +1,222 @@
+/**
+ * How requests get to a gateway: several of them, and what is tried again.
+ *
+ * Any gateway answers any request, so one that goes away costs a request no more than the way to the next one. What may be tried again is decided here, in
+ * one place: a request that nobody has got, or that a gateway has refused without having done anything, always; one that may have been done, only if the
+ * caller has said that doing it twice is the same as once. Connections are kept by `fetch`, for less than the 10 s after which a gateway closes them.
+ */
+
+import { setTimeout as sleep } from "node:timers/promises";
+import { fromAnswer, type GatewayError, OutcomeUnknown, Unavailable, UNKNOWN, Unreachable } from "./errors.ts";
+
+/** Gateways that others have named are remembered, up to so many in all. */
+const GATEWAYS = 16;
+/** The longest answer that is read: lists have up to 1,000 tasks. */
+const ANSWER_BYTES = 64 * 1024 * 1024;
+/** Pauses between attempts, in ms. */
+const PAUSE = 200;
+const PAUSE_MAX = 5_000;
+const RETRY_AFTER_MAX = 30_000;
+/** A cause with which no request has left. */
+const NOT_SENT: ReadonlySet<unknown> = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "UND_ERR_CONNECT_TIMEOUT"]);
+
+/** A token, or what gives one for each request. */
+export type Token = string | (() => string);
+
+/** What a gateway has answered: a status below 300, and the body. */
+export interface Answer {
+  status: number;
+  body: Uint8Array;
+}
+
+/** The body of an answer, which is JSON. */
+export function json<T>(answer: Answer): T {
+  return JSON.parse(Buffer.from(answer.body).toString()) as T;
+}
+
+export interface Asking {
+  /** It is sent as JSON. */
+  body?: object;
+  /** For each attempt, in ms. */
+  timeout?: number;
+  /** It is tried again for so many ms after the first failure. */
+  patience?: number;
+  /** To do it twice is the same as once. */
+  repeatable?: boolean;
+  /** Ends the pauses between attempts, and not an attempt. */
+  halt?: AbortSignal;
+}
+
+class Gateway {
+  readonly url: URL;
+  /** It is left alone until then, by `performance.now`. */
+  resting = 0;
+
+  constructor(url: string) {
+    this.url = new URL(url.trim());
+    if (!["http:", "https:"].includes(this.url.protocol)) {
+      throw new TypeError(`\`${url}\` is not the URL of a gateway: http://HOST:PORT or https://HOST:PORT`);
+    }
+  }
+
+  at(path: string): string {
+    return this.url.href.replace(/\/$/, "") + path;
+  }
+}
+
+/** The gateways of a client. */
+export class Gateways {
+  readonly #all: Gateway[];
+  readonly #token: Token | undefined;
+  readonly #fetch: typeof fetch;
+  #current: Gateway;
+
+  constructor(urls: readonly string[], token: Token | undefined, fetcher: typeof fetch) {
+    this.#all = urls.slice(0, GATEWAYS).map((url) => new Gateway(url));
+    const [first] = this.#all;
+    if (first === undefined) {
+      throw new TypeError("no URL of a gateway was given");
+    }
+    this.#current = first;
+    this.#token = token;
+    this.#fetch = fetcher;
+  }
+
+  /** Asks until a gateway has answered, for `patience` at most after the first failure. */
+  async request(method: string, path: string, asking: Asking = {}): Promise<Answer> {
+    const { timeout = 30_000, patience = 30_000, repeatable = true, halt } = asking;
+    let giveUp: number | undefined;
+    let pause = PAUSE;
+    let failure: Error = new Unreachable("the program is to end");
+    for (;;) {
+      // Whoever was told to come later by another request of this client waits, too.
+      const wait = this.#nextFree() - performance.now();
+      if (wait > 0) {
+        await sleep(wait, undefined, halt && { signal: halt }).catch(() => {
+          throw failure;
+        });
+      }
+      const gateway = this.#pick();
+      let retryAfter = 0;
+      try {
+        return await this.#once(gateway, method, path, asking.body, timeout);
+      } catch (error) {
+        if (error instanceof Unavailable) {
+          if (UNKNOWN.has(error.code) && !repeatable) {
+            throw new OutcomeUnknown(error.message, { cause: error });
+          }
+          retryAfter = Math.min((error.retryAfter ?? 0) * 1000, RETRY_AFTER_MAX);
+        } else if (!(error instanceof Unreachable) && !(error instanceof OutcomeUnknown && repeatable)) {
+          throw error;
+        }
+        failure = error;
+      }
+      const now = performance.now();
+      giveUp ??= now + patience;
+      // Who is told to come later does so; a pause of one's own grows, and is never the same for all clients.
+      gateway.resting = now + Math.max(retryAfter, pause * (0.5 + Math.random() / 2));
+      pause = Math.min(pause * 2, PAUSE_MAX);
+      if (Math.max(this.#nextFree(), now) > giveUp || halt?.aborted) {
+        throw failure;
+      }
+    }
+  }
+
+  /** Begins an answer that has no end. One attempt: whoever reads it begins anew. */
+  async stream(path: string, headers: Record<string, string>, signal: AbortSignal): Promise<ReadableStream<Uint8Array>> {
+    const gateway = this.#pick();
+    let response: Response;
+    try {
+      response = await this.#fetch(gateway.at(path), { headers: { ...headers, ...this.#headers() }, signal });
+      if (response.status === 200 && response.body !== null) {
+        return response.body;
+      }
+    } catch (error) {
+      gateway.resting = performance.now() + PAUSE;
+      throw new Unreachable(`${gateway.url.origin}: ${reason(error)}`, { cause: error });
+    }
+    const failure = this.#refused(response, Buffer.from(await response.arrayBuffer()).toString());
+    if (failure instanceof Unavailable) {
+      gateway.resting = performance.now() + Math.min((failure.retryAfter ?? 0) * 1000 || PAUSE, RETRY_AFTER_MAX);
+    }
+    throw failure;
+  }
+
+  async #once(gateway: Gateway, method: string, path: string, body: object | undefined, timeout: number): Promise<Answer> {
+    try {
+      const response = await this.#fetch(gateway.at(path), {
+        method,
+        headers: { ...this.#headers(), ...(body !== undefined && { "Content-Type": "application/json" }) },
+        ...(body !== undefined && { body: JSON.stringify(body) }),
+        redirect: "manual",
+        signal: AbortSignal.timeout(Math.ceil(timeout)),
+      });
+      const bytes = await read(response);
+      if (response.status < 300) {
+        return { status: response.status, body: bytes };
+      }
+      throw this.#refused(response, Buffer.from(bytes).toString());
+    } catch (error) {
+      if (error instanceof TypeError || error instanceof DOMException) {
+        const kind = NOT_SENT.has((error.cause as { code?: unknown } | undefined)?.code) ? Unreachable : OutcomeUnknown;
+        throw new kind(`${gateway.url.origin}: ${reason(error)}`, { cause: error });
+      }
+      throw error;
+    }
+  }
+
+  #headers(): Record<string, string> {
+    const token = typeof this.#token === "function" ? this.#token() : this.#token;
+    return token ? { Authorization: `Bearer ${token}` } : {};
+  }
+
+  #refused(response: Response, body: string): GatewayError {
+    const error = fromAnswer(response.status, body, response.headers.get("Retry-After"));
+    const other = response.headers.get("longhaul-gateway");
+    if (error instanceof Unavailable && other !== null && URL.canParse(other)) {
+      this.#learn(other);
+    }
+    return error;
+  }
+
+  /** Remembers a gateway that another one has named. The token must not get out of TLS by that. */
+  #learn(url: string): void {
+    const { href, protocol } = new URL(url);
+    const isKnown = this.#all.some((each) => each.url.href === href);
+    if (!isKnown && this.#all.length < GATEWAYS && protocol === this.#all[0]?.url.protocol) {
+      this.#all.push(new Gateway(url));
+    }
+  }
+
+  /** When a gateway may be asked, by `performance.now`. */
+  #nextFree(): number {
+    return Math.min(...this.#all.map((each) => each.resting));
+  }
+
+  /** The one that was asked last, unless it rests; otherwise the one that rests no more, or for the shortest time. */
+  #pick(): Gateway {
+    const now = performance.now();
+    if (this.#current.resting > now) {
+      this.#current = this.#all.reduce((best, each) => (Math.max(each.resting, now) < Math.max(best.resting, now) ? each : best));
+    }
+    return this.#current;
+  }
+}
+
+async function read(response: Response): Promise<Uint8Array> {
+  const parts: Uint8Array[] = [];
+  let size = 0;
+  for await (const part of response.body ?? []) {
+    size += part.length;
+    if (size > ANSWER_BYTES) {
+      throw new OutcomeUnknown(`the answer has more than ${ANSWER_BYTES} bytes`);
+    }
+    parts.push(part);
+  }
+  return Buffer.concat(parts);
+}
+
+function reason(error: unknown): string {
+  const cause = error instanceof Error && error.cause instanceof Error ? `: ${error.cause.message}` : "";
+  return String(error) + cause;
+}

@@ -1,0 +1,13 @@
+/**
+ * Workers and submitters for longhaul, over HTTP: long-running tasks on Apache Pulsar.
+ *
+ * `Client` submits and looks, `Worker` runs tasks; the errors say what can go wrong, and the types what the gateway takes and answers.
+ */
+
+export { Client, type ClientOptions, type Instant, type Length, type Payload, type Submission } from "./client.ts";
+export * from "./errors.ts";
+export type { TaskEvent } from "./events.ts";
+export { Cancelled, Draining, Fatal, GiveBack, Halt, LeaseLost, RetryAfter, Task } from "./task.ts";
+export type * as types from "./types.ts";
+export { VERSION } from "./version.ts";
+export { Worker, type Processor, type WorkerOptions } from "./worker.ts";

@@ -1,0 +1,276 @@
+/**
+ * A task that a worker has leased, and the keep-alives of its lease.
+ *
+ * The processor gets a `Task`, and says how it ends: it returns the result, or throws. Any error is a failed attempt; `Fatal`, `RetryAfter` and `GiveBack`
+ * say more. A `Halt` is thrown by the task's own methods when there is no use in going on: let it pass. `task.signal` is aborted with it, too.
+ */
+
+import { setTimeout as sleep } from "node:timers/promises";
+import { GatewayError, Invalid, LeaseRefused, LonghaulError, NotFound } from "./errors.ts";
+import { type Gateways, json } from "./http.ts";
+import type { Lease, Report, Reported } from "./types.ts";
+
+/** News of a task are sent when they come, but no more often than this, in ms. */
+const NEWS_EVERY = 1_000;
+const CHECKPOINT_BYTES = 64 * 1024;
+const LOG_LINES = 100;
+
+/** The task has failed for good: another attempt would fail as well. */
+export class Fatal extends Error {}
+
+/** The attempt has failed, and the next one begins so many seconds later, whatever the queue's backoff says. */
+export class RetryAfter extends Error {
+  readonly seconds: number;
+
+  constructor(seconds: number, reason: string) {
+    super(reason);
+    this.seconds = seconds;
+  }
+}
+
+/** The task is given back, which costs it no attempt; with a number nobody gets it before so many seconds. */
+export class GiveBack extends Error {
+  readonly after: number | undefined;
+
+  constructor(after?: number) {
+    super("given back");
+    this.after = after;
+  }
+}
+
+/** There is no use in going on. */
+export class Halt extends Error {}
+
+/** The task is not this worker's any more: nobody wants to hear of it from here. */
+export class LeaseLost extends Halt {}
+
+/** Somebody has asked for the end of the task. It ends as cancelled, whatever is reported, and sooner if something is. */
+export class Cancelled extends Halt {}
+
+/** The worker is to end: the task is given back, which costs it no attempt. Its checkpoint is kept. */
+export class Draining extends Halt {}
+
+type News = Pick<Report, "progress" | "checkpoint_base64" | "log">;
+type End = Omit<Report, "lease" | "status" | keyof News>;
+
+/** A task, and what a processor may say of it while it works. */
+export class Task {
+  readonly id: string;
+  readonly queue: string;
+  /** From 1. */
+  readonly attempt: number;
+  readonly maxAttempts: number;
+  /** Grows whenever the task changes hands: with the id it is a fencing token for what the processor writes elsewhere. */
+  readonly epoch: number;
+  readonly type: string | undefined;
+  readonly properties: Readonly<Record<string, string>>;
+  readonly payload: Buffer;
+  /** What an attempt before has left for this one. */
+  readonly lastCheckpoint: Buffer | undefined;
+  readonly #gateways: Gateways;
+  readonly #path: string;
+  readonly #lease: string;
+  readonly #warn: (line: string) => void;
+  readonly #halt = new AbortController();
+  readonly #over = new AbortController();
+  /** Aborted when there is something to tell; replaced by another one then. */
+  #fresh = new AbortController();
+  #lost: LeaseLost | undefined;
+  /** The last known length of the lease from a report on, in ms. */
+  #left: number;
+  /** What the next keep-alive says. */
+  #news: News = {};
+  #lines: string[] = [];
+  #reported = false;
+  readonly #keeper: Promise<void>;
+
+  /** For the worker. `now` is the gateway's clock: ours may differ, so only the time between two of its own instants counts. */
+  constructor(gateways: Gateways, queue: string, lease: Lease, now: number, warn: (line: string) => void) {
+    this.queue = queue;
+    this.id = lease.task;
+    this.attempt = lease.attempt;
+    this.maxAttempts = lease.max_attempts;
+    this.epoch = lease.epoch;
+    this.type = lease.type ?? undefined;
+    this.properties = lease.properties;
+    this.payload = typeof lease.payload === "string" ? Buffer.from(lease.payload) : Buffer.from(lease.payload_base64 ?? "", "base64");
+    this.lastCheckpoint = typeof lease.checkpoint_base64 === "string" ? Buffer.from(lease.checkpoint_base64, "base64") : undefined;
+    this.#gateways = gateways;
+    this.#path = `/v1/queues/${encodeURIComponent(queue)}/leases:report`;
+    this.#lease = lease.lease;
+    this.#warn = warn;
+    this.#left = Math.max(lease.expires_at - now, 100);
+    this.#keeper = this.#keepAlive();
+  }
+
+  /** The payload as text. */
+  text(): string {
+    return this.payload.toString();
+  }
+
+  /** The payload, which is JSON. */
+  json(): unknown {
+    return JSON.parse(this.text());
+  }
+
+  /** Aborted when there is no use in going on; its reason is the `Halt`. */
+  get signal(): AbortSignal {
+    return this.#halt.signal;
+  }
+
+  /** Throws a `Halt` when there is no use in going on. */
+  check(): void {
+    this.signal.throwIfAborted();
+  }
+
+  /** Waits for so many seconds; throws a `Halt` as soon as there is no use in that. */
+  async sleep(seconds: number): Promise<void> {
+    this.check();
+    await wait(seconds * 1000, this.signal);
+    this.check();
+  }
+
+  /** Says how far the task has come, in units of its own. Sent within a second or so, the newest alone. Throws a `Halt` like `check`. */
+  progress(done: number, total?: number, message?: string): void {
+    this.check();
+    this.#news.progress = { done, ...(total !== undefined && { total }), ...(message !== undefined && { message }) };
+    this.#fresh.abort();
+  }
+
+  /** Keeps up to 64 KiB for the next attempt, which finds them as `lastCheckpoint`. Sent as progress is. Throws a `Halt` like `check`. */
+  checkpoint(data: Uint8Array | string): void {
+    this.check();
+    const kept = Buffer.from(data as string);
+    if (kept.length > CHECKPOINT_BYTES) {
+      throw new RangeError(`a checkpoint has ${CHECKPOINT_BYTES} bytes at most, and this one ${kept.length}`);
+    }
+    this.#news.checkpoint_base64 = kept.toString("base64");
+    this.#fresh.abort();
+  }
+
+  /** A line for whoever watches the task. Of more than 100 in a second the last ones are sent. */
+  log(line: string): void {
+    this.#lines = [...this.#lines, line].slice(-LOG_LINES);
+    this.#fresh.abort();
+  }
+
+  /** For the worker: tells the processor that there is no use in going on. */
+  stop(halt: Halt): void {
+    if (halt instanceof LeaseLost) {
+      this.#lost ??= halt;
+    }
+    this.#halt.abort(halt);
+  }
+
+  /** For the worker: why the lease is lost, if it is. */
+  get lost(): string | undefined {
+    return this.#lost?.message;
+  }
+
+  /** When there is news, and otherwise three times per lease, so that one answer may be late or missing. */
+  async #keepAlive(): Promise<void> {
+    const over = this.#over.signal;
+    while (!over.aborted && this.#lost === undefined) {
+      const pause = Math.min(NEWS_EVERY, this.#left / 3);
+      await wait(this.#left / 3 - pause, AbortSignal.any([over, this.#fresh.signal]));
+      this.#fresh = new AbortController();
+      if (!over.aborted) {
+        await this.#sendNews().catch((error: unknown) => this.#warn(`keep-alive of ${this.id}: ${error}`));
+        await wait(pause, over);
+      }
+    }
+  }
+
+  #takeNews(): News {
+    const news: News = { ...this.#news, ...(this.#lines.length > 0 && { log: this.#lines }) };
+    this.#news = {};
+    this.#lines = [];
+    return news;
+  }
+
+  /** Keeps what was not told for the next time, unless there is newer. */
+  #putBack({ log, ...news }: News): void {
+    this.#lines = [...(log ?? []), ...this.#lines].slice(-LOG_LINES);
+    this.#news = { ...news, ...this.#news };
+  }
+
+  async #sendNews(): Promise<void> {
+    const news = this.#takeNews();
+    const timeout = Math.max(Math.min(10_000, this.#left / 3), 500);
+    try {
+      const reported = await this.#report({ status: "IN_PROGRESS", ...news }, timeout, this.#left / 6);
+      if (typeof reported.expires_at === "number") {
+        this.#left = Math.max(reported.expires_at - reported.now, 100);
+      }
+      if (reported.cancelled) {
+        this.stop(new Cancelled("cancelled"));
+      }
+      if (reported.checkpoint_stored === false && news.checkpoint_base64 !== undefined) {
+        this.#putBack({ checkpoint_base64: news.checkpoint_base64 });
+      }
+    } catch (error) {
+      if (error instanceof LeaseRefused || error instanceof NotFound) {
+        this.stop(new LeaseLost(error.code));
+      } else if (error instanceof Invalid) {
+        // It would be refused again: the lease must live on without it.
+        this.#warn(`news of ${this.id} are refused: ${error.message}`);
+        await this.#report({ status: "IN_PROGRESS" }, timeout, 0);
+      } else {
+        this.#putBack(news);
+        this.#fresh.abort();
+        throw error;
+      }
+    }
+  }
+
+  async #report(report: Report, timeout: number, patience: number): Promise<Reported> {
+    // The gateway knows the lease's own report again.
+    return json(await this.#gateways.request("POST", this.#path, { body: { lease: this.#lease, ...report }, timeout, patience }));
+  }
+
+  /**
+   * For the worker: reports the end, and asks again for so many ms where it is not known whether it counts. Returns why it does not, if so.
+   */
+  async end(status: "SUCCEEDED" | "FAILED" | "RELEASED", patience: number, more: End = {}): Promise<string | undefined> {
+    if (this.#reported) {
+      return "already reported";
+    }
+    this.#reported = true;
+    this.#over.abort();
+    await this.#keeper;
+    if (this.#lost !== undefined) {
+      return this.#lost.message;
+    }
+    const news = this.#takeNews();
+    if (status === "SUCCEEDED") {
+      // There is no next attempt that could go on from it.
+      delete news.checkpoint_base64;
+    }
+    const limit = Math.max(patience, this.#left);
+    try {
+      await this.#report({ status, ...news, ...more }, 10_000, limit);
+      return undefined;
+    } catch (error) {
+      if (error instanceof Invalid && status !== "RELEASED") {
+        // One that cannot be used, such as a result that is too large: another attempt would end in the same way, so the task has failed.
+        await this.#report({ status: "FAILED", fatal: true, reason: error.message }, 10_000, limit).catch((second: unknown) => {
+          this.#warn(`the end of ${this.id} was not told: ${second}`);
+        });
+      }
+      if (error instanceof LonghaulError) {
+        return error instanceof GatewayError ? error.code : error.message;
+      }
+      throw error;
+    }
+  }
+
+  /** For the worker: ends the keep-alives. */
+  forget(): void {
+    this.#over.abort();
+  }
+}
+
+/** Waits for so many ms, or until the signal comes. */
+async function wait(time: number, signal: AbortSignal): Promise<void> {
+  await sleep(Math.max(time, 0), undefined, { signal }).catch(() => {});
+}

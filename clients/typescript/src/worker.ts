@@ -1,0 +1,220 @@
+/** A worker: leases tasks, runs several at once, and gives back what it has when it is to end. */
+
+import { hostname } from "node:os";
+import { setTimeout as sleep } from "node:timers/promises";
+import { type Client, length } from "./client.ts";
+import { json } from "./http.ts";
+import { Cancelled, Draining, Fatal, GiveBack, Halt, RetryAfter, Task } from "./task.ts";
+import type { Leases, Report } from "./types.ts";
+
+/** A worker takes up to so many tasks with one request: the gateway's limit. */
+const COUNT = 100;
+const PAUSE = 500;
+const PAUSE_MAX = 10_000;
+/** How long a processor that was told to end may take for that before its task is given back without it, in ms. */
+const GRACE = 5_000;
+
+/** Works on a task. What it returns is the result: text and bytes as they are, `undefined` for none, anything else as JSON. */
+export type Processor = (task: Task) => unknown;
+
+export interface WorkerOptions {
+  /** How many tasks run at once; 4 if it is not said. */
+  concurrency?: number;
+  /** What is shown as the worker; host and process id if it is not said. */
+  name?: string;
+  /** Seconds of silence after which others may have the tasks; 30 if it is not said. Leases are kept alive three times in that time. */
+  leaseTime?: number;
+  /** Takes tasks of these types only. */
+  types?: string[];
+  /** How many seconds running tasks get for their end when the worker is to end; then they are given back, with their checkpoints. 10 if it is not said. */
+  drain?: number;
+  /**
+   * For how many seconds, 30 at most, a request for tasks waits for one; 5 if it is not said. It is not cut short, for it may just have got one, so that a
+   * worker that is to end may wait for it.
+   */
+  poll?: number;
+  /** For how many seconds the end of a task is reported again and again while no gateway takes it; 60 if it is not said. */
+  reportPatience?: number;
+  /** Gets a line for what becomes of each task. */
+  log?: (line: string) => void;
+}
+
+/** Runs the tasks of a queue by calling the processor with each. An error is a failed attempt with its text as the reason. */
+export class Worker {
+  readonly #client: Client;
+  readonly #queue: string;
+  readonly #processor: Processor;
+  readonly #options: Required<Omit<WorkerOptions, "types">>;
+  readonly #asked: object;
+  readonly #stopping = new AbortController();
+  readonly #running = new Map<Task, Promise<void>>();
+
+  constructor(client: Client, queue: string, processor: Processor, options: WorkerOptions = {}) {
+    this.#client = client;
+    this.#queue = queue;
+    this.#processor = processor;
+    this.#options = {
+      concurrency: options.concurrency ?? 4,
+      name: options.name ?? `${hostname()}-${process.pid}`,
+      leaseTime: options.leaseTime ?? 30,
+      drain: options.drain ?? 10,
+      poll: options.poll ?? 5,
+      reportPatience: options.reportPatience ?? 60,
+      log: options.log ?? (() => {}),
+    };
+    if (!(this.#options.concurrency >= 1)) {
+      throw new RangeError("concurrency is 1 at least");
+    }
+    const { name, leaseTime, poll } = this.#options;
+    this.#asked = { worker: name, wait: length(poll), lease_time: length(leaseTime), ...(options.types && { types: options.types }) };
+  }
+
+  /** Works until SIGTERM or Ctrl-C, or until `stop`, and returns when the last task is over or given back. A second signal ends the process. */
+  async run(): Promise<void> {
+    const stop = (): void => {
+      process.off("SIGTERM", stop).off("SIGINT", stop);
+      this.stop();
+    };
+    process.on("SIGTERM", stop).on("SIGINT", stop);
+    try {
+      await this.work();
+    } finally {
+      process.off("SIGTERM", stop).off("SIGINT", stop);
+    }
+  }
+
+  /** Asks for nothing new, and ends as `run` says. More often is the same as once. */
+  stop(): void {
+    this.#stopping.abort();
+  }
+
+  /** As `run`, but signals are left to the program. */
+  async work(): Promise<void> {
+    this.#options.log("ready");
+    let pause = PAUSE;
+    while (!this.#stopping.signal.aborted) {
+      const free = this.#options.concurrency - this.#running.size;
+      if (free <= 0) {
+        await this.#until(Promise.race(this.#running.values()), this.#stopping.signal);
+        continue;
+      }
+      try {
+        await this.#lease(Math.min(free, COUNT));
+        pause = PAUSE;
+      } catch (error) {
+        // Also after an answer that is none of a gateway: it may be one again.
+        this.#options.log(`no lease: ${error}`);
+        await sleep(pause * (0.5 + Math.random() / 2), undefined, { signal: this.#stopping.signal }).catch(() => {});
+        pause = Math.min(pause * 2, PAUSE_MAX);
+      }
+    }
+    await this.#drain();
+  }
+
+  async #lease(count: number): Promise<void> {
+    // What has been granted to an answer that got lost ends by itself: to ask again is no harm.
+    const answer = await this.#client.gateways.request("POST", `/v1/queues/${encodeURIComponent(this.#queue)}/leases`, {
+      body: { ...this.#asked, count },
+      timeout: (this.#options.poll + 10) * 1000,
+      patience: 5_000,
+      halt: this.#stopping.signal,
+    });
+    if (answer.status !== 200) {
+      return;
+    }
+    const { leases, now } = json<Leases>(answer);
+    for (const lease of leases) {
+      const task = new Task(this.#client.gateways, this.#queue, lease, now, this.#options.log);
+      const ended = this.#process(task)
+        .catch((error: unknown) => this.#options.log(`task ${task.id}: ${error}`))
+        .finally(() => {
+          task.forget();
+          this.#running.delete(task);
+        });
+      this.#running.set(task, ended);
+    }
+  }
+
+  async #drain(): Promise<void> {
+    const { drain, reportPatience, log } = this.#options;
+    const all = (): Promise<unknown> => Promise.all(this.#running.values());
+    await this.#until(all(), AbortSignal.timeout(Math.ceil(drain * 1000)));
+    for (const task of this.#running.keys()) {
+      task.stop(new Draining("the worker is to end"));
+    }
+    await this.#until(all(), AbortSignal.timeout(GRACE));
+    const abandon = async (task: Task): Promise<void> => {
+      if ((await task.end("RELEASED", reportPatience * 1000)) === undefined) {
+        log(`released ${task.id} though it still runs`);
+      }
+    };
+    await Promise.all([...this.#running.keys()].map(abandon));
+    log("drained");
+  }
+
+  /** Waits for something, or until the signal comes. */
+  async #until(something: Promise<unknown>, signal: AbortSignal): Promise<void> {
+    const over = new AbortController();
+    const either = AbortSignal.any([signal, over.signal]);
+    const stopped = new Promise<void>((resolve) => {
+      if (either.aborted) resolve();
+      either.addEventListener("abort", () => resolve(), { once: true });
+    });
+    await Promise.race([something, stopped]);
+    over.abort();
+  }
+
+  async #process(task: Task): Promise<void> {
+    const { log, reportPatience } = this.#options;
+    log(`leased ${task.id} attempt ${task.attempt}`);
+    let status: "SUCCEEDED" | "FAILED" | "RELEASED" = "FAILED";
+    let more: Partial<Report> = {};
+    let told: string | undefined;
+    try {
+      // A worker that is to end begins nothing.
+      if (this.#stopping.signal.aborted) {
+        throw new Draining("the worker is to end");
+      }
+      more = result(await this.#processor(task));
+      status = "SUCCEEDED";
+    } catch (error) {
+      // Whatever it threw when it was told to stop: that is why it ends.
+      const why: unknown = task.signal.aborted ? task.signal.reason : error;
+      if (why instanceof Cancelled) {
+        more = { reason: why.message };
+        told = "cancelled";
+      } else if (why instanceof Halt || why instanceof GiveBack) {
+        status = "RELEASED";
+        more = why instanceof GiveBack && why.after !== undefined ? { after: length(why.after) } : {};
+      } else {
+        more = failure(why);
+      }
+    }
+    const why = await task.end(status, reportPatience * 1000, more);
+    if (task.lost !== undefined) {
+      log(`lost ${task.id}: ${task.lost}`);
+    } else if (why !== undefined && told === undefined) {
+      log(`not ${status.toLowerCase()} ${task.id}: ${why}`);
+    } else {
+      log(`${told ?? status.toLowerCase()} ${task.id}`);
+    }
+  }
+}
+
+function result(value: unknown): Partial<Report> {
+  if (value === undefined) {
+    return {};
+  }
+  if (typeof value === "string") {
+    return { result: value };
+  }
+  return value instanceof Uint8Array ? { result_base64: Buffer.from(value).toString("base64") } : { result_json: value };
+}
+
+function failure(error: unknown): Partial<Report> {
+  const reason = error instanceof Error ? error.message : String(error);
+  if (error instanceof Fatal) {
+    return { reason, fatal: true };
+  }
+  return error instanceof RetryAfter ? { reason, retry_after: length(error.seconds) } : { reason };
+}

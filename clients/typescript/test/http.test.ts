@@ -1,0 +1,94 @@
+/** What is tried again, where, and when, and what is not. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Client, Conflict, LeaseRefused, OutcomeUnknown, Unavailable, Unreachable } from "../src/index.ts";
+import { busy, closed, type Planted, problem } from "./stage.ts";
+
+const SUBMITTED: Planted = [201, {}, { id: "1:0:-1", now: 1 }];
+
+test("a refusal is waited out as long as it says", async (t) => {
+  const gateway = await busy(problem(429, "rate_limited", { "Retry-After": "1" }), SUBMITTED);
+  t.after(gateway.close);
+  const begun = performance.now();
+  assert.equal(await new Client({ gateways: gateway.url }).submit("q", "x"), "1:0:-1");
+  assert(performance.now() - begun >= 990);
+});
+
+test("another gateway is asked at once", async (t) => {
+  const first = await busy(problem(503, "draining", { "Retry-After": "20" }));
+  const second = await busy(SUBMITTED, SUBMITTED);
+  t.after(first.close);
+  t.after(second.close);
+  const client = new Client({ gateways: [await closed(), first.url, second.url] });
+  const begun = performance.now();
+  await client.submit("q", "x");
+  assert(performance.now() - begun < 5_000);
+  // The next request begins with the one that has answered.
+  await client.submit("q", "x");
+  assert.deepEqual([first.asked.length, second.asked.length], [1, 2]);
+});
+
+test("a gateway that another one names is asked", async (t) => {
+  const other = await busy(SUBMITTED);
+  const first = await busy(problem(503, "broker_unreachable", { "Retry-After": "20", "longhaul-gateway": other.url }));
+  t.after(first.close);
+  t.after(other.close);
+  await new Client({ gateways: first.url }).submit("q", "x");
+  assert.equal(other.asked.length, 1);
+});
+
+test("what may have been done is repeated only if that is the same", async (t) => {
+  const gateway = await busy(undefined, problem(503, "outcome_unknown", { "Retry-After": "1" }), undefined, SUBMITTED);
+  t.after(gateway.close);
+  const client = new Client({ gateways: gateway.url });
+  await assert.rejects(client.submit("q", "x"), OutcomeUnknown);
+  await assert.rejects(client.submit("q", "x"), OutcomeUnknown);
+  assert.equal(gateway.asked.length, 2);
+  assert.equal(await client.submit("q", "x", { idempotencyKey: "k" }), "1:0:-1");
+  assert.equal(gateway.asked.length, 4);
+});
+
+test("patience has an end", async (t) => {
+  const begun = performance.now();
+  await assert.rejects(new Client({ gateways: await closed(), patience: 1 }).get("q", "1:0:-1"), Unreachable);
+  const gateway = await busy(problem(503, "draining", { "Retry-After": "20" }));
+  t.after(gateway.close);
+  await assert.rejects(new Client({ gateways: gateway.url, patience: 1 }).get("q", "1:0:-1"), { name: "Unavailable", code: "draining" });
+  assert(performance.now() - begun < 10_000);
+});
+
+test("errors have their class by their code", async (t) => {
+  const gateway = await busy(problem(409, "lease_expired"), problem(409, "version_conflict"), [502, {}, "<html>"]);
+  t.after(gateway.close);
+  const client = new Client({ gateways: gateway.url, patience: 0 });
+  await assert.rejects(client.get("q", "1:0:-1"), LeaseRefused);
+  await assert.rejects(client.get("q", "1:0:-1"), (error) => error instanceof Conflict && !(error instanceof LeaseRefused));
+  // A proxy in between may answer something else.
+  await assert.rejects(client.get("q", "1:0:-1"), (error) => error instanceof Unavailable && error.code === "http_502");
+});
+
+test("a token is asked for each time", async (t) => {
+  const gateway = await busy(SUBMITTED, SUBMITTED);
+  t.after(gateway.close);
+  const tokens = ["first", "second"];
+  const client = new Client({ gateways: gateway.url, token: () => tokens.shift() ?? "" });
+  await client.submit("q", "x");
+  await client.submit("q", "x");
+  assert.deepEqual(gateway.asked.map((headers) => headers.authorization), ["Bearer first", "Bearer second"]);
+});
+
+test("after a cut a stream asks for what comes behind", async (t) => {
+  const head = { "Content-Type": "text/event-stream" };
+  const first = 'event: task\nid: -1@1:0\ndata: {"id":"1:0:-1"}\n\nevent: task\nid: -1@1:1\ndata: {"cut';
+  const second = ': a comment\n\nevent: evicted\nid: -1@1:1\ndata: {"id":"1:0:-1"}\n\n';
+  const gateway = await busy([200, head, first], [200, head, second]);
+  t.after(gateway.close);
+  const seen: unknown[] = [];
+  for await (const event of new Client({ gateways: gateway.url }).watch("q")) {
+    seen.push([event.kind, event.id]);
+    if (seen.length === 2) break;
+  }
+  assert.deepEqual(seen, [["task", "-1@1:0"], ["evicted", "-1@1:1"]]);
+  assert.equal(gateway.asked[1]?.["last-event-id"], "-1@1:0");
+});
