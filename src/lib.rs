@@ -11,6 +11,7 @@
 //! - [`TaskMetadata`] is what the public sees of a task.
 //!
 //! [docs/any-language.md]: https://docs.rs/crate/longhaul/latest/source/docs/any-language.md
+//! [docs/clients.md]: https://docs.rs/crate/longhaul/latest/source/docs/clients.md
 //! [docs/architecture.md]: https://docs.rs/crate/longhaul/latest/source/docs/architecture.md
 //! [docs/broker.md]: https://docs.rs/crate/longhaul/latest/source/docs/broker.md
 //! [docs/cli.md]: https://docs.rs/crate/longhaul/latest/source/docs/cli.md

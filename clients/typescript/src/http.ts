@@ -18,7 +18,12 @@ const PAUSE = 200;
 const PAUSE_MAX = 5_000;
 const RETRY_AFTER_MAX = 30_000;
 /** A cause with which no request has left. */
-const NOT_SENT: ReadonlySet<unknown> = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "UND_ERR_CONNECT_TIMEOUT"]);
+const NOT_SENT: ReadonlySet<unknown> = new Set([
+  ...["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "UND_ERR_CONNECT_TIMEOUT"],
+  // Of TLS: the gateway is not trusted, so that nothing was said to it.
+  ...["DEPTH_ZERO_SELF_SIGNED_CERT", "SELF_SIGNED_CERT_IN_CHAIN", "UNABLE_TO_VERIFY_LEAF_SIGNATURE", "UNABLE_TO_GET_ISSUER_CERT_LOCALLY"],
+  ...["CERT_HAS_EXPIRED", "ERR_TLS_CERT_ALTNAME_INVALID"],
+]);
 
 /** A token, or what gives one for each request. */
 export type Token = string | (() => string);

@@ -1,7 +1,8 @@
 //! The tree of commands.
 
 use crate::commands::{
-    bench, config, context, dead, meta, queue, schedule, server, task, token, topic, worker,
+    bench, config, conformance, context, dead, meta, queue, schedule, server, task, token, topic,
+    worker,
 };
 use crate::globals::Globals;
 use clap::{Parser, Subcommand};
@@ -47,6 +48,8 @@ pub(crate) enum Command {
     Verify(topic::Verify),
     /// Submit tasks, follow them to their ends, and say how long it took.
     Bench(bench::Bench),
+    /// Judge a worker that speaks HTTP, in whatever language: does it do what a worker has to?
+    Conformance(conformance::Conformance),
     /// The gateway, with a broker of its own or before a Pulsar.
     #[command(subcommand)]
     Server(server::Server),
@@ -78,6 +81,7 @@ impl Command {
             Self::Dev(_) | Self::Server(_) => true,
             Self::Task(_)
             | Self::Bench(_)
+            | Self::Conformance(_)
             | Self::Dead(_)
             | Self::Queue(_)
             | Self::Schedule(_)

@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod bulk;
 pub(crate) mod config;
+pub(crate) mod conformance;
 pub(crate) mod context;
 pub(crate) mod dead;
 pub(crate) mod meta;
@@ -48,6 +49,7 @@ async fn dispatch(command: Command, context: &Context) -> anyhow::Result<()> {
         Command::Topic(it) => topic::run(it, context).await,
         Command::Verify(it) => topic::verify(&it, context).await,
         Command::Bench(it) => bench::run(&it, context).await,
+        Command::Conformance(arguments) => conformance::run(&arguments, context).await,
         Command::Dev(it) => server::dev(&it, context).await,
         Command::Server(it) => server::run(it, context).await,
         Command::Worker(it) => worker::run(it, context).await,

@@ -25,6 +25,9 @@ impl Program {
     pub(crate) fn command(&self) -> tokio::process::Command {
         let mut command = tokio::process::Command::new(&self.words[0]);
         command.args(&self.words[1..]);
+        // Where it is a program in Python; it leaves nothing beside the sources.
+        command.env("PYTHONPATH", top().join("clients/python"));
+        command.env("PYTHONDONTWRITEBYTECODE", "1");
         command
     }
 }
@@ -50,7 +53,7 @@ impl Language {
 
 fn python() -> Result<Vec<PathBuf>, String> {
     version("python3", "--version")?;
-    Ok(vec!["python3".into(), examples().join("python/worker.py")])
+    Ok(vec!["python3".into(), top().join("examples/python/worker.py")])
 }
 
 fn go(built: &Path) -> Result<Vec<PathBuf>, String> {
@@ -65,49 +68,66 @@ fn go(built: &Path) -> Result<Vec<PathBuf>, String> {
         .arg(".")
         .env("GOTOOLCHAIN", "local")
         .env("GOFLAGS", "-mod=mod");
-    run(build.current_dir(examples().join("go")));
+    run(build.current_dir(top().join("examples/go")));
     Ok(vec![worker])
 }
 
+/// With the package beside it, as the example is in the project.
 fn typescript(built: &Path) -> Result<Vec<PathBuf>, String> {
-    let version = version("node", "--version")?;
-    let mut numbers =
-        version.trim_start_matches('v').split('.').map(|it| it.parse::<u32>().unwrap_or(0));
-    if (numbers.next(), numbers.next()) >= (Some(22), Some(18)) {
-        return Ok(vec!["node".into(), examples().join("typescript/worker.ts")]);
-    }
-    if !std::env::var(CLIENTS).is_ok_and(|all| all.split(',').any(|it| it == "typescript")) {
-        return Err(format!(
-            "node {version} needs the compiler of TypeScript, and {CLIENTS} does not name typescript"
-        ));
-    }
-    for entry in std::fs::read_dir(examples().join("typescript")).unwrap() {
-        let file = entry.unwrap();
-        if file.file_type().unwrap().is_file() {
-            std::fs::copy(file.path(), built.join(file.file_name())).unwrap();
-        }
+    needs("typescript")?;
+    version("node", "--version")?;
+    typescript_package(&built.join("clients/typescript"));
+    let example = built.join("examples/typescript");
+    copy(&top().join("examples/typescript"), &example);
+    run(Command::new("npm").args(["install", "--no-audit", "--no-fund"]).current_dir(&example));
+    run(Command::new("npm").args(["run", "build"]).current_dir(&example));
+    Ok(vec!["node".into(), example.join("built/worker.js")])
+}
+
+/// Copies the package there, and builds it.
+pub(crate) fn typescript_package(built: &Path) {
+    let package = top().join("clients/typescript");
+    copy(&package, built);
+    for part in ["src", "test"] {
+        copy(&package.join(part), &built.join(part));
     }
     run(Command::new("npm").args(["install", "--no-audit", "--no-fund"]).current_dir(built));
     run(Command::new("npm").args(["run", "build"]).current_dir(built));
-    Ok(vec!["node".into(), built.join("built/worker.js")])
 }
 
-fn examples() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")
+/// The files of a folder, without those of the folders in it.
+fn copy(from: &Path, into: &Path) {
+    std::fs::create_dir_all(into).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let file = entry.unwrap();
+        if file.file_type().unwrap().is_file() {
+            std::fs::copy(file.path(), into.join(file.file_name())).unwrap();
+        }
+    }
 }
 
-fn version(program: &str, asking: &str) -> Result<String, String> {
+/// What fetches packages does so only where it is asked for.
+pub(crate) fn needs(language: &str) -> Result<(), String> {
+    if std::env::var(CLIENTS).is_ok_and(|all| all.split(',').any(|name| name == language)) {
+        return Ok(());
+    }
+    Err(format!("packages would have to be fetched, and {CLIENTS} does not name {language}"))
+}
+
+pub(crate) fn top() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+pub(crate) fn version(program: &str, asking: &str) -> Result<String, String> {
     let output = Command::new(program).arg(asking).output();
     let output = output.map_err(|error| format!("`{program}` cannot be run: {error}"))?;
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-fn run(command: &mut Command) {
+pub(crate) fn run(command: &mut Command) -> String {
     let output = command.stdin(Stdio::null()).output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success(),
-        "{command:?}: {told}\n{}",
-        String::from_utf8_lossy(&output.stdout)
-    );
+    let written = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{command:?}: {told}\n{written}");
+    written.into_owned()
 }

@@ -1,5 +1,5 @@
 //! The sample workers of `examples/python`, `examples/go` and `examples/typescript`, each against a gateway on the embedded broker: the same rounds for
-//! all, since they do the same.
+//! all, since they do the same. And the packages of `clients/`: their own tests, the conformance suite, and what they consist of.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,7 +10,9 @@
     reason = "a test that cannot go on has failed"
 )]
 
+mod conformance;
 mod language;
+mod packages;
 mod rounds;
 mod stage;
 #[path = "../support/mod.rs"]

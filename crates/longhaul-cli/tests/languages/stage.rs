@@ -63,6 +63,18 @@ impl Stage {
     }
 }
 
+/// A gateway with the queue of the packages' pages.
+pub(crate) struct Gateway {
+    pub(crate) url: String,
+    _stage: Stage,
+}
+
+pub(crate) async fn gateway() -> Gateway {
+    let stage = Stage::new().await;
+    stage.client.setup_topics("mails").await.unwrap();
+    Gateway { url: stage.server.url(), _stage: stage }
+}
+
 /// Asks for the end of a worker, and waits for it. One that is killed may have been granted a lease just then, which costs its task an attempt.
 pub(crate) async fn leaves(worker: Worker) {
     worker.signal(Signal::TERM);

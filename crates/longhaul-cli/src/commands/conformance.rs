@@ -1,0 +1,171 @@
+//! `longhaul conformance`: whether a worker in any language does what a worker has to do.
+
+use crate::clock;
+use crate::conformance::{ALL, Check, Stage};
+use crate::context::Context;
+use crate::exit::{Code, Failure};
+use crate::output::{Row, Tone};
+use crate::signals::Signals;
+use clap::Args;
+use futures::{StreamExt, stream};
+use serde::Serialize;
+use std::ffi::OsString;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// The longest that a check may take.
+const LIMIT: Duration = Duration::from_secs(180);
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  longhaul conformance -- python3 -m longhaul.conformance
+  longhaul conformance --only drain,frozen -- ./my-worker
+  longhaul conformance --list
+
+Starts a broker and gateways of its own, and the program as often as it needs it. The program finds in its environment
+LONGHAUL_GATEWAY (URLs, with commas between them), LONGHAUL_TOKEN, LONGHAUL_QUEUE, LONGHAUL_WORKER (the name that it asks
+with), LONGHAUL_CONCURRENCY, LONGHAUL_LEASE_TIME and LONGHAUL_DRAIN (seconds). docs/clients.md says what it has to do.")]
+pub(crate) struct Conformance {
+    /// Only these checks, with commas between them.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    only: Vec<String>,
+    /// All but these checks.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "only")]
+    skip: Vec<String>,
+    /// Lists the checks, and what they demand.
+    #[arg(long)]
+    list: bool,
+    /// So many checks at once.
+    #[arg(long, value_name = "COUNT", default_value_t = 4)]
+    jobs: usize,
+    /// The program, with its arguments.
+    #[arg(last = true, value_name = "PROGRAM", required_unless_present = "list")]
+    program: Vec<OsString>,
+}
+
+/// What a check has found.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Finding {
+    check: &'static str,
+    passed: bool,
+    seconds: f64,
+    demand: &'static str,
+    /// What is wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+    /// What the workers have written last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output: Option<String>,
+}
+
+impl Row for Finding {
+    const HEADS: &'static [&'static str] = &["CHECK", "RESULT", "TIME", "DEMAND"];
+
+    fn cells(&self) -> Vec<String> {
+        let result = if self.passed { "passed" } else { "FAILED" };
+        let time = format!("{:.1} s", self.seconds);
+        vec![self.check.to_owned(), result.to_owned(), time, self.demand.to_owned()]
+    }
+
+    fn tone(&self) -> Tone {
+        if self.passed { Tone::Good } else { Tone::Bad }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Listed {
+    check: &'static str,
+    demand: &'static str,
+}
+
+impl Row for Listed {
+    const HEADS: &'static [&'static str] = &["CHECK", "DEMAND"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![self.check.to_owned(), self.demand.to_owned()]
+    }
+}
+
+/// # Errors
+/// When the suite cannot be started, or the worker does not do all that it has to.
+pub(crate) async fn run(arguments: &Conformance, context: &Context) -> anyhow::Result<()> {
+    if arguments.list {
+        let listed = ALL.iter().map(|check| Listed { check: check.name, demand: check.demand });
+        return Ok(context.output.list(&listed.collect::<Vec<_>>())?);
+    }
+    let checks = chosen(arguments)?;
+    let mut signals = Signals::new()?;
+    let findings = tokio::select! {
+        findings = judge(arguments, &checks, context) => findings?,
+        // What was started ends with this program.
+        () = signals.next() => return Err(Failure::new(Code::Failed, "it was ended before all checks were made").into()),
+    };
+    context.output.list(&findings)?;
+    let failed: Vec<&Finding> = findings.iter().filter(|finding| !finding.passed).collect();
+    if failed.is_empty() {
+        return Ok(());
+    }
+    for finding in &failed {
+        let why = finding.why.as_deref().unwrap_or_default();
+        let output = finding.output.as_deref().unwrap_or_default();
+        context.output.note(&format!("{}: {why}", finding.check));
+        for line in output.lines() {
+            context.output.note(&format!("  | {line}"));
+        }
+    }
+    let what = format!("the worker failed {} of {} checks", failed.len(), findings.len());
+    Err(Failure::new(Code::Failed, what).into())
+}
+
+/// The checks that are to be made.
+fn chosen(arguments: &Conformance) -> Result<Vec<Check>, Failure> {
+    let Conformance { only, skip, jobs, .. } = arguments;
+    let known = |name: &String| ALL.iter().any(|check| check.name == name);
+    if let Some(name) = only.iter().chain(skip).find(|name| !known(name)) {
+        let what = format!("there is no check `{name}`");
+        return Err(Failure::usage(what).help("longhaul conformance --list names them"));
+    }
+    if !(1..=64).contains(jobs) {
+        return Err(Failure::usage("--jobs is 1 to 64"));
+    }
+    let named = |names: &[String], check: &Check| names.iter().any(|name| name == check.name);
+    let wanted = ALL.iter().filter(|check| only.is_empty() || named(only, check));
+    Ok(wanted.filter(|check| !named(skip, check)).copied().collect())
+}
+
+async fn judge(
+    arguments: &Conformance,
+    checks: &[Check],
+    context: &Context,
+) -> anyhow::Result<Vec<Finding>> {
+    let stage = Stage::start(&arguments.program).await?;
+    let count = u64::try_from(checks.len()).unwrap_or(u64::MAX);
+    let progress = context.output.progress(count);
+    let findings =
+        stream::iter(checks).map(|check| examine(&stage, check)).buffered(arguments.jobs);
+    let findings = findings.inspect(|_| progress.step());
+    Ok(findings.collect().await)
+}
+
+async fn examine(stage: &Stage, check: &Check) -> Finding {
+    let begun = clock::monotonic();
+    let (result, output) = match stage.scene(check.name).await {
+        Ok(mut scene) => {
+            let result = timeout(LIMIT, (check.run)(&mut scene)).await;
+            let late = || Err(anyhow::anyhow!("it is not done within {LIMIT:?}"));
+            (result.unwrap_or_else(|_| late()), Some(scene.last_lines()))
+        }
+        Err(error) => (Err(error), None),
+    };
+    let why = result.err().map(|error| format!("{error:#}"));
+    Finding {
+        check: check.name,
+        passed: why.is_none(),
+        seconds: begun.elapsed().as_secs_f64(),
+        demand: check.demand,
+        output: output.filter(|_| why.is_some()),
+        why,
+    }
+}

@@ -1,0 +1,107 @@
+//! The worker under test, as a process group: what it starts itself hears the same signals.
+
+use anyhow::{Context, bail};
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+/// The lines of its output that a finding shows.
+const LINES: usize = 25;
+
+/// How a worker is to work.
+#[derive(Clone, Debug)]
+pub(crate) struct Orders {
+    pub(crate) name: &'static str,
+    pub(crate) concurrency: u32,
+    /// In seconds.
+    pub(crate) lease_time: u32,
+    /// How long running tasks get when it is to end, in seconds.
+    pub(crate) drain: u32,
+}
+
+impl Default for Orders {
+    fn default() -> Self {
+        Self { name: "candidate", concurrency: 1, lease_time: 5, drain: 2 }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Candidate {
+    process: Child,
+    group: Pid,
+}
+
+/// Where it works.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'a> {
+    pub(super) queue: &'a str,
+    /// Gateways, with commas between them.
+    pub(super) gateways: &'a str,
+    pub(super) token: &'a str,
+    /// What it writes is kept there.
+    pub(super) output: &'a Path,
+}
+
+impl Candidate {
+    /// # Errors
+    /// When there is no such program.
+    pub(super) fn start(
+        words: &[OsString],
+        place: &Place<'_>,
+        orders: &Orders,
+    ) -> anyhow::Result<Self> {
+        let (program, arguments) = words.split_first().context("no program was named")?;
+        let mut command = Command::new(program);
+        command.args(arguments);
+        let Orders { name, concurrency, lease_time, drain } = orders;
+        command.env("LONGHAUL_GATEWAY", place.gateways).env("LONGHAUL_TOKEN", place.token);
+        command.env("LONGHAUL_QUEUE", place.queue).env("LONGHAUL_WORKER", name);
+        command.env("LONGHAUL_CONCURRENCY", concurrency.to_string());
+        command.env("LONGHAUL_LEASE_TIME", lease_time.to_string());
+        command.env("LONGHAUL_DRAIN", drain.to_string());
+        let output = std::fs::File::options().create(true).append(true).open(place.output)?;
+        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        command.process_group(0).kill_on_drop(true);
+        let process = command.spawn();
+        let process =
+            process.with_context(|| format!("cannot start {}", program.to_string_lossy()))?;
+        let id = process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        Ok(Self { process, group: id.context("the worker has ended at once")? })
+    }
+
+    /// # Errors
+    /// When there is no such process any more.
+    pub(crate) fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        kill_process_group(self.group, signal).context("the worker is not there any more")
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// When it does not end in time.
+    pub(crate) async fn ended(&mut self, limit: Duration) -> anyhow::Result<ExitStatus> {
+        match timeout(limit, self.process.wait()).await {
+            Ok(status) => Ok(status?),
+            Err(_) => bail!("the worker does not end within {limit:?}"),
+        }
+    }
+}
+
+impl Drop for Candidate {
+    fn drop(&mut self) {
+        // It may have ended, with all that it has started.
+        kill_process_group(self.group, Signal::KILL).ok();
+    }
+}
+
+/// The last lines that the workers of a check have written.
+pub(super) fn last_lines(output: &PathBuf) -> String {
+    let text = std::fs::read(output).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    lines.get(lines.len().saturating_sub(LINES)..).unwrap_or_default().join("\n")
+}

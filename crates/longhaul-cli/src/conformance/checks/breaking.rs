@@ -1,0 +1,95 @@
+//! Gateways that refuse, do not answer, and go away.
+
+use crate::conformance::candidate::Orders;
+use crate::conformance::door::{Call, Fault, Kind};
+use crate::conformance::stage::{Scene, begun};
+use anyhow::ensure;
+use serde_json::json;
+use std::time::Duration;
+
+/// What `Retry-After` says, in seconds.
+const PAUSE: u32 = 2;
+
+pub(super) async fn told_to_wait(scene: &mut Scene<'_>) -> anyhow::Result<()> {
+    let kinds = [Kind::Lease, Kind::report("IN_PROGRESS"), Kind::report("SUCCEEDED")];
+    for kind in &kinds {
+        for status in [429, 503] {
+            scene.door.plant(kind.clone(), Fault::Refuse { status, seconds: PAUSE });
+        }
+    }
+    let _worker = scene.worker(&Orders { lease_time: 15, ..Orders::default() })?;
+    let steps = json!([[{ "progress": [1, 2, "half"] }, { "sleep": 9 }, { "succeed": "patient" }]]);
+    let task = scene.submit(&steps).await?;
+    scene.succeeds(&task, b"patient", 1).await?;
+    let calls = scene.door.calls();
+    for kind in &kinds {
+        waits(&calls, kind)?;
+    }
+    Ok(())
+}
+
+/// Behind each request that was refused the next one of its kind comes no sooner than was asked for.
+fn waits(calls: &[Call], kind: &Kind) -> anyhow::Result<()> {
+    let pause = Duration::from_secs(PAUSE.into()) - Duration::from_millis(200);
+    let of_kind: Vec<&Call> = calls.iter().filter(|call| call.kind == *kind).collect();
+    let mut refused = 0;
+    for pair in of_kind.windows(2) {
+        let [first, second] = pair else { continue };
+        if matches!(first.status, Some(429 | 503)) {
+            refused += 1;
+            let after = second.at - first.at;
+            ensure!(
+                after >= pause,
+                "{kind:?} came again {after:?} after it was refused for {PAUSE} s"
+            );
+        }
+    }
+    ensure!(refused == 2, "{refused} of 2 refusals were followed by another {kind:?}");
+    Ok(())
+}
+
+pub(super) async fn answer_lost(scene: &mut Scene<'_>) -> anyhow::Result<()> {
+    scene.door.plant(Kind::report("SUCCEEDED"), Fault::CutAnswer);
+    scene.door.plant(Kind::report("IN_PROGRESS"), Fault::CutAnswer);
+    let _worker = scene.worker(&Orders::default())?;
+    let task = scene.submit(&json!([[{ "sleep": 5 }, { "succeed": "told twice" }]])).await?;
+    scene.succeeds(&task, b"told twice", 1).await?;
+    let twice = |calls: &[Call]| {
+        let told = Kind::report("SUCCEEDED");
+        let told = calls.iter().filter(|call| call.kind == told).count();
+        told >= 2
+    };
+    let limit = Duration::from_secs(20);
+    scene.door.until("the report once more", limit, twice).await?;
+    let next = scene.submit(&json!([[{ "succeed": "next" }]])).await?;
+    scene.succeeds(&next, b"next", 1).await
+}
+
+pub(super) async fn gateway_restarted(scene: &mut Scene<'_>) -> anyhow::Result<()> {
+    let mut gateway = scene.gateway().await?;
+    let _worker =
+        scene.worker_at(gateway.url(), &Orders { lease_time: 12, ..Orders::default() })?;
+    let task = scene.submit(&json!([[begun(), { "sleep": 15 }, { "succeed": "kept" }]])).await?;
+    scene.until_running(&task, 1).await?;
+    gateway.kill().await?;
+    gateway.start_again().await?;
+    scene.succeeds(&task, b"kept", 1).await?;
+    let next = scene.submit(&json!([[{ "succeed": "next" }]])).await?;
+    scene.succeeds(&next, b"next", 1).await
+}
+
+pub(super) async fn gateway_gone(scene: &mut Scene<'_>) -> anyhow::Result<()> {
+    let (mut first, mut second) = (scene.gateway().await?, scene.gateway().await?);
+    let both = format!("{},{}", first.url(), second.url());
+    let _worker = scene.worker_at(&both, &Orders { lease_time: 10, ..Orders::default() })?;
+    for gateway in [&mut first, &mut second] {
+        let task = scene.submit(&json!([[begun(), { "sleep": 9 }, { "succeed": "kept" }]])).await?;
+        scene.until_running(&task, 1).await?;
+        gateway.kill().await?;
+        scene.succeeds(&task, b"kept", 1).await?;
+        let next = scene.submit(&json!([[{ "succeed": "next" }]])).await?;
+        scene.succeeds(&next, b"next", 1).await?;
+        gateway.start_again().await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,71 @@
+//! What is said of tasks while they run.
+
+use crate::conformance::candidate::Orders;
+use crate::conformance::stage::{PATIENCE, Scene};
+use anyhow::ensure;
+use longhaul::HistoryEvent;
+use serde_json::json;
+use std::time::Duration;
+
+/// A lease of a minute: a worker that says nothing before it must is silent for 20 s.
+pub(super) async fn progress(scene: &mut Scene<'_>) -> anyhow::Result<()> {
+    let _worker = scene.worker(&Orders { lease_time: 60, ..Orders::default() })?;
+    let steps = json!([[{ "progress": [1, 3, "copying"] }, { "log": "one" }, { "sleep": 15 }, { "succeed": "" }]]);
+    let task = scene.submit(&steps).await?;
+    // Its worker has to be started, and a lease of a minute is kept alive after 20 s.
+    let limit = Duration::from_secs(12);
+    let shown = scene
+        .until(&task, "shown with its progress", limit, |shown| shown.progress.is_some())
+        .await?;
+    let progress = shown.progress.unwrap_or_default();
+    let found = (progress.done, progress.total, progress.message.as_str());
+    ensure!(found == (1, 3, "copying"), "the progress is {found:?}");
+    scene.succeeds(&task, b"", 1).await
+}
+
+pub(super) async fn checkpoint(scene: &mut Scene<'_>) -> anyhow::Result<()> {
+    let _worker = scene.worker(&Orders::default())?;
+    // The second checkpoint comes right before the end: it is the one that counts.
+    let first = json!([{ "checkpoint": "page 1" }, { "sleep": 2 }, { "checkpoint": "page 7 ü" }, { "fail": "torn" }]);
+    let task = scene.submit(&json!([first, [{ "succeed_with": "checkpoint" }]])).await?;
+    scene.succeeds(&task, "page 7 ü".as_bytes(), 2).await
+}
+
+pub(super) async fn keep_alive(scene: &mut Scene<'_>) -> anyhow::Result<()> {
+    let _worker = scene.worker(&Orders { concurrency: 2, ..Orders::default() })?;
+    let sleeping = scene.submit(&json!([[{ "sleep": 9 }, { "succeed": "rested" }]])).await?;
+    // It does not look at what it is told meanwhile.
+    let blocked = scene.submit(&json!([[{ "block": 9 }, { "succeed": "woken" }]])).await?;
+    scene.succeeds(&sleeping, b"rested", 1).await?;
+    scene.succeeds(&blocked, b"woken", 1).await
+}
+
+pub(super) async fn several(scene: &mut Scene<'_>) -> anyhow::Result<()> {
+    const AT_ONCE: u32 = 3;
+    let mut tasks = vec![];
+    for _ in 0..2 * AT_ONCE {
+        tasks.push(scene.submit(&json!([[{ "sleep": 3 }, { "succeed": "" }]])).await?);
+    }
+    let _worker = scene.worker(&Orders { concurrency: AT_ONCE, ..Orders::default() })?;
+    let mut changes = vec![];
+    for task in &tasks {
+        scene.end(task, PATIENCE).await?;
+        for entry in scene.history(task).await? {
+            if let HistoryEvent::Leased { .. } = entry.event {
+                changes.push((entry.published_ms, 1));
+            } else if entry.event == HistoryEvent::Completed {
+                changes.push((entry.published_ms, -1));
+            }
+        }
+    }
+    // At one instant ends stand before beginnings.
+    changes.sort_unstable();
+    let (mut running, mut most) = (0, 0);
+    for (_, change) in changes {
+        running += change;
+        most = most.max(running);
+    }
+    let wanted = i32::try_from(AT_ONCE)?;
+    ensure!(most == wanted, "it had up to {most} tasks at once, and was told {wanted}");
+    Ok(())
+}

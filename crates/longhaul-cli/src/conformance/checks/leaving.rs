@@ -1,0 +1,111 @@
+//! Tasks that a worker has to leave: cancelled, taken away, expired, given back.
+
+use crate::conformance::candidate::Orders;
+use crate::conformance::door::{Call, Kind};
+use crate::conformance::stage::{PATIENCE, Scene, begun};
+use anyhow::{Context, ensure};
+use longhaul::{HistoryEvent, TaskOutcome};
+use rustix::process::Signal;
+use serde_json::json;
+use std::time::Duration;
+
+pub(super) async fn cancelled(scene: &mut Scene<'_>) -> anyhow::Result<()> {
+    let _worker = scene.worker(&Orders::default())?;
+    let task = scene.submit(&json!([[begun(), { "sleep": 120 }]])).await?;
+    scene.until_running(&task, 1).await?;
+    scene.cancel(&task).await?;
+    let end = scene.end(&task, Duration::from_secs(15)).await?;
+    ensure!(end.outcome == Some(TaskOutcome::Cancelled), "the task ends {:?}", end.outcome);
+    // Nobody had to end it in the worker's place.
+    let reported = |calls: &[Call]| calls.iter().any(|call| is_end(&call.kind));
+    ensure!(reported(&scene.door.calls()), "the worker has reported nothing");
+    let next = scene.submit(&json!([[{ "succeed": "next" }]])).await?;
+    scene.succeeds(&next, b"next", 1).await
+}
+
+/// The processor goes on and succeeds, which nobody wants to hear of any more.
+pub(super) async fn taken_away(scene: &mut Scene<'_>) -> anyhow::Result<()> {
+    let _worker = scene.worker(&Orders { concurrency: 2, ..Orders::default() })?;
+    let steps =
+        json!([[begun(), { "block": 8 }, { "succeed": "first" }], [{ "succeed": "second" }]]);
+    let task = scene.submit(&steps).await?;
+    scene.until_running(&task, 1).await?;
+    scene.take_away(&task).await?;
+    let refused = |calls: &[Call]| calls.iter().any(is_refusal);
+    scene.door.until("a report on the lease that is over", PATIENCE, refused).await?;
+    // The worker has ended both tasks, and may have said what it must not say, when this one is over.
+    scene.end(&task, PATIENCE).await?;
+    let after = scene.submit(&json!([[{ "sleep": 9 }, { "succeed": "" }]])).await?;
+    scene.succeeds(&after, b"", 1).await?;
+    silent_about_lost_leases(scene)
+}
+
+pub(super) async fn frozen(scene: &mut Scene<'_>) -> anyhow::Result<()> {
+    let worker = scene.worker(&Orders { name: "frozen", ..Orders::default() })?;
+    let steps =
+        json!([[begun(), { "sleep": 120 }], [begun(), { "sleep": 4 }, { "succeed": "second" }]]);
+    let task = scene.submit(&steps).await?;
+    scene.until_running(&task, 1).await?;
+    worker.signal(Signal::STOP)?;
+    let other = scene.worker(&Orders { name: "other", ..Orders::default() })?;
+    scene.until_running(&task, 2).await?;
+    worker.signal(Signal::CONT)?;
+    let refused = |calls: &[Call]| calls.iter().any(is_refusal);
+    scene.door.until("a report on the lease that has expired", PATIENCE, refused).await?;
+    scene.succeeds(&task, b"second", 2).await?;
+    drop(other);
+    let next = scene.submit(&json!([[{ "succeed": "next" }]])).await?;
+    let end = scene.end(&next, PATIENCE).await?;
+    ensure!(end.result.is_some(), "the next task ends {:?}", end.failure_reason);
+    silent_about_lost_leases(scene)
+}
+
+pub(super) async fn drain(scene: &mut Scene<'_>) -> anyhow::Result<()> {
+    let orders = Orders { concurrency: 2, drain: 4, ..Orders::default() };
+    let mut worker = scene.worker(&orders)?;
+    let long = json!([[{ "succeed_with": "checkpoint" }, { "checkpoint": "half" }, begun(), { "sleep": 120 }]]);
+    let long = scene.submit(&long).await?;
+    scene.until_running(&long, 1).await?;
+    let stored = |calls: &[Call]| {
+        let alive = Kind::report("IN_PROGRESS");
+        calls.iter().any(|call| call.kind == alive && call.status == Some(200))
+    };
+    scene.door.until("a keep-alive with the checkpoint", PATIENCE, stored).await?;
+    let short = scene.submit(&json!([[begun(), { "sleep": 2 }, { "succeed": "in time" }]])).await?;
+    scene.until_running(&short, 1).await?;
+    worker.signal(Signal::TERM)?;
+    let status = worker.ended(Duration::from_secs(45)).await?;
+    ensure!(status.success(), "the worker ends with {status}");
+    let gone = scene.history(&long).await?;
+    let given_back = gone.iter().any(|entry| entry.event == HistoryEvent::Released);
+    ensure!(given_back, "the task that was not over was not given back");
+    let late = scene.submit(&json!([[{ "succeed": "late" }]])).await?;
+    let _next = scene.worker(&Orders { name: "next", ..orders })?;
+    scene.succeeds(&short, b"in time", 1).await.context("the task that ends soon")?;
+    scene.succeeds(&long, b"half", 1).await.context("the task that was given back")?;
+    scene.succeeds(&late, b"late", 1).await.context("a task that came later")
+}
+
+fn is_refusal(call: &Call) -> bool {
+    matches!(call.kind, Kind::Report(_)) && matches!(call.status, Some(404 | 409))
+}
+
+fn is_end(kind: &Kind) -> bool {
+    matches!(kind, Kind::Report(status) if status != "IN_PROGRESS")
+}
+
+/// Reports may be under way when the first one is refused. Behind that nothing may come.
+fn silent_about_lost_leases(scene: &Scene<'_>) -> anyhow::Result<()> {
+    let calls = scene.door.calls();
+    for (index, lost) in calls.iter().enumerate().filter(|(_, call)| is_refusal(call)) {
+        let soon = lost.at + Duration::from_secs(1);
+        let later = calls.iter().skip(index + 1);
+        let mut later = later.filter(|call| call.lease == lost.lease && call.at > soon);
+        if let Some(call) = later.next() {
+            let after = call.at - lost.at;
+            let what = &call.kind;
+            anyhow::bail!("{after:?} after a report was refused there was {what:?} on that lease");
+        }
+    }
+    Ok(())
+}

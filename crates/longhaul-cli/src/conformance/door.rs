@@ -1,0 +1,278 @@
+//! A door between a worker and its gateway: it passes requests on, and does to some of them what networks and busy gateways do.
+
+use crate::clock;
+use anyhow::{Context, bail};
+use axum::Router;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::response::Response;
+use futures::stream;
+use serde_json::{Value, json};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+/// The largest body that is passed on.
+const BODY_BYTES: usize = 16 * 1024 * 1024;
+/// Longer than a long poll.
+const ANSWER_TIME: Duration = Duration::from_secs(60);
+/// Requests that are written down. A worker that sends more does not work.
+const CALLS: usize = 100_000;
+
+/// What a request is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It asks for tasks.
+    Lease,
+    /// It reports this status: `IN_PROGRESS` for a keep-alive.
+    Report(String),
+    Other,
+}
+
+impl Kind {
+    pub(crate) fn report(status: &str) -> Self {
+        Self::Report(status.to_owned())
+    }
+}
+
+/// A request that came through.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) at: Instant,
+    pub(crate) kind: Kind,
+    pub(crate) lease: Option<String>,
+    /// What it was answered with; none while it is not, or where the answer was cut off.
+    pub(crate) status: Option<u16>,
+}
+
+/// What is done to the next request of a kind.
+#[derive(Clone, Debug)]
+pub(crate) enum Fault {
+    /// It is refused with this status and `Retry-After`, and nothing is done.
+    Refuse { status: u16, seconds: u32 },
+    /// It is done, and its answer is cut off.
+    CutAnswer,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    calls: Vec<Call>,
+    faults: Vec<(Kind, Fault)>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    gateway: String,
+    http: reqwest::Client,
+    book: Mutex<Book>,
+    written: Notify,
+}
+
+/// A door. It is open until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Door {
+    url: String,
+    shared: Arc<Shared>,
+    _serving: JoinSet<()>,
+}
+
+impl Door {
+    /// # Errors
+    /// When it cannot listen.
+    pub(super) async fn open(gateway: &str, http: reqwest::Client) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot open a door")?;
+        let url = format!("http://{}", listener.local_addr()?);
+        let gateway = gateway.to_owned();
+        let book = Mutex::default();
+        let shared = Arc::new(Shared { gateway, http, book, written: Notify::new() });
+        let routes = Router::new().fallback(answer).with_state(Arc::clone(&shared));
+        let mut serving = JoinSet::new();
+        serving.spawn(async move {
+            if let Err(error) = axum::serve(listener, routes).await {
+                tracing::error!(%error, "a door of the conformance suite has closed");
+            }
+        });
+        Ok(Self { url, shared, _serving: serving })
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Does this to the next request of the kind that has no other fault.
+    pub(crate) fn plant(&self, kind: Kind, fault: Fault) {
+        self.shared.book().faults.push((kind, fault));
+    }
+
+    pub(crate) fn calls(&self) -> Vec<Call> {
+        self.shared.book().calls.clone()
+    }
+
+    /// Waits until what came through is enough.
+    ///
+    /// # Errors
+    /// When that takes longer than the limit; says what was waited for.
+    pub(crate) async fn until(
+        &self,
+        what: &str,
+        limit: Duration,
+        enough: impl Fn(&[Call]) -> bool,
+    ) -> anyhow::Result<()> {
+        let wait = async {
+            loop {
+                let written = self.shared.written.notified();
+                if enough(&self.shared.book().calls) {
+                    return;
+                }
+                written.await;
+            }
+        };
+        if timeout(limit, wait).await.is_err() {
+            bail!("within {limit:?} there was not {what}");
+        }
+        Ok(())
+    }
+}
+
+impl Shared {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes a request down; its place, and what is to be done to it.
+    fn note(&self, kind: &Kind, lease: Option<String>) -> (usize, Option<Fault>) {
+        let mut book = self.book();
+        let place = book.calls.len();
+        if place < CALLS {
+            let at = clock::monotonic();
+            book.calls.push(Call { at, kind: kind.clone(), lease, status: None });
+        }
+        let fault = book.faults.iter().position(|(planted, _)| planted == kind);
+        let fault = fault.map(|index| book.faults.remove(index).1);
+        drop(book);
+        self.written.notify_waiters();
+        (place, fault)
+    }
+
+    fn answered(&self, place: usize, status: u16) {
+        if let Some(call) = self.book().calls.get_mut(place) {
+            call.status = Some(status);
+        }
+        self.written.notify_waiters();
+    }
+
+    async fn pass_on(
+        &self,
+        parts: &axum::http::request::Parts,
+        body: Bytes,
+    ) -> reqwest::Result<(reqwest::Response, StatusCode)> {
+        let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+        let request = self.http.request(parts.method.clone(), format!("{}{path}", self.gateway));
+        let mut request = request.body(body).timeout(ANSWER_TIME);
+        for (name, value) in &parts.headers {
+            if ![header::HOST, header::CONNECTION, header::CONTENT_LENGTH].contains(name)
+                && *name != header::TRANSFER_ENCODING
+            {
+                request = request.header(name, value);
+            }
+        }
+        let response = request.send().await?;
+        let status = response.status();
+        Ok((response, status))
+    }
+}
+
+async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let Ok(body) = to_bytes(body, BODY_BYTES).await else { return cut_off() };
+    let (kind, lease) = meaning(parts.uri.path(), &body);
+    let (place, fault) = shared.note(&kind, lease);
+    if let Some(Fault::Refuse { status, seconds }) = fault {
+        shared.answered(place, status);
+        return refusal(status, seconds);
+    }
+    let Ok((response, status)) = shared.pass_on(&parts, body).await else { return cut_off() };
+    let headers = response.headers().clone();
+    let Ok(body) = response.bytes().await else { return cut_off() };
+    if fault.is_some() {
+        return cut_off();
+    }
+    shared.answered(place, status.as_u16());
+    let mut answer = Response::new(Body::from(body));
+    *answer.status_mut() = status;
+    for name in [header::CONTENT_TYPE, header::RETRY_AFTER] {
+        if let Some(value) = headers.get(&name) {
+            answer.headers_mut().insert(name, value.clone());
+        }
+    }
+    answer
+}
+
+/// What a request says, by its path and its body.
+fn meaning(path: &str, body: &[u8]) -> (Kind, Option<String>) {
+    let said: Value = serde_json::from_slice(body).unwrap_or_default();
+    let text = |name: &str| said.get(name).and_then(Value::as_str).map(str::to_owned);
+    let in_path =
+        || path.rsplit_once("/leases/")?.1.rsplit_once(':').map(|(lease, _)| lease.to_owned());
+    let lease = text("lease").or_else(in_path);
+    if path.ends_with("/leases") {
+        (Kind::Lease, None)
+    } else if path.ends_with(":keep-alive") {
+        (Kind::report("IN_PROGRESS"), lease)
+    } else if path.ends_with(":report") {
+        let status = text("status").unwrap_or_default();
+        let status = if status == "INFLIGHT" { "IN_PROGRESS" } else { &status };
+        (Kind::report(status), lease)
+    } else {
+        (Kind::Other, lease)
+    }
+}
+
+/// What a gateway says that is too busy.
+fn refusal(status: u16, seconds: u32) -> Response {
+    let code = if status == 429 { "rate_limited" } else { "too_many_requests" };
+    let problem = json!({
+        "status": status, "code": code, "title": "Later", "retry_after": seconds,
+        "detail": "the gateway serves as many requests as it may; try again",
+    });
+    let mut answer = Response::new(Body::from(problem.to_string()));
+    *answer.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
+    let headers = answer.headers_mut();
+    headers.insert(header::RETRY_AFTER, seconds.into());
+    let problem = header::HeaderValue::from_static("application/problem+json");
+    headers.insert(header::CONTENT_TYPE, problem);
+    answer
+}
+
+/// An answer that breaks off behind its head.
+fn cut_off() -> Response {
+    let broken = stream::iter([Err::<Bytes, _>(io::Error::other("cut off"))]);
+    let mut answer = Response::new(Body::from_stream(broken));
+    answer.headers_mut().insert(header::CONTENT_LENGTH, 100.into());
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_told_apart() {
+        let check = |path: &str, body: &str, kind: Kind, lease: Option<&str>| {
+            assert_eq!(meaning(path, body.as_bytes()), (kind, lease.map(str::to_owned)), "{path}");
+        };
+        check("/v1/queues/q/leases", r#"{"worker":"w"}"#, Kind::Lease, None);
+        let body = r#"{"lease":"1~2~3","status":"SUCCEEDED"}"#;
+        check("/v1/queues/q/leases:report", body, Kind::report("SUCCEEDED"), Some("1~2~3"));
+        let path = "/v1/queues/q/leases/12:0:-1~1~9f:report";
+        check(path, r#"{"status":"INFLIGHT"}"#, Kind::report("IN_PROGRESS"), Some("12:0:-1~1~9f"));
+        let path = "/v1/queues/q/leases/12:0:-1~1~9f:keep-alive";
+        check(path, "", Kind::report("IN_PROGRESS"), Some("12:0:-1~1~9f"));
+        check("/healthz", "", Kind::Other, None);
+    }
+}

@@ -1,0 +1,269 @@
+//! What the checks stand on: a broker, a gateway that all of them share, and for each check a queue and workers.
+
+use super::candidate::{Candidate, Orders, Place, last_lines};
+use super::door::Door;
+use super::gateway::{Gateway, Recipe};
+use anyhow::{Context, bail, ensure};
+use longhaul::{
+    Client, HistoryEntry, HistoryEvent, RetryPolicy, TaskMetadata, TaskRef, Text, Watch, WatchEvent,
+};
+use longhaul_broker::{Broker, BrokerConfig};
+use longhaul_server::{Scope, TokenEntry, TokenFile};
+use serde_json::{Value, json};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::time::timeout;
+
+/// How long anything may take that a worker does at once. Generous: a machine may be busy.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The step by which a worker shows that it has begun.
+pub(crate) fn begun() -> Value {
+    json!({ "progress": [0, 1, "begun"] })
+}
+
+#[derive(Debug)]
+pub(crate) struct Stage {
+    words: Vec<OsString>,
+    client: Client,
+    http: reqwest::Client,
+    recipe: Recipe,
+    gateway: Gateway,
+    /// Lets workers lease.
+    token: String,
+    /// Lets the suite act as an operator.
+    admin: String,
+    folder: TempDir,
+    // Last, so that whatever speaks to it goes first.
+    _broker: Broker,
+}
+
+impl Stage {
+    /// Starts all that workers need, which are started by these words.
+    ///
+    /// # Errors
+    /// When something does not start.
+    pub(crate) async fn start(words: &[OsString]) -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let broker =
+            tokio::task::spawn_blocking(|| Broker::start(BrokerConfig::default())).await??;
+        let admin_url = broker.admin_url().context("the broker has no admin API")?;
+        let client = Client::builder(broker.service_url()).admin_url(admin_url.clone());
+        let client = client.connect().await?;
+        let tokens = folder.path().join("tokens.json");
+        let mut file = TokenFile::open_or_new(&tokens)?;
+        let token = file.create(TokenEntry::new("worker", [Scope::Work].into()))?;
+        let admin = file.create(TokenEntry::new("suite", [Scope::Admin].into()))?;
+        file.write()?;
+        let home = folder.path().to_owned();
+        let service_url = broker.service_url().to_owned();
+        let recipe = Recipe { home, tokens, service_url, admin_url };
+        let gateway = Gateway::start(&recipe).await?;
+        // Another part of the program may have chosen it before, and it is the same.
+        rustls::crypto::ring::default_provider().install_default().ok();
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .pool_idle_timeout(Duration::from_secs(5))
+            .build()?;
+        let words = words.to_vec();
+        Ok(Self { words, client, http, recipe, gateway, token, admin, folder, _broker: broker })
+    }
+
+    /// A queue for a check, and a door before the gateway.
+    ///
+    /// # Errors
+    /// When the queue cannot be made.
+    pub(crate) async fn scene(&self, name: &str) -> anyhow::Result<Scene<'_>> {
+        let queue = name.to_owned();
+        self.client.setup_topics(&queue).await?;
+        let door = Door::open(self.gateway.url(), self.http.clone()).await?;
+        let watch = self.client.watch(&queue).await?;
+        let output = self.folder.path().join(format!("{name}.out"));
+        Ok(Scene { stage: self, queue, door, watch, output })
+    }
+}
+
+/// A queue, what is known of its tasks, and workers for it.
+#[derive(Debug)]
+pub(crate) struct Scene<'a> {
+    stage: &'a Stage,
+    queue: String,
+    pub(crate) door: Door,
+    watch: Watch,
+    output: PathBuf,
+}
+
+impl Scene<'_> {
+    /// A worker behind the door.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub(crate) fn worker(&self, orders: &Orders) -> anyhow::Result<Candidate> {
+        self.worker_at(self.door.url(), orders)
+    }
+
+    /// A worker that is told these gateways.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub(crate) fn worker_at(&self, gateways: &str, orders: &Orders) -> anyhow::Result<Candidate> {
+        let Stage { words, token, .. } = self.stage;
+        let place = Place { queue: &self.queue, gateways, token, output: &self.output };
+        Candidate::start(words, &place, orders)
+    }
+
+    /// A gateway of this check's own.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub(crate) async fn gateway(&self) -> anyhow::Result<Gateway> {
+        Gateway::start(&self.stage.recipe).await
+    }
+
+    /// Submits a task whose n-th attempt does the n-th list of steps, and further ones the last; up to 3 of them, one right after the other.
+    ///
+    /// # Errors
+    /// When it cannot be submitted.
+    pub(crate) async fn submit(&self, attempts: &Value) -> anyhow::Result<TaskRef> {
+        self.submit_text(&json!({ "attempts": attempts }).to_string()).await
+    }
+
+    /// Submits any payload.
+    ///
+    /// # Errors
+    /// When it cannot be submitted.
+    pub(crate) async fn submit_text(&self, payload: &str) -> anyhow::Result<TaskRef> {
+        let (base, max) = (Duration::from_millis(100), Duration::from_millis(200));
+        let policy = RetryPolicy { base, max, ..RetryPolicy::default() };
+        let text = Text(payload.to_owned());
+        let submission = self.stage.client.submission(&self.queue, &text);
+        Ok(submission.retry(policy).max_attempts(3).send().await?)
+    }
+
+    /// How a task has ended.
+    ///
+    /// # Errors
+    /// When it is not over in time; says what has happened to it.
+    pub(crate) async fn end(
+        &self,
+        task: &TaskRef,
+        limit: Duration,
+    ) -> anyhow::Result<TaskMetadata> {
+        let Ok(end) = timeout(limit, self.stage.client.wait_metadata(task)).await else {
+            let events = self.events(task).await?;
+            bail!("the task is not over within {limit:?}; its history: {events:?}");
+        };
+        Ok(end?)
+    }
+
+    /// Sees to it that a task ends with this result, and has taken so many attempts.
+    ///
+    /// # Errors
+    /// When it ends otherwise.
+    pub(crate) async fn succeeds(
+        &self,
+        task: &TaskRef,
+        result: &[u8],
+        attempts: u32,
+    ) -> anyhow::Result<()> {
+        let end = self.end(task, PATIENCE).await?;
+        let found = end.result.as_deref().map(String::from_utf8_lossy);
+        let wanted = String::from_utf8_lossy(result);
+        ensure!(
+            end.result.as_deref() == Some(result),
+            "the task ends with {found:?} ({:?}), and not with the result {wanted:?}",
+            end.failure_reason
+        );
+        ensure!(
+            end.attempts == attempts,
+            "the task has taken {} attempts, and not {attempts}; its history: {:?}",
+            end.attempts,
+            self.events(task).await?
+        );
+        Ok(())
+    }
+
+    /// What has happened to a task, as far as it counts.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub(crate) async fn history(&self, task: &TaskRef) -> anyhow::Result<Vec<HistoryEntry>> {
+        let history = self.stage.client.history(task).await?;
+        Ok(history.entries.into_iter().filter(|entry| entry.ignored.is_none()).collect())
+    }
+
+    async fn events(&self, task: &TaskRef) -> anyhow::Result<Vec<HistoryEvent>> {
+        Ok(self.history(task).await?.into_iter().map(|entry| entry.event).collect())
+    }
+
+    /// Waits until a task is shown in a way that fits.
+    ///
+    /// # Errors
+    /// When it is not within the limit; says what was waited for.
+    pub(crate) async fn until(
+        &mut self,
+        task: &TaskRef,
+        what: &str,
+        limit: Duration,
+        fits: impl Fn(&TaskMetadata) -> bool,
+    ) -> anyhow::Result<TaskMetadata> {
+        let id = task.id.to_string();
+        let watch = &mut self.watch;
+        let search = async {
+            while let Some(event) = watch.next().await {
+                let WatchEvent::Updated { metadata, .. } = event? else { continue };
+                if metadata.message_id == id && fits(&metadata) {
+                    return Ok(metadata);
+                }
+            }
+            bail!("the watch of the queue has ended")
+        };
+        match timeout(limit, search).await {
+            Ok(found) => found,
+            Err(_) => bail!("within {limit:?} the task was not {what}"),
+        }
+    }
+
+    /// Waits until a worker has begun with this attempt of a task, and said so by the step [`begun`]. That it is leased is not enough: the answer may
+    /// be under way, and with it the lease would be lost.
+    ///
+    /// # Errors
+    /// When nobody has begun in time.
+    pub(crate) async fn until_running(
+        &mut self,
+        task: &TaskRef,
+        attempt: u32,
+    ) -> anyhow::Result<()> {
+        let fits = |shown: &TaskMetadata| shown.progress.is_some() && shown.attempts == attempt;
+        self.until(task, "begun", PATIENCE, fits).await.map(drop)
+    }
+
+    /// Asks for the end of a task.
+    ///
+    /// # Errors
+    /// When it cannot be asked for.
+    pub(crate) async fn cancel(&self, task: &TaskRef) -> anyhow::Result<()> {
+        Ok(self.stage.client.cancel(task).await?)
+    }
+
+    /// Takes a task from its worker, as an operator does; another attempt follows.
+    ///
+    /// # Errors
+    /// When the gateway refuses.
+    pub(crate) async fn take_away(&self, task: &TaskRef) -> anyhow::Result<()> {
+        let Stage { gateway, http, admin, .. } = self.stage;
+        let url = gateway.url();
+        let url = format!("{url}/v1/queues/{}/tasks/{}:force-release", self.queue, task.id);
+        let answer = http.post(url).bearer_auth(admin).send().await?;
+        let status = answer.status();
+        ensure!(status.is_success(), "{status}: {}", answer.text().await?);
+        Ok(())
+    }
+
+    /// The last lines that the workers have written.
+    pub(crate) fn last_lines(&self) -> String {
+        last_lines(&self.output)
+    }
+}

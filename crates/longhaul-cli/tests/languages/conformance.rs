@@ -1,0 +1,119 @@
+//! `longhaul conformance`: both packages pass it, and it finds the faults that are planted for it.
+
+use crate::language::{needs, top, typescript_package, version};
+use crate::support::skip;
+use futures::{StreamExt, stream};
+use serde_json::Value;
+use std::process::{Output, Stdio};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+/// So many faults at once: each has a broker and a gateway of its own.
+const AT_ONCE: usize = 4;
+
+/// A fault of `clients/python/tests/faulty.py`, the check that must find it, and what it must say.
+const FAULTS: &[(&str, &str, &str)] = &[
+    ("deaf", "cancelled", "the task is not over"),
+    ("dies-of-nonsense", "nonsense", "the task is not over"),
+    ("endless-refusal", "too-large", "it ends Some(Final) after 3"),
+    ("fails-what-it-gives-back", "drain", "was not given back"),
+    ("greedy", "several", "up to 4 tasks at once, and was told 3"),
+    ("impatient", "told-to-wait", "after it was refused for 2 s"),
+    ("killed-by-a-signal", "drain", "signal: 15"),
+    ("never-for-good", "fatal", "after 3"),
+    ("no-checkpoint", "checkpoint", "and not with the result"),
+    ("no-keep-alive", "keep-alive", "Lease expired"),
+    ("no-time-for-the-next", "retry-after", "not 2,500"),
+    ("one-at-a-time", "several", "up to 1 tasks at once, and was told 3"),
+    ("one-gateway", "gateway-gone", ""),
+    ("slow-news", "progress", "was not shown with its progress"),
+    ("success-after-loss", "taken-away", "after a report was refused"),
+    ("tells-once", "answer-lost", "there was not the report once more"),
+    ("text-alone", "results", "and not with the result"),
+];
+
+#[tokio::test]
+async fn the_package_for_python_passes() {
+    if let Err(why) = version("python3", "--version") {
+        return skip(&why);
+    }
+    passes(&["python3", "-m", "longhaul.conformance"]).await;
+}
+
+#[tokio::test]
+async fn the_package_for_typescript_passes() {
+    if let Err(why) = needs("typescript") {
+        return skip(&why);
+    }
+    let built = TempDir::new().unwrap();
+    typescript_package(built.path());
+    let program = built.path().join("dist/conformance.js");
+    passes(&["node", program.to_str().unwrap()]).await;
+}
+
+#[tokio::test]
+async fn each_planted_fault_is_found() {
+    if let Err(why) = version("python3", "--version") {
+        return skip(&why);
+    }
+    let faults = stream::iter(FAULTS).map(|(fault, check, why)| async move {
+        let program = ["python3", "-m", "tests.faulty", fault];
+        let output = judge(&["--only", check], &program).await;
+        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{fault}: {output:?}");
+        let findings: Value = serde_json::from_str(&told).unwrap();
+        assert_eq!(findings[0]["check"], *check, "{told}");
+        let found = findings[0]["why"].as_str().unwrap_or_default();
+        assert!(found.contains(why), "{fault}: {found}");
+    });
+    faults.buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
+}
+
+/// The checks that are documented are those that there are.
+#[tokio::test]
+async fn the_table_of_the_documentation_is_the_list() {
+    let output = judge(&["--list"], &[]).await;
+    let listed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let page = std::fs::read_to_string(top().join("docs/clients.md")).unwrap();
+    let rows: Vec<String> = listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| {
+            format!(
+                "| `{}` | {} |",
+                row["check"].as_str().unwrap(),
+                row["demand"].as_str().unwrap()
+            )
+        })
+        .collect();
+    assert!(!rows.is_empty() && page.contains(&rows.join("\n")), "{rows:#?}");
+}
+
+#[tokio::test]
+async fn mistakes_are_named() {
+    let output = judge(&["--only", "keepalive"], &["true"]).await;
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("there is no check `keepalive`"), "{told}");
+    let output = judge(&["--only", "results"], &["./no-such-program"]).await;
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("cannot start ./no-such-program"), "{told}");
+}
+
+async fn passes(program: &[&str]) {
+    let output = judge(&["--jobs", "6"], program).await;
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {told}", output.status);
+    let findings: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(findings.as_array().unwrap().iter().all(|finding| finding["passed"] == true));
+}
+
+async fn judge(options: &[&str], program: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+    command.arg("conformance").args(["-o", "json"]).args(options).arg("--").args(program);
+    command.env("PYTHONDONTWRITEBYTECODE", "1");
+    command.current_dir(top().join("clients/python")).stdin(Stdio::null()).kill_on_drop(true);
+    command.output().await.unwrap()
+}

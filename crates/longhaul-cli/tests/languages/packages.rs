@@ -1,0 +1,182 @@
+//! The packages of `clients/`: their own tests, their types, what is in them, and the snippets of their pages.
+
+use crate::language::{needs, run, top, typescript_package, version};
+use crate::stage::gateway;
+use crate::support::{Worker, skip};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+
+/// Where the snippets say that the gateway is.
+const SHOWN: &str = "http://127.0.0.1:7070";
+
+#[tokio::test]
+async fn the_package_for_python_does_what_it_says() {
+    if let Err(why) = version("python3", "--version") {
+        return skip(&why);
+    }
+    let stage = gateway().await;
+    let tests = ["-m", "unittest", "discover", "-t", ".", "-s", "tests"];
+    let mut command = python();
+    command.args(tests).env("LONGHAUL_TEST_GATEWAY", &stage.url);
+    tokio::task::spawn_blocking(move || run(&mut command)).await.unwrap();
+    python_snippets(&stage.url).await;
+}
+
+/// A worker of the page, what a submitter of the page gets from it, and a watch of the page that sees it.
+async fn python_snippets(url: &str) {
+    let page = std::fs::read_to_string(top().join("clients/python/README.md")).unwrap();
+    let snippet = |name: &str| snippet(&page, name).replace(SHOWN, url);
+    let mut worker = tokio::process::Command::from(python());
+    worker.args(["-c", &snippet("work")]).stderr(Stdio::piped()).kill_on_drop(true);
+    let mut worker = worker.spawn().unwrap();
+    let lines = worker.stderr.take().unwrap();
+    let mut worker = Worker::new(worker, lines);
+    worker.line_with("ready").await;
+    let written = tokio::task::spawn_blocking({
+        let snippets = [snippet("submit"), snippet("watch")];
+        move || snippets.map(|snippet| run(python().args(["-c", &snippet])))
+    });
+    let [submitted, watched] = written.await.unwrap();
+    assert!(submitted.ends_with("\nsent to ann\n"), "{submitted}");
+    assert!(watched.contains(" completed\n"), "{watched}");
+    worker.signal(Signal::TERM);
+    let (status, lines) = worker.ended().await;
+    assert!(status.success(), "{status}: {lines:#?}");
+}
+
+/// It is typed throughout, and what is installed is the package alone.
+#[test]
+fn the_package_for_python_is_whole() {
+    if let Err(why) = needs("python") {
+        return skip(&why);
+    }
+    let folder = TempDir::new().unwrap();
+    let tools = folder.path().join("tools");
+    run(Command::new("python3").args(["-m", "venv"]).arg(&tools));
+    let python = tools.join("bin/python");
+    let install = ["-m", "pip", "install", "--quiet", "mypy==2.4.1", "build==1.6.1"];
+    run(Command::new(&python).args(install));
+    let cache = folder.path().join("mypy");
+    let mut check = Command::new(&python);
+    check.args(["-m", "mypy", "--strict", "longhaul", "tests", "--cache-dir"]).arg(cache);
+    run(check.current_dir(top().join("clients/python")));
+    // The build leaves files beside its sources.
+    let copy = folder.path().join("python");
+    run(Command::new("cp").arg("-r").arg(top().join("clients/python")).arg(&copy));
+    run(Command::new(&python).args(["-m", "build", "--wheel"]).current_dir(&copy));
+    let wheel = format!("dist/longhaul-{}-py3-none-any.whl", env!("CARGO_PKG_VERSION"));
+    let listed =
+        run(Command::new(&python).args(["-m", "zipfile", "-l", &wheel]).current_dir(&copy));
+    for file in ["longhaul/py.typed", "longhaul/types.py", "longhaul/conformance.py", "LICENSE"] {
+        assert!(listed.contains(file), "{file}: {listed}");
+    }
+    assert!(!listed.contains("tests/"), "{listed}");
+    run(Command::new(&python)
+        .args(["-m", "pip", "install", "--quiet", "--no-deps", &wheel])
+        .current_dir(&copy));
+    run(Command::new(&python)
+        .args(["-c", "import longhaul.conformance"])
+        .current_dir(folder.path()));
+}
+
+#[tokio::test]
+async fn the_package_for_typescript_does_what_it_says_and_is_whole() {
+    if let Err(why) = needs("typescript") {
+        return skip(&why);
+    }
+    let stage = gateway().await;
+    let url = stage.url.clone();
+    let folder = TempDir::new().unwrap();
+    let built = folder.path().join("package");
+    let pack = tokio::task::spawn_blocking({
+        let built = built.clone();
+        move || {
+            typescript_package(&built);
+            run(Command::new("npm")
+                .arg("test")
+                .env("LONGHAUL_TEST_GATEWAY", url)
+                .current_dir(&built));
+            run(Command::new("npm")
+                .args(["pack", "--json", "--ignore-scripts"])
+                .current_dir(&built))
+        }
+    });
+    let packed: Value = serde_json::from_str(&pack.await.unwrap()).unwrap();
+    let files: Vec<&str> = packed[0]["files"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|file| file["path"].as_str())
+        .collect();
+    for file in [
+        "LICENSE",
+        "README.md",
+        "package.json",
+        "dist/index.js",
+        "dist/index.d.ts",
+        "dist/conformance.js",
+    ] {
+        assert!(files.contains(&file), "{file}: {files:?}");
+    }
+    let strange = |file: &&&str| file.starts_with("src") || file.starts_with("test");
+    assert_eq!(files.iter().find(strange), None);
+    typescript_snippets(&built, &stage.url).await;
+}
+
+async fn typescript_snippets(package: &Path, url: &str) {
+    let page = std::fs::read_to_string(package.join("README.md")).unwrap();
+    let project = package.join("snippets");
+    std::fs::create_dir_all(project.join("node_modules")).unwrap();
+    std::os::unix::fs::symlink(package, project.join("node_modules/longhaul")).unwrap();
+    for name in ["submit", "watch", "work"] {
+        let text = snippet(&page, name).replace(SHOWN, url);
+        std::fs::write(project.join(format!("{name}.mts")), text).unwrap();
+    }
+    let compiler = package.join("node_modules/.bin/tsc");
+    let strict = ["--strict", "--target", "es2023", "--module", "nodenext", "--types", "node"];
+    let types = package.join("node_modules/@types");
+    let mut compile = Command::new(compiler);
+    compile.args(strict).arg("--typeRoots").arg(types).args([
+        "submit.mts",
+        "watch.mts",
+        "work.mts",
+    ]);
+    run(compile.current_dir(&project));
+    let node = |name: &str| {
+        let mut command = Command::new("node");
+        command.arg(format!("{name}.mjs")).current_dir(&project);
+        command
+    };
+    let mut worker = tokio::process::Command::from(node("work"));
+    worker.stdout(Stdio::piped()).kill_on_drop(true);
+    let mut worker = worker.spawn().unwrap();
+    let lines = worker.stdout.take().unwrap();
+    let mut worker = Worker::new(worker, lines);
+    worker.line_with("ready").await;
+    let mut commands = [node("submit"), node("watch")];
+    let written = tokio::task::spawn_blocking(move || commands.each_mut().map(run));
+    let [submitted, watched] = written.await.unwrap();
+    assert!(submitted.ends_with("\nsent to ann\n"), "{submitted}");
+    assert!(watched.contains(" completed\n"), "{watched}");
+    worker.signal(Signal::TERM);
+    let (status, lines) = worker.ended().await;
+    assert!(status.success(), "{status}: {lines:#?}");
+}
+
+/// The fenced block behind the line `<!-- test: name -->`.
+fn snippet(page: &str, name: &str) -> String {
+    let mark = format!("<!-- test: {name} -->\n```");
+    let (_, behind) = page.split_once(&mark).unwrap_or_else(|| panic!("no snippet {name}"));
+    let (_, text) = behind.split_once('\n').unwrap();
+    text.split_once("\n```").unwrap().0.to_owned()
+}
+
+fn python() -> Command {
+    let mut command = Command::new("python3");
+    command.current_dir(top().join("clients/python")).stdin(Stdio::null());
+    command.env("PYTHONDONTWRITEBYTECODE", "1").env_remove("LONGHAUL_TOKEN");
+    command
+}
