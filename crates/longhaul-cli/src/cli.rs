@@ -78,7 +78,8 @@ impl Command {
     pub(crate) const fn is_service(&self) -> bool {
         match self {
             Self::Worker(worker) => worker.is_service(),
-            Self::Dev(_) | Self::Server(_) => true,
+            Self::Dev(_) => true,
+            Self::Server(server) => server.is_service(),
             Self::Task(_)
             | Self::Bench(_)
             | Self::Conformance(_)

@@ -10,6 +10,9 @@ use std::time::Duration;
 /// The port of a gateway, if none is given.
 pub const DEFAULT_PORT: u16 = 7070;
 
+/// The most queues that are measured: a view of each, and of its levels, stays open.
+const MEASURED_MAX: usize = 64;
+
 /// The settings of a gateway, all with defaults.
 ///
 /// ```
@@ -62,6 +65,9 @@ pub struct ServerConfig {
     /// Shows payloads and results to nobody but tokens with the scope `admin`, and to workers with their leases; checkpoints are shown to those alone anyway. Default no: whoever may
     /// read sees them.
     pub hide_payloads: bool,
+    /// Queues whose tasks are counted whenever somebody reads the metrics: `longhaul_tasks`, `longhaul_oldest_ready_seconds` and `longhaul_demand`, by which an autoscaler
+    /// chooses the number of workers. Default none: to count a queue is to follow all its tasks.
+    pub measured_queues: Vec<String>,
     /// Dialects that are served beside the native API. Default none.
     pub dialects: Vec<Dialect>,
     /// The queue of the routes of document 001 and 002, which name none. If there is none such the gateway makes it, with topics for priorities where it serves document 002.
@@ -171,6 +177,12 @@ pub enum ConfigError {
     /// The queue of the dialects has no usable name.
     #[error("the queue of the dialects: {0}")]
     Queue(String),
+    /// A queue that is to be measured has no usable name.
+    #[error("the queues that are measured: {0}")]
+    Measured(String),
+    /// There are more queues to be measured than are counted.
+    #[error("{0} queues are to be measured, of which at most {MEASURED_MAX} are")]
+    MeasuredMany(usize),
     /// A limit is zero.
     #[error("the limit `{0}` is zero, and nothing could be served")]
     Zero(&'static str),
@@ -192,6 +204,7 @@ impl Default for ServerConfig {
             limits: Limits::default(),
             rate_limit: None,
             hide_payloads: false,
+            measured_queues: Vec::new(),
             dialects: Vec::new(),
             dialect_queue: "default".to_owned(),
             look_after_all: true,
@@ -260,6 +273,13 @@ impl ServerConfig {
         }
         crate::core::QueueName::parse(&self.dialect_queue)
             .map_err(|error| ConfigError::Queue(error.to_string()))?;
+        if self.measured_queues.len() > MEASURED_MAX {
+            return Err(ConfigError::MeasuredMany(self.measured_queues.len()));
+        }
+        for queue in &self.measured_queues {
+            crate::core::QueueName::parse(queue)
+                .map_err(|error| ConfigError::Measured(error.to_string()))?;
+        }
         self.rate_limit.map_or(Ok(()), RateLimit::validate)?;
         self.limits.validate()
     }

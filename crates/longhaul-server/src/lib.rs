@@ -14,6 +14,7 @@ mod config;
 mod core;
 mod dialects;
 mod errors;
+mod page;
 mod problem;
 mod reach;
 mod reload;
@@ -27,5 +28,6 @@ mod v1;
 
 pub use auth::{Scope, TokenEntry, TokenFile, TokenFileError};
 pub use config::{ConfigError, DEFAULT_PORT, Dialect, Limits, RateLimit, ServerConfig, TlsConfig};
+pub use page::MetricsPage;
 pub use server::{Server, StartError};
 pub use shell::TlsError;

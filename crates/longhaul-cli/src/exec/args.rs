@@ -6,6 +6,7 @@ use crate::times::duration;
 use anyhow::{Context, ensure};
 use clap::Args;
 use longhaul::WorkerConfig;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// What `worker run` is told.
@@ -65,6 +66,10 @@ pub(crate) struct WorkerRun {
     /// at the start]
     #[arg(long, value_name = "TEXT", env = "LONGHAUL_WORKER_NAME")]
     pub(crate) name: Option<String>,
+    /// Where it serves its metrics (`/metrics`) and a sign of life (`/livez`), such as 127.0.0.1:7072; none if it is not said. Beyond
+    /// this machine only with LONGHAUL_INSECURE=true, because everybody may read them
+    #[arg(long, value_name = "HOST:PORT", env = "LONGHAUL_WORKER_METRICS")]
+    pub(crate) metrics: Option<SocketAddr>,
     /// Anything else to tell workers apart by, such as a version: lists of workers and tasks show it
     #[arg(long, value_name = "TEXT", env = "LONGHAUL_LABEL", default_value = "")]
     pub(crate) label: String,

@@ -24,6 +24,7 @@ use crate::context::Context;
 use crate::exit::Failure;
 use args::Commands;
 use longhaul::{Levels, Router, TaskProcessor};
+use longhaul_server::MetricsPage;
 use processor::{Attempts, Exec};
 use std::sync::Arc;
 
@@ -53,12 +54,31 @@ pub(crate) async fn run(args: &WorkerRun, context: &Context) -> anyhow::Result<(
     }
 }
 
+/// The page of metrics, if there is to be one.
+async fn page(args: &WorkerRun, context: &Context) -> anyhow::Result<Option<MetricsPage>> {
+    let Some(address) = args.metrics else { return Ok(None) };
+    if !address.ip().is_loopback() && !context.settings_with(Vec::new())?.is("insecure")? {
+        let what =
+            format!("{address} can be reached from other machines, and nobody is asked who he is");
+        let help =
+            "--metrics 127.0.0.1:7072 keeps others out; LONGHAUL_INSECURE=true lets everybody in";
+        return Err(Failure::usage(what).help(help).into());
+    }
+    let page = MetricsPage::start(address).await.map_err(|error| {
+        Failure::usage(format!("cannot listen on {address}: {error}"))
+            .help("--metrics names another address")
+    })?;
+    context.output.note(&format!("metrics at http://{}/metrics", page.address()));
+    Ok(Some(page))
+}
+
 async fn work(
     args: &WorkerRun,
     context: &Context,
     processor: impl TaskProcessor,
     attempts: &Attempts,
 ) -> anyhow::Result<()> {
+    let _page = page(args, context).await?;
     let client = context.client().await?;
     let mut worker = client.worker(&args.queue, processor).config(args.config());
     if let Some(name) = &args.name {

@@ -96,6 +96,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     plain("rate-limit"),
     defaulting("broker-grace", "2s"),
     defaulting("hide-payloads", "false"),
+    plain("measure"),
     defaulting("drain", "30s"),
 ];
 

@@ -10,6 +10,7 @@
 )]
 
 mod ends;
+mod fleet;
 mod groups;
 mod hours;
 mod programs;

@@ -8,6 +8,7 @@ mod events;
 mod known;
 mod leases;
 mod letters;
+mod measured;
 mod names;
 mod peers;
 mod queues;
@@ -53,6 +54,8 @@ pub(crate) struct Service {
     /// The dialects have priorities.
     dialect_levels: bool,
     create_queues: bool,
+    /// The queues that are counted for the metrics.
+    measured: Vec<QueueName>,
     /// Held while a queue is made because somebody uses it.
     making: tokio::sync::Mutex<()>,
 }
@@ -71,6 +74,11 @@ impl Service {
                 .flatten(),
             dialect_levels: config.dialects.contains(&Dialect::Document002),
             create_queues: config.create_queues,
+            measured: config
+                .measured_queues
+                .iter()
+                .filter_map(|name| QueueName::parse(name).ok())
+                .collect(),
             making: tokio::sync::Mutex::default(),
             client,
         }

@@ -29,7 +29,7 @@ pub(crate) struct TaskPayload {
 
 impl Service {
     /// Asks the view of a level of a queue.
-    async fn ask<T>(
+    pub(super) async fn ask<T>(
         &self,
         queue: &QueueName,
         level: Priority,

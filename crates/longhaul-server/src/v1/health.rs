@@ -1,13 +1,16 @@
 //! Whether the gateway lives and is ready, its metrics, and the document of its routes.
 
 use crate::auth::Scope;
+use crate::core::Service;
 use crate::problem::Problem;
 use crate::route::{Method, Route, document};
 use crate::shell::Caller;
 use crate::telemetry;
 use axum::Extension;
+use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
+use std::sync::Arc;
 
 pub(super) fn routes() -> Vec<Route> {
     let probe = |path| Route::new(Method::Get, path, Scope::Read, alive).open();
@@ -57,7 +60,13 @@ async fn ready(Extension(caller): Extension<Caller>) -> Result<&'static str, Pro
     Ok("ok\n")
 }
 
-async fn metrics() -> Result<Response, Problem> {
+async fn metrics(
+    State(service): State<Arc<Service>>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Response, Problem> {
+    if caller.shell.reach.outage().is_none() {
+        service.measure().await;
+    }
     let detail = "the process has a recorder of metrics of its own, which has them";
     let rendered = telemetry::render().ok_or_else(|| Problem::unavailable("no_metrics", detail))?;
     Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], rendered).into_response())

@@ -62,6 +62,9 @@ pub(crate) struct Start {
     /// Shows payloads and results to tokens with the scope admin alone, and to workers with their leases.
     #[arg(long)]
     hide_payloads: bool,
+    /// Queues whose tasks are counted for the metrics, with commas in between: for an autoscaler of their workers.
+    #[arg(long, value_name = "QUEUES")]
+    measure: Option<String>,
     /// How long it may take to end in order; 30s if it is not said.
     #[arg(long, value_name = "TIME")]
     drain: Option<String>,
@@ -177,6 +180,7 @@ impl Start {
             ("http-origins", &self.http_origins),
             ("rate-limit", &self.rate_limit),
             ("broker-grace", &self.broker_grace),
+            ("measure", &self.measure),
             ("drain", &self.drain),
         ]));
         let open = self.secured.broker_open_namespaces;

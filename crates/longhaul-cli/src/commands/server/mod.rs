@@ -1,6 +1,7 @@
 //! `longhaul server` and `longhaul dev`: the gateway, with a broker of its own or before a Pulsar.
 
 mod args;
+mod check;
 mod demo;
 mod engine;
 mod files;
@@ -10,6 +11,7 @@ use crate::context::Context;
 use crate::exit::Failure;
 use crate::{clock, times};
 pub(crate) use args::{Dev, Start};
+use check::Check;
 use clap::Subcommand;
 use engine::{Engine, Prepared};
 use running::{Options, Running};
@@ -26,6 +28,25 @@ Examples:
     Dev(Box<Dev>),
     /// The gateway for production, with the embedded broker or before a Pulsar.
     Start(Box<Start>),
+    /// Ask the gateway of this machine whether it is ready: for health checks of containers.
+    ///
+    /// It asks where --http, LONGHAUL_HTTP or the file say that the gateway listens, over TLS where that has a certificate. Exit code 0: it is ready; 5: it is not, or nobody
+    /// answers.
+    #[command(after_help = "\
+Examples:
+  longhaul server check
+  longhaul server check --live --http 127.0.0.1:7070")]
+    Check(Check),
+}
+
+impl Server {
+    /// Whether it runs until it is told to stop.
+    pub(crate) const fn is_service(&self) -> bool {
+        match self {
+            Self::Dev(_) | Self::Start(_) => true,
+            Self::Check(_) => false,
+        }
+    }
 }
 
 /// Where everything listens.
@@ -44,6 +65,7 @@ pub(crate) async fn run(command: Server, context: &Context) -> anyhow::Result<()
     match command {
         Server::Dev(it) => dev(&it, context).await,
         Server::Start(it) => start(&it, context).await,
+        Server::Check(it) => check::run(&it, context).await,
     }
 }
 

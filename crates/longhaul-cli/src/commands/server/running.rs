@@ -62,6 +62,9 @@ fn refused(error: &StartError) -> Failure {
         StartError::Config(ConfigError::Namespace(_)) => "--namespace names it",
         StartError::Config(ConfigError::Origin(_)) => "--http-origins names them",
         StartError::Config(ConfigError::Queue(_)) => "--dialect-queue names it",
+        StartError::Config(ConfigError::Measured(_) | ConfigError::MeasuredMany(_)) => {
+            "--measure names them"
+        }
         StartError::Config(ConfigError::Zero(_)) => "--rate-limit takes such as 100/1s",
         StartError::Tokens(_) => "--http-tokens names the file; docs/http.md shows what is in it",
         StartError::Tls(_) => {
@@ -195,6 +198,7 @@ fn config(settings: &Settings) -> Result<ServerConfig, Failure> {
     config.allowed_hosts = engine::list(settings, "http-hosts");
     config.allowed_origins = engine::list(settings, "http-origins");
     config.hide_payloads = settings.is("hide-payloads")?;
+    config.measured_queues = engine::list(settings, "measure");
     if let Some(grace) = settings.duration("broker-grace")? {
         config.broker_grace = grace;
     }

@@ -1,0 +1,99 @@
+//! `longhaul server check`: whether the gateway of this machine is ready.
+
+use super::engine;
+use crate::context::Context;
+use crate::exit::{Code, Failure};
+use crate::settings::Settings;
+use anyhow::Context as _;
+use clap::Args;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+/// How long the gateway may take to answer. Checks of containers give up after 30 s by default.
+const ANSWER_TIME: Duration = Duration::from_secs(5);
+
+/// What of the answer is shown.
+const SHOWN_CHARS: usize = 300;
+
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// Where the gateway listens; 127.0.0.1:7070 if it is not said.
+    #[arg(long, value_name = "HOST:PORT")]
+    http: Option<String>,
+    /// Asks whether it lives, and not whether it is ready: a gateway whose broker is away lives.
+    #[arg(long)]
+    live: bool,
+}
+
+/// # Errors
+/// When it is not ready, or nobody answers.
+pub(super) async fn run(check: &Check, context: &Context) -> anyhow::Result<()> {
+    let said = check.http.iter().map(|text| ("http", text.as_str())).collect();
+    let settings = context.settings_with(said)?;
+    let address = reached(engine::address(&settings, "http")?);
+    let scheme = if settings.text("http-certificate-file").is_some() { "https" } else { "http" };
+    let path = if check.live { "livez" } else { "readyz" };
+    let url = format!("{scheme}://{address}/{path}");
+    let asked = client(&settings)?.get(&url).send().await;
+    let lost = |error: reqwest::Error| {
+        let what = format!("{url}: {:#}", anyhow::Error::from(error));
+        Failure::new(Code::Unreachable, what).help("--http says where the gateway listens")
+    };
+    let answer = asked.map_err(lost)?;
+    let status = answer.status();
+    if status.is_success() {
+        context.output.note("ready");
+        return Ok(());
+    }
+    let text = answer.text().await.unwrap_or_default();
+    let shown: String =
+        text.chars().filter(|letter| !letter.is_control()).take(SHOWN_CHARS).collect();
+    Err(Failure::new(Code::Unreachable, format!("{url}: {status}: {shown}")).into())
+}
+
+/// Where to ask for what listens at an address: one that stands for all of the machine is reached by loopback.
+fn reached(listens: SocketAddr) -> SocketAddr {
+    let ip = match listens.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip @ (IpAddr::V4(_) | IpAddr::V6(_)) => ip,
+    };
+    SocketAddr::new(ip, listens.port())
+}
+
+/// It sends no secret, and asks an address of this machine, which no certificate names: so any certificate will do. Where the gateway asks for one of its clients,
+/// that of the settings is shown.
+fn client(settings: &Settings) -> anyhow::Result<reqwest::Client> {
+    // Another part of the program may have chosen it before, and it is the same.
+    rustls::crypto::ring::default_provider().install_default().ok();
+    let mut client = reqwest::Client::builder()
+        .timeout(ANSWER_TIME)
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
+        .tls_danger_accept_invalid_certs(true)
+        .user_agent(concat!("longhaul/", env!("CARGO_PKG_VERSION")));
+    let files = (settings.path("tls-certificate-file"), settings.path("tls-key-file"));
+    if let (Some(certificate), Some(key)) = files {
+        let mut pem = std::fs::read(&certificate).context("tls-certificate-file")?;
+        pem.extend(std::fs::read(&key).context("tls-key-file")?);
+        client =
+            client.identity(reqwest::Identity::from_pem(&pem).context("tls-certificate-file")?);
+    }
+    Ok(client.build()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_listens_everywhere_is_reached_by_loopback() {
+        for (listens, asked) in [
+            ("0.0.0.0:7070", "127.0.0.1:7070"),
+            ("[::]:7070", "[::1]:7070"),
+            ("10.1.2.3:80", "10.1.2.3:80"),
+        ] {
+            assert_eq!(reached(listens.parse().unwrap()), asked.parse().unwrap());
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! The metrics of a process that is no gateway: a worker.
+
+use crate::telemetry;
+use axum::body::Body;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+
+/// Connections at once; further ones wait in the backlog of the system.
+const CONNECTIONS_MAX: usize = 16;
+
+/// How long a connection may take from its first byte to its end.
+const CONNECTION_TIME: Duration = Duration::from_secs(10);
+
+/// How long to wait when no connection can be accepted: out of file descriptors, most likely.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The most bytes of the head of a request.
+const HEAD_BYTES_MAX: usize = 16 * 1024;
+
+/// Serves `/metrics`, for Prometheus, and `/livez`, to everybody who reaches its address. Dropping it ends it.
+#[derive(Debug)]
+pub struct MetricsPage {
+    address: SocketAddr,
+    _end: DropGuard,
+}
+
+impl MetricsPage {
+    /// Starts to listen. Where the process has no recorder of metrics yet, one is installed: start this before whatever is to be measured.
+    ///
+    /// # Errors
+    /// When the address cannot be listened at.
+    pub async fn start(listen: SocketAddr) -> io::Result<Self> {
+        telemetry::install();
+        let socket = TcpListener::bind(listen).await?;
+        let address = socket.local_addr()?;
+        let (end, tasks) = (CancellationToken::new(), TaskTracker::new());
+        tasks.spawn(telemetry::keep_up(end.clone()));
+        tasks.spawn(serve(socket, end.clone(), tasks.clone()));
+        Ok(Self { address, _end: end.drop_guard() })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+async fn serve(socket: TcpListener, end: CancellationToken, tasks: TaskTracker) {
+    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    while let Some(Ok(permit)) =
+        end.run_until_cancelled(Arc::clone(&connections).acquire_owned()).await
+    {
+        let Some(accepted) = end.run_until_cancelled(socket.accept()).await else { return };
+        match accepted {
+            Ok((stream, _)) => {
+                let end = end.clone();
+                tasks.spawn(async move {
+                    let served = tokio::time::timeout(CONNECTION_TIME, serve_connection(stream));
+                    end.run_until_cancelled(served).await;
+                    drop(permit);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(event = "accept_failed", %error, "a connection cannot be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn serve_connection(stream: TcpStream) {
+    let answer = |request: Request<Incoming>| async move { Ok::<_, Infallible>(answer(&request)) };
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(CONNECTION_TIME)
+        .keep_alive(false)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(stream), service_fn(answer));
+    if let Err(error) = connection.await {
+        tracing::debug!(%error, "a connection has ended");
+    }
+}
+
+fn answer<B>(request: &Request<B>) -> Response<Body> {
+    let known = match request.uri().path() {
+        "/livez" => Some("ok\n".to_owned()),
+        "/metrics" => telemetry::render(),
+        _ => None,
+    };
+    let (status, body) = match (request.method(), known) {
+        (&Method::GET | &Method::HEAD, Some(body)) => (StatusCode::OK, body),
+        (_, Some(_)) => (StatusCode::METHOD_NOT_ALLOWED, "GET alone\n".to_owned()),
+        (_, None) => (StatusCode::NOT_FOUND, "there are /metrics and /livez here\n".to_owned()),
+    };
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    let text = axum::http::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, text);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    async fn ask(address: SocketAddr, request: &str) -> String {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream
+            .write_all(format!("{request} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes())
+            .await
+            .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn a_page_has_metrics_and_a_sign_of_life_and_ends_when_it_is_dropped() {
+        let page = MetricsPage::start("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let address = page.address();
+        metrics::counter!("longhaul_page_test_total").increment(3);
+        let metrics = ask(address, "GET /metrics").await;
+        assert!(metrics.starts_with("HTTP/1.1 200 OK\r\n"), "{metrics}");
+        assert!(metrics.contains("\nlonghaul_page_test_total 3\n"), "{metrics}");
+        assert!(ask(address, "GET /livez").await.ends_with("\r\n\r\nok\n"));
+        assert!(ask(address, "GET /").await.starts_with("HTTP/1.1 404 "));
+        assert!(ask(address, "POST /livez").await.starts_with("HTTP/1.1 405 "));
+        // Whoever says nothing keeps nobody out.
+        let _idle = TcpStream::connect(address).await.unwrap();
+        assert!(ask(address, "GET /livez").await.ends_with("ok\n"));
+        drop(page);
+        // The port is free as soon as the loop has ended.
+        while TcpStream::connect(address).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    }
+}
