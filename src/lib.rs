@@ -22,6 +22,7 @@
 //! [docs/limits.md]: https://docs.rs/crate/longhaul/latest/source/docs/limits.md
 //! [docs/order.md]: https://docs.rs/crate/longhaul/latest/source/docs/order.md
 //! [docs/performance.md]: https://docs.rs/crate/longhaul/latest/source/docs/performance.md
+//! [docs/packaging.md]: https://docs.rs/crate/longhaul/latest/source/docs/packaging.md
 //! [docs/protocol.md]: https://docs.rs/crate/longhaul/latest/source/docs/protocol.md
 //! [docs/protocol.md#properties-of-a-task]: https://docs.rs/crate/longhaul/latest/source/docs/protocol.md
 //! [docs/protocol.md#which-task-goes-first]: https://docs.rs/crate/longhaul/latest/source/docs/protocol.md

@@ -10,6 +10,7 @@
 mod away;
 mod canary;
 mod dev;
+mod monitoring;
 mod options;
 mod secured;
 mod stage;

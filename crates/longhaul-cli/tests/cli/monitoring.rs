@@ -1,0 +1,215 @@
+//! What is watched of the program: health, and metrics by the names that alerts and the dashboard use.
+
+use super::stage::longhaul;
+use regex::Regex;
+use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use tempfile::TempDir;
+
+const RULES: &str = include_str!("../../../../packaging/prometheus/longhaul.rules.yaml");
+const RULE_TESTS: &str = include_str!("../../../../packaging/prometheus/longhaul.test.yaml");
+const DASHBOARD: &str = include_str!("../../../../packaging/grafana/longhaul.json");
+const SCALED_OBJECT: &str = include_str!("../../../../packaging/kubernetes/keda/scaledobject.yaml");
+const PAGES: [&str; 2] = [
+    include_str!("../../../../docs/telemetry.md"),
+    include_str!("../../../longhaul-broker/src/metrics.rs"),
+];
+
+/// These come with what they count, which does not happen here: workers that die or freeze, a network that fails, a disk that fills. They stand in the documentation or in the
+/// broker's own tests of its page.
+const OF_MISHAPS: [&str; 5] = [
+    "longhaul_takeover_seconds",
+    "longhaul_fenced_writes_total",
+    "longhaul_claims_lost_total",
+    "longhaul_engine_reconnects_total",
+    "longhaul_broker_disk_full_in_seconds",
+];
+
+/// A process that is ended with the test.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+impl Process {
+    fn ended(mut self) -> bool {
+        let pid = Pid::from_raw(self.0.id().cast_signed()).unwrap();
+        kill_process(pid, Signal::TERM).unwrap();
+        self.0.wait().unwrap().success()
+    }
+}
+
+/// Starts a service, and returns the first line that it writes there with these words.
+fn start(command: &mut Command, words: &str) -> (Process, String) {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+    let (sender, lines) = std::sync::mpsc::channel();
+    let streams: [Box<dyn Read + Send>; 2] = [Box::new(out), Box::new(err)];
+    for stream in streams {
+        let sender = sender.clone();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                sender.send(line).ok();
+            }
+        });
+    }
+    drop(sender);
+    let line = lines.iter().find(|line| line.contains(words));
+    (Process(child), line.unwrap_or_else(|| panic!("no line with `{words}`")))
+}
+
+fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// The names of the metrics of a page: of histograms that without an ending.
+fn shown(page: &str) -> BTreeSet<String> {
+    let heads = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    heads.filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
+}
+
+/// The names of the metrics that a text uses.
+fn used(text: &str) -> BTreeSet<String> {
+    let name = Regex::new(r"\b(longhaul|pulsar)_[a-z0-9_]+").unwrap();
+    let base = |name: &str| {
+        let endings = ["_bucket", "_sum"].iter().find_map(|ending| name.strip_suffix(ending));
+        let counted = name.strip_suffix("_seconds_count").map(|rest| format!("{rest}_seconds"));
+        counted.unwrap_or_else(|| endings.unwrap_or(name).to_owned())
+    };
+    name.find_iter(text).map(|found| base(found.as_str())).collect()
+}
+
+fn port(url: &str) -> &str {
+    url.rsplit('/').next().unwrap()
+}
+
+struct Fleet {
+    folder: TempDir,
+    dev: Process,
+    worker: Process,
+    http: String,
+    admin: String,
+    worker_page: String,
+}
+
+impl Fleet {
+    /// A gateway and a broker with the samples, and a worker.
+    fn start() -> Self {
+        let folder = TempDir::new().unwrap();
+        let ports = ["--http", "127.0.0.1:0", "--broker", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+        let arguments: Vec<_> = ["dev", "--demo"].into_iter().chain(ports).collect();
+        let mut dev = longhaul(&[&arguments[..], &["-o", "jsonl"]].concat(), folder.path());
+        dev.env("LONGHAUL_CONFIG", "none.toml").env("LONGHAUL_MEASURE", "demo,absent");
+        let (dev, told) = start(&mut dev, "\"http\"");
+        let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+        let text = |name: &str| told[name].as_str().unwrap().to_owned();
+        let arguments =
+            ["worker", "run", "shout", "--exec", "tr a-z A-Z", "--metrics", "127.0.0.1:0"];
+        let mut worker = longhaul(&arguments, folder.path());
+        worker.env("LONGHAUL_CONFIG", "none.toml").env("LONGHAUL_SERVICE_URL", text("broker"));
+        worker.env("LONGHAUL_ADMIN_URL", text("admin"));
+        let (worker, line) = start(&mut worker, "metrics at http://");
+        let page = line.split("http://").nth(1).unwrap().trim_end_matches("/metrics").to_owned();
+        let fleet = Self {
+            http: text("http"),
+            admin: text("admin"),
+            folder,
+            dev,
+            worker,
+            worker_page: page,
+        };
+        let run = ["task", "submit", "shout", "hello", "--wait"];
+        let mut submit = longhaul(&run, fleet.folder.path());
+        submit.env("LONGHAUL_CONFIG", "none.toml").env("LONGHAUL_SERVICE_URL", text("broker"));
+        let output = submit.env("LONGHAUL_TIMEOUT", "1m").output().unwrap();
+        assert_eq!(output.stdout, b"HELLO", "{output:?}");
+        fleet
+    }
+
+    fn check(&self, http: &str, more: &[&str]) -> Option<i32> {
+        let arguments = [&["server", "check", "--http", http], more].concat();
+        let mut command = longhaul(&arguments, self.folder.path());
+        command.env("LONGHAUL_CONFIG", "none.toml").output().unwrap().status.code()
+    }
+}
+
+/// An alert on a name that nothing has is one that never comes.
+#[test]
+fn what_alerts_and_dashboards_ask_for_is_shown_by_gateway_worker_or_broker() {
+    let fleet = Fleet::start();
+    // A heartbeat comes every 10 s, and the gap between two of them is known after the second.
+    let until = |address: &str, words: &str| loop {
+        let page = get(address, "/metrics");
+        if page.contains(words) {
+            break page;
+        }
+        std::thread::yield_now();
+    };
+    let gateway = until(port(&fleet.http), "longhaul_keepalive_gap_seconds_count{queue");
+    let worker = until(&fleet.worker_page, "longhaul_keepalive_gap_seconds_count{queue");
+    assert!(get(&fleet.worker_page, "/livez").ends_with("ok\n"));
+    let broker = get(port(&fleet.admin), "/metrics");
+    for name in ["longhaul_attempts_total", "longhaul_worker_slots", "longhaul_queue_wait_seconds"]
+    {
+        assert!(shown(&worker).contains(name), "{worker}");
+    }
+    let demand = "longhaul_demand{queue=\"persistent://public/default/demo\"}";
+    assert!(gateway.contains(demand), "{gateway}");
+    let known: BTreeSet<_> =
+        [&gateway, &worker, &broker].into_iter().flat_map(|page| shown(page)).collect();
+    let documented = used(&PAGES.concat());
+    let asked = used(&[RULES, RULE_TESTS, DASHBOARD, SCALED_OBJECT].concat());
+    assert!(asked.len() > 25, "{asked:?}");
+    for name in &asked {
+        let is_of_mishaps = OF_MISHAPS.contains(&name.as_str());
+        assert!(
+            known.contains(name) || is_of_mishaps,
+            "{name} is shown nowhere; shown are {known:#?}"
+        );
+    }
+    for name in OF_MISHAPS {
+        assert!(!known.contains(name), "{name} is shown, and need not be excused");
+        assert!(documented.contains(name), "{name} is not documented");
+    }
+    assert!(fleet.worker.ended() && fleet.dev.ended());
+}
+
+#[test]
+fn a_check_tells_by_its_exit_code_whether_the_gateway_is_ready() {
+    let fleet = Fleet::start();
+    let http = port(&fleet.http).to_owned();
+    let everywhere = http.replace("127.0.0.1", "0.0.0.0");
+    assert_eq!(fleet.check(&http, &[]), Some(0));
+    assert_eq!(fleet.check(&everywhere, &["--live"]), Some(0));
+    assert_eq!(
+        fleet.check(&fleet.worker_page, &["--live"]),
+        Some(0),
+        "a worker has a sign of life"
+    );
+    assert_eq!(fleet.check(&fleet.worker_page, &[]), Some(5), "but takes no requests");
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    assert_eq!(fleet.check(&nobody, &[]), Some(5));
+    assert_eq!(fleet.check("nowhere", &[]), Some(2));
+}
+
+#[test]
+fn a_worker_shows_its_metrics_beyond_this_machine_only_when_it_is_told_to() {
+    let folder = TempDir::new().unwrap();
+    let arguments = ["worker", "run", "shout", "--exec", "cat", "--metrics", "0.0.0.0:0"];
+    let output = longhaul(&arguments, folder.path()).env("LONGHAUL_CONFIG", "none.toml").output();
+    let output = output.unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("LONGHAUL_INSECURE") && told.contains("other machines"), "{told}");
+}
