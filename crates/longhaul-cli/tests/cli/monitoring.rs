@@ -15,11 +15,11 @@ const DASHBOARD: &str = include_str!("../../../../packaging/grafana/longhaul.jso
 const SCALED_OBJECT: &str = include_str!("../../../../packaging/kubernetes/keda/scaledobject.yaml");
 const PAGES: [&str; 2] = [
     include_str!("../../../../docs/telemetry.md"),
-    include_str!("../../../longhaul-broker/src/metrics.rs"),
+    include_str!("../../../../docs/broker.md"),
 ];
 
-/// These come with what they count, which does not happen here: workers that die or freeze, a network that fails, a disk that fills. They stand in the documentation or in the
-/// broker's own tests of its page.
+/// These come with what they count, which does not happen here: workers that die or freeze, a network that fails, a disk that fills. They stand in the
+/// documentation.
 const OF_MISHAPS: [&str; 5] = [
     "longhaul_takeover_seconds",
     "longhaul_fenced_writes_total",
