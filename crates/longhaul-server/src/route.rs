@@ -191,7 +191,7 @@ impl Route {
     }
 }
 
-/// All routes of the native API. Those of dialects are beside them: see [`dialects`](crate::dialects).
+/// All routes of the native API. Those of dialects are beside them: see [`crate::dialects`].
 pub(crate) fn all() -> Vec<Route> {
     crate::v1::routes()
 }

@@ -1,6 +1,6 @@
 //! The command line: what `cargo xtask` understands, and its help.
 //!
-//! Written by hand: seven verbs do not need a parser that takes longer to build than xtask itself.
+//! Written by hand: so few verbs do not need a parser that takes longer to build than xtask itself.
 
 use crate::mutants::Options;
 use crate::mutants::area::{AREAS, Area};
@@ -29,6 +29,8 @@ pub enum Command {
     },
     /// Plant faults and see whether tests fail.
     Mutants(Options),
+    /// Print the list of the program's parts.
+    Parts,
     /// Run a command beside a Pulsar.
     Pulsar {
         /// The command with its arguments.
@@ -59,6 +61,7 @@ Commands:
   sim           Replay the simulation from a seed
   model         Search the states of the protocol's model
   mutants       Plant faults into the pure code, and see whether tests fail
+  parts         Print what the program is made of, as CycloneDX has it (SBOM)
   pulsar        Run a command beside a real Pulsar
   help          Print this text, or the help of a command
 
@@ -124,6 +127,16 @@ Forwards to the sandbox of integration-tests, which starts the Pulsar. Example:
   cargo xtask pulsar -- cargo test -p integration-tests
 ";
 
+const PARTS_HELP: &str = "\
+Prints what the program is made of, for x86_64 Linux, as CycloneDX 1.5 has it (SBOM)
+
+Usage: cargo xtask parts
+
+The same sources make the same bytes. Example:
+
+  cargo xtask parts >target/longhaul.cdx.json
+";
+
 const MUTANTS_HELP: &str = "\
 Plants faults into the code, one at a time, and sees whether tests fail
 
@@ -162,19 +175,12 @@ pub fn parse(args: &[String]) -> Result<Command, UsageError> {
         return help(verb);
     }
     match verb.as_str() {
-        "ci" => match rest {
-            [] => Ok(Command::Ci),
-            [unknown, ..] => usage(format!("ci takes no argument, and was given `{unknown}`")),
-        },
-        "client-types" => match rest {
-            [] => Ok(Command::ClientTypes),
-            [unknown, ..] => {
-                usage(format!("client-types takes no argument, and was given `{unknown}`"))
-            }
-        },
+        "ci" => alone(verb, rest, Command::Ci),
+        "client-types" => alone(verb, rest, Command::ClientTypes),
         "sim" => parse_sim(rest),
         "model" => Ok(Command::Model { args: without_separator(rest).to_vec() }),
         "mutants" => parse_mutants(rest),
+        "parts" => alone(verb, rest, Command::Parts),
         "pulsar" => match without_separator(rest) {
             [] => usage("pulsar needs a command: cargo xtask pulsar -- <command>"),
             command => Ok(Command::Pulsar { command: command.to_vec() }),
@@ -182,6 +188,14 @@ pub fn parse(args: &[String]) -> Result<Command, UsageError> {
         "help" => rest.first().map_or(Ok(Command::Help(HELP)), |verb| help(verb)),
         verb if is_help(verb) => Ok(Command::Help(HELP)),
         unknown => unknown_command(unknown),
+    }
+}
+
+/// A verb without arguments.
+fn alone(verb: &str, rest: &[String], command: Command) -> Result<Command, UsageError> {
+    match rest {
+        [] => Ok(command),
+        [unknown, ..] => usage(format!("{verb} takes no argument, and was given `{unknown}`")),
     }
 }
 
@@ -196,6 +210,7 @@ fn help(verb: &str) -> Result<Command, UsageError> {
         "sim" => SIM_HELP,
         "model" => MODEL_HELP,
         "mutants" => MUTANTS_HELP,
+        "parts" => PARTS_HELP,
         "pulsar" => PULSAR_HELP,
         "help" | "--help" | "-h" => HELP,
         unknown => return unknown_command(unknown),
@@ -291,7 +306,7 @@ fn without_separator(args: &[String]) -> &[String] {
 
 fn unknown_command(name: &str) -> Result<Command, UsageError> {
     usage(format!(
-        "there is no command `{name}`: known are ci, client-types, sim, model, mutants, pulsar and help"
+        "there is no command `{name}`: known are ci, client-types, sim, model, mutants, parts, pulsar and help"
     ))
 }
 
@@ -321,6 +336,7 @@ mod tests {
     fn commands_are_understood() {
         check("ci", &Command::Ci);
         check("client-types", &Command::ClientTypes);
+        check("parts", &Command::Parts);
         check("sim --seed 7", &Command::Sim { seed: 7, runs: None });
         check("sim --runs=3 --seed=0xff", &Command::Sim { seed: 255, runs: Some(3) });
         check("model", &Command::Model { args: vec![] });
@@ -354,7 +370,7 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        let unknown = "there is no command `tests`: known are ci, client-types, sim, model, mutants, pulsar and help";
+        let unknown = "there is no command `tests`: known are ci, client-types, sim, model, mutants, parts, pulsar and help";
         check_error("tests", unknown);
         check_error("help tests", unknown);
         check_error("tests --help", unknown);
@@ -375,9 +391,16 @@ mod tests {
 
     #[test]
     fn help_fits_a_terminal() {
-        for help in
-            [HELP, CI_HELP, CLIENT_TYPES_HELP, SIM_HELP, MODEL_HELP, MUTANTS_HELP, PULSAR_HELP]
-        {
+        for help in [
+            HELP,
+            CI_HELP,
+            CLIENT_TYPES_HELP,
+            SIM_HELP,
+            MODEL_HELP,
+            MUTANTS_HELP,
+            PARTS_HELP,
+            PULSAR_HELP,
+        ] {
             assert!(help.lines().all(|line| line.len() <= 100));
             assert!(help.contains("Usage: cargo xtask "));
         }

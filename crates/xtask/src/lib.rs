@@ -3,5 +3,6 @@
 pub mod args;
 pub mod client_types;
 pub mod mutants;
+pub mod parts;
 pub mod steps;
 pub mod tidy;

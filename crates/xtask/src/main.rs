@@ -7,9 +7,8 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use xtask::args::{self, Command};
-use xtask::client_types;
 use xtask::mutants::{self, Options};
-use xtask::steps;
+use xtask::{client_types, parts, steps};
 
 /// The exit status for a command line that is not understood.
 const USAGE: u8 = 2;
@@ -34,6 +33,9 @@ fn main() -> anyhow::Result<ExitCode> {
     if let Command::Mutants(options) = &command {
         return plant(options);
     }
+    if command == Command::Parts {
+        return list_parts();
+    }
     let steps = steps::plan(&command);
     let summary = steps::run(&steps, |step| {
         eprintln!("==> {}: {step}", step.name);
@@ -48,6 +50,14 @@ fn main() -> anyhow::Result<ExitCode> {
 /// The top of the project.
 fn top() -> std::io::Result<PathBuf> {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()
+}
+
+fn list_parts() -> anyhow::Result<ExitCode> {
+    let top = top()?;
+    let lock = std::fs::read_to_string(top.join("Cargo.lock"))?;
+    let bill = parts::bill(&parts::known(&top, parts::TARGET)?, &lock)?;
+    println!("{bill:#}");
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Plants faults, and tells what was found. How it goes on is one line on a terminal, and many elsewhere.

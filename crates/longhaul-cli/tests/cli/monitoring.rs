@@ -13,10 +13,8 @@ const RULES: &str = include_str!("../../../../packaging/prometheus/longhaul.rule
 const RULE_TESTS: &str = include_str!("../../../../packaging/prometheus/longhaul.test.yaml");
 const DASHBOARD: &str = include_str!("../../../../packaging/grafana/longhaul.json");
 const SCALED_OBJECT: &str = include_str!("../../../../packaging/kubernetes/keda/scaledobject.yaml");
-const PAGES: [&str; 2] = [
-    include_str!("../../../../docs/telemetry.md"),
-    include_str!("../../../../docs/broker.md"),
-];
+const PAGES: [&str; 2] =
+    [include_str!("../../../../docs/telemetry.md"), include_str!("../../../../docs/broker.md")];
 
 /// These come with what they count, which does not happen here: workers that die or freeze, a network that fails, a disk that fills. They stand in the
 /// documentation.

@@ -13,6 +13,7 @@ mod compose;
 mod dockerfile;
 mod kubernetes;
 mod packages;
+mod parts;
 mod units;
 
 use serde_json::Value;
