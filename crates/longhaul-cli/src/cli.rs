@@ -1,8 +1,8 @@
 //! The tree of commands.
 
 use crate::commands::{
-    bench, config, conformance, context, dead, meta, queue, schedule, server, task, token, topic,
-    worker,
+    bench, config, conformance, context, dash, dead, meta, queue, schedule, server, task, token,
+    topic, worker,
 };
 use crate::globals::Globals;
 use clap::{Parser, Subcommand};
@@ -53,6 +53,8 @@ pub(crate) enum Command {
     /// The gateway, with a broker of its own or before a Pulsar.
     #[command(subcommand)]
     Server(server::Server),
+    /// Watch queues, running tasks, workers and dead letters on a terminal; cancel tasks, and run failed ones once more.
+    Dash(dash::Dash),
     /// See the workers of a queue, and be one.
     #[command(subcommand)]
     Worker(worker::Worker),
@@ -78,7 +80,7 @@ impl Command {
     pub(crate) const fn is_service(&self) -> bool {
         match self {
             Self::Worker(worker) => worker.is_service(),
-            Self::Dev(_) => true,
+            Self::Dash(_) | Self::Dev(_) => true,
             Self::Server(server) => server.is_service(),
             Self::Task(_)
             | Self::Bench(_)
@@ -102,6 +104,9 @@ impl Command {
         // People read what `dev` writes, and see by commands which tasks fail.
         if matches!(self, Self::Dev(_)) {
             "warn,longhaul::worker::driver::telling=off"
+        } else if matches!(self, Self::Dash(_)) {
+            // Lines of a log would stand in the middle of what is drawn.
+            "off"
         } else if self.is_service() {
             "info"
         } else {

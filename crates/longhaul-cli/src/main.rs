@@ -6,6 +6,7 @@
 //! commands/ ── one file per noun: reads arguments, asks the service, shows the answer
 //! service/ ── what the commands ask: small traits, and the side of them that speaks to Pulsar
 //! exec/ ── `worker run --exec`: programs that run for tasks, and their supervisors
+//! dash/ ── `dash`: the dashboard on a terminal
 //! conformance/ ── `conformance`: judges a worker of any language from outside
 //! output/ ── tables, JSON and lines for standard output; notes and errors for standard error
 //! ```
@@ -18,6 +19,7 @@ mod commands;
 mod conformance;
 mod connect;
 mod context;
+mod dash;
 mod exec;
 mod exit;
 mod globals;

@@ -242,28 +242,32 @@ pub(crate) fn tell(
     task: String,
     replayed: anyhow::Result<Replayed>,
 ) -> io::Result<()> {
-    let failed = match replayed {
-        Ok(Replayed::Restarted(new)) => {
-            return outcomes.done(task, "restarted", Some(named(&new)));
-        }
-        Ok(Replayed::NotFound) => {
+    match replayed {
+        Ok(Replayed::Restarted(new)) => outcomes.done(task, "restarted", Some(named(&new))),
+        Ok(other) => outcomes.failed(task, why_not(&other).into()),
+        Err(error) => outcomes.failed(task, error),
+    }
+}
+
+/// Why a task was not started once more.
+pub(crate) fn why_not(replayed: &Replayed) -> Failure {
+    match replayed {
+        Replayed::NotFound => {
             Failure::not_found("it has no dead letter: it was purged, or never was")
         }
-        Ok(Replayed::NotDead) => {
+        Replayed::NotDead => {
             let failure = Failure::new(Code::Conflict, "the task has not failed for good");
             failure.help("only a task that has can be started again: submit another one")
         }
-        Ok(Replayed::DedupeConflict(holder)) => {
-            let what = format!("{} holds its dedupe key, and is not over", named(&holder));
+        Replayed::DedupeConflict(holder) => {
+            let what = format!("{} holds its dedupe key, and is not over", named(holder));
             Failure::new(Code::Conflict, what)
         }
-        Ok(Replayed::NoPayload) => {
+        Replayed::NoPayload => {
             Failure::not_found("its payload was gone before its dead letter was written")
         }
-        Ok(_) => {
+        Replayed::Restarted(_) | _ => {
             Failure::new(Code::Failed, "it was not restarted, and this version does not know why")
         }
-        Err(error) => return outcomes.failed(task, error),
-    };
-    outcomes.failed(task, failed.into())
+    }
 }

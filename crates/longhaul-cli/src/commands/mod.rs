@@ -5,6 +5,7 @@ pub(crate) mod bulk;
 pub(crate) mod config;
 pub(crate) mod conformance;
 pub(crate) mod context;
+pub(crate) mod dash;
 pub(crate) mod dead;
 pub(crate) mod meta;
 pub(crate) mod ports;
@@ -50,6 +51,7 @@ async fn dispatch(command: Command, context: &Context) -> anyhow::Result<()> {
         Command::Verify(it) => topic::verify(&it, context).await,
         Command::Bench(it) => bench::run(&it, context).await,
         Command::Conformance(arguments) => conformance::run(&arguments, context).await,
+        Command::Dash(arguments) => dash::run(&arguments, context).await,
         Command::Dev(it) => server::dev(&it, context).await,
         Command::Server(it) => server::run(it, context).await,
         Command::Worker(it) => worker::run(it, context).await,

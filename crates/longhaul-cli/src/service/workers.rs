@@ -25,8 +25,13 @@ pub(crate) trait Workers {
 
 /// The workers of a queue.
 pub(crate) trait Look {
+    /// As they are now: a worker is there once for each of its owner ids.
+    async fn seen(&self) -> anyhow::Result<Vec<Seen>>;
+
     /// As they are now, by name.
-    async fn workers(&self) -> anyhow::Result<Vec<Worker>>;
+    async fn workers(&self) -> anyhow::Result<Vec<Worker>> {
+        Ok(by_process(self.seen().await?.into_iter()))
+    }
 
     /// Has the worker of this name drain. Returns which instance that is.
     async fn drain(&self, name: &str, reason: &str) -> anyhow::Result<String>;
@@ -114,7 +119,7 @@ impl Workers for Pulsar {
 }
 
 impl Look for TopicsLook {
-    async fn workers(&self) -> anyhow::Result<Vec<Worker>> {
+    async fn seen(&self) -> anyhow::Result<Vec<Seen>> {
         let queue = &self.queue;
         let name = |id| TaskRef::new(queue, id).map_or_else(|_| id.to_string(), |it| named(&it));
         let seen = |it: WorkerInfo| Seen {
@@ -124,7 +129,7 @@ impl Look for TopicsLook {
             last_heartbeat_ms: it.last_heartbeat_ms,
             running: it.running.into_iter().map(name).collect(),
         };
-        Ok(by_process(self.view.workers()?.into_iter().map(seen)))
+        Ok(self.view.workers()?.into_iter().map(seen).collect())
     }
 
     async fn drain(&self, name: &str, reason: &str) -> anyhow::Result<String> {
@@ -134,6 +139,7 @@ impl Look for TopicsLook {
 }
 
 /// A worker on one partition, under one owner id.
+#[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) partition: i32,
     pub(crate) owner: String,

@@ -9,6 +9,7 @@
 
 mod away;
 mod canary;
+mod dash;
 mod dev;
 mod monitoring;
 mod options;

@@ -9,6 +9,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
+use tokio::sync::watch;
 
 /// The queue that the worker works on.
 const QUEUE: &str = "tasks";
@@ -19,10 +20,16 @@ pub(crate) struct Stage {
     runtime: Runtime,
     worker: Option<WorkerHandle>,
     gateway: Option<Server>,
+    /// How far tasks with the payload `paced` may go, of 4.
+    pace: watch::Sender<u64>,
 }
 
 /// What the worker does: it shouts, unless it is told to fail or to take its time.
-async fn shout(task: Text, context: TaskContext) -> Result<Text, TaskError> {
+async fn shout(
+    task: Text,
+    context: TaskContext,
+    mut pace: watch::Receiver<u64>,
+) -> Result<Text, TaskError> {
     match task.0.as_str() {
         "fail" => Err(TaskError::fatal("the customer \u{1b}[2Jdoes not exist")),
         "flaky" if context.attempt() < 3 => Err(TaskError::retry_after(
@@ -34,6 +41,13 @@ async fn shout(task: Text, context: TaskContext) -> Result<Text, TaskError> {
             context.cancelled().await;
             Err(TaskError::retry("told to end"))
         }
+        "paced" => {
+            while *pace.borrow_and_update() < 4 {
+                context.progress(*pace.borrow(), 4, "as it is told");
+                pace.changed().await?;
+            }
+            Ok(task)
+        }
         text => Ok(Text(text.to_uppercase())),
     }
 }
@@ -43,7 +57,8 @@ impl Stage {
     pub(crate) fn new() -> Self {
         let broker = Broker::start(BrokerConfig::default()).unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-        Self { folder: TempDir::new().unwrap(), broker, runtime, worker: None, gateway: None }
+        let (folder, pace) = (TempDir::new().unwrap(), watch::Sender::new(0));
+        Self { folder, broker, runtime, worker: None, gateway: None, pace }
     }
 
     /// With a queue that nobody works on.
@@ -58,6 +73,8 @@ impl Stage {
         let mut stage = Self::new();
         let url = stage.broker.service_url().to_owned();
         let admin = stage.broker.admin_url().unwrap();
+        let pace = stage.pace.subscribe();
+        let shout = move |task, context| shout(task, context, pace.clone());
         stage.worker = Some(stage.runtime.block_on(async {
             let client = Client::builder(url).admin_url(admin).connect().await.unwrap();
             let worker = client.worker(QUEUE, processor_fn(shout)).name("shouter");
@@ -67,6 +84,11 @@ impl Stage {
             worker
         }));
         stage
+    }
+
+    /// Lets tasks with the payload `paced` go so far, of 4.
+    pub(crate) fn pace(&self, done: u64) {
+        self.pace.send_replace(done);
     }
 
     /// The same behind a gateway.

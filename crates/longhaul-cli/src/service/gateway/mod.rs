@@ -103,6 +103,24 @@ impl Gateway {
         (self.token.is_some() && base.scheme() == "http" && !is_here).then_some(host)
     }
 
+    /// Where the gateway is that is asked now.
+    pub(crate) fn at(&self) -> Url {
+        self.way.url()
+    }
+
+    /// It does what it should.
+    pub(crate) fn back(&self) {
+        self.way.back();
+    }
+
+    /// Waits until it is of use to ask again after this failure.
+    ///
+    /// # Errors
+    /// The failure itself, if it is of none; that it has lasted too long.
+    pub(crate) async fn pause(&self, failure: anyhow::Error) -> anyhow::Result<()> {
+        self.way.pause(failure).await
+    }
+
     /// A request to a path of the API.
     fn request(&self, method: Method, path: &[&str]) -> anyhow::Result<RequestBuilder> {
         self.asking(method, path, &[])
@@ -287,6 +305,12 @@ fn queue_of(topic: &str) -> Result<(String, &'static str), Failure> {
         .into_iter()
         .find_map(|(ending, prefix)| Some((short.strip_suffix(ending)?.to_owned(), prefix)));
     Ok(level.unwrap_or_else(|| (short.to_owned(), "")))
+}
+
+/// A level as a query says it.
+fn level_query(level: &str) -> Vec<(&'static str, String)> {
+    let name = level.trim_end_matches('~');
+    if name.is_empty() { Vec::new() } else { vec![("level", name.to_owned())] }
 }
 
 /// A task as a gateway names it: queue, and id behind its level.

@@ -1,7 +1,7 @@
 //! Tasks, by a gateway.
 
 use super::events::Events;
-use super::{Gateway, name_of, queue_of, shown, task_of};
+use super::{Gateway, level_query, name_of, queue_of, shown, task_of};
 use crate::exit::{Code, Failure};
 use crate::service::tasks::{
     Act, Changes, Counts, Entry, From, History, Listed, NewTask, Page, Payload, Query, Task, Tasks,
@@ -249,8 +249,8 @@ impl Tasks for Gateway {
         if at_ms.is_some() {
             return Err(not_there("tasks as they were at a past instant").into());
         }
-        let (queue, _) = queue_of(queue)?;
-        let told: ToldCounts = self.get(&["queues", &queue, "counts"], &[]).await?;
+        let (queue, level) = queue_of(queue)?;
+        let told: ToldCounts = self.get(&["queues", &queue, "counts"], &level_query(level)).await?;
         let by_status = told.by_status.iter().map(|(word, count)| (status_word_of(word), *count));
         Ok(Counts {
             total: told.total,
@@ -266,8 +266,7 @@ impl Tasks for Gateway {
         let (queue, level) = queue_of(queue)?;
         let from = if from == From::Start { "earliest" } else { "latest" };
         let mut query = vec![("from", from.to_owned())];
-        query
-            .extend((!level.is_empty()).then(|| ("level", level.trim_end_matches('~').to_owned())));
+        query.extend(level_query(level));
         let events = Events::open(self.clone(), queue, query).await?;
         let next = async |events: Option<Events>| {
             let mut events = events?;

@@ -1,7 +1,7 @@
 //! Workers, by a gateway.
 
-use super::{Gateway, queue_of, shown};
-use crate::service::workers::{Look, Seen, Worker, Workers, by_process};
+use super::{Gateway, level_query, queue_of, shown};
+use crate::service::workers::{Look, Seen, Workers};
 use longhaul::WorkerIdentity;
 use serde::Deserialize;
 use serde_json::json;
@@ -45,21 +45,23 @@ struct Drained {
 pub(crate) struct GatewayLook {
     gateway: Gateway,
     queue: String,
+    /// The priority that is looked at, as a query says it.
+    level: Vec<(&'static str, String)>,
 }
 
 impl Workers for Gateway {
     type Look = GatewayLook;
 
     async fn look(&self, queue: &str) -> anyhow::Result<GatewayLook> {
-        let (queue, _) = queue_of(queue)?;
-        Ok(GatewayLook { gateway: self.clone(), queue })
+        let (queue, level) = queue_of(queue)?;
+        Ok(GatewayLook { gateway: self.clone(), queue, level: level_query(level) })
     }
 }
 
 impl Look for GatewayLook {
-    async fn workers(&self) -> anyhow::Result<Vec<Worker>> {
-        let Self { gateway, queue } = self;
-        let told: Told = gateway.get(&["queues", queue, "workers"], &[]).await?;
+    async fn seen(&self) -> anyhow::Result<Vec<Seen>> {
+        let Self { gateway, queue, level } = self;
+        let told: Told = gateway.get(&["queues", queue, "workers"], level).await?;
         let seen = |it: ToldWorker| Seen {
             partition: it.partition,
             owner: it.owner,
@@ -67,7 +69,7 @@ impl Look for GatewayLook {
             last_heartbeat_ms: it.last_heartbeat_at,
             running: it.running.iter().map(|task| shown(queue, task)).collect(),
         };
-        Ok(by_process(told.workers.into_iter().map(seen)))
+        Ok(told.workers.into_iter().map(seen).collect())
     }
 
     async fn drain(&self, name: &str, reason: &str) -> anyhow::Result<String> {

@@ -354,6 +354,20 @@ impl Counts {
         }
     }
 
+    /// Takes over the counts of other tasks of the same queue.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.total += other.total;
+        self.demand += other.demand;
+        let since = |counts: &Self| counts.oldest_ready_since_ms.unwrap_or(u64::MAX);
+        if since(&other) < since(self) {
+            self.oldest_ready = other.oldest_ready;
+            self.oldest_ready_since_ms = other.oldest_ready_since_ms;
+        }
+        for (word, count) in other.by_status {
+            *self.by_status.entry(word).or_default() += count;
+        }
+    }
+
     /// Leaves those with these statuses alone.
     pub(crate) fn retain(&mut self, statuses: &[&'static str]) {
         self.by_status.retain(|word, _| statuses.contains(word));

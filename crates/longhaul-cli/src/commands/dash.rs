@@ -1,0 +1,78 @@
+//! `longhaul dash`: how the queues of a gateway stand, on a terminal.
+
+use crate::context::Context;
+use crate::dash::{self, Options};
+use crate::exit::Failure;
+use crate::output::Output;
+use crate::service::gateway::Gateway;
+use crate::service::patience::Patience;
+use crate::times;
+use clap::Args;
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
+/// Where `longhaul dev` has its gateway.
+const GATEWAY: &str = "http://127.0.0.1:7070";
+
+/// The bounds of `--every`.
+const EVERY_MIN: Duration = Duration::from_millis(100);
+const EVERY_MAX: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  longhaul dash
+  longhaul dash mails --gateway https://tasks.example.com --read-only
+
+Keys stand at the bottom of the window. Without --gateway the one of `longhaul dev` on this machine is asked.")]
+pub(crate) struct Dash {
+    /// The queue whose tasks are shown first; without it, the list of queues.
+    queue: Option<String>,
+    /// How long after an answer the gateway is asked again: 100ms to 1m.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = every)]
+    every: Duration,
+    /// Cancels nothing, and runs nothing once more.
+    #[arg(long)]
+    read_only: bool,
+}
+
+fn every(text: &str) -> Result<Duration, String> {
+    let every = times::duration(text)?;
+    if (EVERY_MIN..=EVERY_MAX).contains(&every) {
+        return Ok(every);
+    }
+    Err("expected a duration from 100ms to 1m".to_owned())
+}
+
+/// # Errors
+/// When there is no terminal, or the gateway does not answer.
+pub(crate) async fn run(command: &Dash, context: &Context) -> anyhow::Result<()> {
+    if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+        let help = "`longhaul queue stats`, `longhaul task list` and `longhaul worker list` tell the same to scripts";
+        let failure =
+            Failure::usage("the dashboard needs a terminal to draw on and to read keys from");
+        return Err(failure.help(help).into());
+    }
+    let options = Options {
+        queue: command.queue.clone(),
+        every: command.every,
+        read_only: command.read_only,
+        has_colours: context.output.colours,
+        reason: context.reason().to_owned(),
+    };
+    dash::run(gateway(context)?, options).await
+}
+
+/// The gateway, which is waited for without end and without a word: the dashboard says what is wrong.
+fn gateway(context: &Context) -> anyhow::Result<Gateway> {
+    let default = [("gateway", GATEWAY)];
+    let said = context.settings.text("gateway").is_none().then_some(default);
+    let settings = context.settings_with(said.into_iter().flatten().collect())?;
+    let output = Output { quiet: true, ..context.output };
+    let gateway = Gateway::of(&settings, Patience { limit: Duration::MAX, output })?;
+    let gateway = gateway.ok_or_else(|| Failure::usage("no gateway is named"))?;
+    if let Some(host) = gateway.eavesdropped() {
+        context.output.note(&format!("note: the token goes to {host} unencrypted: use https://"));
+    }
+    Ok(gateway)
+}

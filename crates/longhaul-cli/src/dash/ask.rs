@@ -1,0 +1,187 @@
+//! Asks the gateway for what the dashboard wants to show, and has it do something.
+
+use super::state::{Act, Answer, QueueLine, Scope, Trouble, Wanted};
+use crate::clock;
+use crate::exit::{Code, Failure, code_of};
+use crate::service::gateway::Gateway;
+use crate::service::letters::{LetterFilter, Letters};
+use crate::service::queues::Queues;
+use crate::service::tasks::{Act as TaskAct, Counts, Filter, Query, Tasks, named, statuses};
+use crate::service::workers::{Look, Seen, Workers};
+use futures::{StreamExt, stream};
+use longhaul::Replayed;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long the gateway may take for all that a list needs.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// So many queues, tasks and dead letters are listed.
+const QUEUES_MAX: usize = 200;
+const TASKS_MAX: usize = 500;
+const LETTERS_MAX: usize = 500;
+
+/// So many queues are asked about at once.
+const AT_ONCE: usize = 8;
+
+/// How the topics of priorities end. Most queues do not have them.
+const LEVELS: [&str; 2] = ["-high", "-low"];
+
+/// Statuses of tasks that are over.
+const OVER: [&str; 5] = ["completed", "failed", "cancelled", "expired", "ended"];
+
+/// For how long it is believed that a queue has no topics for priorities.
+const FLAT_FOR: Duration = Duration::from_secs(60);
+
+/// Asks a gateway.
+pub(crate) struct Asker {
+    pub(crate) gateway: Gateway,
+    /// Queues that had no topics for priorities, and when that was seen: not to ask for them each time.
+    flat: Mutex<HashMap<String, Instant>>,
+}
+
+impl Asker {
+    pub(crate) fn new(gateway: Gateway) -> Self {
+        Self { gateway, flat: Mutex::default() }
+    }
+
+    /// Asks for a list.
+    ///
+    /// # Errors
+    /// When the gateway does not answer, or refuses.
+    pub(crate) async fn ask(&self, wanted: &Wanted) -> anyhow::Result<Answer> {
+        let asked = async {
+            match wanted {
+                Wanted::Queues => self.queues().await,
+                Wanted::Tasks { queue, scope } => self.tasks(queue, *scope).await,
+                Wanted::Workers { queue } => {
+                    Ok(Answer::Workers { owners: self.owners(queue).await? })
+                }
+                Wanted::Letters { queue } => {
+                    let filter = LetterFilter::default();
+                    let shelf = self.gateway.letters(queue, &filter, LETTERS_MAX).await?;
+                    Ok(Answer::Letters { letters: shelf.letters, has_more: shelf.has_more })
+                }
+            }
+        };
+        match tokio::time::timeout(LIMIT, asked).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                let what = format!("it has not answered for {}s", LIMIT.as_secs());
+                Err(Failure::new(Code::Unreachable, what).into())
+            }
+        }
+    }
+
+    async fn queues(&self) -> anyhow::Result<Answer> {
+        let mut found = self.gateway.queues("public/default").await?;
+        let has_more = found.len() > QUEUES_MAX;
+        found.truncate(QUEUES_MAX);
+        let line = async |name: String| match self.counts(&name).await {
+            Ok(counts) => Ok(QueueLine { name, counts: Ok(counts) }),
+            // Nobody is there any more: that is no matter of this queue.
+            Err(error) if code_of(&error) == Code::Unreachable => Err(error),
+            Err(error) => Ok(QueueLine { name, counts: Err(error.to_string()) }),
+        };
+        let lines = stream::iter(found).map(|found| line(found.queue)).buffered(AT_ONCE);
+        let lines: Vec<_> = lines.collect().await;
+        let queues = lines.into_iter().collect::<anyhow::Result<_>>()?;
+        Ok(Answer::Queues { queues, has_more })
+    }
+
+    async fn counts(&self, queue: &str) -> anyhow::Result<Counts> {
+        let mut all = self.gateway.counts(queue, None).await?;
+        for level in self.levels(queue) {
+            let counts = self.gateway.counts(&level, None).await;
+            let Some(counts) = self.of_level(queue, counts)? else { break };
+            all.add(counts);
+        }
+        Ok(all)
+    }
+
+    async fn tasks(&self, queue: &str, scope: Scope) -> anyhow::Result<Answer> {
+        let mut statuses: Vec<_> = statuses().map(|(_, word)| word).collect();
+        match scope {
+            Scope::Running => statuses.retain(|word| matches!(*word, "running" | "claimed")),
+            Scope::Open => statuses.retain(|word| !OVER.contains(word)),
+        }
+        let filter = Filter { statuses, ..Filter::default() };
+        let query = Query { filter, at_ms: None, after: None, limit: TASKS_MAX };
+        let mut page = self.gateway.list(queue, query.clone()).await?;
+        let mut has_more = page.next.is_some();
+        for level in self.levels(queue) {
+            let limit = TASKS_MAX.saturating_sub(page.tasks.len()).max(1);
+            let listed = self.gateway.list(&level, Query { limit, ..query.clone() }).await;
+            let Some(more) = self.of_level(queue, listed)? else { break };
+            has_more |= more.next.is_some();
+            page.tasks.extend(more.tasks);
+        }
+        Ok(Answer::Tasks { tasks: page.tasks, owners: self.owners(queue).await?, has_more })
+    }
+
+    async fn owners(&self, queue: &str) -> anyhow::Result<Vec<Seen>> {
+        let mut owners = self.gateway.look(queue).await?.seen().await?;
+        for level in self.levels(queue) {
+            let seen = self.gateway.look(&level).await?.seen().await;
+            let Some(seen) = self.of_level(queue, seen)? else { break };
+            owners.extend(seen);
+        }
+        Ok(owners)
+    }
+
+    /// The topics of a queue's priorities, as far as is known: it has all of them or none.
+    fn levels(&self, queue: &str) -> Vec<String> {
+        let flat = self.flat.lock().unwrap_or_else(PoisonError::into_inner);
+        if flat.get(queue).is_some_and(|seen| seen.elapsed() < FLAT_FOR) {
+            return Vec::new();
+        }
+        LEVELS.iter().map(|ending| format!("{queue}{ending}")).collect()
+    }
+
+    /// What was answered about a priority; `None` where the queue has none.
+    fn of_level<T>(&self, queue: &str, answer: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
+        match answer {
+            Ok(answer) => Ok(Some(answer)),
+            Err(error) if code_of(&error) == Code::Conflict => {
+                let mut flat = self.flat.lock().unwrap_or_else(PoisonError::into_inner);
+                flat.retain(|_, seen| seen.elapsed() < FLAT_FOR);
+                flat.insert(queue.to_owned(), clock::monotonic());
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Why there is no answer.
+pub(crate) fn trouble(error: &anyhow::Error) -> Trouble {
+    Trouble { is_away: code_of(error) == Code::Unreachable, why: error.to_string() }
+}
+
+/// Has something done; says what has become of it.
+pub(crate) async fn act(gateway: &Gateway, act: &Act, reason: &str) -> Result<String, String> {
+    let acted = async {
+        match act {
+            Act::Cancel(task) => gateway
+                .act(task, TaskAct::Cancel, reason)
+                .await
+                .map(|()| format!("{}: cancel requested", named(task))),
+            Act::Replay(task) => {
+                let replayed = gateway.replay(task, reason).await?;
+                let task = named(task);
+                if let Replayed::Restarted(new) = &replayed {
+                    return Ok(format!("{task} runs once more as {}", named(new)));
+                }
+                Err(crate::commands::dead::why_not(&replayed).into())
+            }
+        }
+    };
+    match tokio::time::timeout(LIMIT, acted).await {
+        Ok(Ok(told)) => Ok(told),
+        Ok(Err(error)) => Err(format!("It was not done: {error}")),
+        Err(_) => {
+            Err("The gateway has not answered: it is not known whether it was done.".to_owned())
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! `longhaul dash`: how the queues of a gateway stand, on a terminal.
+//!
+//! ```text
+//! state.rs ── what is shown, and what keys and answers change; tables.rs, pulse.rs ── the lists, and the heartbeats of workers
+//! view.rs ── draws the state
+//! ask.rs ── asks the gateway; screen.rs ── takes the terminal, and gives it back
+//! ```
+//!
+//! State and view are pure. The loop here has no rule of its own: it brings keys, answers and the time to the state, and does what that returns. One request for
+//! a list and one that changes something are under way at most.
+
+mod ask;
+mod pulse;
+mod screen;
+mod state;
+mod tables;
+#[cfg(test)]
+mod testing;
+mod view;
+
+use crate::clock;
+use crate::service::gateway::Gateway;
+use crate::signals::Signals;
+use ask::Asker;
+use futures::StreamExt;
+use futures::future::{BoxFuture, pending};
+use ratatui::crossterm::event::{Event, EventStream, KeyEventKind};
+use ratatui::widgets::TableState;
+use screen::Screen;
+use state::{Act, Answer, Dash, Effect, Wanted};
+use std::io;
+use std::time::Duration;
+use tokio::time::MissedTickBehavior;
+use view::Look;
+
+/// How often times are drawn anew.
+const TICK: Duration = Duration::from_secs(1);
+
+/// How long to wait before a gateway that refuses is asked again.
+const REFUSED_PAUSE: Duration = Duration::from_secs(5);
+
+/// How the dashboard is to be.
+#[derive(Debug)]
+pub(crate) struct Options {
+    /// The queue whose tasks are shown first.
+    pub(crate) queue: Option<String>,
+    /// How long after an answer the gateway is asked again.
+    pub(crate) every: Duration,
+    pub(crate) read_only: bool,
+    pub(crate) has_colours: bool,
+    /// What stands in the log of actions.
+    pub(crate) reason: String,
+}
+
+/// What comes before the next request.
+enum Rest {
+    For(Duration),
+    After(anyhow::Error),
+}
+
+type Round<'a> = BoxFuture<'a, (Wanted, anyhow::Result<Answer>)>;
+type Acting<'a> = Option<BoxFuture<'a, Result<String, String>>>;
+
+/// Shows the dashboard until somebody ends it.
+///
+/// # Errors
+/// When the gateway does not answer the first request, or the terminal cannot be used.
+pub(crate) async fn run(gateway: Gateway, options: Options) -> anyhow::Result<()> {
+    let asker = Asker::new(gateway);
+    let mut dash = Dash::new(options.queue.clone(), options.read_only, clock::wall_ms());
+    // What is wrong with the address or the queue is told on the terminal as it was.
+    let wanted = dash.wanted();
+    let first = asker.ask(&wanted).await?;
+    dash.answer(&wanted, Ok(first), clock::wall_ms());
+    let mut signals = Signals::new()?;
+    let mut screen = Screen::open()?;
+    Box::pin(show(&asker, &mut dash, &mut screen, &mut signals, &options)).await?;
+    Ok(())
+}
+
+async fn show(
+    asker: &Asker,
+    dash: &mut Dash,
+    screen: &mut Screen,
+    signals: &mut Signals,
+    options: &Options,
+) -> io::Result<()> {
+    let mut keys = EventStream::new();
+    let mut ticks = tokio::time::interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut scroll = TableState::new();
+    let mut acting: Acting<'_> = None;
+    let mut round = next_round(asker, dash.wanted(), Rest::For(options.every));
+    loop {
+        let look =
+            Look { gateway: asker.gateway.at().to_string(), has_colours: options.has_colours };
+        screen.draw(|frame| view::draw(frame, dash, &look, &mut scroll))?;
+        tokio::select! {
+            () = signals.next() => return Ok(()),
+            event = keys.next() => match event {
+                Some(Ok(Event::Key(key))) if key.kind != KeyEventKind::Release => match dash.key(key) {
+                    Some(Effect::Quit) => return Ok(()),
+                    Some(Effect::Look) => round = next_round(asker, dash.wanted(), Rest::For(Duration::ZERO)),
+                    Some(Effect::Do(act)) => acting = Some(act_upon(asker, act, &options.reason)),
+                    None => {}
+                },
+                // A new size is drawn; other events mean nothing here.
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(error),
+                None => return Ok(()),
+            },
+            outcome = acted(&mut acting) => {
+                acting = None;
+                dash.outcome(outcome, clock::wall_ms());
+                round = next_round(asker, dash.wanted(), Rest::For(Duration::ZERO));
+            }
+            (wanted, answer) = &mut round => {
+                let (answer, rest) = match answer {
+                    Ok(answer) => {
+                        asker.gateway.back();
+                        (Ok(answer), Rest::For(options.every))
+                    }
+                    Err(error) => (Err(ask::trouble(&error)), Rest::After(error)),
+                };
+                dash.answer(&wanted, answer, clock::wall_ms());
+                round = next_round(asker, dash.wanted(), rest);
+            }
+            _ = ticks.tick() => dash.tick(clock::wall_ms()),
+        }
+    }
+}
+
+/// Asks for a list when it is time.
+fn next_round(asker: &Asker, wanted: Wanted, rest: Rest) -> Round<'_> {
+    Box::pin(async move {
+        match rest {
+            Rest::For(time) => tokio::time::sleep(time).await,
+            Rest::After(failure) => {
+                if asker.gateway.pause(failure).await.is_err() {
+                    tokio::time::sleep(REFUSED_PAUSE).await;
+                }
+            }
+        }
+        let answer = asker.ask(&wanted).await;
+        (wanted, answer)
+    })
+}
+
+fn act_upon<'a>(
+    asker: &'a Asker,
+    act: Act,
+    reason: &'a str,
+) -> BoxFuture<'a, Result<String, String>> {
+    Box::pin(async move { ask::act(&asker.gateway, &act, reason).await })
+}
+
+/// What became of the request that is under way, if one is.
+async fn acted(acting: &mut Acting<'_>) -> Result<String, String> {
+    match acting {
+        Some(acting) => acting.await,
+        None => pending().await,
+    }
+}

@@ -1,0 +1,435 @@
+//! What the dashboard shows, and what keys and answers change. Pure: times come with the events, and what is to be asked is returned.
+
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "a terminal has more keys than mean something here"
+)]
+
+use super::pulse::Pulse;
+use super::tables::{self, Table};
+use crate::service::letters::Letter;
+use crate::service::tasks::{Counts, Listed};
+use crate::service::workers::Seen;
+use longhaul::TaskRef;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use std::collections::HashMap;
+
+/// How far a page key goes.
+const PAGE: usize = 10;
+
+/// The longest text that may be typed as a filter.
+const FILTER_MAX: usize = 100;
+
+/// The lists, one of which is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Tab {
+    #[default]
+    Queues,
+    Tasks,
+    Workers,
+    Letters,
+}
+
+impl Tab {
+    pub(crate) const ALL: [Self; 4] = [Self::Queues, Self::Tasks, Self::Workers, Self::Letters];
+
+    pub(crate) const fn title(self) -> &'static str {
+        match self {
+            Self::Queues => "Queues",
+            Self::Tasks => "Tasks",
+            Self::Workers => "Workers",
+            Self::Letters => "Dead letters",
+        }
+    }
+
+    fn step(self, by: usize) -> Self {
+        let at = Self::ALL.iter().position(|tab| *tab == self).unwrap_or_default();
+        Self::ALL.get((at + by) % Self::ALL.len()).copied().unwrap_or_default()
+    }
+}
+
+/// Which tasks are listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Those that run.
+    #[default]
+    Running,
+    /// All that are not over.
+    Open,
+}
+
+/// What has to be asked to fill a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    Queues,
+    Tasks { queue: String, scope: Scope },
+    Workers { queue: String },
+    Letters { queue: String },
+}
+
+/// A queue, with its counts or why there are none.
+#[derive(Clone, Debug)]
+pub(crate) struct QueueLine {
+    pub(crate) name: String,
+    pub(crate) counts: Result<Counts, String>,
+}
+
+/// What was answered. `has_more`: there is more than is told.
+#[derive(Clone, Debug)]
+pub(crate) enum Answer {
+    Queues { queues: Vec<QueueLine>, has_more: bool },
+    Tasks { tasks: Vec<Listed>, owners: Vec<Seen>, has_more: bool },
+    Workers { owners: Vec<Seen> },
+    Letters { letters: Vec<Letter>, has_more: bool },
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Trouble {
+    /// Nobody answers; otherwise somebody refuses.
+    pub(crate) is_away: bool,
+    pub(crate) why: String,
+}
+
+/// What is done to a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    Cancel(TaskRef),
+    Replay(TaskRef),
+}
+
+/// What a key leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    Quit,
+    /// Another list is shown: it is to be asked for at once.
+    Look,
+    Do(Act),
+}
+
+/// A line for whoever sits there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Notice {
+    pub(crate) text: String,
+    pub(crate) is_bad: bool,
+}
+
+/// The row that the cursor is on. It stays on its row when others come and go.
+#[derive(Clone, Debug, Default)]
+struct Cursor {
+    key: Option<String>,
+    /// Where that was, for when it is gone.
+    row: usize,
+}
+
+/// How a list was left.
+#[derive(Clone, Debug, Default)]
+struct Place {
+    cursor: Cursor,
+    filter: String,
+}
+
+/// The whole state.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Dash {
+    pub(crate) tab: Tab,
+    pub(crate) scope: Scope,
+    pub(crate) read_only: bool,
+    /// A filter is being typed.
+    pub(crate) is_typing: bool,
+    pub(crate) notice: Option<Notice>,
+    /// What is done if the answer is yes.
+    pub(crate) question: Option<Act>,
+    /// Something was asked for that has no answer yet.
+    pub(crate) is_acting: bool,
+    pub(crate) trouble: Option<Trouble>,
+    /// When the last answer came, in ms since the epoch.
+    pub(crate) answered_ms: u64,
+    pub(crate) now_ms: u64,
+    pub(crate) has_more: bool,
+    pub(crate) answer: Option<Answer>,
+    places: [Place; Tab::ALL.len()],
+    /// By owner id.
+    pulses: HashMap<String, Pulse>,
+}
+
+impl Dash {
+    /// With the tasks of a queue, or the list of queues.
+    pub(crate) fn new(queue: Option<String>, read_only: bool, now_ms: u64) -> Self {
+        let mut dash = Self { read_only, now_ms, answered_ms: now_ms, ..Self::default() };
+        if queue.is_some() {
+            dash.tab = Tab::Tasks;
+        }
+        dash.place_mut(Tab::Queues).cursor.key = queue;
+        dash
+    }
+
+    /// The queue that the lists behind the first one are of.
+    pub(crate) fn queue(&self) -> Option<&str> {
+        self.place(Tab::Queues).cursor.key.as_deref()
+    }
+
+    pub(crate) fn filter(&self) -> &str {
+        &self.place(self.tab).filter
+    }
+
+    pub(crate) fn pulse(&self, owner: &str) -> Option<&Pulse> {
+        self.pulses.get(owner)
+    }
+
+    /// What is to be asked.
+    pub(crate) fn wanted(&self) -> Wanted {
+        let queue = || self.queue().map(str::to_owned);
+        let wanted = match self.tab {
+            Tab::Queues => None,
+            Tab::Tasks => queue().map(|queue| Wanted::Tasks { queue, scope: self.scope }),
+            Tab::Workers => queue().map(|queue| Wanted::Workers { queue }),
+            Tab::Letters => queue().map(|queue| Wanted::Letters { queue }),
+        };
+        wanted.unwrap_or(Wanted::Queues)
+    }
+
+    /// The list, with what the filter takes.
+    pub(crate) fn table(&self) -> Table {
+        let mut table = tables::of(self);
+        let filter = self.filter().to_lowercase();
+        if !filter.is_empty() {
+            let fits = |text: &str| text.to_lowercase().contains(&filter);
+            table
+                .rows
+                .retain(|row| fits(&row.key) || row.cells.iter().any(|cell| fits(&cell.text)));
+        }
+        table
+    }
+
+    /// The row of the cursor.
+    pub(crate) fn selected(&self, table: &Table) -> Option<usize> {
+        let cursor = &self.place(self.tab).cursor;
+        let last = table.rows.len().checked_sub(1)?;
+        let found = table.rows.iter().position(|row| Some(&row.key) == cursor.key.as_ref());
+        Some(found.unwrap_or_else(|| cursor.row.min(last)))
+    }
+
+    /// Time has passed.
+    pub(crate) fn tick(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
+    }
+
+    /// What was asked is answered, or not.
+    pub(crate) fn answer(&mut self, wanted: &Wanted, answer: Result<Answer, Trouble>, now_ms: u64) {
+        self.now_ms = now_ms;
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(trouble) => {
+                self.trouble = Some(trouble);
+                return;
+            }
+        };
+        self.trouble = None;
+        self.answered_ms = now_ms;
+        // Somebody has gone on to another list meanwhile.
+        if *wanted != self.wanted() {
+            return;
+        }
+        self.has_more = match &answer {
+            Answer::Queues { has_more, .. }
+            | Answer::Tasks { has_more, .. }
+            | Answer::Letters { has_more, .. } => *has_more,
+            Answer::Workers { .. } => false,
+        };
+        if let Answer::Tasks { owners, .. } | Answer::Workers { owners } = &answer {
+            self.hear(owners);
+        }
+        self.answer = Some(answer);
+        self.settle();
+    }
+
+    /// What was done, or why it was not.
+    pub(crate) fn outcome(&mut self, outcome: Result<String, String>, now_ms: u64) {
+        self.now_ms = now_ms;
+        self.is_acting = false;
+        let is_bad = outcome.is_err();
+        let text = match outcome {
+            Ok(text) | Err(text) => text,
+        };
+        self.notice = Some(Notice { text, is_bad });
+    }
+
+    /// A key.
+    pub(crate) fn key(&mut self, key: KeyEvent) -> Option<Effect> {
+        let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
+        if is_control && key.code == KeyCode::Char('c') {
+            return Some(Effect::Quit);
+        }
+        if let Some(act) = self.question.take() {
+            return self.decide(act, key.code);
+        }
+        if self.is_typing {
+            self.type_key(key.code);
+            return None;
+        }
+        self.notice = None;
+        self.command(key.code)
+    }
+
+    fn command(&mut self, key: KeyCode) -> Option<Effect> {
+        match key {
+            KeyCode::Char('q') => return Some(Effect::Quit),
+            KeyCode::Tab | KeyCode::Right => return self.turn_to(self.tab.step(1)),
+            KeyCode::BackTab | KeyCode::Left => {
+                return self.turn_to(self.tab.step(Tab::ALL.len() - 1));
+            }
+            KeyCode::Char(digit @ '1'..='4') => {
+                let at = usize::try_from(u32::from(digit) - u32::from('1')).unwrap_or_default();
+                return self.turn_to(Tab::Queues.step(at));
+            }
+            KeyCode::Enter if self.tab == Tab::Queues => return self.turn_to(Tab::Tasks),
+            KeyCode::Char('a') if self.tab == Tab::Tasks => {
+                self.scope =
+                    if self.scope == Scope::Running { Scope::Open } else { Scope::Running };
+                return self.turned();
+            }
+            KeyCode::Char('/') => self.is_typing = true,
+            KeyCode::Esc => {
+                self.place_mut(self.tab).filter.clear();
+                self.settle();
+            }
+            KeyCode::Char('c') if self.tab == Tab::Tasks => self.ask(Act::Cancel),
+            KeyCode::Char('r') if self.tab == Tab::Letters => self.ask(Act::Replay),
+            key => self.move_by(key),
+        }
+        None
+    }
+
+    /// Asks before something is done to the task under the cursor.
+    fn ask(&mut self, act: impl FnOnce(TaskRef) -> Act) {
+        let refused = |text: &str| Some(Notice { text: text.to_owned(), is_bad: true });
+        if self.read_only {
+            self.notice = refused("This dashboard only reads: it was started with --read-only.");
+            return;
+        }
+        if self.is_acting {
+            self.notice = refused("The request before this one has no answer yet.");
+            return;
+        }
+        let table = self.table();
+        let row = self.selected(&table).and_then(|row| table.rows.get(row));
+        self.question = row.and_then(|row| row.key.parse().ok()).map(act);
+    }
+
+    fn decide(&mut self, act: Act, key: KeyCode) -> Option<Effect> {
+        match key {
+            KeyCode::Char('y' | 'Y') => {
+                self.is_acting = true;
+                Some(Effect::Do(act))
+            }
+            KeyCode::Char('n' | 'N' | 'q') | KeyCode::Esc => None,
+            // A key that is no answer leaves the question standing.
+            _ => {
+                self.question = Some(act);
+                None
+            }
+        }
+    }
+
+    fn type_key(&mut self, key: KeyCode) {
+        let filter = &mut self.place_mut(self.tab).filter;
+        match key {
+            KeyCode::Char(typed) if filter.chars().count() < FILTER_MAX => filter.push(typed),
+            KeyCode::Backspace => {
+                filter.pop();
+            }
+            KeyCode::Esc => {
+                filter.clear();
+                self.is_typing = false;
+            }
+            KeyCode::Enter | KeyCode::Tab | KeyCode::Down | KeyCode::Up => self.is_typing = false,
+            _ => {}
+        }
+        self.settle();
+    }
+
+    fn move_by(&mut self, key: KeyCode) {
+        let table = self.table();
+        let Some(row) = self.selected(&table) else { return };
+        let last = table.rows.len().saturating_sub(1);
+        let row = match key {
+            KeyCode::Up | KeyCode::Char('k') => row.saturating_sub(1),
+            KeyCode::Down | KeyCode::Char('j') => row + 1,
+            KeyCode::PageUp => row.saturating_sub(PAGE),
+            KeyCode::PageDown => row + PAGE,
+            KeyCode::Home => 0,
+            KeyCode::End => last,
+            _ => return,
+        };
+        self.point(&table, row.min(last));
+    }
+
+    fn turn_to(&mut self, tab: Tab) -> Option<Effect> {
+        if tab != Tab::Queues && self.queue().is_none() {
+            let text = "There is no queue yet.".to_owned();
+            self.notice = Some(Notice { text, is_bad: true });
+            return None;
+        }
+        self.tab = tab;
+        self.turned()
+    }
+
+    fn turned(&mut self) -> Option<Effect> {
+        self.answer = None;
+        self.has_more = false;
+        Some(Effect::Look)
+    }
+
+    /// Takes over the heartbeats of those who are there, and forgets the others.
+    fn hear(&mut self, owners: &[Seen]) {
+        let now_ms = self.now_ms;
+        let mut before = std::mem::take(&mut self.pulses);
+        for seen in owners {
+            let Some(last_ms) = seen.last_heartbeat_ms else { continue };
+            let mut pulse =
+                before.remove(&seen.owner).unwrap_or_else(|| Pulse::new(last_ms, now_ms));
+            pulse.hear(last_ms, now_ms);
+            self.pulses.insert(seen.owner.clone(), pulse);
+        }
+    }
+
+    /// Puts the cursor onto a row that is there.
+    fn settle(&mut self) {
+        if self.answer.is_none() {
+            return;
+        }
+        let table = self.table();
+        if let Some(row) = self.selected(&table) {
+            self.point(&table, row);
+        }
+    }
+
+    fn point(&mut self, table: &Table, row: usize) {
+        let key = table.rows.get(row).map(|row| row.key.clone());
+        self.place_mut(self.tab).cursor = Cursor { key, row };
+    }
+
+    fn place(&self, tab: Tab) -> &Place {
+        let [queues, tasks, workers, letters] = &self.places;
+        match tab {
+            Tab::Queues => queues,
+            Tab::Tasks => tasks,
+            Tab::Workers => workers,
+            Tab::Letters => letters,
+        }
+    }
+
+    fn place_mut(&mut self, tab: Tab) -> &mut Place {
+        let [queues, tasks, workers, letters] = &mut self.places;
+        match tab {
+            Tab::Queues => queues,
+            Tab::Tasks => tasks,
+            Tab::Workers => workers,
+            Tab::Letters => letters,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

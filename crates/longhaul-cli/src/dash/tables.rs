@@ -1,0 +1,297 @@
+//! The lists as rows of text. Pure.
+//!
+//! Columns stand in the order of their weight: where the window is narrow, the last ones are left out.
+
+use super::pulse::Pulse;
+use super::state::{Answer, Dash, QueueLine};
+use crate::output::Tone;
+use crate::output::text;
+use crate::service::letters::Letter;
+use crate::service::tasks::{Counts, Listed, statuses};
+use crate::service::workers::{Seen, Worker, by_process};
+use crate::times;
+use longhaul::Progress;
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// The longest text of a cell, in characters.
+const CELL_MAX: usize = 200;
+
+/// Characters of a bar of progress.
+const BAR: u64 = 10;
+
+/// Statuses of tasks that most people look for first.
+const FIRST: [&str; 5] = ["ready", "running", "retrying", "failed", "completed"];
+
+/// A list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Table {
+    pub(crate) heads: Vec<Head>,
+    pub(crate) rows: Vec<Row>,
+}
+
+/// The head of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) title: &'static str,
+    /// Numbers stand on the right.
+    pub(crate) is_number: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    /// What it is about: a queue, a task, a worker.
+    pub(crate) key: String,
+    pub(crate) cells: Vec<Cell>,
+    /// What is told of it when the cursor is on it.
+    pub(crate) detail: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cell {
+    pub(crate) text: String,
+    pub(crate) tone: Tone,
+}
+
+/// A cell of foreign text, without what would move the cursor or turn the line around.
+fn cell(text: &str) -> Cell {
+    toned(text, Tone::Plain)
+}
+
+fn toned(text: &str, tone: Tone) -> Cell {
+    Cell { text: text::short(text, CELL_MAX), tone }
+}
+
+const fn words(title: &'static str) -> Head {
+    Head { title, is_number: false }
+}
+
+const fn number(title: &'static str) -> Head {
+    Head { title, is_number: true }
+}
+
+/// The list of the state's tab.
+pub(crate) fn of(dash: &Dash) -> Table {
+    match &dash.answer {
+        Some(Answer::Queues { queues, .. }) => of_queues(queues, dash.answered_ms),
+        Some(Answer::Tasks { tasks, owners, .. }) => of_tasks(dash, tasks, owners),
+        Some(Answer::Workers { owners }) => of_workers(dash, owners),
+        Some(Answer::Letters { letters, .. }) => of_letters(letters, dash.answered_ms),
+        None => Table::default(),
+    }
+}
+
+fn of_queues(queues: &[QueueLine], now_ms: u64) -> Table {
+    let order = || {
+        let others = statuses().map(|(_, word)| word).filter(|word| !FIRST.contains(word));
+        FIRST.into_iter().chain(others)
+    };
+    let mut heads = vec![words("QUEUE")];
+    heads.extend(order().map(number));
+    let row = |queue: &QueueLine| {
+        let mut cells = vec![cell(&queue.name)];
+        let detail = match &queue.counts {
+            Ok(counts) => {
+                cells.extend(order().map(|word| count(counts, word)));
+                detail_of_counts(counts, now_ms)
+            }
+            Err(why) => {
+                cells.extend(order().map(|_| toned("?", Tone::Bad)));
+                format!("Its tasks cannot be counted: {why}")
+            }
+        };
+        Row { key: queue.name.clone(), cells, detail }
+    };
+    Table { heads, rows: queues.iter().map(row).collect() }
+}
+
+fn count(counts: &Counts, word: &str) -> Cell {
+    let count = counts.by_status.get(word).copied().unwrap_or_default();
+    let tone = match (count, word) {
+        (0, _) => Tone::Faint,
+        (_, "failed" | "expired") => Tone::Bad,
+        (_, "running" | "claimed") => Tone::Busy,
+        (_, "completed") => Tone::Good,
+        _ => Tone::Plain,
+    };
+    toned(&count.to_string(), tone)
+}
+
+fn detail_of_counts(counts: &Counts, now_ms: u64) -> String {
+    let told = statuses().filter_map(|(_, word)| {
+        let count = counts.by_status.get(word).copied().unwrap_or_default();
+        (count > 0).then(|| format!("{count} {word}"))
+    });
+    let told = told.collect::<Vec<_>>().join(", ");
+    let told = if told.is_empty() { "no tasks".to_owned() } else { told };
+    match counts.oldest_ready_since_ms {
+        Some(since) => format!("{told}. The oldest ready task came {}.", times::ago(since, now_ms)),
+        None => format!("{told}."),
+    }
+}
+
+fn of_tasks(dash: &Dash, tasks: &[Listed], owners: &[Seen]) -> Table {
+    let running = owners.iter().flat_map(|seen| seen.running.iter().map(move |task| (task, seen)));
+    let running: HashMap<_, _> = running.collect();
+    let row = |task: &Listed| {
+        let owner = running.get(&task.task);
+        let pulse = owner.and_then(|seen| dash.pulse(&seen.owner));
+        let [heartbeat, missed] = beats(pulse, dash.answered_ms);
+        let says = task.progress.as_ref().map(|progress| progress.message.as_str());
+        let cells = vec![
+            cell(&task.task),
+            status(task),
+            cell(&task.progress.as_ref().map(bar).unwrap_or_default()),
+            heartbeat,
+            missed,
+            cell(task.worker.as_deref().unwrap_or_default()),
+            cell(&task.attempts.to_string()),
+            cell(says.unwrap_or_default()),
+            cell(task.task_type.as_deref().unwrap_or_default()),
+            cell(task.key.as_deref().unwrap_or_default()),
+        ];
+        Row { key: task.task.clone(), cells, detail: detail_of_task(task, pulse, dash) }
+    };
+    let heads = vec![
+        words("TASK"),
+        words("STATUS"),
+        words("PROGRESS"),
+        words("HEARTBEAT"),
+        number("MISSED"),
+        words("WORKER"),
+        number("ATTEMPT"),
+        words("MESSAGE"),
+        words("TYPE"),
+        words("KEY"),
+    ];
+    Table { heads, rows: tasks.iter().map(row).collect() }
+}
+
+fn status(task: &Listed) -> Cell {
+    if task.cancel_requested {
+        return toned("cancelling", Tone::Bad);
+    }
+    let is_busy = matches!(task.status, "running" | "claimed");
+    toned(task.status, if is_busy { Tone::Busy } else { Tone::Plain })
+}
+
+/// When a heartbeat came last, and how many are missing since.
+fn beats(pulse: Option<&Pulse>, now_ms: u64) -> [Cell; 2] {
+    let Some(pulse) = pulse else { return [cell(""), cell("")] };
+    let missed = pulse.missed(now_ms);
+    let tone = if missed == 0 { Tone::Good } else { Tone::Bad };
+    let silence = Duration::from_secs(pulse.silence_ms(now_ms) / 1_000);
+    [toned(&format!("{} ago", short(silence)), tone), toned(&missed.to_string(), tone)]
+}
+
+/// Whole seconds, which do not change their width with each answer.
+fn short(silence: Duration) -> String {
+    if silence.is_zero() { "0s".to_owned() } else { times::human(silence) }
+}
+
+fn bar(progress: &Progress) -> String {
+    let Progress { done, total, .. } = progress;
+    if *total == 0 {
+        return done.to_string();
+    }
+    let share = |of: u64| {
+        let share = u128::from(*done) * u128::from(of) / u128::from(*total);
+        u64::try_from(share).unwrap_or(of).min(of)
+    };
+    let full = usize::try_from(share(BAR)).unwrap_or_default();
+    let all = usize::try_from(BAR).unwrap_or_default();
+    format!("{}{} {:>3} %", "█".repeat(full), "░".repeat(all - full), share(100))
+}
+
+fn detail_of_task(task: &Listed, pulse: Option<&Pulse>, dash: &Dash) -> String {
+    let mut told = vec![format!("attempt {}", task.attempts)];
+    if let Some(worker) = &task.worker {
+        told.push(format!("worker {worker}"));
+    }
+    if let Some(Progress { done, total, message }) = &task.progress {
+        let message = if message.is_empty() { String::new() } else { format!(": {message}") };
+        told.push(format!("progress {done} of {total}{message}"));
+    }
+    if let Some(pulse) = pulse {
+        let missed = pulse.missed(dash.answered_ms);
+        let silence = Duration::from_secs(pulse.silence_ms(dash.answered_ms) / 1_000);
+        told.push(format!("last heartbeat {} ago, {missed} missed", short(silence)));
+    }
+    if let Some(due) = task.due_ms.filter(|due| *due > dash.answered_ms) {
+        told.push(format!("due {}", times::ago(due, dash.answered_ms)));
+    }
+    if !task.waits_for.is_empty() {
+        told.push(format!("waits for {}", task.waits_for.join(", ")));
+    }
+    text::line(&format!("{}: {}", task.task, told.join("; "))).into_owned()
+}
+
+fn of_workers(dash: &Dash, owners: &[Seen]) -> Table {
+    let row = |worker: &Worker| {
+        let pulses = || worker.owners.values().filter_map(|owner| dash.pulse(owner));
+        // A worker has a heartbeat for each partition, and the oldest one tells what is wrong.
+        let pulse = pulses().max_by_key(|pulse| pulse.silence_ms(dash.answered_ms));
+        let [heartbeat, missed] = match pulse {
+            Some(pulse) => beats(Some(pulse), dash.answered_ms),
+            None => [toned("left", Tone::Faint), cell("")],
+        };
+        let kind = if worker.grants_leases { "gateway" } else { "worker" };
+        let cells = vec![
+            cell(&worker.name),
+            heartbeat,
+            missed,
+            cell(&worker.running.len().to_string()),
+            cell(kind),
+            cell(&worker.host),
+            cell(&worker.process.map(|process| process.to_string()).unwrap_or_default()),
+            cell(&worker.version),
+            cell(&worker.label),
+        ];
+        let runs = if worker.running.is_empty() {
+            "nothing".to_owned()
+        } else {
+            worker.running.join(", ")
+        };
+        let detail = text::line(&format!("{} runs {runs}", worker.name)).into_owned();
+        let owner = worker.owners.values().next().map(String::as_str).unwrap_or_default();
+        Row { key: format!("{} {owner}", worker.name), cells, detail }
+    };
+    let heads = vec![
+        words("WORKER"),
+        words("HEARTBEAT"),
+        number("MISSED"),
+        number("RUNNING"),
+        words("KIND"),
+        words("HOST"),
+        number("PROCESS"),
+        words("VERSION"),
+        words("LABEL"),
+    ];
+    Table { heads, rows: by_process(owners.iter().cloned()).iter().map(row).collect() }
+}
+
+fn of_letters(letters: &[Letter], now_ms: u64) -> Table {
+    let row = |letter: &Letter| {
+        let reason = letter.detail.as_ref().unwrap_or(&letter.reason);
+        let cells = vec![
+            cell(&letter.task),
+            cell(&times::ago(letter.published_ms / 1_000 * 1_000, now_ms / 1_000 * 1_000)),
+            cell(reason),
+            cell(&letter.attempts.to_string()),
+            cell(letter.task_type.as_deref().unwrap_or_default()),
+            cell(letter.key.as_deref().unwrap_or_default()),
+        ];
+        let at = times::iso(letter.published_ms);
+        let detail = text::line(&format!("{} failed at {at}: {reason}", letter.task)).into_owned();
+        Row { key: letter.task.clone(), cells, detail }
+    };
+    let heads = vec![
+        words("TASK"),
+        words("FAILED"),
+        words("REASON"),
+        number("ATTEMPTS"),
+        words("TYPE"),
+        words("KEY"),
+    ];
+    Table { heads, rows: letters.iter().map(row).collect() }
+}

@@ -1,0 +1,66 @@
+//! What the tests of the dashboard share: keys, and what a gateway might answer.
+
+use super::state::{Answer, Dash, Effect, QueueLine};
+use crate::service::letters::Letter;
+use crate::service::tasks::{Counts, Listed};
+use longhaul::Progress;
+use ratatui::crossterm::event::{KeyCode, KeyEvent};
+
+/// Presses keys, one for each character; says what the last one leads to.
+pub(super) fn press(dash: &mut Dash, keys: &str) -> Option<Effect> {
+    let code = |key| match key {
+        '⏎' => KeyCode::Enter,
+        '⎋' => KeyCode::Esc,
+        '⌫' => KeyCode::Backspace,
+        '↑' => KeyCode::Up,
+        '↓' => KeyCode::Down,
+        '→' => KeyCode::Tab,
+        '⇟' => KeyCode::PageDown,
+        '⇞' => KeyCode::PageUp,
+        '⇱' => KeyCode::Home,
+        '⇲' => KeyCode::End,
+        key => KeyCode::Char(key),
+    };
+    keys.chars().map(|key| dash.key(KeyEvent::from(code(key)))).last().flatten()
+}
+
+pub(super) fn answer_of_queues(names: &[&str]) -> Answer {
+    let line = |name: &&str| {
+        let by_status = [("ready", 12), ("running", 3), ("failed", 1)].into();
+        let counts = Counts { queue: (*name).to_owned(), by_status, ..Counts::default() };
+        QueueLine { name: (*name).to_owned(), counts: Ok(counts) }
+    };
+    Answer::Queues { queues: names.iter().map(line).collect(), has_more: false }
+}
+
+pub(super) fn answer_of_tasks(names: &[&str]) -> Answer {
+    let tasks = names.iter().map(|name| task(name)).collect();
+    Answer::Tasks { tasks, owners: Vec::new(), has_more: false }
+}
+
+/// A task that runs, and has done 30 of 40.
+pub(super) fn task(name: &str) -> Listed {
+    let progress =
+        serde_json::from_str::<Progress>(r#"{"done":30,"total":40,"message":"writing"}"#);
+    Listed {
+        task: name.to_owned(),
+        status: "running",
+        attempts: 1,
+        epoch: 1,
+        created_ms: 0,
+        changed_ms: 0,
+        due_ms: None,
+        worker: Some("worker-7".to_owned()),
+        cancel_requested: false,
+        progress: progress.ok(),
+        waits_for: Vec::new(),
+        tags: Vec::new(),
+        task_type: None,
+        key: None,
+    }
+}
+
+pub(super) fn letter(task: &str, reason: &str) -> Letter {
+    let (task, reason) = (task.to_owned(), reason.to_owned());
+    Letter { task, reason, attempts: 3, ..Letter::default() }
+}
