@@ -11,6 +11,8 @@ use std::fmt;
 pub enum Command {
     /// Print a help text.
     Help(&'static str),
+    /// Make the documentation site.
+    Book,
     /// Run all checks.
     Ci,
     /// Write the types of the client libraries.
@@ -56,6 +58,7 @@ Developer commands of longhaul
 Usage: cargo xtask <command>
 
 Commands:
+  book          Make a site of the documentation
   ci            Run what a change must pass: format, lints, docs, tests
   client-types  Write the types of the client libraries from the OpenAPI document
   sim           Replay the simulation from a seed
@@ -66,6 +69,14 @@ Commands:
   help          Print this text, or the help of a command
 
 `cargo xtask help <command>` tells more of each.
+";
+
+const BOOK_HELP: &str = "\
+Makes a site of the documentation in target/book, whose first page is index.html
+
+Usage: cargo xtask book
+
+docs/SUMMARY.md says which pages are in it. Fails if a link or a heading is not there.
 ";
 
 const CI_HELP: &str = "\
@@ -175,6 +186,7 @@ pub fn parse(args: &[String]) -> Result<Command, UsageError> {
         return help(verb);
     }
     match verb.as_str() {
+        "book" => alone(verb, rest, Command::Book),
         "ci" => alone(verb, rest, Command::Ci),
         "client-types" => alone(verb, rest, Command::ClientTypes),
         "sim" => parse_sim(rest),
@@ -205,6 +217,7 @@ fn is_help(arg: &str) -> bool {
 
 fn help(verb: &str) -> Result<Command, UsageError> {
     let text = match verb {
+        "book" => BOOK_HELP,
         "ci" => CI_HELP,
         "client-types" => CLIENT_TYPES_HELP,
         "sim" => SIM_HELP,
@@ -306,7 +319,7 @@ fn without_separator(args: &[String]) -> &[String] {
 
 fn unknown_command(name: &str) -> Result<Command, UsageError> {
     usage(format!(
-        "there is no command `{name}`: known are ci, client-types, sim, model, mutants, parts, pulsar and help"
+        "there is no command `{name}`: known are book, ci, client-types, sim, model, mutants, parts, pulsar and help"
     ))
 }
 
@@ -334,6 +347,7 @@ mod tests {
 
     #[test]
     fn commands_are_understood() {
+        check("book", &Command::Book);
         check("ci", &Command::Ci);
         check("client-types", &Command::ClientTypes);
         check("parts", &Command::Parts);
@@ -370,7 +384,7 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        let unknown = "there is no command `tests`: known are ci, client-types, sim, model, mutants, parts, pulsar and help";
+        let unknown = "there is no command `tests`: known are book, ci, client-types, sim, model, mutants, parts, pulsar and help";
         check_error("tests", unknown);
         check_error("help tests", unknown);
         check_error("tests --help", unknown);
@@ -393,6 +407,7 @@ mod tests {
     fn help_fits_a_terminal() {
         for help in [
             HELP,
+            BOOK_HELP,
             CI_HELP,
             CLIENT_TYPES_HELP,
             SIM_HELP,

@@ -1,6 +1,7 @@
 //! Developer commands of the workspace, and the tidy rules that its tests apply.
 
 pub mod args;
+pub mod book;
 pub mod client_types;
 pub mod mutants;
 pub mod parts;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use xtask::args::{self, Command};
 use xtask::mutants::{self, Options};
-use xtask::{client_types, parts, steps};
+use xtask::{book, client_types, parts, steps};
 
 /// The exit status for a command line that is not understood.
 const USAGE: u8 = 2;
@@ -24,6 +24,12 @@ fn main() -> anyhow::Result<ExitCode> {
     };
     if let Command::Help(text) = &command {
         print!("{text}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    if command == Command::Book {
+        let folder = top()?.join("target/book");
+        let count = book::build(&top()?, &folder)?;
+        println!("{count} files and what they name: {}", folder.join("index.html").display());
         return Ok(ExitCode::SUCCESS);
     }
     if command == Command::ClientTypes {

@@ -54,9 +54,11 @@ impl fmt::Display for Step {
 pub fn plan(command: &Command) -> Vec<Step> {
     match command {
         // These are no calls of cargo.
-        Command::Help(_) | Command::Mutants(_) | Command::ClientTypes | Command::Parts => {
-            Vec::new()
-        }
+        Command::Help(_)
+        | Command::Mutants(_)
+        | Command::Book
+        | Command::ClientTypes
+        | Command::Parts => Vec::new(),
         Command::Ci => vec![
             Step::new("format", &["fmt", "--all", "--check"]),
             Step::new("lints", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
