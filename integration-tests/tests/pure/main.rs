@@ -5,6 +5,7 @@
 mod deploys;
 mod leased;
 mod model;
+mod pictures;
 mod session;
 mod simulation;
 mod timed;

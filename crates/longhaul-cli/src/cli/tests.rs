@@ -77,6 +77,26 @@ fn each_command_is_in_the_documentation() {
     }
 }
 
+/// Whoever is woken at night types what the page says.
+#[test]
+fn commands_that_runbooks_and_alerts_name_can_be_typed() {
+    let top = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut count = 0;
+    for page in ["docs/runbooks.md", "packaging/prometheus/longhaul.rules.yaml"] {
+        let text = std::fs::read_to_string(top.join(page)).unwrap();
+        for command in text.split('`').skip(1).step_by(2).filter(|it| it.starts_with("longhaul ")) {
+            let typed = command.replace("QUEUE", "hello").replace("TASK", "hello@4:0:-1");
+            if let Err(error) = Cli::try_parse_from(words(&typed)) {
+                // Some are only named, without what they are for.
+                let is_named = error.kind() == clap::error::ErrorKind::MissingRequiredArgument;
+                assert!(is_named, "{page}: `{command}` cannot be typed: {error}");
+            }
+            count += 1;
+        }
+    }
+    assert!(count > 20, "{count} commands");
+}
+
 /// A setting that is not documented is one that nobody sets.
 #[test]
 fn each_setting_is_in_the_documentation() {

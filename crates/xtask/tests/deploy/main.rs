@@ -9,6 +9,7 @@
     reason = "a test that cannot go on has failed"
 )]
 
+mod alerts;
 mod compose;
 mod dockerfile;
 mod kubernetes;

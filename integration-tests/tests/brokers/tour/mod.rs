@@ -1,4 +1,4 @@
-//! `docs/tour.md`, as its reader follows it: each command is typed into a shell, and each answer is that of the page.
+//! `docs/tour.md` and `docs/start.md`, as their readers follow them: each command is typed into a shell, and each answer is that of the page.
 //!
 //! Once with the embedded broker, which brings itself along, and once with a gateway before the broker of `LONGHAUL_TEST_BROKER`. Ports are others than
 //! on the page, since somebody may use those. Where Pulsar's client for Python is not to be had (`LONGHAUL_TEST_CLIENTS=python` has it fetched), its part is
@@ -21,7 +21,14 @@ use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/tour.md");
+/// The pages, from the top of the repository.
+const TOUR: &str = "docs/tour.md";
+const START: &str = "docs/start.md";
+
+fn read(page: &str) -> Result<String> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    Ok(std::fs::read_to_string(std::path::Path::new(path).join(page))?)
+}
 
 /// How long anything may take that ought to come.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -81,16 +88,16 @@ impl Reader {
         Process::start_typing(shell.envs(self.variables.iter().cloned()))
     }
 
-    async fn follow(&mut self, page: &str, engine: &str) -> Result<()> {
-        for step in steps(page, engine)? {
+    async fn follow(&mut self, name: &str, page: &str, engine: &str) -> Result<()> {
+        for step in steps(name, page, engine)? {
             match step {
-                Step::Write { name, contents } => {
+                Step::Write { name: file, contents } => {
                     let desk = self.folder.path().join("desk");
                     std::fs::create_dir_all(&desk)?;
-                    std::fs::write(desk.join(name), self.run.typed(&contents)?)?;
+                    std::fs::write(desk.join(file), self.run.typed(&contents)?)?;
                 }
                 Step::Type(typed) => {
-                    let shown = format!("docs/tour.md:{}: `{}`", typed.line, typed.command);
+                    let shown = format!("{name}:{}: `{}`", typed.line, typed.command);
                     self.type_one(typed).await.context(shown)?;
                 }
             }
@@ -199,8 +206,13 @@ async fn the_tour_with_the_embedded_broker() -> Result<()> {
     if !has_curl() {
         return Ok(());
     }
-    let page = std::fs::read_to_string(PAGE)?;
-    with_the_embedded_broker().await?.follow(&page, "embedded").await
+    let page = read(TOUR)?;
+    with_the_embedded_broker().await?.follow(TOUR, &page, "embedded").await
+}
+
+#[tokio::test]
+async fn the_start_in_five_minutes() -> Result<()> {
+    with_the_embedded_broker().await?.follow(START, &read(START)?, "embedded").await
 }
 
 /// It has the broker for itself: its gateway looks after all queues.
@@ -220,8 +232,8 @@ async fn the_tour_before_a_pulsar() -> Result<()> {
         ("localhost:8080", admin),
     ];
     let variables = vec![("LONGHAUL_HTTP", OsString::from(http))];
-    let page = std::fs::read_to_string(PAGE)?;
-    Reader::new(replaced, variables).await?.follow(&page, "pulsar").await
+    let page = read(TOUR)?;
+    Reader::new(replaced, variables).await?.follow(TOUR, &page, "pulsar").await
 }
 
 /// A page that says something else than what happens is not passed over.
@@ -230,7 +242,7 @@ async fn a_page_that_is_out_of_date_is_told() -> Result<()> {
     if !has_curl() {
         return Ok(());
     }
-    let page = std::fs::read_to_string(PAGE)?;
+    let page = read(TOUR)?;
     for (is, was) in [
         ("\nlonghaul is ready after ", "\nlonghaul is up after "),
         ("$ longhaul task submit prints 3 --wait\n", "$ longhaul submit prints 3 --wait\n"),
@@ -241,7 +253,7 @@ async fn a_page_that_is_out_of_date_is_told() -> Result<()> {
         let mut reader = with_the_embedded_broker().await?;
         // For what does not come.
         reader.patience = Duration::from_secs(10);
-        let told = reader.follow(&old, "embedded").await.err();
+        let told = reader.follow(TOUR, &old, "embedded").await.err();
         let told = format!("{:#}", told.with_context(|| format!("`{was}` was passed over"))?);
         let names_it = told.contains(was.trim().trim_start_matches("$ "));
         ensure!(told.contains("docs/tour.md:") && names_it, "{told}");

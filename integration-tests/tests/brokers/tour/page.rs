@@ -1,4 +1,4 @@
-//! The blocks of the page: what is typed where, what comes back, and files that the reader writes. Pure.
+//! The blocks of a page: what is typed where, what comes back, and files that the reader writes. Pure.
 //!
 //! A block of `console` is typed line by line; what a line begins with `$ ` for is a command, with `> ` its continuation, and the rest is the
 //! answer. A comment directly above a block says what is special about it, in words:
@@ -44,7 +44,7 @@ struct Mark<'a> {
 }
 
 impl<'a> Mark<'a> {
-    fn read(line: &'a str) -> Result<Self> {
+    fn read(name: &str, line: &'a str) -> Result<Self> {
         let Some(words) = line.strip_prefix("<!-- tour: ").and_then(|it| it.strip_suffix(" -->"))
         else {
             return Ok(Self::default());
@@ -53,7 +53,7 @@ impl<'a> Mark<'a> {
             words.split(' ').map(|word| word.split_once('=').unwrap_or((word, ""))).collect();
         let known = ["terminal", "everywhere", "only", "file", "python"];
         let unknown = words.keys().find(|word| !known.contains(word));
-        ensure!(unknown.is_none(), "a mark of docs/tour.md has the word {unknown:?}");
+        ensure!(unknown.is_none(), "a mark of {name} has the word {unknown:?}");
         Ok(Self { words })
     }
 
@@ -62,8 +62,8 @@ impl<'a> Mark<'a> {
     }
 }
 
-/// What a reader with this engine does, in order.
-pub(super) fn steps(page: &str, engine: &str) -> Result<Vec<Step>> {
+/// What a reader of the page with this name does who has this engine, in order.
+pub(super) fn steps(name: &str, page: &str, engine: &str) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     let mut lines = page.lines().enumerate();
     let mut above = "";
@@ -72,29 +72,32 @@ pub(super) fn steps(page: &str, engine: &str) -> Result<Vec<Step>> {
             above = line;
             continue;
         };
-        let mark = Mark::read(above).with_context(|| format!("docs/tour.md:{at}"))?;
+        let mark = Mark::read(name, above).with_context(|| format!("{name}:{at}"))?;
         let block: Vec<_> = lines.by_ref().take_while(|(_, line)| *line != "```").collect();
         let is_meant = mark.get("only").is_none_or(|only| only == engine);
         match (mark.get("file"), language) {
             _ if !is_meant => {}
-            (Some(name), _) => {
+            (Some(file), _) => {
                 let contents = block.iter().map(|(_, line)| format!("{line}\n")).collect();
-                steps.push(Step::Write { name: name.to_owned(), contents });
+                steps.push(Step::Write { name: file.to_owned(), contents });
             }
             (None, "console") if mark.get("everywhere").is_some() => {
                 for terminal in [Some("server"), Some("worker"), None] {
-                    type_block(&block, terminal, &mark, &mut steps)?;
+                    type_block(name, &block, terminal, &mark, &mut steps)?;
                 }
             }
-            (None, "console") => type_block(&block, mark.get("terminal"), &mark, &mut steps)?,
+            (None, "console") => {
+                type_block(name, &block, mark.get("terminal"), &mark, &mut steps)?;
+            }
             // A reader runs everything that stands here.
-            (None, _) => bail!("docs/tour.md:{}: a block is `console`, or a file", at + 1),
+            (None, _) => bail!("{name}:{}: a block is `console`, or a file", at + 1),
         }
     }
     Ok(steps)
 }
 
 fn type_block(
+    name: &str,
     block: &[(usize, &str)],
     terminal: Option<&str>,
     mark: &Mark<'_>,
@@ -113,7 +116,7 @@ fn type_block(
             continue;
         }
         let last = typed.last_mut();
-        let last = last.with_context(|| format!("docs/tour.md:{}: no command", at + 1))?;
+        let last = last.with_context(|| format!("{name}:{}: no command", at + 1))?;
         match line.strip_prefix("> ") {
             Some(more) if last.answer.is_empty() => {
                 last.command.push('\n');
@@ -146,13 +149,13 @@ fn blocks_are_commands_files_and_for_one_engine() {
         typed(16, "run \\\nit", &["here", "", "and here"]),
         typed(22, "next", &[]),
     ];
-    assert_eq!(steps(page, "embedded").unwrap(), expected);
-    assert_eq!(steps(page, "pulsar").unwrap().len(), 4);
+    assert_eq!(steps("page", page, "embedded").unwrap(), expected);
+    assert_eq!(steps("page", page, "pulsar").unwrap().len(), 4);
     let everywhere = "<!-- tour: everywhere -->\n```console\n$ export A=1\n```\n";
-    assert_eq!(steps(everywhere, "pulsar").unwrap().len(), 3);
+    assert_eq!(steps("page", everywhere, "pulsar").unwrap().len(), 3);
     for wrong in
         ["```console\nanswer\n```", "<!-- tour: fiel=x -->\n```console\n```", "```sh\nx\n```"]
     {
-        assert!(steps(wrong, "embedded").is_err(), "{wrong}");
+        assert!(steps("page", wrong, "embedded").is_err(), "{wrong}");
     }
 }
