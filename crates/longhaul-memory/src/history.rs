@@ -16,6 +16,15 @@ pub struct Event {
 /// What can happen. Partitions and connections go by their names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Happening {
+    /// A client sends an entry, which may be stored or not.
+    Sent {
+        /// Who.
+        by: Arc<str>,
+        /// The partition.
+        partition: Arc<str>,
+        /// The keys of its messages.
+        keys: Vec<String>,
+    },
     /// An entry was stored.
     Stored {
         /// Who published it.
@@ -140,6 +149,9 @@ impl fmt::Display for Event {
 impl fmt::Display for Happening {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Sent { by, partition, keys } => {
+                write!(f, "{by} sends to {partition}: {}", keys.join(", "))
+            }
             Self::Followed { by, partition, from_start } => {
                 let from = if *from_start { " from its start" } else { "" };
                 write!(f, "{by} asks to follow {partition}{from}")

@@ -87,6 +87,7 @@ impl State {
         let wall_ms =
             self.connections.get(&connection).map(|connection| connection.clock.wall_ms());
         let publish_time_ms = wall_ms.unwrap_or_default();
+        self.note_sent(id, partition, &bodies);
         let bodies = Arc::new(bodies);
         let entry = InFlight { bodies, receipts, publish_time_ms, sent: self.now() };
         if let Some(publishing) = self.sessions.get_mut(&id).and_then(|it| it.publishing()) {
@@ -95,6 +96,14 @@ impl State {
         let forced = self.partitions.get_mut(&partition).and_then(|it| it.next_fates.pop_front());
         let fate = forced.unwrap_or_else(|| self.draw_fate());
         self.meet_fate(id, sequence, fate);
+    }
+
+    fn note_sent(&mut self, id: SessionId, partition: PartitionId, bodies: &[Body]) {
+        let Some(session) = self.sessions.get(&id).filter(|_| self.keeps_history) else { return };
+        let Some(partition) = self.partitions.get(&partition) else { return };
+        let (by, partition) = (Arc::clone(&session.by), Arc::clone(&partition.name));
+        let keys = bodies.iter().filter_map(|body| body.key.clone()).collect();
+        self.happened(Happening::Sent { by, partition, keys });
     }
 
     fn draw_fate(&mut self) -> Fate {

@@ -285,6 +285,7 @@ impl Evidence<'_> {
                     Happening::Missed { .. } => totals.missed += 1,
                     Happening::Received { .. }
                     | Happening::Stored { .. }
+                    | Happening::Sent { .. }
                     | Happening::Followed { .. }
                     | Happening::Fetched { .. }
                     | Happening::Unread { .. }

@@ -89,6 +89,7 @@ pub(super) fn readings(evidence: &Evidence<'_>) -> Readings {
                 | Happening::Followed { by, partition, from_start: true }
                 | Happening::Missed { by, partition, .. } => (by, partition),
                 Happening::Received { .. }
+                | Happening::Sent { .. }
                 | Happening::Followed { .. }
                 | Happening::Stored { .. }
                 | Happening::Fetched { .. }

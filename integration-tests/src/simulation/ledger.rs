@@ -57,6 +57,7 @@ pub(super) fn times(broker: &MemoryBroker) -> Times {
                 Some(((Arc::clone(partition), *entry), stored))
             }
             Happening::Received { .. }
+            | Happening::Sent { .. }
             | Happening::Followed { .. }
             | Happening::Fetched { .. }
             | Happening::Unread { .. }

@@ -4,8 +4,9 @@ use super::checks::{Book, Evidence, at};
 use super::script::{Script, Start};
 use super::setting::Order;
 use crate::checkers::order::{Compared, OrderJudge, Submitted};
+use longhaul::internals::protocol::entry::{self, Claim};
 use longhaul::internals::protocol::invariants::ORDER;
-use longhaul::internals::protocol::key::OwnerId;
+use longhaul::internals::protocol::key::{Key, OnceKey, OwnerId};
 use longhaul::internals::protocol::register::{Document, DocumentKey, DocumentName, Entry, Stamp};
 use longhaul::internals::register;
 use longhaul::{EntryId, TaskId};
@@ -14,6 +15,7 @@ use longhaul_transport::TopicPartition;
 use longhaul_transport::clock::as_millis;
 use longhaul_transport::moment::Moment;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Keys of a queue with an order. Few, so that lines are long.
@@ -67,21 +69,28 @@ pub(super) fn check(
     }
     for partition in &evidence.partitions {
         let tasks = submitted(evidence, &at(&evidence.names.task, *partition));
-        check_starts(evidence, book, &tasks, starts, found);
-        let mut judge = OrderJudge::new(tasks);
         let dealt = dealt(evidence, &at(&evidence.names.task, *partition));
+        let sends = sends(evidence, &at(&evidence.names.ledger, *partition));
+        let begun = Begun { evidence, dealt: &dealt, sends };
+        check_starts(&begun, book, &tasks, starts, found);
+        let mut judge = OrderJudge::new(tasks);
         for logged in book.logs.get(partition).into_iter().flat_map(BTreeMap::values) {
             let stored = &logged.stored;
             let anew = |task: TaskId| {
                 let times = dealt.get(&task.entry_id()).into_iter().flatten();
                 times
-                    .filter(|(at, _)| *at <= stored.at)
-                    .map(|(_, session)| session)
+                    .filter(|dealt| dealt.at <= stored.at)
+                    .map(|dealt| dealt.session)
                     .collect::<BTreeSet<_>>()
                     .len()
                     > 1
             };
-            judge.read(&logged.entry, decided_ms(evidence, &stored.by, stored.sent), anew);
+            let decided_ms = if let entry::Entry::Claim(Claim { key, .. }) = &logged.entry {
+                begun.decided_ms(&stored.by, (key.task, key.epoch.0), stored.sent)
+            } else {
+                decided_ms(evidence, &stored.by, stored.sent)
+            };
+            judge.read(&logged.entry, decided_ms, anew);
         }
         let (violations, of_partition) = judge.end();
         found.extend(violations);
@@ -90,22 +99,70 @@ pub(super) fn check(
     compared
 }
 
-/// When each entry of the task topic came, and by which session.
-fn dealt(evidence: &Evidence<'_>, topic: &TopicPartition) -> BTreeMap<EntryId, Vec<(Moment, u64)>> {
+/// A worker was dealt an entry.
+struct Dealt {
+    at: Moment,
+    by: Arc<str>,
+    session: u64,
+}
+
+/// What each entry of the task topic was dealt to, in order.
+type Deals = BTreeMap<EntryId, Vec<Dealt>>;
+
+fn dealt(evidence: &Evidence<'_>, topic: &TopicPartition) -> Deals {
     let name = topic.to_string();
-    let mut dealt: BTreeMap<EntryId, Vec<(Moment, u64)>> = BTreeMap::new();
+    let mut dealt = Deals::new();
     evidence.broker.look_at_history(|history| {
         for event in history.events() {
-            if let Happening::Received {
-                partition, position, subscription: Some(_), session, ..
-            } = &event.what
+            if let Happening::Received { partition, position, subscription: Some(_), session, by } =
+                &event.what
                 && **partition == *name
             {
-                dealt.entry(position.entry_id()).or_default().push((event.at, *session));
+                let dealt = dealt.entry(position.entry_id()).or_default();
+                dealt.push(Dealt { at: event.at, by: Arc::clone(by), session: *session });
             }
         }
     });
     dealt
+}
+
+/// When each worker sent something about an epoch of a task, whatever became of that.
+type Sends = BTreeMap<(Arc<str>, TaskId, u32), Vec<Moment>>;
+
+fn sends(evidence: &Evidence<'_>, ledger: &TopicPartition) -> Sends {
+    let name = ledger.to_string();
+    let mut sends = Sends::new();
+    evidence.broker.look_at_history(|history| {
+        for event in history.events() {
+            let Happening::Sent { by, partition, keys } = &event.what else { continue };
+            let keys = keys.iter().filter(|_| **partition == *name);
+            for key in keys.filter_map(|key| key.parse().ok()) {
+                let Key::Once(OnceKey { task, epoch, .. }) = key else { continue };
+                sends.entry((Arc::clone(by), task, epoch.0)).or_default().push(event.at);
+            }
+        }
+    });
+    sends
+}
+
+/// When workers took it that tasks had begun.
+struct Begun<'a> {
+    evidence: &'a Evidence<'a>,
+    dealt: &'a Deals,
+    sends: Sends,
+}
+
+impl Begun<'_> {
+    /// As [`decided_ms`], of who has sent the claim of this epoch. A claim of which nothing was heard may be stored yet, so for the worker that sent it the
+    /// task has begun: it claims it again, whoever's time has come meanwhile. What was sent before the task was dealt to it the last time counts no more.
+    fn decided_ms(&self, worker: &str, (task, epoch): (TaskId, u32), sent: Moment) -> u64 {
+        let dealt = self.dealt.get(&task.entry_id()).into_iter().flatten();
+        let dealt = dealt.filter(|dealt| *dealt.by == *worker && dealt.at <= sent);
+        let since = dealt.map(|dealt| dealt.at).max();
+        let sends = self.sends.get(&(Arc::from(worker), task, epoch)).into_iter().flatten();
+        let first = sends.copied().filter(|at| Some(*at) >= since).min();
+        decided_ms(self.evidence, worker, first.map_or(sent, |first| first.min(sent)))
+    }
 }
 
 /// By the messages, as they stand on the task topic.
@@ -133,7 +190,7 @@ fn decided_ms(evidence: &Evidence<'_>, worker: &str, sent: Moment) -> u64 {
 
 /// No processor begins before the tasks are over that come first: whoever has read the ledger up to the claim has read their ends.
 fn check_starts(
-    evidence: &Evidence<'_>,
+    begun: &Begun<'_>,
     book: &Book,
     tasks: &BTreeMap<TaskId, Submitted>,
     starts: &[Start],
@@ -142,7 +199,8 @@ fn check_starts(
     for Start { task, epoch, at, .. } in starts {
         let Some(Submitted { key: Some(key), .. }) = tasks.get(task) else { continue };
         let claim = book.stories.get(task).and_then(|story| story.claims.first());
-        let decided = claim.map(|claim| decided_ms(evidence, &claim.by, claim.sent));
+        let decided =
+            claim.map(|claim| begun.decided_ms(&claim.by, (*task, claim.epoch), claim.sent));
         for (first, Submitted { key: other, from_ms }) in tasks.range(..task) {
             let has_place = from_ms.is_none_or(|from| Some(from) <= decided);
             let ended = book.stories.get(first).and_then(|story| story.ended.as_ref());
