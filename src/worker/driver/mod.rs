@@ -163,6 +163,7 @@ pub(super) struct Driver {
     registers: Vec<OwnRegister>,
     /// Tasks that wait for others.
     parked: parked::Parked,
+    looks: named::Looks,
     /// Lanes that may lack credit for deliveries.
     without_credit: BTreeSet<LaneId>,
     /// Lanes whose last deliveries came before their time.
@@ -226,6 +227,7 @@ impl Driver {
             lanes: Lanes::default(),
             registers: Vec::new(),
             parked: parked::Parked::default(),
+            looks: named::Looks::default(),
             without_credit: BTreeSet::new(),
             skimming: BTreeSet::new(),
             slots,

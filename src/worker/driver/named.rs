@@ -1,20 +1,57 @@
 //! Whether the tasks exist that others wait for. The ledger says nothing of a task that nobody has claimed; its message must be on the task topic then, for it was
 //! not acknowledged. So where the ledger says nothing of a named task, and its message is not there either, no task has that id.
 
-use super::effects::fetch_at_last;
 use super::lanes::LaneId;
 use super::parked::is_new;
 use super::parking::ParkedEvent;
-use super::{Driver, Event};
+use super::{Driver, Environment, Event};
 use crate::protocol::moment::Moment;
-use crate::supervise::Backoff;
 use crate::task::TaskId;
 use crate::transport::TopicPartition;
-use std::sync::Arc;
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared, WeakShared};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The longest pause between two looks.
 const LOOK_PAUSE_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// Whether there is a message with the id of a task, once the broker has said.
+type Look = Shared<BoxFuture<'static, bool>>;
+
+/// The messages that are being looked for. However many tasks wait for one, its message is asked for once at a time: while a worker is cut off it would be
+/// asked for without end.
+#[derive(Debug, Default)]
+pub(super) struct Looks {
+    under_way: BTreeMap<(u16, TaskId), WeakShared<BoxFuture<'static, bool>>>,
+    /// How many there may be before those that are over are taken out.
+    tidy_at: usize,
+}
+
+impl Looks {
+    fn share(
+        &mut self,
+        number: u16,
+        named: TaskId,
+        topic: TopicPartition,
+        env: &mut Environment,
+    ) -> Look {
+        let under_way = self.under_way.get(&(number, named)).and_then(WeakShared::upgrade);
+        if let Some(look) = under_way.filter(|look| look.peek().is_none()) {
+            return look;
+        }
+        let read = env.fetch_at_last(topic, named.position());
+        let look = read.map(|message| message.is_some()).boxed().shared();
+        if let Some(weak) = look.downgrade() {
+            self.under_way.insert((number, named), weak);
+        }
+        if self.under_way.len() > self.tidy_at {
+            self.under_way.retain(|_, look| look.upgrade().is_some_and(|it| it.peek().is_none()));
+            self.tidy_at = 2 * self.under_way.len();
+        }
+        look
+    }
+}
 
 impl Driver {
     /// A task waits. Who holds its delivery, or has parked it, looks after a while whether those exist that nothing is known of; again and again, and ever
@@ -57,14 +94,15 @@ impl Driver {
             waiting.looked = Some(looked + 1);
             return self.look_for_named(id, task, now);
         }
-        let (transport, clock) = (Arc::clone(&self.env.transport), self.env.clock);
-        let mut rng = self.env.rng.fork();
+        let looks: Vec<(TaskId, Look)> = named
+            .into_iter()
+            .map(|(named, topic)| (named, self.looks.share(id.topic, named, topic, &mut self.env)))
+            .collect();
+        let clock = self.env.clock;
         self.pending.push(Box::pin(async move {
             let mut gone = Vec::new();
-            for (named, topic) in named {
-                let backoff = Backoff::new(rng.fork());
-                let transport = Arc::clone(&transport);
-                if fetch_at_last(transport, topic, named.position(), backoff).await.is_none() {
+            for (named, look) in looks {
+                if !look.await {
                     gone.push(named);
                 }
             }
