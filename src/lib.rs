@@ -16,6 +16,7 @@
 //! [docs/broker.md]: https://docs.rs/crate/longhaul/latest/source/docs/broker.md
 //! [docs/cli.md]: https://docs.rs/crate/longhaul/latest/source/docs/cli.md
 //! [docs/dialects.md]: https://docs.rs/crate/longhaul/latest/source/docs/dialects.md
+//! [docs/dashboard.md]: https://docs.rs/crate/longhaul/latest/source/docs/dashboard.md
 //! [docs/http.md]: https://docs.rs/crate/longhaul/latest/source/docs/http.md
 //! [docs/dead-letters.md]: https://docs.rs/crate/longhaul/latest/source/docs/dead-letters.md
 //! [docs/dependencies.md]: https://docs.rs/crate/longhaul/latest/source/docs/dependencies.md
@@ -75,11 +76,11 @@ pub use client::{
 };
 pub use client::{
     BrokenInvariant, CancelError, Client, ClientBuilder, ConnectError, DocumentError, DrainError,
-    GetError, HistoryEntry, HistoryError, HistoryEvent, Ignored, PastInstant, Queue, Submission,
-    SubmitError, SubmittedError, SubmittedTask, TaskCounts, TaskFilter, TaskHistory, TaskInfo,
-    TaskLease, TaskPage, TaskRef, TaskRefError, TaskStatus, TaskView, TaskViewError, Verification,
-    VersionedSettings, WaitError, Watch, WatchError, WatchEvent, WatchFrom, WatchPlace,
-    WatchPlaceError, WorkerInfo, Zombie,
+    GetError, HistoryEntry, HistoryError, HistoryEvent, Ignored, NewestTasks, PastInstant, Queue,
+    Submission, SubmitError, SubmittedError, SubmittedTask, TaskCounts, TaskFilter, TaskHistory,
+    TaskInfo, TaskLease, TaskPage, TaskRef, TaskRefError, TaskStatus, TaskStep, TaskView,
+    TaskViewError, Verification, VersionedSettings, WaitError, Watch, WatchError, WatchEvent,
+    WatchFrom, WatchPlace, WatchPlaceError, WorkerInfo, Zombie,
 };
 #[cfg(feature = "schedules")]
 pub use client::{Firing, ScheduleInfo, Schedules, SchedulesError};

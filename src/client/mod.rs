@@ -64,8 +64,8 @@ pub use submit::{Submission, SubmitError};
 pub use submitted::{SubmittedError, SubmittedTask};
 pub use task_ref::{TaskRef, TaskRefError};
 pub use tasks::{
-    TaskCounts, TaskFilter, TaskInfo, TaskLease, TaskPage, TaskStatus, TaskView, TaskViewError,
-    WorkerInfo,
+    NewestTasks, TaskCounts, TaskFilter, TaskInfo, TaskLease, TaskPage, TaskStatus, TaskStep,
+    TaskView, TaskViewError, WorkerInfo,
 };
 pub use watch::{Watch, WatchError, WatchEvent, WatchFrom, WatchPlace, WatchPlaceError};
 

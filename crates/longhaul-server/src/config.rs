@@ -76,6 +76,35 @@ pub struct ServerConfig {
     /// Looks after the leases of all queues of the namespace, also of those that nobody has asked this gateway for: it becomes a worker of each, with the settings that
     /// stand on its ledger, and leaves it to others to write some as long as it leases nothing. Without it silent leases of a queue end when a gateway is asked for that queue. Default yes.
     pub look_after_all: bool,
+    /// The web dashboard, at `/ui`. Default on.
+    pub dashboard: Dashboard,
+}
+
+/// How the web dashboard is served. It calls the routes of the API with the token that its user has signed in with, so that nobody sees or does more in it than by
+/// them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Dashboard {
+    /// Not at all.
+    Off,
+    /// It shows, and changes nothing.
+    ReadOnly,
+    /// With buttons for what the API can do.
+    #[default]
+    On,
+}
+
+impl Dashboard {
+    pub(crate) fn options(self, has_tls: bool) -> Option<longhaul_ui::Options> {
+        let mut options = longhaul_ui::Options::default();
+        options.has_tls = has_tls;
+        options.read_only = match self {
+            Self::Off => return None,
+            Self::ReadOnly => true,
+            Self::On => false,
+        };
+        Some(options)
+    }
 }
 
 /// What a gateway takes.
@@ -208,6 +237,7 @@ impl Default for ServerConfig {
             dialects: Vec::new(),
             dialect_queue: "default".to_owned(),
             look_after_all: true,
+            dashboard: Dashboard::default(),
         }
     }
 }

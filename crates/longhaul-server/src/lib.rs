@@ -27,7 +27,9 @@ mod testing;
 mod v1;
 
 pub use auth::{Scope, TokenEntry, TokenFile, TokenFileError};
-pub use config::{ConfigError, DEFAULT_PORT, Dialect, Limits, RateLimit, ServerConfig, TlsConfig};
+pub use config::{
+    ConfigError, DEFAULT_PORT, Dashboard, Dialect, Limits, RateLimit, ServerConfig, TlsConfig,
+};
 pub use page::MetricsPage;
 pub use server::{Server, StartError};
 pub use shell::TlsError;

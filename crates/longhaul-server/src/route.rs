@@ -14,7 +14,7 @@ use crate::config::Limits;
 use crate::core::Service;
 use crate::dialects;
 use crate::problem::Problem;
-use crate::shell::{Gate, Shell, gate, guard, linger};
+use crate::shell::{Gate, Shell, form, gate, guard, linger};
 use crate::telemetry::REQUEST_SECONDS;
 use axum::Router;
 use axum::handler::Handler;
@@ -196,8 +196,22 @@ pub(crate) fn all() -> Vec<Route> {
     crate::v1::routes()
 }
 
-/// Serves all routes, behind all checks.
+/// Serves all routes and the dashboard, behind all checks.
 pub(crate) fn router(shell: Arc<Shell>, service: Arc<Service>) -> Router {
+    let api = api(Arc::clone(&shell), service);
+    let Some(options) = shell.config.dashboard.options(shell.config.tls.is_some()) else {
+        return api.layer(from_fn_with_state(shell, linger));
+    };
+    // Its pages call the routes with the caller's token, and so go through all checks of theirs.
+    let dashboard = longhaul_ui::router(api.clone(), options)
+        .layer(axum::extract::DefaultBodyLimit::disable())
+        .layer(from_fn_with_state(Arc::clone(&shell), form))
+        .layer(from_fn_with_state(Arc::clone(&shell), guard));
+    dashboard.fallback_service(api).layer(from_fn_with_state(shell, linger))
+}
+
+/// Serves all routes.
+fn api(shell: Arc<Shell>, service: Arc<Service>) -> Router {
     let (mut router, mut verbs) = (Router::new(), verbs::Verbs::default());
     for Route { info, handler, .. } in all().into_iter().chain(dialects::routes(&shell.config)) {
         let path = verbs::routed(info.path);
@@ -215,12 +229,11 @@ pub(crate) fn router(shell: Arc<Shell>, service: Arc<Service>) -> Router {
         Some(cors) => router.layer(cors),
         None => router,
     };
-    let guarded = router.layer(from_fn_with_state(Arc::clone(&shell), guard));
+    let guarded = router.layer(from_fn_with_state(shell, guard));
     // What names a route must be in its place before the route is looked up.
-    let placed = Router::new()
+    Router::new()
         .fallback_service(guarded)
-        .layer(from_fn_with_state(Arc::new(verbs), verbs::put_in_place));
-    placed.layer(from_fn_with_state(shell, linger))
+        .layer(from_fn_with_state(Arc::new(verbs), verbs::put_in_place))
 }
 
 /// Web pages of other origins may use the gateway only where that is configured, each by its whole name.

@@ -9,12 +9,16 @@ mod holders;
 mod info;
 #[cfg(feature = "metrics")]
 mod measuring;
+mod newest;
 mod row;
+mod series;
 mod service;
 mod table;
 mod words;
 
 pub use info::{TaskCounts, TaskFilter, TaskInfo, TaskLease, TaskPage, TaskStatus, WorkerInfo};
+pub use newest::NewestTasks;
+pub use series::TaskStep;
 
 use super::Client;
 use crate::clock::Clock;
@@ -23,9 +27,12 @@ use crate::task::{Position, TaskId};
 use crate::topics::{TopicNameError, TopicNames};
 use crate::transport::{Transport, TransportError};
 pub(super) use entry::{Update, ViewEntry, read as read_view_entry};
+use newest::merged;
+use series::SeriesBuilder;
 pub(super) use service::Scope;
 use service::{Partitions, Shared};
 use std::sync::Arc;
+use std::time::Duration;
 pub(super) use table::{Source, Table};
 
 /// The most tasks of a page.
@@ -179,6 +186,42 @@ impl TaskView {
         }
         let next = tasks.last().map(|task| task.id).filter(|_| more);
         Ok(TaskPage { tasks, next })
+    }
+
+    /// The tasks that a filter takes, the newest first, up to `limit` of them and to 10,000. `before` is the [`next`](NewestTasks::next) of the page before, and empty for the first one.
+    ///
+    /// # Errors
+    /// As [`list`](Self::list).
+    pub fn newest(
+        &self,
+        filter: &TaskFilter,
+        before: &[TaskId],
+        limit: usize,
+    ) -> Result<NewestTasks, TaskViewError> {
+        let limit = limit.clamp(1, PAGE_MAX);
+        let now_ms = self.now_ms();
+        let of_partition = |shared: Arc<Shared>| {
+            let table = shared.table();
+            let before = before.iter().find(|id| id.partition == table.partition());
+            table.newest(filter, before.copied(), limit + 1, now_ms)
+        };
+        let found = self.shared()?.into_iter().map(of_partition).collect();
+        Ok(merged(found, before, limit))
+    }
+
+    /// How the queue fared: by steps of this length, up to 1,440 of them, the last of which is the current one. Tasks count as long as the metadata topic shows
+    /// them.
+    ///
+    /// # Errors
+    /// As [`list`](Self::list).
+    pub fn series(&self, step: Duration, steps: usize) -> Result<Vec<TaskStep>, TaskViewError> {
+        let now_ms = self.now_ms();
+        let step_ms = u64::try_from(step.as_millis()).unwrap_or(u64::MAX);
+        let mut series = SeriesBuilder::new(now_ms, step_ms, steps);
+        for shared in self.shared()? {
+            shared.table().measure(now_ms, &mut series);
+        }
+        Ok(series.finish())
     }
 
     /// What is known of a task; `None` if nothing is, or no more.

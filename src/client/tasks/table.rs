@@ -10,6 +10,7 @@ use super::entry::{self, Update, ViewEntry};
 use super::holders::Holders;
 use super::info::{TaskCounts, TaskFilter, TaskInfo, WorkerInfo};
 use super::row::{Owners, Row, Texts};
+use super::series::SeriesBuilder;
 use super::words::Words;
 use crate::client::view::{is_java_end, is_late};
 use crate::ledger;
@@ -21,6 +22,7 @@ use crate::task::terms::Terms;
 use crate::task::{Position, TaskId, WorkerIdentity, text};
 use crate::transport::Message;
 use std::collections::BTreeMap;
+use std::ops::Bound::{self, Excluded, Unbounded};
 use std::sync::Arc;
 
 /// The topics of a queue that a table is made from.
@@ -270,26 +272,56 @@ impl Table {
         now_ms: u64,
         page: &mut Vec<TaskInfo>,
     ) -> bool {
-        use std::ops::Bound::{Excluded, Unbounded};
-        let behind = (after.map_or(Unbounded, Excluded), Unbounded);
-        for (id, row) in self.rows.range(behind).filter(|(_, row)| row.is_known()) {
-            let status = row.status(self.ended(*id), now_ms);
-            if !filter.takes(status, row.created_ms, row.changed_ms) {
-                continue;
-            }
-            let texts = row.texts.as_deref();
-            let (tags, task_type, key) = texts.map_or((&[][..], None, None), |texts| {
-                (&*texts.tags, texts.task_type.as_deref(), texts.key.as_deref())
-            });
-            if !filter.takes_texts(tags, task_type, key) {
-                continue;
-            }
+        for (id, row) in self.taken((after.map_or(Unbounded, Excluded), Unbounded), filter, now_ms)
+        {
             if page.len() >= limit {
                 return true;
             }
             page.push(self.info(*id, row, now_ms));
         }
         false
+    }
+
+    /// Up to `limit` tasks before this one that the filter takes, the newest first.
+    pub(super) fn newest(
+        &self,
+        filter: &TaskFilter,
+        before: Option<TaskId>,
+        limit: usize,
+        now_ms: u64,
+    ) -> Vec<TaskInfo> {
+        let taken = self.taken((Unbounded, before.map_or(Unbounded, Excluded)), filter, now_ms);
+        taken.rev().take(limit).map(|(id, row)| self.info(*id, row, now_ms)).collect()
+    }
+
+    fn taken<'a>(
+        &'a self,
+        between: (Bound<TaskId>, Bound<TaskId>),
+        filter: &'a TaskFilter,
+        now_ms: u64,
+    ) -> impl DoubleEndedIterator<Item = (&'a TaskId, &'a Row)> {
+        self.rows.range(between).filter(move |(id, row)| {
+            if !row.is_known() {
+                return false;
+            }
+            let status = row.status(self.ended(**id), now_ms);
+            if !filter.takes(status, row.created_ms, row.changed_ms) {
+                return false;
+            }
+            let texts = row.texts.as_deref();
+            let (tags, task_type, key) = texts.map_or((&[][..], None, None), |texts| {
+                (&*texts.tags, texts.task_type.as_deref(), texts.key.as_deref())
+            });
+            filter.takes_texts(tags, task_type, key)
+        })
+    }
+
+    /// Adds its tasks to a series.
+    pub(super) fn measure(&self, now_ms: u64, series: &mut SeriesBuilder) {
+        for (id, row) in self.rows.iter().filter(|(_, row)| row.is_known()) {
+            let status = row.status(self.ended(*id), now_ms);
+            series.add(status, row.created_ms, row.changed_ms);
+        }
     }
 
     /// What is known of a task.

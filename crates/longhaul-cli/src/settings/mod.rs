@@ -97,6 +97,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     defaulting("broker-grace", "2s"),
     defaulting("hide-payloads", "false"),
     plain("measure"),
+    defaulting("dashboard", "on"),
     defaulting("drain", "30s"),
 ];
 

@@ -30,7 +30,7 @@ impl Service {
     /// Refuses a queue that does not exist, as far as that can be known: by the admin API. Brokers make topics when they are first used, so that a
     /// misspelt name would be a queue that nobody works on. Returns whether the queue has topics for priorities; where nobody can tell, they come into
     /// being when they are first used.
-    pub(super) async fn check_queue(&self, queue: &QueueName) -> Result<bool, ServiceError> {
+    pub(crate) async fn check_queue(&self, queue: &QueueName) -> Result<bool, ServiceError> {
         if let Some(has_levels) = self.known.fresh(queue) {
             return Ok(has_levels);
         }

@@ -4,7 +4,7 @@ use super::{QueueName, Service, ServiceError, TaskName};
 use bytes::Bytes;
 use longhaul::{
     Priority, TaskCounts, TaskFilter, TaskHistory, TaskId, TaskInfo, TaskMetadata, TaskState,
-    TaskStatus, TaskView, TaskViewError, WaitError, WorkerInfo,
+    TaskStatus, TaskStep, TaskView, TaskViewError, WaitError, WorkerInfo,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -76,6 +76,33 @@ impl Service {
             Task { name, info: Some(info), shown: None }
         };
         Ok((page.tasks.into_iter().map(task).collect(), next))
+    }
+
+    /// The newest tasks of a level of a queue, and what the next page comes before.
+    pub(crate) async fn newest(
+        &self,
+        queue: &QueueName,
+        level: Priority,
+        filter: &TaskFilter,
+        before: &[TaskId],
+        limit: usize,
+    ) -> Result<(Vec<Task>, Vec<TaskName>), ServiceError> {
+        let page = self.ask(queue, level, |view| view.newest(filter, before, limit)).await?;
+        let name = |id| TaskName { level, id };
+        let task = |info: TaskInfo| Task { name: name(info.id), info: Some(info), shown: None };
+        let tasks = page.tasks.into_iter().map(task).collect();
+        Ok((tasks, page.next.into_iter().map(name).collect()))
+    }
+
+    /// How a level of a queue fared.
+    pub(crate) async fn series(
+        &self,
+        queue: &QueueName,
+        level: Priority,
+        step: Duration,
+        steps: usize,
+    ) -> Result<Vec<TaskStep>, ServiceError> {
+        self.ask(queue, level, |view| view.series(step, steps)).await
     }
 
     /// How many tasks there are.

@@ -1,14 +1,18 @@
 //! Reads bodies: within their limit, within their time, and as JSON where a route wants that.
 
-use super::Caller;
+use super::{Caller, Shell};
 use crate::problem::Problem;
-use axum::extract::{FromRequest, Request};
+use axum::extract::{FromRequest, Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// A body as it came.
 #[derive(Clone, Debug)]
@@ -44,20 +48,47 @@ impl<S: Sync> FromRequest<S> for Body {
         let Some(caller) = parts.extensions.get::<Caller>() else {
             return Err(Problem::unavailable("no_caller", "the request came past the checks"));
         };
-        let (limit, time) = (caller.body_bytes, caller.shell.config.limits.body_time);
-        let reading = Limited::new(body, limit).collect();
-        let read = tokio::time::timeout(time, reading).await.map_err(|_| {
-            let detail = format!("the body did not arrive within {time:?}; nothing was done");
-            Problem::new(StatusCode::REQUEST_TIMEOUT, "body_too_slow", detail)
-        })?;
-        let read = read.map_err(|error| {
-            if error.is::<LengthLimitError>() {
-                return too_large(limit);
-            }
-            let detail = format!("the body ended early: {error}; nothing was done");
-            Problem::bad_request("body_incomplete", detail)
-        })?;
-        Ok(Self { bytes: read.to_bytes(), content_type: content_type(&parts.headers) })
+        let time = caller.shell.config.limits.body_time;
+        let bytes = whole(body, caller.body_bytes, time).await?;
+        Ok(Self { bytes, content_type: content_type(&parts.headers) })
+    }
+}
+
+/// Reads a body to its end, within so many bytes and this time.
+async fn whole(body: axum::body::Body, limit: usize, time: Duration) -> Result<Bytes, Problem> {
+    let reading = Limited::new(body, limit).collect();
+    let read = tokio::time::timeout(time, reading).await.map_err(|_| {
+        let detail = format!("the body did not arrive within {time:?}; nothing was done");
+        Problem::new(StatusCode::REQUEST_TIMEOUT, "body_too_slow", detail)
+    })?;
+    let read = read.map_err(|error| {
+        if error.is::<LengthLimitError>() {
+            return too_large(limit);
+        }
+        let detail = format!("the body ended early: {error}; nothing was done");
+        Problem::bad_request("body_incomplete", detail)
+    })?;
+    Ok(read.to_bytes())
+}
+
+/// Reads a form of the dashboard whole before its page is asked for: as large as the payload of a task, and no slower than other bodies.
+pub(crate) async fn form(
+    State(shell): State<Arc<Shell>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if request.method().is_safe() {
+        return next.run(request).await;
+    }
+    let limits = &shell.config.limits;
+    let _room = match shell.room_for_body(request.headers(), limits.body_bytes) {
+        Ok(room) => room,
+        Err(problem) => return problem.into_response(),
+    };
+    let (parts, body) = request.into_parts();
+    match whole(body, limits.body_bytes, limits.body_time).await {
+        Ok(bytes) => next.run(Request::from_parts(parts, bytes.into())).await,
+        Err(problem) => problem.into_response(),
     }
 }
 

@@ -85,7 +85,7 @@ impl Gate {
             return Err(Problem::new(StatusCode::FORBIDDEN, "scope_missing", detail));
         }
         let body_bytes = self.route.body_limit(&self.shell.config.limits);
-        let room = self.room_for_body(headers, body_bytes)?;
+        let room = self.shell.room_for_body(headers, body_bytes)?;
         let place = self.place()?;
         let caller = Caller { identity, shell: Arc::clone(&self.shell), body_bytes };
         Ok((caller, Held { _permits: [room, place] }))
@@ -102,37 +102,6 @@ impl Gate {
         let detail =
             "the gateway serves as many requests as it may; try again, or ask another gateway";
         place.map(Some).map_err(|_| Problem::unavailable("too_many_requests", detail))
-    }
-
-    /// Memory for the body: as much as it says that it has, or may have.
-    fn room_for_body(
-        &self,
-        headers: &HeaderMap,
-        limit: usize,
-    ) -> Result<Option<OwnedSemaphorePermit>, Problem> {
-        let encoding = headers.get(CONTENT_ENCODING).map(|it| it.as_bytes());
-        if encoding.is_some_and(|it| !it.eq_ignore_ascii_case(b"identity")) {
-            let detail =
-                "the gateway takes no compressed bodies; send it without `Content-Encoding`";
-            let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-            return Err(Problem::new(status, "content_encoding_unsupported", detail));
-        }
-        let length = headers.get(CONTENT_LENGTH).and_then(|it| it.to_str().ok()?.parse().ok());
-        let bytes = match length {
-            Some(length) => length,
-            None if headers.contains_key(TRANSFER_ENCODING) => limit,
-            None => 0_usize,
-        };
-        if bytes > limit {
-            return Err(body::too_large(limit));
-        }
-        if bytes == 0 {
-            return Ok(None);
-        }
-        let room = u32::try_from(body::kib(bytes)).unwrap_or(u32::MAX);
-        let held = Semaphore::try_acquire_many_owned(Arc::clone(&self.shell.body_room), room);
-        let detail = "the gateway holds as many bytes of requests as it may; try again, or ask another gateway";
-        held.map(Some).map_err(|_| Problem::unavailable("too_many_bytes", detail))
     }
 
     async fn serve(&self, request: Request, next: Next, held: Held) -> Response {
@@ -196,6 +165,39 @@ impl Gate {
             status,
             ?took
         );
+    }
+}
+
+impl Shell {
+    /// Memory for the body: as much as it says that it has, or may have.
+    pub(super) fn room_for_body(
+        &self,
+        headers: &HeaderMap,
+        limit: usize,
+    ) -> Result<Option<OwnedSemaphorePermit>, Problem> {
+        let encoding = headers.get(CONTENT_ENCODING).map(|it| it.as_bytes());
+        if encoding.is_some_and(|it| !it.eq_ignore_ascii_case(b"identity")) {
+            let detail =
+                "the gateway takes no compressed bodies; send it without `Content-Encoding`";
+            let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+            return Err(Problem::new(status, "content_encoding_unsupported", detail));
+        }
+        let length = headers.get(CONTENT_LENGTH).and_then(|it| it.to_str().ok()?.parse().ok());
+        let bytes = match length {
+            Some(length) => length,
+            None if headers.contains_key(TRANSFER_ENCODING) => limit,
+            None => 0_usize,
+        };
+        if bytes > limit {
+            return Err(body::too_large(limit));
+        }
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let room = u32::try_from(body::kib(bytes)).unwrap_or(u32::MAX);
+        let held = Semaphore::try_acquire_many_owned(Arc::clone(&self.body_room), room);
+        let detail = "the gateway holds as many bytes of requests as it may; try again, or ask another gateway";
+        held.map(Some).map_err(|_| Problem::unavailable("too_many_bytes", detail))
     }
 }
 

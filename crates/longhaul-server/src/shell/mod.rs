@@ -10,7 +10,7 @@ mod rate;
 mod tls;
 
 pub(crate) use accept::Listener;
-pub(crate) use body::{Body, Json, in_plain_words};
+pub(crate) use body::{Body, Json, form, in_plain_words};
 pub(crate) use gate::{Caller, Gate, gate};
 pub(crate) use guard::guard;
 pub(crate) use host::parse as parse_host;

@@ -13,6 +13,7 @@ pub(crate) mod new_task;
 mod queue_settings;
 mod queues;
 mod schedules;
+mod series;
 mod task_body;
 mod tasks;
 #[cfg(test)]
@@ -34,6 +35,7 @@ pub(crate) fn routes() -> Vec<Route> {
         workers::routes(),
         dead::routes(),
         schedules::routes(),
+        series::routes(),
         events::routes(),
         leases::routes(),
     ];

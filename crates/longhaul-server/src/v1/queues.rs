@@ -56,6 +56,8 @@ pub(crate) struct QueueBody {
     /// Counts the changes of its settings.
     version: u64,
     settings: SettingsBody,
+    /// It has tasks of high and of low priority as well.
+    levels: bool,
     /// Now, by the gateway's clock.
     now: u64,
 }
@@ -172,6 +174,7 @@ async fn get(
         name: queue.to_string(),
         version: found.version,
         settings: SettingsBody::from(&found.settings),
+        levels: service.check_queue(&queue).await?,
         now: clock::wall_ms(),
     }))
 }

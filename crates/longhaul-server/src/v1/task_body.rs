@@ -50,6 +50,9 @@ pub(crate) struct TaskBody {
     /// How many bytes its result has: GET …/result.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) result_bytes: Option<usize>,
+    /// The codec that its payload and its result are encoded by, as far as a worker has said so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) codec: Option<String>,
     /// Its payload and its result are hidden from whoever asks.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) hidden: bool,
@@ -173,6 +176,7 @@ impl TaskBody {
             warning: None,
             log: Vec::new(),
             result_bytes: None,
+            codec: None,
             hidden: false,
             waits_for: Vec::new(),
             tags: Vec::new(),
@@ -189,6 +193,7 @@ impl TaskBody {
         self.reason = shown.reason().map(str::to_owned);
         self.result_bytes = (shown.state == longhaul::TaskState::Completed)
             .then(|| shown.result.as_ref().map_or(0, bytes::Bytes::len));
+        self.codec = shown.codec;
         self.attempts = shown.attempts;
         self.created_at = Some(shown.created);
         self.changed_at = Some(shown.last_updated);

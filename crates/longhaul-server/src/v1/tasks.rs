@@ -15,7 +15,7 @@ use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use longhaul::{TaskFilter, TaskStatus};
+use longhaul::{TaskFilter, TaskId, TaskStatus};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,10 +47,22 @@ pub(crate) struct TaskQuery {
     pub(crate) created_to: Option<Instant>,
     /// `high`, `normal` (the default) or `low`: each level of a queue is listed by itself.
     pub(crate) level: Level,
-    /// `next` of the page before.
+    /// `oldest` first (the default), by partition and then in the order of submission, or `newest` first, over all partitions.
+    #[param(inline)]
+    pub(crate) order: Order,
+    /// `next` of the page before, which had the same order.
     pub(crate) after: Option<String>,
     /// 1 to 1,000 tasks; 100 if it is not said.
     pub(crate) limit: Option<usize>,
+}
+
+/// Which tasks come first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Order {
+    #[default]
+    Oldest,
+    Newest,
 }
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -171,14 +183,31 @@ async fn list(
     Asked(query): Asked<TaskQuery>,
 ) -> Result<Json<TaskList>, Problem> {
     let (filter, limit) = (query.filter()?, page(query.limit)?);
-    let after = query.after.as_deref().map(str::parse::<TaskName>).transpose();
-    let after = after.map_err(ServiceError::from)?.map(|name| name.id);
-    let listed = service.list(&queue, query.level.into(), &filter, after, limit).await?;
-    let (tasks, next) = listed;
+    let level = query.level.into();
+    let (tasks, next) = match query.order {
+        Order::Oldest => {
+            let after = query.after.as_deref().map(str::parse::<TaskName>).transpose();
+            let after = after.map_err(ServiceError::from)?.map(|name| name.id);
+            let (tasks, next) = service.list(&queue, level, &filter, after, limit).await?;
+            (tasks, next.map(|name| name.to_string()))
+        }
+        Order::Newest => {
+            let before = places(query.after.as_deref().unwrap_or_default())?;
+            let (tasks, next) = service.newest(&queue, level, &filter, &before, limit).await?;
+            let next: Vec<String> = next.iter().map(ToString::to_string).collect();
+            (tasks, Some(next.join(",")).filter(|next| !next.is_empty()))
+        }
+    };
     let hidden = caller.is_blind();
     let tasks = tasks.into_iter().map(|task| TaskBody::new(&queue, task, hidden)).collect();
-    let next = next.map(|name| name.to_string());
     Ok(Json(TaskList { tasks, next, now: clock::wall_ms() }))
+}
+
+/// Where a page of the newest tasks begins: a task of each partition, with commas between them.
+fn places(text: &str) -> Result<Vec<TaskId>, Problem> {
+    let names = text.split(',').filter(|name| !name.is_empty()).map(str::parse::<TaskName>);
+    let ids = names.map(|name| name.map(|name| name.id)).collect::<Result<_, _>>();
+    Ok(ids.map_err(ServiceError::from)?)
 }
 
 async fn count(

@@ -33,7 +33,7 @@ fn a_body_that_comes_too_slowly_is_given_up() {
     let mut config = config();
     config.limits.body_time = Duration::from_millis(300);
     with_gateway(config, async |server| {
-        for path in [TASKS, "/v1/queues/tasks:purge"] {
+        for path in [TASKS, "/v1/queues/tasks:purge", "/ui/queues/tasks/tasks"] {
             let answer = rest(unfinished(&server, path).await).await;
             assert!(answer.starts_with("HTTP/1.1 408 "), "{path}: {answer}");
             assert!(
@@ -53,6 +53,8 @@ fn a_body_that_is_too_long_is_refused_at_once() {
             (TASKS, 5 * mib),
             ("/v1/queues/tasks/tasks:batch", 32 * mib),
             ("/v1/queues/tasks:pause", 512 * 1024),
+            // A form of the dashboard.
+            ("/ui/queues/tasks/tasks", 5 * mib),
         ] {
             let answer = exchange(&server, &head(path, limit + 1)).await;
             assert!(answer.starts_with("HTTP/1.1 413 "), "{path}: {answer}");

@@ -65,6 +65,9 @@ pub(crate) struct Start {
     /// Queues whose tasks are counted for the metrics, with commas in between: for an autoscaler of their workers.
     #[arg(long, value_name = "QUEUES")]
     measure: Option<String>,
+    /// The web pages at /ui: on (the default), read-only (they show and change nothing) or off.
+    #[arg(long, value_name = "HOW")]
+    dashboard: Option<String>,
     /// How long it may take to end in order; 30s if it is not said.
     #[arg(long, value_name = "TIME")]
     drain: Option<String>,
@@ -181,6 +184,7 @@ impl Start {
             ("rate-limit", &self.rate_limit),
             ("broker-grace", &self.broker_grace),
             ("measure", &self.measure),
+            ("dashboard", &self.dashboard),
             ("drain", &self.drain),
         ]));
         let open = self.secured.broker_open_namespaces;

@@ -12,7 +12,7 @@ use crate::times;
 use longhaul::Client;
 use longhaul::topics::TopicNames;
 use longhaul_server::{
-    ConfigError, Dialect, RateLimit, Server, ServerConfig, StartError, TlsConfig,
+    ConfigError, Dashboard, Dialect, RateLimit, Server, ServerConfig, StartError, TlsConfig,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -199,6 +199,7 @@ fn config(settings: &Settings) -> Result<ServerConfig, Failure> {
     config.allowed_origins = engine::list(settings, "http-origins");
     config.hide_payloads = settings.is("hide-payloads")?;
     config.measured_queues = engine::list(settings, "measure");
+    config.dashboard = settings.parsed("dashboard", dashboard)?.unwrap_or_default();
     if let Some(grace) = settings.duration("broker-grace")? {
         config.broker_grace = grace;
     }
@@ -222,6 +223,15 @@ fn rate_limit(text: &str) -> Result<RateLimit, String> {
     Ok(RateLimit { requests, per, burst })
 }
 
+fn dashboard(text: &str) -> Result<Dashboard, String> {
+    match text {
+        "on" => Ok(Dashboard::On),
+        "read-only" => Ok(Dashboard::ReadOnly),
+        "off" => Ok(Dashboard::Off),
+        _ => Err("expected on, read-only or off".to_owned()),
+    }
+}
+
 fn dialects(text: &str) -> Result<Vec<Dialect>, String> {
     let one = |text: &str| match text.trim() {
         "001" => Ok(Dialect::Document001),
@@ -234,6 +244,13 @@ fn dialects(text: &str) -> Result<Vec<Dialect>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_dashboard_is_on_read_only_or_off() {
+        let found = ["on", "read-only", "off"].map(|text| dashboard(text).unwrap());
+        assert_eq!(found, [Dashboard::On, Dashboard::ReadOnly, Dashboard::Off]);
+        assert!(dashboard("true").is_err() && dashboard("").is_err());
+    }
 
     #[test]
     fn a_rate_limit_has_requests_a_time_and_perhaps_a_burst() {

@@ -4,6 +4,7 @@ mod acting;
 mod allowed;
 mod bodies;
 mod cut_off;
+mod dashboard;
 mod draining;
 mod hiding;
 mod leasing;

@@ -29,7 +29,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["longhaul-broker", "longhaul-memory", "longhaul-transport", "longhaul-wire", CLIENT],
     ),
     ("longhaul-broker", &["longhaul-wire"]),
-    ("longhaul-server", &["longhaul"]),
+    // Its pages are made of the gateway's public routes, and of nothing else.
+    ("longhaul-ui", &[]),
+    ("longhaul-server", &["longhaul", "longhaul-ui"]),
     ("longhaul-cli", &["longhaul", "longhaul-broker", "longhaul-server"]),
     (
         "integration-tests",

@@ -1,0 +1,172 @@
+//! The dashboard before the real routes: each page is made of what they answer, its forms do what they say, and other sites get nothing done by it.
+
+use crate::config::{Dashboard, ServerConfig};
+use crate::testing::{Answer, Bench};
+use axum::body::Body;
+use axum::http::Request;
+use serde_json::json;
+use std::time::Duration;
+
+const QUEUE: &str = "mails";
+
+fn form(path: &str, body: &str) -> Request<Body> {
+    let mut request = Bench::request("POST", path, body.to_owned());
+    let kind = "application/x-www-form-urlencoded".parse().unwrap();
+    request.headers_mut().insert("content-type", kind);
+    request
+}
+
+fn text(answer: &Answer) -> String {
+    String::from_utf8_lossy(&answer.bytes).into_owned()
+}
+
+fn with(dashboard: Dashboard) -> Bench {
+    Bench::with(ServerConfig { dashboard, ..ServerConfig::default() })
+}
+
+/// A gateway with a task that failed for good, and one that runs.
+fn worked() -> (Bench, String, String) {
+    let bench = Bench::new();
+    let queue = format!("/v1/queues/{QUEUE}");
+    let mut ids = Vec::new();
+    for report in [
+        json!({"status": "FAILED", "reason": "no luck <b>", "fatal": true}),
+        json!({"status": "IN_PROGRESS", "progress": {"done": 1, "total": 4, "message": "half way"}}),
+    ] {
+        let task = json!({"payload_json": {"to": "ann"}, "type": "mail", "tags": ["eu"], "key": "order-1"});
+        ids.push(bench.post(&format!("{queue}/tasks"), task).text("id"));
+        let wants = json!({"worker": "ann", "wait": 5, "lease_time": "1m"});
+        let leased = bench.post(&format!("{queue}/leases"), wants).json();
+        let lease = leased["leases"][0]["lease"].as_str().unwrap();
+        assert_eq!(bench.post(&format!("{queue}/leases/{lease}:report"), report).status, 200);
+    }
+    bench.engine.advance(Duration::from_secs(1));
+    let running = ids.remove(1);
+    (bench, ids.remove(0), running)
+}
+
+/// What a page is made of and what the routes answer are two records of the same: here they meet.
+#[test]
+fn every_page_is_made_of_what_the_routes_answer() {
+    let (bench, failed, running) = worked();
+    for (place, shown) in [
+        ("/ui".to_owned(), vec!["cannot list the queues", "Name of a queue"]),
+        (format!("/ui/queues/{QUEUE}"), vec!["demand", "Ended: "]),
+        (format!("/ui/queues/{QUEUE}/tasks"), vec![&*failed, &*running, "order-1", "1 of 4 "]),
+        (format!("/ui/queues/{QUEUE}/tasks?status=failed&tag=eu&type=mail"), vec![&*failed]),
+        (
+            format!("/ui/queues/{QUEUE}/tasks/{failed}"),
+            vec!["leased to ann", "epoch 1", "&quot;to&quot;", "Run it once more"],
+        ),
+        (
+            format!("/ui/queues/{QUEUE}/tasks/{running}"),
+            vec!["half way", "Take it from its worker", "attempt 1"],
+        ),
+        (format!("/ui/queues/{QUEUE}/workers"), vec!["gateway", &*running]),
+        (format!("/ui/queues/{QUEUE}/dead"), vec![&*failed, "Replay"]),
+        (format!("/ui/queues/{QUEUE}/dead/{failed}"), vec!["no luck &lt;b&gt;", "&quot;to&quot;"]),
+        (format!("/ui/queues/{QUEUE}/schedules"), vec!["longhaul schedule create"]),
+        (format!("/ui/queues/{QUEUE}/limits"), vec!["Version 0"]),
+        (format!("/ui/queues/{QUEUE}/actions"), vec!["<h1>Actions</h1>"]),
+    ] {
+        let answer = bench.get(&place);
+        let page = text(&answer);
+        assert_eq!(answer.status, 200, "{place}: {page}");
+        for shown in shown {
+            assert!(page.contains(shown), "{shown} on {place}: {page}");
+        }
+    }
+    let missing = bench.get(&format!("/ui/queues/{QUEUE}/tasks/9:9:-1"));
+    assert_eq!(missing.status, 404, "{}", text(&missing));
+    let odd = bench.get("/ui/queues/a%22%3Cb%3E%E2%80%AE");
+    assert_eq!(odd.status, 400, "{}", text(&odd));
+    assert!(!text(&odd).contains("<b>") && !text(&odd).contains('\u{202e}'), "{}", text(&odd));
+}
+
+#[test]
+fn a_form_does_what_it_says() {
+    let (bench, failed, running) = worked();
+    let of = format!("/ui/queues/{QUEUE}");
+    let done = |path: &str, body: &str| {
+        let answer = bench.send(form(&format!("{of}{path}"), body));
+        assert_eq!(answer.status, 303, "{path}: {}", text(&answer));
+    };
+    done("/tasks", "payload=hello+there&type=mail&delay=");
+    done(&format!("/tasks/{running}/cancel"), "reason=no+use");
+    done(&format!("/tasks/{failed}/retry"), "reason=once+more");
+    done("/limits", "version=0&settings=%7B%7D&max_in_flight=7&rate_tokens=&rate_per=");
+    done("/pause", "reason=");
+    bench.engine.advance(Duration::from_secs(3));
+    let settings = bench.get(&format!("/v1/queues/{QUEUE}")).json();
+    assert_eq!(
+        (&settings["settings"]["max_in_flight"], &settings["settings"]["paused"]),
+        (&json!(7), &json!(true))
+    );
+    let acted = text(&bench.get(&format!("{of}/actions")));
+    assert!(acted.contains("no use") && acted.contains("once more"), "{acted}");
+    let listed = bench.get(&format!("/v1/queues/{QUEUE}/tasks?order=newest")).json();
+    assert_eq!(listed["tasks"].as_array().unwrap().len(), 4, "{listed}");
+    let stale = form(&format!("{of}/limits"), "version=0&settings=%7B%7D&max_in_flight=8");
+    let stale = bench.send(stale);
+    assert_eq!(stale.status, 409, "a change upon an older version: {}", text(&stale));
+    done(&format!("/dead/{failed}"), "verb=purge&reason=");
+    let left = bench.get(&format!("/v1/queues/{QUEUE}/dead")).json();
+    assert_eq!(left["dead_letters"], json!([]), "{left}");
+}
+
+/// The form of another site is sent with the address of this one; where there are no tokens no cookie keeps it out.
+#[test]
+fn forms_of_other_sites_do_nothing() {
+    let (bench, _, running) = worked();
+    let path = format!("/ui/queues/{QUEUE}/tasks/{running}/kill");
+    for (name, value) in [
+        ("origin", "http://evil.test"),
+        ("origin", "null"),
+        ("sec-fetch-site", "cross-site"),
+        ("sec-fetch-site", "same-site"),
+    ] {
+        let mut request = form(&path, "reason=");
+        request.headers_mut().insert(name, value.parse().unwrap());
+        assert_eq!(bench.send(request).status, 403, "{name}: {value}");
+    }
+    let mut request = Bench::request("GET", "/ui", "");
+    request.headers_mut().insert("host", "evil.test".parse().unwrap());
+    assert_eq!(bench.send(request).status, 421, "a name that resolves to this address");
+    let task = bench.get(&format!("/v1/queues/{QUEUE}/tasks/{running}")).json();
+    assert_eq!(task["status"], json!("running"), "{task}");
+}
+
+#[test]
+fn it_shows_only_or_is_not_there() {
+    let (only, off) = (with(Dashboard::ReadOnly), with(Dashboard::Off));
+    let pause = format!("/ui/queues/{QUEUE}/pause");
+    only.submit(QUEUE, "a");
+    assert_eq!(only.get("/ui").status, 200);
+    assert_eq!(only.send(form(&pause, "reason=")).status, 403);
+    assert_eq!(
+        only.post(&format!("/v1/queues/{QUEUE}:pause"), json!({})).status,
+        200,
+        "the API is no page"
+    );
+    for path in ["/ui", "/ui/", "/", "/ui/sign-in"] {
+        assert_eq!(
+            (off.get(path).status.as_u16(), off.get(path).code()),
+            (404, "route_not_found".to_owned()),
+            "{path}"
+        );
+    }
+    assert_eq!(off.send(form(&pause, "reason=")).status, 404);
+}
+
+/// A page goes through the checks of the routes that it is made of: what is hidden there is hidden here.
+#[test]
+fn what_is_hidden_is_hidden_on_pages() {
+    let bench = Bench::with(ServerConfig { hide_payloads: true, ..ServerConfig::default() });
+    let id = bench.submit(QUEUE, "payload-canary");
+    for place in ["", "?as=hex", "?as=text"] {
+        let page = text(&bench.get(&format!("/ui/queues/{QUEUE}/tasks/{id}{place}")));
+        assert!(page.contains("hides payloads") && !page.contains("canary"), "{page}");
+    }
+    let saved = bench.get(&format!("/ui/queues/{QUEUE}/tasks/{id}/payload"));
+    assert_eq!(saved.status, 403, "{}", text(&saved));
+}

@@ -1,0 +1,127 @@
+// @ts-check
+// Keeps a page up to date: it follows the events of the page's queue, asks for the page anew when there are some, and replaces what has changed.
+// Without it the page is the same, as it was when it was asked for.
+"use strict";
+
+(() => {
+  /** The page is asked for at most once in so many ms. */
+  const EVERY_MS = 1000;
+  /** So long after an event, for pages are made of what the gateway has read, and events come as soon as they are read elsewhere. */
+  const SETTLE_MS = 200;
+  /** While nothing happens, ages on the page grow: it is asked for anew after so many ms. */
+  const IDLE_MS = 15000;
+
+  const place = document.body.dataset.events;
+  const status = /** @type {HTMLElement | null} */ (document.getElementById("live"));
+  const isPaused = () => document.hidden || document.querySelector("details.asked[open]") !== null;
+
+  let last = 0;
+  let asked = false;
+  let stale = false;
+
+  /** @param {string} text */
+  const say = (text) => {
+    if (status !== null && status.textContent !== text) status.textContent = text;
+  };
+
+  /**
+   * Whether somebody writes there, or has written something that was not sent yet.
+   * @param {Element} part
+   */
+  const isInUse = (part) =>
+    [...part.querySelectorAll("input:not([type=hidden]), textarea, select")].some((field) => {
+      if (field === document.activeElement) return true;
+      return (field instanceof HTMLInputElement || field instanceof HTMLTextAreaElement) && field.value !== field.defaultValue;
+    });
+
+  /**
+   * Makes a part of the page like the fresh one, and touches nothing that is alike: what has the focus or was scrolled stays as it is. A form that somebody
+   * fills in is left alone, with the version that was seen.
+   * @param {Node} part
+   * @param {Node} fresh
+   */
+  const renew = (part, fresh) => {
+    if (part.isEqualNode(fresh)) return;
+    if (!(part instanceof Element && fresh instanceof Element)) {
+      part.nodeValue = fresh.nodeValue;
+      return;
+    }
+    if (part.matches("form") && isInUse(part)) return;
+    for (const name of part.getAttributeNames()) if (!fresh.hasAttribute(name)) part.removeAttribute(name);
+    for (const name of fresh.getAttributeNames()) part.setAttribute(name, fresh.getAttribute(name) ?? "");
+    const [ours, theirs] = [[...part.childNodes], [...fresh.childNodes]];
+    if (ours.length === theirs.length && ours.every((node, at) => node.nodeName === theirs[at].nodeName)) {
+      ours.forEach((node, at) => renew(node, theirs[at]));
+    } else if (!isInUse(part)) {
+      const link = part.contains(document.activeElement) ? document.activeElement?.getAttribute("href") : null;
+      part.replaceChildren(...theirs);
+      if (link) /** @type {HTMLElement | null} */ (part.querySelector(`a[href="${CSS.escape(link)}"]`))?.focus();
+    }
+  };
+
+  /** @param {Document} fresh */
+  const replace = (fresh) => {
+    const [ours, theirs] = [document.getElementById("main"), fresh.getElementById("main")];
+    if (isPaused()) stale = true;
+    else if (ours !== null && theirs !== null) renew(ours, theirs);
+  };
+
+  const ask = async () => {
+    asked = true;
+    await new Promise((done) => setTimeout(done, Math.max(SETTLE_MS, last + EVERY_MS - Date.now())));
+    asked = false;
+    if (isPaused()) {
+      stale = true;
+      return;
+    }
+    last = Date.now();
+    stale = false;
+    try {
+      const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+      if (answer.redirected) location.assign(answer.url);
+      else if (answer.ok) replace(new DOMParser().parseFromString(await answer.text(), "text/html"));
+      else say("not up to date");
+    } catch {
+      say("not up to date");
+    }
+  };
+
+  const news = () => {
+    if (!asked) void ask();
+  };
+
+  const follow = () => {
+    if (place === undefined) return;
+    const events = new EventSource(place);
+    events.addEventListener("open", () => say("live"));
+    events.addEventListener("error", () => say("trying to connect"));
+    for (const name of ["task", "evicted", "broker-back"]) events.addEventListener(name, news);
+    events.addEventListener("broker-lost", () => say("the broker is away"));
+    events.addEventListener("broker-back", () => say("live"));
+  };
+
+  document.addEventListener("visibilitychange", () => {
+    if (!document.hidden && stale) news();
+  });
+  document.addEventListener("toggle", () => {
+    if (stale && !isPaused()) news();
+  }, true);
+  setInterval(() => {
+    if (!isPaused() && Date.now() - last > IDLE_MS) news();
+  }, IDLE_MS / 3);
+
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.altKey || event.metaKey || event.target instanceof HTMLInputElement || event.target instanceof HTMLTextAreaElement) return;
+    if (event.key === "/") {
+      const field = /** @type {HTMLElement | null} */ (document.querySelector("form[role=search] input:not([type=hidden])"));
+      if (field !== null) {
+        event.preventDefault();
+        field.focus();
+      }
+    }
+    if (event.key === "n") /** @type {HTMLElement | null} */ (document.querySelector("a[rel=next]"))?.click();
+  });
+
+  last = Date.now();
+  follow();
+})();

@@ -1,0 +1,250 @@
+//! What the pages read of the gateway's answers. Fields that no page shows are left out; the OpenAPI document says what all of them mean.
+
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct QueueList {
+    pub(crate) queues: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Queue {
+    pub(crate) version: u64,
+    pub(crate) settings: Value,
+    /// It has tasks of high and of low priority as well.
+    #[serde(default)]
+    pub(crate) levels: bool,
+}
+
+impl Queue {
+    pub(crate) fn is_paused(&self) -> bool {
+        self.settings.get("paused").and_then(Value::as_bool).unwrap_or(false)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Counts {
+    pub(crate) by_status: BTreeMap<String, u64>,
+    pub(crate) total: u64,
+    pub(crate) demand: u64,
+    pub(crate) oldest_ready: Option<OldestReady>,
+    pub(crate) now: u64,
+}
+
+impl Counts {
+    pub(crate) fn of(&self, status: &str) -> u64 {
+        self.by_status.get(status).copied().unwrap_or(0)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct OldestReady {
+    pub(crate) id: String,
+    pub(crate) since: u64,
+}
+
+/// How a queue fared, by steps of equal length, the oldest first.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Series {
+    pub(crate) step_ms: u64,
+    pub(crate) steps: Vec<Step>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub(crate) struct Step {
+    pub(crate) at: u64,
+    pub(crate) submitted: u64,
+    pub(crate) completed: u64,
+    /// Failed for good, cancelled or expired.
+    pub(crate) not_completed: u64,
+    pub(crate) latency_p50_ms: Option<u64>,
+    pub(crate) latency_p95_ms: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct TaskList {
+    pub(crate) tasks: Vec<Task>,
+    pub(crate) next: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Task {
+    pub(crate) id: String,
+    pub(crate) status: String,
+    pub(crate) attempts: u32,
+    pub(crate) created_at: Option<u64>,
+    pub(crate) changed_at: Option<u64>,
+    pub(crate) due_at: Option<u64>,
+    pub(crate) epoch: Option<u32>,
+    pub(crate) worker: Option<Worker>,
+    #[serde(default)]
+    pub(crate) cancel_requested: bool,
+    pub(crate) progress: Option<Progress>,
+    pub(crate) reason: Option<String>,
+    pub(crate) warning: Option<String>,
+    #[serde(default)]
+    pub(crate) log: Vec<String>,
+    pub(crate) result_bytes: Option<u64>,
+    pub(crate) codec: Option<String>,
+    #[serde(default)]
+    pub(crate) hidden: bool,
+    #[serde(default)]
+    pub(crate) waits_for: Vec<String>,
+    #[serde(default)]
+    pub(crate) tags: Vec<String>,
+    #[serde(rename = "type")]
+    pub(crate) task_type: Option<String>,
+    pub(crate) key: Option<String>,
+    pub(crate) duplicate_of: Option<String>,
+    pub(crate) superseded_by: Option<String>,
+    pub(crate) now: u64,
+}
+
+impl Task {
+    /// Whether it is over.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.status.as_str(), "completed" | "failed" | "cancelled" | "expired" | "ended")
+    }
+}
+
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(default)]
+pub(crate) struct Worker {
+    pub(crate) name: String,
+    pub(crate) host: String,
+    pub(crate) process: Option<u32>,
+    pub(crate) version: String,
+    pub(crate) label: String,
+    pub(crate) instance: String,
+    pub(crate) grants_leases: bool,
+}
+
+impl Worker {
+    /// What it is called, or where it runs if it has no name.
+    pub(crate) fn title(&self) -> String {
+        match (self.name.is_empty(), self.process) {
+            (false, _) => self.name.clone(),
+            (true, Some(process)) => format!("{} {process}", self.host),
+            (true, None) if self.host.is_empty() => self.instance.clone(),
+            (true, None) => self.host.clone(),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Progress {
+    pub(crate) done: u64,
+    pub(crate) total: u64,
+    #[serde(default)]
+    pub(crate) message: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct History {
+    pub(crate) is_whole: bool,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) now: u64,
+}
+
+/// One entry about a task.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Entry {
+    pub(crate) at: u64,
+    pub(crate) event: String,
+    pub(crate) epoch: Option<u32>,
+    pub(crate) attempt: Option<u32>,
+    pub(crate) reason: Option<String>,
+    pub(crate) outcome: Option<String>,
+    pub(crate) next_attempt_at: Option<u64>,
+    pub(crate) state: Option<String>,
+    pub(crate) bytes: Option<u64>,
+    pub(crate) waits_for: Vec<String>,
+    pub(crate) leased_to: Option<String>,
+    pub(crate) operator: Option<String>,
+    pub(crate) worker: Option<Worker>,
+    /// Why it changes nothing.
+    pub(crate) ignored: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct WorkerList {
+    pub(crate) workers: Vec<QueueWorker>,
+    pub(crate) now: u64,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct QueueWorker {
+    pub(crate) partition: i32,
+    pub(crate) owner: String,
+    pub(crate) worker: Option<Worker>,
+    pub(crate) last_heartbeat_at: Option<u64>,
+    pub(crate) running: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct DeadLetterList {
+    pub(crate) dead_letters: Vec<DeadLetter>,
+    pub(crate) next: Option<String>,
+    pub(crate) now: u64,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct DeadLetter {
+    pub(crate) task: String,
+    pub(crate) at: u64,
+    pub(crate) attempts: u32,
+    pub(crate) reason: String,
+    pub(crate) detail: Option<String>,
+    pub(crate) replay_of: Option<String>,
+    #[serde(rename = "type")]
+    pub(crate) task_type: Option<String>,
+    #[serde(default)]
+    pub(crate) tags: Vec<String>,
+    pub(crate) properties: BTreeMap<String, String>,
+    pub(crate) payload_bytes: u64,
+    pub(crate) payload_base64: Option<String>,
+    #[serde(default)]
+    pub(crate) hidden: bool,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct ScheduleList {
+    pub(crate) schedules: Vec<Schedule>,
+    pub(crate) now: u64,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Schedule {
+    pub(crate) name: String,
+    pub(crate) version: u64,
+    pub(crate) schedule: BTreeMap<String, Value>,
+    pub(crate) last: Option<Firing>,
+    #[serde(default)]
+    pub(crate) next: Vec<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Firing {
+    pub(crate) slot: u64,
+    pub(crate) task: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct ActionList {
+    pub(crate) actions: Vec<Action>,
+    pub(crate) now: u64,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Action {
+    pub(crate) at: u64,
+    pub(crate) task: Option<String>,
+    pub(crate) worker: Option<String>,
+    pub(crate) operator: String,
+    pub(crate) action: String,
+    pub(crate) reason: String,
+    pub(crate) replay: Option<String>,
+}

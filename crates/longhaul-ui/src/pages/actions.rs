@@ -1,0 +1,44 @@
+//! Who has acted upon tasks and workers, and why.
+
+use crate::model::{Action, ActionList};
+use crate::parts::{layout, table, task_link};
+use crate::shown::{Instant, Outside};
+use crate::visit::{Page, Visit, escaped};
+use axum::extract::Path;
+use axum::response::Response;
+use maud::{Markup, html};
+
+/// The most actions that are shown.
+const SHOWN_MAX: usize = 500;
+
+pub(super) async fn show(visit: Visit, Path(queue): Path<String>) -> Response {
+    let page = page(&visit, &queue).await;
+    visit.answer(page)
+}
+
+async fn page(visit: &Visit, queue: &str) -> Page {
+    let found: ActionList =
+        visit.get(&format!("/v1/queues/{}/actions?limit={SHOWN_MAX}", escaped(queue))).await?;
+    let rows: Vec<Markup> =
+        found.actions.iter().rev().map(|action| row(queue, action, found.now)).collect();
+    let heads = ["When", "Who", "What", "Upon", "Why"];
+    let body = html! {
+        h1 { "Actions" }
+        (table::table("actions", "Actions, the newest first", &heads, &rows, "Nobody has acted upon tasks or workers of this queue."))
+    };
+    Ok(layout::of_queue(visit, queue, "/actions", &format!("Actions upon {queue}"), &body))
+}
+
+fn row(queue: &str, action: &Action, now_ms: u64) -> Markup {
+    html! {
+        td { (Instant { at_ms: action.at, now_ms }) }
+        td { (Outside(&action.operator)) }
+        td { (Outside(&action.action)) }
+        td {
+            @if let Some(task) = &action.task { (task_link(queue, task)) }
+            @if let Some(worker) = &action.worker { (Outside(worker)) }
+            @if let Some(replay) = &action.replay { " → " (task_link(queue, replay)) }
+        }
+        td { (Outside(&action.reason)) }
+    }
+}

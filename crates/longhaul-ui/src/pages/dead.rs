@@ -1,0 +1,218 @@
+//! Tasks that failed for good.
+
+use crate::model::{DeadLetter, DeadLetterList};
+use crate::parts::{asked, layout, payload, queue_place, table, task_link, task_place};
+use crate::shown::{Instant, Outside, bytes};
+use crate::trouble::Trouble;
+use crate::visit::{Page, Visit, escaped};
+use axum::extract::{Form, Path, Query};
+use axum::http::{Method, StatusCode};
+use axum::response::Response;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use maud::{Markup, html};
+use serde::Deserialize;
+use serde_json::json;
+
+/// Letters of a page.
+const PAGE_LETTERS: usize = 100;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Filter {
+    reason: String,
+    tag: String,
+    #[serde(rename = "type")]
+    task_type: String,
+    after: Option<String>,
+}
+
+impl Filter {
+    fn query(&self) -> String {
+        let fields = [("reason", &self.reason), ("tag", &self.tag), ("type", &self.task_type)];
+        let set = fields.iter().filter(|(_, value)| !value.trim().is_empty());
+        let set: Vec<String> =
+            set.map(|(name, value)| format!("{name}={}", escaped(value.trim()))).collect();
+        set.join("&")
+    }
+}
+
+pub(super) async fn list(
+    visit: Visit,
+    Path(queue): Path<String>,
+    Query(filter): Query<Filter>,
+) -> Response {
+    let page = page(&visit, &queue, &filter).await;
+    visit.answer(page)
+}
+
+async fn page(visit: &Visit, queue: &str, filter: &Filter) -> Page {
+    let mut path =
+        format!("/v1/queues/{}/dead?limit={PAGE_LETTERS}&{}", escaped(queue), filter.query());
+    if let Some(after) = &filter.after {
+        path.push_str(&format!("&after={}", escaped(after)));
+    }
+    let found: DeadLetterList = visit.get(path.trim_end_matches('&')).await?;
+    let rows: Vec<Markup> =
+        found.dead_letters.iter().map(|letter| row(queue, letter, found.now)).collect();
+    let heads = ["Task", "Failed", "Type", "Attempts", "Why", "Payload"];
+    let place = format!("{}?{}", queue_place(queue, "/dead"), filter.query());
+    let body = html! {
+        h1 { "Dead letters" }
+        (form(queue, filter))
+        (table::table("dead", "Dead letters", &heads, &rows, "There is none."))
+        (table::pager(&place, filter.after.as_deref(), found.next.as_deref()))
+        @if !visit.is_read_only() && !rows.is_empty() { (actions(queue, filter)) }
+    };
+    Ok(layout::of_queue(visit, queue, "/dead", &format!("Dead letters of {queue}"), &body))
+}
+
+fn form(queue: &str, filter: &Filter) -> Markup {
+    html! {
+        form.bar role="search" method="get" action=(queue_place(queue, "/dead")) {
+            label { "Why" input name="reason" value=(filter.reason) placeholder="503" autocomplete="off"; }
+            label { "Tags" input name="tag" value=(filter.tag) autocomplete="off"; }
+            label { "Type" input name="type" value=(filter.task_type) autocomplete="off"; }
+            button { "Filter" }
+            a href=(queue_place(queue, "/dead")) { "Clear" }
+        }
+    }
+}
+
+fn row(queue: &str, letter: &DeadLetter, now_ms: u64) -> Markup {
+    let place = queue_place(queue, &format!("/dead/{}", escaped(&letter.task)));
+    html! {
+        td { a.id href=(place) { (Outside(&letter.task)) } @for tag in &letter.tags { " " span.tag { (Outside(tag)) } } }
+        td { (Instant { at_ms: letter.at, now_ms }) }
+        td { @if let Some(kind) = &letter.task_type { (Outside(kind)) } }
+        td.number { (letter.attempts) }
+        td { (Outside(&letter.reason)) }
+        td.number { (bytes(letter.payload_bytes)) }
+    }
+}
+
+/// What may be done with all letters that the filter takes, on this page and the others.
+fn actions(queue: &str, filter: &Filter) -> Markup {
+    let hidden = |verb: &str| {
+        html! {
+            input type="hidden" name="verb" value=(verb);
+            input type="hidden" name="failed_with" value=(filter.reason);
+            input type="hidden" name="tag" value=(filter.tag);
+            input type="hidden" name="type" value=(filter.task_type);
+        }
+    };
+    let which = if filter.query().is_empty() {
+        "all dead letters of the queue"
+    } else {
+        "all dead letters that the filter takes, on every page"
+    };
+    let place = queue_place(queue, "/dead");
+    html! {
+        section.actions {
+            h2 { "Actions" }
+            (asked(&place, "Replay", &format!("Submits {which} once more, up to 10,000."), &hidden("replay")))
+            (asked(&place, "Purge", &format!("Removes {which}, with their payloads. It cannot be undone."), &hidden("purge")))
+        }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Selection {
+    verb: String,
+    reason: String,
+    failed_with: String,
+    tag: String,
+    #[serde(rename = "type")]
+    task_type: String,
+}
+
+pub(super) async fn act_on_all(
+    visit: Visit,
+    Path(queue): Path<String>,
+    Form(given): Form<Selection>,
+) -> Response {
+    let tags: Vec<&str> =
+        given.tag.split(',').map(str::trim).filter(|tag| !tag.is_empty()).collect();
+    let all = tags.is_empty() && given.failed_with.is_empty() && given.task_type.is_empty();
+    let mut body = json!({ "reason": given.reason, "all": all, "tag": tags });
+    for (name, value) in [("failed_with", given.failed_with), ("type", given.task_type)] {
+        if let Some(fields) = body.as_object_mut().filter(|_| !value.is_empty()) {
+            fields.insert(name.to_owned(), value.into());
+        }
+    }
+    act_with(visit, &queue, &given.verb, body).await
+}
+
+pub(super) async fn act(
+    visit: Visit,
+    Path((queue, task)): Path<(String, String)>,
+    Form(given): Form<Selection>,
+) -> Response {
+    let body = json!({ "reason": given.reason, "tasks": [task] });
+    act_with(visit, &queue, &given.verb, body).await
+}
+
+async fn act_with(visit: Visit, queue: &str, verb: &str, body: serde_json::Value) -> Response {
+    if !matches!(verb, "replay" | "purge") {
+        return visit.answer(Err(Trouble::new(
+            StatusCode::NOT_FOUND,
+            "",
+            "there is no such action",
+        )));
+    }
+    let outcome =
+        visit.act(Method::POST, &format!("/v1/queues/{}/dead:{verb}", escaped(queue)), body).await;
+    visit.done(outcome, &queue_place(queue, "/dead"))
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Asked {
+    #[serde(default, rename = "as")]
+    form: payload::Form,
+}
+
+pub(super) async fn show(
+    visit: Visit,
+    Path((queue, task)): Path<(String, String)>,
+    Query(asked): Query<Asked>,
+) -> Response {
+    let page = letter(&visit, &queue, &task, asked.form).await;
+    visit.answer(page)
+}
+
+async fn letter(visit: &Visit, queue: &str, task: &str, form: payload::Form) -> Page {
+    let letter: DeadLetter =
+        visit.get(&format!("/v1/queues/{}/dead/{}", escaped(queue), escaped(task))).await?;
+    let place = queue_place(queue, &format!("/dead/{}", escaped(task)));
+    let bytes = letter.payload_base64.as_ref().and_then(|text| STANDARD.decode(text).ok());
+    let codec = letter.properties.get("TASK_CODEC");
+    let body = html! {
+        h1 { "Dead letter of " (Outside(task)) }
+        p.notice.bad { (Outside(&letter.reason)) @if let Some(detail) = &letter.detail { ": " (Outside(detail)) } }
+        p { (task_link(queue, task)) " failed for good after " (letter.attempts) " attempts." }
+        @if let Some(other) = &letter.replay_of { p { "It was itself a replay of " (task_link(queue, other)) "." } }
+        section #payload {
+            h2 { "Payload" @if let Some(codec) = codec { " " span.tag { "encoded by " (Outside(codec)) } } }
+            @match bytes {
+                Some(bytes) => { (payload::show(&bytes, form, &place, &format!("{}/payload", task_place(queue, task)))) }
+                None if letter.hidden => { p.notice { "This gateway hides payloads from you." } }
+                None => { p.empty { "It has none." } }
+            }
+        }
+        section { h2 { "Properties" } dl.facts { @for (name, value) in &letter.properties { div { dt { (Outside(name)) } dd { (Outside(value)) } } } } }
+        @if !visit.is_read_only() { (letter_actions(&place)) }
+    };
+    Ok(layout::of_queue(visit, queue, "/dead", &format!("Dead letter {task}"), &body))
+}
+
+fn letter_actions(place: &str) -> Markup {
+    let verb = |verb: &str| html! { input type="hidden" name="verb" value=(verb); };
+    html! {
+        section.actions {
+            h2 { "Actions" }
+            (asked(place, "Replay", "Submits it once more, as a new task.", &verb("replay")))
+            (asked(place, "Purge", "Removes the letter, with its payload. It cannot be undone.", &verb("purge")))
+        }
+    }
+}

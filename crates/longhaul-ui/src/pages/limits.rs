@@ -1,0 +1,209 @@
+//! The settings of a queue, which all of its workers obey.
+
+use crate::model::Queue;
+use crate::parts::{button, layout, queue_place};
+use crate::shown::text;
+use crate::trouble::Trouble;
+use crate::visit::{Page, Visit, escaped};
+use axum::extract::{Form, Path};
+use axum::http::{Method, StatusCode};
+use axum::response::Response;
+use maud::{Markup, html};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+/// Settings that have a field of their own; the others are changed as JSON.
+const FIELDS: [(&str, &str, &str); 4] = [
+    ("max_in_flight", "Most tasks that run at once, over all workers", "20"),
+    ("rate_tokens", "Most tasks that begin in a time", "100"),
+    ("rate_per", "That time, such as 10s or 1m", "1m"),
+    ("max_attempts", "Most attempts of a task", "3"),
+];
+
+pub(super) async fn show(visit: Visit, Path(queue): Path<String>) -> Response {
+    let page = page(&visit, &queue).await;
+    visit.answer(page)
+}
+
+async fn page(visit: &Visit, queue: &str) -> Page {
+    let found: Queue = visit.get(&format!("/v1/queues/{}", escaped(queue))).await?;
+    let all = serde_json::to_string_pretty(&found.settings).unwrap_or_default();
+    let (verb, name) = if found.is_paused() { ("/resume", "Resume") } else { ("/pause", "Pause") };
+    let body = html! {
+        h1 { "Limits" @if found.is_paused() { " " span.tag { "paused" } } }
+        p { "Version " (found.version) ". All workers obey a change within a second. What is left empty is not set." }
+        @if visit.is_read_only() {
+            pre tabindex="0" { (text(&all, true)) }
+        } @else {
+            (button(&queue_place(queue, verb), name, ""))
+            (fields(queue, &found))
+            (whole(queue, &found, &all))
+        }
+    };
+    Ok(layout::of_queue(visit, queue, "/limits", &format!("Limits of {queue}"), &body))
+}
+
+/// What a field shows of the settings.
+fn value(settings: &Value, name: &str) -> String {
+    let found = match name.strip_prefix("rate_") {
+        Some(part) => settings.get("rate").and_then(|rate| rate.get(part)),
+        None => settings.get(name),
+    };
+    match found {
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+        None => String::new(),
+    }
+}
+
+fn fields(queue: &str, found: &Queue) -> Markup {
+    html! {
+        form.stack method="post" action=(queue_place(queue, "/limits")) {
+            input type="hidden" name="version" value=(found.version);
+            input type="hidden" name="settings" value=(found.settings.to_string());
+            @for (name, label, hint) in FIELDS {
+                label { (label) input name=(name) value=(value(&found.settings, name)) placeholder=(hint) autocomplete="off"; }
+            }
+            button { "Change" }
+        }
+    }
+}
+
+fn whole(queue: &str, found: &Queue, all: &str) -> Markup {
+    html! {
+        details.asked {
+            summary { "All settings, as JSON" }
+            form.stack method="post" action=(queue_place(queue, "/limits")) {
+                input type="hidden" name="version" value=(found.version);
+                label { "Settings" textarea name="settings" rows="16" spellcheck="false" { (all) } }
+                button { "Change" }
+            }
+        }
+    }
+}
+
+/// A change, upon the version that the page showed: if another one stands by now nothing is changed.
+#[derive(Debug, Deserialize)]
+pub(super) struct Change {
+    version: u64,
+    /// All settings, as the page showed them, or as they were written there.
+    settings: String,
+    /// Those that have a field; an empty one is not set any more.
+    max_in_flight: Option<String>,
+    rate_tokens: Option<String>,
+    rate_per: Option<String>,
+    max_attempts: Option<String>,
+}
+
+impl Change {
+    fn settings(&self) -> Result<Value, Trouble> {
+        let wrong =
+            |why: String| Trouble::new(StatusCode::UNPROCESSABLE_ENTITY, "settings_unfit", why);
+        let mut settings: Map<String, Value> = serde_json::from_str(&self.settings)
+            .map_err(|error| wrong(format!("the settings are no JSON object: {error}")))?;
+        for (name, text) in
+            [("max_in_flight", &self.max_in_flight), ("max_attempts", &self.max_attempts)]
+        {
+            if let Some(text) = text {
+                set(&mut settings, name, number(text, name).map_err(wrong)?);
+            }
+        }
+        if let (Some(tokens), Some(per)) = (&self.rate_tokens, &self.rate_per) {
+            let rate = match (number(tokens, "tasks that begin").map_err(wrong)?, per.trim()) {
+                (None, "") => None,
+                (Some(tokens), per) if !per.is_empty() => {
+                    Some(json!({ "tokens": tokens, "per": per }))
+                }
+                _ => return Err(wrong("a rate is a number of tasks and a time".to_owned())),
+            };
+            set(&mut settings, "rate", rate);
+        }
+        Ok(Value::Object(settings))
+    }
+}
+
+fn set(settings: &mut Map<String, Value>, name: &str, value: Option<Value>) {
+    match value {
+        Some(value) => settings.insert(name.to_owned(), value),
+        None => settings.remove(name),
+    };
+}
+
+fn number(text: &str, name: &str) -> Result<Option<Value>, String> {
+    match text.trim() {
+        "" => Ok(None),
+        digits => digits
+            .parse::<u64>()
+            .map(|number| Some(number.into()))
+            .map_err(|_| format!("{name}: {digits:?} is no number")),
+    }
+}
+
+pub(super) async fn change(
+    visit: Visit,
+    Path(queue): Path<String>,
+    Form(change): Form<Change>,
+) -> Response {
+    let outcome = match change.settings() {
+        Ok(settings) => {
+            let body = json!({ "expected_version": change.version, "settings": settings });
+            visit.act(Method::PATCH, &format!("/v1/queues/{}", escaped(&queue)), body).await
+        }
+        Err(trouble) => Err(trouble),
+    };
+    visit.done(outcome, &queue_place(&queue, "/limits"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(settings: &str, tokens: &str, per: &str, most: &str) -> Result<Value, Trouble> {
+        let text = |text: &str| Some(text.to_owned());
+        let change = Change {
+            version: 1,
+            settings: settings.to_owned(),
+            max_in_flight: text(most),
+            rate_tokens: text(tokens),
+            rate_per: text(per),
+            max_attempts: None,
+        };
+        change.settings()
+    }
+
+    #[test]
+    fn fields_change_their_settings_and_leave_the_others() {
+        let changed = change(
+            r#"{"paused":true,"rate":{"tokens":1,"per":"PT1S"},"max_attempts":9}"#,
+            " 5",
+            "1m",
+            "20",
+        )
+        .unwrap();
+        assert_eq!(
+            changed,
+            json!({ "paused": true, "rate": { "tokens": 5, "per": "1m" }, "max_attempts": 9, "max_in_flight": 20 })
+        );
+        let cleared =
+            change(r#"{"rate":{"tokens":1,"per":"PT1S"},"max_in_flight":3}"#, "", "", "").unwrap();
+        assert_eq!(cleared, json!({}));
+    }
+
+    #[test]
+    fn what_is_no_setting_is_refused() {
+        for (settings, tokens, per, most) in [
+            ("[]", "", "", ""),
+            ("{", "", "", ""),
+            ("{}", "5", "", ""),
+            ("{}", "", "1m", ""),
+            ("{}", "", "", "many"),
+        ] {
+            let refused = change(settings, tokens, per, most).unwrap_err();
+            assert_eq!(
+                refused.status,
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "{settings} {tokens} {per} {most}"
+            );
+        }
+    }
+}

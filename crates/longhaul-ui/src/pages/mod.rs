@@ -1,0 +1,83 @@
+//! The pages.
+
+mod actions;
+mod dead;
+mod limits;
+mod overview;
+mod queue;
+mod schedules;
+mod stream;
+mod task;
+mod tasks;
+mod workers;
+
+use crate::Ui;
+use axum::Router;
+use axum::http::StatusCode;
+use axum::response::Response;
+use axum::routing::{get, post};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+use crate::trouble::Trouble;
+use crate::visit::Visit;
+
+/// The part of a page's place that names the level of a queue's tasks: each level is listed by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Level {
+    High,
+    #[default]
+    Normal,
+    Low,
+}
+
+impl Level {
+    pub(crate) const ALL: [Self; 3] = [Self::High, Self::Normal, Self::Low];
+
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::High => "high",
+            Self::Normal => "normal",
+            Self::Low => "low",
+        }
+    }
+}
+
+/// Why something is done; forms send it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Reason {
+    pub(crate) reason: String,
+}
+
+pub(crate) fn routes() -> Router<Arc<Ui>> {
+    Router::new()
+        .route("/", get(overview::show))
+        .route("/queues/{queue}", get(queue::show))
+        .route("/queues/{queue}/{verb}", get(below).post(queue::act))
+        .route("/queues/{queue}/events", get(stream::events))
+        .route("/queues/{queue}/tasks", get(tasks::show).post(tasks::submit))
+        .route("/queues/{queue}/tasks/{task}", get(task::show))
+        .route("/queues/{queue}/tasks/{task}/payload", get(stream::payload))
+        .route("/queues/{queue}/tasks/{task}/result", get(stream::result))
+        .route("/queues/{queue}/tasks/{task}/{verb}", post(task::act))
+        .route("/queues/{queue}/workers", get(workers::show))
+        .route("/queues/{queue}/workers/{name}/drain", post(workers::drain))
+        .route("/queues/{queue}/dead", get(dead::list).post(dead::act_on_all))
+        .route("/queues/{queue}/dead/{task}", get(dead::show).post(dead::act))
+        .route("/queues/{queue}/schedules", get(schedules::show))
+        .route("/queues/{queue}/schedules/{name}/{verb}", post(schedules::act))
+        .route("/queues/{queue}/limits", get(limits::show).post(limits::change))
+        .route("/queues/{queue}/actions", get(actions::show))
+        .fallback(nothing)
+}
+
+async fn below(visit: Visit) -> Response {
+    nothing(visit).await
+}
+
+async fn nothing(visit: Visit) -> Response {
+    let detail = "there is no such page";
+    visit.answer(Err(Trouble::new(StatusCode::NOT_FOUND, "", detail)))
+}

@@ -1,0 +1,111 @@
+//! One queue.
+
+use super::{Level, Reason};
+use crate::model::{Counts, Queue, Series};
+use crate::parts::{asked, button, chart, figure, layout, length, queue_place, status, task_link};
+use crate::shown::{Outside, number};
+use crate::trouble::Trouble;
+use crate::visit::{Page, Visit, escaped};
+use axum::extract::{Form, Path, Query};
+use axum::http::{Method, StatusCode};
+use axum::response::Response;
+use maud::{Markup, html};
+use serde::Deserialize;
+use serde_json::json;
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Asked {
+    #[serde(default)]
+    level: Level,
+}
+
+pub(super) async fn show(
+    visit: Visit,
+    Path(queue): Path<String>,
+    Query(asked): Query<Asked>,
+) -> Response {
+    let page = page(&visit, &queue, asked.level).await;
+    visit.answer(page)
+}
+
+async fn page(visit: &Visit, queue: &str, level: Level) -> Page {
+    let (name, level) = (escaped(queue), level.word());
+    let (of, counts) =
+        (format!("/v1/queues/{name}"), format!("/v1/queues/{name}/counts?level={level}"));
+    let series = format!("/v1/queues/{name}/series?level={level}");
+    let (found, counts, series) = futures::try_join!(
+        visit.get::<Queue>(&of),
+        visit.get::<Counts>(&counts),
+        visit.get::<Series>(&series)
+    )?;
+    let body = html! {
+        h1 { (Outside(queue)) @if found.is_paused() { " " span.tag { "paused" } } }
+        @if found.levels { (levels(queue, level)) }
+        (figures(queue, level, &counts))
+        section #series { (chart::throughput(&series)) (chart::latency(&series)) }
+        @if !visit.is_read_only() { (actions(queue, &found)) }
+    };
+    Ok(layout::of_queue(visit, queue, "", queue, &body))
+}
+
+/// Each level of a queue is looked at by itself.
+fn levels(queue: &str, current: &str) -> Markup {
+    html! {
+        nav.levels aria-label="Priority" {
+            @for level in Level::ALL {
+                a href={ (queue_place(queue, "")) "?level=" (level.word()) } aria-current=[(level.word() == current).then_some("true")] { (level.word()) }
+            }
+        }
+    }
+}
+
+fn figures(queue: &str, level: &str, counts: &Counts) -> Markup {
+    html! {
+        div.figures #counts {
+            @for (word, count) in &counts.by_status {
+                a.figure href={ (queue_place(queue, "/tasks")) "?level=" (level) "&status=" (escaped(word)) } {
+                    span.value { (number(*count)) } span.name { (status(word)) }
+                }
+            }
+            (figure(&html! { (number(counts.total)) }, "all tasks"))
+            (figure(&html! { (number(counts.demand)) }, "demand: tasks that want a worker now"))
+            @if let Some(oldest) = &counts.oldest_ready {
+                (figure(&length(Some(counts.now.saturating_sub(oldest.since))), "the oldest ready task waits"))
+                p { "Oldest: " (task_link(queue, &oldest.id)) }
+            }
+        }
+    }
+}
+
+fn actions(queue: &str, found: &Queue) -> Markup {
+    let pause = if found.is_paused() { ("resume", "Resume") } else { ("pause", "Pause") };
+    let what = "Deletes every task of the queue that is not over. What runs is cancelled.";
+    html! {
+        section.actions {
+            h2 { "Actions" }
+            (button(&queue_place(queue, &format!("/{}", pause.0)), pause.1, ""))
+            (asked(&queue_place(queue, "/purge"), "Purge", what, &html! {}))
+        }
+    }
+}
+
+pub(super) async fn act(
+    visit: Visit,
+    Path((queue, verb)): Path<(String, String)>,
+    Form(Reason { reason }): Form<Reason>,
+) -> Response {
+    let body = match verb.as_str() {
+        "pause" | "resume" => json!({ "reason": reason }),
+        "purge" => json!({ "reason": reason, "all": true }),
+        _ => {
+            return visit.answer(Err(Trouble::new(
+                StatusCode::NOT_FOUND,
+                "",
+                "there is no such action",
+            )));
+        }
+    };
+    let outcome =
+        visit.act(Method::POST, &format!("/v1/queues/{}:{verb}", escaped(&queue)), body).await;
+    visit.done(outcome, &queue_place(&queue, ""))
+}

@@ -1,0 +1,79 @@
+//! The schedules of a queue.
+
+use super::Reason;
+use crate::model::{Schedule, ScheduleList};
+use crate::parts::{asked, button, layout, queue_place, table, task_link};
+use crate::shown::{Instant, Outside};
+use crate::trouble::Trouble;
+use crate::visit::{Page, Visit, escaped};
+use axum::extract::{Form, Path};
+use axum::http::{Method, StatusCode};
+use axum::response::Response;
+use maud::{Markup, html};
+use serde_json::{Value, json};
+
+/// The most slots that are shown of those to come.
+const NEXT_MAX: usize = 3;
+
+pub(super) async fn show(visit: Visit, Path(queue): Path<String>) -> Response {
+    let page = page(&visit, &queue).await;
+    visit.answer(page)
+}
+
+async fn page(visit: &Visit, queue: &str) -> Page {
+    let found: ScheduleList =
+        visit.get(&format!("/v1/queues/{}/schedules", escaped(queue))).await?;
+    let rows: Vec<Markup> =
+        found.schedules.iter().map(|schedule| row(visit, queue, schedule, found.now)).collect();
+    let heads = ["Schedule", "When", "Last", "Next", ""];
+    let empty = "There is none: `longhaul schedule create` makes one.";
+    let body = html! {
+        h1 { "Schedules" }
+        (table::table("schedules", "Schedules", &heads, &rows, empty))
+    };
+    Ok(layout::of_queue(visit, queue, "/schedules", &format!("Schedules of {queue}"), &body))
+}
+
+fn row(visit: &Visit, queue: &str, schedule: &Schedule, now_ms: u64) -> Markup {
+    let place =
+        |verb: &str| queue_place(queue, &format!("/schedules/{}/{verb}", escaped(&schedule.name)));
+    let is_paused = schedule.schedule.get("paused").and_then(Value::as_bool).unwrap_or(false);
+    html! {
+        td { (Outside(&schedule.name)) @if is_paused { " " span.tag { "paused" } } " " small { "version " (schedule.version) } }
+        td {
+            @for (name, value) in schedule.schedule.iter().filter(|(name, _)| name.as_str() != "paused") {
+                div { (name) ": " code { (Outside(&plain(value))) } }
+            }
+        }
+        td { @if let Some(last) = &schedule.last { (Instant { at_ms: last.slot, now_ms }) " " (task_link(queue, &last.task)) } }
+        td { @for &at_ms in schedule.next.iter().take(NEXT_MAX) { div { (Instant { at_ms, now_ms }) } } }
+        td {
+            @if !visit.is_read_only() {
+                (button(&place("trigger"), "Run now", ""))
+                @if is_paused { (button(&place("resume"), "Resume", "")) } @else { (button(&place("pause"), "Pause", "")) }
+                (asked(&place("delete"), "Delete", "It fires no more. Tasks that it has submitted stay.", &html! {}))
+            }
+        }
+    }
+}
+
+/// Text without its quotes; everything else as JSON.
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+pub(super) async fn act(
+    visit: Visit,
+    Path((queue, name, verb)): Path<(String, String, String)>,
+    Form(Reason { reason }): Form<Reason>,
+) -> Response {
+    let of = format!("/v1/queues/{}/schedules/{}", escaped(&queue), escaped(&name));
+    let outcome = match verb.as_str() {
+        "trigger" | "pause" | "resume" => {
+            visit.act(Method::POST, &format!("{of}:{verb}"), json!({})).await
+        }
+        "delete" => visit.act(Method::DELETE, &of, json!({ "reason": reason })).await,
+        _ => Err(Trouble::new(StatusCode::NOT_FOUND, "", "there is no such action")),
+    };
+    visit.done(outcome, &queue_place(&queue, "/schedules"))
+}

@@ -1,0 +1,71 @@
+//! What passes through as it is: events, and bytes to be saved. Browsers ask for both with a cookie, where programs send a token.
+
+use crate::trouble::Trouble;
+use crate::visit::{Visit, escaped};
+use axum::extract::{Path, Query};
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
+};
+use axum::http::{HeaderMap, HeaderValue};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Asked {
+    last_event_id: Option<String>,
+}
+
+pub(super) async fn events(
+    visit: Visit,
+    Path(queue): Path<String>,
+    Query(asked): Query<Asked>,
+    headers: HeaderMap,
+) -> Response {
+    let behind = headers
+        .get("last-event-id")
+        .and_then(|id| id.to_str().ok())
+        .or(asked.last_event_id.as_deref());
+    let mut path = format!("/v1/queues/{}/events", escaped(&queue));
+    if let Some(behind) = behind {
+        path.push_str(&format!("?last_event_id={}", escaped(behind)));
+    }
+    let stream = visit.raw(&path).await;
+    stream.unwrap_or_else(refused)
+}
+
+pub(super) async fn payload(visit: Visit, Path((queue, task)): Path<(String, String)>) -> Response {
+    saved(&visit, &queue, &task, "payload").await
+}
+
+pub(super) async fn result(visit: Visit, Path((queue, task)): Path<(String, String)>) -> Response {
+    saved(&visit, &queue, &task, "result").await
+}
+
+/// The bytes as a file, whatever their type is: no browser is to run them.
+async fn saved(visit: &Visit, queue: &str, task: &str, what: &str) -> Response {
+    let path = format!("/v1/queues/{}/tasks/{}/{what}", escaped(queue), escaped(task));
+    let answer = match visit.raw(&path).await {
+        Ok(answer) => answer,
+        Err(trouble) => return visit.answer(Err(trouble)),
+    };
+    let name: String = task
+        .chars()
+        .map(|character| if character.is_ascii_alphanumeric() { character } else { '-' })
+        .collect();
+    let mut response = answer.into_body().into_response();
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers
+        .insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; sandbox"));
+    let disposition = format!("attachment; filename=\"{what}-{name}.bin\"");
+    if let Ok(disposition) = HeaderValue::from_str(&disposition) {
+        headers.insert(CONTENT_DISPOSITION, disposition);
+    }
+    response
+}
+
+/// A stream has no page to say why there is none.
+fn refused(trouble: Trouble) -> Response {
+    (trouble.status, trouble.detail).into_response()
+}

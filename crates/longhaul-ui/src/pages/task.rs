@@ -1,0 +1,216 @@
+//! One task.
+
+use super::workers;
+use crate::model::{History, Task, WorkerList};
+use crate::parts::{
+    self, asked, layout, payload, queue_place, status, task_link, task_place, timeline,
+};
+use crate::shown::{Instant, Outside};
+use crate::trouble::Trouble;
+use crate::visit::{Page, Visit, escaped};
+use axum::body::to_bytes;
+use axum::extract::{Form, Path, Query};
+use axum::http::{Method, StatusCode};
+use axum::response::Response;
+use maud::{Markup, html};
+use serde::Deserialize;
+use serde_json::json;
+
+/// The largest payload or result that is read to be shown in part.
+const BYTES_MAX: usize = 8 << 20;
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Asked {
+    /// How payload and result are shown.
+    #[serde(default, rename = "as")]
+    form: payload::Form,
+}
+
+pub(super) async fn show(
+    visit: Visit,
+    Path((queue, task)): Path<(String, String)>,
+    Query(asked): Query<Asked>,
+) -> Response {
+    let page = page(&visit, &queue, &task, asked.form).await;
+    visit.answer(page)
+}
+
+async fn page(visit: &Visit, queue: &str, id: &str, form: payload::Form) -> Page {
+    let of = format!("/v1/queues/{}/tasks/{}", escaped(queue), escaped(id));
+    let history = format!("{of}/history");
+    let (task, history) =
+        futures::try_join!(visit.get::<Task>(&of), visit.get::<History>(&history))?;
+    let listed = match task.status.as_str() {
+        "running" => visit.get::<WorkerList>(&workers_path(queue, id)).await.ok(),
+        _ => None,
+    };
+    let body = html! {
+        h1 { "Task " (Outside(&task.id)) " " (status(&task.status)) }
+        @if let Some(warning) = &task.warning { p.notice { (Outside(warning)) } }
+        @if let Some(reason) = &task.reason { p.notice.bad { (Outside(reason)) } }
+        (facts(queue, &task))
+        @if let Some(listed) = &listed { (holder(&task, listed)) }
+        section #timeline { h2 { "Timeline" } (timeline::timeline(queue, &history, task.created_at)) }
+        @if !task.log.is_empty() {
+            section #log { h2 { "Last lines of its log" } pre tabindex="0" { @for line in &task.log { (Outside(line)) "\n" } } }
+        }
+        (bytes(visit, queue, &task, form).await?)
+        @if !visit.is_read_only() { (actions(queue, &task)) }
+    };
+    Ok(layout::of_queue(visit, queue, "/tasks", &format!("Task {id}"), &body))
+}
+
+/// The workers of the level that a task is of.
+fn workers_path(queue: &str, id: &str) -> String {
+    let level = id.split_once('~').map_or("normal", |(level, _)| level);
+    format!("/v1/queues/{}/workers?level={}", escaped(queue), escaped(level))
+}
+
+/// Whether the worker of a task is alive, and who would go on with it.
+fn holder(task: &Task, workers: &WorkerList) -> Markup {
+    let found = workers.workers.iter().find(|worker| worker.running.contains(&task.id));
+    html! {
+        p #holder {
+            @match found {
+                Some(worker) if worker.worker.as_ref().is_some_and(|it| it.grants_leases) => {
+                    "It is leased: when its holder is silent for longer than the lease allows, any gateway ends the attempt as failed, and another one follows."
+                }
+                Some(worker) => {
+                    @if let Some(at_ms) = worker.last_heartbeat_at { "Last heartbeat of its worker: " (Instant { at_ms, now_ms: workers.now }) ". " }
+                    "When it has missed two, the task goes to: " (workers::successors(worker, workers)) "."
+                }
+                None => { "No worker that is heard of runs it: another one takes it over." }
+            }
+        }
+    }
+}
+
+fn facts(queue: &str, task: &Task) -> Markup {
+    let instant = |at: Option<u64>| at.map(|at_ms| html! { (Instant { at_ms, now_ms: task.now }) });
+    let outside = |text: &Option<String>| text.as_ref().map(|text| html! { (Outside(text)) });
+    let other = |task: &Option<String>| task.as_ref().map(|task| task_link(queue, task));
+    let rows = [
+        ("Type", outside(&task.task_type)),
+        ("Key", outside(&task.key)),
+        (
+            "Tags",
+            (!task.tags.is_empty())
+                .then(|| html! { @for tag in &task.tags { span.tag { (Outside(tag)) } " " } }),
+        ),
+        ("Submitted", instant(task.created_at)),
+        ("Changed", instant(task.changed_at)),
+        ("Due", instant(task.due_at)),
+        ("Attempts", Some(html! { (task.attempts) })),
+        ("Epoch", task.epoch.map(|epoch| html! { (epoch) })),
+        ("Worker", task.worker.as_ref().map(parts::worker)),
+        ("Progress", task.progress.as_ref().map(parts::progress)),
+        (
+            "Waits for",
+            (!task.waits_for.is_empty())
+                .then(|| html! { @for task in &task.waits_for { (task_link(queue, task)) " " } }),
+        ),
+        ("Duplicate of", other(&task.duplicate_of)),
+        ("Superseded by", other(&task.superseded_by)),
+    ];
+    html! {
+        dl.facts #facts { @for (name, value) in rows { @if let Some(value) = value { div { dt { (name) } dd { (value) } } } } }
+    }
+}
+
+async fn bytes(visit: &Visit, queue: &str, task: &Task, form: payload::Form) -> Page {
+    if task.hidden {
+        return Ok(html! { p.notice { "This gateway hides payloads and results from you." } });
+    }
+    let place = task_place(queue, &task.id);
+    let of = format!("/v1/queues/{}/tasks/{}", escaped(queue), escaped(&task.id));
+    let mut sections = vec![("Payload", "payload", read(visit, &format!("{of}/payload")).await)];
+    if task.result_bytes.is_some() {
+        sections.push(("Result", "result", read(visit, &format!("{of}/result")).await));
+    }
+    Ok(html! {
+        @for (title, word, found) in sections {
+            section id=(word) {
+                h2 { (title) @if let Some(codec) = &task.codec { " " span.tag { "encoded by " (Outside(codec)) } } }
+                @match found {
+                    Ok(bytes) => { (payload::show(&bytes, form, &place, &format!("{place}/{word}"))) }
+                    Err(trouble) => { p.notice { (Outside(&trouble.detail)) } }
+                }
+            }
+        }
+    })
+}
+
+async fn read(visit: &Visit, path: &str) -> Result<axum::body::Bytes, Trouble> {
+    let answer = visit.raw(path).await?;
+    let bytes = to_bytes(answer.into_body(), BYTES_MAX).await;
+    bytes.map_err(|_| {
+        Trouble::new(StatusCode::PAYLOAD_TOO_LARGE, "", "it is too large to be shown: save it")
+    })
+}
+
+/// What may be done to a task in its state.
+fn actions(queue: &str, task: &Task) -> Markup {
+    let place = |verb: &str| format!("{}/{verb}", task_place(queue, &task.id));
+    let epoch = html! { @if let Some(epoch) = task.epoch { input type="hidden" name="epoch" value=(epoch); } };
+    html! {
+        section.actions #actions {
+            h2 { "Actions" }
+            @if task.status == "failed" {
+                (asked(&place("retry"), "Run it once more", "Submits the same payload as a new task.", &html! {}))
+            }
+            @if !task.is_over() {
+                (asked(&place("cancel"), "Cancel", "Asks for its end; its processor may clean up first.", &html! {}))
+                (asked(&place("kill"), "Kill", "Ends it without waiting for its processor.", &html! {}))
+                @if task.status == "running" {
+                    (asked(&place("force-release"), "Take it from its worker", "Another attempt follows; what the worker writes later is ignored.", &epoch))
+                }
+                (asked(&place("force-fail"), "Fail it for good", "It ends as failed, with a dead letter where the queue keeps them.", &epoch))
+            }
+            (asked(&place("delete"), "Delete", "Closes it, wherever it stands.", &html! {}))
+        }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Act {
+    reason: String,
+    /// The epoch that the page showed: another one is another attempt.
+    epoch: Option<u32>,
+}
+
+pub(super) async fn act(
+    visit: Visit,
+    Path((queue, task, verb)): Path<(String, String, String)>,
+    Form(given): Form<Act>,
+) -> Response {
+    let of = format!("/v1/queues/{}/tasks/{}", escaped(&queue), escaped(&task));
+    let reason = given.reason;
+    let outcome = match verb.as_str() {
+        "cancel" | "kill" | "retry" => {
+            visit.act(Method::POST, &format!("{of}:{verb}"), json!({ "reason": reason })).await
+        }
+        "force-fail" | "force-release" => {
+            visit
+                .act(
+                    Method::POST,
+                    &format!("{of}:{verb}"),
+                    json!({ "reason": reason, "epoch": given.epoch }),
+                )
+                .await
+        }
+        "delete" => {
+            visit
+                .act(Method::DELETE, &format!("{of}?reason={}", escaped(&reason)), json!(null))
+                .await
+        }
+        _ => Err(Trouble::new(StatusCode::NOT_FOUND, "", "there is no such action")),
+    };
+    let new = outcome.as_ref().ok().and_then(|answer| answer.get("id")?.as_str());
+    let place = match (verb.as_str(), new) {
+        ("retry", Some(new)) => task_place(&queue, new),
+        ("delete", _) => queue_place(&queue, "/tasks"),
+        _ => task_place(&queue, &task),
+    };
+    visit.done(outcome, &place)
+}

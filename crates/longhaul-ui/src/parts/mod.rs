@@ -1,0 +1,81 @@
+//! Parts that several pages have.
+
+pub(crate) mod chart;
+pub(crate) mod layout;
+pub(crate) mod payload;
+pub(crate) mod table;
+pub(crate) mod timeline;
+
+use crate::model::{Progress, Worker};
+use crate::shown::{Outside, number};
+use crate::visit::escaped;
+use crate::{ROOT, shown};
+use maud::{Markup, html};
+
+/// The place of a queue's page, or of one below it.
+pub(crate) fn queue_place(queue: &str, below: &str) -> String {
+    format!("{ROOT}/queues/{}{below}", escaped(queue))
+}
+
+pub(crate) fn task_place(queue: &str, task: &str) -> String {
+    queue_place(queue, &format!("/tasks/{}", escaped(task)))
+}
+
+pub(crate) fn task_link(queue: &str, task: &str) -> Markup {
+    html! { a.id href=(task_place(queue, task)) { (Outside(task)) } }
+}
+
+/// A status by its word, and by its colour for those who see it.
+pub(crate) fn status(word: &str) -> Markup {
+    html! { span class={ "status " (word) } { (word) } }
+}
+
+pub(crate) fn worker(worker: &Worker) -> Markup {
+    let details = [&worker.host, &worker.version, &worker.label].map(String::as_str);
+    let details: Vec<&str> = details.into_iter().filter(|text| !text.is_empty()).collect();
+    html! { span title=(shown::line(&details.join(" · "))) { (Outside(&worker.title())) } }
+}
+
+pub(crate) fn progress(progress: &Progress) -> Markup {
+    html! {
+        @if progress.total > 0 {
+            progress max=(progress.total) value=(progress.done.min(progress.total)) aria-label="progress" {}
+            " " (number(progress.done)) " of " (number(progress.total))
+        } @else {
+            (number(progress.done))
+        }
+        @if !progress.message.is_empty() { " " (Outside(&progress.message)) }
+    }
+}
+
+/// A button that does something by itself, in a form of its own, so that it works without scripts.
+pub(crate) fn button(action: &str, name: &str, class: &str) -> Markup {
+    html! {
+        form.inline method="post" action=(action) { button class=(class) { (name) } }
+    }
+}
+
+/// Asks for a reason, and whether it is meant, before something is done that cannot be undone.
+pub(crate) fn asked(action: &str, name: &str, what: &str, more: &Markup) -> Markup {
+    html! {
+        details.asked {
+            summary { (name) }
+            form.stack method="post" action=(action) {
+                p { (what) }
+                (more)
+                label { "Reason, for the log of actions" input name="reason" maxlength="1000" autocomplete="off"; }
+                button.danger { (name) }
+            }
+        }
+    }
+}
+
+/// A number with what it counts.
+pub(crate) fn figure(value: &Markup, name: &str) -> Markup {
+    html! { div.figure { span.value { (value) } span.name { (name) } } }
+}
+
+/// A length of time, or a dash.
+pub(crate) fn length(ms: Option<u64>) -> Markup {
+    html! { @if let Some(ms) = ms { (shown::length(ms)) } @else { "–" } }
+}

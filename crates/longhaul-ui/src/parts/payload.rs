@@ -1,0 +1,191 @@
+//! Payloads and results: bytes that anybody may have sent.
+
+use crate::shown;
+use maud::{Markup, html};
+use std::fmt::Write;
+
+/// The most bytes that a page shows; the whole is there to be saved.
+const SHOWN_BYTES_MAX: usize = 64 << 10;
+
+const INDENTS_MAX: usize = 32;
+
+/// Bytes of a line of a dump.
+const LINE_BYTES: usize = 16;
+
+/// How bytes are shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Form {
+    /// As JSON where it is JSON, else as text where it is text, else as a dump.
+    #[default]
+    Auto,
+    Text,
+    Hex,
+}
+
+/// Shows bytes. `place` is where the page is, to choose another form; `save` where they are whole.
+pub(crate) fn show(bytes: &[u8], form: Form, place: &str, save: &str) -> Markup {
+    let (kind, body) = shape(bytes, form);
+    html! {
+        p.bar {
+            span.tag { (kind) } " " (shown::bytes(bytes.len() as u64)) " · "
+            a href={ (place) "?as=auto" } { "readable" } " · " a href={ (place) "?as=text" } { "text" } " · " a href={ (place) "?as=hex" } { "hex" } " · "
+            a href=(save) download { "save" }
+        }
+        pre.payload tabindex="0" { (body) }
+        @if bytes.len() > SHOWN_BYTES_MAX { p { "Only the first 64 KiB are shown." } }
+    }
+}
+
+fn shape(bytes: &[u8], form: Form) -> (&'static str, Markup) {
+    let start = bytes.get(..SHOWN_BYTES_MAX).unwrap_or(bytes);
+    let whole = start.len() == bytes.len();
+    let json = json(bytes).filter(|_| form == Form::Auto && whole);
+    match (form, json) {
+        (Form::Auto, Some(json)) => ("JSON", shown::text(&indented(json), true)),
+        (Form::Auto, None) if !is_text(start) => ("bytes", dump(start)),
+        (Form::Auto | Form::Text, _) => {
+            ("text", shown::text(&String::from_utf8_lossy(start), true))
+        }
+        (Form::Hex, _) => ("bytes", dump(start)),
+    }
+}
+
+/// The text of an object or an array.
+fn json(bytes: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(bytes).ok()?.trim();
+    serde_json::from_str::<serde::de::IgnoredAny>(text).ok()?;
+    text.starts_with(['{', '[']).then_some(text)
+}
+
+/// Lays JSON out over lines. It stays as it was written: large numbers, the order of fields, and fields that are there twice.
+fn indented(json: &str) -> String {
+    let mut out = String::with_capacity(json.len() * 2);
+    let (mut depth, mut in_text, mut is_escaped) = (0_usize, false, false);
+    let mut characters = json.chars().peekable();
+    while let Some(character) = characters.next() {
+        if in_text {
+            out.push(character);
+            in_text = is_escaped || character != '"';
+            is_escaped = !is_escaped && character == '\\';
+            continue;
+        }
+        match character {
+            '"' => {
+                in_text = true;
+                out.push('"');
+            }
+            '{' | '[' => {
+                out.push(character);
+                while characters.peek().is_some_and(|next| next.is_ascii_whitespace()) {
+                    characters.next();
+                }
+                let is_empty = matches!(characters.peek(), Some('}' | ']'));
+                if let Some(end) = characters.next_if(|_| is_empty) {
+                    out.push(end);
+                } else {
+                    depth += 1;
+                    break_line(&mut out, depth);
+                }
+            }
+            '}' | ']' => {
+                depth = depth.saturating_sub(1);
+                break_line(&mut out, depth);
+                out.push(character);
+            }
+            ',' => {
+                out.push(',');
+                break_line(&mut out, depth);
+            }
+            ':' => out.push_str(": "),
+            blank if blank.is_ascii_whitespace() => {}
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+/// Deep nesting is not indented any further: a payload of brackets alone would become large.
+fn break_line(out: &mut String, depth: usize) {
+    out.push('\n');
+    out.extend(std::iter::repeat_n("  ", depth.min(INDENTS_MAX)));
+}
+
+/// Whether it is UTF-8, but for a character that was cut in two at its end.
+fn is_text(bytes: &[u8]) -> bool {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => !text.contains('\0'),
+        Err(error) => error.error_len().is_none() && error.valid_up_to() > 0,
+    }
+}
+
+fn dump(bytes: &[u8]) -> Markup {
+    let mut out = String::with_capacity(bytes.len() * 5);
+    for (line, bytes) in bytes.chunks(LINE_BYTES).enumerate() {
+        let mut hex = String::with_capacity(3 * LINE_BYTES);
+        for byte in bytes {
+            // Writing to a text cannot fail.
+            let _written = write!(hex, "{byte:02x} ");
+        }
+        let text: String = bytes
+            .iter()
+            .map(
+                |&byte| {
+                    if byte.is_ascii_graphic() || byte == b' ' { char::from(byte) } else { '.' }
+                },
+            )
+            .collect();
+        let _written = writeln!(out, "{:08x}  {hex:<48} {text}", line * LINE_BYTES);
+    }
+    html! { (out) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shaped(bytes: &[u8], form: Form) -> (&'static str, String) {
+        let (kind, body) = shape(bytes, form);
+        (kind, body.into_string())
+    }
+
+    #[test]
+    fn bytes_are_shown_as_what_they_are() {
+        assert_eq!(
+            shaped(br#"{"a":[1]}"#, Form::Auto),
+            ("JSON", "{\n  &quot;a&quot;: [\n    1\n  ]\n}".to_owned())
+        );
+        assert_eq!(shaped(b"12", Form::Auto).0, "text", "a number is not worth being called JSON");
+        assert_eq!(shaped("ä\n".as_bytes(), Form::Auto), ("text", "ä\n".to_owned()));
+        assert_eq!(
+            shaped(b"\xff\x00A", Form::Auto),
+            ("bytes", format!("00000000  {:<48} ..A\n", "ff 00 41 "))
+        );
+        assert_eq!(shaped(b"{}", Form::Hex).0, "bytes");
+        assert_eq!(shaped(b"{}", Form::Text), ("text", "{}".to_owned()));
+    }
+
+    #[test]
+    fn json_is_laid_out_and_otherwise_left_as_it_is() {
+        let odd =
+            r#"{ "z":12345678901234567890123,"a":{},"a":[ ],"t":"x\\\"{,","n":[1,{"b":null}]}"#;
+        let laid = indented(json(odd.as_bytes()).unwrap());
+        let expected = "{\n  \"z\": 12345678901234567890123,\n  \"a\": {},\n  \"a\": [],\n  \"t\": \"x\\\\\\\"{,\",\n  \"n\": [\n    1,\n    {\n      \"b\": null\n    }\n  ]\n}";
+        assert_eq!(laid, expected);
+        assert_eq!(json(b"{,}"), None);
+    }
+
+    #[test]
+    fn a_character_that_the_limit_cuts_in_two_does_not_make_bytes_of_a_text() {
+        let long = format!("{}ä", "a".repeat(SHOWN_BYTES_MAX - 1));
+        assert_eq!(shaped(long.as_bytes(), Form::Auto).0, "text");
+    }
+
+    #[test]
+    fn markup_in_a_payload_stays_text() {
+        let (_, body) = shaped(b"<img src=x onerror=alert(1)>", Form::Auto);
+        assert!(!body.contains('<'), "{body}");
+        let (_, body) = shaped(br#"{"a":"</pre><script>"}"#, Form::Auto);
+        assert!(!body.contains('<'), "{body}");
+    }
+}

@@ -1,0 +1,339 @@
+//! What happened to a task, over time: who held it when, and what was written by somebody who did not hold it any more.
+
+use crate::model::{Entry, History, Worker};
+use crate::parts;
+use crate::parts::task_link;
+use crate::shown::{Instant, Outside, length, line};
+use maud::{Markup, html};
+
+/// The most entries that are listed: the last ones.
+const LISTED_MAX: usize = 500;
+
+/// How wide the drawing is, in its own units, without the names at its left.
+const WIDTH: u64 = 1000;
+const NAMES_WIDTH: u64 = 130;
+const ROW_HEIGHT: u64 = 26;
+
+/// The most holders that are drawn: the last ones.
+const DRAWN_MAX: usize = 50;
+
+/// Somebody held the task.
+#[derive(Debug, PartialEq, Eq)]
+struct Hold {
+    epoch: u32,
+    attempt: Option<u32>,
+    worker: Option<Worker>,
+    from: u64,
+    to: u64,
+    end: End,
+    /// Checkpoints.
+    marks: Vec<u64>,
+    /// What this holder wrote, and nobody heeds: it had been replaced, or came too late.
+    ignored: Vec<u64>,
+}
+
+/// How it was that it held the task no longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// It holds the task now.
+    Open,
+    Completed,
+    Failed,
+    /// It gave the task back, or put it off.
+    Released,
+    /// Another one has taken the task over: nothing was heard of this one.
+    TakenOver,
+    /// The task ended in another way: it was cancelled, expired, or was ended by an operator.
+    Ended,
+}
+
+impl End {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Open => "running",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Released => "released",
+            Self::TakenOver => "taken-over",
+            Self::Ended => "ended",
+        }
+    }
+
+    fn of(entry: &Entry) -> Option<Self> {
+        match entry.event.as_str() {
+            "completed" => Some(Self::Completed),
+            "failed" => Some(Self::Failed),
+            "released" | "parked" => Some(Self::Released),
+            "ended" | "closed" => match entry.outcome.as_deref() {
+                Some("failed") => Some(Self::Failed),
+                _ => Some(Self::Ended),
+            },
+            _ => None,
+        }
+    }
+}
+
+/// Who held the task, in the order of epochs. `until` is when the last one is still seen holding it.
+fn holds(entries: &[Entry], until: u64) -> Vec<Hold> {
+    let mut holds: Vec<Hold> = Vec::new();
+    for entry in entries {
+        let of_epoch =
+            |holds: &[Hold]| holds.iter().rposition(|hold| Some(hold.epoch) == entry.epoch);
+        if entry.ignored.is_some() {
+            if let Some(hold) = of_epoch(&holds).and_then(|at| holds.get_mut(at)) {
+                hold.ignored.push(entry.at);
+            }
+            continue;
+        }
+        if matches!(entry.event.as_str(), "claimed" | "leased" | "closed") {
+            if let Some(last) = holds.last_mut().filter(|last| last.end == End::Open) {
+                (last.to, last.end) = (entry.at, End::TakenOver);
+            }
+            let Some(epoch) = entry.epoch else { continue };
+            let (worker, end) = (entry.worker.clone(), End::of(entry).unwrap_or(End::Open));
+            let worker = entry
+                .leased_to
+                .as_ref()
+                .map(|name| Worker { name: name.clone(), ..Worker::default() })
+                .or(worker);
+            holds.push(Hold {
+                epoch,
+                attempt: entry.attempt,
+                worker,
+                from: entry.at,
+                to: entry.at,
+                end,
+                marks: Vec::new(),
+                ignored: Vec::new(),
+            });
+            continue;
+        }
+        let Some(hold) = of_epoch(&holds).and_then(|at| holds.get_mut(at)) else { continue };
+        match End::of(entry) {
+            Some(end) => (hold.to, hold.end) = (entry.at, end),
+            None if entry.event == "checkpoint" => hold.marks.push(entry.at),
+            None => {}
+        }
+    }
+    if let Some(last) = holds.last_mut().filter(|last| last.end == End::Open) {
+        last.to = until.max(last.from);
+    }
+    holds
+}
+
+/// The drawing, and the list of all entries.
+pub(crate) fn timeline(queue: &str, history: &History, submitted: Option<u64>) -> Markup {
+    let holds = holds(&history.entries, history.now);
+    html! {
+        @if !history.is_whole { p.notice { "Its first entries were compacted away." } }
+        (drawing(&holds, submitted, history))
+        (list(queue, history))
+    }
+}
+
+fn drawing(holds: &[Hold], submitted: Option<u64>, history: &History) -> Markup {
+    let drawn = holds.get(holds.len().saturating_sub(DRAWN_MAX)..).unwrap_or(holds);
+    let Some(first) = drawn.first() else {
+        return html! { p.empty { "Nobody has claimed it yet." } };
+    };
+    let from =
+        submitted.filter(|at| drawn.len() == holds.len() && *at < first.from).unwrap_or(first.from);
+    let ignored = drawn.iter().flat_map(|hold| hold.ignored.iter().copied());
+    let to =
+        drawn.iter().map(|hold| hold.to).chain(ignored).max().unwrap_or(history.now).max(from + 1);
+    let x = |at: u64| NAMES_WIDTH + at.saturating_sub(from).min(to - from) * WIDTH / (to - from);
+    let height = ROW_HEIGHT * (drawn.len() as u64 + 1);
+    html! {
+        svg.timeline role="img" viewBox={ "0 0 " (NAMES_WIDTH + WIDTH + 10) " " (height) } aria-label={ "Who held the task over " (length(to - from)) } {
+            @for (row, hold) in drawn.iter().enumerate() {
+                @let y = ROW_HEIGHT * row as u64;
+                text x="0" y=(y + 17) { (name(hold)) }
+                rect class={ "hold " (hold.end.word()) } x=(x(hold.from)) y=(y + 5) height="16" rx="3" width=((x(hold.to) - x(hold.from)).max(4)) {
+                    title { (line(&sentence(hold))) }
+                }
+                @for &at in &hold.marks {
+                    circle.checkpoint cx=(x(at)) cy=(y + 13) r="4" { title { "checkpoint" } }
+                }
+                @for &at in &hold.ignored {
+                    circle.ignored cx=(x(at)) cy=(y + 13) r="5" { title { "written by a holder that had been replaced: ignored" } }
+                }
+            }
+            text.axis x=(NAMES_WIDTH) y=(height - 8) { (if submitted == Some(from) { "submitted" } else { "claimed" }) }
+            text.axis.end x=(NAMES_WIDTH + WIDTH) y=(height - 8) { "+" (length(to - from)) }
+        }
+        @if drawn.len() < holds.len() { p { "Only the last " (DRAWN_MAX) " of " (holds.len()) " holders are drawn." } }
+    }
+}
+
+fn name(hold: &Hold) -> String {
+    match hold.attempt {
+        Some(attempt) => format!("epoch {} · attempt {attempt}", hold.epoch),
+        None => format!("epoch {}", hold.epoch),
+    }
+}
+
+fn sentence(hold: &Hold) -> String {
+    let who = hold.worker.as_ref().map_or_else(|| "somebody".to_owned(), Worker::title);
+    let end = match hold.end {
+        End::Open => "holds it",
+        End::Completed => "completed it",
+        End::Failed => "failed",
+        End::Released => "gave it back",
+        End::TakenOver => "fell silent and was replaced",
+        End::Ended => "held it when it ended",
+    };
+    format!("{}: {who} {end} after {}", name(hold), length(hold.to - hold.from))
+}
+
+/// An event in words.
+fn words(entry: &Entry) -> String {
+    let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    match entry.event.as_str() {
+        "claimed" => format!("claimed for attempt {}", entry.attempt.unwrap_or(0)),
+        "leased" => format!(
+            "leased to {} for attempt {}",
+            text(&entry.leased_to),
+            entry.attempt.unwrap_or(0)
+        ),
+        "renewed" => "the lease was renewed".to_owned(),
+        "closed" => format!("closed without a run: {}", text(&entry.outcome)),
+        "ended" => format!("ended: {}", text(&entry.outcome)),
+        "parked" => "waits for others".to_owned(),
+        "checkpoint" => format!("checkpoint of {}", crate::shown::bytes(entry.bytes.unwrap_or(0))),
+        "cancel_requested" => "somebody asked for its end".to_owned(),
+        "sealed" => "sealed: nothing can change its end any more".to_owned(),
+        "shown" => format!("shown to everybody as {}", text(&entry.state)),
+        "evicted" => "not shown any more".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+/// Why an entry changes nothing.
+fn ignored(word: &str) -> &str {
+    match word {
+        "not_next" | "replaced" => "by a holder that had been replaced",
+        "attempt_not_above" => "its attempt is not above the last one",
+        "task_ended" => "the task had ended",
+        "not_running" => "the task was not running",
+        "sealed" => "the task was sealed",
+        "late" => "it came too late",
+        other => other,
+    }
+}
+
+fn list(queue: &str, history: &History) -> Markup {
+    let entries = &history.entries;
+    let listed = entries.get(entries.len().saturating_sub(LISTED_MAX)..).unwrap_or(entries);
+    let first = listed.first().map_or(0, |entry| entry.at);
+    let rows: Vec<Markup> =
+        listed.iter().map(|entry| row(queue, entry, first, history.now)).collect();
+    let heads = ["When", "After", "Epoch", "What", "By"];
+    html! {
+        (parts::table::table("history", "Entries about the task", &heads, &rows, "No entries."))
+        @if listed.len() < entries.len() { p { "Only the last " (LISTED_MAX) " of " (entries.len()) " entries are listed." } }
+    }
+}
+
+fn row(queue: &str, entry: &Entry, first: u64, now_ms: u64) -> Markup {
+    html! {
+        td { (Instant { at_ms: entry.at, now_ms }) }
+        td.number { "+" (length(entry.at.saturating_sub(first))) }
+        td.number { @if let Some(epoch) = entry.epoch { (epoch) } }
+        td {
+            @if let Some(why) = &entry.ignored {
+                span.tag.zombie { "ignored" } " " s { (Outside(&words(entry))) } " – " (Outside(ignored(why)))
+            } @else {
+                (Outside(&words(entry)))
+            }
+            @if let Some(reason) = &entry.reason { ": " (Outside(reason)) }
+            @if let Some(at_ms) = entry.next_attempt_at { ", next attempt " (Instant { at_ms, now_ms }) }
+            @for task in &entry.waits_for { " " (task_link(queue, task)) }
+        }
+        td {
+            @if let Some(operator) = &entry.operator { (Outside(operator)) }
+            @else if let Some(name) = &entry.leased_to { (Outside(name)) }
+            @else if let Some(worker) = &entry.worker { (parts::worker(worker)) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(at: u64, event: &str, epoch: u32) -> Entry {
+        let attempt = (event == "claimed").then_some(epoch);
+        Entry { at, event: event.to_owned(), epoch: Some(epoch), attempt, ..Entry::default() }
+    }
+
+    fn ends(entries: &[Entry]) -> Vec<(u32, u64, u64, End)> {
+        holds(entries, 100).iter().map(|hold| (hold.epoch, hold.from, hold.to, hold.end)).collect()
+    }
+
+    #[test]
+    fn attempts_follow_one_another() {
+        let entries = [
+            entry(1, "claimed", 1),
+            entry(4, "failed", 1),
+            entry(4, "shown", 1),
+            entry(9, "claimed", 2),
+            entry(12, "completed", 2),
+        ];
+        assert_eq!(ends(&entries), [(1, 1, 4, End::Failed), (2, 9, 12, End::Completed)]);
+    }
+
+    #[test]
+    fn who_holds_it_now_holds_it_until_now() {
+        assert_eq!(ends(&[entry(7, "claimed", 1)]), [(1, 7, 100, End::Open)]);
+        assert_eq!(ends(&[]), []);
+    }
+
+    #[test]
+    fn a_holder_without_an_end_was_taken_over_and_what_it_writes_later_is_marked_as_ignored() {
+        let late = Entry { ignored: Some("replaced".to_owned()), ..entry(80, "completed", 1) };
+        let entries = [
+            entry(1, "claimed", 1),
+            entry(30, "checkpoint", 1),
+            entry(50, "claimed", 2),
+            late,
+            entry(90, "completed", 2),
+        ];
+        assert_eq!(ends(&entries), [(1, 1, 50, End::TakenOver), (2, 50, 90, End::Completed)]);
+        let found = holds(&entries, 100);
+        let zombie = found.first().unwrap();
+        assert_eq!((zombie.marks.as_slice(), zombie.ignored.as_slice()), (&[30][..], &[80][..]));
+        let history = History { is_whole: true, entries: entries.to_vec(), now: 100 };
+        let page = timeline("q", &history, Some(0)).into_string();
+        assert!(
+            page.contains("ignored")
+                && page.contains("by a holder that had been replaced")
+                && page.contains("hold taken-over"),
+            "{page}"
+        );
+    }
+
+    #[test]
+    fn a_claim_that_closes_holds_nothing_afterwards() {
+        let closed = Entry { outcome: Some("cancelled".to_owned()), ..entry(5, "closed", 1) };
+        assert_eq!(ends(&[closed]), [(1, 5, 5, End::Ended)]);
+    }
+
+    #[test]
+    fn a_long_history_is_drawn_and_listed_in_part() {
+        let entries: Vec<Entry> = (0..2000)
+            .flat_map(|epoch| {
+                [
+                    entry(u64::from(epoch) * 2, "claimed", epoch),
+                    entry(u64::from(epoch) * 2 + 1, "failed", epoch),
+                ]
+            })
+            .collect();
+        let page =
+            timeline("q", &History { is_whole: false, entries, now: 9000 }, None).into_string();
+        assert_eq!(
+            (page.matches("<rect").count(), page.matches("<tr>").count()),
+            (DRAWN_MAX, LISTED_MAX + 1)
+        );
+        assert!(page.contains("compacted away"));
+    }
+}

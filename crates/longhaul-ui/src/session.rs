@@ -1,0 +1,151 @@
+//! Signing in: where the gateway asks for tokens, the browser keeps one in a cookie that no script can read, and that no other site has it send.
+
+use crate::parts::layout;
+use crate::trouble::Trouble;
+use crate::visit::{Visit, html, to};
+use crate::{ROOT, Ui};
+use axum::Router;
+use axum::extract::{Form, Query};
+use axum::http::header::{COOKIE, SET_COOKIE};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::Response;
+use axum::routing::{get, post};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use maud::html as markup;
+use serde::Deserialize;
+use std::sync::Arc;
+
+const COOKIE_NAME: &str = "longhaul-token";
+
+/// How long a browser keeps the token, in seconds: a working day.
+const COOKIE_SECONDS: u32 = 12 * 3600;
+
+#[derive(Debug, Deserialize)]
+struct Where {
+    /// The page that was asked for.
+    #[serde(default)]
+    to: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct SignIn {
+    token: String,
+    #[serde(default)]
+    to: String,
+}
+
+pub(crate) fn routes() -> Router<Arc<Ui>> {
+    Router::new().route("/sign-in", get(show).post(sign_in)).route("/sign-out", post(sign_out))
+}
+
+/// The token that a browser sends along.
+pub(crate) fn token(headers: &HeaderMap) -> Option<String> {
+    let cookies = headers.get_all(COOKIE).iter().filter_map(|line| line.to_str().ok());
+    let value = cookies.flat_map(|line| line.split(';')).find_map(|cookie| {
+        let (name, value) = cookie.trim().split_once('=')?;
+        (name == COOKIE_NAME).then_some(value)
+    })?;
+    // A token may hold what a cookie may not.
+    String::from_utf8(URL_SAFE_NO_PAD.decode(value).ok()?).ok().filter(|token| !token.is_empty())
+}
+
+async fn show(visit: Visit, Query(asked): Query<Where>) -> Response {
+    html(StatusCode::OK, form(&visit, &asked.to, None))
+}
+
+async fn sign_in(mut visit: Visit, Form(given): Form<SignIn>) -> Response {
+    let token = given.token.trim();
+    visit.caller.token = Some(token.to_owned());
+    match visit.get::<serde_json::Value>("/v1/queues").await {
+        // A token that may do other things is one as well.
+        Err(trouble) if trouble.status != StatusCode::FORBIDDEN => {
+            let status = trouble.status;
+            html(status, form(&visit, &given.to, Some(&trouble)))
+        }
+        Ok(_) | Err(_) => {
+            let value = URL_SAFE_NO_PAD.encode(token);
+            with_cookie(&visit, to(own(&given.to)), &value, COOKIE_SECONDS)
+        }
+    }
+}
+
+async fn sign_out(visit: Visit) -> Response {
+    with_cookie(&visit, to(&format!("{ROOT}/sign-in")), "", 0)
+}
+
+fn with_cookie(visit: &Visit, mut response: Response, value: &str, seconds: u32) -> Response {
+    let secure = if visit.ui.options.has_tls { "; Secure" } else { "" };
+    let cookie = format!(
+        "{COOKIE_NAME}={value}; Path={ROOT}; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}"
+    );
+    if let Ok(cookie) = HeaderValue::from_str(&cookie) {
+        response.headers_mut().insert(SET_COOKIE, cookie);
+    }
+    response
+}
+
+/// A page of this dashboard: where somebody signs in says nothing about other sites.
+fn own(place: &str) -> &str {
+    let is_own =
+        place == ROOT || place.strip_prefix(ROOT).is_some_and(|rest| rest.starts_with(['/', '?']));
+    if is_own { place } else { ROOT }
+}
+
+fn form(visit: &Visit, place: &str, trouble: Option<&Trouble>) -> maud::Markup {
+    let body = markup! {
+        h1 { "Sign in" }
+        @if let Some(trouble) = trouble {
+            p.notice.bad role="alert" { (trouble.detail) }
+        }
+        p { "This gateway asks for a token. " code { "longhaul token create" } " makes one." }
+        form.stack method="post" action={ (ROOT) "/sign-in" } {
+            input type="hidden" name="to" value=(place);
+            label for="token" { "Token" }
+            input #token type="password" name="token" required autofocus autocomplete="current-password";
+            button { "Sign in" }
+        }
+    };
+    layout::bare(visit, "Sign in", &body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cookies(lines: &[&'static str]) -> HeaderMap {
+        lines.iter().map(|line| (COOKIE, HeaderValue::from_static(line))).collect()
+    }
+
+    #[test]
+    fn a_token_is_read_from_the_cookie_of_that_name_alone() {
+        assert_eq!(token(&cookies(&[])), None);
+        assert_eq!(
+            token(&cookies(&["a=b; longhaul-token=c2VjcmV0; d=e"])).as_deref(),
+            Some("secret")
+        );
+        assert_eq!(token(&cookies(&["x=1", "longhaul-token=c2VjcmV0"])).as_deref(), Some("secret"));
+        for wrong in
+            ["longhaul-token=", "longhaul-token=%%", "xlonghaul-token=c2VjcmV0", "longhaul-token"]
+        {
+            assert_eq!(token(&cookies(&[wrong])), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn nobody_is_sent_to_another_site() {
+        assert_eq!(own("/ui/queues/a?x=1"), "/ui/queues/a?x=1");
+        assert_eq!((own("/ui"), own("/ui?a")), ("/ui", "/ui?a"));
+        for other in [
+            "https://evil.test",
+            "//evil.test",
+            "/uix",
+            "/",
+            "",
+            "javascript:alert(1)",
+            "/ui\\..\\x",
+        ] {
+            assert_eq!(own(other), ROOT, "{other}");
+        }
+    }
+}

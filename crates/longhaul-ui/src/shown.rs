@@ -1,0 +1,173 @@
+//! Values as people read them. Whatever came from outside may hold anything: characters that steer a terminal or turn the direction of a text are shown by their names.
+
+use jiff::Timestamp;
+use maud::{Markup, PreEscaped, Render, html};
+
+/// The most characters of a text that is shown in one line.
+const LINE_CHARS_MAX: usize = 300;
+
+/// A text that came from outside.
+pub(crate) struct Outside<'a>(pub(crate) &'a str);
+
+/// An instant in ms since the epoch, beside the current one.
+pub(crate) struct Instant {
+    pub(crate) at_ms: u64,
+    pub(crate) now_ms: u64,
+}
+
+/// Whether a character changes how others are shown, or is not seen at all.
+pub(crate) const fn is_hidden(character: char) -> bool {
+    matches!(character,
+        '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// Writes a text with its hidden characters named; `lines` are kept as they are.
+pub(crate) fn text(text: &str, keeps_lines: bool) -> Markup {
+    let mut out = String::with_capacity(text.len());
+    let mut plain = String::new();
+    for character in text.chars() {
+        if !is_hidden(character) || keeps_lines && matches!(character, '\n' | '\t') {
+            plain.push(character);
+            continue;
+        }
+        out.push_str(&html! { (plain) }.into_string());
+        plain.clear();
+        let name = format!("U+{:04X}", u32::from(character));
+        out.push_str(&html! { span.hidden-character { (name) } }.into_string());
+    }
+    out.push_str(&html! { (plain) }.into_string());
+    PreEscaped(out)
+}
+
+/// The same for where there are no tags: a tooltip, or the title of a window.
+pub(crate) fn line(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars().take(LINE_CHARS_MAX) {
+        if is_hidden(character) {
+            out.push_str(&format!("\u{2039}U+{:04X}\u{203a}", u32::from(character)));
+        } else {
+            out.push(character);
+        }
+    }
+    out
+}
+
+impl Render for Outside<'_> {
+    fn render(&self) -> Markup {
+        let cut = self.0.char_indices().nth(LINE_CHARS_MAX).map_or(self.0.len(), |(at, _)| at);
+        let (start, rest) = self.0.split_at(cut);
+        html! { bdi { (text(start, false)) @if !rest.is_empty() { "…" } } }
+    }
+}
+
+impl Render for Instant {
+    fn render(&self) -> Markup {
+        let Some(at) =
+            i64::try_from(self.at_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok())
+        else {
+            return html! { (self.at_ms) " ms" };
+        };
+        let (text, words) = (format!("{at:.3}"), distance(self.at_ms, self.now_ms));
+        html! { time datetime=(text) title=(text) { (words) } }
+    }
+}
+
+/// How far an instant lies from now, such as `3 min ago`.
+pub(crate) fn distance(at_ms: u64, now_ms: u64) -> String {
+    if at_ms > now_ms {
+        format!("in {}", length(at_ms - now_ms))
+    } else {
+        format!("{} ago", length(now_ms - at_ms))
+    }
+}
+
+/// A length of time by its two largest units.
+pub(crate) fn length(ms: u64) -> String {
+    let seconds = ms / 1000;
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match () {
+        () if ms < 1000 => format!("{ms} ms"),
+        () if seconds < 10 => format!("{seconds}.{} s", ms % 1000 / 100),
+        () if minutes == 0 => format!("{seconds} s"),
+        () if hours == 0 => format!("{minutes} min {} s", seconds % 60),
+        () if days == 0 => format!("{hours} h {} min", minutes % 60),
+        () => format!("{days} d {} h", hours % 24),
+    }
+}
+
+/// A number with its digits in groups of three.
+pub(crate) fn number(value: u64) -> String {
+    let digits = value.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push('\u{202f}');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Bytes in the largest unit that fits.
+pub(crate) fn bytes(count: u64) -> String {
+    match count {
+        0..1024 => format!("{count} B"),
+        1024..0x10_0000 => format!("{} KiB", count / 1024),
+        _ => format!("{}.{} MiB", count >> 20, ((count & 0xf_ffff) * 10) >> 20),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_came_from_outside_is_harmless() {
+        let hostile = "<script>alert(1)</script>\u{202e}gpj.exe\u{1b}[31m\0&\"'";
+        let shown = Outside(hostile).render().into_string();
+        assert!(
+            !shown.contains("<script")
+                && !shown.contains('\u{202e}')
+                && !shown.contains('\u{1b}')
+                && !shown.contains('\0'),
+            "{shown}"
+        );
+        for named in ["U+202E", "U+001B", "U+0000", "&lt;script&gt;", "&amp;", "&quot;"] {
+            assert!(shown.contains(named), "{named} in {shown}");
+        }
+        assert!(shown.starts_with("<bdi>") && shown.ends_with("</bdi>"));
+    }
+
+    #[test]
+    fn a_long_line_is_cut_between_characters() {
+        let shown = Outside(&"ä".repeat(LINE_CHARS_MAX + 1)).render().into_string();
+        assert_eq!(shown.matches('ä').count(), LINE_CHARS_MAX);
+        assert!(shown.contains('…'));
+    }
+
+    #[test]
+    fn lengths_have_two_units() {
+        let shown = [0, 999, 1000, 9999, 10_000, 61_000, 3_660_000, 90_000_000].map(length);
+        assert_eq!(
+            shown,
+            ["0 ms", "999 ms", "1.0 s", "9.9 s", "10 s", "1 min 1 s", "1 h 1 min", "1 d 1 h"]
+        );
+        assert_eq!(
+            (distance(5, 2005), distance(2005, 5)),
+            ("2.0 s ago".to_owned(), "in 2.0 s".to_owned())
+        );
+    }
+
+    #[test]
+    fn numbers_have_groups() {
+        assert_eq!(
+            [0, 999, 1000, 1_234_567].map(number),
+            ["0", "999", "1\u{202f}000", "1\u{202f}234\u{202f}567"]
+        );
+        assert_eq!(
+            [1023, 1024, 1 << 20, 3 << 19].map(bytes),
+            ["1023 B", "1 KiB", "1.0 MiB", "1.5 MiB"]
+        );
+    }
+}

@@ -1,0 +1,28 @@
+//! What keeps a page from being made, or an action from being done.
+
+use axum::http::StatusCode;
+
+/// What went wrong, in the words of the gateway.
+#[derive(Clone, Debug)]
+pub(crate) struct Trouble {
+    pub(crate) status: StatusCode,
+    /// As in the table of errors of `docs/http.md`; empty where there is none.
+    pub(crate) code: String,
+    pub(crate) detail: String,
+}
+
+impl Trouble {
+    /// Nobody else is to blame.
+    pub(crate) fn ours(detail: String) -> Self {
+        Self { status: StatusCode::INTERNAL_SERVER_ERROR, code: String::new(), detail }
+    }
+
+    pub(crate) fn new(status: StatusCode, code: &str, detail: impl Into<String>) -> Self {
+        Self { status, code: code.to_owned(), detail: detail.into() }
+    }
+
+    /// Whoever asks has to sign in first, or again.
+    pub(crate) fn wants_token(&self) -> bool {
+        self.status == StatusCode::UNAUTHORIZED
+    }
+}

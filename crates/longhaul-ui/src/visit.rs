@@ -1,0 +1,133 @@
+//! A request of a browser, and how it is answered.
+
+use crate::api::Caller;
+use crate::parts::layout;
+use crate::trouble::Trouble;
+use crate::{ROOT, Ui, session};
+use axum::extract::FromRequestParts;
+use axum::http::header::{CONTENT_SECURITY_POLICY, HOST, LOCATION};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use maud::Markup;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::convert::Infallible;
+use std::sync::Arc;
+
+/// What pages may load: their own style and script, and nothing that stands in them.
+const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; \
+    frame-ancestors 'none'";
+
+/// What stands for itself in a piece of a path or a query. Ids of tasks have colons and tildes.
+const PLAIN: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b':');
+
+/// Writes a text so that it may stand in a path, or as a value of a query.
+pub(crate) fn escaped(text: &str) -> String {
+    utf8_percent_encode(text, PLAIN).to_string()
+}
+
+/// A page, or why there is none.
+pub(crate) type Page = Result<Markup, Trouble>;
+
+/// A request of a browser.
+pub(crate) struct Visit {
+    pub(crate) ui: Arc<Ui>,
+    pub(crate) caller: Caller,
+    /// The path below the host, with its query.
+    pub(crate) place: String,
+    /// It only looks.
+    is_safe: bool,
+}
+
+impl FromRequestParts<Arc<Ui>> for Visit {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, ui: &Arc<Ui>) -> Result<Self, Infallible> {
+        let caller = Caller {
+            token: session::token(&parts.headers),
+            host: parts.headers.get(HOST).cloned(),
+            connection: parts.extensions.clone(),
+        };
+        // A nested router sees the path without what it is nested under.
+        let place = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+        let place = match place.strip_prefix('/') {
+            _ if place.starts_with(ROOT) => place.to_owned(),
+            Some(rest) if rest.is_empty() || rest.starts_with('?') => format!("{ROOT}{rest}"),
+            _ => format!("{ROOT}{place}"),
+        };
+        Ok(Self { ui: Arc::clone(ui), caller, place, is_safe: parts.method.is_safe() })
+    }
+}
+
+impl Visit {
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.ui.options.read_only
+    }
+
+    /// Where to go on after something has gone wrong: here once more, or from an action, which nobody can look at, to the page of its queue.
+    pub(crate) fn way_on(&self) -> &str {
+        if self.is_safe {
+            return &self.place;
+        }
+        let end = self.place.match_indices('/').nth(3).map_or(self.place.len(), |it| it.0);
+        self.place.get(..end).filter(|it| it.starts_with("/ui/queues/")).unwrap_or(ROOT)
+    }
+
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Trouble> {
+        self.ui.api.get(&self.caller, path).await
+    }
+
+    pub(crate) async fn raw(&self, path: &str) -> Result<Response, Trouble> {
+        self.ui.api.raw(&self.caller, path).await
+    }
+
+    /// Has the gateway do something.
+    pub(crate) async fn act(
+        &self,
+        method: Method,
+        path: &str,
+        body: Value,
+    ) -> Result<Value, Trouble> {
+        if self.is_read_only() {
+            let detail = "this dashboard only shows (`read_only`); use the program or the API";
+            return Err(Trouble::new(StatusCode::FORBIDDEN, "read_only", detail));
+        }
+        self.ui.api.act(&self.caller, method, path, Some(body)).await
+    }
+
+    /// The answer that shows a page, or says why there is none.
+    pub(crate) fn answer(&self, page: Page) -> Response {
+        match page {
+            Ok(page) => html(StatusCode::OK, page),
+            Err(trouble) if trouble.wants_token() => {
+                to(&format!("{ROOT}/sign-in?to={}", escaped(&self.place)))
+            }
+            Err(trouble) => html(trouble.status, layout::trouble(self, &trouble)),
+        }
+    }
+
+    /// After an action: the page that shows what has become of it, or why nothing was done.
+    pub(crate) fn done(&self, outcome: Result<Value, Trouble>, place: &str) -> Response {
+        match outcome {
+            Ok(_) => to(place),
+            Err(trouble) => self.answer(Err(trouble)),
+        }
+    }
+}
+
+/// Sends the browser to another page, which it gets by GET.
+pub(crate) fn to(place: &str) -> Response {
+    let place = HeaderValue::from_str(place).unwrap_or(HeaderValue::from_static(ROOT));
+    (StatusCode::SEE_OTHER, [(LOCATION, place)]).into_response()
+}
+
+pub(crate) fn html(status: StatusCode, page: Markup) -> Response {
+    let headers = [
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (axum::http::header::CONTENT_TYPE, "text/html; charset=utf-8"),
+    ];
+    (status, headers, page.into_string()).into_response()
+}

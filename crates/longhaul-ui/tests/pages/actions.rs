@@ -1,0 +1,248 @@
+//! What buttons do: each form of each page asks the gateway for one thing, and where pages only show there is no form, and nothing is done.
+
+use crate::fake::{Like, PLACES, Site};
+use crate::markup::{Form, forms, tags};
+use axum::http::Method;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// The forms of all pages, by the path and the hidden fields that tell them apart.
+async fn all_forms(site: &Site) -> BTreeMap<String, Form> {
+    let mut found = BTreeMap::new();
+    for (_, answer) in site.pages().await {
+        for form in forms(&answer.text) {
+            let verb = form.fields.iter().find(|it| it.0 == "verb").map_or("", |it| it.1.as_str());
+            // Of two with one action the first has the fields, and the second all as JSON.
+            found.entry(format!("{} {verb}", form.action).trim().to_owned()).or_insert(form);
+        }
+    }
+    found
+}
+
+/// Form, fields that somebody fills in, and what the gateway is asked for then.
+type Case = (
+    &'static str,
+    &'static [(&'static str, &'static str)],
+    &'static str,
+    &'static str,
+    &'static str,
+);
+
+const WHY: &[(&str, &str)] = &[("reason", "it hangs")];
+
+const CASES: [Case; 17] = [
+    ("/ui/queues/mails/pause", &[], "POST", "/v1/queues/mails:pause", r#"{"reason": ""}"#),
+    (
+        "/ui/queues/mails/purge",
+        WHY,
+        "POST",
+        "/v1/queues/mails:purge",
+        r#"{"reason": "it hangs", "all": true}"#,
+    ),
+    (
+        "/ui/queues/mails/tasks",
+        &[("payload", "a=b&c"), ("type", "mail"), ("delay", "10s")],
+        "POST",
+        "/v1/queues/mails/tasks",
+        r#"{"payload": "a=b&c", "type": "mail", "delay": "10s"}"#,
+    ),
+    (
+        "/ui/queues/mails/tasks/12:0:-1/cancel",
+        WHY,
+        "POST",
+        "/v1/queues/mails/tasks/12:0:-1:cancel",
+        r#"{"reason": "it hangs"}"#,
+    ),
+    (
+        "/ui/queues/mails/tasks/12:0:-1/kill",
+        WHY,
+        "POST",
+        "/v1/queues/mails/tasks/12:0:-1:kill",
+        r#"{"reason": "it hangs"}"#,
+    ),
+    (
+        "/ui/queues/mails/tasks/12:0:-1/force-release",
+        WHY,
+        "POST",
+        "/v1/queues/mails/tasks/12:0:-1:force-release",
+        r#"{"reason": "it hangs", "epoch": 2}"#,
+    ),
+    (
+        "/ui/queues/mails/tasks/12:0:-1/force-fail",
+        WHY,
+        "POST",
+        "/v1/queues/mails/tasks/12:0:-1:force-fail",
+        r#"{"reason": "it hangs", "epoch": 2}"#,
+    ),
+    (
+        "/ui/queues/mails/tasks/12:0:-1/delete",
+        WHY,
+        "DELETE",
+        "/v1/queues/mails/tasks/12:0:-1?reason=it%20hangs",
+        r#"null"#,
+    ),
+    (
+        "/ui/queues/mails/workers/plain/drain",
+        WHY,
+        "POST",
+        "/v1/queues/mails/workers/plain:drain",
+        r#"{"reason": "it hangs"}"#,
+    ),
+    (
+        "/ui/queues/mails/dead replay",
+        WHY,
+        "POST",
+        "/v1/queues/mails/dead:replay",
+        r#"{"reason": "it hangs", "all": true, "tag": []}"#,
+    ),
+    (
+        "/ui/queues/mails/dead purge",
+        WHY,
+        "POST",
+        "/v1/queues/mails/dead:purge",
+        r#"{"reason": "it hangs", "all": true, "tag": []}"#,
+    ),
+    (
+        "/ui/queues/mails/dead/12:0:-1 replay",
+        WHY,
+        "POST",
+        "/v1/queues/mails/dead:replay",
+        r#"{"reason": "it hangs", "tasks": ["12:0:-1"]}"#,
+    ),
+    (
+        "/ui/queues/mails/dead/12:0:-1 purge",
+        WHY,
+        "POST",
+        "/v1/queues/mails/dead:purge",
+        r#"{"reason": "it hangs", "tasks": ["12:0:-1"]}"#,
+    ),
+    (
+        "/ui/queues/mails/schedules/plain/trigger",
+        &[],
+        "POST",
+        "/v1/queues/mails/schedules/plain:trigger",
+        r#"{}"#,
+    ),
+    (
+        "/ui/queues/mails/schedules/plain/pause",
+        &[],
+        "POST",
+        "/v1/queues/mails/schedules/plain:pause",
+        r#"{}"#,
+    ),
+    (
+        "/ui/queues/mails/schedules/plain/delete",
+        WHY,
+        "DELETE",
+        "/v1/queues/mails/schedules/plain",
+        r#"{"reason": "it hangs"}"#,
+    ),
+    (
+        "/ui/queues/mails/limits",
+        &[("max_in_flight", "7"), ("rate_tokens", ""), ("rate_per", "")],
+        "PATCH",
+        "/v1/queues/mails",
+        r#"{"expected_version": 3, "settings": {"max_in_flight": 7, "note": "plain"}}"#,
+    ),
+];
+
+#[tokio::test]
+async fn every_form_asks_for_one_thing() {
+    let site = Site::of("plain");
+    let forms = all_forms(&site).await;
+    let named: Vec<&str> = CASES.iter().map(|it| it.0).chain(["/ui/sign-in"]).collect();
+    let unknown: Vec<_> = forms.keys().filter(|it| !named.contains(&it.as_str())).collect();
+    assert!(unknown.is_empty(), "forms that no case is about: {unknown:?}");
+    for (name, filled, method, path, body) in CASES {
+        let form = forms.get(name).unwrap_or_else(|| panic!("no page has the form {name}"));
+        let mut fields = form.fields.clone();
+        for (name, value) in filled {
+            let field = fields.iter_mut().find(|it| it.0 == *name);
+            (*value)
+                .clone_into(&mut field.unwrap_or_else(|| panic!("no field {name}: {form:?}")).1);
+        }
+        site.calls();
+        let answer = site.post(&form.action, &fields).await;
+        assert_eq!(answer.status, 303, "{name}: {}", answer.text);
+        let calls = site.calls();
+        let [call] = calls.as_slice() else { panic!("{name}: {calls:?}") };
+        let body: Value = serde_json::from_str(body).unwrap();
+        let asked = (call.method.as_str(), call.path.as_str(), &call.body);
+        assert_eq!(asked, (method, path, &body), "{name}");
+        let next = answer.header("location");
+        assert_eq!(site.get(next).await.status, 200, "{name} leads to {next}");
+    }
+}
+
+/// A worker whose name anybody may choose, and a schedule: the way back to them is the same text.
+#[tokio::test]
+async fn actions_find_what_has_an_odd_name() {
+    let odd = "../x?a=b&c#d%2F ü";
+    let site = Site::of(odd);
+    let forms = all_forms(&site).await;
+    for (verb, end) in [("drain", ":drain"), ("trigger", ":trigger")] {
+        let form = forms.values().find(|form| form.action.ends_with(verb)).unwrap();
+        site.calls();
+        assert_eq!(site.post(&form.action, &[]).await.status, 303, "{form:?}");
+        let path = site.calls().remove(0).path;
+        let name = path.rsplit('/').next().unwrap().strip_suffix(end).unwrap();
+        let name = percent_encoding::percent_decode_str(name).decode_utf8().unwrap();
+        assert_eq!(name, odd, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn pages_that_only_show_have_no_form_and_do_nothing() {
+    let site = Site::new(Like::default(), |options| options.read_only = true);
+    for (place, answer) in site.pages().await {
+        let forms: Vec<String> = forms(&answer.text).into_iter().map(|it| it.action).collect();
+        assert!(forms.iter().all(|it| it == "/ui/sign-in"), "{place}: {forms:?}");
+        assert!(answer.text.contains("read only"), "{place} says so");
+        let buttons = tags(&answer.text).iter().filter(|tag| tag.name == "button").count();
+        assert!(buttons <= 1, "{place}: {buttons} buttons, and a filter has one");
+    }
+    site.calls();
+    for form in all_forms(&Site::of("plain")).await.values() {
+        if form.action == "/ui/sign-in" {
+            continue;
+        }
+        let answer = site.post(&form.action, &form.fields).await;
+        assert_eq!(answer.status, 403, "{}", form.action);
+        assert!(answer.text.contains("only shows"), "{}", answer.text);
+    }
+    let calls = site.calls();
+    assert!(calls.iter().all(|call| call.method == Method::GET), "{calls:?}");
+}
+
+/// Looking at a page changes nothing.
+#[tokio::test]
+async fn pages_only_look() {
+    let site = Site::of("plain");
+    for place in PLACES {
+        site.get(place).await;
+        let calls = site.calls();
+        assert!(calls.iter().all(|call| call.method == Method::GET), "{place}: {calls:?}");
+    }
+}
+
+/// What is no action of a page does nothing, whatever it is called.
+#[tokio::test]
+async fn other_verbs_are_refused() {
+    let site = Site::of("plain");
+    for place in [
+        "/ui/queues/mails/drop",
+        "/ui/queues/mails/tasks/12:0:-1/forget",
+        "/ui/queues/mails/schedules/plain/forget",
+        "/ui/queues/mails/dead",
+        "/ui/queues/mails/dead/12:0:-1",
+    ] {
+        let fields = [("verb".to_owned(), "forget".to_owned())];
+        let answer = site.post(place, &fields).await;
+        assert_eq!(answer.status, 404, "{place}");
+        assert!(
+            answer.text.contains(r#"<a href="/ui/queues/mails">"#),
+            "{place} leads back to its queue"
+        );
+        assert!(site.calls().is_empty(), "{place}");
+    }
+}

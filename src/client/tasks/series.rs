@@ -1,0 +1,126 @@
+//! How a queue fared over a time, by steps of equal length. Pure.
+
+use super::TaskStatus;
+
+/// The most steps of a series.
+pub(super) const STEPS_MAX: usize = 1_440;
+
+/// A step of a series: what happened in its time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TaskStep {
+    /// When the step began, in ms since the epoch.
+    pub from_ms: u64,
+    /// Tasks that were submitted.
+    pub submitted: u64,
+    /// Tasks that completed.
+    pub completed: u64,
+    /// Tasks that ended otherwise: they failed for good, were cancelled, or expired.
+    pub not_completed: u64,
+    /// How long half of those that completed took at most, from their submission to their end, in ms.
+    pub latency_p50_ms: Option<u64>,
+    /// How long 95 of 100 of them took at most.
+    pub latency_p95_ms: Option<u64>,
+}
+
+/// Counts tasks by the steps in which they were submitted and ended.
+#[derive(Debug)]
+pub(super) struct SeriesBuilder {
+    from_ms: u64,
+    step_ms: u64,
+    steps: Vec<(TaskStep, Vec<u64>)>,
+}
+
+impl SeriesBuilder {
+    /// Steps of this length, the last of which ends at `to_ms` or, if that is within one, with it. Steps begin at multiples of their length, so that whoever asks
+    /// again finds the same ones.
+    pub(super) fn new(to_ms: u64, step_ms: u64, steps: usize) -> Self {
+        let (step_ms, steps) = (step_ms.max(1), steps.clamp(1, STEPS_MAX));
+        let last_ms = to_ms - to_ms % step_ms;
+        let from_ms = last_ms.saturating_sub(step_ms.saturating_mul(steps as u64 - 1));
+        let step = |at: usize| {
+            let from_ms = from_ms + step_ms * at as u64;
+            (TaskStep { from_ms, ..TaskStep::default() }, Vec::new())
+        };
+        Self { from_ms, step_ms, steps: (0..steps).map(step).collect() }
+    }
+
+    fn step_of(&mut self, at_ms: u64) -> Option<&mut (TaskStep, Vec<u64>)> {
+        let at = at_ms.checked_sub(self.from_ms)? / self.step_ms;
+        self.steps.get_mut(usize::try_from(at).ok()?)
+    }
+
+    pub(super) fn add(&mut self, status: TaskStatus, created_ms: u64, changed_ms: u64) {
+        if let Some((step, _)) = self.step_of(created_ms) {
+            step.submitted += 1;
+        }
+        if !status.is_terminal() {
+            return;
+        }
+        let Some((step, took)) = self.step_of(changed_ms) else { return };
+        if status == TaskStatus::Completed {
+            step.completed += 1;
+            took.push(changed_ms.saturating_sub(created_ms));
+        } else {
+            step.not_completed += 1;
+        }
+    }
+
+    /// The steps, the oldest first.
+    pub(super) fn finish(self) -> Vec<TaskStep> {
+        let finish = |(mut step, mut took): (TaskStep, Vec<u64>)| {
+            took.sort_unstable();
+            step.latency_p50_ms = below(&took, 50);
+            step.latency_p95_ms = below(&took, 95);
+            step
+        };
+        self.steps.into_iter().map(finish).collect()
+    }
+}
+
+/// What so many of 100 do not exceed: the smallest such value.
+fn below(sorted: &[u64], percent: usize) -> Option<u64> {
+    let rank = (sorted.len() * percent).div_ceil(100);
+    sorted.get(rank.checked_sub(1)?).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_count_where_they_were_submitted_and_where_they_ended() {
+        let mut series = SeriesBuilder::new(1_029, 10, 3);
+        series.add(TaskStatus::Completed, 1_000, 1_009);
+        series.add(TaskStatus::Completed, 900, 1_005);
+        series.add(TaskStatus::Failed, 1_010, 1_020);
+        series.add(TaskStatus::Running, 1_019, 1_029);
+        series.add(TaskStatus::Completed, 900, 999);
+        series.add(TaskStatus::Completed, 1_030, 1_031);
+        let steps = series.finish();
+        let seen: Vec<_> = steps
+            .iter()
+            .map(|step| (step.from_ms, step.submitted, step.completed, step.not_completed))
+            .collect();
+        assert_eq!(seen, [(1_000, 1, 2, 0), (1_010, 2, 0, 0), (1_020, 0, 0, 1)]);
+        let first = steps.first().unwrap();
+        assert_eq!((first.latency_p50_ms, first.latency_p95_ms), (Some(9), Some(105)));
+        assert_eq!(steps.last().unwrap().latency_p50_ms, None);
+    }
+
+    #[test]
+    fn percentiles_are_values_that_occurred() {
+        let hundred: Vec<u64> = (1..=100).collect();
+        assert_eq!(
+            (below(&hundred, 50), below(&hundred, 95), below(&[7], 95), below(&[], 50)),
+            (Some(50), Some(95), Some(7), None)
+        );
+    }
+
+    #[test]
+    fn odd_questions_have_an_answer() {
+        assert_eq!(SeriesBuilder::new(5, 0, 0).finish().len(), 1);
+        assert_eq!(SeriesBuilder::new(u64::MAX, u64::MAX, usize::MAX).finish().len(), STEPS_MAX);
+        assert_eq!(SeriesBuilder::new(0, 60_000, 60).finish().len(), 60);
+    }
+}
