@@ -250,7 +250,8 @@ fn shown(
             Happening::Acked { by, partition, entry, .. } if of(partition, *entry).is_some() => {
                 (What::Acks { by: lane(by) }, "acknowledged".to_owned())
             }
-            Happening::Acked { .. }
+            Happening::Sent { .. }
+            | Happening::Acked { .. }
             | Happening::Followed { .. }
             | Happening::Fetched { .. }
             | Happening::Unread { .. }
