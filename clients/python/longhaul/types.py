@@ -470,6 +470,8 @@ class PurgedLetters(_PurgedLetters, total=False):
 class QueueBody(TypedDict):
     """A queue."""
 
+    # It has tasks of high and of low priority as well.
+    levels: bool
     name: str
     # Now, by the gateway's clock.
     now: int
@@ -740,6 +742,34 @@ class ScheduleVersion(TypedDict):
     version: int
 
 
+class Series(TypedDict):
+    """How a queue fared, by steps of equal length, the oldest first. The last one is the current one, which is not over yet. Tasks count as long as
+    they are shown."""
+
+    # Now, by the gateway's clock.
+    now: int
+    step_ms: int
+    steps: list[SeriesStep]
+
+
+class _SeriesStep(TypedDict):
+    # When it began, in ms since the epoch.
+    at: int
+    completed: int
+    # Failed for good, cancelled or expired.
+    not_completed: int
+    submitted: int
+
+
+class SeriesStep(_SeriesStep, total=False):
+    """What happened in the time of a step."""
+
+    # From submission to end, of half of those that completed at most.
+    latency_p50_ms: int | None
+    # The same for 95 of 100.
+    latency_p95_ms: int | None
+
+
 class Submitted(TypedDict):
     """A task that was submitted."""
 
@@ -777,6 +807,8 @@ class Task(_Task, total=False):
 
     # When its state changed last.
     changed_at: int | None
+    # The codec that its payload and its result are encoded by, as far as a worker has said so.
+    codec: str | None
     # When it was submitted.
     created_at: int | None
     # Before when it does not start: its scheduled time, or that of its next attempt.

@@ -397,6 +397,8 @@ export interface PurgedLetters {
 
 /** A queue. */
 export interface QueueBody {
+  /** It has tasks of high and of low priority as well. */
+  levels: boolean;
   name: string;
   /** Now, by the gateway's clock. */
   now: number;
@@ -635,6 +637,31 @@ export interface ScheduleVersion {
   version: number;
 }
 
+/**
+ * How a queue fared, by steps of equal length, the oldest first. The last one is the current one, which is not over yet. Tasks count as long as
+ * they are shown.
+ */
+export interface Series {
+  /** Now, by the gateway's clock. */
+  now: number;
+  step_ms: number;
+  steps: SeriesStep[];
+}
+
+/** What happened in the time of a step. */
+export interface SeriesStep {
+  /** When it began, in ms since the epoch. */
+  at: number;
+  completed: number;
+  /** Failed for good, cancelled or expired. */
+  not_completed: number;
+  submitted: number;
+  /** From submission to end, of half of those that completed at most. */
+  latency_p50_ms?: number | null;
+  /** The same for 95 of 100. */
+  latency_p95_ms?: number | null;
+}
+
 /** A task that was submitted. */
 export interface Submitted {
   /** Its id in the queue; under a key that another task has, the id of that one. */
@@ -666,6 +693,8 @@ export interface Task {
   status: string;
   /** When its state changed last. */
   changed_at?: number | null;
+  /** The codec that its payload and its result are encoded by, as far as a worker has said so. */
+  codec?: string | null;
   /** When it was submitted. */
   created_at?: number | null;
   /** Before when it does not start: its scheduled time, or that of its next attempt. */
