@@ -96,6 +96,8 @@ pub(super) struct Model {
     consumers_to_close: BTreeSet<u64>,
     pub(super) heard_at: Moment,
     used_at: Moment,
+    /// How many wait for the end of the connection.
+    watchers: u32,
     is_pinged: bool,
     /// The broker waits for credentials.
     is_challenged: bool,
@@ -123,6 +125,7 @@ impl Model {
             consumers_to_close: BTreeSet::new(),
             heard_at: now,
             used_at: now,
+            watchers: 0,
             is_pinged: false,
             is_challenged: false,
             refusals: 0,
@@ -210,6 +213,8 @@ impl Model {
                     open.is_closing = true;
                 }
             }
+            Call::Watch => self.watchers += 1,
+            Call::Unwatch => self.watchers = self.watchers.saturating_sub(1),
             Call::Credentials(Err(_)) => {
                 self.refusals += u32::from(self.is_challenged);
                 self.is_to_be_asked = self.is_challenged && self.refusals < CHALLENGE_TRIES;
@@ -292,7 +297,11 @@ impl Model {
     fn is_idle(&self) -> bool {
         let producers = self.producers.values().any(|it| !it.is_over);
         let consumers = self.consumers.values().any(|it| !it.is_over);
-        !producers && !consumers && self.is_quiet() && self.now >= self.used_at + IDLE_MAX
+        !producers
+            && !consumers
+            && self.watchers == 0
+            && self.is_quiet()
+            && self.now >= self.used_at + IDLE_MAX
     }
 
     /// Whether such a frame ends the connection.

@@ -36,8 +36,10 @@ impl Link {
         self.end.get().cloned().unwrap_or_else(gone)
     }
 
-    /// Waits until nothing can be asked any more, and says why.
+    /// Waits until nothing can be asked any more, and says why. Until then the connection is in use.
     pub(super) async fn ended(&self) -> TransportError {
+        self.call(Call::Watch);
+        let _watch = Watch(self);
         tokio::select! {
             () = self.end.wait() => {}
             () = self.calls.closed() => {}
@@ -100,6 +102,15 @@ impl Link {
     async fn opened(&self, answer: oneshot::Receiver<Answered>) -> Answered {
         let mut opening = Opening { link: self, answer };
         (&mut opening.answer).await.unwrap_or_else(|_| Err(self.cause()))
+    }
+}
+
+/// A wait for the end of a connection.
+struct Watch<'a>(&'a Link);
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        self.0.call(Call::Unwatch);
     }
 }
 

@@ -25,6 +25,10 @@ pub enum Call<A, P> {
     },
     /// The producer closed, once everything it was given is stored.
     CloseProducer(u64),
+    /// The connection kept open though nothing else is wanted of it: somebody waits for its end.
+    Watch,
+    /// No longer: one of those who watched has gone.
+    Unwatch,
     /// So many more messages for a consumer of a subscription.
     Request {
         /// The consumer.

@@ -97,6 +97,8 @@ pub struct Connection<A, P> {
     pinged: bool,
     /// Since when nobody has used the connection.
     idle_since: Moment,
+    /// How many wait for its end.
+    watchers: usize,
 }
 
 impl<A, P> fmt::Debug for Connection<A, P> {
@@ -137,6 +139,7 @@ impl<A, P> Connection<A, P> {
             heard: now,
             pinged: false,
             idle_since: now,
+            watchers: 0,
         }
     }
 
@@ -194,6 +197,8 @@ impl<A, P> Connection<A, P> {
                     self.writable.push_back(id);
                 }
             }
+            Call::Watch => self.watchers += 1,
+            Call::Unwatch => self.watchers = self.watchers.saturating_sub(1),
             Call::Request { consumer, count } => {
                 self.with_consumer(consumer, |it| it.flow.request(count));
             }
@@ -379,7 +384,10 @@ impl<A, P> Connection<A, P> {
     }
 
     fn is_unused(&self) -> bool {
-        self.producers.is_empty() && self.consumers.is_empty() && self.requests.is_empty()
+        self.producers.is_empty()
+            && self.consumers.is_empty()
+            && self.requests.is_empty()
+            && self.watchers == 0
     }
 
     fn draw_id(&mut self) -> u64 {

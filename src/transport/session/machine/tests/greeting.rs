@@ -333,6 +333,25 @@ fn a_connection_that_nobody_uses_is_closed() {
     assert!(bench.machine.end().unwrap().cause.contains("nobody used it"));
 }
 
+/// A gateway without work held a connection in order to learn of its end. The connection was closed each minute because nobody used it, and the gateway
+/// said each time that it had lost its broker.
+#[test]
+fn whoever_waits_for_the_end_of_a_connection_uses_it() {
+    let mut bench = Bench::open();
+    bench.call(Call::Watch);
+    for _ in 0..20 {
+        bench.wait(Duration::from_secs(10));
+        bench.says(CommandPong {});
+    }
+    assert!(bench.machine.end().is_none());
+    bench.call(Call::Unwatch);
+    for _ in 0..6 {
+        bench.wait(Duration::from_secs(10));
+        bench.says(CommandPong {});
+    }
+    assert!(bench.machine.end().unwrap().cause.contains("nobody used it"));
+}
+
 /// A consumer that only listens makes no calls. When the broker had closed it after an hour, the connection was found to be unused
 /// since then and ended at once, under the hands of whoever was just opening the next consumer.
 #[test]
