@@ -3,6 +3,7 @@
 use super::*;
 use crate::TaskRef;
 use crate::protocol::waits::KEY_WAIT_MAX;
+use longhaul_memory::{Happening, Loss};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -34,6 +35,14 @@ fn bench(config: WorkerConfig) -> (Bench, Diary) {
 }
 
 impl Bench {
+    /// How often the worker has asked for the message of this task.
+    fn asked_for(&self, task: TaskId) -> usize {
+        self.broker.look_at_history(|history| {
+            let asks = |event: &&longhaul_memory::Event| matches!(&event.what, Happening::Fetched { position, .. } if *position == task.position());
+            history.events().iter().filter(asks).count()
+        })
+    }
+
     fn reason(&self, task: TaskId) -> (Option<TaskOutcome>, String) {
         let last = self.last_of(task);
         (last.outcome, last.failure_reason.unwrap_or_default())
@@ -72,6 +81,28 @@ async fn a_task_that_does_not_exist_counts_as_one_without_a_result() {
     assert_eq!(bench.reason(skip), (Some(TaskOutcome::Cancelled), format!("Skipped: t{why}")));
     assert_eq!(diary.lines(), ["last starts 1", "run starts 1", "run after - Missing"]);
     assert_eq!(bench.driver.stats.read().violations, 0);
+}
+
+/// Each of the tasks that waited for one asked for its message, and while the worker was cut off all of them did so again and again: 13 times a second where
+/// 8 tasks waited. The simulation found it.
+#[tokio::test(start_paused = true)]
+async fn a_message_that_many_tasks_wait_for_is_asked_for_once_at_a_time() {
+    let (mut bench, diary) = bench(brisk());
+    let last = bench.submit(&[("name", "last")]);
+    let nobody = TaskId { entry: last.entry + 1_000, ..last };
+    let after = nobody.to_string();
+    for _ in 0..50 {
+        bench.submit(&[("AFTER", &after), ("AFTER_FAILED", "run"), ("name", "run")]);
+    }
+    bench.run_for(SECOND).await;
+    bench.transport.cut(Loss::Error);
+    bench.run_for(20 * SECOND).await;
+    let times = bench.asked_for(nobody);
+    assert!((5..30).contains(&times), "{times}");
+    bench.transport.restore();
+    bench.run_for(60 * SECOND).await;
+    let begun = diary.lines().iter().filter(|line| *line == "run starts 1").count();
+    assert_eq!(begun, 50);
 }
 
 #[tokio::test(start_paused = true)]

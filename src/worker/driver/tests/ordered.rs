@@ -3,6 +3,7 @@
 use super::*;
 use crate::protocol::invariants::{OrderJudge, Violation};
 use crate::settings::{QueueOrder, QueueSettings};
+use longhaul_memory::Fate;
 
 fn by_key() -> QueueSettings {
     let mut settings = QueueSettings::default();
@@ -230,6 +231,22 @@ async fn a_task_whose_time_comes_takes_its_place_although_there_is_no_slot() {
     bench.run_for(30 * SECOND).await;
     assert_eq!(of_key(&diary, "a"), "1+ 1- 2+ 2- 3+ 3-");
     assert_eq!(bench.begun_in_order(), 9);
+}
+
+/// A claim of which nothing is heard may be stored yet, so its task has begun as far as its worker knows. Another one of its key whose time comes
+/// meanwhile waits for it: if that one began, both would run once the claim was stored.
+#[tokio::test(start_paused = true)]
+async fn a_task_has_begun_when_its_claim_was_sent_and_nothing_is_heard_of_it() {
+    for fate in [Fate::Lost, Fate::ReceiptLost, Fate::Late(5 * SECOND), Fate::Stored] {
+        let diary = Diary::default();
+        let mut bench = ordered(config(8), &diary);
+        bench.run_for(5 * SECOND + SECOND / 2).await;
+        bench.publish("a", "1", &[("DELAY", "PT3S")]);
+        bench.broker.next_publish(&bench.ledger(), fate);
+        bench.publish("a", "2", &[]);
+        bench.run_for(30 * SECOND).await;
+        assert_eq!(of_key(&diary, "a"), "2+ 2- 1+ 1-", "{fate:?}");
+    }
 }
 
 /// What a parked task of a line waits for is over, and its worker is gone: it begins when its line is dealt to another one.
