@@ -2,6 +2,7 @@
 
 pub mod audit;
 pub mod bench;
+pub mod browser;
 pub mod chaos;
 pub mod checkers;
 pub mod clients;

@@ -7,6 +7,7 @@ mod any_language;
 mod cancel;
 mod client;
 mod crowd;
+mod dashboard;
 mod examples;
 mod gateway;
 mod limits;

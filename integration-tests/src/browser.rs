@@ -1,0 +1,255 @@
+//! A real browser: headless Chromium, driven by its `chromedriver` over HTTP, as WebDriver says.
+//!
+//! Both come from packages of the system (Debian: `chromium` and `chromium-driver`). Where there is no `chromedriver` its tests are skipped.
+
+use crate::sandbox::guard::Guard;
+use crate::skip::skip;
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::time::timeout;
+
+/// How long a browser may take to start, or a page to show what it ought to.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The most pages that a browser goes through while something is awaited.
+const PAGES_MAX: usize = 5;
+
+/// What WebDriver calls the Tab key.
+pub const TAB: &str = "\u{e004}";
+/// What it calls Enter.
+pub const ENTER: &str = "\u{e007}";
+
+/// A browser with one window.
+#[derive(Debug)]
+pub struct Browser {
+    http: reqwest::Client,
+    /// The URL of its session.
+    session: String,
+    _driver: Child,
+    /// Kept open: who prints into a pipe that is closed ends.
+    _said: Lines<BufReader<ChildStdout>>,
+    _guard: Guard,
+    _folder: tempfile::TempDir,
+}
+
+impl Browser {
+    /// Starts one; `None` where there is none, and the test is skipped.
+    ///
+    /// # Errors
+    /// It does not start, or is missing where it has to be there.
+    pub async fn start() -> Result<Option<Self>> {
+        let folder = tempfile::tempdir()?;
+        let mut command = Command::new("chromedriver");
+        command.arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null()).stdin(Stdio::null());
+        let mut driver = match command.process_group(0).kill_on_drop(true).spawn() {
+            Ok(driver) => driver,
+            Err(error) => {
+                skip(&format!("no chromedriver (Debian: chromium, chromium-driver): {error}"));
+                return Ok(None);
+            }
+        };
+        let group = driver.id().context("it has just been started")?;
+        let said = driver.stdout.take().context("it is piped")?;
+        let mut said = BufReader::new(said).lines();
+        let port = timeout(PATIENCE, port(&mut said)).await.context("chromedriver is silent")??;
+        let http = reqwest::Client::builder().timeout(PATIENCE).build()?;
+        let root = format!("http://127.0.0.1:{port}/session");
+        let profile = format!("--user-data-dir={}", folder.path().display());
+        let arguments = [
+            "--headless=new",
+            // Test machines often run all as root, where Chromium refuses to start with its sandbox.
+            "--no-sandbox",
+            "--disable-dev-shm-usage",
+            "--disable-gpu",
+            "--window-size=1280,900",
+            &profile,
+        ];
+        let wanted = json!({
+            "goog:chromeOptions": {"args": arguments},
+            "goog:loggingPrefs": {"browser": "ALL"},
+            "timeouts": {"script": 30_000, "pageLoad": 30_000},
+        });
+        let body = json!({"capabilities": {"alwaysMatch": wanted}});
+        let started: Value = http.post(&root).json(&body).send().await?.json().await?;
+        let session = started.pointer("/value/sessionId").and_then(Value::as_str);
+        let session = session.with_context(|| format!("no browser: {started}"))?;
+        let process = started.pointer("/value/capabilities/goog:processID").map(Value::to_string);
+        // The browser has a process group of its own, and takes its other processes along.
+        let guard = Guard::arm(
+            "kill -9 -\"$1\"; kill -9 \"$2\"",
+            [group.to_string(), process.context("a browser is a process")?],
+        )?;
+        let session = format!("{root}/{session}");
+        Ok(Some(Self {
+            http,
+            session,
+            _driver: driver,
+            _said: said,
+            _guard: guard,
+            _folder: folder,
+        }))
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// The driver does not answer.
+    pub async fn quit(self) -> Result<()> {
+        self.http.delete(&self.session).send().await?.error_for_status()?;
+        Ok(())
+    }
+
+    async fn ask(&self, command: &str, body: &Value) -> Result<Value> {
+        let url = format!("{}/{command}", self.session);
+        let answer = self.http.post(url).json(body).send().await?;
+        let is_done = answer.status().is_success();
+        let mut answer: Value = answer.json().await?;
+        let value = answer.get_mut("value").map(Value::take).unwrap_or_default();
+        ensure!(is_done, "{command}: {}", text(&value, "message"));
+        Ok(value)
+    }
+
+    /// Goes to a page, and waits until it is loaded.
+    ///
+    /// # Errors
+    /// There is no such page.
+    pub async fn open(&self, url: &str) -> Result<()> {
+        self.ask("url", &json!({"url": url})).await.map(|_| ())
+    }
+
+    /// What an expression of JavaScript is on the page.
+    ///
+    /// # Errors
+    /// It throws.
+    pub async fn look(&self, expression: &str) -> Result<Value> {
+        let script = format!("return {expression};");
+        self.ask("execute/sync", &json!({"script": script, "args": []})).await
+    }
+
+    /// Waits until an expression holds; it is looked at whenever the page changes.
+    ///
+    /// # Errors
+    /// It does not hold after half a minute; then the error shows what the page says.
+    pub async fn until(&self, expression: &str) -> Result<()> {
+        let script = format!(
+            "const done = arguments[0]; const holds = () => {{ try {{ return {expression}; }} catch {{ return false; }} }};
+            if (holds()) return done(true);
+            const seen = new MutationObserver(() => {{ if (holds()) {{ seen.disconnect(); done(true); }} }});
+            seen.observe(document, {{ subtree: true, childList: true, characterData: true, attributes: true }});"
+        );
+        for _ in 0..PAGES_MAX {
+            match self.ask("execute/async", &json!({"script": script, "args": []})).await {
+                Ok(_) => return Ok(()),
+                // What it was waiting on has made room for the next page.
+                Err(error) if error.to_string().contains("unloaded") => {}
+                Err(error) => {
+                    let page = self.look("location.href + '\\n' + document.body.innerText").await?;
+                    let page = page.as_str().unwrap_or_default();
+                    bail!("{expression} does not hold: {error:#}\n{page}");
+                }
+            }
+        }
+        bail!("{expression}: the browser goes on from page to page")
+    }
+
+    /// Waits until the page's content has this text.
+    ///
+    /// # Errors
+    /// As [`until`](Self::until).
+    pub async fn until_shown(&self, text: &str) -> Result<()> {
+        self.until(&format!("document.querySelector('main').innerText.includes({})", json!(text)))
+            .await
+    }
+
+    /// Clicks upon the first that is found, as a user does.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be clicked upon.
+    pub async fn click(&self, xpath: &str) -> Result<()> {
+        let element = self.find(xpath).await?;
+        self.ask(&format!("element/{element}/click"), &json!({})).await.map(|_| ())
+    }
+
+    /// Writes into a field, in place of what stands there.
+    ///
+    /// # Errors
+    /// There is none.
+    pub async fn write(&self, xpath: &str, text: &str) -> Result<()> {
+        let element = self.find(xpath).await?;
+        self.ask(&format!("element/{element}/clear"), &json!({})).await?;
+        self.ask(&format!("element/{element}/value"), &json!({"text": text})).await.map(|_| ())
+    }
+
+    async fn find(&self, xpath: &str) -> Result<String> {
+        let found = self.ask("element", &json!({"using": "xpath", "value": xpath})).await?;
+        let element = found.as_object().and_then(|it| it.values().next()?.as_str());
+        Ok(element.with_context(|| format!("no {xpath}"))?.to_owned())
+    }
+
+    /// Presses keys, one after the other, wherever the focus is.
+    ///
+    /// # Errors
+    /// The browser is gone.
+    pub async fn press(&self, keys: &str) -> Result<()> {
+        let strokes: Vec<Value> = keys
+            .chars()
+            .flat_map(|key| {
+                [
+                    json!({"type": "keyDown", "value": key.to_string()}),
+                    json!({"type": "keyUp", "value": key.to_string()}),
+                ]
+            })
+            .collect();
+        let body = json!({"actions": [{"type": "key", "id": "keyboard", "actions": strokes}]});
+        self.ask("actions", &body).await.map(|_| ())
+    }
+
+    /// A command of Chromium's own protocol.
+    ///
+    /// # Errors
+    /// The browser refuses it.
+    pub async fn devtools(&self, command: &str, parameters: Value) -> Result<Value> {
+        self.ask("goog/cdp/execute", &json!({"cmd": command, "params": parameters})).await
+    }
+
+    /// What the browser has complained about since the last look: scripts that failed, and what a page's policy has kept from loading.
+    ///
+    /// # Errors
+    /// The browser is gone.
+    pub async fn complaints(&self) -> Result<Vec<String>> {
+        let found = self.ask("se/log", &json!({"type": "browser"})).await?;
+        let text = |entry: &Value| text(entry, "message").to_owned();
+        Ok(found.as_array().map(|all| all.iter().map(text).collect()).unwrap_or_default())
+    }
+
+    /// A picture of the window, as PNG.
+    ///
+    /// # Errors
+    /// The browser is gone.
+    pub async fn picture(&self) -> Result<Vec<u8>> {
+        use base64::Engine;
+        let url = format!("{}/screenshot", self.session);
+        let answer: Value = self.http.get(url).send().await?.json().await?;
+        let text = text(&answer, "value");
+        Ok(base64::engine::general_purpose::STANDARD.decode(text)?)
+    }
+}
+
+/// A field that is text; empty where there is none.
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The port that the driver has been given, from what it says at its start.
+async fn port(said: &mut Lines<BufReader<ChildStdout>>) -> Result<u16> {
+    while let Some(line) = said.next_line().await? {
+        if let Some(port) = line.strip_prefix("ChromeDriver was started successfully on port ") {
+            return Ok(port.trim_end_matches('.').parse()?);
+        }
+    }
+    bail!("chromedriver ended")
+}

@@ -1,0 +1,169 @@
+//! What the pages show, by light and in the dark, on a small screen, while things happen, without their script, and by keyboard.
+
+use super::stage::{Stage, WORKER};
+use anyhow::{Context, Result, ensure};
+use integration_tests::browser::{ENTER, TAB};
+use reqwest::Method;
+use serde_json::json;
+
+/// Each page, and something that it has to show.
+fn pages(stage: &Stage) -> Vec<(String, String)> {
+    let place = |below: &str| stage.place(below);
+    let text = str::to_owned;
+    vec![
+        (format!("{}/", stage.root()), stage.queue.clone()),
+        (place(""), text("Ended: 2 in the last 1 h")),
+        (place("/tasks"), stage.running.clone()),
+        (place("/tasks?status=failed&tag=eu"), stage.failed.clone()),
+        (place(&format!("/tasks/{}", stage.running)), text("claimed for attempt 1")),
+        (place(&format!("/tasks/{}", stage.failed)), text("U+202E")),
+        (place(&format!("/tasks/{}?as=hex", stage.completed)), text("00000000")),
+        (place("/workers"), text(WORKER)),
+        (place("/dead"), stage.failed.clone()),
+        (place(&format!("/dead/{}", stage.failed)), text("Properties")),
+        (place("/schedules"), text("nightly")),
+        (place("/limits"), text("Version")),
+        (place("/actions"), text("Actions")),
+    ]
+}
+
+/// The colours and sizes that people have: nothing is wider than the window, and no page looks the same in the dark.
+pub(super) async fn at_every_page(stage: &Stage) -> Result<()> {
+    let browser = &stage.browser;
+    let folder = std::env::var_os("LONGHAUL_TEST_DASHBOARD_PICTURES");
+    for (width, height, scheme) in [(1280, 900, "light"), (320, 640, "dark"), (3840, 2160, "light")]
+    {
+        let size =
+            json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
+        browser.devtools("Emulation.setDeviceMetricsOverride", size).await?;
+        let media = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+        browser.devtools("Emulation.setEmulatedMedia", media).await?;
+        for (at, (place, shown)) in pages(stage).into_iter().enumerate() {
+            browser.open(&place).await?;
+            browser.until_shown(&shown).await?;
+            let wide =
+                browser.look("document.documentElement.scrollWidth - window.innerWidth").await?;
+            ensure!(wide.as_i64().is_some_and(|it| it <= 0), "{place} at {width}: {wide} too wide");
+            let ground = browser.look("getComputedStyle(document.body).backgroundColor").await?;
+            let light = ground == json!("rgb(251, 251, 249)");
+            ensure!(light == (scheme == "light"), "{place}: {ground} where it is {scheme}");
+            let complaints = browser.complaints().await?;
+            ensure!(complaints.is_empty(), "{place}: {complaints:?}");
+            if let Some(folder) = &folder {
+                let name = format!("{at:02}-{width}-{scheme}.png");
+                std::fs::write(std::path::Path::new(folder).join(name), browser.picture().await?)?;
+            }
+        }
+    }
+    browser.devtools("Emulation.clearDeviceMetricsOverride", json!({})).await?;
+    browser.devtools("Emulation.setEmulatedMedia", json!({"features": []})).await.map(|_| ())
+}
+
+/// A payload, a key, a type and a failure of HTML and scripts: they are seen, and nothing of them runs, loads or becomes a part of the page.
+pub(super) async fn at_something_hostile(stage: &Stage) -> Result<()> {
+    let browser = &stage.browser;
+    for below in [
+        "/tasks".to_owned(),
+        format!("/tasks/{}", stage.completed),
+        format!("/tasks/{}", stage.failed),
+        format!("/tasks/{}?as=text", stage.failed),
+        "/dead".to_owned(),
+        format!("/dead/{}", stage.failed),
+    ] {
+        stage.open(&below).await?;
+        browser.until_shown("<img src=x onerror=").await?;
+        let made = "document.querySelectorAll('img, main script, [onerror]').length + (window.harmed ?? 0)";
+        ensure!(browser.look(made).await? == json!(0), "{below}: something of it is on the page");
+        let turned =
+            browser.look("/[\\u202e\\u0007]/.test(document.documentElement.outerHTML)").await?;
+        ensure!(turned == json!(false), "{below}: it turns the direction of the page");
+        ensure!(browser.complaints().await?.is_empty(), "{below}: something was tried");
+    }
+    Ok(())
+}
+
+/// A page follows what happens, without being loaded anew.
+pub(super) async fn at_news(stage: &Stage) -> Result<()> {
+    let browser = &stage.browser;
+    stage.open("/tasks?status=completed").await?;
+    browser.until("document.getElementById('live').textContent === 'live'").await?;
+    browser.devtools("Runtime.evaluate", json!({"expression": "window.kept = 1"})).await?;
+    let new = stage.submit("short", "completed").await?;
+    browser.until_shown(&new).await?;
+    ensure!(browser.look("window.kept").await? == json!(1), "the page was loaded anew");
+    // Of a task, and what somebody writes there meanwhile stays.
+    let held = stage.submit("hold too", "running").await?;
+    stage.open(&format!("/tasks/{held}")).await?;
+    browser.until_shown("1 of 4").await?;
+    stage
+        .api(Method::POST, &format!("/tasks/{held}:cancel"), json!({"reason": "seen live"}))
+        .await?;
+    browser.until("document.querySelector('h1 .status').textContent === 'cancelled'").await?;
+    browser.until_shown("somebody asked for its end").await
+}
+
+/// With its script kept away each page says the same.
+pub(super) async fn without_a_script(stage: &Stage) -> Result<()> {
+    let browser = &stage.browser;
+    browser.devtools("Network.enable", json!({})).await?;
+    browser.devtools("Network.setCacheDisabled", json!({"cacheDisabled": true})).await?;
+    browser.devtools("Network.setBlockedURLs", json!({"urls": ["*ui.js*"]})).await?;
+    for (place, shown) in pages(stage) {
+        browser.open(&place).await?;
+        let text = browser.look("document.querySelector('main').innerText").await?;
+        let text = text.as_str().context("a page is text")?;
+        ensure!(text.contains(&shown), "{place} without its script: {text}");
+        let live = browser.look("document.getElementById('live').textContent").await?;
+        ensure!(live == json!(""), "the script was kept away");
+    }
+    stage.open("/limits").await?;
+    stage.press("Pause").await?;
+    browser.until_shown("paused").await?;
+    stage.open("/limits").await?;
+    stage.press("Resume").await?;
+    browser.devtools("Network.setBlockedURLs", json!({"urls": []})).await?;
+    browser.devtools("Network.setCacheDisabled", json!({"cacheDisabled": false})).await?;
+    browser.complaints().await.map(|_| ())
+}
+
+/// From the first Tab to a task that is cancelled, without a mouse.
+pub(super) async fn with_keys_alone(stage: &Stage) -> Result<()> {
+    let browser = &stage.browser;
+    let held = stage.submit("hold for the keys", "running").await?;
+    stage.open("/tasks").await?;
+    browser.press(TAB).await?;
+    let focused = "document.activeElement.textContent";
+    ensure!(browser.look(focused).await? == json!("Skip to the content"), "the first stop");
+    let outline = "getComputedStyle(document.activeElement).outlineStyle";
+    ensure!(browser.look(outline).await? == json!("solid"), "the focus is seen");
+    browser.press(ENTER).await?;
+    ensure!(browser.look("document.activeElement.id").await? == json!("main"), "the content");
+    browser.press("/").await?;
+    ensure!(browser.look("document.activeElement.name").await? == json!("tag"), "the filter");
+    browser.press("eu").await?;
+    browser.press(ENTER).await?;
+    browser.until("new URLSearchParams(location.search).get('tag') === 'eu'").await?;
+    browser.until_shown(&held).await?;
+    stops_at(stage, &format!("document.activeElement.textContent === '{held}'")).await?;
+    browser.press(ENTER).await?;
+    browser.until("document.querySelector('h1').textContent.startsWith('Task ')").await?;
+    stops_at(stage, "document.activeElement.matches('summary') && document.activeElement.textContent === 'Cancel'").await?;
+    browser.press(ENTER).await?;
+    browser.press(TAB).await?;
+    ensure!(browser.look("document.activeElement.name").await? == json!("reason"), "the reason");
+    browser.press("by keys").await?;
+    browser.press(TAB).await?;
+    browser.press(ENTER).await?;
+    stage.until_status(&held, "cancelled").await
+}
+
+/// Goes on by Tab to what holds; in so many steps at most.
+async fn stops_at(stage: &Stage, holds: &str) -> Result<()> {
+    for _ in 0..150 {
+        if stage.browser.look(holds).await? == json!(true) {
+            return Ok(());
+        }
+        stage.browser.press(TAB).await?;
+    }
+    anyhow::bail!("no stop where {holds}")
+}
