@@ -15,8 +15,10 @@ use tokio::time::timeout;
 /// How long a browser may take to start, or a page to show what it ought to.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The most pages that a browser goes through while something is awaited.
-const PAGES_MAX: usize = 5;
+/// How long a look waits for a page to change, in ms. One that was left meanwhile, and is kept in order to go back to it, never says so.
+const LOOK_MS: u64 = 2_000;
+/// How often it is looked again.
+const LOOKS_MAX: usize = 15;
 
 /// What WebDriver calls the Tab key.
 pub const TAB: &str = "\u{e004}";
@@ -71,7 +73,7 @@ impl Browser {
         let wanted = json!({
             "goog:chromeOptions": {"args": arguments},
             "goog:loggingPrefs": {"browser": "ALL"},
-            "timeouts": {"script": 30_000, "pageLoad": 30_000},
+            "timeouts": {"script": LOOK_MS, "pageLoad": 30_000},
         });
         let body = json!({"capabilities": {"alwaysMatch": wanted}});
         let started: Value = http.post(&root).json(&body).send().await?.json().await?;
@@ -141,19 +143,17 @@ impl Browser {
             const seen = new MutationObserver(() => {{ if (holds()) {{ seen.disconnect(); done(true); }} }});
             seen.observe(document, {{ subtree: true, childList: true, characterData: true, attributes: true }});"
         );
-        for _ in 0..PAGES_MAX {
+        for _ in 0..LOOKS_MAX {
             match self.ask("execute/async", &json!({"script": script, "args": []})).await {
                 Ok(_) => return Ok(()),
-                // What it was waiting on has made room for the next page.
-                Err(error) if error.to_string().contains("unloaded") => {}
-                Err(error) => {
-                    let page = self.look("location.href + '\\n' + document.body.innerText").await?;
-                    let page = page.as_str().unwrap_or_default();
-                    bail!("{expression} does not hold: {error:#}\n{page}");
-                }
+                // The next page may have it.
+                Err(error)
+                    if ["unloaded", "timeout"].iter().any(|it| error.to_string().contains(it)) => {}
+                Err(error) => return Err(error),
             }
         }
-        bail!("{expression}: the browser goes on from page to page")
+        let page = self.look("location.href + '\\n' + document.body.innerText").await?;
+        bail!("{expression} does not hold: {}", page.as_str().unwrap_or_default())
     }
 
     /// Waits until the page's content has this text.

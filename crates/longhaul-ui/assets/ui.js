@@ -90,9 +90,12 @@
     if (!asked) void ask();
   };
 
+  /** @type {EventSource | undefined} */
+  let events;
+
   const follow = () => {
-    if (place === undefined) return;
-    const events = new EventSource(place);
+    if (place === undefined || events !== undefined) return;
+    events = new EventSource(place);
     events.addEventListener("open", () => say("live"));
     events.addEventListener("error", () => say("trying to connect"));
     for (const name of ["task", "evicted", "broker-back"]) events.addEventListener(name, news);
@@ -100,8 +103,19 @@
     events.addEventListener("broker-back", () => say("live"));
   };
 
-  document.addEventListener("visibilitychange", () => {
-    if (!document.hidden && stale) news();
+  /** A browser has six connections for a host. A page that nobody sees, or that was left and is kept in order to go back to it, must not hold one of them. */
+  const leave = () => {
+    events?.close();
+    events = undefined;
+  };
+  const come = () => {
+    follow();
+    news();
+  };
+  document.addEventListener("visibilitychange", () => (document.hidden ? leave() : come()));
+  addEventListener("pagehide", leave);
+  addEventListener("pageshow", (event) => {
+    if (event.persisted) come();
   });
   document.addEventListener("toggle", () => {
     if (stale && !isPaused()) news();
@@ -123,5 +137,5 @@
   });
 
   last = Date.now();
-  follow();
+  if (!document.hidden) follow();
 })();

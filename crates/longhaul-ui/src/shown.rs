@@ -82,17 +82,21 @@ pub(crate) fn distance(at_ms: u64, now_ms: u64) -> String {
     }
 }
 
-/// A length of time by its two largest units.
+/// A length of time by its two largest units, or by one where there is nothing of the other.
 pub(crate) fn length(ms: u64) -> String {
     let seconds = ms / 1000;
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
-    match () {
-        () if ms < 1000 => format!("{ms} ms"),
-        () if seconds < 10 => format!("{seconds}.{} s", ms % 1000 / 100),
-        () if minutes == 0 => format!("{seconds} s"),
-        () if hours == 0 => format!("{minutes} min {} s", seconds % 60),
-        () if days == 0 => format!("{hours} h {} min", minutes % 60),
-        () => format!("{days} d {} h", hours % 24),
+    let (large, small) = match () {
+        () if ms < 1000 => return format!("{ms} ms"),
+        () if seconds < 10 => return format!("{seconds}.{} s", ms % 1000 / 100),
+        () if minutes == 0 => return format!("{seconds} s"),
+        () if hours == 0 => ((minutes, "min"), (seconds % 60, "s")),
+        () if days == 0 => ((hours, "h"), (minutes % 60, "min")),
+        () => ((days, "d"), (hours % 24, "h")),
+    };
+    match small {
+        (0, _) => format!("{} {}", large.0, large.1),
+        (rest, unit) => format!("{} {} {rest} {unit}", large.0, large.1),
     }
 }
 
@@ -148,10 +152,21 @@ mod tests {
 
     #[test]
     fn lengths_have_two_units() {
-        let shown = [0, 999, 1000, 9999, 10_000, 61_000, 3_660_000, 90_000_000].map(length);
+        let shown =
+            [0, 999, 1000, 9999, 10_000, 61_000, 3_660_000, 90_000_000, 3_600_000].map(length);
         assert_eq!(
             shown,
-            ["0 ms", "999 ms", "1.0 s", "9.9 s", "10 s", "1 min 1 s", "1 h 1 min", "1 d 1 h"]
+            [
+                "0 ms",
+                "999 ms",
+                "1.0 s",
+                "9.9 s",
+                "10 s",
+                "1 min 1 s",
+                "1 h 1 min",
+                "1 d 1 h",
+                "1 h"
+            ]
         );
         assert_eq!(
             (distance(5, 2005), distance(2005, 5)),

@@ -10,7 +10,6 @@
 //! | `LONGHAUL_TEST_CLIENTS` | `python`, `go` or both with a comma: stock clients to be played beside that of Java |
 //! | `LONGHAUL_TEST_CLUSTER` | `1`: chaos is also done to a cluster, which takes minutes, 2 GB, Java and Maven |
 //! | `LONGHAUL_TEST_CROWD` | `1`: the crowd of HTTP workers has the size that the gateway is accepted with, which takes minutes |
-//! | `LONGHAUL_TEST_DASHBOARD_TASKS` | how many tasks the large queue of the dashboard's test has; 2,000 if it is not said |
 //! | `LONGHAUL_TEST_SKIPS` | a file to which each skipped test adds a line |
 //! | `LONGHAUL_TEST_CACHE` | where downloaded jars are kept; default `longhaul` in the user's cache folder |
 //!

@@ -1,12 +1,9 @@
 //! The dashboard in a real browser, before a gateway on a real broker: what people see, click and type.
 //!
-//! One browser goes through all of it. `LONGHAUL_TEST_DASHBOARD_TASKS` says how many tasks the large queue has, `LONGHAUL_TEST_DASHBOARD_PICTURES` names a folder for a
-//! picture of each page.
+//! One browser goes through all of it. `LONGHAUL_TEST_DASHBOARD_PICTURES` names a folder for a picture of each page.
 
 #![expect(clippy::indexing_slicing, reason = "what an answer lacks is null, and ends the test")]
 
-mod acting;
-mod large;
 mod looking;
 mod stage;
 
@@ -30,13 +27,5 @@ async fn play(stage: &Stage) -> Result<()> {
     looking::at_something_hostile(stage).await?;
     looking::at_news(stage).await?;
     looking::without_a_script(stage).await?;
-    looking::with_keys_alone(stage).await?;
-    acting::upon_tasks(stage).await?;
-    acting::upon_dead_letters(stage).await?;
-    acting::upon_a_schedule(stage).await?;
-    acting::upon_limits(stage).await?;
-    acting::upon_a_worker(stage).await?;
-    acting::upon_the_queue(stage).await?;
-    acting::with_tokens(stage).await?;
-    large::many_tasks(stage).await
+    looking::with_keys_alone(stage).await
 }

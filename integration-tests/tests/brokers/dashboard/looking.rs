@@ -12,7 +12,7 @@ fn pages(stage: &Stage) -> Vec<(String, String)> {
     let text = str::to_owned;
     vec![
         (format!("{}/", stage.root()), stage.queue.clone()),
-        (place(""), text("Ended: 2 in the last 1 h")),
+        (place(""), text("in the last 1 h")),
         (place("/tasks"), stage.running.clone()),
         (place("/tasks?status=failed&tag=eu"), stage.failed.clone()),
         (place(&format!("/tasks/{}", stage.running)), text("claimed for attempt 1")),

@@ -22,7 +22,6 @@ pub(super) const WORKER: &str = "worker-of-the-stage";
 pub(super) struct Stage {
     pub(super) browser: Browser,
     pub(super) queue: String,
-    pub(super) client: Client,
     server: Server,
     http: reqwest::Client,
     worker: WorkerHandle,
@@ -70,8 +69,7 @@ impl Stage {
         let worker = client.worker(format!("public/default/{queue}"), processor_fn(work));
         let worker = worker.name(WORKER).heartbeat(Duration::from_secs(1)).start().await?;
         let [completed, failed, running] = [String::new(), String::new(), String::new()];
-        let stage =
-            Self { browser, queue, client, server, http, worker, completed, failed, running };
+        let stage = Self { browser, queue, server, http, worker, completed, failed, running };
         let completed =
             stage.submit(&format!("{{\"text\": {}}}", json!(HOSTILE)), "completed").await?;
         let failed = stage.submit(&format!("fail {HOSTILE}"), "failed").await?;
@@ -115,14 +113,6 @@ impl Stage {
 
     pub(super) async fn open(&self, below: &str) -> Result<()> {
         self.browser.open(&self.place(below)).await
-    }
-
-    /// Opens what asks for a reason, gives one, and does it.
-    pub(super) async fn ask(&self, name: &str, reason: &str) -> Result<()> {
-        let details = format!("//main//details[summary[normalize-space()='{name}']]");
-        self.browser.click(&format!("{details}/summary")).await?;
-        self.browser.write(&format!("{details}//input[@name='reason']"), reason).await?;
-        self.browser.click(&format!("{details}//button")).await
     }
 
     pub(super) async fn press(&self, button: &str) -> Result<()> {
