@@ -39,7 +39,7 @@ impl SeriesBuilder {
         let last_ms = to_ms - to_ms % step_ms;
         let from_ms = last_ms.saturating_sub(step_ms.saturating_mul(steps as u64 - 1));
         let step = |at: usize| {
-            let from_ms = from_ms + step_ms * at as u64;
+            let from_ms = from_ms.saturating_add(step_ms.saturating_mul(at as u64));
             (TaskStep { from_ms, ..TaskStep::default() }, Vec::new())
         };
         Self { from_ms, step_ms, steps: (0..steps).map(step).collect() }
