@@ -166,16 +166,10 @@ async fn act_with(visit: Visit, queue: &str, verb: &str, body: serde_json::Value
     visit.done(outcome, &queue_place(queue, "/dead"))
 }
 
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct Asked {
-    #[serde(default, rename = "as")]
-    form: payload::Form,
-}
-
 pub(super) async fn show(
     visit: Visit,
     Path((queue, task)): Path<(String, String)>,
-    Query(asked): Query<Asked>,
+    Query(asked): Query<payload::Asked>,
 ) -> Response {
     let page = letter(&visit, &queue, &task, asked.form).await;
     visit.answer(page)

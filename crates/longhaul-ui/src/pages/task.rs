@@ -19,17 +19,10 @@ use serde_json::json;
 /// The largest payload or result that is read to be shown in part.
 const BYTES_MAX: usize = 8 << 20;
 
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct Asked {
-    /// How payload and result are shown.
-    #[serde(default, rename = "as")]
-    form: payload::Form,
-}
-
 pub(super) async fn show(
     visit: Visit,
     Path((queue, task)): Path<(String, String)>,
-    Query(asked): Query<Asked>,
+    Query(asked): Query<payload::Asked>,
 ) -> Response {
     let page = page(&visit, &queue, &task, asked.form).await;
     visit.answer(page)

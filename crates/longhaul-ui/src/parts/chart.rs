@@ -10,14 +10,7 @@ const HEIGHT: u64 = 80;
 
 /// How many tasks ended in each step, with those that did not complete on top.
 pub(crate) fn throughput(series: &Series) -> Markup {
-    let most = series
-        .steps
-        .iter()
-        .map(|step| step.completed + step.not_completed)
-        .max()
-        .unwrap_or(0)
-        .max(1);
-    let ended: u64 = series.steps.iter().map(|step| step.completed + step.not_completed).sum();
+    let (ended, most) = ended(series);
     let width = step_width(series);
     let high = |count: u64| count * HEIGHT / most;
     let span = series.step_ms * series.steps.len() as u64;
@@ -68,14 +61,7 @@ pub(crate) fn latency(series: &Series) -> Markup {
 
 /// The throughput alone, small enough for a row of a table.
 pub(crate) fn spark(series: &Series) -> Markup {
-    let most = series
-        .steps
-        .iter()
-        .map(|step| step.completed + step.not_completed)
-        .max()
-        .unwrap_or(0)
-        .max(1);
-    let ended: u64 = series.steps.iter().map(|step| step.completed + step.not_completed).sum();
+    let (ended, most) = ended(series);
     let width = step_width(series);
     html! {
         svg.spark role="img" viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } preserveAspectRatio="none" aria-label={ (number(ended)) " tasks ended in the last hour" } {
@@ -89,6 +75,12 @@ pub(crate) fn spark(series: &Series) -> Markup {
         }
         " " (number(ended))
     }
+}
+
+/// How many tasks ended in all steps, and the most of one: at least 1, to divide by.
+fn ended(series: &Series) -> (u64, u64) {
+    let ended = || series.steps.iter().map(|step| step.completed + step.not_completed);
+    (ended().sum(), ended().max().unwrap_or(0).max(1))
 }
 
 fn step_width(series: &Series) -> u64 {

@@ -23,6 +23,14 @@ pub(crate) enum Form {
     Hex,
 }
 
+/// What a page with a payload is asked for.
+#[derive(Debug, Default, serde::Deserialize)]
+pub(crate) struct Asked {
+    /// How its bytes are shown.
+    #[serde(default, rename = "as")]
+    pub(crate) form: Form,
+}
+
 /// Shows bytes. `place` is where the page is, to choose another form; `save` where they are whole.
 pub(crate) fn show(bytes: &[u8], form: Form, place: &str, save: &str) -> Markup {
     let (kind, body) = shape(bytes, form);
