@@ -82,6 +82,7 @@ pub use client::{
     TaskViewError, Verification, VersionedSettings, WaitError, Watch, WatchError, WatchEvent,
     WatchFrom, WatchPlace, WatchPlaceError, WorkerInfo, Zombie,
 };
+pub use client::{Closed, Export, ExportRecord, Exported, Imported, MoveError, Unmoved};
 #[cfg(feature = "schedules")]
 pub use client::{Firing, ScheduleInfo, Schedules, SchedulesError};
 pub use config::{ConfigError, WorkerConfig};

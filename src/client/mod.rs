@@ -19,6 +19,7 @@ mod fake;
 mod history;
 mod keyed;
 mod letters;
+mod moving;
 mod operator;
 mod publishers;
 mod query;
@@ -54,6 +55,7 @@ pub use history::{
 pub use letters::{
     DeadLetter, DeadLetterError, DeadLetterFilter, DeadLetterPage, DeadLetters, Replayed,
 };
+pub use moving::{Closed, Export, ExportRecord, Exported, Imported, MoveError, Unmoved};
 pub use operator::{ActionRecord, OperatorError, Purged};
 pub use query::{GetError, WaitError};
 pub use queue::{Queue, VersionedSettings};

@@ -181,6 +181,11 @@ impl Followed {
         look(lock(&self.read).fold.keys())
     }
 
+    /// Its first entry, by which it is known again.
+    pub(super) fn look_at_start(&self) -> Option<Stamp> {
+        lock(&self.read).fold.start()
+    }
+
     /// Looks at its documents.
     pub(super) fn look_at_documents<T>(&self, look: impl FnOnce(&Documents) -> T) -> T {
         look(lock(&self.read).fold.documents())

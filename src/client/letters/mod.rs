@@ -152,6 +152,18 @@ impl DeadLetters {
         Ok(self.find(task.id).await?.map(|(letter, _)| letter))
     }
 
+    /// A letter of a list, with its payload; `None` if it is not there any more.
+    pub(super) async fn at(
+        &self,
+        listed: &DeadLetter,
+    ) -> Result<Option<DeadLetter>, DeadLetterError> {
+        let message = self.client.inner.transport.fetch(&self.place, listed.position).await?;
+        Ok(message.map(|message| {
+            let payload = Some(message.payload.clone());
+            DeadLetter { payload, ..DeadLetter::read(&message, listed.task.id, &self.names.task) }
+        }))
+    }
+
     /// Marks the letter of one task as handled, without running it. Returns whether there was one: `false` where somebody has handled it, or the task
     /// has not failed for good.
     ///

@@ -109,7 +109,7 @@ impl Operator {
         Self { owner: OwnerId(system_random()), serial: AtomicU64::new(1) }
     }
 
-    fn key(&self, task: &TaskRef, epoch: Epoch) -> OnceKey {
+    pub(super) fn key(&self, task: &TaskRef, epoch: Epoch) -> OnceKey {
         let serial = self.serial.fetch_add(1, Ordering::Relaxed);
         OnceKey { task: task.id, epoch, owner: self.owner, serial }
     }

@@ -2,14 +2,16 @@
 //!
 //! | property | meaning |
 //! |---|---|
-//! | `k` | kind: `bind`, `release`, `period`, `start`, `doc`, `ticket` |
+//! | `k` | kind: `bind`, `release`, `period`, `start`, `doc`, `ticket`, `moved` |
 //! | `h` | of a bind: digest of the task's payload, 32 hexadecimal digits; may be missing |
 //! | `o` | of a bind: `1` if the task is an overwriter; else missing |
-//! | `t` | of a ticket: the name of the task's topic |
+//! | `t` | of a ticket: the name of the task's topic; of a `moved`: the task here |
+//! | `x` | of a `moved`: `1` if the task was over when it was moved; else missing |
+//! | `l` | of a `moved`: `1` if the task's dead letter is here, too; else missing |
 //!
 //! Keys: `bind@<period>/<idem or dedupe>/<name>/<epoch>/<task>/<writer>/<serial>`, in period 0 without `@0`, the same with `release`;
 //! `period/<number>/<writer>/<serial>`; `start/<writer>/<serial>`; `doc/<kind>/<name>/<version>/<writer>/<serial>` with the document behind the form byte;
-//! `ticket/<slots or pace>/<queue, or key/<name>>/<task>/<owner>/<writer>/<serial>`. A task on the topic of a level is written with the level in front
+//! `ticket/<slots or pace>/<queue, or key/<name>>/<task>/<owner>/<writer>/<serial>`. `moved/<writer>/<serial>/<task>`. A task on the topic of a level is written with the level in front
 //! ([`QueueTask`]); in a ticket its topic is named instead. A name may hold any text, slashes too, so such a key is read from its end.
 
 use super::documents::{Document, DocumentKey};
@@ -41,8 +43,32 @@ pub enum Entry {
     Document(Document),
     /// A worker is about to claim a task, where a limit stands; and the name of the task's topic.
     Ticket(Ticket, Box<str>),
+    /// A task that was moved here from another queue, and by which id it is known here. It decides nothing. Should it be written twice, it says the same.
+    Moved(Moved),
     /// The key is of no more use.
     Tombstone(Key),
+}
+
+/// A task of another queue, and the one here that has taken its place.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Moved {
+    /// The task there.
+    pub key: MovedKey,
+    /// The task here.
+    pub to: QueueTask,
+    /// It was over when it was moved.
+    pub over: bool,
+    /// Its dead letter is here, too.
+    pub letter: bool,
+}
+
+/// A task of another queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MovedKey {
+    /// Which queue: the stamp of the first entry of its register.
+    pub source: Stamp,
+    /// The task there.
+    pub task: QueueTask,
 }
 
 /// Makes a key that no other publish has: who publishes, and a counter of theirs that never repeats.
@@ -148,6 +174,8 @@ pub enum Key {
     Document(DocumentKey),
     /// See [`Entry::Ticket`].
     Ticket(Ticket),
+    /// See [`Entry::Moved`].
+    Moved(MovedKey),
 }
 
 /// The message is not an entry of the register that this version knows; the fold ignores it.
@@ -253,6 +281,7 @@ impl fmt::Display for Key {
             Self::Release(key) => key.write(f, "release"),
             Self::Document(key) => write!(f, "doc/{key}"),
             Self::Ticket(ticket) => write!(f, "ticket/{ticket}"),
+            Self::Moved(MovedKey { source, task }) => write!(f, "moved/{source}/{task}"),
         }
     }
 }
@@ -275,6 +304,10 @@ fn parse(text: &str) -> Option<Key> {
         }
         "doc" => DocumentKey::parse(rest).map(Key::Document),
         "ticket" => Ticket::parse(rest).map(Key::Ticket),
+        "moved" => {
+            let (source, task) = rest.rsplit_once('/')?;
+            Some(Key::Moved(MovedKey { source: parse_stamp(source)?, task: task.parse().ok()? }))
+        }
         _ => {
             let (kind, period) = parse_period(kind)?;
             let hold = parse_hold(period, rest)?;
@@ -287,7 +320,8 @@ fn parse(text: &str) -> Option<Key> {
     }
 }
 
-fn parse_stamp(text: &str) -> Option<Stamp> {
+/// Reads the text form of a stamp.
+pub fn parse_stamp(text: &str) -> Option<Stamp> {
     let (writer, serial) = text.split_once('/')?;
     Some(Stamp { writer: parse_owner(writer)?, serial: number(serial)? })
 }
@@ -323,7 +357,11 @@ impl Key {
     pub const fn hold(&self) -> Option<&HoldKey> {
         match self {
             Self::Hold(key) | Self::Release(key) => Some(key),
-            Self::Start(_) | Self::Period(..) | Self::Document(_) | Self::Ticket(_) => None,
+            Self::Start(_)
+            | Self::Period(..)
+            | Self::Document(_)
+            | Self::Ticket(_)
+            | Self::Moved(_) => None,
         }
     }
 }
@@ -348,6 +386,7 @@ impl Entry {
             Self::Release(key) => Key::Release(key.clone()),
             Self::Document(document) => Key::Document(document.key.clone()),
             Self::Ticket(ticket, _) => Key::Ticket(ticket.clone()),
+            Self::Moved(moved) => Key::Moved(moved.key),
             Self::Tombstone(key) => key.clone(),
         }
     }
@@ -374,6 +413,16 @@ impl Entry {
                 out.put_word("k", "ticket");
                 out.put("t", format_args!("{topic}"));
             }
+            Self::Moved(moved) => {
+                out.put_word("k", "moved");
+                out.put("t", moved.to);
+                if moved.over {
+                    out.put_word("x", "1");
+                }
+                if moved.letter {
+                    out.put_word("l", "1");
+                }
+            }
             Self::Tombstone(_) => return Properties::new(),
         }
         out.finish()
@@ -388,7 +437,8 @@ impl Entry {
             | Self::Period(..)
             | Self::Bind(_)
             | Self::Release(_)
-            | Self::Ticket(..) => body::encode(b""),
+            | Self::Ticket(..)
+            | Self::Moved(_) => body::encode(b""),
             Self::Document(document) => body::encode(&document.content),
         }
     }
@@ -428,6 +478,12 @@ impl Entry {
             ("ticket", Key::Ticket(ticket)) => {
                 let topic = properties.get("t").ok_or(EntryError::Property("t"))?;
                 Ok(Self::Ticket(ticket, topic.into()))
+            }
+            ("moved", Key::Moved(key)) => {
+                let to = properties.get("t").and_then(|text| text.parse().ok());
+                let to = to.ok_or(EntryError::Property("t"))?;
+                let said = |name| properties.get(name).is_some();
+                Ok(Self::Moved(Moved { key, to, over: said("x"), letter: said("l") }))
             }
             _ => Err(EntryError::Property("k")),
         }

@@ -370,7 +370,9 @@ impl Keys {
                 Verdict::Accepted
             }
             Entry::Period(..) => Verdict::Ignored(Ignored::Late),
-            Entry::Start(_) | Entry::Document(_) | Entry::Ticket(..) => Verdict::Accepted,
+            Entry::Start(_) | Entry::Document(_) | Entry::Ticket(..) | Entry::Moved(_) => {
+                Verdict::Accepted
+            }
         }
     }
 

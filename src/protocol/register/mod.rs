@@ -22,7 +22,10 @@ pub use documents::{Document, DocumentKey, DocumentKind, DocumentName, Documents
 pub use entry::KeyNameError;
 #[cfg(any(test, feature = "internals"))]
 pub use entry::Period;
-pub use entry::{Digest, Entry, EntryError, Hold, HoldKey, Key, KeyKind, KeyName, Stamp};
+pub use entry::{
+    Digest, Entry, EntryError, Hold, HoldKey, Key, KeyKind, KeyName, Moved, MovedKey, Stamp,
+    parse_stamp,
+};
 #[cfg(feature = "internals")]
 pub use expired::Expired;
 pub use gates::{Gate, GateKind, Gates, Standing, Ticket};
@@ -86,6 +89,9 @@ impl Register {
                 Verdict::Accepted
             }
             Entry::Ticket(..) => Verdict::Ignored(Ignored::Repeated),
+            // For people, and for whoever moves queues.
+            Entry::Moved(_) => Verdict::Accepted,
+            Entry::Tombstone(Key::Moved(_)) => Verdict::Ignored(Ignored::Tombstone),
             Entry::Tombstone(Key::Ticket(ticket)) if self.gates.give_back(ticket, published_ms) => {
                 Verdict::Accepted
             }
@@ -133,6 +139,12 @@ impl Register {
     /// All was read that stood there at this time, in ms since the epoch.
     pub fn read_to_end(&mut self, now_ms: u64) {
         self.gates.read_to_end(now_ms);
+    }
+
+    /// The first entry, by which the topic is known again.
+    #[must_use]
+    pub const fn start(&self) -> Option<Stamp> {
+        self.start
     }
 
     /// Whether a mark stands there by which the topic is known again: [`Entry::Start`].

@@ -117,7 +117,11 @@ impl Driver {
             Entry::Bind(hold) => &hold.key,
             Entry::Release(key) => key,
             Entry::Tombstone(key) => return self.go_on_removing(number, key),
-            Entry::Start(_) | Entry::Period(..) | Entry::Document(_) | Entry::Ticket(..) => return,
+            Entry::Start(_)
+            | Entry::Period(..)
+            | Entry::Document(_)
+            | Entry::Ticket(..)
+            | Entry::Moved(_) => return,
         };
         let Some(register) = self.registers.get_mut(number) else { return };
         let keeping = &mut register.keeping;

@@ -390,6 +390,7 @@ impl Driver {
             | Entry::Bind(_)
             | Entry::Release(_)
             | Entry::Document(_)
+            | Entry::Moved(_)
             | Entry::Tombstone(_) => return,
         };
         let Some(register) = self.registers.get_mut(number) else { return };

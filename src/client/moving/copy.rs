@@ -1,0 +1,187 @@
+//! What is published for the copy of a task: its message, its entry on the metadata topic, its dead letter, with the ids of the new place. Pure.
+
+use super::MoveError;
+use super::importing::{Fields, Texts};
+use super::marks::Marks;
+use super::record::{LetterRecord, MovedState, TaskRecord};
+use crate::client::submit::message_of;
+use crate::protocol::register::{Digest, KeyKind, KeyName, QueueTask, Stamp};
+use crate::protocol::waits::{Name, WaitsFor};
+use crate::task::TaskId;
+use crate::task::terms::Terms;
+use crate::task::text::{
+    AFTER, DEDUPE_KEY, EXPIRES_AT, IDEMPOTENCY_KEY, ORDER_KEY, OVERWRITE, REPLAY_OF, TASK_KEY,
+    TASK_TYPE,
+};
+use crate::topics::Priority;
+use crate::transport::Outgoing;
+use bytes::Bytes;
+use serde_json::Value;
+use std::collections::{BTreeSet, HashSet};
+
+/// What the keys of all copies begin with whose tasks had no idempotency key.
+const OF_MOVES: &str = "moved/";
+
+/// On a copy: the id of the task that it was.
+const MOVED_FROM: &str = "MOVED_FROM";
+
+/// The message of a task that is over is held back for so long, in ms. Before that it is acknowledged, so that no worker looks at it.
+const HELD_BACK_MS: u64 = 24 * 3600 * 1000;
+
+/// No task has this ledger, so whoever waits for one of it learns that there is none.
+const NOWHERE: u64 = i64::MAX.unsigned_abs();
+
+/// A message to submit, and its key.
+pub(super) struct Message {
+    pub(super) message: Outgoing,
+    pub(super) key: (KeyName, Digest),
+}
+
+/// The task of a record, where it was.
+pub(super) fn queue_task(record: &TaskRecord) -> Result<QueueTask, MoveError> {
+    let id = record.id.parse();
+    let id = id.map_err(|_| MoveError::Form(format!("`{}` is not the id of a task", record.id)))?;
+    Ok(QueueTask { level: record.level.priority(), id })
+}
+
+/// Whether the order of its message among the others matters.
+pub(super) fn is_ordered(record: &TaskRecord) -> bool {
+    record.properties.contains_key(ORDER_KEY) || record.properties.contains_key(DEDUPE_KEY)
+}
+
+/// Gives the tasks that a task waits for the names that they have here.
+///
+/// # Errors
+/// The first one that is not here yet.
+pub(super) fn rename(
+    record: &mut TaskRecord,
+    level: Priority,
+    marks: &Marks,
+    exported: &HashSet<QueueTask>,
+) -> Result<(), TaskId> {
+    let renamed = |list: &WaitsFor| -> Result<BTreeSet<Name>, TaskId> {
+        let name = |name: &Name| {
+            let Name::Task(id) = name else { return Ok(name.clone()) };
+            let old = QueueTask { level, id: *id };
+            match marks.get(old) {
+                Some(new) => Ok(Name::Task(new.id)),
+                None if exported.contains(&old) => Err(*id),
+                None => Ok(Name::Task(TaskId { ledger: NOWHERE, ..*id })),
+            }
+        };
+        list.names.iter().map(name).collect()
+    };
+    if let Some(Ok(list)) = record.properties.get(AFTER).map(|it| WaitsFor::read(it, None)) {
+        let names = WaitsFor { names: renamed(&list)?, ..list };
+        if let Ok(text) = names.text() {
+            record.properties.insert(AFTER.to_owned(), text);
+        }
+    }
+    if let Some(list) = record.waits.as_ref().and_then(|it| WaitsFor::of_content(it.as_bytes())) {
+        record.waits = Some(WaitsFor { names: renamed(&list)?, ..list }.content());
+    }
+    Ok(())
+}
+
+/// The message of a copy.
+pub(super) fn message(
+    record: &TaskRecord,
+    source: Stamp,
+    now_ms: u64,
+) -> Result<Message, MoveError> {
+    let open = record.state == MovedState::Open;
+    let mut properties = if open { record.properties.clone() } else { of_entry(record) };
+    properties.remove(OVERWRITE);
+    properties.insert(MOVED_FROM.to_owned(), record.id.clone());
+    let own =
+        properties.remove(IDEMPOTENCY_KEY).or_else(|| Some(record.key.as_ref()?.text.clone()));
+    // That of a replay is made of an id that means another task here.
+    let own = own.filter(|text| !text.starts_with(KeyName::OF_REPLAYS));
+    let dedupe = properties.get(DEDUPE_KEY).cloned().filter(|_| open && own.is_none());
+    if dedupe.is_none() {
+        properties.remove(DEDUPE_KEY);
+    }
+    let name = match dedupe {
+        Some(text) => KeyName::new(KeyKind::Dedupe, text),
+        None => {
+            let text = own.unwrap_or_else(|| format!("{OF_MOVES}{source}/{}", record.id));
+            properties.insert(IDEMPOTENCY_KEY.to_owned(), text.clone());
+            KeyName::new(KeyKind::Idempotency, text)
+        }
+    };
+    let name = name.map_err(|error| MoveError::Form(format!("task {}: {error}", record.id)))?;
+    let payload = record.payload.clone().unwrap_or_default();
+    let digest =
+        record.key.as_ref().and_then(|key| u128::from_str_radix(key.digest.as_ref()?, 16).ok());
+    let digest = digest.map_or_else(|| Digest::of(&payload), Digest);
+    let terms = Terms::read(&properties, now_ms).unwrap_or_default();
+    let deliver_at_ms = if open {
+        terms.scheduled_at_ms.filter(|at_ms| *at_ms > now_ms)
+    } else {
+        // Should its end not be written, nobody runs it all the same.
+        properties.insert(EXPIRES_AT.to_owned(), "1".to_owned());
+        Some(now_ms.saturating_add(HELD_BACK_MS))
+    };
+    Ok(Message { message: message_of(properties, payload, deliver_at_ms), key: (name, digest) })
+}
+
+/// What is known of the properties of a task whose message is gone.
+fn of_entry(record: &TaskRecord) -> Texts {
+    let text = |name: &str| record.entry.as_ref()?.get(name)?.as_str().map(str::to_owned);
+    let known = [(TASK_KEY, text("taskKey")), (TASK_TYPE, text("taskType"))];
+    let known = known.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    known.collect()
+}
+
+/// The entry of a copy on the metadata topic, if its task had one.
+pub(super) fn shown(record: &TaskRecord, copy: TaskId, marks: &Marks) -> Option<Vec<u8>> {
+    let mut fields: Fields = record.entry.as_ref()?.as_object()?.clone();
+    let here = |old: &Value| {
+        let id = old.as_str()?.parse().ok()?;
+        let new = marks.get(QueueTask { level: record.level.priority(), id })?;
+        Some(Value::from(new.id.to_string()))
+    };
+    fields.insert("messageId".to_owned(), copy.to_string().into());
+    for name in ["duplicateOf", "supersededBy"] {
+        if let Some(new) = fields.get(name).and_then(here) {
+            fields.insert(name.to_owned(), new);
+        }
+    }
+    if let Some(Value::Array(names)) = fields.get_mut("waitsFor") {
+        for name in names {
+            if let Some(new) = here(name) {
+                *name = new;
+            }
+        }
+    }
+    // Who ran it is no worker of this queue.
+    if record.state == MovedState::Open {
+        if fields.get("state").and_then(Value::as_str) == Some("PROCESSING") {
+            fields.insert("state".to_owned(), "FAILED".into());
+            fields.insert("nextAttemptAt".to_owned(), record.due.into());
+        }
+        fields.remove("worker");
+    }
+    serde_json::to_vec(&fields).ok()
+}
+
+/// The dead letter of a copy.
+pub(super) fn letter(letter: &LetterRecord, copy: TaskId, topic: &str) -> Outgoing {
+    let mut properties = letter.properties.clone();
+    for (name, value) in [("ORIGIN_MESSAGE_ID", copy.to_string()), ("REAL_TOPIC", topic.to_owned())]
+    {
+        if properties.contains_key(name) {
+            properties.insert(name.to_owned(), value);
+        }
+    }
+    properties.remove(REPLAY_OF);
+    properties.insert(MOVED_FROM.to_owned(), letter.task.clone());
+    // A letter without a payload is told from a mark by its flag.
+    let payload: Bytes = letter.payload.clone();
+    Outgoing {
+        key: Some(copy.to_string()),
+        properties: properties.into(),
+        payload,
+        ..Outgoing::default()
+    }
+}

@@ -1,0 +1,366 @@
+//! Reads all that a queue holds, as records.
+
+use super::ledgers::Ledger;
+use super::reading::Reading;
+use super::record::{
+    EndRecord, ExportRecord, FORM, KeyRecord, LetterRecord, Level, MovedState, QueueRecord, Record,
+    ScheduleRecord, TaskRecord,
+};
+use super::{MoveError, OpenLevel};
+use crate::client::registers::Followed;
+use crate::client::{Client, DeadLetterFilter, partition};
+use crate::clock::runtime_now;
+use crate::ledger;
+use crate::protocol::entry::Entry;
+use crate::protocol::entry_set::Ended;
+use crate::protocol::register::{
+    DocumentKind, DocumentName, Entry as RegisterEntry, KeyKind, KeyName, QueueTask, Stamp,
+};
+use crate::protocol::waits::{Name, WaitsFor};
+use crate::task::text::AFTER;
+use crate::task::{TaskId, TaskMetadata, TaskOutcome, TaskState};
+use crate::topics::TopicNames;
+use crate::transport::Message;
+use bytes::Bytes;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::ops::ControlFlow;
+use std::time::Duration;
+use tokio::time::timeout_at;
+
+/// Letters that are read at a time.
+const LETTERS_AT_ONCE: usize = 1_000;
+
+/// A queue, to be read as a whole. See [`Client::export`].
+pub struct Export {
+    client: Client,
+    queue: TopicNames,
+    register: Followed,
+    source: Stamp,
+    levels: Vec<OpenLevel>,
+    count: Exported,
+}
+
+impl fmt::Debug for Export {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { queue, source, count, .. } = self;
+        f.debug_struct("Export")
+            .field("queue", queue)
+            .field("source", source)
+            .field("count", count)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Exported {
+    /// Tasks that are to be run.
+    pub open: u64,
+    /// Tasks that are over.
+    pub over: u64,
+    /// Dead letters that nobody has handled.
+    pub letters: u64,
+    /// Schedules.
+    pub schedules: u64,
+    /// Messages that cannot be decoded: there are no records of them.
+    pub unreadable: u64,
+}
+
+impl Client {
+    /// Reads all that a queue holds: settings, tasks with their attempts, checkpoints, keys and entries on the metadata topic, dead letters, schedules. Nothing is changed, but that
+    /// a queue of which no worker has ever seen the register is given one.
+    ///
+    /// Workers that go on meanwhile make the records contradict each other: pause the queue, and wait for what runs ([`Export::until_idle`]).
+    ///
+    /// # Errors
+    /// When a topic cannot be read.
+    pub async fn export(&self, topic: &str) -> Result<Export, MoveError> {
+        let queue = self.names(topic)?;
+        self.require_queue(&queue).await?;
+        let register = self.register_of(&queue).await?;
+        let source = source_of(self, &register).await?;
+        let levels = self.open_levels(&queue).await?;
+        let count = Exported::default();
+        Ok(Export { client: self.clone(), queue, register, source, levels, count })
+    }
+}
+
+/// The name of a queue that no other has: the stamp of the first entry of its register.
+async fn source_of(client: &Client, register: &Followed) -> Result<Stamp, MoveError> {
+    if let Some(start) = register.look_at_start() {
+        return Ok(start);
+    }
+    let registers = &client.inner.registers;
+    let start = RegisterEntry::Start(registers.next_stamp());
+    let stored = registers.publish(&client.inner.publishers, register, &start).await;
+    stored.map_err(MoveError::of_publish)?;
+    register
+        .look_at_start()
+        .ok_or_else(|| MoveError::NotStored("the first entry of the register".to_owned()))
+}
+
+impl Export {
+    /// Which queue of which cluster this is: records of the same task say the same.
+    #[must_use]
+    pub fn source(&self) -> String {
+        self.source.to_string()
+    }
+
+    /// How many tasks are being run, as far as was read.
+    #[must_use]
+    pub fn running(&self) -> usize {
+        self.levels.iter().flat_map(|level| &level.ledgers).map(Ledger::running).sum()
+    }
+
+    /// Waits until no task is being run, for so long at the most. Returns how many still are. In a queue that is not paused others may begin.
+    ///
+    /// # Errors
+    /// When a ledger cannot be read.
+    pub async fn until_idle(&mut self, limit: Duration) -> Result<usize, MoveError> {
+        let until = runtime_now() + limit;
+        for level in &mut self.levels {
+            for ledger in &mut level.ledgers {
+                while ledger.running() > 0 {
+                    match timeout_at(until, ledger.read()).await {
+                        Ok(read) => drop(read?),
+                        Err(_) => return Ok(self.running()),
+                    }
+                }
+            }
+        }
+        Ok(self.running())
+    }
+
+    /// Hands over all records, in an order in which they can be written elsewhere. Tasks that are still being run are records of tasks that are to be run, and their
+    /// attempts count as used up.
+    ///
+    /// # Errors
+    /// When a topic cannot be read, or a record was not taken.
+    pub async fn records(
+        &mut self,
+        mut take: impl FnMut(ExportRecord) -> io::Result<()>,
+    ) -> Result<Exported, MoveError> {
+        self.count = Exported::default();
+        let settings = self.register.look_at_documents(|documents| {
+            documents.get(&DocumentName::queue_settings()).cloned().unwrap_or_default()
+        });
+        let (source, topic) = (self.source.to_string(), self.queue.task.clone());
+        take(ExportRecord(Record::Queue(QueueRecord { form: FORM, source, topic, settings })))?;
+        let levels = std::mem::take(&mut self.levels);
+        for OpenLevel { level, names, ledgers } in &levels {
+            for ledger in ledgers {
+                self.partition((*level, names), ledger, ledgers, &mut take).await?;
+            }
+        }
+        self.levels = levels;
+        self.letters(&mut take).await?;
+        self.schedules(&mut take)?;
+        let Exported { open, over, letters, schedules, .. } = self.count;
+        take(ExportRecord(Record::End(EndRecord { tasks: open + over, letters, schedules })))?;
+        Ok(self.count)
+    }
+
+    async fn partition(
+        &mut self,
+        (level, names): (Level, &TopicNames),
+        ledger: &Ledger,
+        ledgers: &[Ledger],
+        take: &mut impl FnMut(ExportRecord) -> io::Result<()>,
+    ) -> Result<(), MoveError> {
+        let (client, index) = (self.client.clone(), ledger.place.partition);
+        let logs = client.logs();
+        let place = |topic: &String| partition(topic.clone(), index);
+        let mut reading = Reading::new(level, ledger);
+        let metadata = place(&names.metadata);
+        logs.read(&metadata, |_, message| {
+            reading.locate(message);
+            ControlFlow::Continue(())
+        })
+        .await?;
+        let mut taken = Ok(());
+        logs.read(&metadata, |_, message| {
+            if let Some(record) = reading.over(message) {
+                taken = self.take_task(record, ledgers, take);
+            }
+            goes_on(&taken)
+        })
+        .await?;
+        std::mem::replace(&mut taken, Ok(()))?;
+        for record in self.unshown(&reading, ledger).await? {
+            self.take_task(record, ledgers, take)?;
+        }
+        logs.read(&place(&names.task), |_, message| {
+            if message.undecodable.is_some() {
+                self.count.unreadable += 1;
+            } else if let Some(record) = reading.open(message) {
+                taken = self.take_task(record, ledgers, take);
+            }
+            goes_on(&taken)
+        })
+        .await?;
+        Ok(taken?)
+    }
+
+    fn take_task(
+        &mut self,
+        record: TaskRecord,
+        ledgers: &[Ledger],
+        take: &mut impl FnMut(ExportRecord) -> io::Result<()>,
+    ) -> io::Result<()> {
+        match record.state {
+            MovedState::Open => self.count.open += 1,
+            MovedState::Completed
+            | MovedState::Failed
+            | MovedState::Cancelled
+            | MovedState::Expired => {
+                self.count.over += 1;
+            }
+        }
+        let key = self.key_of(&record);
+        let record = forget_the_sealed(record, ledgers);
+        take(ExportRecord(Record::Task(Box::new(TaskRecord { key, ..record }))))
+    }
+
+    /// The idempotency key that a task holds. That of a dead letter's replay is made of an id that means another task elsewhere.
+    fn key_of(&self, record: &TaskRecord) -> Option<KeyRecord> {
+        let task = QueueTask { level: record.level.priority(), id: record.id.parse().ok()? };
+        let (name, digest) = self.register.look(|keys| {
+            let name = keys.held_by(task)?.clone();
+            let digest = keys.holder(&name).and_then(|holding| holding.digest);
+            Some((name, digest))
+        })?;
+        let own =
+            name.kind() == KeyKind::Idempotency && !name.text().starts_with(KeyName::OF_REPLAYS);
+        let digest = digest.map(|digest| format!("{:032x}", digest.0));
+        own.then(|| KeyRecord { text: name.text().to_owned(), digest })
+    }
+
+    /// Tasks whose end stands on the ledger alone: their results are read there.
+    async fn unshown(
+        &self,
+        reading: &Reading<'_>,
+        ledger: &Ledger,
+    ) -> Result<Vec<TaskRecord>, MoveError> {
+        let mut unshown = reading.unshown();
+        if !unshown.is_empty() {
+            let note = |_, message: &Message| {
+                add_entry(&mut unshown, ledger, message);
+                ControlFlow::Continue(())
+            };
+            self.client.logs().read(&ledger.place, note).await?;
+        }
+        Ok(unshown.into_values().collect())
+    }
+
+    async fn letters(
+        &mut self,
+        take: &mut impl FnMut(ExportRecord) -> io::Result<()>,
+    ) -> Result<(), MoveError> {
+        let letters = self.client.dead_letters(&self.queue.task)?;
+        let mut after = None;
+        loop {
+            let page = letters.list(&DeadLetterFilter::new(), after, LETTERS_AT_ONCE).await?;
+            for letter in page.letters {
+                let Some(letter) = letters.at(&letter).await? else { continue };
+                let (task, properties) = (letter.task.id.to_string(), letter.properties);
+                let payload = letter.payload.unwrap_or_default();
+                self.count.letters += 1;
+                take(ExportRecord(Record::Letter(LetterRecord { task, properties, payload })))?;
+            }
+            after = page.next;
+            if after.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn schedules(
+        &mut self,
+        take: &mut impl FnMut(ExportRecord) -> io::Result<()>,
+    ) -> Result<(), MoveError> {
+        let all: Vec<(String, Bytes)> = self.register.look_at_documents(|documents| {
+            let all = documents.of(DocumentKind::Schedule);
+            all.map(|(name, _, content)| (name.text().to_owned(), content.clone())).collect()
+        });
+        for (name, document) in all {
+            self.count.schedules += 1;
+            take(ExportRecord(Record::Schedule(ScheduleRecord { name, document })))?;
+        }
+        Ok(())
+    }
+}
+
+/// Takes out of what a task waits for the tasks that have their results, and of which nothing else is known any more. Those that are over without one are unknown
+/// where the task goes, which comes to the same.
+fn forget_the_sealed(mut record: TaskRecord, ledgers: &[Ledger]) -> TaskRecord {
+    let completed = |name: &Name| {
+        let Name::Task(id) = name else { return false };
+        let ledger = ledgers.iter().find(|ledger| ledger.place.partition == id.partition);
+        ledger.is_some_and(|it| it.sealed.get(id.entry_id()) == Some(Ended::Completed))
+    };
+    if let Some(names) = record.properties.get(AFTER)
+        && let Ok(mut list) = WaitsFor::read(names, None)
+        && list.names.iter().any(completed)
+    {
+        list.names.retain(|name| !completed(name));
+        record.properties.remove(AFTER);
+        if let Ok(names) = list.text().as_ref()
+            && !names.is_empty()
+        {
+            record.properties.insert(AFTER.to_owned(), names.clone());
+        }
+    }
+    if let Some(mut list) = record.waits.as_ref().and_then(|it| WaitsFor::of_content(it.as_bytes()))
+    {
+        list.names.retain(|name| !completed(name));
+        record.waits = Some(list.content());
+    }
+    record
+}
+
+fn goes_on(taken: &io::Result<()>) -> ControlFlow<()> {
+    if taken.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+}
+
+/// Gives the record of a task the entry that its worker would have shown, if this is the entry of the ledger by which it has ended.
+fn add_entry(unshown: &mut HashMap<TaskId, TaskRecord>, ledger: &Ledger, message: &Message) {
+    let Ok(entry) = ledger::read(message) else { return };
+    let Some(record) = entry.task().and_then(|id| unshown.get_mut(&id)) else { return };
+    let Some(known) = entry.task().and_then(|id| ledger.tasks.get(&id)) else { return };
+    let key = match &entry {
+        Entry::Done(done) => done.key,
+        Entry::Claim(claim) if claim.kind.closes() => claim.key,
+        Entry::Claim(_)
+        | Entry::Cancel(_)
+        | Entry::Heartbeat(_)
+        | Entry::Checkpoint(_)
+        | Entry::Renewal(_)
+        | Entry::Seal(_)
+        | Entry::Config(_)
+        | Entry::Tombstone(_) => return,
+    };
+    if (key.epoch, key.owner) != (known.fold.epoch, known.fold.owner) {
+        return;
+    }
+    let content = ledger::content(message).unwrap_or_default();
+    let (state, outcome) = match record.state {
+        MovedState::Open => return,
+        MovedState::Completed => (TaskState::Completed, None),
+        MovedState::Failed => (TaskState::Failed, Some(TaskOutcome::Final)),
+        MovedState::Cancelled => (TaskState::Failed, Some(TaskOutcome::Cancelled)),
+        MovedState::Expired => (TaskState::Failed, Some(TaskOutcome::Expired)),
+    };
+    let times = (record.claimed, message.publish_time_ms.max(record.claimed));
+    let bare = TaskMetadata::new(record.id.clone(), state, record.attempts, times);
+    let entry = if outcome.is_none() {
+        TaskMetadata { result: Some(content), ..bare }
+    } else {
+        let reason = String::from_utf8_lossy(&content).into_owned();
+        TaskMetadata { failure_reason: Some(reason), outcome, ..bare }
+    };
+    record.entry = serde_json::to_value(entry).ok().filter(Value::is_object);
+}

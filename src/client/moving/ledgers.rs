@@ -1,0 +1,183 @@
+//! A partition of a ledger that is written to for many tasks at once, and read back: what became of each entry.
+
+use super::MoveError;
+use crate::client::Client;
+use crate::client::publishers::PublishFailure;
+use crate::ledger;
+use crate::protocol::entry::{Claim, Entry};
+use crate::protocol::entry_set::EntrySet;
+use crate::protocol::fold::{Phase, Reason, TaskFold, Verdict};
+use crate::protocol::key::{Key, OnceKey};
+use crate::supervise::{KeptFollower, Reading, Service, WholeFollower, no_answer};
+use crate::task::TaskId;
+use crate::transport::{Follow, Message, Outgoing, Start, TopicPartition, TransportErrorKind};
+use bytes::Bytes;
+use futures::future::join_all;
+use std::collections::HashMap;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// How long own entries are waited for.
+const READ_BACK_MAX: Duration = Duration::from_secs(30);
+
+/// What the ledger says of a task that is not over by a seal.
+#[derive(Clone, Debug, Default)]
+pub(super) struct KnownTask {
+    pub(super) fold: TaskFold,
+    /// When it was claimed first, as far as that is still known.
+    pub(super) claimed_ms: u64,
+    /// The last claim that was accepted.
+    pub(super) claim: Option<Claim>,
+    /// The content of the last entry that has parked it.
+    pub(super) waits: Option<String>,
+    pub(super) checkpoint: Option<Bytes>,
+    /// It was closed here because it was moved.
+    pub(super) moved: bool,
+}
+
+/// See the module's documentation.
+pub(super) struct Ledger {
+    pub(super) place: TopicPartition,
+    follower: WholeFollower,
+    pub(super) tasks: HashMap<TaskId, KnownTask>,
+    pub(super) sealed: EntrySet,
+    /// Own entries that are not read back, or were, and what came of them.
+    awaited: HashMap<OnceKey, Option<Verdict>>,
+}
+
+impl Ledger {
+    /// Reads a partition to its end.
+    pub(super) async fn open(client: &Client, place: TopicPartition) -> Result<Self, MoveError> {
+        let service =
+            Service::of_client(&client.inner.transport, &place, &client.inner.connections);
+        let from_start = Follow { start: Start::Earliest, compacted: true };
+        let mut follower = KeptFollower::new(service, from_start);
+        follower.open_persistently().await?;
+        let mut ledger = Self {
+            place,
+            follower: WholeFollower::new(follower),
+            tasks: HashMap::new(),
+            sealed: EntrySet::default(),
+            awaited: HashMap::new(),
+        };
+        while !ledger.read().await? {}
+        Ok(ledger)
+    }
+
+    /// What is known of a task.
+    pub(super) fn fold(&self, id: TaskId) -> TaskFold {
+        if self.sealed.get(id.entry_id()).is_some() {
+            return TaskFold::SEALED;
+        }
+        self.tasks.get(&id).map(|task| task.fold).unwrap_or_default()
+    }
+
+    /// How many tasks are being run.
+    pub(super) fn running(&self) -> usize {
+        self.tasks.values().filter(|task| task.fold.phase == Phase::Running).count()
+    }
+
+    /// Takes what comes next. Returns whether that was the end that the ledger had at first.
+    pub(super) async fn read(&mut self) -> Result<bool, MoveError> {
+        match self.follower.next().await {
+            Ok(Reading::ToEnd) => return Ok(true),
+            Ok(Reading::Messages(messages)) => {
+                messages.iter().for_each(|message| self.take(message));
+            }
+            Err(error) if error.kind == TransportErrorKind::Unreachable => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(false)
+    }
+
+    /// Publishes entries of tasks, in this order, and says what the fold makes of each.
+    pub(super) async fn write(
+        &mut self,
+        client: &Client,
+        entries: Vec<(OnceKey, Outgoing)>,
+    ) -> Result<Vec<(OnceKey, Verdict)>, MoveError> {
+        let keys: Vec<OnceKey> = entries.iter().map(|(key, _)| *key).collect();
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.awaited = keys.iter().map(|key| (*key, None)).collect();
+        let publishers = &client.inner.publishers;
+        let sent = entries.into_iter().map(|(_, entry)| publishers.publish(&self.place, entry));
+        for sent in join_all(sent).await {
+            match sent {
+                // Whether an entry of unknown fate is stored is read.
+                Ok(_) | Err(PublishFailure::Sent(_)) => {}
+                Err(PublishFailure::NotSent(error)) => return Err(error.into()),
+            }
+        }
+        let topic = self.place.topic.clone();
+        let read_back = async {
+            while self.awaited.values().any(Option::is_none) {
+                self.read().await?;
+            }
+            Ok::<_, MoveError>(())
+        };
+        timeout(READ_BACK_MAX, read_back).await.map_err(|_| no_answer(&topic))??;
+        let awaited = std::mem::take(&mut self.awaited);
+        let verdict = |key: OnceKey| Some((key, awaited.get(&key).copied().flatten()?));
+        Ok(keys.into_iter().filter_map(verdict).collect())
+    }
+
+    fn take(&mut self, message: &Message) {
+        let Ok(entry) = ledger::read(message) else { return };
+        if let Entry::Seal(seal) = &entry {
+            for range in seal.entries.ranges() {
+                self.tasks.retain(|id, _| !range.tasks().contains(id));
+            }
+            self.sealed = self.sealed.union(&seal.entries);
+        }
+        let Some(id) = entry.task().filter(|_| !matches!(entry, Entry::Tombstone(_))) else {
+            return;
+        };
+        let verdict = if self.sealed.get(id.entry_id()).is_some() {
+            Verdict::Ignored(Reason::Sealed)
+        } else {
+            self.tasks.entry(id).or_default().take(&entry, message)
+        };
+        if let Key::Once(key) = entry.key()
+            && let Some(awaited) = self.awaited.get_mut(&key)
+        {
+            *awaited = Some(verdict);
+        }
+    }
+}
+
+impl KnownTask {
+    fn take(&mut self, entry: &Entry, message: &Message) -> Verdict {
+        let verdict = self.fold.apply(entry);
+        if verdict != Verdict::Accepted {
+            return verdict;
+        }
+        let text = || {
+            let content = ledger::content(message)?;
+            String::from_utf8(content.to_vec()).ok()
+        };
+        match entry {
+            Entry::Claim(claim) => {
+                if self.claimed_ms == 0 {
+                    self.claimed_ms = message.publish_time_ms;
+                }
+                if let Some(base) = claim.base {
+                    self.claimed_ms = base.created_ms;
+                }
+                self.claim = Some(*claim);
+                self.moved = ledger::operator(message).is_some_and(|(_, act)| act == super::MOVE);
+                self.waits = text().filter(|_| self.fold.is_parked());
+            }
+            Entry::Done(_) => self.waits = text().filter(|_| self.fold.is_parked()),
+            Entry::Checkpoint(_) => self.checkpoint = ledger::content(message),
+            Entry::Cancel(_)
+            | Entry::Renewal(_)
+            | Entry::Heartbeat(_)
+            | Entry::Seal(_)
+            | Entry::Config(_)
+            | Entry::Tombstone(_) => {}
+        }
+        verdict
+    }
+}

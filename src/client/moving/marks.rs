@@ -1,0 +1,130 @@
+//! Which tasks of another queue are here, and by which ids: marks on the register, one for each.
+
+use super::MoveError;
+use crate::client::history::log::Logs;
+use crate::client::registers::Followed;
+use crate::client::{Client, TaskRef, partition};
+use crate::protocol::register::{Entry, Moved, MovedKey, QueueTask, Stamp};
+use crate::register;
+use crate::task::TaskId;
+use crate::topics::TopicNames;
+use crate::transport::{Follow, Start, TransportErrorKind};
+use futures::future::join_all;
+use std::collections::HashMap;
+
+/// What a mark says of a task of the source.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mark {
+    /// The task here.
+    pub(super) to: QueueTask,
+    /// It was over when it was moved.
+    pub(super) over: bool,
+    /// Its dead letter is here.
+    pub(super) letter: bool,
+}
+
+/// The marks of one source.
+#[derive(Debug)]
+pub(super) struct Marks {
+    source: Stamp,
+    here: HashMap<QueueTask, Mark>,
+}
+
+impl Marks {
+    /// Reads those that stand there.
+    pub(super) async fn read(
+        logs: &Logs,
+        queue: &TopicNames,
+        source: Stamp,
+    ) -> Result<Self, MoveError> {
+        let mut here = HashMap::new();
+        each(logs, queue, |moved| {
+            if moved.key.source == source {
+                let Moved { key, to, over, letter } = moved;
+                here.insert(key.task, Mark { to, over, letter });
+            }
+        })
+        .await?;
+        Ok(Self { source, here })
+    }
+
+    /// The task here.
+    pub(super) fn get(&self, task: QueueTask) -> Option<QueueTask> {
+        self.mark(task).map(|mark| mark.to)
+    }
+
+    pub(super) fn mark(&self, task: QueueTask) -> Option<Mark> {
+        self.here.get(&task).copied()
+    }
+
+    /// All tasks that are here and were not over when they were moved.
+    pub(super) fn open(&self) -> impl Iterator<Item = (QueueTask, QueueTask)> {
+        let open = self.here.iter().filter(|(_, mark)| !mark.over);
+        open.map(|(task, mark)| (*task, mark.to))
+    }
+
+    /// Writes marks, and waits until they are stored.
+    pub(super) async fn put(
+        &mut self,
+        client: &Client,
+        register: &Followed,
+        all: Vec<(QueueTask, Mark)>,
+    ) -> Result<(), MoveError> {
+        let entry = |(task, mark): &(QueueTask, Mark)| {
+            let key = MovedKey { source: self.source, task: *task };
+            let Mark { to, over, letter } = *mark;
+            Entry::Moved(Moved { key, to, over, letter })
+        };
+        let entries: Vec<Entry> = all.iter().map(entry).collect();
+        let sent = entries.iter().map(|entry| register.put(&client.inner.publishers, entry));
+        for stored in join_all(sent).await {
+            stored.map_err(MoveError::of_publish)?;
+        }
+        self.here.extend(all);
+        Ok(())
+    }
+}
+
+/// Reads all marks of a register.
+async fn each(
+    logs: &Logs,
+    queue: &TopicNames,
+    mut take: impl FnMut(Moved),
+) -> Result<(), MoveError> {
+    let place = partition(queue.register.clone(), -1);
+    let follow = Follow { start: Start::Earliest, compacted: true };
+    let mut log = match logs.open_at(&place, follow).await {
+        Ok(log) => log,
+        Err(error) if error.kind == TransportErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    while let Some(message) = log.next().await? {
+        if let Ok(Entry::Moved(moved)) = register::read(&message) {
+            take(moved);
+        }
+    }
+    Ok(())
+}
+
+impl Client {
+    /// The tasks of a queue that have taken the place of one with this id, which was moved here: one as a rule, several where queues were moved here in which the same id
+    /// meant different tasks. It reads the register.
+    ///
+    /// # Errors
+    /// When the register cannot be read.
+    pub async fn moved(&self, topic: &str, old: TaskId) -> Result<Vec<TaskRef>, MoveError> {
+        let queue = self.names(topic)?;
+        let mut found = Vec::new();
+        each(&self.logs(), &queue, |moved| {
+            if moved.key.task.id == old && !found.contains(&moved.to) {
+                found.push(moved.to);
+            }
+        })
+        .await?;
+        let task = |to: QueueTask| {
+            let names = self.level_names(&queue, to.level)?;
+            Ok(TaskRef { topic: names.task, id: to.id })
+        };
+        found.into_iter().map(task).collect()
+    }
+}

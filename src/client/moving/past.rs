@@ -1,0 +1,190 @@
+//! What is written on the ledger for the copy of a task: its past, or its end. Pure.
+
+use super::MoveError;
+use super::record::{MovedState, TaskRecord};
+use crate::protocol::entry::{Base, Claim, ClaimKind, Done, Entry, Outcome};
+use crate::protocol::fold::{Phase, TaskFold};
+use crate::protocol::key::{Epoch, OnceKey, OwnerId};
+use crate::task::{TaskId, TaskMetadata};
+use bytes::Bytes;
+
+/// Entries of one task, each with its key and what its body holds.
+pub(super) type Entries = Vec<(OnceKey, Entry, Bytes)>;
+
+/// As whom entries are written. The owner id is that of all moves from the same source, so that one which was interrupted goes on as itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Writer {
+    pub(super) owner: OwnerId,
+    /// Drawn anew for each run: a key is used by one publish.
+    pub(super) run: u32,
+}
+
+impl Writer {
+    fn key(self, task: TaskId, serial: u64) -> OnceKey {
+        let serial = u64::from(self.run) << 8 | serial;
+        OnceKey { task, epoch: Epoch(1), owner: self.owner, serial }
+    }
+}
+
+/// What is still to be written for a copy, of which the ledger says this.
+///
+/// # Errors
+/// When somebody else has begun it.
+pub(super) fn entries(
+    record: &TaskRecord,
+    copy: (TaskId, &TaskFold),
+    writer: Writer,
+    now_ms: u64,
+) -> Result<Entries, MoveError> {
+    let (id, fold) = copy;
+    let begun = match fold.epoch {
+        Epoch(0) => false,
+        Epoch(1) if fold.owner == writer.owner => true,
+        Epoch(_) => {
+            let (old, busy) =
+                (&record.id, "was begun before its past was written: is the queue still paused?");
+            return Err(MoveError::Busy(format!("the copy {id} of task {old} {busy}")));
+        }
+    };
+    if begun && fold.phase != Phase::Running || !begun && is_new(record) {
+        return Ok(Vec::new());
+    }
+    let closing = match record.state {
+        MovedState::Open | MovedState::Completed => None,
+        MovedState::Failed => Some(ClaimKind::Final),
+        MovedState::Cancelled => Some(ClaimKind::Cancelled),
+        MovedState::Expired => Some(ClaimKind::Expired),
+    };
+    let attempt = match record.state {
+        MovedState::Open => record.attempts.saturating_add(1),
+        MovedState::Completed => record.attempts.max(1),
+        MovedState::Failed | MovedState::Cancelled | MovedState::Expired => record.attempts,
+    };
+    let mut entries = Vec::new();
+    if !begun {
+        let (key, kind) = (writer.key(id, 1), closing.unwrap_or(ClaimKind::Run));
+        let base = (record.claimed > 0).then_some(Base { created_ms: record.claimed });
+        let claim =
+            Claim { base, limits: record.limits.into(), ..Claim::plain(key, attempt, kind) };
+        let reason = closing.map(|_| reason(record)).unwrap_or_default();
+        entries.push((key, Entry::Claim(claim), reason));
+    }
+    if closing.is_some() {
+        return Ok(entries);
+    }
+    if let Some(checkpoint) = record.checkpoint.clone().filter(|_| record.state == MovedState::Open)
+    {
+        let key = writer.key(id, 2);
+        entries.push((key, Entry::Checkpoint(key), checkpoint));
+    }
+    let (outcome, content) = if record.state == MovedState::Completed {
+        (Outcome::Completed, result(record))
+    } else {
+        let waits = record.waits.clone().map(Bytes::from);
+        (Outcome::Released(record.next_attempt(now_ms)), waits.unwrap_or_else(|| reason(record)))
+    };
+    let key = writer.key(id, 3);
+    entries.push((key, Entry::Done(Done { key, attempt, outcome, writer: None }), content));
+    Ok(entries)
+}
+
+/// Whether a copy has no past that its message does not say.
+const fn is_new(record: &TaskRecord) -> bool {
+    matches!(record.state, MovedState::Open)
+        && record.attempts == 0
+        && record.checkpoint.is_none()
+        && record.waits.is_none()
+        && !record.goes_on
+        && record.due == 0
+}
+
+fn entry(record: &TaskRecord) -> Option<TaskMetadata> {
+    serde_json::from_value(record.entry.clone()?).ok()
+}
+
+fn result(record: &TaskRecord) -> Bytes {
+    entry(record).and_then(|entry| entry.result).unwrap_or_default()
+}
+
+fn reason(record: &TaskRecord) -> Bytes {
+    entry(record).and_then(|entry| entry.failure_reason).unwrap_or_default().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::Level;
+    use super::*;
+    use crate::protocol::entry::NextAttempt;
+    use crate::protocol::fold::Verdict;
+
+    const ID: TaskId = TaskId { ledger: 7, entry: 1, partition: -1, batch_index: None };
+    const WRITER: Writer = Writer { owner: OwnerId(9), run: 1 };
+
+    fn record(state: MovedState, attempts: u32) -> TaskRecord {
+        TaskRecord { attempts, claimed: 5_000, ..TaskRecord::new(ID, Level::Normal, state) }
+    }
+
+    /// Folds what is written, after so much of it was written by a run that was interrupted.
+    fn folded(record: &TaskRecord, interrupted_after: usize) -> TaskFold {
+        let mut fold = TaskFold::default();
+        let first = entries(record, (ID, &fold), WRITER, 10_000).unwrap();
+        let written = first.iter().take(interrupted_after);
+        written.for_each(|(_, entry, _)| assert_eq!(fold.apply(entry), Verdict::Accepted));
+        let again = Writer { run: 2, ..WRITER };
+        for (_, entry, _) in entries(record, (ID, &fold), again, 10_000).unwrap() {
+            assert_eq!(fold.apply(&entry), Verdict::Accepted, "{entry:?}");
+        }
+        assert_eq!(entries(record, (ID, &fold), again, 10_000).unwrap(), []);
+        fold
+    }
+
+    #[test]
+    fn the_copy_stands_where_the_task_stood_wherever_a_run_was_interrupted() {
+        for interrupted_after in 0..4 {
+            let open = TaskRecord { due: 60_000, ..record(MovedState::Open, 2) };
+            let fold = folded(&open, interrupted_after);
+            let due = NextAttempt::new(60_000, 50_000);
+            assert_eq!((fold.phase, fold.attempt, fold.next_attempt), (Phase::Retry, 2, due));
+
+            let checkpoint = Some(Bytes::from_static(b"half"));
+            let given_back =
+                TaskRecord { checkpoint, goes_on: true, ..record(MovedState::Open, 0) };
+            let fold = folded(&given_back, interrupted_after);
+            let next = NextAttempt::AFTER_DRAIN;
+            assert_eq!((fold.phase, fold.attempt, fold.next_attempt), (Phase::Retry, 0, next));
+
+            let waits = Some("fail 7:9:-1".to_owned());
+            let fold =
+                folded(&TaskRecord { waits, ..record(MovedState::Open, 1) }, interrupted_after);
+            assert!(fold.is_parked() && fold.attempt == 1);
+
+            for (state, phase) in [
+                (MovedState::Completed, Phase::Completed),
+                (MovedState::Failed, Phase::Final),
+                (MovedState::Cancelled, Phase::Cancelled),
+                (MovedState::Expired, Phase::Expired),
+            ] {
+                let fold = folded(&record(state, 3), interrupted_after);
+                assert_eq!(fold.phase, phase);
+            }
+            assert_eq!(folded(&record(MovedState::Completed, 0), 0).phase, Phase::Completed);
+        }
+    }
+
+    #[test]
+    fn a_task_that_nobody_has_claimed_has_no_past() {
+        assert_eq!(folded(&record(MovedState::Open, 0), 0), TaskFold::default());
+    }
+
+    #[test]
+    fn a_copy_that_somebody_has_begun_is_not_written_to() {
+        let fold = TaskFold {
+            epoch: Epoch(1),
+            owner: OwnerId(8),
+            phase: Phase::Running,
+            ..TaskFold::default()
+        };
+        let error = entries(&record(MovedState::Open, 1), (ID, &fold), WRITER, 0).unwrap_err();
+        assert!(matches!(error, MoveError::Busy(_)), "{error}");
+    }
+}

@@ -1,0 +1,184 @@
+//! What is known of the tasks of one partition, from its ledger, its metadata topic and its task topic. Pure: messages go in, records come out.
+
+use super::ledgers::{KnownTask, Ledger};
+use super::record::{Level, MovedState, TaskRecord};
+use crate::protocol::entry::After;
+use crate::protocol::fold::{Phase, TaskFold};
+use crate::task::terms::Terms;
+use crate::task::text::{DELAY, SCHEDULED_AT};
+use crate::task::{Position, TaskId, TaskMetadata};
+use crate::transport::Message;
+use serde_json::Value;
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// See the module's documentation.
+pub(super) struct Reading<'a> {
+    level: Level,
+    ledger: &'a Ledger,
+    /// Where the last entry of each task lies on the metadata topic.
+    shown: HashMap<TaskId, Position>,
+    /// Those that are over, as the metadata topic says.
+    pub(super) over: HashSet<TaskId>,
+    /// The entries of those that are not.
+    entries: HashMap<TaskId, Value>,
+}
+
+impl<'a> Reading<'a> {
+    pub(super) fn new(level: Level, ledger: &'a Ledger) -> Self {
+        let (shown, over, entries) = (HashMap::new(), HashSet::new(), HashMap::new());
+        Self { level, ledger, shown, over, entries }
+    }
+
+    fn partition(&self) -> i32 {
+        self.ledger.place.partition
+    }
+
+    /// Takes a message of the metadata topic, in the first reading.
+    pub(super) fn locate(&mut self, message: &Message) {
+        let Some(id) = id_of_entry(message) else { return };
+        if message.null || message.payload.is_empty() {
+            self.shown.remove(&id);
+        } else {
+            self.shown.insert(id, message.position);
+        }
+    }
+
+    /// Takes the same message again: the record of a task that is over, if this is its last entry.
+    pub(super) fn over(&mut self, message: &Message) -> Option<TaskRecord> {
+        let id = id_of_entry(message)?;
+        if self.shown.get(&id) != Some(&message.position) {
+            return None;
+        }
+        let entry: TaskMetadata = serde_json::from_slice(&message.payload).ok()?;
+        let value = serde_json::from_slice(&message.payload).ok()?;
+        let fold = self.ledger.fold(id);
+        let state = match state_of(&fold) {
+            Some(state) => Some(state),
+            None if fold.epoch.0 > 0 && fold.phase != Phase::Sealed => None,
+            None => MovedState::of_entry(&entry),
+        };
+        let Some(state) = state else {
+            self.entries.insert(id, without_payload(value));
+            return None;
+        };
+        self.over.insert(id);
+        if self.ledger.tasks.get(&id).is_some_and(|known| known.moved) {
+            return None;
+        }
+        let record = TaskRecord::new(id, self.level, state);
+        Some(TaskRecord {
+            attempts: entry.attempts,
+            claimed: entry.created,
+            entry: Some(value),
+            ..record
+        })
+    }
+
+    /// Tasks that are over, as the ledger says, and that the metadata topic does not show.
+    pub(super) fn unshown(&self) -> HashMap<TaskId, TaskRecord> {
+        let unshown =
+            self.ledger.tasks.iter().filter(|(id, it)| !it.moved && !self.over.contains(id));
+        let record = |(id, known): (&TaskId, &KnownTask)| {
+            let record = TaskRecord::new(*id, self.level, state_of(&known.fold)?);
+            let (attempts, claimed) = (known.fold.attempt, known.claimed_ms);
+            Some((*id, TaskRecord { attempts, claimed, ..record }))
+        };
+        unshown.filter_map(record).collect()
+    }
+
+    /// Takes a message of the task topic: the record of a task that is not over.
+    pub(super) fn open(&mut self, message: &Message) -> Option<TaskRecord> {
+        let id = TaskId::new(message.position, self.partition());
+        if message.replicated_from.is_some()
+            || self.ledger.fold(id).phase.is_terminal()
+            || self.over.contains(&id)
+        {
+            return None;
+        }
+        let known = self.ledger.tasks.get(&id).cloned().unwrap_or_default();
+        let KnownTask { fold, claim, claimed_ms: claimed, waits, checkpoint, .. } = known;
+        let mut properties = message.properties.to_map();
+        let published = message.publish_time_ms;
+        absolute(&mut properties, published);
+        // One that is taken from its worker has used up its attempt.
+        let waiting = fold.phase == Phase::Retry && !fold.is_offered();
+        Some(TaskRecord {
+            published,
+            claimed,
+            attempts: fold.attempt,
+            due: if waiting { fold.next_attempt.at_ms } else { 0 },
+            goes_on: waiting && fold.next_attempt.after == After::Drain,
+            waits,
+            checkpoint,
+            limits: claim.map(|claim| claim.limits).unwrap_or_default().into(),
+            properties,
+            payload: Some(message.payload.clone()),
+            batch_size: message.batch_size,
+            entry: self.entries.remove(&id),
+            ..TaskRecord::new(id, self.level, MovedState::Open)
+        })
+    }
+}
+
+/// How a task has ended, as the ledger says; `None` if it has not, or that is not known.
+const fn state_of(fold: &TaskFold) -> Option<MovedState> {
+    match fold.phase {
+        Phase::Completed => Some(MovedState::Completed),
+        Phase::Final => Some(MovedState::Failed),
+        Phase::Cancelled => Some(MovedState::Cancelled),
+        Phase::Expired => Some(MovedState::Expired),
+        Phase::New | Phase::Running | Phase::Retry | Phase::Sealed => None,
+    }
+}
+
+fn id_of_entry(message: &Message) -> Option<TaskId> {
+    if message.replicated_from.is_some() {
+        return None;
+    }
+    message.key.as_deref()?.parse().ok()
+}
+
+/// Of a task that is to be run the message has the payload.
+fn without_payload(mut entry: Value) -> Value {
+    if let Some(fields) = entry.as_object_mut() {
+        fields.remove("task");
+    }
+    entry
+}
+
+/// A delay counts from when the message was published, which is another time for the copy. One that cannot be read stays as it is.
+fn absolute(properties: &mut BTreeMap<String, String>, published_ms: u64) {
+    if !properties.contains_key(DELAY) {
+        return;
+    }
+    let at_ms = Terms::read(properties, published_ms).and_then(|terms| terms.scheduled_at_ms);
+    if let Some(at_ms) = at_ms {
+        properties.remove(DELAY);
+        properties.insert(SCHEDULED_AT.to_owned(), at_ms.to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_delay_becomes_the_instant_at_which_it_ends() {
+        let properties = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        for (before, after) in [
+            (
+                &[("DELAY", "PT1.5S"), ("customer", "7")][..],
+                &[("SCHEDULED_AT", "6500"), ("customer", "7")][..],
+            ),
+            (&[("DELAY", "PT1S"), ("SCHEDULED_AT", "9000")], &[("SCHEDULED_AT", "9000")]),
+            (&[("DELAY", "soon")], &[("DELAY", "soon")]),
+            (&[("SCHEDULED_AT", "9000")], &[("SCHEDULED_AT", "9000")]),
+        ] {
+            let mut moved = properties(before);
+            absolute(&mut moved, 5_000);
+            assert_eq!(moved, properties(after));
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! What an export holds: a line of JSON for each record. Times are in ms since the epoch, bytes are base64. Pure.
+//!
+//! The first record is a [`QueueRecord`], the last one an [`EndRecord`], so that a file that was cut short is noticed.
+
+use crate::protocol::entry::NextAttempt;
+use crate::protocol::limits::Limits;
+use crate::task::{TaskId, TaskMetadata, TaskOutcome, TaskState};
+use crate::topics::Priority;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// The version of the form. A reader refuses a higher one.
+pub(super) const FORM: u32 = 1;
+
+/// A line of an export: a queue, a task of it, a dead letter, a schedule, or the end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ExportRecord(pub(super) Record);
+
+/// See the module's documentation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "camelCase")]
+pub(super) enum Record {
+    Queue(QueueRecord),
+    Task(Box<TaskRecord>),
+    Letter(LetterRecord),
+    Schedule(ScheduleRecord),
+    End(EndRecord),
+}
+
+/// The queue as a whole.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct QueueRecord {
+    pub(super) form: u32,
+    /// Which queue of which cluster it is, whatever it is called there: the ids of its tasks count with this.
+    pub(super) source: String,
+    /// The full name of the task topic.
+    pub(super) topic: String,
+    /// The document of its settings; empty if it has none.
+    #[serde(default, skip_serializing_if = "Bytes::is_empty", with = "base64")]
+    pub(super) settings: Bytes,
+}
+
+/// A task.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct TaskRecord {
+    /// The id that it has where it was exported.
+    pub(super) id: String,
+    #[serde(default, skip_serializing_if = "is_normal")]
+    pub(super) level: Level,
+    pub(super) state: MovedState,
+    /// When its message was published; zero if that is gone.
+    #[serde(default)]
+    pub(super) published: u64,
+    /// When it was claimed first; zero if it was not.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) claimed: u64,
+    /// Attempts that are used up.
+    #[serde(default, skip_serializing_if = "is_zero_32")]
+    pub(super) attempts: u32,
+    /// When the next attempt is due; zero: at once.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) due: u64,
+    /// Its last attempt had begun and was given back: the next one goes on with it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(super) goes_on: bool,
+    /// Of one that waits for others since an attempt: the content of the entry that parks it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) waits: Option<String>,
+    /// What the last attempt wanted its successor to find.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "base64_option")]
+    pub(super) checkpoint: Option<Bytes>,
+    /// What its message allows it, as its claims say.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub(super) limits: LimitsRecord,
+    /// Of its message.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) properties: BTreeMap<String, String>,
+    /// Of its message; left out of a task that is over.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "base64_option")]
+    pub(super) payload: Option<Bytes>,
+    /// How many tasks came with it in one batch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) batch_size: Option<u32>,
+    /// The idempotency key that it holds, and the digest of its payload.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) key: Option<KeyRecord>,
+    /// Its entry on the metadata topic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) entry: Option<Value>,
+}
+
+/// Where a task stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum MovedState {
+    /// It is to be run.
+    Open,
+    Completed,
+    Failed,
+    Cancelled,
+    Expired,
+}
+
+impl MovedState {
+    pub(super) const fn of_entry(entry: &TaskMetadata) -> Option<Self> {
+        match (entry.state, entry.outcome) {
+            (TaskState::Completed, _) => Some(Self::Completed),
+            (TaskState::Failed, Some(TaskOutcome::Cancelled)) => Some(Self::Cancelled),
+            (TaskState::Failed, Some(TaskOutcome::Expired)) => Some(Self::Expired),
+            (TaskState::Failed, Some(TaskOutcome::Final)) => Some(Self::Failed),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct KeyRecord {
+    pub(super) text: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) digest: Option<String>,
+}
+
+/// What the message of a task allows it as a whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct LimitsRecord {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_attempts: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<u64>,
+}
+
+impl From<Limits> for LimitsRecord {
+    fn from(limits: Limits) -> Self {
+        let Limits { max_attempts, total_ms: total, expires_at_ms: expires } = limits;
+        Self { max_attempts, total, expires }
+    }
+}
+
+impl From<LimitsRecord> for Limits {
+    fn from(record: LimitsRecord) -> Self {
+        let LimitsRecord { max_attempts, total: total_ms, expires: expires_at_ms } = record;
+        Self { max_attempts, total_ms, expires_at_ms }
+    }
+}
+
+/// A dead letter that nobody has handled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct LetterRecord {
+    /// The task, where it was exported.
+    pub(super) task: String,
+    pub(super) properties: BTreeMap<String, String>,
+    #[serde(with = "base64")]
+    pub(super) payload: Bytes,
+}
+
+/// A schedule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ScheduleRecord {
+    pub(super) name: String,
+    /// Its document.
+    #[serde(with = "base64")]
+    pub(super) document: Bytes,
+}
+
+/// How many records there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct EndRecord {
+    pub(super) tasks: u64,
+    pub(super) letters: u64,
+    pub(super) schedules: u64,
+}
+
+/// The level of the queue that a task was submitted to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum Level {
+    High,
+    #[default]
+    Normal,
+    Low,
+}
+
+impl Level {
+    pub(super) const ALL: [Self; 3] = [Self::High, Self::Normal, Self::Low];
+
+    pub(super) const fn of(priority: Priority) -> Self {
+        match priority {
+            Priority::High => Self::High,
+            Priority::Normal => Self::Normal,
+            Priority::Low => Self::Low,
+        }
+    }
+
+    pub(super) const fn priority(self) -> Priority {
+        match self {
+            Self::High => Priority::High,
+            Self::Normal => Priority::Normal,
+            Self::Low => Priority::Low,
+        }
+    }
+}
+
+impl TaskRecord {
+    /// One of which nothing else is known.
+    pub(super) fn new(id: TaskId, level: Level, state: MovedState) -> Self {
+        Self {
+            id: id.to_string(),
+            level,
+            state,
+            published: 0,
+            claimed: 0,
+            attempts: 0,
+            due: 0,
+            goes_on: false,
+            waits: None,
+            checkpoint: None,
+            limits: LimitsRecord::default(),
+            properties: BTreeMap::new(),
+            payload: None,
+            batch_size: None,
+            key: None,
+            entry: None,
+        }
+    }
+
+    /// When its next attempt is due.
+    pub(super) const fn next_attempt(&self, now_ms: u64) -> NextAttempt {
+        if self.waits.is_some() {
+            NextAttempt::PARKED
+        } else if self.goes_on {
+            NextAttempt::AFTER_DRAIN
+        } else {
+            NextAttempt::new(self.due, self.due.saturating_sub(now_ms))
+        }
+    }
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde calls it with a reference to the field"
+)]
+fn is_normal(level: &Level) -> bool {
+    *level == Level::Normal
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde calls it with a reference to the field"
+)]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde calls it with a reference to the field"
+)]
+const fn is_zero_32(number: &u32) -> bool {
+    *number == 0
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde calls it with a reference to the field"
+)]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
+fn is_none(limits: &LimitsRecord) -> bool {
+    *limits == LimitsRecord::default()
+}
+
+mod base64 {
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
+    use bytes::Bytes;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &Bytes, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&STANDARD.encode(bytes))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Bytes, D::Error> {
+        let text = String::deserialize(from)?;
+        STANDARD.decode(text).map(Bytes::from).map_err(D::Error::custom)
+    }
+}
+
+mod base64_option {
+    use bytes::Bytes;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(transparent)]
+    struct Some64(#[serde(with = "super::base64")] Bytes);
+
+    #[expect(clippy::ref_option, reason = "serde calls it with a reference to the field")]
+    pub(super) fn serialize<S: Serializer>(
+        bytes: &Option<Bytes>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        bytes.clone().map(Some64).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Bytes>, D::Error> {
+        Ok(Option::<Some64>::deserialize(from)?.map(|it| it.0))
+    }
+}

@@ -1,0 +1,264 @@
+use super::*;
+use crate::task::TaskId;
+use crate::testing::TestEngine;
+use crate::{
+    AfterFailed, DeadLetterFilter, TaskContext, TaskError, TaskFilter, TaskRef, TaskStatus, Text,
+    WorkerHandle, processor_fn,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+
+const FROM: &str = "here";
+const TO: &str = "there";
+
+/// What the processors of both queues have done: which payload was begun at which attempt, with which checkpoint.
+type Runs = Arc<Mutex<BTreeMap<String, Vec<(String, u32, Option<String>)>>>>;
+
+/// Two queues of one broker: what is moved does not know that.
+struct Stage {
+    engine: TestEngine,
+    runs: Runs,
+    folder: tempfile::TempDir,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let (engine, runs) = (TestEngine::new(), Runs::default());
+        Self { engine, runs, folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("export.jsonl")
+    }
+
+    fn worker(&self, queue: &'static str) -> WorkerHandle {
+        let runs = Arc::clone(&self.runs);
+        let process = move |task: Text, context: TaskContext| {
+            let runs = Arc::clone(&runs);
+            async move { process(queue, &task.0, &context, &runs).await }
+        };
+        self.engine.start(self.engine.worker(queue, processor_fn(process)).max_attempts(3))
+    }
+
+    fn submit(&self, text: &str) -> TaskRef {
+        self.engine.submit(FROM, &Text(text.to_owned()))
+    }
+
+    /// One round of a move, until so many polls were made of it. `None`: it was interrupted.
+    fn round(&self, polls: usize) -> Option<(Exported, Imported, Closed)> {
+        let moving = self.moving();
+        let mut left = polls;
+        self.engine.run(async move {
+            let mut moving = pin!(moving);
+            std::future::poll_fn(move |context| {
+                let Some(next) = left.checked_sub(1) else { return Poll::Ready(None) };
+                left = next;
+                moving.as_mut().poll(context).map(Some)
+            })
+            .await
+        })
+    }
+
+    async fn moving(&self) -> (Exported, Imported, Closed) {
+        let client = self.engine.client();
+        let mut export = client.export(FROM).await.unwrap();
+        assert_eq!(export.until_idle(Duration::from_secs(60)).await.unwrap(), 0);
+        let exported = write(&mut export, &self.file()).await;
+        let imported = client.import(TO, &self.file()).await.unwrap();
+        let closed = client.close_moved(FROM, (client, TO)).await.unwrap();
+        (exported, imported, closed)
+    }
+
+    fn here(&self, old: &TaskRef) -> TaskRef {
+        let here = self.engine.run(self.engine.client().moved(TO, old.id)).unwrap();
+        assert_eq!(here.len(), 1, "{old}: {here:?}");
+        here[0].clone()
+    }
+
+    fn statuses(&self, queue: &str) -> BTreeMap<TaskId, TaskStatus> {
+        let view = self.engine.run(self.engine.client().tasks(queue)).unwrap();
+        let page = view.list(&TaskFilter::new(), None, 1_000).unwrap();
+        page.tasks.iter().map(|task| (task.id, task.status)).collect()
+    }
+
+    fn runs_of(&self, text: &str) -> Vec<(String, u32, Option<String>)> {
+        self.runs.lock().unwrap().get(text).cloned().unwrap_or_default()
+    }
+}
+
+async fn write(export: &mut Export, path: &Path) -> Exported {
+    let mut file = BufWriter::new(File::create(path).unwrap());
+    let put = |record: ExportRecord| {
+        serde_json::to_writer(&mut file, &record)?;
+        file.write_all(b"\n")
+    };
+    let exported = export.records(put).await.unwrap();
+    file.flush().unwrap();
+    exported
+}
+
+async fn process(
+    queue: &str,
+    text: &str,
+    context: &TaskContext,
+    runs: &Runs,
+) -> Result<Text, TaskError> {
+    let checkpoint = context.last_checkpoint().map(|it| String::from_utf8_lossy(it).into_owned());
+    let run = (queue.to_owned(), context.attempt(), checkpoint);
+    runs.lock().unwrap().entry(text.to_owned()).or_default().push(run);
+    if text.starts_with("fails once") && context.attempt() == 1 {
+        context.checkpoint("half way").await?;
+        return Err(TaskError::retry_after(Duration::from_secs(3600), "not yet"));
+    }
+    if text.starts_with("fails") && !text.starts_with("fails once") {
+        return Err(TaskError::fatal("never"));
+    }
+    Ok(Text(format!("{text}: done")))
+}
+
+/// Tasks in all states that a task can be in when nobody runs it.
+fn fill(stage: &Stage) -> BTreeMap<&'static str, TaskRef> {
+    let (engine, client) = (&stage.engine, stage.engine.client());
+    let worker = stage.worker(FROM);
+    let mut tasks = BTreeMap::new();
+    for text in ["a", "fails", "fails and is purged", "fails once"] {
+        tasks.insert(text, stage.submit(text));
+    }
+    let keyed = client.submission(FROM, &Text("keyed".to_owned())).idempotency_key("order-1");
+    tasks.insert("keyed", engine.run(keyed.send()).unwrap());
+    engine.advance(Duration::from_secs(60));
+    let letters = client.dead_letters(FROM).unwrap();
+    engine.run(letters.purge_one(&tasks["fails and is purged"], "known")).unwrap();
+    engine.run(client.queue(FROM).pause()).unwrap();
+    engine.run(worker.drain(Duration::from_secs(5))).unwrap();
+    for text in ["new", "dropped"] {
+        tasks.insert(text, stage.submit(text));
+    }
+    let waiting = client.submission(FROM, &Text("waits".to_owned()));
+    let waiting = waiting.after([&tasks["new"], &tasks["a"]]).after_failed(AfterFailed::Fail);
+    tasks.insert("waits", engine.run(waiting.send()).unwrap());
+    let keyed =
+        client.submission(FROM, &Text("keyed and new".to_owned())).idempotency_key("order-2");
+    tasks.insert("keyed and new", engine.run(keyed.send()).unwrap());
+    let deduped = client.submission(FROM, &Text("deduped".to_owned())).dedupe_key("document");
+    tasks.insert("deduped", engine.run(deduped.send()).unwrap());
+    let later = client.submission(FROM, &Text("later".to_owned())).delay(Duration::from_secs(600));
+    tasks.insert("later", engine.run(later.send()).unwrap());
+    engine.run(client.delete(&tasks["dropped"], "not wanted")).unwrap();
+    tasks
+}
+
+/// What must hold when a move has come to its end, however often it was begun.
+fn judge(stage: &Stage, tasks: &BTreeMap<&'static str, TaskRef>) {
+    let (engine, client) = (&stage.engine, stage.engine.client());
+    let here = |text: &str| stage.here(&tasks[text]);
+    // Where they were nothing is left to run, and where they are each task stands once.
+    assert!(stage.statuses(FROM).values().all(|status| status.is_terminal()));
+    let copies: BTreeSet<TaskId> = tasks.keys().map(|text| here(text).id).collect();
+    assert_eq!(copies.len(), tasks.len());
+    let statuses = stage.statuses(TO);
+    for (text, status) in [
+        ("a", TaskStatus::Completed),
+        ("fails", TaskStatus::Failed),
+        ("fails and is purged", TaskStatus::Failed),
+        ("dropped", TaskStatus::Cancelled),
+        ("fails once", TaskStatus::Retrying),
+        ("later", TaskStatus::Scheduled),
+    ] {
+        assert_eq!(statuses[&here(text).id], status, "{text}");
+    }
+    let letters = client.dead_letters(TO).unwrap();
+    let letters = engine.run(letters.list(&DeadLetterFilter::new(), None, 10)).unwrap().letters;
+    let letters: Vec<TaskId> = letters.iter().map(|letter| letter.task.id).collect();
+    assert_eq!(letters, [here("fails").id]);
+    let result: Text = engine.wait(&here("a")).unwrap();
+    assert_eq!(result.0, "a: done");
+
+    let workers = [stage.worker(FROM), stage.worker(TO)];
+    engine.run(client.queue(FROM).resume()).unwrap();
+    engine.run(client.queue(TO).resume()).unwrap();
+    for text in ["new", "waits", "keyed and new", "deduped", "fails once", "later"] {
+        let result: Text = engine.wait(&here(text)).unwrap();
+        assert_eq!(result.0, format!("{text}: done"));
+    }
+    // What an interrupted move has published without binding it is closed as the duplicate of a copy, or held back and expired.
+    engine.advance(Duration::from_secs(60));
+    for (id, status) in stage.statuses(TO) {
+        assert!(
+            copies.contains(&id) || status.is_terminal() || status == TaskStatus::Ready,
+            "{id}: {status:?}"
+        );
+    }
+    for (text, key) in [("keyed", "order-1"), ("keyed and new", "order-2")] {
+        let again = client.submission(TO, &Text(text.to_owned())).idempotency_key(key).strict();
+        assert_eq!(engine.run(again.send()).unwrap(), here(text), "{text}");
+    }
+    // Longer than ends are kept on the ledger: what was held back is delivered, and nobody runs it.
+    engine.advance(Duration::from_secs(30 * 3600));
+    for (text, runs) in [
+        ("a", vec![(FROM, 1, None)]),
+        ("keyed", vec![(FROM, 1, None)]),
+        ("fails", vec![(FROM, 1, None)]),
+        ("fails and is purged", vec![(FROM, 1, None)]),
+        ("dropped", vec![]),
+        ("fails once", vec![(FROM, 1, None), (TO, 2, Some("half way"))]),
+        ("new", vec![(TO, 1, None)]),
+        ("waits", vec![(TO, 1, None)]),
+        ("keyed and new", vec![(TO, 1, None)]),
+        ("deduped", vec![(TO, 1, None)]),
+        ("later", vec![(TO, 1, None)]),
+    ] {
+        let expected: Vec<_> = runs
+            .into_iter()
+            .map(|(queue, attempt, it)| (queue.to_owned(), attempt, it.map(str::to_owned)))
+            .collect();
+        assert_eq!(stage.runs_of(text), expected, "{text}");
+    }
+    assert!(stage.statuses(TO).values().all(|status| status.is_terminal()));
+    let letters = client.dead_letters(TO).unwrap();
+    let letters = engine.run(letters.list(&DeadLetterFilter::new(), None, 10)).unwrap().letters;
+    assert_eq!(letters.len(), 1, "{letters:?}");
+    drop(workers);
+}
+
+#[test]
+fn a_queue_is_moved_as_a_whole() {
+    let stage = Stage::new();
+    let tasks = fill(&stage);
+    let (exported, imported, closed) = stage.round(usize::MAX).unwrap();
+    assert_eq!((exported.open, exported.over, exported.letters), (6, 5, 1));
+    assert_eq!((imported.open, imported.over, imported.letters), (6, 5, 1));
+    assert_eq!((imported.known, &*imported.unmoved), (0, &[][..]));
+    assert_eq!(closed, Closed { closed: 6, ended: Vec::new() });
+    // Once more nothing is left to do.
+    let (_, imported, closed) = stage.round(usize::MAX).unwrap();
+    assert_eq!((imported.open, imported.over, imported.letters), (0, 0, 0));
+    assert_eq!(closed, Closed::default());
+    judge(&stage, &tasks);
+}
+
+/// The move is dropped after its first poll, its second, and so on, and begun again: each time as a whole, by a client that remembers nothing but what the brokers say.
+#[test]
+fn a_move_that_is_interrupted_anywhere_is_done_by_the_next_one() {
+    let mut polls = 1;
+    loop {
+        let stage = Stage::new();
+        let tasks = fill(&stage);
+        let done = stage.round(polls).is_some();
+        stage.engine.advance(Duration::from_millis(100));
+        stage.round(usize::MAX).unwrap();
+        judge(&stage, &tasks);
+        if done {
+            break;
+        }
+        // Near each step, and a few in between.
+        polls += 7;
+    }
+    assert!(polls > 50, "the move has few steps: {polls}");
+}
