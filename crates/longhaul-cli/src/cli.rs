@@ -1,8 +1,8 @@
 //! The tree of commands.
 
 use crate::commands::{
-    bench, config, conformance, context, dash, dead, meta, queue, schedule, server, task, token,
-    topic, worker,
+    bench, config, conformance, context, dash, dead, meta, moving, queue, schedule, server, task,
+    token, topic, worker,
 };
 use crate::globals::Globals;
 use clap::{Parser, Subcommand};
@@ -46,6 +46,12 @@ pub(crate) enum Command {
     Topic(topic::Topic),
     /// Judge every entry of a queue's logs by the invariants of the protocol.
     Verify(topic::Verify),
+    /// Write all that a queue holds to a file.
+    Export(moving::Export),
+    /// Write what a file of `export` holds to a queue.
+    Import(moving::Import),
+    /// Move a queue to another cluster, such as from the embedded broker to a Pulsar.
+    Migrate(Box<moving::Migrate>),
     /// Submit tasks, follow them to their ends, and say how long it took.
     Bench(bench::Bench),
     /// Judge a worker that speaks HTTP, in whatever language: does it do what a worker has to?
@@ -83,6 +89,9 @@ impl Command {
             Self::Dash(_) | Self::Dev(_) => true,
             Self::Server(server) => server.is_service(),
             Self::Task(_)
+            | Self::Export(_)
+            | Self::Import(_)
+            | Self::Migrate(_)
             | Self::Bench(_)
             | Self::Conformance(_)
             | Self::Dead(_)

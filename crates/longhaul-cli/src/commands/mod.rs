@@ -8,6 +8,7 @@ pub(crate) mod context;
 pub(crate) mod dash;
 pub(crate) mod dead;
 pub(crate) mod meta;
+pub(crate) mod moving;
 pub(crate) mod ports;
 pub(crate) mod queue;
 pub(crate) mod schedule;
@@ -49,6 +50,9 @@ async fn dispatch(command: Command, context: &Context) -> anyhow::Result<()> {
         Command::Schedule(it) => schedule::run(it, context).await,
         Command::Topic(it) => topic::run(it, context).await,
         Command::Verify(it) => topic::verify(&it, context).await,
+        Command::Export(it) => moving::export(&it, context).await,
+        Command::Import(it) => moving::import(&it, context).await,
+        Command::Migrate(it) => moving::migrate(&it, context).await,
         Command::Bench(it) => bench::run(&it, context).await,
         Command::Conformance(arguments) => conformance::run(&arguments, context).await,
         Command::Dash(arguments) => dash::run(&arguments, context).await,

@@ -7,11 +7,13 @@ pub(crate) mod submitting;
 
 use crate::context::Context;
 use crate::exit::Failure;
+use crate::output::Row;
 use crate::service::Pulsar;
 use crate::service::letters::Letters;
 use crate::service::tasks::{Act, Tasks, named, no_task, parse_task};
 use clap::{Args, Subcommand};
 use longhaul::TaskRef;
+use serde::Serialize;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Task {
@@ -47,6 +49,33 @@ pub(crate) enum Task {
     Result(ResultOf),
     /// Print the payload of a task as it is.
     Payload(PayloadOf),
+    /// Tell what a task is called here that `longhaul migrate` has moved here.
+    Moved(Moved),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  longhaul task moved tasks@12:3:-1
+  longhaul task get $(longhaul task moved tasks@12:3:-1 --quiet)")]
+pub(crate) struct Moved {
+    /// The queue here, and the id that the task had where it was, as QUEUE@ID.
+    #[arg(value_parser = parse_task)]
+    task: TaskRef,
+}
+
+/// A task that has taken the place of another one.
+#[derive(Debug, Serialize)]
+struct MovedTask {
+    task: String,
+}
+
+impl Row for MovedTask {
+    const HEADS: &'static [&'static str] = &["TASK"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![self.task.clone()]
+    }
 }
 
 #[derive(Debug, Args)]
@@ -137,6 +166,9 @@ pub(crate) struct PayloadOf {
 /// # Errors
 /// What the command meets.
 pub(crate) async fn run(command: Task, context: &Context) -> anyhow::Result<()> {
+    if let Task::Moved(it) = &command {
+        return moved(&it.task, context).await;
+    }
     match context.gateway()? {
         Some(gateway) => Box::pin(run_on(&gateway, command, context)).await,
         None => Box::pin(run_on(&Pulsar::connect(context).await?, command, context)).await,
@@ -164,7 +196,19 @@ async fn run_on(
         Task::ForceRelease(it) => acting::force_release(service, it, context).await,
         Task::Result(it) => result(service, &it, context).await,
         Task::Payload(it) => payload(service, &it, context).await,
+        Task::Moved(it) => moved(&it.task, context).await,
     }
+}
+
+async fn moved(old: &TaskRef, context: &Context) -> anyhow::Result<()> {
+    context.needs_broker("the register of moved tasks")?;
+    let found = context.client().await?.moved(&old.topic, old.id).await?;
+    if found.is_empty() {
+        let what = format!("no task with the id {} was moved to {}", old.id, old.topic);
+        return Err(Failure::not_found(what).into());
+    }
+    let rows: Vec<_> = found.iter().map(|task| MovedTask { task: named(task) }).collect();
+    Ok(context.output.list(&rows)?)
 }
 
 async fn get(service: &impl Tasks, tasks: &[TaskRef], context: &Context) -> anyhow::Result<()> {

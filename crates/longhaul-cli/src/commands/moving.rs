@@ -1,0 +1,354 @@
+//! `longhaul export`, `import` and `migrate`: a queue as a file, and a queue in another cluster.
+
+use crate::connect;
+use crate::context::Context;
+use crate::exit::{Code, Failure};
+use crate::settings::{Settings, Sources};
+use crate::times;
+use anyhow::Context as _;
+use clap::Args;
+use longhaul::topics::TopicSettings;
+use longhaul::{Client, Closed, Export as Reader, ExportRecord, Exported, Imported, MoveError};
+use serde::Serialize;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Rounds of one move. Each takes what was submitted at the source during the one before.
+const ROUNDS_MAX: u32 = 20;
+
+/// How often the target is looked at for what still comes.
+const LOOKS_EVERY: Duration = Duration::from_secs(2);
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  longhaul export tasks tasks.jsonl
+  longhaul export tasks tasks.jsonl --pause --wait 30m
+
+The file has settings, tasks with their attempts, checkpoints, keys and results, dead letters and schedules, one record of JSON a line.
+Without --pause workers go on, and a task that ends meanwhile may be in it as one that is to be run. The queue stays paused.")]
+pub(crate) struct Export {
+    /// The queue, by the name of its task topic.
+    queue: String,
+    /// Where to write it. A file that is there is replaced when the export is whole.
+    file: PathBuf,
+    /// Pauses the queue first, and waits until nothing runs.
+    #[arg(long)]
+    pause: bool,
+    #[command(flatten)]
+    running: Running,
+}
+
+/// What becomes of tasks that run.
+#[derive(Debug, Args)]
+struct Running {
+    /// How long tasks that run may take to end.
+    #[arg(long, value_name = "TIME", value_parser = times::duration, default_value = "10m")]
+    wait: Duration,
+    /// Does not wait: attempts that run count as used up, and the next ones go on from their checkpoints.
+    #[arg(long)]
+    take_running: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  longhaul import tasks tasks.jsonl --context production
+  longhaul queue resume tasks --context production
+
+The queue is set up before (`longhaul topic setup`). It is paused meanwhile and stays so: close the tasks where they were, or see that nobody runs
+them there, then resume it. The same file once more changes nothing.")]
+pub(crate) struct Import {
+    /// The queue to write to, by the name of its task topic.
+    queue: String,
+    /// What `longhaul export` has written.
+    file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  longhaul migrate tasks --to-context production
+  longhaul migrate tasks --to-service-url pulsar://broker:6650 --to-admin-url http://broker:8080 --setup --partitions 4
+  longhaul migrate tasks --to-context production --follow
+
+It pauses the queue here and there, waits until nothing runs here, writes each task there once (one that is over with its result, one that is to be run with its attempts and its
+checkpoint), closes it here, and resumes the queue there. Here it stays paused. When it is interrupted, run it again: it goes on. Point producers and workers at
+the new place when it has ended; --follow moves what is still submitted here until Ctrl-C. `longhaul task moved` finds a task by its old id.")]
+pub(crate) struct Migrate {
+    /// The queue, by the name of its task topic.
+    queue: String,
+    /// The context of the cluster to move to: see `longhaul context`.
+    #[arg(
+        long,
+        value_name = "NAME",
+        conflicts_with = "to_service_url",
+        required_unless_present = "to_service_url"
+    )]
+    to_context: Option<String>,
+    /// Where the brokers to move to are: pulsar://HOST:PORT or pulsar+ssl://HOST:PORT.
+    #[arg(long, value_name = "URL")]
+    to_service_url: Option<String>,
+    /// Where the admin API of that cluster is.
+    #[arg(long, value_name = "URL", requires = "to_service_url")]
+    to_admin_url: Option<String>,
+    /// The name of the queue there, if it is another one.
+    #[arg(long, value_name = "QUEUE")]
+    to_queue: Option<String>,
+    /// Sets the topics up there first; needs the admin API of that cluster.
+    #[arg(long)]
+    setup: bool,
+    /// With --setup: so many partitions.
+    #[arg(long, value_name = "COUNT", requires = "setup")]
+    partitions: Option<u32>,
+    /// With --setup: the topics of the levels high and low, too.
+    #[arg(long, requires = "setup")]
+    levels: bool,
+    /// Leaves the queue paused there.
+    #[arg(long)]
+    stay_paused: bool,
+    /// Goes on moving what is still submitted here, until Ctrl-C.
+    #[arg(long, conflicts_with = "stay_paused")]
+    follow: bool,
+    #[command(flatten)]
+    running: Running,
+}
+
+/// What was moved, in all.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Report {
+    /// Tasks that are to be run.
+    open: u64,
+    /// Tasks that are over.
+    over: u64,
+    /// Tasks that were there already.
+    known: u64,
+    dead_letters: u64,
+    schedules: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    kept_schedules: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    closed: Option<u64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ended_meanwhile: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    not_moved: Vec<NotMoved>,
+    unreadable: u64,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct NotMoved {
+    task: String,
+    cause: String,
+}
+
+impl Report {
+    fn add(&mut self, imported: Imported) {
+        self.open += imported.open;
+        self.over += imported.over;
+        // Of later rounds these are those of the first one.
+        self.known = imported.known.saturating_sub(self.known_by_itself());
+        self.dead_letters += imported.letters;
+        self.schedules += imported.schedules;
+        self.kept_schedules = imported.kept_schedules;
+        let unmoved = imported.unmoved.into_iter();
+        self.not_moved = unmoved.map(|it| NotMoved { task: it.task, cause: it.cause }).collect();
+    }
+
+    /// Those that this run has written.
+    const fn known_by_itself(&self) -> u64 {
+        self.open + self.over
+    }
+
+    fn add_closed(&mut self, closed: Closed) {
+        *self.closed.get_or_insert_default() += closed.closed;
+        self.ended_meanwhile.extend(closed.ended.iter().map(ToString::to_string));
+    }
+
+    fn fields(&self) -> Vec<(&'static str, String)> {
+        let mut fields = vec![
+            ("to be run", self.open.to_string()),
+            ("over", self.over.to_string()),
+            ("there already", self.known.to_string()),
+            ("dead letters", self.dead_letters.to_string()),
+            ("schedules", self.schedules.to_string()),
+        ];
+        fields.extend(self.closed.map(|closed| ("closed here", closed.to_string())));
+        if !self.ended_meanwhile.is_empty() {
+            fields.push(("ended here meanwhile", self.ended_meanwhile.join(", ")));
+        }
+        fields
+    }
+
+    /// # Errors
+    /// When something was left out.
+    fn finish(&self, context: &Context) -> anyhow::Result<()> {
+        context.output.one(self, &self.fields())?;
+        for NotMoved { task, cause } in &self.not_moved {
+            context.output.note(&format!("{task} was not moved: {cause}"));
+        }
+        if self.not_moved.is_empty() && self.unreadable == 0 {
+            return Ok(());
+        }
+        let (tasks, unreadable) = (self.not_moved.len(), self.unreadable);
+        let what =
+            format!("{tasks} tasks were not moved, and {unreadable} messages cannot be read");
+        Err(Failure::new(Code::Failed, what).into())
+    }
+}
+
+/// # Errors
+/// What the command meets.
+pub(crate) async fn export(it: &Export, context: &Context) -> anyhow::Result<()> {
+    context.needs_broker("an export")?;
+    let client = context.client().await?;
+    let mut reader = if it.pause {
+        paused(&client, &it.queue, &it.running, context).await?
+    } else {
+        client.export(&it.queue).await?
+    };
+    let exported = write(&mut reader, &it.file).await?;
+    let report = Report {
+        open: exported.open,
+        over: exported.over,
+        dead_letters: exported.letters,
+        schedules: exported.schedules,
+        unreadable: exported.unreadable,
+        ..Report::default()
+    };
+    report.finish(context)
+}
+
+/// # Errors
+/// What the command meets.
+pub(crate) async fn import(it: &Import, context: &Context) -> anyhow::Result<()> {
+    context.needs_broker("an import")?;
+    let client = context.client().await?;
+    let mut report = Report::default();
+    report.add(imported(&client, &it.queue, &it.file).await?);
+    context.output.note(&format!("the queue is paused: longhaul queue resume {}", it.queue));
+    report.finish(context)
+}
+
+/// # Errors
+/// What the command meets.
+pub(crate) async fn migrate(it: &Migrate, context: &Context) -> anyhow::Result<()> {
+    context.needs_broker("a move")?;
+    let source = context.client().await?;
+    let target = connect::builder(&target(it)?)?.connect().await.context("the target")?;
+    let to = it.to_queue.as_deref().unwrap_or(&it.queue);
+    if it.setup {
+        let settings = TopicSettings { partitions: it.partitions, ..TopicSettings::default() };
+        target.setup_topics_with(to, settings.clone()).await?;
+        if it.levels {
+            target.setup_levels(to, settings).await?;
+        }
+    }
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("export.jsonl");
+    let mut report = Report::default();
+    for round in 1.. {
+        let mut reader = paused(&source, &it.queue, &it.running, context).await?;
+        let exported = write(&mut reader, &file).await?;
+        drop(reader);
+        report.unreadable = exported.unreadable;
+        let left = u64::try_from(report.not_moved.len()).unwrap_or(u64::MAX);
+        if round > 1 && exported.open <= left {
+            if !it.follow {
+                break;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(LOOKS_EVERY) => continue,
+                _ = tokio::signal::ctrl_c() => break,
+            }
+        }
+        let Exported { open, over, .. } = exported;
+        context
+            .output
+            .note(&format!("round {round}: {open} tasks to be run, {over} that are over"));
+        report.add(imported(&target, to, &file).await?);
+        report.add_closed(source.close_moved(&it.queue, (&target, to)).await?);
+        if !it.stay_paused {
+            target.queue(to).resume().await?;
+        }
+        if round == ROUNDS_MAX && !it.follow {
+            context.output.note("tasks are still submitted here: run it again when producers use the new place, or say --follow");
+            break;
+        }
+    }
+    context.output.note(&format!("{} stays paused where it was", it.queue));
+    report.finish(context)
+}
+
+/// The settings of the cluster to move to: those of its context, or its addresses alone.
+fn target(it: &Migrate) -> Result<Settings, Failure> {
+    let named = [
+        ("context", &it.to_context),
+        ("service-url", &it.to_service_url),
+        ("admin-url", &it.to_admin_url),
+    ];
+    let flags = named.iter().filter_map(|(name, text)| Some((*name, text.as_deref()?))).collect();
+    // What the environment says of a cluster it says of the one to move from.
+    let kept = ["LONGHAUL_CONFIG", "HOME", "XDG_CONFIG_HOME"];
+    let environment = |name: &str| kept.contains(&name).then(|| std::env::var(name).ok()).flatten();
+    Settings::read(&Sources { flags, environment: &environment })
+}
+
+/// Pauses a queue, and waits until nothing runs.
+async fn paused(
+    client: &Client,
+    queue: &str,
+    running: &Running,
+    context: &Context,
+) -> anyhow::Result<Reader> {
+    client.queue(queue).pause().await?;
+    let mut reader = client.export(queue).await?;
+    if running.take_running || reader.running() == 0 {
+        return Ok(reader);
+    }
+    let (count, wait) = (reader.running(), times::human(running.wait));
+    context
+        .output
+        .note(&format!("{queue} is paused; {count} tasks still run, and have {wait} to end"));
+    let left = reader.until_idle(running.wait).await?;
+    if left == 0 {
+        return Ok(reader);
+    }
+    let what = format!("{left} tasks of {queue} still run");
+    let help = "wait longer with --wait, or say --take-running: their attempts count, and the next ones go on from their checkpoints; \
+                the queue stays paused until `longhaul queue resume`";
+    Err(Failure::new(Code::Conflict, what).help(help).into())
+}
+
+/// Writes an export, whole or not at all.
+async fn write(reader: &mut Reader, path: &Path) -> anyhow::Result<Exported> {
+    let folder = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let unfinished = tempfile::NamedTempFile::new_in(folder)
+        .with_context(|| format!("{} cannot be written", path.display()))?;
+    let mut file = BufWriter::new(unfinished);
+    let put = |record: ExportRecord| {
+        serde_json::to_writer(&mut file, &record)?;
+        file.write_all(b"\n")
+    };
+    let exported = reader.records(put).await?;
+    let unfinished = file.into_inner().map_err(std::io::IntoInnerError::into_error)?;
+    unfinished.as_file().sync_all()?;
+    unfinished.persist(path).with_context(|| format!("{} cannot be written", path.display()))?;
+    Ok(exported)
+}
+
+async fn imported(client: &Client, queue: &str, file: &Path) -> anyhow::Result<Imported> {
+    File::open(file).with_context(|| format!("{} cannot be read", file.display()))?;
+    client.import(queue, file).await.map_err(|error| match error {
+        MoveError::Transport(ref cause) if cause.kind == longhaul::TransportErrorKind::NotFound => {
+            let help =
+                format!("set it up first: longhaul topic setup {queue}, or --setup with `migrate`");
+            Failure::not_found(error.to_string() + ": " + &cause.to_string()).help(help).into()
+        }
+        error => error.into(),
+    })
+}
