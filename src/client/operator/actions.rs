@@ -29,7 +29,7 @@ pub struct ActionRecord {
     pub worker: Option<String>,
     /// Who did it: see [`ClientBuilder::operator`](crate::ClientBuilder::operator).
     pub operator: String,
-    /// What was done: `delete`, `force-fail`, `force-release`, `supersede`, `cancel` or `kill`; of its dead letter `replay`, `purge` or
+    /// What was done: `delete`, `force-fail`, `force-release`, `supersede`, `move`, `cancel` or `kill`; of its dead letter `replay`, `purge` or
     /// `expire`; of a worker `drain`. Whether what was done to a task counted is in the task's [history](Client::history).
     pub action: String,
     /// Why, as it is shown.

@@ -12,6 +12,7 @@ mod canary;
 mod dash;
 mod dev;
 mod monitoring;
+mod moving;
 mod options;
 mod secured;
 mod stage;
