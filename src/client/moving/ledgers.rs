@@ -90,7 +90,7 @@ impl Ledger {
         Ok(false)
     }
 
-    /// Publishes entries of tasks, in this order, and says what the fold makes of each.
+    /// Publishes entries of tasks, those of each task in this order, and says what the fold makes of each.
     pub(super) async fn write(
         &mut self,
         client: &Client,
@@ -101,13 +101,15 @@ impl Ledger {
             return Ok(Vec::new());
         }
         self.awaited = keys.iter().map(|key| (*key, None)).collect();
-        let publishers = &client.inner.publishers;
-        let sent = entries.into_iter().map(|(_, entry)| publishers.publish(&self.place, entry));
-        for sent in join_all(sent).await {
-            match sent {
-                // Whether an entry of unknown fate is stored is read.
-                Ok(_) | Err(PublishFailure::Sent(_)) => {}
-                Err(PublishFailure::NotSent(error)) => return Err(error.into()),
+        for wave in waves(entries) {
+            let publishers = &client.inner.publishers;
+            let sent = wave.into_iter().map(|entry| publishers.publish(&self.place, entry));
+            for sent in join_all(sent).await {
+                match sent {
+                    // Whether an entry of unknown fate is stored is read.
+                    Ok(_) | Err(PublishFailure::Sent(_)) => {}
+                    Err(PublishFailure::NotSent(error)) => return Err(error.into()),
+                }
             }
         }
         let topic = self.place.topic.clone();
@@ -145,6 +147,20 @@ impl Ledger {
             *awaited = Some(verdict);
         }
     }
+}
+
+/// The first entries of all tasks, then their second ones, and so on: what is published together comes in any order.
+fn waves(entries: Vec<(OnceKey, Outgoing)>) -> Vec<Vec<Outgoing>> {
+    let (mut waves, mut before) = (Vec::<Vec<Outgoing>>::new(), HashMap::<TaskId, usize>::new());
+    for (key, entry) in entries {
+        let wave = before.entry(key.task).or_default();
+        match waves.get_mut(*wave) {
+            Some(together) => together.push(entry),
+            None => waves.push(vec![entry]),
+        }
+        *wave += 1;
+    }
+    waves
 }
 
 impl KnownTask {

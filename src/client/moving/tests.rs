@@ -262,3 +262,25 @@ fn a_move_that_is_interrupted_anywhere_is_done_by_the_next_one() {
     }
     assert!(polls > 50, "the move has few steps: {polls}");
 }
+
+/// Claims and outcomes of 128 tasks were published together, and with so many an outcome came before its claim.
+#[test]
+fn many_tasks_are_moved_at_once() {
+    let stage = Stage::new();
+    let worker = stage.worker(FROM);
+    let over: Vec<_> = (0..300).map(|number| stage.submit(&format!("over {number}"))).collect();
+    let last: Text = stage.engine.wait(&over[299]).unwrap();
+    assert_eq!(last.0, "over 299: done");
+    stage.engine.run(stage.engine.client().queue(FROM).pause()).unwrap();
+    stage.engine.run(worker.drain(Duration::from_secs(5))).unwrap();
+    let open: Vec<_> = (0..300).map(|number| stage.submit(&format!("open {number}"))).collect();
+    let (exported, imported, closed) = stage.round(usize::MAX).unwrap();
+    assert_eq!((exported.open, exported.over, closed.closed), (300, 300, 300));
+    assert_eq!((imported.open, imported.over), (300, 300));
+    let statuses = stage.statuses(TO);
+    for (tasks, status) in [(&over, TaskStatus::Completed), (&open, TaskStatus::Ready)] {
+        for task in tasks.iter().step_by(50) {
+            assert_eq!(statuses[&stage.here(task).id], status);
+        }
+    }
+}
