@@ -1,6 +1,4 @@
-//! The client: submits tasks, waits for their results, watches and cancels them, and starts workers.
-//!
-//! It has no power that others lack. A task is a plain message on the task topic, a result is read from the metadata topic, and a
+//! The client: submits tasks, waits for their results, watches and cancels them, and starts workers. It has no power that others lack. A task is a plain message on the task topic, a result is read from the metadata topic, and a
 //! cancellation is a plain message on the ledger.
 //!
 //! What it keeps open lives as long as its last clone: a publisher for each partition that was published to, a follower for each
@@ -81,9 +79,8 @@ use crate::topics::AdminError;
 use crate::topics::{DEFAULT_SUBSCRIPTION, Priority, TopicNameError, TopicNames, TopicOverrides};
 #[cfg(feature = "oauth2")]
 use crate::transport::session::OAuth2;
-use crate::transport::session::PulsarTransport;
 use crate::transport::session::{
-    ClientCertificate, ClientCertificatePaths, ConnectOptions, Credentials,
+    ClientCertificate, ClientCertificatePaths, ConnectOptions, Credentials, PulsarTransport,
 };
 use crate::transport::{TopicPartition, Transport, TransportError};
 use crate::worker::{Preflight, TaskProcessor, WorkerBuilder};
