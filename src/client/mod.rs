@@ -1,5 +1,5 @@
-//! The client: submits tasks, waits for their results, watches and cancels them, and starts workers. It has no power that others lack. A task is a plain message on the task topic, a result is read from the metadata topic, and a
-//! cancellation is a plain message on the ledger.
+//! The client: submits tasks, waits for their results, watches and cancels them, and starts workers. It has no power that others lack: a task is a plain
+//! message on the task topic, a result is read from the metadata topic, and a cancellation is a plain message on the ledger.
 //!
 //! What it keeps open lives as long as its last clone: a publisher for each partition that was published to, a follower for each
 //! partition of a metadata topic that was asked about.
