@@ -74,6 +74,9 @@ pub(super) fn act(script: &mut Script<'_>, bench: &mut Bench) {
             let producer = producer(script, bench);
             bench.call(Call::CloseProducer(producer));
         }
+        _ if script.chance(4) => {
+            bench.call(if script.chance(2) { Call::Watch } else { Call::Unwatch });
+        }
         _ => {
             let consumer = consumer(script, bench);
             bench.call(Call::CloseConsumer(consumer));

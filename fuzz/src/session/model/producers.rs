@@ -168,10 +168,14 @@ impl Model {
             (Err(PublishError::NotStored(_)), Some(entry), None) => {
                 assert!(entry.is_batch, "it is refused for what it is");
             }
-            (Err(PublishError::Refused(cause)), ..) => {
-                let is_large = bytes + METADATA_BYTES_MAX > self.message_bytes_max;
-                let is_judged = matches!(step, Step::Wrote) && !is_written && is_large;
-                assert!(is_judged, "refused by nobody: {cause}");
+            (Err(PublishError::Refused(cause)), ..) => panic!("refused by nobody: {cause}"),
+            (Err(PublishError::TooLarge { bytes: whole, bytes_max }), None, _) => {
+                let is_judged = matches!(step, Step::Wrote) && !is_written;
+                assert!(is_judged, "judged when it cannot be written: {step:?}");
+                assert_eq!(*bytes_max, self.message_bytes_max, "the limit is the broker's");
+                assert!(whole > bytes_max, "{whole} bytes are not too large");
+                let body = bytes..=bytes + METADATA_BYTES_MAX;
+                assert!(body.contains(whole), "{bytes} bytes and metadata are {whole}");
                 if let Some(producer) = self.live_producer(producer) {
                     producer.queue.retain(|it| *it != token);
                 }
