@@ -46,7 +46,7 @@ struct Args {
     /// Switches the broker's deduplication of the ledger off: what a client sends twice is then there twice, and is found.
     #[arg(long)]
     no_deduplication: bool,
-    /// Plants faults where the scenario knows any (everything): it must then find what is broken.
+    /// Plants faults where the scenario knows any (everything, order): it must then find what is broken.
     #[arg(long)]
     planted: bool,
     /// Print JSON, one object per line, instead of table lines.

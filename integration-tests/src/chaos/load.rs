@@ -21,13 +21,14 @@ const AGAIN: Duration = Duration::from_millis(300);
 #[derive(Clone, Debug)]
 pub(super) struct Script {
     steps: String,
+    key: Option<String>,
     properties: Vec<(String, String)>,
 }
 
 impl Script {
     /// The steps of the attempts, separated by `|`.
     pub(super) fn new(steps: impl Into<String>) -> Self {
-        Self { steps: steps.into(), properties: Vec::new() }
+        Self { steps: steps.into(), key: None, properties: Vec::new() }
     }
 
     /// Sleeps, then completes.
@@ -45,6 +46,11 @@ impl Script {
         self.property("MAX_TASK_DURATION", budget)
     }
 
+    /// Gives its message a key.
+    pub(super) fn key(self, key: String) -> Self {
+        Self { key: Some(key), ..self }
+    }
+
     /// Adds a property to its message.
     pub(super) fn property(mut self, name: &str, value: impl Into<String>) -> Self {
         self.properties.push((name.to_owned(), value.into()));
@@ -53,7 +59,7 @@ impl Script {
 
     pub(super) fn message(&self) -> Outgoing {
         Outgoing {
-            key: None,
+            key: self.key.clone(),
             properties: self.properties.iter().cloned().collect(),
             payload: format!("{:08x}|{}", fastrand::u32(..), self.steps).into(),
             ..Outgoing::default()

@@ -1,6 +1,7 @@
 //! C-29, judged from the logs alone: what order the tasks of a key began in, by the checkers' own fold. Nothing of how workers keep the order is used here.
 
 use super::fold::{Stand, State};
+use super::{History, Run};
 use longhaul::TaskId;
 use longhaul::internals::protocol::entry::Entry;
 use longhaul::internals::protocol::invariants::ORDER;
@@ -120,6 +121,33 @@ fn has_begun(state: &State) -> bool {
     }
 }
 
+/// Processors of one key that ran at the same time, by what the workers wrote down. Those of epochs that others have taken over do not count: until such a
+/// zombie reads that it was replaced it goes on. Nor do tasks that were to start later, which may begin beside others when their line is dealt anew.
+pub(crate) fn overlapping(tasks: &BTreeMap<TaskId, Submitted>, history: &History) -> Vec<String> {
+    let mut last: BTreeMap<TaskId, u32> = BTreeMap::new();
+    for run in &history.runs {
+        let epoch = last.entry(run.task).or_default();
+        *epoch = run.epoch.max(*epoch);
+    }
+    let mut by_key: BTreeMap<&[u8], Vec<&Run>> = BTreeMap::new();
+    for run in history.runs.iter().filter(|run| last.get(&run.task) == Some(&run.epoch)) {
+        let submitted = tasks.get(&run.task).filter(|submitted| submitted.from_ms.is_none());
+        if let Some(key) = submitted.and_then(|submitted| submitted.key.as_deref()) {
+            by_key.entry(key).or_default().push(run);
+        }
+    }
+    let mut found = Vec::new();
+    for runs in by_key.values_mut() {
+        runs.sort_by_key(|run| run.started_us);
+        for (one, next) in runs.iter().zip(runs.iter().skip(1)) {
+            if one.ended_us.is_some_and(|ended| ended > next.started_us) {
+                found.push(format!("{ORDER}: two processors of a key at once: {one:?}, {next:?}"));
+            }
+        }
+    }
+    found
+}
+
 impl std::ops::AddAssign for Compared {
     fn add_assign(&mut self, other: Self) {
         self.pairs += other.pairs;
@@ -215,6 +243,31 @@ mod tests {
     fn what_ends_unseen_needs_no_place_and_makes_room() {
         let cancelled = claim(2, 1, ClaimKind::Cancelled);
         check(&[cancelled, run(1), over(1), run(3)], 0, 2, 0);
+    }
+
+    #[test]
+    fn processors_that_run_at_once_are_found_unless_one_is_a_zombie() {
+        let run = |entry, epoch, started_us, ended_us| Run {
+            worker: "w".to_owned(),
+            task: task(entry),
+            epoch,
+            attempt: epoch,
+            started_us,
+            cancelled_us: None,
+            ended_us: Some(ended_us),
+        };
+        let of = |key: &[u8]| Submitted { key: Some(key.to_vec()), from_ms: None };
+        let late = Submitted { from_ms: Some(1), ..of(b"a") };
+        let tasks: BTreeMap<_, _> =
+            [(task(1), of(b"a")), (task(2), of(b"a")), (task(3), of(b"b")), (task(4), late)].into();
+        let found = |runs: &[Run]| {
+            overlapping(&tasks, &History { runs: runs.to_vec(), ..History::default() }).len()
+        };
+        assert_eq!(found(&[run(1, 1, 10, 20), run(2, 1, 21, 30), run(3, 1, 5, 40)]), 0);
+        assert_eq!(found(&[run(1, 1, 10, 20), run(4, 1, 15, 30)]), 0);
+        assert_eq!(found(&[run(1, 1, 10, 20), run(2, 1, 19, 30)]), 1);
+        let zombie = run(1, 1, 10, 100);
+        assert_eq!(found(&[zombie, run(1, 2, 30, 40), run(2, 1, 41, 50)]), 0);
     }
 
     #[test]

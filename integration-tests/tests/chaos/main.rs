@@ -122,6 +122,30 @@ async fn a_promise_that_is_not_kept_is_found() -> Result<()> {
 }
 
 #[tokio::test]
+async fn an_order_outlives_kills_and_restarts() -> Result<()> {
+    on_its_own_broker("order").await
+}
+
+/// Nobody tells the queue to keep an order: the judge has to find tasks that began before their turn, and processors of a key that ran at once.
+#[tokio::test]
+async fn an_order_that_nobody_keeps_is_found() -> Result<()> {
+    let turn = TURN.lock().await;
+    let Some(broker) = Broker::from_env(BrokerConfig::default()).await? else { return Ok(()) };
+    let mut host = Host::Own(Box::new(broker));
+    let scenario = Scenario::find("order").context("no such scenario")?;
+    let calm =
+        Options { seed: 1, short: true, faults: Some(3), planted: true, ..Options::default() };
+    let rows = scenario.run(&mut host, &calm).await?;
+    for told in ["began before", "two processors of a key at once"] {
+        let told = |violation: &String| violation.starts_with("C-29") && violation.contains(told);
+        let found = rows.iter().any(|row| row.violations.iter().any(told));
+        ensure!(found, "no broken order: {rows:?}");
+    }
+    drop(turn);
+    Ok(())
+}
+
+#[tokio::test]
 async fn an_outage_takes_no_task_from_its_owner() -> Result<()> {
     on_its_own_broker("outage").await
 }

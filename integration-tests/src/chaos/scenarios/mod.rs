@@ -11,6 +11,7 @@ mod freeze;
 mod kill_owner;
 mod kills;
 mod mixed;
+mod order;
 mod outage;
 mod prefilled;
 mod proxy;
@@ -119,6 +120,11 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "everything",
         about: "levels, keys, dependents, schedules, expiry, checkpoints, snoozes, tags under kills, freezes, unloads, restarts: every promise kept",
         run: |host, options| Box::pin(everything::run(host, options)),
+    },
+    Scenario {
+        name: "order",
+        about: "a queue with an order under kills, freezes and drains of workers and restarts: each key one task at a time, in order",
+        run: |host, options| Box::pin(order::run(host, options)),
     },
     Scenario {
         name: "compactions",
