@@ -29,6 +29,7 @@ mod auth;
 mod clock;
 mod compaction;
 mod config;
+mod cures;
 mod defaults;
 mod error;
 #[cfg(test)]

@@ -38,9 +38,7 @@ pub(crate) fn any(random: &mut Rng) -> Option<AnyCall<impl FnOnce(&mut Machine) 
 
 fn name(random: &mut Rng) -> String {
     match random.u8(0..8) {
-        0 => "x".repeat(random.usize(0..600)),
-        // With a partition behind it, it is about as long as a name may be.
-        1 => "y".repeat(random.usize(212..230)),
+        0 | 1 => "x".repeat(random.usize(0..600)),
         2 => (*random.choice(["", ".", "..", "%2e%2e", "a%00b", "%E2%80%AEx"].iter()).unwrap())
             .to_owned(),
         3 => "tasks-ledger".to_owned(),
@@ -98,7 +96,12 @@ fn any_path(random: &mut Rng) -> String {
         "/persistence",
         "/autoTopicCreation",
     ];
-    match random.u8(0..8) {
+    match random.u8(0..9) {
+        // With a partition behind it, the name is about as long as one may be.
+        8 => {
+            let name = "y".repeat(random.usize(212..230));
+            format!("/admin/v2/persistent/public/default/{name}/partitions")
+        }
         0 => format!("/admin/v2/tenants/{}", name(random)),
         1 => format!(
             "/admin/v2/namespaces/{namespace}{}",

@@ -1,5 +1,6 @@
 //! What can go wrong, each with the place and with what to do about it.
 
+use crate::cures::{self, Cure};
 use rustix::io::Errno;
 use std::io;
 
@@ -216,5 +217,6 @@ pub(super) fn is_full(error: &io::Error) -> bool {
 pub(super) fn is_passing(error: &io::Error) -> bool {
     let lacking =
         [Errno::MFILE, Errno::NFILE, Errno::NOMEM].map(|errno| Some(errno.raw_os_error()));
-    is_full(error) || lacking.contains(&error.raw_os_error())
+    let is_lacking = lacking.contains(&error.raw_os_error());
+    is_full(error) || is_lacking && !cures::is_out(Cure::Descriptors)
 }

@@ -112,7 +112,7 @@ impl World {
         self.orphans.clear();
         self.calls.clear();
         // The former process lets go of the directory before the next one takes it.
-        if self.random.u8(0..3) == 0 {
+        if self.random.u8(0..3) == 0 && !self.storage.has_lost_power() {
             self.storage.kill()
         } else {
             self.storage.crash()
@@ -124,7 +124,8 @@ impl World {
             self.storage.surprise(self.storage.operations() + self.random.u64(0..8), surprise);
         }
         let mut opened = Node::open(&self.storage, self.now, has_removed);
-        if let Err(OpenError::Io { .. }) = opened {
+        // A start may go on without what failed. Without power none does.
+        if matches!(opened, Err(OpenError::Io { .. })) || self.storage.has_lost_power() {
             self.storage.no_surprises();
             self.storage.crash();
             opened = Node::open(&self.storage, self.now, has_removed);
@@ -199,6 +200,7 @@ impl World {
     /// Lets everything come to an end that is under way, and checks that nobody waits for what is there.
     pub(super) fn pump(&mut self) {
         self.storage.set_bytes_max(None);
+        self.storage.set_exhausted(false);
         for _ in 0..1000 {
             let before = (self.node.durable, self.delivered, self.trace);
             self.write();

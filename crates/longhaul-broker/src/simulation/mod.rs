@@ -22,6 +22,7 @@ mod observe;
 mod operators;
 mod planted;
 mod publishers;
+mod rotten;
 mod vanish;
 mod volume;
 mod world;
@@ -31,6 +32,8 @@ use world::World;
 
 /// Every history goes so many times through work and crash.
 const LIVES: u64 = 3;
+/// What is done with time is looked at so often, whatever the wall clock shows.
+const ROUND_MS: u64 = 1000;
 /// Failed seeds that are shown.
 const FAILURES_MAX: usize = 8;
 
@@ -48,12 +51,18 @@ impl World {
 
     fn live(&mut self) {
         self.storage.no_surprises();
+        if self.node.is_dead {
+            return;
+        }
+        let mut may_die = self.storage.has_lost_power();
         if self.random.bool() {
             let kinds = [Surprise::Broken, Surprise::Full, Surprise::Exhausted, Surprise::PowerCut];
             let surprise = *self.random.choice(kinds.iter()).unwrap();
             let after = self.storage.operations() + self.random.u64(0..80);
             self.storage.surprise(after, surprise);
+            may_die |= surprise != Surprise::Exhausted;
         }
+        self.storage.set_exhausted(self.random.u8(0..4) == 0);
         // Some lives are hasty, in some the disk keeps up.
         let pace = self.random.u8(1..5);
         for _ in 0..self.random.usize(20..250) {
@@ -67,6 +76,7 @@ impl World {
                 _ => {}
             }
             if self.node.is_dead {
+                assert!(may_die, "seed {}: the log is closed for writes for nothing", self.seed);
                 return;
             }
         }
@@ -93,6 +103,8 @@ impl World {
             4 => self.node.write_checkpoint(),
             5 => self.compact(),
             6 if self.random.u8(0..4) == 0 => self.squeeze(),
+            // While it lacks them the broker goes on with what is open.
+            6 if self.random.u8(0..3) == 0 => self.storage.set_exhausted(self.random.bool()),
             6 => self.copy(),
             7 => self.pump(),
             _ => self.audit(),
@@ -123,6 +135,8 @@ impl World {
             machine.tick();
             machine.dispatch();
         });
+        let (seed, next) = (self.seed, self.node.machine.next_in());
+        assert!(next <= ROUND_MS, "seed {seed}: nothing is done with time for {next} ms");
         self.follow_trims(false);
         self.follow_cleaning();
         self.finish(effects);

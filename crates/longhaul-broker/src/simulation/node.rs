@@ -3,8 +3,8 @@
 use crate::compaction::{self, run};
 use crate::defaults::{TopicDefaults, TopicPattern};
 use crate::log::{
-    CompactedFile, Group, OpenError, Options, Position, Replayed, SimulatedStorage, Slot, Stepped,
-    Storage, WriteError,
+    CompactedFile, Group, OpenError, Options, Position, ReadError, Replayed, SimulatedStorage,
+    Slot, Stepped, Storage, WriteError,
 };
 use crate::machine::effect::Survivor;
 use crate::machine::effect::{CompactionJob, Source};
@@ -231,15 +231,14 @@ impl Node {
     }
 
     /// Reads a delivery. `None`: it was trimmed meanwhile.
-    pub(super) fn read(&self, pinned: &Pinned) -> Option<Bytes> {
+    pub(super) fn read(&self, pinned: &Pinned) -> Result<Option<Bytes>, ReadError> {
         match pinned {
-            Pinned::Memory(body) => Some(body.clone()),
+            Pinned::Memory(body) => Ok(Some(body.clone())),
             Pinned::Log(place) => match self.log.reader().read(*place) {
-                Ok(body) => Some(body),
-                Err(crate::log::ReadError::Gone { .. }) => None,
-                Err(error) => panic!("{error}"),
+                Err(ReadError::Gone { .. }) => Ok(None),
+                read => read.map(Some),
             },
-            Pinned::Compacted(file, slot) => Some(file.read(slot).unwrap()),
+            Pinned::Compacted(file, slot) => Ok(Some(file.read(slot).unwrap())),
         }
     }
 }

@@ -297,7 +297,7 @@ impl World {
         else {
             return;
         };
-        if let Some(body) = self.node.read(&out.pinned) {
+        if let Some(body) = self.node.read(&out.pinned).unwrap() {
             check_message(body, &out.expected, self.seed);
         }
         let bytes = u64::from(out.bytes);

@@ -58,6 +58,8 @@ impl World {
                 self.write();
             }
         }
+        // What was recorded last is mostly on disk when the broker ends.
+        (0..self.random.u8(0..3)).for_each(|_| self.write());
     }
 
     /// Topics that no client uses come and go.

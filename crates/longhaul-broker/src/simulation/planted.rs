@@ -1,7 +1,10 @@
 //! Defects that are planted in the broker's own state: a simulation that did not find them would prove little.
 
 use super::world::World;
+use super::{rotten, volume};
+use crate::cures::{Cure, without};
 use crate::machine::Machine;
+use std::panic::catch_unwind;
 
 /// A defect, and whether it could be planted.
 type Defect = fn(&mut Machine) -> bool;
@@ -24,7 +27,7 @@ impl World {
 fn found(defect: Defect) -> (u32, u32, u32) {
     let (mut planted, mut found, mut named) = (0, 0, 0);
     for seed in 0..60 {
-        match std::panic::catch_unwind(|| World::run_with(seed, defect)) {
+        match catch_unwind(|| World::run_with(seed, defect)) {
             Ok(is_planted) => planted += u32::from(is_planted),
             Err(cause) => {
                 let text = cause.downcast_ref::<String>();
@@ -50,4 +53,36 @@ fn defects_in_the_state_are_found() {
         assert!(is_found, "{what}: {found} of {planted}, {named} by an invariant");
     }
     assert_eq!(found(|_| true).1, 0, "nothing is found where nothing is wrong");
+}
+
+/// A history, which panics where something is not as it must be.
+type History = fn(u64);
+
+/// So many histories must fail without a cure: one alone may be a coincidence.
+const FAILURES_MIN: usize = 3;
+
+/// Those of the first histories that fail without a cure, until there are enough.
+fn failures_without(cure: Cure, history: History, histories: u64) -> Vec<u64> {
+    let fails = |seed: &u64| without(cure, || catch_unwind(|| history(*seed)).is_err());
+    (0..histories).filter(fails).take(FAILURES_MIN).collect()
+}
+
+/// Each defect that the broker once had, and that a cure keeps away, is found when that cure is taken out: in a few of so many histories.
+#[test]
+fn the_lack_of_each_cure_is_found() {
+    let world: History = |seed| drop(World::run(seed));
+    for (cure, history, histories) in [
+        (Cure::Clock, world, 600),
+        (Cure::Checked, world, 600),
+        (Cure::Inventory, world, 600),
+        (Cure::Confirmed, world, 600),
+        (Cure::Descriptors, world, 600),
+        (Cure::Unreadable, rotten::goes_on_behind_what_rots, 200),
+        (Cure::SmallSegments, volume::takes_publishes_again, 200),
+        (Cure::Reserve, volume::has_room_for_a_checkpoint, 200),
+    ] {
+        let found = failures_without(cure, history, histories);
+        let is_found = found.len() == FAILURES_MIN;
+        assert!(is_found, "without {cure:?} only {found:?} of {histories} histories fail");
+    }
 }

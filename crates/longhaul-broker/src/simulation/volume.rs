@@ -4,8 +4,11 @@
 
 use super::node::Node;
 use crate::log::{Options, SimulatedStorage, Storage};
-use crate::machine::effect::{Effect, Request};
+use crate::machine::dispatcher::ConsumerKey;
+use crate::machine::effect::{Effect, Request, Source};
+use crate::machine::unreadable::Unreadable;
 use crate::server::requests::verified;
+use crate::state::entries::Position;
 use crate::state::entry::EntryHead;
 use longhaul_wire::messages::{
     Command, CommandAck, CommandCloseProducer, CommandConnect, CommandFlow, CommandProducer,
@@ -13,8 +16,8 @@ use longhaul_wire::messages::{
 };
 use longhaul_wire::payload::Payload;
 
-const KIB: u64 = 1024;
-const TOPIC: &str = "persistent://public/default/volume";
+pub(super) const KIB: u64 = 1024;
+pub(super) const TOPIC: &str = "persistent://public/default/volume";
 const CONN: u64 = 1;
 const START: u64 = 1_700_000_000_000;
 const SEEDS: u64 = 200;
@@ -32,18 +35,20 @@ fn options() -> Options {
 }
 
 /// A broker on a volume of a few segments, with a producer and a consumer.
-struct Volume {
-    storage: SimulatedStorage,
-    node: Node,
+pub(super) struct Volume {
+    pub(super) storage: SimulatedStorage,
+    pub(super) node: Node,
     up: u64,
     /// Delivered, and not acknowledged.
-    held: Vec<MessageIdData>,
+    pub(super) held: Vec<MessageIdData>,
     producer: u64,
     produces: bool,
+    /// What the operator was told of entries that cannot be read.
+    pub(super) told: Vec<String>,
 }
 
 impl Volume {
-    fn new(bytes: u64) -> Self {
+    pub(super) fn new(bytes: u64) -> Self {
         let storage = SimulatedStorage::new(1);
         storage.set_bytes_max(Some(bytes));
         Self::open(storage, 0)
@@ -51,6 +56,11 @@ impl Volume {
 
     fn open(storage: SimulatedStorage, up: u64) -> Self {
         let mut volume = Self::reopen(storage, up);
+        volume.subscribe();
+        volume
+    }
+
+    fn subscribe(&mut self) {
         let subscribe = CommandSubscribe {
             topic: TOPIC.to_owned(),
             subscription: "s".to_owned(),
@@ -59,23 +69,27 @@ impl Volume {
             initial_position: Some(1),
             ..CommandSubscribe::default()
         };
-        volume.ask(Request::Command(subscribe.into()));
-        volume
+        self.ask(Request::Command(subscribe.into()));
     }
 
     /// Starts on what is there, without a consumer.
     fn reopen(storage: SimulatedStorage, up: u64) -> Self {
         let node = Node::open_with(&storage, options(), START + up, false).unwrap().0;
-        let mut volume = Self { storage, node, up, held: Vec::new(), producer: 1, produces: false };
-        volume.node.machine.opened(CONN, "/volume".to_owned());
-        let connect = CommandConnect { protocol_version: Some(21), ..CommandConnect::default() };
-        volume.ask(Request::Command(connect.into()));
+        let (held, told) = (Vec::new(), Vec::new());
+        let mut volume = Self { storage, node, up, held, producer: 1, produces: false, told };
+        volume.connect();
         volume
+    }
+
+    fn connect(&mut self) {
+        self.node.machine.opened(CONN, "/volume".to_owned());
+        let connect = CommandConnect { protocol_version: Some(21), ..CommandConnect::default() };
+        self.ask(Request::Command(connect.into()));
     }
 
     /// Everything goes on that is under way, and no time passes.
     fn step(&mut self) -> Vec<Effect> {
-        let node = &mut self.node;
+        let (node, mut is_cut_off) = (&mut self.node, false);
         node.machine.set_time(START + self.up, self.up);
         node.machine.tick();
         node.machine.dispatch();
@@ -89,14 +103,39 @@ impl Volume {
                 Effect::Checkpoint { at, image } => node.set_checkpoint(*at, image.clone()),
                 Effect::RemoveSegments(segments) => node.remove_segments(segments),
                 Effect::Copy(survivors) => node.copies.push_back(survivors.clone()),
-                Effect::Deliver { command, bytes, .. } => {
-                    self.held.push(command.message_id.clone());
+                Effect::Close(CONN) => is_cut_off = true,
+                // What follows does not reach it any more.
+                Effect::Deliver { .. } if is_cut_off => {}
+                Effect::Deliver { command, source, bytes, .. } => {
+                    let id = &command.message_id;
                     node.machine.written(CONN, u64::from(*bytes));
+                    let Err(cause) = node.read(&node.pin(source.clone())) else {
+                        self.held.push(id.clone());
+                        continue;
+                    };
+                    let Source::Log(place) = source else { panic!("{cause}") };
+                    self.told.extend(node.machine.withhold(&Unreadable {
+                        consumer: ConsumerKey { conn: CONN, id: command.consumer_id },
+                        position: Position { ledger: id.ledger_id, entry: id.entry_id },
+                        place: Some(*place),
+                        cause,
+                    }));
                 }
                 _ => {}
             }
         }
+        if is_cut_off {
+            self.come_back();
+        }
         effects
+    }
+
+    /// The client was cut off, and connects again.
+    pub(super) fn come_back(&mut self) {
+        self.node.machine.closed(CONN);
+        (self.producer, self.produces) = (self.producer + 1, false);
+        self.connect();
+        self.subscribe();
     }
 
     fn ask(&mut self, request: Request) -> Vec<Effect> {
@@ -109,7 +148,7 @@ impl Volume {
     }
 
     /// A second passes, and the background does its work.
-    fn pass(&mut self) {
+    pub(super) fn pass(&mut self) {
         self.up += 1000;
         self.node.look();
         for _ in 0..3 {
@@ -144,7 +183,7 @@ impl Volume {
     }
 
     /// Publishes so many at once, while the background and the writer get their turns, and lets everything come to an end that can.
-    fn burst(&mut self, random: &mut fastrand::Rng, messages: usize, bytes: usize) {
+    pub(super) fn burst(&mut self, random: &mut fastrand::Rng, messages: usize, bytes: usize) {
         let producer_id = self.producer;
         let topic = TOPIC.to_owned();
         let producer = CommandProducer { topic, producer_id, ..CommandProducer::default() };
@@ -217,11 +256,11 @@ impl Volume {
     }
 
     /// Acknowledges what is delivered next. Says whether there was anything.
-    fn acknowledge(&mut self) -> bool {
+    pub(super) fn acknowledge(&mut self) -> bool {
         self.acknowledge_if(|| true)
     }
 
-    fn acknowledge_if(&mut self, mut wanted: impl FnMut() -> bool) -> bool {
+    pub(super) fn acknowledge_if(&mut self, mut wanted: impl FnMut() -> bool) -> bool {
         let flow = CommandFlow { consumer_id: 1, message_permits: 100 };
         self.ask(Request::Command(flow.into()));
         let held = std::mem::take(&mut self.held);
@@ -277,43 +316,51 @@ fn a_volume_that_was_drained_without_a_checkpoint_takes_publishes_after_a_start(
 /// Others fill the volume to the last byte, while everything is acknowledged: there was no room for the checkpoint without which nothing is given back.
 #[test]
 fn there_is_room_for_a_checkpoint_on_a_volume_without_any() {
-    let size = 4800 * KIB;
+    (0..20).for_each(has_room_for_a_checkpoint);
+}
+
+pub(super) fn has_room_for_a_checkpoint(seed: u64) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let (size, bytes) = (random.u64(2000..6000) * KIB, random.usize(2000..9_500));
     let mut volume = Volume::new(size);
-    while volume.publish(9000) {}
+    while volume.publish(bytes) {}
     let free = volume.storage.free_bytes().unwrap();
     volume.storage.set_bytes_max(Some(size - free));
     volume.drain();
-    assert!(volume.node.log.checkpointed().is_some());
-    assert!(volume.node.log.segments().len() < 5, "{:?}", volume.node.log.segments());
+    let what = format!("seed {seed}: {size} bytes, messages of {bytes}");
+    assert!(volume.node.log.checkpointed().is_some(), "{what}: no checkpoint");
+    assert!(volume.has_room_soon(bytes), "{what}: no room: {:?}", volume.node.log.segments());
 }
 
 /// Whatever happened on it: bursts of any size, restarts, others that take the room and give it back.
 #[test]
 fn a_volume_that_is_drained_takes_publishes_again_whatever_happened_before() {
-    for seed in 0..SEEDS {
-        let mut random = fastrand::Rng::with_seed(seed);
-        let size = random.u64(320..2000) * KIB;
-        let mut volume = Volume::new(size);
-        for _ in 0..random.usize(4..40) {
-            match random.u8(0..12) {
-                0..=4 => {
-                    let (messages, bytes) = (random.usize(1..300), random.usize(1..9_500));
-                    volume.burst(&mut random, messages, bytes);
-                }
-                5 => drop(volume.fill(random.usize(500..9_500))),
-                6 => volume.drain(),
-                7 => volume.storage.set_bytes_max(Some(random.u64(0..size))),
-                8 => volume.storage.set_bytes_max(Some(size)),
-                9 => volume = volume.restart(random.bool()),
-                _ => (0..random.usize(1..8)).for_each(|_| volume.pass()),
+    (0..SEEDS).for_each(takes_publishes_again);
+}
+
+pub(super) fn takes_publishes_again(seed: u64) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let size = random.u64(320..2000) * KIB;
+    let mut volume = Volume::new(size);
+    for _ in 0..random.usize(4..40) {
+        match random.u8(0..12) {
+            0..=4 => {
+                let (messages, bytes) = (random.usize(1..300), random.usize(1..9_500));
+                volume.burst(&mut random, messages, bytes);
             }
+            5 => drop(volume.fill(random.usize(500..9_500))),
+            6 => volume.drain(),
+            7 => volume.storage.set_bytes_max(Some(random.u64(0..size))),
+            8 => volume.storage.set_bytes_max(Some(size)),
+            9 => volume = volume.restart(random.bool()),
+            _ => (0..random.usize(1..8)).for_each(|_| volume.pass()),
         }
-        volume.storage.set_bytes_max(Some(size));
-        volume.pass();
-        volume.drain();
-        let segments = volume.node.log.segments();
-        assert!(volume.has_room_soon(1000), "seed {seed}: {size} bytes, {segments:?}");
     }
+    volume.storage.set_bytes_max(Some(size));
+    volume.pass();
+    volume.drain();
+    let segments = volume.node.log.segments();
+    assert!(volume.has_room_soon(1000), "seed {seed}: {size} bytes, {segments:?}");
 }
 
 /// Everything is acknowledged but one small entry in about each segment. Copies of it found no room, and only they could make some.

@@ -45,6 +45,8 @@ struct Disk {
     operations: u64,
     surprises: BTreeMap<u64, Surprise>,
     power_is_cut: bool,
+    /// The process has no file descriptor left.
+    is_exhausted: bool,
     bytes_max: Option<u64>,
 }
 
@@ -81,6 +83,7 @@ impl SimulatedStorage {
             operations: 0,
             surprises: BTreeMap::new(),
             power_is_cut: false,
+            is_exhausted: false,
             bytes_max: None,
         };
         Self { disk: Arc::new(Mutex::new(disk)) }
@@ -97,6 +100,7 @@ impl SimulatedStorage {
         disk.process += 1;
         disk.locked = false;
         disk.power_is_cut = false;
+        disk.is_exhausted = false;
     }
 
     /// How many operations there have been that a surprise can meet.
@@ -113,6 +117,27 @@ impl SimulatedStorage {
     /// Takes back what was planned to fail.
     pub fn no_surprises(&self) {
         self.disk().surprises.clear();
+    }
+
+    /// The process has no file descriptor left, or has some again. Another process has some.
+    pub fn set_exhausted(&self, is_exhausted: bool) {
+        self.disk().is_exhausted = is_exhausted;
+    }
+
+    /// Whether the power was cut, and has not come back.
+    #[must_use]
+    pub fn has_lost_power(&self) -> bool {
+        self.disk().power_is_cut
+    }
+
+    /// Some bits of a byte change, for who reads now and later.
+    pub fn rot(&self, name: &str, offset: usize, bits: u8) {
+        let mut disk = self.disk();
+        let Some(&node) = disk.names.get(name) else { return };
+        let Some(node) = disk.nodes.get_mut(node) else { return };
+        for byte in [node.cache.get_mut(offset), node.disk.get_mut(offset)].into_iter().flatten() {
+            *byte ^= bits;
+        }
     }
 
     /// Limits the bytes of all files together.
@@ -177,6 +202,7 @@ impl Disk {
         self.process += 1;
         self.locked = false;
         self.power_is_cut = false;
+        self.is_exhausted = false;
         let kept = self.journal.len() + 1;
         let kept = self.below(kept);
         for change in self.journal.drain(..).take(kept) {
@@ -235,7 +261,8 @@ impl Disk {
 
     /// The same for one that opens a file.
     fn operate_to_open(&mut self) -> io::Result<()> {
-        let is_exhausted = self.surprises.get(&self.operations) == Some(&Surprise::Exhausted);
+        let is_surprise = self.surprises.get(&self.operations) == Some(&Surprise::Exhausted);
+        let is_exhausted = self.is_exhausted || is_surprise;
         self.operate().map_err(|(_, error)| error)?;
         if is_exhausted { Err(rustix::io::Errno::MFILE.into()) } else { Ok(()) }
     }

@@ -1,0 +1,75 @@
+//! Bytes change on the disk while the broker runs: consumers get what lies behind an entry that cannot be read.
+
+use super::volume::{KIB, TOPIC, Volume};
+use crate::state::Subscription;
+use crate::state::entries::Slot;
+use std::collections::BTreeSet;
+
+const SEEDS: u64 = 200;
+/// Entries that are rotten, at most.
+const ROTTEN_MAX: usize = 4;
+/// Times that the consumer asks for what there is. Each time is enough for a hundred entries.
+const ROUNDS: usize = 20;
+
+/// One byte cut the consumer off, and again whenever it came back, with all the healthy messages behind it.
+#[test]
+fn consumers_get_what_lies_behind_a_byte_that_rots() {
+    let set_aside: usize = (0..SEEDS).map(|seed| history(seed).told.len()).sum();
+    assert!(set_aside > 200, "{set_aside} entries were set aside");
+}
+
+pub(super) fn goes_on_behind_what_rots(seed: u64) {
+    drop(history(seed));
+}
+
+fn history(seed: u64) -> Volume {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut volume = Volume::new(16_000 * KIB);
+    for _ in 0..random.usize(1..4) {
+        let (messages, bytes) = (random.usize(1..80), random.usize(1..9_500));
+        volume.burst(&mut random, messages, bytes);
+        volume.pass();
+        if random.bool() {
+            volume.acknowledge_if(|| random.bool());
+            // What it got and did not acknowledge comes again.
+            volume.held.clear();
+            volume.come_back();
+        }
+    }
+    let rotten = rot(&volume, &mut random);
+    for _ in 0..ROUNDS {
+        volume.pass();
+        volume.acknowledge();
+    }
+    let open: BTreeSet<u64> = open(&volume).into_iter().map(|(ordinal, _)| ordinal).collect();
+    assert!(open.is_subset(&rotten), "seed {seed}: {open:?} are not acknowledged, {rotten:?} rot");
+    let told = &volume.told;
+    assert_eq!(told.len(), open.len(), "seed {seed}: {open:?} of {rotten:?}: {told:?}");
+    volume
+}
+
+/// Changes a byte of some entries that are not acknowledged. Says which ones.
+fn rot(volume: &Volume, random: &mut fastrand::Rng) -> BTreeSet<u64> {
+    let open = open(volume);
+    let mut rotten = BTreeSet::new();
+    for _ in 0..random.usize(1..=ROTTEN_MAX) {
+        let Some((ordinal, slot)) = random.choice(&open) else { break };
+        if rotten.insert(*ordinal) {
+            let name = format!("log/{:010}.seg", slot.place.segment);
+            let at = slot.place.offset + random.u32(0..slot.place.size);
+            volume.storage.rot(&name, at as usize, 1 << random.u8(0..8));
+        }
+    }
+    rotten
+}
+
+/// The entries that nobody has acknowledged.
+fn open(volume: &Volume) -> Vec<(u64, Slot)> {
+    let state = volume.node.machine.state();
+    let Some(topic) = state.topic_id(TOPIC).and_then(|id| state.topic(id)) else { return vec![] };
+    let is_open = |ordinal: u64| {
+        let mut all = topic.durable();
+        all.any(|subscription: &Subscription| !subscription.cursor.is_acked(ordinal))
+    };
+    topic.entries.iter().filter(|(ordinal, _)| is_open(*ordinal)).collect()
+}
