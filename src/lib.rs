@@ -76,11 +76,11 @@ pub use client::{
 };
 pub use client::{
     BrokenInvariant, CancelError, Client, ClientBuilder, ConnectError, DocumentError, DrainError,
-    GetError, HistoryEntry, HistoryError, HistoryEvent, Ignored, NewestTasks, PastInstant, Queue,
-    Submission, SubmitError, SubmittedError, SubmittedTask, TaskCounts, TaskFilter, TaskHistory,
-    TaskInfo, TaskLease, TaskPage, TaskRef, TaskRefError, TaskStatus, TaskStep, TaskView,
-    TaskViewError, Verification, VersionedSettings, WaitError, Watch, WatchError, WatchEvent,
-    WatchFrom, WatchPlace, WatchPlaceError, WorkerInfo, Zombie,
+    GetError, HistoryEntry, HistoryError, HistoryEvent, HolderSilence, Ignored, NewestTasks,
+    PastInstant, Queue, Submission, SubmitError, SubmittedError, SubmittedTask, TaskCounts,
+    TaskFilter, TaskHistory, TaskInfo, TaskLease, TaskPage, TaskRef, TaskRefError, TaskStatus,
+    TaskStep, TaskView, TaskViewError, Verification, VersionedSettings, WaitError, Watch,
+    WatchError, WatchEvent, WatchFrom, WatchPlace, WatchPlaceError, WorkerInfo, Zombie,
 };
 pub use client::{Closed, Export, ExportRecord, Exported, Imported, MoveError, Unmoved};
 #[cfg(feature = "schedules")]

@@ -47,8 +47,8 @@ pub use cancel::CancelError;
 pub use documents::DocumentError;
 pub use drains::DrainError;
 pub use history::{
-    BrokenInvariant, HistoryEntry, HistoryError, HistoryEvent, Ignored, PastInstant, TaskHistory,
-    Verification, Zombie,
+    BrokenInvariant, HistoryEntry, HistoryError, HistoryEvent, HolderSilence, Ignored, PastInstant,
+    TaskHistory, Verification, Zombie,
 };
 pub use letters::{
     DeadLetter, DeadLetterError, DeadLetterFilter, DeadLetterPage, DeadLetters, Replayed,

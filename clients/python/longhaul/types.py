@@ -170,6 +170,8 @@ class History(TypedDict):
     is_whole: bool
     # Now, by the gateway's clock.
     now: int
+    # When nothing was heard of who held it, although heartbeats were due.
+    silences: list[HolderSilence]
     task: str
 
 
@@ -202,6 +204,25 @@ class HistoryEntry(_HistoryEntry, total=False):
     reason: str | None
     state: str | None
     waits_for: list[str]
+    worker: WorkerIdentity | None
+
+
+class _HolderSilence(TypedDict):
+    # The epoch of the holder.
+    epoch: int
+    # How often something was due: the heartbeat interval, or the lease time.
+    every: Length
+    # How many heartbeats are missing; of a lease, how many times its lease time has passed.
+    missed: int
+    # When anything was heard of it last.
+    since: int
+
+
+class HolderSilence(_HolderSilence, total=False):
+    """A time in which nothing was heard of who held the task, although heartbeats were due."""
+
+    # When it was heard of again, or held the task no longer; absent while the silence lasts.
+    until: int | None
     worker: WorkerIdentity | None
 
 

@@ -124,6 +124,8 @@ export interface History {
   is_whole: boolean;
   /** Now, by the gateway's clock. */
   now: number;
+  /** When nothing was heard of who held it, although heartbeats were due. */
+  silences: HolderSilence[];
   task: string;
 }
 
@@ -154,6 +156,21 @@ export interface HistoryEntry {
   reason?: string | null;
   state?: string | null;
   waits_for?: string[];
+  worker?: WorkerIdentity | null;
+}
+
+/** A time in which nothing was heard of who held the task, although heartbeats were due. */
+export interface HolderSilence {
+  /** The epoch of the holder. */
+  epoch: number;
+  /** How often something was due: the heartbeat interval, or the lease time. */
+  every: Length;
+  /** How many heartbeats are missing; of a lease, how many times its lease time has passed. */
+  missed: number;
+  /** When anything was heard of it last. */
+  since: number;
+  /** When it was heard of again, or held the task no longer; absent while the silence lasts. */
+  until?: number | null;
   worker?: WorkerIdentity | null;
 }
 

@@ -145,7 +145,19 @@ pub(crate) struct Progress {
 pub(crate) struct History {
     pub(crate) is_whole: bool,
     pub(crate) entries: Vec<Entry>,
+    pub(crate) silences: Vec<Silence>,
     pub(crate) now: u64,
+}
+
+/// Nothing was heard of a holder, although heartbeats were due.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+pub(crate) struct Silence {
+    pub(crate) epoch: u32,
+    pub(crate) since: u64,
+    /// Absent while it lasts.
+    pub(crate) until: Option<u64>,
+    pub(crate) missed: u64,
+    pub(crate) worker: Option<Worker>,
 }
 
 /// One entry about a task.

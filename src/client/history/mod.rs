@@ -4,10 +4,12 @@
 //! memory for each task that they tell of; nothing is kept.
 
 pub(super) mod log;
+mod silence;
 mod task;
 mod verify;
 mod zombies;
 
+pub use silence::HolderSilence;
 pub use task::{HistoryEntry, HistoryEvent, Ignored, TaskHistory};
 pub use verify::{BrokenInvariant, Verification};
 pub use zombies::Zombie;
@@ -76,7 +78,7 @@ pub enum PastInstant {
 }
 
 impl Client {
-    /// All entries about a task that are still there, with whether each of them counts.
+    /// All entries about a task that are still there, with whether each of them counts, and when nothing was heard of who held it.
     ///
     /// ```no_run
     /// # async fn tell(client: longhaul::Client, task: longhaul::TaskRef) -> Result<(), longhaul::HistoryError> {
@@ -100,12 +102,14 @@ impl Client {
             ControlFlow::Continue(())
         })
         .await?;
-        logs.read(&of(&names.ledger), |_, message| {
-            collector.read_ledger(message);
+        // What was published before this time is read.
+        let now_ms = self.wall_ms();
+        logs.read(&of(&names.ledger), |found, message| {
+            collector.read_ledger(found, message);
             ControlFlow::Continue(())
         })
         .await?;
-        Ok(collector.finish())
+        Ok(collector.finish(now_ms))
     }
 
     /// The workers that wrote about tasks after they had been replaced, as far as the logs go back: who, how often, and how late.

@@ -1,5 +1,7 @@
 //! What happened to one task, entry by entry. Pure: messages go in, in the order of their logs.
 
+use super::log::Found;
+use super::silence::{HolderSilence, Silences};
 use crate::client::tasks::{Update, ViewEntry, read_view_entry};
 use crate::client::view::is_late;
 use crate::ledger;
@@ -21,6 +23,8 @@ pub struct TaskHistory {
     pub task: TaskId,
     /// Its entries on ledger and metadata topic, by the time of their publishing; those of one topic are in the order of its log.
     pub entries: Vec<HistoryEntry>,
+    /// When nothing was heard of who held the task, in the order of time.
+    pub silences: Vec<HolderSilence>,
     /// Whether the ledger still has the task's first entries. Otherwise nobody can tell which of the others were accepted.
     pub is_whole: bool,
 }
@@ -174,6 +178,7 @@ pub(super) struct Collector {
     workers: HashMap<OwnerId, Arc<WorkerIdentity>>,
     /// Who holds the leases with these owner ids.
     holders: HashMap<OwnerId, Arc<WorkerIdentity>>,
+    silences: Silences,
 }
 
 impl Collector {
@@ -189,13 +194,20 @@ impl Collector {
             shown: None,
             workers: HashMap::new(),
             holders: HashMap::new(),
+            silences: Silences::default(),
         }
     }
 
     /// Takes the next message of the ledger.
-    pub(super) fn read_ledger(&mut self, message: &Message) {
+    pub(super) fn read_ledger(&mut self, found: Found, message: &Message) {
         let Ok(entry) = ledger::read(message) else { return };
-        match &entry {
+        self.silences.read(found, &entry, message.publish_time_ms);
+        self.read_entry(&entry, message);
+        self.silences.folded(&self.fold, &entry, message.publish_time_ms);
+    }
+
+    fn read_entry(&mut self, entry: &Entry, message: &Message) {
+        match entry {
             Entry::Heartbeat(heartbeat) => {
                 if self.workers.contains_key(&heartbeat.owner) {
                     return;
@@ -215,7 +227,7 @@ impl Collector {
             | Entry::Renewal(_)
             | Entry::Cancel(_) => {
                 if entry.task() == Some(self.id) {
-                    self.fold(&entry, message);
+                    self.fold(entry, message);
                 }
             }
             Entry::Seal(_) | Entry::Config(_) | Entry::Tombstone(_) => {}
@@ -299,9 +311,9 @@ impl Collector {
         }
     }
 
-    /// The history.
-    pub(super) fn finish(self) -> TaskHistory {
-        let Self { id, has_had_gap, ledger, metadata, workers, holders, .. } = self;
+    /// The history, as it is at `now_ms`.
+    pub(super) fn finish(self, now_ms: u64) -> TaskHistory {
+        let Self { id, has_had_gap, ledger, metadata, workers, holders, silences, .. } = self;
         // A task that is shown has been claimed, and one that is sealed has ended.
         let claimed = |(_, entry): &(_, HistoryEntry)| entry.event != HistoryEvent::Sealed;
         let has_beginning =
@@ -318,9 +330,14 @@ impl Collector {
             });
             HistoryEntry { worker, ..entry }
         });
+        let silences = silences.finish(now_ms).into_iter().map(|(owner, silence)| {
+            let worker = workers.get(&owner).or_else(|| holders.get(&owner)).cloned();
+            HolderSilence { worker, ..silence }
+        });
         TaskHistory {
             task: id,
             entries: entries.collect(),
+            silences: silences.collect(),
             is_whole: has_beginning && !has_had_gap,
         }
     }

@@ -5,6 +5,7 @@ use crate::client::{
     HistoryError, HistoryEvent, Ignored, PastInstant, TaskFilter, TaskHistory, TaskStatus, TaskView,
 };
 use crate::ledger;
+use crate::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
 use crate::protocol::entry::{
     Base, Claim, ClaimKind, Done, Entry, Heartbeat, NextAttempt, Outcome,
 };
@@ -128,6 +129,35 @@ async fn a_history_has_every_entry_and_says_which_of_them_count() {
     assert!(history.entries.is_sorted_by_key(|entry| entry.published_ms));
     let none = past.client.history(&task(OTHER)).await.unwrap();
     assert!(none.is_whole && none.entries.is_empty());
+}
+
+/// Whoever asked how long a worker had been silent before it was replaced had to count heartbeats on the ledger.
+#[tokio::test(start_paused = true)]
+async fn a_history_says_when_nothing_was_heard_of_the_holder() {
+    let past = Past::new();
+    let config = LedgerConfig {
+        version: 1,
+        subscription: "longhaul".to_owned(),
+        heartbeat: Duration::from_secs(10),
+        ledger_retention: Duration::from_secs(3600),
+        self_fence: Duration::from_secs(600),
+        protocol_min: PROTOCOL_VERSION,
+    };
+    past.write(&Entry::Config(config), b"").await;
+    let identity = WorkerIdentity::of_this_process("frozen", "blue");
+    let beat = Heartbeat { owner: FIRST, number: 1, ..Heartbeat::default() };
+    past.write(&Entry::Heartbeat(beat), &identity.content()).await;
+    past.write(&claim(1, FIRST, None), b"").await;
+    sleep(Duration::from_secs(24)).await;
+    past.write(&claim(2, SECOND, None), b"").await;
+    past.write(&done(2, SECOND, Outcome::Completed), b"").await;
+    let history = past.history().await;
+    let [silence] = &history.silences[..] else { panic!("{history:?}") };
+    assert_eq!((silence.epoch, &*silence.owner), (1, &*FIRST.to_string()));
+    assert_eq!(silence.worker.as_deref(), Some(&identity));
+    assert_eq!((silence.every, silence.missed), (Duration::from_secs(10), 2));
+    let [first, second, _] = &history.entries[..] else { panic!("{history:?}") };
+    assert_eq!((silence.from_ms, silence.to_ms), (first.published_ms, Some(second.published_ms)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,7 +10,7 @@ use crate::problem::Problem;
 use crate::route::{Method, Route};
 use axum::Json;
 use axum::extract::State;
-use longhaul::{HistoryEntry, HistoryEvent, Ignored, TaskOutcome};
+use longhaul::{HistoryEntry, HistoryEvent, HolderSilence, Ignored, TaskOutcome};
 use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
@@ -22,6 +22,8 @@ pub(crate) struct History {
     /// Whether its first entries are still there.
     is_whole: bool,
     entries: Vec<HistoryEntryBody>,
+    /// When nothing was heard of who held it, although heartbeats were due.
+    silences: Vec<Silence>,
     /// Now, by the gateway's clock.
     now: u64,
 }
@@ -68,12 +70,31 @@ pub(crate) struct HistoryEntryBody {
     ignored: Option<&'static str>,
 }
 
+/// A time in which nothing was heard of who held the task, although heartbeats were due.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = HolderSilence)]
+pub(crate) struct Silence {
+    /// The epoch of the holder.
+    epoch: u32,
+    /// When anything was heard of it last.
+    since: u64,
+    /// When it was heard of again, or held the task no longer; absent while the silence lasts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until: Option<u64>,
+    /// How often something was due: the heartbeat interval, or the lease time.
+    every: Length,
+    /// How many heartbeats are missing; of a lease, how many times its lease time has passed.
+    missed: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    worker: Option<WorkerBody>,
+}
+
 pub(super) fn routes() -> Vec<Route> {
     vec![
         Route::new(Method::Get, "/v1/queues/{queue}/tasks/{task}/history", Scope::Read, history)
             .does(
                 "get_task_history",
-                "What happened to a task: each entry, with whether it counts.",
+                "What happened to a task: each entry, with whether it counts, and when nothing was heard of who held it.",
             )
             .answers::<History>(200, "The history."),
     ]
@@ -88,6 +109,7 @@ async fn history(
         task: task.to_string(),
         is_whole: found.is_whole,
         entries: found.entries.into_iter().map(HistoryEntryBody::from).collect(),
+        silences: found.silences.into_iter().map(Silence::from).collect(),
         now: clock::wall_ms(),
     }))
 }
@@ -112,6 +134,19 @@ const fn ignored_word(ignored: Ignored) -> &'static str {
         Ignored::Late => "late",
         Ignored::Unknown => "unknown",
         _ => "other",
+    }
+}
+
+impl From<HolderSilence> for Silence {
+    fn from(silence: HolderSilence) -> Self {
+        Self {
+            epoch: silence.epoch,
+            since: silence.from_ms,
+            until: silence.to_ms,
+            every: Length(silence.every),
+            missed: silence.missed,
+            worker: silence.worker.as_deref().map(WorkerBody::from),
+        }
     }
 }
 

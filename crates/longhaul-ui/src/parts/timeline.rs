@@ -1,6 +1,6 @@
-//! What happened to a task, over time: who held it when, and what was written by somebody who did not hold it any more.
+//! What happened to a task, over time: who held it when, when nothing was heard of them, and what was written by somebody who did not hold it any more.
 
-use crate::model::{Entry, History, Worker};
+use crate::model::{Entry, History, Silence, Worker};
 use crate::parts;
 use crate::parts::task_link;
 use crate::shown::{Instant, Outside, length, line};
@@ -151,6 +151,12 @@ fn drawing(holds: &[Hold], submitted: Option<u64>, history: &History) -> Markup 
                 rect class={ "hold " (hold.end.word()) } x=(x(hold.from)) y=(y + 5) height="16" rx="3" width=((x(hold.to) - x(hold.from)).max(4)) {
                     title { (line(&sentence(hold))) }
                 }
+                @for silence in history.silences.iter().filter(|it| it.epoch == hold.epoch) {
+                    @let end = x(silence.until.unwrap_or(history.now).min(hold.to));
+                    rect.silent x=(x(silence.since)) y=(y + 9) height="8" width=((end.saturating_sub(x(silence.since))).max(4)) {
+                        title { (silent(silence, history.now)) }
+                    }
+                }
                 @for &at in &hold.marks {
                     circle.checkpoint cx=(x(at)) cy=(y + 13) r="4" { title { "checkpoint" } }
                 }
@@ -183,6 +189,12 @@ fn sentence(hold: &Hold) -> String {
         End::Ended => "held it when it ended",
     };
     format!("{}: {who} {end} after {}", name(hold), length(hold.to - hold.from))
+}
+
+fn silent(silence: &Silence, now_ms: u64) -> String {
+    let until = silence.until.unwrap_or(now_ms).saturating_sub(silence.since);
+    let so_far = if silence.until.is_none() { " so far" } else { "" };
+    format!("no heartbeat for {}{so_far}: {} missed", length(until), silence.missed)
 }
 
 /// An event in words.
@@ -225,8 +237,15 @@ fn list(queue: &str, history: &History) -> Markup {
     let entries = &history.entries;
     let listed = entries.get(entries.len().saturating_sub(LISTED_MAX)..).unwrap_or(entries);
     let first = listed.first().map_or(0, |entry| entry.at);
-    let rows: Vec<Markup> =
-        listed.iter().map(|entry| row(queue, entry, first, history.now)).collect();
+    let row_of = |entry| row(queue, entry, first, history.now);
+    let mut rows: Vec<(u64, Markup)> = listed.iter().map(|it| (it.at, row_of(it))).collect();
+    for silence in &history.silences {
+        // Behind the entry after which it began, if that is listed.
+        if let Some(at) = rows.iter().rposition(|(at, _)| *at <= silence.since) {
+            rows.insert(at + 1, (silence.since, silence_row(silence, first, history.now)));
+        }
+    }
+    let rows: Vec<Markup> = rows.into_iter().map(|(_, row)| row).collect();
     let heads = ["When", "After", "Epoch", "What", "By"];
     html! {
         (parts::table::table("history", "Entries about the task", &heads, &rows, "No entries."))
@@ -254,6 +273,16 @@ fn row(queue: &str, entry: &Entry, first: u64, now_ms: u64) -> Markup {
             @else if let Some(name) = &entry.leased_to { (Outside(name)) }
             @else if let Some(worker) = &entry.worker { (parts::worker(worker)) }
         }
+    }
+}
+
+fn silence_row(silence: &Silence, first: u64, now_ms: u64) -> Markup {
+    html! {
+        td { (Instant { at_ms: silence.since, now_ms }) }
+        td.number { "+" (length(silence.since.saturating_sub(first))) }
+        td.number { (silence.epoch) }
+        td { span.tag.silent { "silent" } " " (silent(silence, now_ms)) }
+        td { @if let Some(worker) = &silence.worker { (parts::worker(worker)) } }
     }
 }
 
@@ -302,7 +331,8 @@ mod tests {
         let found = holds(&entries, 100);
         let zombie = found.first().unwrap();
         assert_eq!((zombie.marks.as_slice(), zombie.ignored.as_slice()), (&[30][..], &[80][..]));
-        let history = History { is_whole: true, entries: entries.to_vec(), now: 100 };
+        let (entries, silences) = (entries.to_vec(), Vec::new());
+        let history = History { is_whole: true, entries, silences, now: 100 };
         let page = timeline("q", &history, Some(0)).into_string();
         assert!(
             page.contains("ignored")
@@ -310,6 +340,23 @@ mod tests {
                 && page.contains("hold taken-over"),
             "{page}"
         );
+    }
+
+    #[test]
+    fn silences_are_drawn_upon_their_holder_and_listed_where_they_began() {
+        let entries = vec![entry(1, "claimed", 1), entry(50_000, "claimed", 2)];
+        let silence =
+            |epoch, since, until, missed| Silence { epoch, since, until, missed, worker: None };
+        let silences = vec![silence(1, 11_000, Some(50_000), 3), silence(2, 60_000, None, 4)];
+        let history = History { is_whole: true, entries, silences, now: 100_000 };
+        let page = timeline("q", &history, None).into_string();
+        assert_eq!(page.matches("rect class=\"silent\"").count(), 2, "{page}");
+        let (first, second) =
+            ("no heartbeat for 39 s: 3 missed", "no heartbeat for 40 s so far: 4 missed");
+        let places: Vec<_> = ["claimed for attempt 1", first, "claimed for attempt 2", second]
+            .map(|text| page.rfind(text))
+            .to_vec();
+        assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?} in {page}");
     }
 
     #[test]
@@ -328,8 +375,8 @@ mod tests {
                 ]
             })
             .collect();
-        let page =
-            timeline("q", &History { is_whole: false, entries, now: 9000 }, None).into_string();
+        let history = History { is_whole: false, entries, silences: Vec::new(), now: 9000 };
+        let page = timeline("q", &history, None).into_string();
         assert_eq!(
             (page.matches("<rect").count(), page.matches("<tr>").count()),
             (DRAWN_MAX, LISTED_MAX + 1)

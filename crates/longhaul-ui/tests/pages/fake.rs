@@ -214,7 +214,11 @@ fn history(text: &str) -> Value {
     let mut leased = entry(5_000, "leased", 3);
     leased["leased_to"] = json!(text);
     leased["operator"] = json!(text);
-    json!({"is_whole": true, "entries": [entry(1_000, "claimed", 1), entry(3_000, "claimed", 2), late, entry(4_500, text, 2), leased], "now": 9_000})
+    let silences = json!([
+        {"epoch": 1, "since": 1_500, "until": 3_000, "every": "PT0.5S", "missed": 2, "worker": worker(text)},
+        {"epoch": 3, "since": 5_500, "every": "PT0.5S", "missed": 6}
+    ]);
+    json!({"is_whole": true, "silences": silences, "entries": [entry(1_000, "claimed", 1), entry(3_000, "claimed", 2), late, entry(4_500, text, 2), leased], "now": 9_000})
 }
 
 fn workers(text: &str) -> Value {

@@ -5,7 +5,7 @@ use super::{Gateway, level_query, name_of, queue_of, shown, task_of};
 use crate::exit::{Code, Failure};
 use crate::service::tasks::{
     Act, Changes, Counts, Entry, From, History, Listed, NewTask, Page, Payload, Query, Task, Tasks,
-    Terms, status_word_of,
+    Terms, status_word_of, with_silences,
 };
 use crate::times;
 use base64::Engine;
@@ -96,6 +96,19 @@ struct Oldest {
 struct ToldHistory {
     is_whole: bool,
     entries: Vec<ToldEntry>,
+    /// A gateway of an earlier version tells of none.
+    #[serde(default)]
+    silences: Vec<ToldSilence>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ToldSilence {
+    epoch: u32,
+    since: u64,
+    until: Option<u64>,
+    every: String,
+    missed: u64,
+    worker: Option<Named>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -178,6 +191,14 @@ impl ToldEntry {
             by: self.operator.or_else(|| self.worker.map(|it| it.name)),
             ignored: self.ignored.map(|why| why.replace('_', " ").into()),
         }
+    }
+}
+
+impl ToldSilence {
+    fn entry(self) -> anyhow::Result<Entry> {
+        let every = times::duration(&self.every).map_err(anyhow::Error::msg)?;
+        let by = self.worker.map(|it| it.name);
+        Ok(Entry::silent(self.epoch, (self.since, self.until), (self.missed, every), by))
     }
 }
 
@@ -283,6 +304,9 @@ impl Tasks for Gateway {
         let told: ToldHistory =
             self.get(&["queues", &queue, "tasks", &name, "history"], &[]).await?;
         let entries = told.entries.into_iter().map(ToldEntry::entry).collect();
+        let silences = told.silences.into_iter().map(ToldSilence::entry);
+        let silences: Vec<_> = silences.collect::<anyhow::Result<_>>()?;
+        let entries = with_silences(entries, silences.into_iter());
         Ok(History { task: shown(&queue, &name), is_whole: told.is_whole, entries })
     }
 

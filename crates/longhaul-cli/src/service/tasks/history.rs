@@ -6,8 +6,9 @@ use crate::times;
 use longhaul::{HistoryEntry, HistoryEvent, Ignored, TaskHistory, TaskOutcome, TaskRef};
 use serde::Serialize;
 use std::borrow::Cow;
+use std::time::Duration;
 
-/// All entries about a task that are still there.
+/// All entries about a task that are still there, and a row for each time in which nothing was heard of who held it.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct History {
@@ -54,7 +55,7 @@ impl Row for Entry {
         match (&self.ignored, &*self.event) {
             (Some(_), _) => Tone::Faint,
             (None, "completed") => Tone::Good,
-            (None, "failed" | "ended" | "closed") => Tone::Bad,
+            (None, "failed" | "ended" | "closed" | "silent") => Tone::Bad,
             (None, "claimed" | "leased") => Tone::Busy,
             (None, _) => Tone::Plain,
         }
@@ -64,8 +65,46 @@ impl Row for Entry {
 impl History {
     pub(super) fn of(task: &TaskRef, history: TaskHistory) -> Self {
         let entries = history.entries.into_iter().map(entry).collect();
-        Self { task: named(task), is_whole: history.is_whole, entries }
+        let silences = history.silences.into_iter().map(|it| {
+            let by = it.worker.map(|it| it.name.clone()).or(Some(it.owner));
+            Entry::silent(it.epoch, (it.from_ms, it.to_ms), (it.missed, it.every), by)
+        });
+        Self {
+            task: named(task),
+            is_whole: history.is_whole,
+            entries: with_silences(entries, silences),
+        }
     }
+}
+
+impl Entry {
+    /// Nothing was heard of a holder from one time to another, or until now: so many heartbeats are missing, of which one was due in each such time.
+    pub(crate) fn silent(
+        epoch: u32,
+        (from_ms, to_ms): (u64, Option<u64>),
+        (missed, every): (u64, Duration),
+        by: Option<String>,
+    ) -> Self {
+        let until =
+            to_ms.map_or_else(|| "until now".to_owned(), |ms| format!("until {}", times::iso(ms)));
+        let what = if missed == 1 { "heartbeat" } else { "heartbeats" };
+        let every = times::human(every);
+        let detail = format!("{until}: {missed} {what} missed, one every {every}");
+        let event = "silent".into();
+        Self { published_ms: from_ms, epoch: Some(epoch), event, detail, by, ignored: None }
+    }
+}
+
+/// Entries with silences between them, each behind the entry after which it began.
+pub(crate) fn with_silences(
+    mut entries: Vec<Entry>,
+    silences: impl Iterator<Item = Entry>,
+) -> Vec<Entry> {
+    for silence in silences {
+        let at = entries.iter().rposition(|it| it.published_ms <= silence.published_ms);
+        entries.insert(at.map_or(0, |at| at + 1), silence);
+    }
+    entries
 }
 
 fn entry(entry: HistoryEntry) -> Entry {

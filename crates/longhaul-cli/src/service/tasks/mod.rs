@@ -11,7 +11,7 @@ use crate::exit::Failure;
 use bytes::Bytes;
 pub(crate) use filter::Filter;
 use futures::stream::BoxStream;
-pub(crate) use history::{Entry, History};
+pub(crate) use history::{Entry, History, with_silences};
 use longhaul::TaskRef;
 pub(crate) use name::{named, task as parse_task};
 pub(crate) use new::{NewTask, Terms};

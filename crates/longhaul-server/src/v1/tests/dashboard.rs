@@ -45,6 +45,21 @@ fn worked() -> (Bench, String, String) {
     (bench, ids.remove(0), running)
 }
 
+/// The timeline showed who held a task, and not that nothing was heard of the holder for the better part of it.
+#[test]
+fn the_timeline_shows_when_nothing_was_heard_of_the_holder() {
+    let (bench, _, running) = worked();
+    let task = format!("queues/{QUEUE}/tasks/{running}");
+    assert_eq!(bench.get(&format!("/v1/{task}/history")).json()["silences"], json!([]));
+    bench.engine.advance(Duration::from_secs(90));
+    let history = bench.get(&format!("/v1/{task}/history")).json();
+    let [silence] = history["silences"].as_array().unwrap().as_slice() else { panic!("{history}") };
+    let told = (&silence["every"], &silence["missed"], &silence["worker"]["name"]);
+    assert_eq!(told, (&json!("PT1M"), &json!(1), &json!("ann")), "{history}");
+    let page = text(&bench.get(&format!("/ui/{task}")));
+    assert!(page.contains("no heartbeat for 1 min"), "{page}");
+}
+
 /// What a page is made of and what the routes answer are two records of the same: here they meet.
 #[test]
 fn every_page_is_made_of_what_the_routes_answer() {
