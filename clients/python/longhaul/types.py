@@ -845,7 +845,7 @@ class Task(_Task, total=False):
     # What the attempt has logged last.
     log: list[str]
     progress: Progress | None
-    # Why the last attempt failed, or the task ended.
+    # Why the last attempt failed, or the task ended; in a list its first 200 characters.
     reason: str | None
     # How many bytes its result has: GET …/result.
     result_bytes: int | None

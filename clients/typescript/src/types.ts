@@ -727,7 +727,7 @@ export interface Task {
   /** What the attempt has logged last. */
   log?: string[];
   progress?: Progress | null;
-  /** Why the last attempt failed, or the task ended. */
+  /** Why the last attempt failed, or the task ended; in a list its first 200 characters. */
   reason?: string | null;
   /** How many bytes its result has: GET …/result. */
   result_bytes?: number | null;

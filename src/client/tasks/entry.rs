@@ -31,6 +31,10 @@ struct Fields {
     task_key: Option<String>,
     #[serde(default)]
     worker: Option<WorkerIdentity>,
+    #[serde(default)]
+    failure_reason: Option<String>,
+    #[serde(default)]
+    detail: Option<String>,
 }
 
 /// What an entry says.
@@ -56,6 +60,8 @@ pub(in crate::client) struct Update {
     pub(in crate::client) task_type: Option<String>,
     pub(in crate::client) key: Option<String>,
     pub(in crate::client) worker: Option<WorkerIdentity>,
+    /// As [`TaskMetadata::reason`](crate::TaskMetadata::reason).
+    pub(in crate::client) reason: Option<String>,
 }
 
 /// Reads a message of the metadata topic; `None` if it is no entry of a task of this cluster.
@@ -87,6 +93,7 @@ pub(in crate::client) fn read(message: &Message) -> Option<ViewEntry> {
         task_type: fields.task_type,
         key: fields.task_key,
         worker: fields.worker,
+        reason: fields.detail.or(fields.failure_reason),
     };
     Some(ViewEntry::Updated(id, Box::new(update)))
 }

@@ -136,6 +136,8 @@ pub struct TaskInfo {
     pub task_type: Option<Arc<str>>,
     /// What its submitter calls it.
     pub key: Option<String>,
+    /// Why its last attempt failed, or why it ended without a result; the first 200 characters. [`Client::get`](crate::Client::get) has all of it.
+    pub reason: Option<Arc<str>>,
 }
 
 /// The lease that runs a task.

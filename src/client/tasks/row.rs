@@ -83,6 +83,8 @@ pub(super) struct Texts {
     pub(super) progress: Option<Progress>,
     /// What it waits for.
     pub(super) waits_for: Box<[String]>,
+    /// Why its last attempt failed, or why it ended: the beginning of it.
+    pub(super) reason: Option<Arc<str>>,
 }
 
 /// All owners of a partition, each once: a row names its owner by the place here.
@@ -286,7 +288,7 @@ impl Row {
 }
 
 impl Texts {
-    /// These and, for what is not said here, the others'. How far a task has come, and what it waits for, is not taken over.
+    /// These and, for what is not said here, the others'. How far a task has come, what it waits for and why it failed is not taken over.
     pub(super) fn or(self, others: Self) -> Self {
         Self {
             tags: if self.tags.is_empty() { others.tags } else { self.tags },
@@ -294,6 +296,7 @@ impl Texts {
             key: self.key.or(others.key),
             progress: self.progress,
             waits_for: self.waits_for,
+            reason: self.reason,
         }
     }
 

@@ -2,13 +2,13 @@
 //!
 //! The ledger decides where a task stands, by the library's own fold and seals. The metadata topic tells what the ledger does not have: how
 //! far a task has come, its tags and its type, and how a task has ended whose keys are gone. The task topic tells of tasks that nobody has
-//! claimed. Nothing is kept of payloads, results and reasons.
+//! claimed. Nothing is kept of payloads and results, and of the reason of a failure its beginning, which tasks that failed alike share.
 //!
 //! Messages may come again: of each topic, what lies at or before the last position read changes nothing.
 
 use super::entry::{self, Update, ViewEntry};
 use super::holders::Holders;
-use super::info::{TaskCounts, TaskFilter, TaskInfo, WorkerInfo};
+use super::info::{TaskCounts, TaskFilter, TaskInfo, TaskStatus, WorkerInfo};
 use super::row::{Owners, Row, Texts};
 use super::series::SeriesBuilder;
 use super::words::Words;
@@ -59,6 +59,9 @@ struct Beat {
 
 /// The most tags that are kept of a task, as many as it may have.
 const TAGS_MAX: usize = 16;
+
+/// The most characters that are kept of a reason.
+const REASON_CHARS_MAX: usize = 200;
 
 impl Table {
     pub(in crate::client) fn new(partition: i32, java_attempts: Option<u32>) -> Self {
@@ -196,10 +199,11 @@ impl Table {
         let tags = tags.iter().take(TAGS_MAX).map(|tag| self.words.share(tag)).collect();
         let task_type = update.task_type.map(|name| self.words.share(&name));
         let key = update.key.map(String::into_boxed_str);
+        let reason = update.reason.map(|reason| self.words.share(start(&reason)));
         let progress = progress.filter(|_| shown.phase == Phase::Running);
         let waits_for = update.waits_for.into_boxed_slice();
         let parked = !waits_for.is_empty();
-        let texts = Texts { tags, task_type, key, progress, waits_for };
+        let texts = Texts { tags, task_type, key, progress, waits_for, reason };
         let row = self.rows.entry(id).or_default();
         if !row.submitted {
             row.created_ms = created_ms;
@@ -334,7 +338,7 @@ impl Table {
     pub(super) fn count(&self, now_ms: u64, counts: &mut TaskCounts) {
         for (id, row) in self.rows.iter().filter(|(_, row)| row.is_known()) {
             let status = row.status(self.ended(*id), now_ms);
-            let ready = (status == super::TaskStatus::Ready).then(|| (*id, row.ready_since_ms()));
+            let ready = (status == TaskStatus::Ready).then(|| (*id, row.ready_since_ms()));
             counts.add(status, ready);
         }
     }
@@ -381,7 +385,9 @@ impl Table {
         let said = owner.and_then(|owner| self.workers.get(&owner).or_else(|| granted(owner)));
         let texts = row.texts.as_deref().cloned().unwrap_or_default();
         let status = row.status(self.ended(id), now_ms);
-        let waits = status == super::TaskStatus::Waiting;
+        let waits = status == TaskStatus::Waiting;
+        let failed =
+            !matches!(status, TaskStatus::Claimed | TaskStatus::Running | TaskStatus::Completed);
         TaskInfo {
             id,
             status,
@@ -402,8 +408,15 @@ impl Table {
             tags: texts.tags.into_vec(),
             task_type: texts.task_type,
             key: texts.key.map(String::from),
+            // Of an attempt before this one, where there is another by now.
+            reason: texts.reason.filter(|_| failed),
         }
     }
+}
+
+fn start(reason: &str) -> &str {
+    let end = reason.char_indices().nth(REASON_CHARS_MAX).map_or(reason.len(), |(at, _)| at);
+    reason.get(..end).unwrap_or(reason)
 }
 
 #[cfg(test)]

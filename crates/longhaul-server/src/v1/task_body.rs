@@ -38,7 +38,7 @@ pub(crate) struct TaskBody {
     pub(crate) cancel_requested: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) progress: Option<ProgressBody>,
-    /// Why the last attempt failed, or the task ended.
+    /// Why the last attempt failed, or the task ended; in a list its first 200 characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,
     /// Something that whoever looks should know.
@@ -156,6 +156,7 @@ impl TaskBody {
         body.tags = info.tags.iter().map(|tag| tag.as_ref().to_owned()).collect();
         body.task_type = info.task_type.as_deref().map(str::to_owned).or(body.task_type);
         body.key = info.key.or(body.key);
+        body.reason = body.reason.or_else(|| info.reason.as_deref().map(str::to_owned));
         body
     }
 

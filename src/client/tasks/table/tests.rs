@@ -253,6 +253,41 @@ fn tasks_are_listed_page_by_page_and_by_filter() {
     assert_eq!(bench.table.words.len(), 4);
 }
 
+/// Whoever looked through a list of failed tasks had to open each of them to see why.
+#[test]
+fn a_task_that_failed_says_why_until_another_attempt_runs() {
+    let mut bench = Bench::new();
+    let reason =
+        |bench: &Bench, id| bench.table.get(id, NOW).unwrap().reason.map(|it| it.to_string());
+    let [waiting, over] = [task(1), task(2)];
+    bench.write(&claim(waiting, 1));
+    bench.show(&processing(waiting, 1), 1);
+    assert_eq!(reason(&bench, waiting), None);
+    bench.write(&done(waiting, 1, Outcome::Failed(NextAttempt::new(2 * NOW, 0))));
+    bench.show(&failed(waiting, 1, None), 1);
+    assert_eq!(reason(&bench, waiting).as_deref(), Some("no luck"));
+    bench.write(&claim(waiting, 2));
+    assert_eq!(reason(&bench, waiting), None, "that was the attempt before");
+    bench.show(&processing(waiting, 2), 2);
+    bench.write(&done(waiting, 2, Outcome::Completed));
+    bench.show(&completed(waiting, 2), 2);
+    assert_eq!(reason(&bench, waiting), None);
+    // The detail is the plainer one, and a long one is cut between characters.
+    let detail = Some("ä".repeat(REASON_CHARS_MAX + 1));
+    bench.show(&TaskMetadata { detail, ..failed(over, 1, Some(TaskOutcome::Final)) }, 1);
+    assert_eq!(reason(&bench, over), Some("ä".repeat(REASON_CHARS_MAX)));
+}
+
+/// A fleet that cannot reach its mail server has a hundred thousand failures, and one reason.
+#[test]
+fn tasks_that_failed_alike_share_their_reason() {
+    let mut bench = Bench::new();
+    for entry in 1..=9 {
+        bench.show(&failed(task(entry), 1, Some(TaskOutcome::Final)), 1);
+    }
+    assert_eq!(bench.table.words.len(), 1);
+}
+
 #[test]
 fn workers_are_listed_with_what_they_run() {
     let mut bench = Bench::new();

@@ -68,7 +68,10 @@ fn every_page_is_made_of_what_the_routes_answer() {
         ("/ui".to_owned(), vec!["cannot list the queues", "Name of a queue"]),
         (format!("/ui/queues/{QUEUE}"), vec!["demand", "Ended: "]),
         (format!("/ui/queues/{QUEUE}/tasks"), vec![&*failed, &*running, "order-1", "1 of 4 "]),
-        (format!("/ui/queues/{QUEUE}/tasks?status=failed&tag=eu&type=mail"), vec![&*failed]),
+        (
+            format!("/ui/queues/{QUEUE}/tasks?status=failed&tag=eu&type=mail"),
+            vec![&*failed, "no luck &lt;b&gt;"],
+        ),
         (
             format!("/ui/queues/{QUEUE}/tasks/{failed}"),
             vec!["leased to ann", "epoch 1", "&quot;to&quot;", "Run it once more"],
