@@ -1,9 +1,10 @@
 //! Who works on a queue.
 
-use super::Reason;
-use crate::model::{QueueWorker, Worker, WorkerList};
+use super::{Level, Reason};
+use crate::model::{Queue, QueueWorker, Worker, WorkerList};
 use crate::parts::{asked, layout, queue_place, table, task_link};
 use crate::shown::{Instant, Outside, line};
+use crate::trouble::Trouble;
 use crate::visit::{Page, Visit, escaped};
 use axum::extract::{Form, Path};
 use axum::http::Method;
@@ -22,14 +23,31 @@ pub(super) async fn show(visit: Visit, Path(queue): Path<String>) -> Response {
     visit.answer(page)
 }
 
+/// The workers of a level.
+struct Of {
+    level: Level,
+    list: WorkerList,
+}
+
 async fn page(visit: &Visit, queue: &str) -> Page {
-    let found: WorkerList = visit.get(&format!("/v1/queues/{}/workers", escaped(queue))).await?;
-    let rows: Vec<Markup> =
-        found.workers.iter().map(|worker| row(visit, queue, worker, &found)).collect();
+    let name = escaped(queue);
+    let of: Queue = visit.get(&format!("/v1/queues/{name}")).await?;
+    let levels = if of.levels { &Level::ALL[..] } else { &[Level::Normal] };
+    let found = levels.iter().map(async |&level| {
+        let path = format!("/v1/queues/{name}/workers?level={}", level.word());
+        Ok::<_, Trouble>(Of { level, list: visit.get(&path).await? })
+    });
+    let found = futures::future::try_join_all(found).await?;
+    let rows: Vec<Markup> = found
+        .iter()
+        .flat_map(|it| it.list.workers.iter().map(move |worker| (it, worker)))
+        .map(|(it, worker)| row(visit, queue, worker, it))
+        .collect();
     let heads = [
         "Worker",
         "Host",
         "Version",
+        "Priority",
         "Partition",
         "Last heartbeat",
         "Runs",
@@ -41,19 +59,23 @@ async fn page(visit: &Visit, queue: &str) -> Page {
         h1 { "Workers" }
         (table::table("workers", "Workers", &heads, &rows, empty))
         p { "A worker that misses two heartbeats counts as gone: the other workers of its partition take its tasks over, each task by one of them." }
+        @if of.levels { p { "A worker has a row for each priority that it works on." } }
     };
     Ok(layout::of_queue(visit, queue, "/workers", &format!("Workers of {queue}"), &body))
 }
 
-fn row(visit: &Visit, queue: &str, found: &QueueWorker, all: &WorkerList) -> Markup {
+fn row(visit: &Visit, queue: &str, found: &QueueWorker, Of { level, list: all }: &Of) -> Markup {
     let worker = found.worker.clone().unwrap_or_default();
     let name = if worker.name.is_empty() { &found.owner } else { &worker.name };
-    let drain = queue_place(queue, &format!("/workers/{}/drain", escaped(&found.owner)));
+    // An owner id is that of one priority, and an instance that of the worker.
+    let id = if worker.instance.is_empty() { &found.owner } else { &worker.instance };
+    let drain = queue_place(queue, &format!("/workers/{}/drain", escaped(id)));
     let may_drain = !visit.is_read_only() && !worker.grants_leases;
     html! {
         td { span title=(line(&found.owner)) { (Outside(name)) } @if worker.grants_leases { " " span.tag { "gateway" } } @if !worker.label.is_empty() { " " (Outside(&worker.label)) } }
         td { (Outside(&worker.host)) @if let Some(process) = worker.process { " " (process) } }
         td { (Outside(&worker.version)) }
+        td { (level.word()) }
         td.number { @if found.partition >= 0 { (found.partition) } @else { "–" } }
         td { @if let Some(at_ms) = found.last_heartbeat_at { (Instant { at_ms, now_ms: all.now }) } }
         td {

@@ -14,3 +14,4 @@ mod markup;
 mod paths;
 mod policy;
 mod session;
+mod workers;
