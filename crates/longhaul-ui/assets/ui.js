@@ -10,14 +10,25 @@
   const SETTLE_MS = 200;
   /** While nothing happens, ages on the page grow: it is asked for anew after so many ms. */
   const IDLE_MS = 15000;
+  /** While it could not be had it is asked for again after so many ms. */
+  const RETRY_MS = 2000;
+  const AWAY = "the broker is away";
 
   const place = document.body.dataset.events;
+  /** This page only says that there is none, because the gateway has no broker. */
+  const isStandIn = document.body.dataset.page === "stand-in";
+  /** It says why something was not done, until somebody goes on. */
+  const isStill = document.body.dataset.page === "still";
   const status = /** @type {HTMLElement | null} */ (document.getElementById("live"));
   const isPaused = () => document.hidden || document.querySelector("details.asked[open]") !== null;
 
+  /** @type {EventSource | undefined} */
+  let events;
   let last = 0;
   let asked = false;
   let stale = false;
+  let failed = isStandIn;
+  let isUnderway = false;
 
   /** @param {string} text */
   const say = (text) => {
@@ -76,30 +87,41 @@
     }
     last = Date.now();
     stale = false;
+    isUnderway = true;
     try {
       const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+      failed = !answer.ok;
       if (answer.redirected) location.assign(answer.url);
-      else if (answer.ok) replace(new DOMParser().parseFromString(await answer.text(), "text/html"));
-      else say("not up to date");
+      else if (failed) say(answer.status === 503 ? AWAY : "not up to date");
+      else if (isStandIn) location.reload();
+      else {
+        replace(new DOMParser().parseFromString(await answer.text(), "text/html"));
+        // Whoever was refused the events is not given them later on.
+        if (events?.readyState === EventSource.CLOSED) leave();
+        follow();
+        if (events?.readyState !== EventSource.CONNECTING) say(events === undefined ? "" : "live");
+      }
     } catch {
-      say("not up to date");
+      failed = true;
+      say("the gateway does not answer");
     }
+    isUnderway = false;
   };
 
   const news = () => {
-    if (!asked) void ask();
+    if (!asked && !isStill) void ask();
   };
-
-  /** @type {EventSource | undefined} */
-  let events;
 
   const follow = () => {
     if (place === undefined || events !== undefined) return;
     events = new EventSource(place);
     events.addEventListener("open", () => say("live"));
-    events.addEventListener("error", () => say("trying to connect"));
+    events.addEventListener("error", () => {
+      failed = true;
+      say("trying to connect");
+    });
     for (const name of ["task", "evicted", "broker-back"]) events.addEventListener(name, news);
-    events.addEventListener("broker-lost", () => say("the broker is away"));
+    events.addEventListener("broker-lost", () => say(AWAY));
     events.addEventListener("broker-back", () => say("live"));
   };
 
@@ -121,8 +143,8 @@
     if (stale && !isPaused()) news();
   }, true);
   setInterval(() => {
-    if (!isPaused() && Date.now() - last > IDLE_MS) news();
-  }, IDLE_MS / 3);
+    if (!isPaused() && !isUnderway && Date.now() - last > (failed ? RETRY_MS : IDLE_MS)) news();
+  }, RETRY_MS / 2);
 
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.altKey || event.metaKey || event.target instanceof HTMLInputElement || event.target instanceof HTMLTextAreaElement) return;

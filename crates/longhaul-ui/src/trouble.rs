@@ -21,6 +21,11 @@ impl Trouble {
         Self { status, code: code.to_owned(), detail: detail.into() }
     }
 
+    /// The gateway has no way to its broker.
+    pub(crate) fn is_broker_away(&self) -> bool {
+        self.status == StatusCode::SERVICE_UNAVAILABLE && self.code.starts_with("broker_")
+    }
+
     /// Whoever asks has to sign in first, or again.
     pub(crate) fn wants_token(&self) -> bool {
         self.status == StatusCode::UNAUTHORIZED

@@ -10,7 +10,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use maud::Markup;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::convert::Infallible;
@@ -65,6 +65,18 @@ impl FromRequestParts<Arc<Ui>> for Visit {
 impl Visit {
     pub(crate) fn is_read_only(&self) -> bool {
         self.ui.options.read_only
+    }
+
+    /// Nothing is done by it.
+    pub(crate) const fn is_safe(&self) -> bool {
+        self.is_safe
+    }
+
+    /// The queue that it is about.
+    pub(crate) fn queue(&self) -> Option<String> {
+        let below = self.place.strip_prefix(ROOT)?.strip_prefix("/queues/")?;
+        let name = below.split(['/', '?']).next().filter(|name| !name.is_empty())?;
+        Some(percent_decode_str(name).decode_utf8().ok()?.into_owned())
     }
 
     /// Where to go on after something has gone wrong: here once more, or from an action, which nobody can look at, to the page of its queue.

@@ -20,7 +20,7 @@ const PAGES: [(&str, &str); 7] = [
 
 /// A page without a queue.
 pub(crate) fn bare(visit: &Visit, title: &str, body: &Markup) -> Markup {
-    frame(visit, title, &html! {}, body, None)
+    frame(visit, title, &html! {}, body, &Kept::ByAsking)
 }
 
 /// A page of a queue; `page` is its place below the queue's. What has changed of its content is replaced when the queue's events tell of news.
@@ -31,32 +31,76 @@ pub(crate) fn of_queue(
     title: &str,
     body: &Markup,
 ) -> Markup {
-    let nav = html! {
+    let kept = Kept::ByEvents(queue_place(queue, "/events"));
+    frame(visit, title, &nav(queue, Some(page)), body, &kept)
+}
+
+fn nav(queue: &str, page: Option<&str>) -> Markup {
+    html! {
         nav aria-label="Queue" {
             a.queue href=(queue_place(queue, "")) { (Outside(queue)) }
             ul {
                 @for (place, name) in PAGES {
-                    li { a href=(queue_place(queue, place)) aria-current=[(place == page).then_some("page")] { (name) } }
+                    li { a href=(queue_place(queue, place)) aria-current=[(page == Some(place)).then_some("page")] { (name) } }
                 }
             }
         }
-    };
-    frame(visit, title, &nav, body, Some(queue))
+    }
 }
 
-/// Why there is no page.
+/// Why there is no page. One that was only looked at, and that is not there because the gateway has no broker, is asked for again by its script.
 pub(crate) fn trouble(visit: &Visit, trouble: &Trouble) -> Markup {
+    let is_away = trouble.is_broker_away();
+    let title = match trouble.status.canonical_reason() {
+        _ if is_away => "The broker is away",
+        Some(reason) => reason,
+        None => "It did not work",
+    };
+    let comes_back = is_away && visit.is_safe();
     let body = html! {
-        h1 { (trouble.status.canonical_reason().unwrap_or("It did not work")) }
+        h1 { (title) }
+        @if comes_back {
+            p { "The gateway has no way to its broker, so there is nothing that this page could show. It comes back by itself." }
+        }
         p.notice.bad role="alert" { (Outside(&trouble.detail)) }
         @if !trouble.code.is_empty() { p { "Code: " code { (trouble.code) } } }
-        p { a href=(visit.way_on()) { "Go on" } }
+        p { a href=(visit.way_on()) { @if comes_back { "Try again" } @else { "Go on" } } }
     };
-    bare(visit, "It did not work", &body)
+    let nav = visit.queue().map(|queue| nav(&queue, None)).unwrap_or_default();
+    let kept = if comes_back { Kept::UntilItIsThere } else { Kept::AsItIs };
+    frame(visit, title, &nav, &body, &kept)
 }
 
-fn frame(visit: &Visit, title: &str, nav: &Markup, body: &Markup, queue: Option<&str>) -> Markup {
-    let events = queue.map(|queue| queue_place(queue, "/events"));
+/// How its script keeps a page up to date.
+enum Kept {
+    /// By the events of its queue, which are there.
+    ByEvents(String),
+    /// By asking for it now and then.
+    ByAsking,
+    /// It stands in the place of one that cannot be had without the broker, and is asked for until that one is there.
+    UntilItIsThere,
+    /// Not at all: it says why something was not done.
+    AsItIs,
+}
+
+impl Kept {
+    const fn events(&self) -> Option<&String> {
+        match self {
+            Self::ByEvents(place) => Some(place),
+            Self::ByAsking | Self::UntilItIsThere | Self::AsItIs => None,
+        }
+    }
+
+    const fn word(&self) -> &'static str {
+        match self {
+            Self::ByEvents(_) | Self::ByAsking => "live",
+            Self::UntilItIsThere => "stand-in",
+            Self::AsItIs => "still",
+        }
+    }
+}
+
+fn frame(visit: &Visit, title: &str, nav: &Markup, body: &Markup, kept: &Kept) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -69,7 +113,7 @@ fn frame(visit: &Visit, title: &str, nav: &Markup, body: &Markup, queue: Option<
                 link rel="stylesheet" href=(assets::place("ui.css"));
                 script src=(assets::place("ui.js")) defer {}
             }
-            body data-events=[events] {
+            body data-page=(kept.word()) data-events=[kept.events()] {
                 a.skip href="#main" { "Skip to the content" }
                 header {
                     a.home href=(ROOT) { "longhaul" }

@@ -52,11 +52,13 @@ pub(crate) struct Like<'a> {
     pub(crate) text: &'a str,
     pub(crate) queue: &'a str,
     pub(crate) wants_token: bool,
+    /// It has no broker.
+    pub(crate) is_away: bool,
 }
 
 impl Default for Like<'_> {
     fn default() -> Self {
-        Self { text: "plain", queue: "mails", wants_token: false }
+        Self { text: "plain", queue: "mails", wants_token: false, is_away: false }
     }
 }
 
@@ -73,6 +75,10 @@ impl Site {
                 if like.wants_token && !is_known {
                     let problem = json!({"code": "token_unknown", "detail": "who is that?"});
                     return (StatusCode::UNAUTHORIZED, problem.to_string()).into_response();
+                }
+                if like.is_away {
+                    let problem = json!({"code": "broker_unreachable", "detail": text});
+                    return (StatusCode::SERVICE_UNAVAILABLE, problem.to_string()).into_response();
                 }
                 answer(&call, &text, &queue)
             }

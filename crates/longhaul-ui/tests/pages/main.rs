@@ -6,6 +6,7 @@
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "the same")]
 
 mod actions;
+mod away;
 mod contrast;
 mod fake;
 mod hostile;
