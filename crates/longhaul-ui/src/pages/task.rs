@@ -48,7 +48,7 @@ async fn page(visit: &Visit, queue: &str, id: &str, form: payload::Form) -> Page
             section #log { h2 { "Last lines of its log" } pre tabindex="0" { @for line in &task.log { (Outside(line)) "\n" } } }
         }
         (bytes(visit, queue, &task, form).await?)
-        @if !visit.is_read_only() { (actions(queue, &task)) }
+        @if !visit.is_read_only() && (!task.is_over() || task.status == "failed") { (actions(queue, &task)) }
     };
     Ok(layout::of_queue(visit, queue, "/tasks", &format!("Task {id}"), &body))
 }
@@ -158,8 +158,8 @@ fn actions(queue: &str, task: &Task) -> Markup {
                     (asked(&place("force-release"), "Take it from its worker", "Another attempt follows; what the worker writes later is ignored.", &epoch))
                 }
                 (asked(&place("force-fail"), "Fail it for good", "It ends as failed, with a dead letter where the queue keeps them.", &epoch))
+                (asked(&place("delete"), "Delete", "Closes it, wherever it stands, as cancelled.", &html! {}))
             }
-            (asked(&place("delete"), "Delete", "Closes it, wherever it stands.", &html! {}))
         }
     }
 }
