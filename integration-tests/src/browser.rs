@@ -20,10 +20,18 @@ const LOOK_MS: u64 = 2_000;
 /// How often it is looked again.
 const LOOKS_MAX: usize = 15;
 
+/// How long something that is looked for may take to be there, in ms.
+const FIND_MS: u64 = 10_000;
+
+/// How often a click is tried upon something that the page moves or replaces meanwhile.
+const CLICKS_MAX: usize = 20;
+
 /// What WebDriver calls the Tab key.
 pub const TAB: &str = "\u{e004}";
 /// What it calls Enter.
 pub const ENTER: &str = "\u{e007}";
+/// The field that says that an argument of a script is an element.
+const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
 /// A browser with one window.
 #[derive(Debug)]
@@ -67,13 +75,15 @@ impl Browser {
             "--no-sandbox",
             "--disable-dev-shm-usage",
             "--disable-gpu",
+            // What glides is somewhere else by the time that it is clicked upon.
+            "--force-prefers-reduced-motion",
             "--window-size=1280,900",
             &profile,
         ];
         let wanted = json!({
             "goog:chromeOptions": {"args": arguments},
             "goog:loggingPrefs": {"browser": "ALL"},
-            "timeouts": {"script": LOOK_MS, "pageLoad": 30_000},
+            "timeouts": {"script": LOOK_MS, "pageLoad": 30_000, "implicit": FIND_MS},
         });
         let body = json!({"capabilities": {"alwaysMatch": wanted}});
         let started: Value = http.post(&root).json(&body).send().await?.json().await?;
@@ -165,12 +175,27 @@ impl Browser {
             .await
     }
 
-    /// Clicks upon the first that is found, as a user does.
+    /// Clicks upon the first that is found, in the middle of the window, as a user does.
     ///
     /// # Errors
     /// There is none, or it cannot be clicked upon.
     pub async fn click(&self, xpath: &str) -> Result<()> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.try_click(xpath).await {
+                // A page that follows what happens has moved or replaced it between two commands.
+                Err(error) if tries < CLICKS_MAX && has_moved(&error) => {}
+                done => return done,
+            }
+        }
+    }
+
+    async fn try_click(&self, xpath: &str) -> Result<()> {
         let element = self.find(xpath).await?;
+        let script = "const done = arguments[1]; arguments[0].scrollIntoView({block: 'center', inline: 'nearest', behavior: 'instant'}); requestAnimationFrame(() => done(true));";
+        let it = json!({(ELEMENT): element});
+        self.ask("execute/async", &json!({"script": script, "args": [it]})).await?;
         self.ask(&format!("element/{element}/click"), &json!({})).await.map(|_| ())
     }
 
@@ -237,6 +262,12 @@ impl Browser {
         let text = text(&answer, "value");
         Ok(base64::engine::general_purpose::STANDARD.decode(text)?)
     }
+}
+
+/// Whether something was there a moment ago, and has since been moved or replaced.
+fn has_moved(error: &anyhow::Error) -> bool {
+    let error = error.to_string();
+    ["click intercepted", "not clickable", "stale element"].iter().any(|it| error.contains(it))
 }
 
 /// A field that is text; empty where there is none.

@@ -4,6 +4,10 @@
 
 #![expect(clippy::indexing_slicing, reason = "what an answer lacks is null, and ends the test")]
 
+mod acting;
+mod away;
+mod guarded;
+mod large;
 mod looking;
 mod stage;
 
@@ -27,5 +31,15 @@ async fn play(stage: &Stage) -> Result<()> {
     looking::at_something_hostile(stage).await?;
     looking::at_news(stage).await?;
     looking::without_a_script(stage).await?;
-    looking::with_keys_alone(stage).await
+    looking::with_keys_alone(stage).await?;
+    acting::upon_tasks(stage).await?;
+    acting::upon_dead_letters(stage).await?;
+    acting::upon_a_schedule(stage).await?;
+    acting::upon_limits(stage).await?;
+    away::and_back(stage).await?;
+    acting::upon_a_worker(stage).await?;
+    acting::upon_the_queue(stage).await?;
+    guarded::by_tokens(stage).await?;
+    guarded::by_reading_only(stage).await?;
+    large::many_tasks(stage).await
 }

@@ -22,6 +22,9 @@ pub(super) const WORKER: &str = "worker-of-the-stage";
 pub(super) struct Stage {
     pub(super) browser: Browser,
     pub(super) queue: String,
+    pub(super) client: Client,
+    pub(super) service_url: String,
+    pub(super) admin_url: String,
     server: Server,
     http: reqwest::Client,
     worker: WorkerHandle,
@@ -44,6 +47,13 @@ pub(super) async fn gateway(
     Ok(Server::start(client.clone(), config).await?)
 }
 
+async fn make_queue(server: &Server, queue: &str) -> Result<()> {
+    let url = format!("{}/v1/queues/{queue}", server.url());
+    let made = reqwest::Client::new().put(url).send().await?;
+    ensure!(made.status() == 200, "{}", made.text().await?);
+    Ok(())
+}
+
 /// Completes a task, fails for good, or holds it until somebody cancels it, as its payload says.
 async fn work(task: Text, context: TaskContext) -> Result<Text, TaskError> {
     if task.0.starts_with("hold") {
@@ -63,13 +73,26 @@ impl Stage {
         let topic = sandbox.topic("dashboard");
         let queue = topic.rsplit_once('/').context("it has a namespace")?.1.to_owned();
         let server = gateway(&client, |_| {}).await?;
+        make_queue(&server, &queue).await?;
         let http = reqwest::Client::new();
-        let made = http.put(format!("{}/v1/queues/{queue}", server.url())).send().await?;
-        ensure!(made.status() == 200, "{}", made.text().await?);
         let worker = client.worker(format!("public/default/{queue}"), processor_fn(work));
         let worker = worker.name(WORKER).heartbeat(Duration::from_secs(1)).start().await?;
         let [completed, failed, running] = [String::new(), String::new(), String::new()];
-        let stage = Self { browser, queue, server, http, worker, completed, failed, running };
+        let service_url = sandbox.service_url().to_owned();
+        let admin_url = sandbox.admin().url().to_owned();
+        let stage = Self {
+            browser,
+            queue,
+            client,
+            service_url,
+            admin_url,
+            server,
+            http,
+            worker,
+            completed,
+            failed,
+            running,
+        };
         let completed =
             stage.submit(&format!("{{\"text\": {}}}", json!(HOSTILE)), "completed").await?;
         let failed = stage.submit(&format!("fail {HOSTILE}"), "failed").await?;
@@ -115,8 +138,21 @@ impl Stage {
         self.browser.open(&self.place(below)).await
     }
 
+    /// Opens what asks for a reason, gives one, and does it.
+    pub(super) async fn ask(&self, name: &str, reason: &str) -> Result<()> {
+        let details = format!("//main//details[summary[normalize-space()='{name}']]");
+        self.browser.click(&format!("{details}/summary")).await?;
+        self.browser.write(&format!("{details}//input[@name='reason']"), reason).await?;
+        self.browser.click(&format!("{details}//button")).await
+    }
+
     pub(super) async fn press(&self, button: &str) -> Result<()> {
         self.browser.click(&format!("//main//button[normalize-space()='{button}']")).await
+    }
+
+    /// Another queue of the gateway, on which nobody works.
+    pub(super) async fn make(&self, queue: &str) -> Result<()> {
+        make_queue(&self.server, queue).await
     }
 
     pub(super) fn root(&self) -> String {
