@@ -12,6 +12,7 @@
 //!
 //! [docs/any-language.md]: https://docs.rs/crate/longhaul/latest/source/docs/any-language.md
 //! [docs/clients.md]: https://docs.rs/crate/longhaul/latest/source/docs/clients.md
+//! [docs/concepts.md]: https://docs.rs/crate/longhaul/latest/source/docs/concepts.md
 //! [docs/architecture.md]: https://docs.rs/crate/longhaul/latest/source/docs/architecture.md
 //! [docs/broker.md]: https://docs.rs/crate/longhaul/latest/source/docs/broker.md
 //! [docs/cli.md]: https://docs.rs/crate/longhaul/latest/source/docs/cli.md
@@ -23,6 +24,7 @@
 //! [docs/limits.md]: https://docs.rs/crate/longhaul/latest/source/docs/limits.md
 //! [docs/order.md]: https://docs.rs/crate/longhaul/latest/source/docs/order.md
 //! [docs/performance.md]: https://docs.rs/crate/longhaul/latest/source/docs/performance.md
+//! [docs/platform.md]: https://docs.rs/crate/longhaul/latest/source/docs/platform.md
 //! [docs/packaging.md]: https://docs.rs/crate/longhaul/latest/source/docs/packaging.md
 //! [docs/protocol.md]: https://docs.rs/crate/longhaul/latest/source/docs/protocol.md
 //! [docs/protocol.md#properties-of-a-task]: https://docs.rs/crate/longhaul/latest/source/docs/protocol.md
@@ -30,10 +32,13 @@
 //! [docs/protocol.md#without-topic-set-up]: https://docs.rs/crate/longhaul/latest/source/docs/protocol.md
 //! [docs/reading.md]: https://docs.rs/crate/longhaul/latest/source/docs/reading.md
 //! [docs/schedules.md]: https://docs.rs/crate/longhaul/latest/source/docs/schedules.md
+//! [docs/start.md]: https://docs.rs/crate/longhaul/latest/source/docs/start.md
 //! [docs/storage.md]: https://docs.rs/crate/longhaul/latest/source/docs/storage.md
 //! [docs/telemetry.md]: https://docs.rs/crate/longhaul/latest/source/docs/telemetry.md
+//! [docs/tested.md]: https://docs.rs/crate/longhaul/latest/source/docs/tested.md
 //! [docs/testing.md]: https://docs.rs/crate/longhaul/latest/source/docs/testing.md
 //! [docs/tour.md]: https://docs.rs/crate/longhaul/latest/source/docs/tour.md
+//! [docs/upgrading.md]: https://docs.rs/crate/longhaul/latest/source/docs/upgrading.md
 //!
 // Of two definitions of a link the first one counts: from the documentation the paths of the README lead nowhere.
 #![doc = include_str!("../README.md")]
