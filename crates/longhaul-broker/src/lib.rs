@@ -72,3 +72,8 @@ pub mod internals {
         pub use crate::stepped::*;
     }
 }
+
+/// The examples of the page of the package.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -33,3 +33,8 @@ pub use config::{
 pub use page::MetricsPage;
 pub use server::{Server, StartError};
 pub use shell::TlsError;
+
+/// The examples of the page of the package.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

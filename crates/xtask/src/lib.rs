@@ -5,5 +5,6 @@ pub mod book;
 pub mod client_types;
 pub mod mutants;
 pub mod parts;
+pub mod snippets;
 pub mod steps;
 pub mod tidy;

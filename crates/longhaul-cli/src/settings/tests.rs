@@ -175,3 +175,19 @@ fn a_file_that_was_written_is_read_again() {
         assert_eq!(mode & 0o077, 0, "others may not read it");
     }
 }
+
+/// The file of the documentation, as it stands there.
+#[test]
+fn the_file_of_the_documentation_is_read() {
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");
+    let page = fs::read_to_string(page).unwrap();
+    let (_, block) = page.split_once("<!-- test: settings -->\n```toml\n").unwrap();
+    let (file, _) = block.split_once("```").unwrap();
+    let world = World::new();
+    world.file("config.toml", file);
+    let settings = world.read(&[]).unwrap();
+    let of_context = "pulsar+ssl://pulsar.example.com:6651 from the context prod";
+    assert_eq!(told(&settings, "service-url"), of_context);
+    assert_eq!(settings.text("token-file"), Some("/run/secrets/pulsar"));
+    assert!(told(&settings, "output").starts_with("table from /"));
+}

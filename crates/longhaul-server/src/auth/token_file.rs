@@ -238,6 +238,18 @@ mod tests {
         TokenEntry::new(name, [Scope::Read].into())
     }
 
+    /// The file of the documentation, as it stands there.
+    #[test]
+    fn the_file_of_the_documentation_is_read() {
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../SECURITY.md");
+        let page = fs::read_to_string(page).unwrap();
+        let (_, block) = page.split_once("<!-- test: tokens -->\n  ```json\n").unwrap();
+        let (file, _) = block.split_once("```").unwrap();
+        let [token] = <[TokenEntry; 1]>::try_from(parse(file.as_bytes()).unwrap()).unwrap();
+        assert_eq!(token.name, "ci");
+        assert_eq!(token.queues, Some(["mails".to_owned()].into()));
+    }
+
     #[test]
     fn tokens_are_made_told_once_and_taken_away() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 //! Whether an answer is the one of the page, but for what differs from run to run. Pure.
 //!
-//! What may differ is known by its looks: ids of tasks, instants, durations, how far a task is, names of workers and people, and how much room there is between columns. An id
+//! What may differ is known by its looks: ids of tasks and leases, instants, durations, how far a task is, names of workers and people, and how much room there is between columns. An id
 //! stands for the same task on the whole page: where it is seen first it is told which task that is, and commands that name it are
 //! typed with that. `...` alone on a line stands for any lines.
 
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 /// What looks like this may be something else in another run.
 const VARYING: &str = r"(?x)
-    (?<id>\b\d+:\d+:-1\b)
+    (?<id>\b\d+:\d+:-1(?:~\d+~[0-9a-f]+)?\b)
     | (?<instant>\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)
     | (?<ms>\b\d{13}\b)
     | (?<duration>\b\d+(?:\.\d+)?(?:ms|s|m)\b(?:\ \d+s\b)?)
@@ -19,12 +19,16 @@ const VARYING: &str = r"(?x)
     | (?<somebody>\bann@desk\b)
     | (?<room>\ {2,})";
 
+/// An id of a task, and one of a lease.
+const TASK: &str = r"(\d+:\d+:-1)";
+const LEASE: &str = r"(\d+:\d+:-1~\d+~[0-9a-f]+)";
+
 /// Texts of the page, and what stands for them in this run.
 pub(super) struct Run {
     varying: Regex,
     /// Addresses.
     replaced: Vec<(&'static str, String)>,
-    /// Ids of tasks, by those of the page.
+    /// Ids of tasks and leases, by those of the page.
     tasks: BTreeMap<String, String>,
 }
 
@@ -94,8 +98,9 @@ impl Run {
                 Some(id) => match self.tasks.get(&id) {
                     Some(own) => pattern.push_str(&regex::escape(own)),
                     None => {
+                        let is_lease = id.contains('~');
+                        pattern.push_str(if is_lease { LEASE } else { TASK });
                         new.push(id);
-                        pattern.push_str(r"(\d+:\d+:-1)");
                     }
                 },
                 None => pattern.push_str(varied(&found)),
@@ -173,6 +178,7 @@ mod tests {
             ("attempts  1", "attempts  2"),
             ("prints@4:0:-1 is 4:0:-1", "prints@17:0:-1 is 18:0:-1"),
             ("4:0:-1\n4:1:-1", "17:0:-1\n17:0:-1"),
+            ("4:0:-1~1~9f", "17:0:-1"),
             ("...\nend", "a\nb"),
             ("HELLO", "HELLO there"),
         ] {

@@ -1,4 +1,5 @@
-//! `docs/tour.md` and `docs/start.md`, as their readers follow them: each command is typed into a shell, and each answer is that of the page.
+//! `docs/tour.md` and `docs/start.md`, as their readers follow them: each command is typed into a shell, and each answer is that of the page. Of the pages
+//! about HTTP and order it is the blocks with a mark.
 //!
 //! Once with the embedded broker, which brings itself along, and once with a gateway before the broker of `LONGHAUL_TEST_BROKER`. Ports are others than
 //! on the page, since somebody may use those. Where Pulsar's client for Python is not to be had (`LONGHAUL_TEST_CLIENTS=python` has it fetched), its part is
@@ -12,7 +13,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use integration_tests::example::{self, Process};
 use integration_tests::sandbox::{Broker, BrokerConfig, free_port};
 use integration_tests::{clients, skip};
-use page::{Step, Typed, steps};
+use page::{Blocks, Step, Typed, steps};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::process::Stdio;
@@ -24,6 +25,9 @@ use tokio::time::timeout;
 /// The pages, from the top of the repository.
 const TOUR: &str = "docs/tour.md";
 const START: &str = "docs/start.md";
+
+/// Pages of which some blocks are typed, each with what those before it have left.
+const HTTP: [&str; 3] = ["docs/http.md", "docs/dialects.md", "docs/order.md"];
 
 fn read(page: &str) -> Result<String> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
@@ -89,7 +93,11 @@ impl Reader {
     }
 
     async fn follow(&mut self, name: &str, page: &str, engine: &str) -> Result<()> {
-        for step in steps(name, page, engine)? {
+        self.take(name, steps(name, page, Blocks::All, engine)?).await
+    }
+
+    async fn take(&mut self, name: &str, steps: Vec<Step>) -> Result<()> {
+        for step in steps {
             match step {
                 Step::Write { name: file, contents } => {
                     let desk = self.folder.path().join("desk");
@@ -213,6 +221,20 @@ async fn the_tour_with_the_embedded_broker() -> Result<()> {
 #[tokio::test]
 async fn the_start_in_five_minutes() -> Result<()> {
     with_the_embedded_broker().await?.follow(START, &read(START)?, "embedded").await
+}
+
+#[tokio::test]
+async fn what_the_pages_about_http_say_is_typed() -> Result<()> {
+    if !has_curl() {
+        return Ok(());
+    }
+    let mut reader = with_the_embedded_broker().await?;
+    for page in HTTP {
+        let steps = steps(page, &read(page)?, Blocks::Marked, "embedded")?;
+        ensure!(!steps.is_empty(), "{page} has no marks");
+        reader.take(page, steps).await?;
+    }
+    Ok(())
 }
 
 /// It has the broker for itself: its gateway looks after all queues.

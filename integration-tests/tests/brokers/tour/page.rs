@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `terminal=NAME` | it is typed in another terminal, where programs go on: the answer is how their output begins |
 //! | `everywhere` | it is typed in all terminals |
+//! | `here` | nothing: it is typed in the reader's own terminal, as a block without a comment is on a page that is typed as a whole |
 //! | `only=embedded`, `only=pulsar` | it is for this engine |
 //! | `file=NAME` | it is a file, and not commands |
 //! | `python` | it needs Pulsar's client for Python |
@@ -51,7 +52,7 @@ impl<'a> Mark<'a> {
         };
         let words: BTreeMap<_, _> =
             words.split(' ').map(|word| word.split_once('=').unwrap_or((word, ""))).collect();
-        let known = ["terminal", "everywhere", "only", "file", "python"];
+        let known = ["terminal", "everywhere", "here", "only", "file", "python"];
         let unknown = words.keys().find(|word| !known.contains(word));
         ensure!(unknown.is_none(), "a mark of {name} has the word {unknown:?}");
         Ok(Self { words })
@@ -62,8 +63,16 @@ impl<'a> Mark<'a> {
     }
 }
 
+/// Which blocks of a page are for readers at a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Blocks {
+    All,
+    /// Those with a mark.
+    Marked,
+}
+
 /// What a reader of the page with this name does who has this engine, in order.
-pub(super) fn steps(name: &str, page: &str, engine: &str) -> Result<Vec<Step>> {
+pub(super) fn steps(name: &str, page: &str, blocks: Blocks, engine: &str) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     let mut lines = page.lines().enumerate();
     let mut above = "";
@@ -74,7 +83,8 @@ pub(super) fn steps(name: &str, page: &str, engine: &str) -> Result<Vec<Step>> {
         };
         let mark = Mark::read(name, above).with_context(|| format!("{name}:{at}"))?;
         let block: Vec<_> = lines.by_ref().take_while(|(_, line)| *line != "```").collect();
-        let is_meant = mark.get("only").is_none_or(|only| only == engine);
+        let is_meant = mark.get("only").is_none_or(|only| only == engine)
+            && (blocks == Blocks::All || !mark.words.is_empty());
         match (mark.get("file"), language) {
             _ if !is_meant => {}
             (Some(file), _) => {
@@ -149,13 +159,22 @@ fn blocks_are_commands_files_and_for_one_engine() {
         typed(16, "run \\\nit", &["here", "", "and here"]),
         typed(22, "next", &[]),
     ];
-    assert_eq!(steps("page", page, "embedded").unwrap(), expected);
-    assert_eq!(steps("page", page, "pulsar").unwrap().len(), 4);
+    let steps = |page, engine| steps("page", page, Blocks::All, engine);
+    assert_eq!(steps(page, "embedded").unwrap(), expected);
+    assert_eq!(steps(page, "pulsar").unwrap().len(), 4);
     let everywhere = "<!-- tour: everywhere -->\n```console\n$ export A=1\n```\n";
-    assert_eq!(steps("page", everywhere, "pulsar").unwrap().len(), 3);
+    assert_eq!(steps(everywhere, "pulsar").unwrap().len(), 3);
     for wrong in
         ["```console\nanswer\n```", "<!-- tour: fiel=x -->\n```console\n```", "```sh\nx\n```"]
     {
-        assert!(steps("page", wrong, "embedded").is_err(), "{wrong}");
+        assert!(steps(wrong, "embedded").is_err(), "{wrong}");
     }
+}
+
+#[test]
+fn of_other_pages_the_marked_blocks_are_typed() {
+    let page = "```json\n{}\n```\n\n```console\n$ one\n```\n\n<!-- tour: here -->\n```console\n$ two\n```\n";
+    let steps = steps("page", page, Blocks::Marked, "embedded").unwrap();
+    let [Step::Type(typed)] = steps.as_slice() else { panic!("{steps:?}") };
+    assert_eq!((typed.command.as_str(), &typed.terminal), ("two", &None));
 }
