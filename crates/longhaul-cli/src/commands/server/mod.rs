@@ -53,6 +53,8 @@ impl Server {
 #[derive(Debug, Serialize)]
 struct Addresses {
     http: String,
+    /// The web pages; `None` where they are switched off.
+    dashboard: Option<String>,
     broker: String,
     admin: Option<String>,
     /// `None`: with Pulsar, or in a temporary directory.
@@ -154,10 +156,12 @@ fn introduction(it: &Addresses, demo: bool, took: &str) -> String {
         |path| path.display().to_string(),
     );
     let admin = it.admin.as_deref().unwrap_or("nowhere");
-    let mut text = format!(
-        "longhaul is ready after {took}.\n\n  HTTP    {}\n  Pulsar  {}\n  admin   {admin}\n  data    {data}\n\n",
-        it.http, it.broker
-    );
+    let (http, broker) = (&it.http, &it.broker);
+    let mut text = format!("longhaul is ready after {took}.\n\n  HTTP    {http}\n");
+    if let Some(pages) = &it.dashboard {
+        text.push_str(&format!("  pages   {pages}\n"));
+    }
+    text.push_str(&format!("  Pulsar  {broker}\n  admin   {admin}\n  data    {data}\n\n"));
     text.push_str("Try next, in another terminal:\n\n");
     let defaults = super::ports::DEFAULT;
     if it.broker != format!("pulsar://{}", defaults.broker) {

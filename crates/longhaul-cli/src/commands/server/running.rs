@@ -83,6 +83,7 @@ pub(super) struct Running {
     demo: Option<Demo>,
     signals: Signals,
     drain: Duration,
+    has_dashboard: bool,
 }
 
 impl Running {
@@ -95,6 +96,7 @@ impl Running {
         engine: Engine,
         client: Client,
     ) -> anyhow::Result<Self> {
+        let has_dashboard = config.dashboard != Dashboard::Off;
         let server = match Server::start(client, config).await {
             Ok(server) => server,
             Err(StartError::Listen { address, source }) => {
@@ -103,7 +105,7 @@ impl Running {
             Err(error) => return Err(refused(&error).into()),
         };
         // Whoever is told that it is ready may end it.
-        Ok(Self { engine, server, demo: None, signals: Signals::new()?, drain })
+        Ok(Self { engine, server, demo: None, signals: Signals::new()?, drain, has_dashboard })
     }
 
     /// Adds the samples.
@@ -117,12 +119,12 @@ impl Running {
 
     pub(super) fn addresses(&self, data: Option<PathBuf>) -> Addresses {
         let http = self.server.url();
-        match &self.engine {
-            Engine::Embedded(it) => {
-                Addresses { http, broker: it.service_url(), admin: it.admin_url(), data }
-            }
-            Engine::Pulsar(url) => Addresses { http, broker: url.clone(), admin: None, data: None },
-        }
+        let dashboard = self.has_dashboard.then(|| format!("{http}/ui"));
+        let (broker, admin, data) = match &self.engine {
+            Engine::Embedded(it) => (it.service_url(), it.admin_url(), data),
+            Engine::Pulsar(url) => (url.clone(), None, None),
+        };
+        Addresses { http, dashboard, broker, admin, data }
     }
 
     /// Runs until Ctrl-C or SIGTERM, and ends in order; at a second one, at once.
@@ -136,7 +138,7 @@ impl Running {
             error = broken(engine) => return Err(error),
         }
         output.note("ending in order; a second signal ends it at once");
-        let Self { engine, server, demo, mut signals, drain: limit } = self;
+        let Self { engine, server, demo, mut signals, drain: limit, .. } = self;
         tokio::select! {
             ended = drain(engine, server, demo, limit) => ended,
             () = signals.next() => {
