@@ -44,8 +44,8 @@ fn fits(package: &Package, wish: &Value) -> Result<(), String> {
         return Err(format!("{} is {}, and not {version}", package.name, package.version));
     }
     let features = wish.get("features").and_then(Value::as_array);
-    let named = features.into_iter().flatten().filter_map(Value::as_str);
-    named.map(|feature| has_feature(package, feature)).collect()
+    let mut named = features.into_iter().flatten().filter_map(Value::as_str);
+    named.try_for_each(|feature| has_feature(package, feature))
 }
 
 fn has_feature(package: &Package, feature: &str) -> Result<(), String> {

@@ -70,14 +70,15 @@ fn named(page: &str) -> Vec<String> {
 
 /// Whether a command is only named, without what it is for: an argument, or the value of its last option.
 fn is_named(error: &clap::Error) -> bool {
-    let nothing = ContextValue::String(String::new());
-    match error.kind() {
+    let is_incomplete = matches!(
+        error.kind(),
         ErrorKind::MissingRequiredArgument
-        | ErrorKind::DisplayHelp
-        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => true,
-        ErrorKind::InvalidValue => error.get(ContextKind::InvalidValue) == Some(&nothing),
-        _ => false,
-    }
+            | ErrorKind::DisplayHelp
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    );
+    // Of a value that is wrong the error says which it is.
+    let nothing = ContextValue::String(String::new());
+    is_incomplete || error.get(ContextKind::InvalidValue) == Some(&nothing)
 }
 
 #[test]
