@@ -70,6 +70,10 @@ async fn submit(client: &Client, number: u64) -> TaskRef {
     submission.send().await.unwrap()
 }
 
+async fn pause(ms: u64) {
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+}
+
 fn migrate(from: &Stage, to: &Stage) -> Child {
     let admin = to.broker.admin_url().unwrap();
     let arguments = ["migrate", QUEUE, "--to-service-url", to.broker.service_url()];
@@ -97,17 +101,17 @@ fn nothing_is_lost_and_nothing_doubled_when_a_move_is_killed_again_and_again() {
             while !stop.load(Ordering::Relaxed) {
                 let number = u64::try_from(tasks.len()).unwrap();
                 tasks.push(submit(&source, number).await);
-                tokio::time::sleep(Duration::from_millis(10)).await;
+                pause(10).await;
             }
             tasks
         }
     });
     // So that there are tasks in all states when the first one comes.
-    runtime.block_on(tokio::time::sleep(Duration::from_secs(1)));
+    runtime.block_on(pause(1_000));
     let mut killed = 0;
     for after_ms in KILLED_AFTER_MS {
         let mut moving = migrate(&here, &there);
-        runtime.block_on(tokio::time::sleep(Duration::from_millis(after_ms)));
+        runtime.block_on(pause(after_ms));
         killed += u32::from(moving.try_wait().unwrap().is_none());
         moving.kill().unwrap();
         moving.wait().unwrap();
