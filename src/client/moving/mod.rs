@@ -26,7 +26,8 @@ mod marks;
 mod past;
 mod reading;
 mod record;
-#[cfg(all(test, feature = "testing"))]
+#[cfg(feature = "testing")]
+#[cfg(test)]
 mod tests;
 
 pub use closing::Closed;

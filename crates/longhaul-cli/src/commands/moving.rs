@@ -8,7 +8,10 @@ use crate::times;
 use anyhow::Context as _;
 use clap::Args;
 use longhaul::topics::TopicSettings;
-use longhaul::{Client, Closed, Export as Reader, ExportRecord, Exported, Imported, MoveError};
+use longhaul::{
+    Client, Closed, Export as Reader, ExportRecord, Exported, Imported, MoveError, TransportError,
+    TransportErrorKind,
+};
 use serde::Serialize;
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -164,7 +167,7 @@ impl Report {
         self.open + self.over
     }
 
-    fn add_closed(&mut self, closed: Closed) {
+    fn add_closed(&mut self, closed: &Closed) {
         *self.closed.get_or_insert_default() += closed.closed;
         self.ended_meanwhile.extend(closed.ended.iter().map(ToString::to_string));
     }
@@ -271,7 +274,7 @@ pub(crate) async fn migrate(it: &Migrate, context: &Context) -> anyhow::Result<(
             .output
             .note(&format!("round {round}: {open} tasks to be run, {over} that are over"));
         report.add(imported(&target, to, &file).await?);
-        report.add_closed(source.close_moved(&it.queue, (&target, to)).await?);
+        report.add_closed(&source.close_moved(&it.queue, (&target, to)).await?);
         if !it.stay_paused {
             target.queue(to).resume().await?;
         }
@@ -326,7 +329,8 @@ async fn paused(
 
 /// Writes an export, whole or not at all.
 async fn write(reader: &mut Reader, path: &Path) -> anyhow::Result<Exported> {
-    let folder = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder =
+        path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
     let unfinished = tempfile::NamedTempFile::new_in(folder)
         .with_context(|| format!("{} cannot be written", path.display()))?;
     let mut file = BufWriter::new(unfinished);
@@ -343,12 +347,14 @@ async fn write(reader: &mut Reader, path: &Path) -> anyhow::Result<Exported> {
 
 async fn imported(client: &Client, queue: &str, file: &Path) -> anyhow::Result<Imported> {
     File::open(file).with_context(|| format!("{} cannot be read", file.display()))?;
-    client.import(queue, file).await.map_err(|error| match error {
-        MoveError::Transport(ref cause) if cause.kind == longhaul::TransportErrorKind::NotFound => {
-            let help =
-                format!("set it up first: longhaul topic setup {queue}, or --setup with `migrate`");
-            Failure::not_found(error.to_string() + ": " + &cause.to_string()).help(help).into()
+    client.import(queue, file).await.map_err(|error| {
+        let missing = |cause: &TransportError| cause.kind == TransportErrorKind::NotFound;
+        if !matches!(&error, MoveError::Transport(cause) if missing(cause)) {
+            return error.into();
         }
-        error => error.into(),
+        let help =
+            format!("set it up first: longhaul topic setup {queue}, or --setup with `migrate`");
+        let error = anyhow::Error::from(error);
+        Failure::not_found(format!("{error:#}")).help(help).into()
     })
 }
