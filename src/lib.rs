@@ -24,6 +24,7 @@
 //! [docs/limits.md]: https://docs.rs/crate/longhaul/latest/source/docs/limits.md
 //! [docs/order.md]: https://docs.rs/crate/longhaul/latest/source/docs/order.md
 //! [docs/performance.md]: https://docs.rs/crate/longhaul/latest/source/docs/performance.md
+//! [docs/moving.md]: https://docs.rs/crate/longhaul/latest/source/docs/moving.md
 //! [docs/platform.md]: https://docs.rs/crate/longhaul/latest/source/docs/platform.md
 //! [docs/packaging.md]: https://docs.rs/crate/longhaul/latest/source/docs/packaging.md
 //! [docs/protocol.md]: https://docs.rs/crate/longhaul/latest/source/docs/protocol.md
