@@ -10,8 +10,8 @@ use crate::protocol::waits::{Name, WaitsFor};
 use crate::task::TaskId;
 use crate::task::terms::Terms;
 use crate::task::text::{
-    AFTER, DEDUPE_KEY, EXPIRES_AT, IDEMPOTENCY_KEY, ORDER_KEY, OVERWRITE, REPLAY_OF, TASK_KEY,
-    TASK_TYPE,
+    AFTER, DEDUPE_KEY, EXPIRES_AT, IDEMPOTENCY_KEY, ORDER_KEY, OVERWRITE, REPLAY_OF, SCHEDULED_AT,
+    TASK_KEY, TASK_TYPE,
 };
 use crate::topics::Priority;
 use crate::transport::Outgoing;
@@ -118,9 +118,12 @@ pub(super) fn message(
     let deliver_at_ms = if open {
         terms.scheduled_at_ms.filter(|at_ms| *at_ms > now_ms)
     } else {
-        // Should its end not be written, nobody runs it all the same.
-        properties.insert(EXPIRES_AT.to_owned(), "1".to_owned());
-        Some(now_ms.saturating_add(HELD_BACK_MS))
+        // Where a broker does not hold messages back a worker waits for the instant at which it starts. Should its end not be written by then, it expires.
+        let held_back_ms = now_ms.saturating_add(HELD_BACK_MS);
+        properties.insert(EXPIRES_AT.to_owned(), held_back_ms.to_string());
+        let starts_ms = held_back_ms.saturating_add(HELD_BACK_MS);
+        properties.insert(SCHEDULED_AT.to_owned(), starts_ms.to_string());
+        Some(held_back_ms)
     };
     Ok(Message { message: message_of(properties, payload, deliver_at_ms), key: (name, digest) })
 }

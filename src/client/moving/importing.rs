@@ -1,19 +1,18 @@
 //! Writes what an export holds to a queue.
 
+use super::file::{check, records, source_of};
 use super::ledgers::Ledger;
 use super::marks::{Mark, Marks};
 use super::past::{self, Writer};
-use super::record::{ExportRecord, FORM, Level, MovedState, QueueRecord, Record, TaskRecord};
-use super::{MOVE, MoveError, OpenLevel, copy};
+use super::record::{Level, MovedState, QueueRecord, Record, TaskRecord};
+use super::{IMPORT, MoveError, OpenLevel, copy};
 use crate::chance::system_random;
 use crate::client::registers::Followed;
 use crate::client::{Client, DocumentError, partition};
 use crate::ledger;
-use crate::protocol::fold::Verdict;
-use crate::protocol::key::OwnerId;
-use crate::protocol::register::{
-    Digest, DocumentKind, DocumentName, QueueTask, Stamp, parse_stamp,
-};
+use crate::protocol::fold::{Phase, Verdict};
+use crate::protocol::key::{Epoch, OwnerId};
+use crate::protocol::register::{Digest, DocumentKind, DocumentName, QueueTask, Stamp};
 use crate::settings::QueueSettings;
 use crate::task::{TaskId, view_properties};
 use crate::topics::{Priority, TopicNames};
@@ -22,12 +21,15 @@ use bytes::Bytes;
 use futures::future::{join_all, try_join_all};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::time::Duration;
 
 /// Tasks that are written at once.
 const AT_ONCE: usize = 128;
+
+/// Within this time workers have read that their queue is paused, which takes them milliseconds. One that has not, and begins a copy before its past is written, makes the import fail, and the
+/// next one takes the copy as it is then.
+const PAUSED_AFTER: Duration = Duration::from_millis(500);
 
 /// What was written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,6 +41,8 @@ pub struct Imported {
     pub over: u64,
     /// Tasks of the export that were here already, by an earlier import.
     pub known: u64,
+    /// Tasks whose idempotency key another task holds that was begun here: that one counts, and they have no copies.
+    pub merged: u64,
     /// Dead letters.
     pub letters: u64,
     /// Schedules.
@@ -78,6 +82,7 @@ impl Client {
             return Err(MoveError::Form(cause));
         }
         self.pause_for(topic, &head).await?;
+        tokio::time::sleep(PAUSED_AFTER).await;
         let import = Import {
             levels: self.open_levels(&queue).await?,
             marks: Marks::read(&self.logs(), &queue, source).await?,
@@ -88,6 +93,7 @@ impl Client {
             source,
             tasks,
             consumers: HashMap::new(),
+            kept_out: HashMap::new(),
             imported: Imported::default(),
         };
         import.run(file).await
@@ -115,50 +121,6 @@ impl Client {
     }
 }
 
-/// Reads an export to its end, so that one that is cut short is refused before anything is written. Returns its head, and the ids of its tasks.
-fn check(file: &Path) -> Result<(QueueRecord, HashSet<QueueTask>), MoveError> {
-    let mut records = records(file)?;
-    let head = match records.next().transpose()? {
-        Some(Record::Queue(head)) if head.form <= FORM => head,
-        Some(Record::Queue(head)) => {
-            let cause = format!("its form is {}, and this version knows {FORM}", head.form);
-            return Err(MoveError::Form(cause));
-        }
-        _ => return Err(MoveError::Form("it does not begin with a queue".to_owned())),
-    };
-    let (mut tasks, mut count, mut end) = (HashSet::new(), 0_u64, None);
-    for record in records {
-        match record? {
-            Record::Task(record) => {
-                count += 1;
-                tasks.insert(copy::queue_task(&record)?);
-            }
-            Record::End(record) => end = Some(record),
-            Record::Queue(_) | Record::Letter(_) | Record::Schedule(_) => {}
-        }
-    }
-    match end {
-        Some(end) if end.tasks == count => Ok((head, tasks)),
-        Some(_) => Err(MoveError::Form("it does not hold as many tasks as it says".to_owned())),
-        None => Err(MoveError::Form("its end is missing: the export was interrupted".to_owned())),
-    }
-}
-
-fn records(file: &Path) -> Result<impl Iterator<Item = Result<Record, MoveError>>, MoveError> {
-    let lines = BufReader::new(File::open(file)?).lines().enumerate();
-    let read = |(number, line): (usize, std::io::Result<String>)| {
-        let ExportRecord(record) = serde_json::from_str(&line?)
-            .map_err(|error| MoveError::Form(format!("line {}: {error}", number + 1)))?;
-        Ok(record)
-    };
-    Ok(lines.map(read))
-}
-
-fn source_of(head: &QueueRecord) -> Result<Stamp, MoveError> {
-    let source = parse_stamp(&head.source);
-    source.ok_or_else(|| MoveError::Form(format!("`{}` names no queue", head.source)))
-}
-
 /// The owner of what is written: the same for all moves from this source, and nobody else's.
 fn writer_of(source: Stamp) -> Writer {
     let Digest(owner) = Digest::of(format!("moved/{source}").as_bytes());
@@ -179,6 +141,8 @@ struct Import {
     tasks: HashSet<QueueTask>,
     /// By which messages of tasks that are over are acknowledged.
     consumers: HashMap<TopicPartition, Box<dyn Consumer>>,
+    /// Those whose keys belong to tasks that are over here, and why they stay where they are.
+    kept_out: HashMap<QueueTask, String>,
     imported: Imported,
 }
 
@@ -187,6 +151,18 @@ struct Copied {
     record: TaskRecord,
     old: QueueTask,
     new: QueueTask,
+    /// Some task held the key before: an earlier copy, or one of somebody else.
+    held: bool,
+}
+
+/// What stands here of a task whose key somebody held before.
+enum Found {
+    /// Its copy, which nobody else has begun.
+    Copy,
+    /// A task of somebody else, which counts in its place.
+    Other,
+    /// One that is over, and perhaps only because it was moved away from here.
+    Over,
 }
 
 impl Import {
@@ -201,6 +177,9 @@ impl Import {
                 break;
             }
         }
+        let kept_out = std::mem::take(&mut self.kept_out).into_iter();
+        let kept_out = kept_out.map(|(old, cause)| Unmoved { task: old.id.to_string(), cause });
+        self.imported.unmoved.extend(kept_out);
         self.letters(file).await?;
         self.schedules(file).await?;
         Ok(self.imported)
@@ -212,7 +191,7 @@ impl Import {
         for record in records(file)? {
             let Record::Task(mut record) = record? else { continue };
             let old = copy::queue_task(&record)?;
-            if self.marks.get(old).is_some() {
+            if self.marks.get(old).is_some() || self.kept_out.contains_key(&old) {
                 continue;
             }
             let marks = &self.marks;
@@ -236,15 +215,27 @@ impl Import {
 
     /// Writes tasks as a whole: message, past, entry on the metadata topic, and last the mark.
     async fn write(&mut self, batch: Vec<(QueueTask, TaskRecord)>) -> Result<(), MoveError> {
-        let copied = self.submit(batch).await?;
+        let (mut copied, mut marks) = (Vec::new(), Vec::new());
+        for it in self.submit(batch).await? {
+            let over = it.record.state != MovedState::Open;
+            let found = self.found(&it).await?;
+            // A letter would be one of somebody else's task.
+            let letter = matches!(found, Found::Other);
+            let mark = (it.old, Mark { to: it.new, over, letter });
+            match found {
+                Found::Copy => copied.push(it),
+                Found::Other => self.imported.merged += 1,
+                Found::Over => {
+                    let cause = format!("its key belongs to task {} here, which is over", it.new);
+                    self.kept_out.insert(it.old, cause);
+                    continue;
+                }
+            }
+            marks.push(mark);
+        }
         self.write_pasts(&copied).await?;
         self.show(&copied).await?;
         self.acknowledge(&copied).await;
-        let mark = |it: &Copied| {
-            let over = it.record.state != MovedState::Open;
-            (it.old, Mark { to: it.new, over, letter: false })
-        };
-        let marks = copied.iter().map(mark).collect();
         self.marks.put(&self.client, &self.register, marks).await?;
         for it in &copied {
             match it.record.state {
@@ -258,6 +249,19 @@ impl Import {
             }
         }
         Ok(())
+    }
+
+    /// What stands here of a task that was submitted.
+    async fn found(&mut self, it: &Copied) -> Result<Found, MoveError> {
+        let (owner, over) = (self.writer.owner, it.record.state != MovedState::Open);
+        let ledger = self.ledger(it.new.lane()).await?;
+        let (fold, id) = (ledger.fold(it.new.id), it.new.id);
+        let own = fold.phase != Phase::Sealed && (fold.epoch == Epoch(0) || fold.owner == owner);
+        if !it.held || own {
+            return Ok(Found::Copy);
+        }
+        let moved = ledger.tasks.get(&id).is_some_and(|known| known.moved);
+        Ok(if !over && (moved || fold.phase == Phase::Sealed) { Found::Over } else { Found::Other })
     }
 
     /// Submits all of them, those with an order one after the other.
@@ -280,9 +284,10 @@ impl Import {
         let copy::Message { message, key } =
             copy::message(&record, self.source, self.client.wall_ms())?;
         let queue = (&self.queue, old.level);
+        let held = self.register.look(|keys| keys.holder(&key.0).is_some());
         let task = self.client.submit_keyed(queue, message, key, false).await.map_err(failed)?;
         let level = self.level_of(&task.topic, old)?;
-        Ok(Copied { new: QueueTask { level, id: task.id }, record, old })
+        Ok(Copied { new: QueueTask { level, id: task.id }, record, old, held })
     }
 
     /// The level of the task that holds a key may be another one.
@@ -307,7 +312,7 @@ impl Import {
                 let past = past::entries(&it.record, (id, &ledger.fold(id)), writer, now_ms)?;
                 let message = |(key, entry, content): (_, _, Bytes)| {
                     let entry = ledger::message(&entry, &content);
-                    (key, ledger::signed(entry, &client.operator, MOVE))
+                    (key, ledger::signed(entry, &client.operator, IMPORT))
                 };
                 entries.extend(past.into_iter().map(message));
             }

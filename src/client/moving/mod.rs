@@ -20,6 +20,7 @@
 mod closing;
 mod copy;
 mod exporting;
+mod file;
 mod importing;
 mod ledgers;
 mod marks;
@@ -47,8 +48,11 @@ use ledgers::Ledger;
 use record::Level;
 use std::io;
 
-/// What is done, in the words of entries by operators.
+/// What is done where a task was, in the words of entries by operators.
 const MOVE: &str = "move";
+
+/// What is done where it goes: it may be moved on from there.
+const IMPORT: &str = "import";
 
 /// Why a queue was not moved as a whole. What was done stays done, and the same once more goes on with it.
 #[derive(Debug, thiserror::Error)]

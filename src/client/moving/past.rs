@@ -37,6 +37,9 @@ pub(super) fn entries(
     now_ms: u64,
 ) -> Result<Entries, MoveError> {
     let (id, fold) = copy;
+    if is_new(record) {
+        return Ok(Vec::new());
+    }
     let begun = match fold.epoch {
         Epoch(0) => false,
         Epoch(1) if fold.owner == writer.owner => true,
@@ -46,7 +49,7 @@ pub(super) fn entries(
             return Err(MoveError::Busy(format!("the copy {id} of task {old} {busy}")));
         }
     };
-    if begun && fold.phase != Phase::Running || !begun && is_new(record) {
+    if begun && fold.phase != Phase::Running {
         return Ok(Vec::new());
     }
     let closing = match record.state {

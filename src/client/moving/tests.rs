@@ -284,3 +284,60 @@ fn many_tasks_are_moved_at_once() {
         }
     }
 }
+
+fn by_file(stage: &Stage, from: &str, to: &str) -> (Exported, Imported) {
+    let client = stage.engine.client();
+    stage.engine.run(async {
+        let mut export = client.export(from).await.unwrap();
+        let exported = write(&mut export, &stage.file()).await;
+        (exported, client.import(to, &stage.file()).await.unwrap())
+    })
+}
+
+/// What a move writes at the target had the same mark as what it closes at the source, so that copies were left out when they were moved on.
+#[test]
+fn copies_are_moved_on() {
+    let stage = Stage::new();
+    fill(&stage);
+    stage.round(usize::MAX).unwrap();
+    let (exported, imported) = by_file(&stage, TO, "further");
+    assert_eq!((exported.open, exported.over, exported.letters), (6, 5, 1));
+    assert_eq!((imported.open, imported.over, imported.letters), (6, 5, 1));
+}
+
+/// A task with a key would have been taken for the one that was moved away from here, which is closed: it would have been closed in the other place, too, and run nowhere.
+#[test]
+fn a_key_that_a_task_here_holds_keeps_a_task_out_that_would_be_lost() {
+    let stage = Stage::new();
+    let tasks = fill(&stage);
+    stage.round(usize::MAX).unwrap();
+    let (exported, back) = by_file(&stage, TO, FROM);
+    assert_eq!((exported.open, back.open, back.over, back.merged), (6, 4, 4, 1), "{back:?}");
+    // Nobody has released the dedupe key, as no worker has seen to the end of its task.
+    let mut unmoved: Vec<_> = back.unmoved.iter().map(|it| it.task.clone()).collect();
+    let mut expected = ["keyed and new", "deduped"].map(|it| stage.here(&tasks[it]).id.to_string());
+    unmoved.sort();
+    expected.sort();
+    assert_eq!(unmoved, expected);
+    assert!(back.unmoved.iter().all(|it| it.cause.starts_with("its key belongs to task")));
+    let client = stage.engine.client();
+    let closed = stage.engine.run(client.close_moved(TO, (client, FROM))).unwrap();
+    assert_eq!(closed.closed, 4);
+}
+
+/// Somebody has submitted with the key at the target, and that task was begun before the old one came.
+#[test]
+fn a_task_whose_key_was_taken_first_makes_way() {
+    let stage = Stage::new();
+    let tasks = fill(&stage);
+    let (engine, client) = (&stage.engine, stage.engine.client());
+    let worker = stage.worker(TO);
+    let first = client.submission(TO, &Text("keyed and new".to_owned())).idempotency_key("order-2");
+    let first = engine.run(first.send()).unwrap();
+    let _: Text = engine.wait(&first).unwrap();
+    let (_, imported, closed) = stage.round(usize::MAX).unwrap();
+    assert_eq!((imported.open, imported.over, imported.merged), (5, 5, 1));
+    assert_eq!((closed.closed, stage.here(&tasks["keyed and new"])), (6, first));
+    engine.run(worker.drain(Duration::from_secs(5))).unwrap();
+    assert_eq!(stage.runs_of("keyed and new").len(), 1);
+}

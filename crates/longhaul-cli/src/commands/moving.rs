@@ -129,6 +129,8 @@ struct Report {
     over: u64,
     /// Tasks that were there already.
     known: u64,
+    /// Tasks whose keys tasks there hold that were begun before.
+    merged: u64,
     dead_letters: u64,
     schedules: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -153,6 +155,7 @@ impl Report {
     fn add(&mut self, imported: Imported) {
         self.open += imported.open;
         self.over += imported.over;
+        self.merged += imported.merged;
         // Of later rounds these are those of the first one.
         self.known = imported.known.saturating_sub(self.known_by_itself());
         self.dead_letters += imported.letters;
@@ -164,7 +167,7 @@ impl Report {
 
     /// Those that this run has written.
     const fn known_by_itself(&self) -> u64 {
-        self.open + self.over
+        self.open + self.over + self.merged
     }
 
     fn add_closed(&mut self, closed: &Closed) {
@@ -177,6 +180,7 @@ impl Report {
             ("to be run", self.open.to_string()),
             ("over", self.over.to_string()),
             ("there already", self.known.to_string()),
+            ("merged", self.merged.to_string()),
             ("dead letters", self.dead_letters.to_string()),
             ("schedules", self.schedules.to_string()),
         ];

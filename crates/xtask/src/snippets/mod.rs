@@ -6,7 +6,7 @@
 //! | `toml` with dependencies | this module: packages of the workspace, their versions and features |
 //! | `sh`, `console`: lines of `longhaul` and `longhaul-broker` | the parsers of these programs, in tests of their packages that read all pages |
 //! | the same: lines of `cargo` | this module: packages, features, examples and benchmarks |
-//! | with a mark of [`READERS`] | the test that reads this page, and looks for its marks |
+//! | with a mark of `READERS` | the test that reads this page, and looks for its marks |
 //! | with `<!-- not run: why -->` | nobody, and readers of the source see why |
 //!
 //! Everything else is a fault: a line of another program, a block of another language, a mark that nobody reads.
@@ -58,7 +58,7 @@ const TOUR: &str = "integration-tests/tests/brokers/tour/mod.rs";
 pub struct Repository {
     /// The pages, by their paths from the top.
     pub pages: BTreeMap<String, String>,
-    /// The tests that [`READERS`] names, as far as they are there, by their paths.
+    /// The tests that `READERS` names, as far as they are there, by their paths.
     pub tests: BTreeMap<String, String>,
     /// The pages that the documentation of a crate includes.
     pub compiled: Vec<String>,
