@@ -150,7 +150,7 @@ fn the_commands_of_the_page_about_order_work_as_printed() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/order.md");
     let page = std::fs::read_to_string(path).unwrap();
     let commands: Vec<&str> =
-        page.lines().filter_map(|line| line.strip_prefix("longhaul ")).collect();
+        page.lines().filter_map(|line| line.strip_prefix("$ longhaul ")).collect();
     assert_eq!(commands.len(), 3, "{commands:?}");
     for command in commands {
         stage.told(&command.split(' ').collect::<Vec<_>>());

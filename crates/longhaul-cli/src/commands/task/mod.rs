@@ -57,7 +57,7 @@ pub(crate) enum Task {
 #[command(after_help = "\
 Examples:
   longhaul task moved tasks@12:3:-1
-  longhaul task get $(longhaul task moved tasks@12:3:-1 --quiet)")]
+  longhaul task moved tasks@12:3:-1 -o json")]
 pub(crate) struct Moved {
     /// The queue here, and the id that the task had where it was, as QUEUE@ID.
     #[arg(value_parser = parse_task)]
