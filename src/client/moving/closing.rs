@@ -6,12 +6,16 @@ use super::{MOVE, MoveError, OpenLevel};
 use crate::client::{Client, OperatorError, TaskRef, partition};
 use crate::ledger;
 use crate::protocol::entry::{Claim, Entry};
+use crate::protocol::entry_set::Ended;
 use crate::protocol::fold::Verdict;
 use crate::protocol::key::OnceKey;
 use crate::protocol::operator::OperatorAction;
 use crate::protocol::register::QueueTask;
 use crate::task::TaskId;
 use crate::transport::{Outgoing, TransportError, TransportErrorKind};
+
+/// How the reason begins that a task shows which was moved.
+const MOVED_BY: &str = "Moved by";
 
 /// Tasks that are closed at once.
 const AT_ONCE: usize = 256;
@@ -56,7 +60,10 @@ impl Client {
                     self.close(ledger, (&names.task, &there.task), moved, &mut closed).await?;
                 }
                 for (old, new) in open {
-                    if !ended_by_itself(ledger, old.id) {
+                    // What somebody else has submitted is not deleted.
+                    if marks.is_merged(old)
+                        || !self.ended_by_itself(ledger, (&names.task, old.id)).await?
+                    {
                         continue;
                     }
                     let topic = other.level_names(&there, new.level)?.task;
@@ -83,7 +90,7 @@ impl Client {
             let mut entries = Vec::new();
             for (old, new) in moved {
                 if !ledger.fold(old.id).phase.is_terminal() {
-                    let reason = format!("Moved by {} to {to} as {new}", self.operator);
+                    let reason = format!("{MOVED_BY} {} to {to} as {new}", self.operator);
                     entries.push(self.closing(ledger, (from, old.id), &reason).await?);
                 }
             }
@@ -132,10 +139,25 @@ impl Client {
             Entry::Claim(Claim { batch_size, ..Claim::plain(key, claim.attempt, claim.kind) });
         Ok((key, ledger::by_operator(&entry, reason, &self.operator, MOVE)))
     }
-}
 
-/// Whether a task has ended in another way than by having been moved.
-fn ended_by_itself(ledger: &Ledger, id: TaskId) -> bool {
-    let known = ledger.tasks.get(&id);
-    known.is_some_and(|known| known.fold.phase.is_terminal() && !known.moved)
+    /// Whether a task has ended in another way than by having been moved. Of one that is over for so long that the ledger has forgotten how, the metadata topic says it.
+    async fn ended_by_itself(
+        &self,
+        ledger: &Ledger,
+        (topic, id): (&str, TaskId),
+    ) -> Result<bool, MoveError> {
+        if let Some(known) = ledger.tasks.get(&id) {
+            return Ok(known.fold.phase.is_terminal() && !known.moved);
+        }
+        match ledger.sealed.get(id.entry_id()) {
+            None => return Ok(false),
+            Some(Ended::Completed) => return Ok(true),
+            Some(Ended::Failed | Ended::Mixed) => {}
+        }
+        let task = TaskRef { topic: topic.to_owned(), id };
+        let entry = self.get(&task).await;
+        let entry = entry.map_err(|error| MoveError::Busy(format!("task {task}: {error}")))?;
+        // Where even that is gone it was closed: a move that was interrupted is not left alone for a day.
+        Ok(entry.is_some_and(|it| !it.failure_reason.is_some_and(|it| it.starts_with(MOVED_BY))))
+    }
 }

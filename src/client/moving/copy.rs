@@ -49,7 +49,7 @@ pub(super) fn is_ordered(record: &TaskRecord) -> bool {
     record.properties.contains_key(ORDER_KEY) || record.properties.contains_key(DEDUPE_KEY)
 }
 
-/// Gives the tasks that a task waits for the names that they have here.
+/// Gives the tasks that a task waits for the names that they have here. Those that nobody knows any more become tasks of this partition that nobody knows.
 ///
 /// # Errors
 /// The first one that is not here yet.
@@ -58,6 +58,7 @@ pub(super) fn rename(
     level: Priority,
     marks: &Marks,
     exported: &HashSet<QueueTask>,
+    partition: i32,
 ) -> Result<(), TaskId> {
     let renamed = |list: &WaitsFor| -> Result<BTreeSet<Name>, TaskId> {
         let name = |name: &Name| {
@@ -66,7 +67,7 @@ pub(super) fn rename(
             match marks.get(old) {
                 Some(new) => Ok(Name::Task(new.id)),
                 None if exported.contains(&old) => Err(*id),
-                None => Ok(Name::Task(TaskId { ledger: NOWHERE, ..*id })),
+                None => Ok(Name::Task(TaskId { ledger: NOWHERE, partition, ..*id })),
             }
         };
         list.names.iter().map(name).collect()
@@ -97,7 +98,11 @@ pub(super) fn message(
         properties.remove(IDEMPOTENCY_KEY).or_else(|| Some(record.key.as_ref()?.text.clone()));
     // That of a replay is made of an id that means another task here.
     let own = own.filter(|text| !text.starts_with(KeyName::OF_REPLAYS));
+    // A text that can be no key is none to the workers either.
+    let usable = |kind: KeyKind, text: &String| KeyName::new(kind, text.as_str()).is_ok();
+    let own = own.filter(|text| usable(KeyKind::Idempotency, text));
     let dedupe = properties.get(DEDUPE_KEY).cloned().filter(|_| open && own.is_none());
+    let dedupe = dedupe.filter(|text| usable(KeyKind::Dedupe, text));
     if dedupe.is_none() {
         properties.remove(DEDUPE_KEY);
     }

@@ -17,6 +17,11 @@ use crate::protocol::register::{
     DocumentKind, DocumentName, Entry as RegisterEntry, KeyKind, KeyName, QueueTask, Stamp,
 };
 use crate::protocol::waits::{Name, WaitsFor};
+#[cfg(feature = "schedules")]
+use crate::schedule::{
+    Schedule,
+    firing::{FiringKey, Slot},
+};
 use crate::task::text::AFTER;
 use crate::task::{TaskId, TaskMetadata, TaskOutcome, TaskState};
 use crate::topics::TopicNames;
@@ -287,6 +292,8 @@ impl Export {
             all.map(|(name, _, content)| (name.text().to_owned(), content.clone())).collect()
         });
         for (name, document) in all {
+            #[cfg(feature = "schedules")]
+            let document = self.settled(&name, document);
             self.count.schedules += 1;
             take(ExportRecord(Record::Schedule(ScheduleRecord { name, document })))?;
         }
@@ -320,6 +327,27 @@ fn forget_the_sealed(mut record: TaskRecord, ledgers: &[Ledger]) -> TaskRecord {
         record.waits = Some(list.content());
     }
     record
+}
+
+#[cfg(feature = "schedules")]
+impl Export {
+    /// A schedule without the slots that have fired here: their keys stay on this register. One that cannot be read goes as it is.
+    fn settled(&self, name: &str, document: Bytes) -> Bytes {
+        let Ok(mut schedule) = Schedule::read(&document) else { return document };
+        let now_ms = self.client.wall_ms();
+        self.register.look(|keys| {
+            let (from, to) = FiringKey::range(name, false, now_ms);
+            let fired = keys.between(KeyKind::Idempotency, from, to).rev();
+            let last = fired.filter_map(|(key, _)| FiringKey::parse(key.text())).next();
+            schedule.since = schedule.since.max(last.map_or(0, |FiringKey(_, slot)| slot.ms));
+            schedule.triggers.retain(|ms| {
+                let slot = FiringKey(name, Slot { ms: *ms, by_hand: true }).to_string();
+                let key = KeyName::new(KeyKind::Idempotency, slot);
+                key.is_ok_and(|key| keys.last_holder(&key).is_none())
+            });
+        });
+        schedule.content().unwrap_or(document)
+    }
 }
 
 fn goes_on(taken: &io::Result<()>) -> ControlFlow<()> {

@@ -188,6 +188,8 @@ impl Import {
     /// Writes the tasks that wait for nothing that is not here. Returns whether there were any, and those that are left.
     async fn tasks(&mut self, file: &Path) -> Result<(bool, Vec<Unmoved>), MoveError> {
         let (mut moved, mut unmoved, mut batch) = (false, Vec::new(), Vec::new());
+        let ledgers = self.levels.first().and_then(|level| level.ledgers.first());
+        let partition = ledgers.map_or(-1, |ledger| ledger.place.partition);
         for record in records(file)? {
             let Record::Task(mut record) = record? else { continue };
             let old = copy::queue_task(&record)?;
@@ -196,7 +198,7 @@ impl Import {
             }
             let marks = &self.marks;
             let tasks = &self.tasks;
-            if let Err(missing) = copy::rename(&mut record, old.level, marks, tasks) {
+            if let Err(missing) = copy::rename(&mut record, old.level, marks, tasks, partition) {
                 let cause = format!("it waits for {missing}, which is not here");
                 unmoved.push(Unmoved { task: record.id, cause });
                 continue;
@@ -216,7 +218,14 @@ impl Import {
     /// Writes tasks as a whole: message, past, entry on the metadata topic, and last the mark.
     async fn write(&mut self, batch: Vec<(QueueTask, TaskRecord)>) -> Result<(), MoveError> {
         let (mut copied, mut marks) = (Vec::new(), Vec::new());
+        let mut taken = HashSet::new();
         for it in self.submit(batch).await? {
+            if self.marks.is_taken(it.new) || !taken.insert(it.new) {
+                // It has lost its key to that one, or waits behind it. Whoever works where it is sees to that.
+                let cause = format!("task {}, which was moved as well, holds its key", it.new);
+                self.kept_out.insert(it.old, cause);
+                continue;
+            }
             let over = it.record.state != MovedState::Open;
             let found = self.found(&it).await?;
             // A letter would be one of somebody else's task.

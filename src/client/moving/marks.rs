@@ -10,7 +10,7 @@ use crate::task::TaskId;
 use crate::topics::TopicNames;
 use crate::transport::{Follow, Start, TransportErrorKind};
 use futures::future::join_all;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// What a mark says of a task of the source.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +28,8 @@ pub(super) struct Mark {
 pub(super) struct Marks {
     source: Stamp,
     here: HashMap<QueueTask, Mark>,
+    /// The tasks here that have taken the place of one.
+    taken: HashSet<QueueTask>,
 }
 
 impl Marks {
@@ -45,12 +47,18 @@ impl Marks {
             }
         })
         .await?;
-        Ok(Self { source, here })
+        let taken = here.values().map(|mark: &Mark| mark.to).collect();
+        Ok(Self { source, here, taken })
     }
 
     /// The task here.
     pub(super) fn get(&self, task: QueueTask) -> Option<QueueTask> {
         self.mark(task).map(|mark| mark.to)
+    }
+
+    /// Whether a task here has taken the place of one already.
+    pub(super) fn is_taken(&self, to: QueueTask) -> bool {
+        self.taken.contains(&to)
     }
 
     pub(super) fn mark(&self, task: QueueTask) -> Option<Mark> {
@@ -61,6 +69,11 @@ impl Marks {
     pub(super) fn open(&self) -> impl Iterator<Item = (QueueTask, QueueTask)> {
         let open = self.here.iter().filter(|(_, mark)| !mark.over);
         open.map(|(task, mark)| (*task, mark.to))
+    }
+
+    /// Whether a task of somebody else has taken the place of one that was not over.
+    pub(super) fn is_merged(&self, task: QueueTask) -> bool {
+        self.here.get(&task).is_some_and(|mark| mark.letter && !mark.over)
     }
 
     /// Writes marks, and waits until they are stored.
@@ -80,6 +93,7 @@ impl Marks {
         for stored in join_all(sent).await {
             stored.map_err(MoveError::of_publish)?;
         }
+        self.taken.extend(all.iter().map(|(_, mark)| mark.to));
         self.here.extend(all);
         Ok(())
     }

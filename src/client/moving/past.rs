@@ -20,9 +20,9 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    fn key(self, task: TaskId, serial: u64) -> OnceKey {
+    fn key(self, task: TaskId, epoch: Epoch, serial: u64) -> OnceKey {
         let serial = u64::from(self.run) << 8 | serial;
-        OnceKey { task, epoch: Epoch(1), owner: self.owner, serial }
+        OnceKey { task, epoch, owner: self.owner, serial }
     }
 }
 
@@ -42,14 +42,16 @@ pub(super) fn entries(
     }
     let begun = match fold.epoch {
         Epoch(0) => false,
-        Epoch(1) if fold.owner == writer.owner => true,
+        Epoch(_) if fold.owner == writer.owner => true,
         Epoch(_) => {
             let (old, busy) =
                 (&record.id, "was begun before its past was written: is the queue still paused?");
             return Err(MoveError::Busy(format!("the copy {id} of task {old} {busy}")));
         }
     };
-    if begun && fold.phase != Phase::Running {
+    let open = record.state == MovedState::Open;
+    // What was written of a task that was to be run is not enough if it has ended since.
+    if fold.phase.is_terminal() || begun && open && fold.phase != Phase::Running {
         return Ok(Vec::new());
     }
     let closing = match record.state {
@@ -64,8 +66,15 @@ pub(super) fn entries(
         MovedState::Failed | MovedState::Cancelled | MovedState::Expired => record.attempts,
     };
     let mut entries = Vec::new();
-    if !begun {
-        let (key, kind) = (writer.key(id, 1), closing.unwrap_or(ClaimKind::Run));
+    let goes_on = begun && fold.phase == Phase::Running && closing.is_none();
+    let epoch = if goes_on { fold.epoch } else { fold.epoch.next() };
+    let attempt = match closing {
+        _ if goes_on => fold.attempt,
+        None => attempt.max(fold.attempt.saturating_add(1)),
+        Some(_) => attempt,
+    };
+    if !goes_on {
+        let (key, kind) = (writer.key(id, epoch, 1), closing.unwrap_or(ClaimKind::Run));
         let base = (record.claimed > 0).then_some(Base { created_ms: record.claimed });
         let claim =
             Claim { base, limits: record.limits.into(), ..Claim::plain(key, attempt, kind) };
@@ -77,7 +86,7 @@ pub(super) fn entries(
     }
     if let Some(checkpoint) = record.checkpoint.clone().filter(|_| record.state == MovedState::Open)
     {
-        let key = writer.key(id, 2);
+        let key = writer.key(id, epoch, 2);
         entries.push((key, Entry::Checkpoint(key), checkpoint));
     }
     let (outcome, content) = if record.state == MovedState::Completed {
@@ -86,7 +95,7 @@ pub(super) fn entries(
         let waits = record.waits.clone().map(Bytes::from);
         (Outcome::Released(record.next_attempt(now_ms)), waits.unwrap_or_else(|| reason(record)))
     };
-    let key = writer.key(id, 3);
+    let key = writer.key(id, epoch, 3);
     entries.push((key, Entry::Done(Done { key, attempt, outcome, writer: None }), content));
     Ok(entries)
 }
@@ -171,6 +180,26 @@ mod tests {
                 assert_eq!(fold.phase, phase);
             }
             assert_eq!(folded(&record(MovedState::Completed, 0), 0).phase, Phase::Completed);
+        }
+    }
+
+    /// The move was interrupted behind the past of a task, which ended where it was before the next one began.
+    #[test]
+    fn the_copy_of_a_task_that_has_ended_since_is_closed() {
+        for written in 1..3 {
+            for (state, phase) in [
+                (MovedState::Completed, Phase::Completed),
+                (MovedState::Failed, Phase::Final),
+                (MovedState::Cancelled, Phase::Cancelled),
+            ] {
+                let mut fold = TaskFold::default();
+                let open = record(MovedState::Open, 1);
+                let first = entries(&open, (ID, &fold), WRITER, 10_000).unwrap();
+                first.iter().take(written).for_each(|(_, it, _)| drop(fold.apply(it)));
+                let over = entries(&record(state, 2), (ID, &fold), WRITER, 10_000).unwrap();
+                over.iter().for_each(|(_, it, _)| assert_eq!(fold.apply(it), Verdict::Accepted));
+                assert_eq!(fold.phase, phase);
+            }
         }
     }
 

@@ -21,6 +21,9 @@ use std::time::Duration;
 /// Rounds of one move. Each takes what was submitted at the source during the one before.
 const ROUNDS_MAX: u32 = 20;
 
+/// Within this time workers have read that their queue is paused, which takes them milliseconds.
+const PAUSED_AFTER: Duration = Duration::from_millis(500);
+
 /// How often the target is looked at for what still comes.
 const LOOKS_EVERY: Duration = Duration::from_secs(2);
 
@@ -257,13 +260,12 @@ pub(crate) async fn migrate(it: &Migrate, context: &Context) -> anyhow::Result<(
     }
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("export.jsonl");
-    let mut report = Report::default();
+    let (mut report, mut left) = (Report::default(), 0);
     for round in 1.. {
         let mut reader = paused(&source, &it.queue, &it.running, context).await?;
         let exported = write(&mut reader, &file).await?;
         drop(reader);
         report.unreadable = exported.unreadable;
-        let left = u64::try_from(report.not_moved.len()).unwrap_or(u64::MAX);
         if round > 1 && exported.open <= left {
             if !it.follow {
                 break;
@@ -277,7 +279,10 @@ pub(crate) async fn migrate(it: &Migrate, context: &Context) -> anyhow::Result<(
         context
             .output
             .note(&format!("round {round}: {open} tasks to be run, {over} that are over"));
-        report.add(imported(&target, to, &file).await?);
+        let imported = imported(&target, to, &file).await?;
+        // What cannot be moved is still there in the next round.
+        left = open.saturating_sub(imported.open + imported.merged);
+        report.add(imported);
         report.add_closed(&source.close_moved(&it.queue, (&target, to)).await?);
         if !it.stay_paused {
             target.queue(to).resume().await?;
@@ -313,6 +318,7 @@ async fn paused(
     context: &Context,
 ) -> anyhow::Result<Reader> {
     client.queue(queue).pause().await?;
+    tokio::time::sleep(PAUSED_AFTER).await;
     let mut reader = client.export(queue).await?;
     if running.take_running || reader.running() == 0 {
         return Ok(reader);
