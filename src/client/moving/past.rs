@@ -195,7 +195,9 @@ mod tests {
                 let mut fold = TaskFold::default();
                 let open = record(MovedState::Open, 1);
                 let first = entries(&open, (ID, &fold), WRITER, 10_000).unwrap();
-                first.iter().take(written).for_each(|(_, it, _)| drop(fold.apply(it)));
+                for (_, entry, _) in first.iter().take(written) {
+                    assert_eq!(fold.apply(entry), Verdict::Accepted);
+                }
                 let over = entries(&record(state, 2), (ID, &fold), WRITER, 10_000).unwrap();
                 over.iter().for_each(|(_, it, _)| assert_eq!(fold.apply(it), Verdict::Accepted));
                 assert_eq!(fold.phase, phase);
