@@ -62,7 +62,7 @@ struct Running {
 #[command(after_help = "\
 Examples:
   longhaul import tasks tasks.jsonl --context production
-  longhaul queue resume tasks --context production
+  longhaul import tasks tasks.jsonl --service-url pulsar://broker:6650
 
 The queue is set up before (`longhaul topic setup`). It is paused meanwhile and stays so: close the tasks where they were, or see that nobody runs
 them there, then resume it. The same file once more changes nothing.")]
