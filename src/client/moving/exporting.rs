@@ -6,7 +6,7 @@ use super::record::{
     EndRecord, ExportRecord, FORM, KeyRecord, LetterRecord, Level, MovedState, QueueRecord, Record,
     ScheduleRecord, TaskRecord,
 };
-use super::{MoveError, OpenLevel};
+use super::{MoveError, OpenLevel, PAUSED_AFTER};
 use crate::client::registers::Followed;
 use crate::client::{Client, DeadLetterFilter, partition};
 use crate::clock::runtime_now;
@@ -91,6 +91,16 @@ impl Client {
         let levels = self.open_levels(&queue).await?;
         let count = Exported::default();
         Ok(Export { client: self.clone(), queue, register, source, levels, count })
+    }
+
+    /// Pauses a queue, lets its workers read that, and begins an [`export`](Self::export).
+    ///
+    /// # Errors
+    /// As [`export`](Self::export), and when the queue cannot be paused.
+    pub async fn export_paused(&self, topic: &str) -> Result<Export, MoveError> {
+        self.queue(topic).pause().await?;
+        tokio::time::sleep(PAUSED_AFTER).await;
+        self.export(topic).await
     }
 }
 

@@ -5,7 +5,7 @@ use super::ledgers::Ledger;
 use super::marks::{Mark, Marks};
 use super::past::{self, Writer};
 use super::record::{Level, MovedState, QueueRecord, Record, TaskRecord};
-use super::{IMPORT, MoveError, OpenLevel, copy};
+use super::{IMPORT, MoveError, OpenLevel, PAUSED_AFTER, copy};
 use crate::chance::system_random;
 use crate::client::registers::Followed;
 use crate::client::{Client, DocumentError, partition};
@@ -22,14 +22,9 @@ use futures::future::{join_all, try_join_all};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
-use std::time::Duration;
 
 /// Tasks that are written at once.
 const AT_ONCE: usize = 128;
-
-/// Within this time workers have read that their queue is paused, which takes them milliseconds. One that has not, and begins a copy before its past is written, makes the import fail, and the
-/// next one takes the copy as it is then.
-const PAUSED_AFTER: Duration = Duration::from_millis(500);
 
 /// What was written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -124,8 +119,8 @@ impl Client {
 /// The owner of what is written: the same for all moves from this source, and nobody else's.
 fn writer_of(source: Stamp) -> Writer {
     let Digest(owner) = Digest::of(format!("moved/{source}").as_bytes());
-    let [_, run] = [0, 1].map(|half| u32::try_from(system_random() >> (half * 32) & 0xffff_ffff));
-    Writer { owner: OwnerId(owner), run: run.unwrap_or_default() }
+    let run = u32::try_from(system_random() >> 96).unwrap_or_default();
+    Writer { owner: OwnerId(owner), run }
 }
 
 /// An import under way.

@@ -47,12 +47,17 @@ use crate::transport::{TopicPartition, TransportError};
 use ledgers::Ledger;
 use record::Level;
 use std::io;
+use std::time::Duration;
 
 /// What is done where a task was, in the words of entries by operators.
 const MOVE: &str = "move";
 
 /// What is done where it goes: it may be moved on from there.
 const IMPORT: &str = "import";
+
+/// Within this time workers have read that their queue is paused, which takes them milliseconds. One that has not, and begins a copy before its past is written, makes the import fail,
+/// and the next one takes the copy as it is then.
+const PAUSED_AFTER: Duration = Duration::from_millis(500);
 
 /// Why a queue was not moved as a whole. What was done stays done, and the same once more goes on with it.
 #[derive(Debug, thiserror::Error)]
@@ -118,10 +123,7 @@ impl Client {
         let mut open = Vec::new();
         for level in Level::ALL {
             let priority = level.priority();
-            let names = match priority {
-                Priority::Normal => queue.clone(),
-                Priority::High | Priority::Low => self.level_names(queue, priority)?,
-            };
+            let names = self.level_names(queue, priority)?;
             if priority != Priority::Normal && !self.inner.transport.exists(&names.task).await? {
                 continue;
             }

@@ -113,7 +113,6 @@ impl<'a> Reading<'a> {
             limits: claim.map(|claim| claim.limits).unwrap_or_default().into(),
             properties,
             payload: Some(message.payload.clone()),
-            batch_size: message.batch_size,
             entry: self.entries.remove(&id),
             ..TaskRecord::new(id, self.level, MovedState::Open)
         })

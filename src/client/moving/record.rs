@@ -83,9 +83,6 @@ pub(super) struct TaskRecord {
     /// Of its message; left out of a task that is over.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "base64_option")]
     pub(super) payload: Option<Bytes>,
-    /// How many tasks came with it in one batch.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) batch_size: Option<u32>,
     /// The idempotency key that it holds, and the digest of its payload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) key: Option<KeyRecord>,
@@ -228,7 +225,6 @@ impl TaskRecord {
             limits: LimitsRecord::default(),
             properties: BTreeMap::new(),
             payload: None,
-            batch_size: None,
             key: None,
             entry: None,
         }

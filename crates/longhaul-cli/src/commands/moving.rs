@@ -21,9 +21,6 @@ use std::time::Duration;
 /// Rounds of one move. Each takes what was submitted at the source during the one before.
 const ROUNDS_MAX: u32 = 20;
 
-/// Within this time workers have read that their queue is paused, which takes them milliseconds.
-const PAUSED_AFTER: Duration = Duration::from_millis(500);
-
 /// How often the target is looked at for what still comes.
 const LOOKS_EVERY: Duration = Duration::from_secs(2);
 
@@ -317,9 +314,7 @@ async fn paused(
     running: &Running,
     context: &Context,
 ) -> anyhow::Result<Reader> {
-    client.queue(queue).pause().await?;
-    tokio::time::sleep(PAUSED_AFTER).await;
-    let mut reader = client.export(queue).await?;
+    let mut reader = client.export_paused(queue).await?;
     if running.take_running || reader.running() == 0 {
         return Ok(reader);
     }

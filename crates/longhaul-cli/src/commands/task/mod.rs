@@ -64,13 +64,13 @@ pub(crate) struct Moved {
     task: TaskRef,
 }
 
-/// A task that has taken the place of another one.
+/// A task by its name.
 #[derive(Debug, Serialize)]
-struct MovedTask {
+struct NamedTask {
     task: String,
 }
 
-impl Row for MovedTask {
+impl Row for NamedTask {
     const HEADS: &'static [&'static str] = &["TASK"];
 
     fn cells(&self) -> Vec<String> {
@@ -207,7 +207,7 @@ async fn moved(old: &TaskRef, context: &Context) -> anyhow::Result<()> {
         let what = format!("no task with the id {} was moved to {}", old.id, old.topic);
         return Err(Failure::not_found(what).into());
     }
-    let rows: Vec<_> = found.iter().map(|task| MovedTask { task: named(task) }).collect();
+    let rows: Vec<_> = found.iter().map(|task| NamedTask { task: named(task) }).collect();
     Ok(context.output.list(&rows)?)
 }
 

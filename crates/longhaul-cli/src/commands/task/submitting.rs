@@ -1,16 +1,14 @@
 //! `longhaul task submit`.
 
-use super::following;
+use super::{NamedTask, following};
 use crate::context::Context;
 use crate::exit::Failure;
-use crate::output::Row;
 use crate::service::tasks::{NewTask, Tasks, Terms, named, parse_task};
 use crate::times;
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
 use longhaul::topics::Priority;
 use longhaul::{AfterFailed, RetryPolicy, TaskRef};
-use serde::Serialize;
 use std::io::{self, BufRead, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -225,19 +223,6 @@ pub(crate) fn retry(text: &str) -> Result<RetryPolicy, String> {
     Ok(RetryPolicy::intervals(pauses?))
 }
 
-#[derive(Debug, Serialize)]
-struct Submitted {
-    task: String,
-}
-
-impl Row for Submitted {
-    const HEADS: &'static [&'static str] = &["TASK"];
-
-    fn cells(&self) -> Vec<String> {
-        vec![self.task.clone()]
-    }
-}
-
 /// # Errors
 /// When a task cannot be submitted; with `--wait`, when it failed.
 pub(crate) async fn run(service: &impl Tasks, it: Submit, context: &Context) -> anyhow::Result<()> {
@@ -249,7 +234,7 @@ pub(crate) async fn run(service: &impl Tasks, it: Submit, context: &Context) -> 
     let task = service.submit(NewTask { queue, payload, terms }).await?;
     if !wait {
         let task = named(&task);
-        return Ok(context.output.one(&Submitted { task: task.clone() }, &[("task", task)])?);
+        return Ok(context.output.one(&NamedTask { task: task.clone() }, &[("task", task)])?);
     }
     context.output.note(&format!("submitted {}", named(&task)));
     let ended = following::follow(service, &task, context).await?;
@@ -275,7 +260,7 @@ async fn submit_lines(
     let mut tasks =
         stream::iter(lines.into_iter().filter(|it| !it.is_empty()).map(submit)).buffered(TOGETHER);
     while let Some(task) = tasks.try_next().await? {
-        context.output.each(&Submitted { task: named(&task) })?;
+        context.output.each(&NamedTask { task: named(&task) })?;
         progress.step();
     }
     Ok(())
