@@ -16,6 +16,11 @@ use std::time::{Duration, Instant};
 /// How long anything may take that ought to be seen at once.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+#[expect(clippy::disallowed_methods, reason = "a program that hangs ends no wait of its own")]
+fn now() -> Instant {
+    Instant::now()
+}
+
 /// The dashboard, and the terminal that it runs on.
 struct Dash {
     child: Child,
@@ -68,7 +73,7 @@ impl Dash {
     /// What stands on the terminal as soon as it fits.
     #[track_caller]
     fn until(&mut self, what: &str, fits: impl Fn(&str) -> bool) -> String {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = now() + PATIENCE;
         loop {
             let shown = self.terminal.screen().contents();
             if fits(&shown) {
@@ -83,7 +88,7 @@ impl Dash {
 
     /// What the program writes next. Times on the terminal change each second, so that a limit for one piece would be none.
     fn piece(&self, deadline: Instant) -> Result<Vec<u8>, RecvTimeoutError> {
-        self.written.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+        self.written.recv_timeout(deadline.saturating_duration_since(now()))
     }
 
     /// The same for words.
@@ -95,7 +100,7 @@ impl Dash {
     /// Waits for its end; says its exit code and what stands on the terminal then. The terminal is to be as it was.
     #[track_caller]
     fn ended(mut self) -> (Option<i32>, String) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = now() + PATIENCE;
         loop {
             match self.piece(deadline) {
                 Ok(piece) => self.terminal.process(&piece),
