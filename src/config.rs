@@ -221,7 +221,9 @@ impl WorkerConfig {
             ("backoff", self.backoff.intervals.iter().max().copied().unwrap_or_default()),
             ("cancel_grace", self.cancel_grace),
         ];
-        if let Some((field, duration)) = durations.into_iter().find(|(_, it)| *it > DURATION_MAX) {
+        if let Some((field, duration)) =
+            durations.into_iter().find(|(_, duration)| *duration > DURATION_MAX)
+        {
             let problem = format!("must be at most {DURATION_MAX:?}, is {duration:?}");
             return Err(ConfigError { field, problem });
         }

@@ -110,7 +110,8 @@ impl Client {
 impl Client {
     /// The topics of the levels of a queue, without those of the queue itself.
     pub(super) fn levels_of(&self, queue: &TopicNames) -> Result<[TopicNames; 2], TopicNameError> {
-        let [high, low] = [Priority::High, Priority::Low].map(|it| self.level_names(queue, it));
+        let [high, low] =
+            [Priority::High, Priority::Low].map(|level| self.level_names(queue, level));
         Ok([high?, low?])
     }
 

@@ -161,15 +161,17 @@ impl Client {
 
     /// Removes requests to workers that went without removing them.
     async fn remove_old_requests(&self, register: &Followed, workers: &[WorkerInfo]) {
-        let instance = |it: &WorkerInfo| Some(it.identity.as_ref()?.instance.clone());
+        let instance = |worker: &WorkerInfo| Some(worker.identity.as_ref()?.instance.clone());
         let alive: BTreeSet<String> = workers.iter().filter_map(instance).collect();
         let now_ms = self.wall_ms();
         let is_old = |content: &Bytes| {
-            DrainRequest::read(content).is_none_or(|it| it.at_ms.saturating_add(KEPT_MS) < now_ms)
+            DrainRequest::read(content)
+                .is_none_or(|request| request.at_ms.saturating_add(KEPT_MS) < now_ms)
         };
         let old: Vec<DocumentKey> = register.look_at_documents(|documents| {
             let requests = documents.of(DocumentKind::Drain);
-            let old = requests.filter(|(name, _, it)| !alive.contains(name.text()) && is_old(it));
+            let old = requests
+                .filter(|(name, _, request)| !alive.contains(name.text()) && is_old(request));
             old.flat_map(|(name, ..)| documents.entries(name)).collect()
         });
         for key in old {
@@ -205,31 +207,31 @@ fn document_of(instance: &str) -> Result<DocumentName, DocumentError> {
 
 /// The one worker that is meant.
 fn find(workers: &[WorkerInfo], name: &str) -> Result<Arc<WorkerIdentity>, DrainError> {
-    let is_alive = |it: &&WorkerInfo| it.last_heartbeat_ms.is_some();
-    let is_it = |it: &&WorkerInfo| {
-        let said = it.identity.as_ref();
-        it.owner == name || said.is_some_and(|said| said.name == name || said.instance == name)
+    let is_alive = |worker: &&WorkerInfo| worker.last_heartbeat_ms.is_some();
+    let is_it = |worker: &&WorkerInfo| {
+        let said = worker.identity.as_ref();
+        worker.owner == name || said.is_some_and(|said| said.name == name || said.instance == name)
     };
     // A worker has an owner id for each partition. Who has not said which instance it is stands for itself.
-    let key = |it: &WorkerInfo| {
-        let instance = it.identity.as_ref().map(|said| said.instance.clone());
-        instance.filter(|it| !it.is_empty()).unwrap_or_else(|| it.owner.clone())
+    let key = |worker: &WorkerInfo| {
+        let instance = worker.identity.as_ref().map(|said| said.instance.clone());
+        instance.filter(|instance| !instance.is_empty()).unwrap_or_else(|| worker.owner.clone())
     };
     let alive = workers.iter().filter(is_alive);
     let found: BTreeMap<String, &WorkerInfo> =
-        alive.clone().filter(is_it).map(|it| (key(it), it)).collect();
+        alive.clone().filter(is_it).map(|worker| (key(worker), worker)).collect();
     let mut all = found.values();
     let Some(worker) = all.next() else {
-        let shown = |it: &WorkerInfo| {
-            let said = it.identity.as_ref().map(|said| said.name.clone());
-            said.filter(|name| !name.is_empty()).unwrap_or_else(|| it.owner.clone())
+        let shown = |worker: &WorkerInfo| {
+            let said = worker.identity.as_ref().map(|said| said.name.clone());
+            said.filter(|name| !name.is_empty()).unwrap_or_else(|| worker.owner.clone())
         };
         let alive: BTreeSet<String> = alive.map(shown).collect();
         let alive = alive.into_iter().collect();
         return Err(DrainError::NoSuchWorker { name: name.to_owned(), alive });
     };
     if all.next().is_some() {
-        let owners = found.values().map(|it| it.owner.clone()).collect();
+        let owners = found.values().map(|worker| worker.owner.clone()).collect();
         return Err(DrainError::Ambiguous { name: name.to_owned(), owners });
     }
     match &worker.identity {
@@ -247,7 +249,9 @@ fn holds_lease(view: &TaskView, name: &str) -> Result<bool, TaskViewError> {
         let page = view.list(&filter, after, usize::MAX)?;
         let is_it = |task: &super::TaskInfo| {
             let held = task.lease.as_ref();
-            held.is_some_and(|it| &*it.worker == name || task.owner.as_deref() == Some(name))
+            held.is_some_and(|holder| {
+                &*holder.worker == name || task.owner.as_deref() == Some(name)
+            })
         };
         if page.tasks.iter().any(is_it) {
             return Ok(true);
@@ -321,7 +325,7 @@ mod tests {
 
     #[test]
     fn an_error_lists_so_many_names_and_no_more() {
-        let many: Vec<String> = (0..25).map(|it| format!("w{it}")).collect();
+        let many: Vec<String> = (0..25).map(|number| format!("w{number}")).collect();
         assert!(listed(&many).ends_with("w19 and 5 more"), "{}", listed(&many));
     }
 }

@@ -213,7 +213,7 @@ impl Transport for FakeTransport {
         let next = match follow.start {
             Start::Earliest => 0,
             Start::Latest => end,
-            Start::After(last) => log.iter().filter(|it| it.position <= last).count(),
+            Start::After(last) => log.iter().filter(|message| message.position <= last).count(),
         };
         let (fake, topic, breaks) = (Arc::clone(&self.0), topic.clone(), world.breaks);
         let bell = fake.bell.subscribe();

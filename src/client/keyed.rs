@@ -209,7 +209,7 @@ impl Client {
 /// Whether the task that holds the key is known to have another payload.
 fn has_other_payload(register: &Followed, name: &KeyName, task: QueueTask, own: Digest) -> bool {
     let holding = register.look(|keys| keys.holder(name));
-    let of_task = holding.filter(|holding| holding.task == task).and_then(|it| it.digest);
+    let of_task = holding.filter(|holding| holding.task == task).and_then(|holding| holding.digest);
     of_task.is_some_and(|digest| digest != own)
 }
 

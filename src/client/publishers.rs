@@ -89,7 +89,7 @@ async fn serve(mut publisher: KeptPublisher, mut jobs: mpsc::Receiver<Job>) {
             Ok(()) if answer.is_closed() => {}
             Ok(()) => {
                 let told = |published: Published| published.map_err(PublishFailure::Sent);
-                let on_receipt = OnReceipt::new(move |it| drop(answer.send(told(it))));
+                let on_receipt = OnReceipt::new(move |receipt| drop(answer.send(told(receipt))));
                 publisher.put(message, on_receipt);
             }
             Err(error) => {

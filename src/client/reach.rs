@@ -99,7 +99,7 @@ async fn keep(transport: Arc<dyn Transport>, tell: watch::Sender<Option<Outage>>
             }
         };
         tell.send_modify(|outage| {
-            let since = outage.as_ref().map_or_else(|| Clock::System.now(), |it| it.since);
+            let since = outage.as_ref().map_or_else(|| Clock::System.now(), |outage| outage.since);
             *outage = Some(Outage { since, cause });
         });
         backoff.wait().await;

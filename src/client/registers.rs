@@ -98,7 +98,9 @@ impl Registers {
     fn follow(&self, topic: &str) -> Followed {
         let mut all = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
         // Its service ends when the first read has failed.
-        if let Some(followed) = all.get(topic).filter(|it| it.seen.has_changed().is_ok()) {
+        if let Some(followed) =
+            all.get(topic).filter(|followed| followed.seen.has_changed().is_ok())
+        {
             return followed.clone();
         }
         let (sender, seen) = watch::channel(Seen::NotYet);

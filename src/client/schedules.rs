@@ -271,7 +271,8 @@ impl Schedules {
         let register = self.client.register_of(&names).await?;
         let all: Vec<(String, u64, Bytes)> = register.look_at_documents(|documents| {
             let all = documents.of(DocumentKind::Schedule);
-            all.map(|(name, version, it)| (name.text().to_owned(), version, it.clone())).collect()
+            all.map(|(name, version, content)| (name.text().to_owned(), version, content.clone()))
+                .collect()
         });
         let info = |(name, version, content): (String, u64, Bytes)| {
             let found = Found { version, schedule: Schedule::read(&content).ok()? };
@@ -297,8 +298,8 @@ impl Schedules {
         register: &Followed,
         document: &DocumentName,
     ) -> Result<Option<Found>, SchedulesError> {
-        let found = register.look_at_documents(|it| {
-            it.get(document).map(|bytes| (it.version(document), bytes.clone()))
+        let found = register.look_at_documents(|documents| {
+            documents.get(document).map(|bytes| (documents.version(document), bytes.clone()))
         });
         let Some((version, content)) = found else { return Ok(None) };
         Ok(Some(Found { version, schedule: Schedule::read(&content)? }))

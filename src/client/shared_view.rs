@@ -125,7 +125,9 @@ impl Views {
         let reading = async {
             let mut gone = None;
             // An entry that is not there any more has gone for another one, if the next look shows that.
-            while let Some(shown) = self.look(topic, id).await?.filter(|it| gone != Some(it.at)) {
+            while let Some(shown) =
+                self.look(topic, id).await?.filter(|shown| gone != Some(shown.at))
+            {
                 if let Some(metadata) = self.fetch(topic, id, shown.at).await? {
                     return Ok(Some(metadata));
                 }

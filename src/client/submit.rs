@@ -273,7 +273,7 @@ impl Submission {
         }
         let order_key = properties.get(ORDER_KEY);
         if properties.contains_key(OVERWRITE)
-            && order_key.is_some_and(|it| properties.get(DEDUPE_KEY) != Some(it))
+            && order_key.is_some_and(|key| properties.get(DEDUPE_KEY) != Some(key))
         {
             let problem =
                 "a task that overwrites another one has its dedupe key as its order key, or none";

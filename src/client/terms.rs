@@ -36,18 +36,18 @@ impl Delivery {
 impl Submission {
     /// The longest that one attempt may take; then it is cancelled and has failed.
     pub fn max_duration(self, budget: Duration) -> Self {
-        self.term(text::MAX_TASK_DURATION, format_limit(budget).map_err(|it| it.to_string()))
+        self.term(text::MAX_TASK_DURATION, format_limit(budget).map_err(|error| error.to_string()))
     }
 
     /// The longest that the task may take, from its first claim on, over all attempts and the pauses between them. Then it has failed for good,
     /// and a running attempt is cancelled.
     pub fn max_total_duration(self, budget: Duration) -> Self {
-        self.term(text::MAX_TOTAL_DURATION, format_limit(budget).map_err(|it| it.to_string()))
+        self.term(text::MAX_TOTAL_DURATION, format_limit(budget).map_err(|error| error.to_string()))
     }
 
     /// How long an attempt may report nothing: no progress, no checkpoint and no log line. Then it is cancelled and has failed.
     pub fn no_progress_timeout(self, limit: Duration) -> Self {
-        self.term(text::NO_PROGRESS_TIMEOUT, format_limit(limit).map_err(|it| it.to_string()))
+        self.term(text::NO_PROGRESS_TIMEOUT, format_limit(limit).map_err(|error| error.to_string()))
     }
 
     /// How many attempts the task has, 1 to 1000, instead of as many as the worker gives.
@@ -98,7 +98,7 @@ impl Submission {
     pub fn delay(mut self, delay: Duration) -> Self {
         self.properties.remove(text::SCHEDULED_AT);
         self.delivery = Delivery::After(millis(delay));
-        self.term(text::DELAY, format_duration(delay).map_err(|it| it.to_string()))
+        self.term(text::DELAY, format_duration(delay).map_err(|error| error.to_string()))
     }
 
     /// No attempt of the task begins after this instant: then it ends as expired. An attempt that runs goes on, and so does one that
@@ -166,7 +166,7 @@ fn written_intervals(intervals: &[Duration]) -> Result<String, String> {
     }
     let texts: Result<Vec<_>, _> = intervals
         .iter()
-        .map(|it| format_duration(*it).map_err(|error| error.to_string()))
+        .map(|pause| format_duration(*pause).map_err(|error| error.to_string()))
         .collect();
     texts.map(|texts| texts.join(","))
 }

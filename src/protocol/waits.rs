@@ -184,7 +184,10 @@ impl fmt::Display for Name {
         for letter in text.chars() {
             if letter == '%' || letter == ',' || letter.is_whitespace() || letter.is_control() {
                 let mut bytes = [0; 4];
-                letter.encode_utf8(&mut bytes).bytes().try_for_each(|it| write!(f, "%{it:02X}"))?;
+                letter
+                    .encode_utf8(&mut bytes)
+                    .bytes()
+                    .try_for_each(|byte| write!(f, "%{byte:02X}"))?;
             } else {
                 f.write_char(letter)?;
             }
@@ -357,7 +360,10 @@ mod tests {
     #[test]
     fn a_list_has_a_limit() {
         let ids = |count: u64| (0..count).map(|entry| id(entry).to_string()).collect::<Vec<_>>();
-        assert_eq!(WaitsFor::read(&ids(1_000).join(","), None).map(|it| it.names.len()), Ok(1_000));
+        assert_eq!(
+            WaitsFor::read(&ids(1_000).join(","), None).map(|waits| waits.names.len()),
+            Ok(1_000)
+        );
         assert_eq!(WaitsFor::read(&ids(1_001).join(","), None), Err(WaitsError::TooMany));
         let long = TaskId {
             ledger: u64::MAX,
@@ -373,8 +379,8 @@ mod tests {
         use AfterFailed::{Fail, Run, Skip};
         use Named::{Circle, Completed, Failed, Foreign, Open, Unbound, Unknown};
         let standing = |failed, first: Named, second: Named| {
-            let is_first = |it: &Name| *it == Name::Task(id(1));
-            let known = |it: &Name| if is_first(it) { first.clone() } else { second.clone() };
+            let is_first = |name: &Name| *name == Name::Task(id(1));
+            let known = |name: &Name| if is_first(name) { first.clone() } else { second.clone() };
             let standing = waits(failed).standing(known);
             match standing {
                 Standing::Closes(kind, reason) => {

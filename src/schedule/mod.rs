@@ -271,8 +271,8 @@ impl Schedule {
 
     /// Whether it says the same about when it fires.
     pub(crate) fn has_times_of(&self, other: &Self) -> bool {
-        let times = |it: &Self| {
-            let Self { cron, time_zone, every, offset, at, .. } = it;
+        let times = |schedule: &Self| {
+            let Self { cron, time_zone, every, offset, at, .. } = schedule;
             [cron, time_zone, every, offset, at].map(Clone::clone)
         };
         times(self) == times(other)

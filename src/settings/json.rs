@@ -21,10 +21,10 @@ pub(super) mod plain_duration {
     use serde::ser::Error as _;
 
     pub(in crate::settings) fn serialize<S: Serializer>(
-        it: &Duration,
+        value: &Duration,
         to: S,
     ) -> Result<S::Ok, S::Error> {
-        to.serialize_str(&written(*it).map_err(S::Error::custom)?)
+        to.serialize_str(&written(*value).map_err(S::Error::custom)?)
     }
 
     pub(in crate::settings) fn deserialize<'a, D: Deserializer<'a>>(
@@ -42,11 +42,11 @@ pub(super) mod duration {
 
     #[expect(clippy::ref_option, reason = "serde asks for it")]
     pub(in crate::settings) fn serialize<S: Serializer>(
-        it: &Option<Duration>,
+        value: &Option<Duration>,
         to: S,
     ) -> Result<S::Ok, S::Error> {
-        match it {
-            Some(it) => to.serialize_some(&written(*it).map_err(S::Error::custom)?),
+        match value {
+            Some(value) => to.serialize_some(&written(*value).map_err(S::Error::custom)?),
             None => to.serialize_none(),
         }
     }
@@ -77,17 +77,21 @@ pub(super) mod retry {
 
     #[expect(clippy::ref_option, reason = "serde asks for it")]
     pub(in crate::settings) fn serialize<S: Serializer>(
-        it: &Option<RetryPolicy>,
+        policy: &Option<RetryPolicy>,
         to: S,
     ) -> Result<S::Ok, S::Error> {
-        let form = |it: &RetryPolicy| {
-            if it.intervals.is_empty() {
-                return Ok(Retry::Exponential { base: written(it.base)?, max: written(it.max)? });
+        let form = |policy: &RetryPolicy| {
+            if policy.intervals.is_empty() {
+                return Ok(Retry::Exponential {
+                    base: written(policy.base)?,
+                    max: written(policy.max)?,
+                });
             }
-            let intervals: Result<_, String> = it.intervals.iter().map(|it| written(*it)).collect();
+            let intervals: Result<_, String> =
+                policy.intervals.iter().map(|pause| written(*pause)).collect();
             Ok(Retry::Intervals { intervals: intervals? })
         };
-        let form: Option<Result<_, String>> = it.as_ref().map(form);
+        let form: Option<Result<_, String>> = policy.as_ref().map(form);
         form.transpose().map_err(S::Error::custom)?.serialize(to)
     }
 
@@ -97,7 +101,7 @@ pub(super) mod retry {
         let policy = |form| match form {
             Retry::Intervals { intervals } => {
                 let intervals: Result<Vec<_>, String> =
-                    intervals.iter().map(|it| read(it)).collect();
+                    intervals.iter().map(|pause| read(pause)).collect();
                 Ok(RetryPolicy::intervals(intervals?))
             }
             Retry::Exponential { base, max } => {

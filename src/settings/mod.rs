@@ -141,8 +141,8 @@ pub struct QueueSettingsError {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
-const fn is_false(it: &bool) -> bool {
-    !*it
+const fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 impl Rate {
@@ -236,7 +236,9 @@ impl QueueSettings {
                 return bad(field, error.to_string());
             }
         }
-        if let Some(attempts) = self.max_attempts.filter(|it| !(1..=ATTEMPTS_MAX).contains(it)) {
+        if let Some(attempts) =
+            self.max_attempts.filter(|attempts| !(1..=ATTEMPTS_MAX).contains(attempts))
+        {
             return bad(
                 "maxAttempts",
                 format!("must be between 1 and {ATTEMPTS_MAX}, is {attempts}"),
@@ -295,7 +297,8 @@ fn retry_problem(retry: &RetryPolicy) -> Option<String> {
     if base > max {
         return Some(format!("the base {base:?} exceeds the maximum {max:?}"));
     }
-    let too_long = intervals.iter().chain([max]).find_map(|it| json::written(*it).err());
+    let too_long =
+        intervals.iter().chain([max]).find_map(|interval| json::written(*interval).err());
     too_long.or_else(|| base.is_zero().then(|| "the base must be above zero".to_owned()))
 }
 

@@ -123,12 +123,13 @@ pub(crate) mod tests {
             Ok([self.0.as_bytes(), b":"]
                 .concat()
                 .into_iter()
-                .chain(plain.iter().map(|it| !it))
+                .chain(plain.iter().map(|byte| !byte))
                 .collect())
         }
 
         fn decode(&self, encoded: &[u8]) -> Result<Vec<u8>, PayloadError> {
-            let rest = encoded.strip_prefix(self.0.as_bytes()).and_then(|it| it.strip_prefix(b":"));
+            let rest =
+                encoded.strip_prefix(self.0.as_bytes()).and_then(|rest| rest.strip_prefix(b":"));
             let rest = rest.ok_or_else(|| PayloadError::new("not what it has written"))?;
             Ok(rest.iter().map(|byte| !byte).collect())
         }

@@ -177,7 +177,7 @@ const WORD_BYTES_MAX: usize = 128;
 
 /// A name without control characters, cut where it is too long.
 pub(crate) fn word(text: &str) -> String {
-    let plain: String = text.chars().filter(|it| !it.is_control()).collect();
+    let plain: String = text.chars().filter(|letter| !letter.is_control()).collect();
     start_of(&plain, WORD_BYTES_MAX).to_owned()
 }
 

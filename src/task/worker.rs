@@ -99,7 +99,8 @@ fn cut(text: &str) -> String {
 /// The machine's name: what the kernel says, or the environment where there is no such file.
 fn host_name() -> String {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
-    let environment = || ["HOSTNAME", "COMPUTERNAME"].iter().find_map(|it| std::env::var(it).ok());
+    let environment =
+        || ["HOSTNAME", "COMPUTERNAME"].iter().find_map(|name| std::env::var(name).ok());
     let name = kernel.filter(|name| !name.trim().is_empty()).or_else(environment);
     name.unwrap_or_default().trim().to_owned()
 }

@@ -31,8 +31,8 @@ pub struct Transition {
 impl Transition {
     /// Whether this says nothing new after the other one: a keep-alive, or progress.
     fn renews(&self, before: &Self) -> bool {
-        let step = |it: &Self| {
-            let entry = it.entry.as_ref()?;
+        let step = |change: &Self| {
+            let entry = change.entry.as_ref()?;
             Some((entry.state, entry.attempts, entry.outcome, entry.failure_reason.clone()))
         };
         step(self) == step(before)

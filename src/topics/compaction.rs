@@ -91,7 +91,7 @@ pub async fn compactions(
 
 /// The topics on which a later entry of a key takes the place of an earlier one.
 fn compacted<'a>(names: &'a TopicNames, levels: &'a [TopicNames]) -> impl Iterator<Item = &'a str> {
-    let of = |it: &'a TopicNames| [it.ledger.as_str(), it.metadata.as_str()];
+    let of = |names: &'a TopicNames| [names.ledger.as_str(), names.metadata.as_str()];
     // Levels share the register of their queue.
     let all = [names].into_iter().chain(levels).flat_map(of);
     all.chain([names.register.as_str()])

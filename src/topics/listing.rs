@@ -83,7 +83,10 @@ mod tests {
         let names = names.map(|name| format!("persistent://public/default/{name}"));
         let of = |subscription| {
             let found = task_topics(names.iter().map(String::as_str), subscription);
-            found.iter().map(|it| it.rsplit_once('/').unwrap().1.to_owned()).collect::<Vec<_>>()
+            found
+                .iter()
+                .map(|topic| topic.rsplit_once('/').unwrap().1.to_owned())
+                .collect::<Vec<_>>()
         };
         assert_eq!(of(DEFAULT_SUBSCRIPTION), ["a", "b", "c"]);
         assert_eq!(of("other"), ["b", "d"]);

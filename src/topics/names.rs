@@ -414,12 +414,16 @@ mod tests {
             judged[0].is_ok()
         };
         assert!(apart(names("orders", |_, _| {})));
-        assert!(apart(names("orders", |it, tasks| it.register = tasks.register.clone())));
-        assert!(apart(names("orders", |it, tasks| it.dead_letters = tasks.dead_letters.clone())));
+        assert!(apart(names("orders", |names, tasks| names.register = tasks.register.clone())));
+        assert!(apart(
+            names("orders", |names, tasks| names.dead_letters = tasks.dead_letters.clone())
+        ));
         assert!(!apart(names("tasks", |_, _| {})));
-        assert!(!apart(names("orders", |it, tasks| it.ledger = tasks.ledger.clone())));
-        assert!(!apart(names("orders", |it, tasks| it.dead_letters = tasks.metadata.clone())));
-        assert!(!apart(names("orders", |it, tasks| it.task = tasks.register.clone())));
+        assert!(!apart(names("orders", |names, tasks| names.ledger = tasks.ledger.clone())));
+        assert!(
+            !apart(names("orders", |names, tasks| names.dead_letters = tasks.metadata.clone()))
+        );
+        assert!(!apart(names("orders", |names, tasks| names.task = tasks.register.clone())));
     }
 
     #[test]

@@ -102,8 +102,10 @@ impl Quotas {
     /// The limits that there are: what they limit, where, and what the broker does then.
     fn limits(&self) -> impl Iterator<Item = (QuotaKind, i64, QuotaAction)> {
         // As the broker judges: a size of 0 is a limit, an age of 0 is none.
-        let size = self.size.and_then(|it| Some((QuotaKind::Size, it.limit_size?, it.policy)));
-        let age = self.age.and_then(|it| Some((QuotaKind::Age, it.limit_time?, it.policy)));
+        let size =
+            self.size.and_then(|quota| Some((QuotaKind::Size, quota.limit_size?, quota.policy)));
+        let age =
+            self.age.and_then(|quota| Some((QuotaKind::Age, quota.limit_time?, quota.policy)));
         let size = size.filter(|(_, limit, _)| *limit >= 0);
         size.into_iter().chain(age.filter(|(_, limit, _)| *limit > 0))
     }
@@ -188,7 +190,7 @@ mod tests {
 
     fn found(role: Role, quotas: &str) -> Vec<(Severity, String, Policy)> {
         let unmet = unmet(role, &serde_json::from_str(quotas).unwrap());
-        unmet.into_iter().map(|it| (it.severity, it.what, it.policy)).collect()
+        unmet.into_iter().map(|finding| (finding.severity, finding.what, finding.policy)).collect()
     }
 
     const ROLES: [Role; 5] =
@@ -226,9 +228,9 @@ mod tests {
                     vec![Severity::Warning, Severity::Error]
                 }
             };
-            let kinds: Vec<_> = found.iter().map(|it| it.0).collect();
+            let kinds: Vec<_> = found.iter().map(|finding| finding.0).collect();
             assert_eq!(kinds, severities, "{role:?}");
-            let told: Vec<_> = found.into_iter().map(|it| (it.1, it.2)).collect();
+            let told: Vec<_> = found.into_iter().map(|finding| (finding.1, finding.2)).collect();
             let expected =
                 [(size.to_owned(), none(QuotaKind::Size)), (age.to_owned(), none(QuotaKind::Age))];
             assert_eq!(told, expected[2 - told.len()..], "{role:?}");

@@ -140,7 +140,11 @@ mod tests {
             let note = |text: &str| self.1.lock().unwrap().push(format!("{} {text}", self.0));
             note(std::str::from_utf8(&payload.0)?);
             let result = next.run(payload, context).await;
-            note(&result.as_ref().map_or_else(ToString::to_string, |it| format!("{:?}", it.0)));
+            note(
+                &result
+                    .as_ref()
+                    .map_or_else(ToString::to_string, |result| format!("{:?}", result.0)),
+            );
             result
         }
     }

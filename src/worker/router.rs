@@ -119,7 +119,8 @@ mod tests {
         let router = router();
         assert_eq!(routed(&router, Some("double")).await, Ok(Raw("42".into())));
         assert_eq!(routed(&router, Some("greet")).await, Ok(Raw("21".into())));
-        let again = router.route("double", processor_fn(async |it: Text, _: TaskContext| Ok(it)));
+        let again =
+            router.route("double", processor_fn(async |text: Text, _: TaskContext| Ok(text)));
         assert_eq!(routed(&again, Some("double")).await, Ok(Raw("21".into())));
     }
 
@@ -137,11 +138,11 @@ mod tests {
             assert_eq!((error.kind(), error.message()), (TaskErrorKind::Elsewhere, reason));
         }
         let alone =
-            Router::new().route("greet", processor_fn(async |it: Text, _: TaskContext| Ok(it)));
+            Router::new().route("greet", processor_fn(async |text: Text, _: TaskContext| Ok(text)));
         let error = routed(&alone, None).await.unwrap_err();
         let reason = "The task has no TASK_TYPE, and only `greet` has a processor here";
         assert_eq!(error.message(), reason);
-        let all = router().untyped(processor_fn(async |it: Text, _: TaskContext| Ok(it.0)));
+        let all = router().untyped(processor_fn(async |text: Text, _: TaskContext| Ok(text.0)));
         assert_eq!(routed(&all, None).await, Ok(Raw("\"21\"".into())));
     }
 }

@@ -190,8 +190,8 @@ impl Shares {
 
     /// A topic has one partition more.
     pub(super) fn add_lane(&mut self, topic: u16) {
-        if let Some(it) = self.topics.get_mut(usize::from(topic)) {
-            it.lanes += 1;
+        if let Some(served) = self.topics.get_mut(usize::from(topic)) {
+            served.lanes += 1;
         }
         if let Some(group) = self.group_mut(topic) {
             group.lanes += 1;
@@ -200,9 +200,9 @@ impl Shares {
 
     /// A partition of a topic has this of its tasks, and had that before.
     pub(super) fn note(&mut self, topic: u16, before: Use, now: Use) {
-        let Some(it) = self.topics.get_mut(usize::from(topic)) else { return };
-        it.uses.replace(before, now);
-        let (holds, precedence) = (it.uses.held > 0, it.share.precedence);
+        let Some(served) = self.topics.get_mut(usize::from(topic)) else { return };
+        served.uses.replace(before, now);
+        let (holds, precedence) = (served.uses.held > 0, served.share.precedence);
         let group = self.groups.entry(precedence).or_default();
         group.uses.replace(before, now);
         if holds {
@@ -214,38 +214,44 @@ impl Shares {
 
     /// Which of the topics that want a slot gets the next one.
     pub(super) fn next(&self, wanting: &BTreeSet<u16>) -> Option<u16> {
-        let of = |topic: &u16| self.topics.get(usize::from(*topic)).map(|it| (*topic, it));
-        let precedence = wanting.iter().filter_map(of).map(|(_, it)| it.share.precedence).max()?;
+        let of = |topic: &u16| self.topics.get(usize::from(*topic)).map(|served| (*topic, served));
+        let precedence =
+            wanting.iter().filter_map(of).map(|(_, served)| served.share.precedence).max()?;
         let group = self.groups.get(&precedence)?;
         let wanting = || {
-            wanting.iter().filter_map(of).filter(move |(_, it)| it.share.precedence == precedence)
+            wanting
+                .iter()
+                .filter_map(of)
+                .filter(move |(_, served)| served.share.precedence == precedence)
         };
         let idle = group.holding.iter().filter_map(of);
         let idle = idle.filter(|(topic, _)| !wanting().any(|(wants, _)| wants == *topic));
-        let weights: u64 = wanting().chain(idle).map(|(_, it)| u64::from(it.share.weight)).sum();
+        let weights: u64 =
+            wanting().chain(idle).map(|(_, served)| u64::from(served.share.weight)).sum();
         let elsewhere: usize = self
             .groups
             .iter()
             .filter(|(of, _)| **of != precedence)
-            .map(|(_, it)| it.uses.held)
+            .map(|(_, served)| served.uses.held)
             .sum();
         let slots = self.slots.saturating_sub(elsewhere);
-        let order = |(topic, it): &(u16, &Topic)| {
-            let held = it.uses.held as u128 * u128::from(weights);
-            let has_its_share = held >= slots as u128 * u128::from(it.share.weight);
-            (has_its_share, it.turn.max(group.clock), *topic)
+        let order = |(topic, served): &(u16, &Topic)| {
+            let held = served.uses.held as u128 * u128::from(weights);
+            let has_its_share = held >= slots as u128 * u128::from(served.share.weight);
+            (has_its_share, served.turn.max(group.clock), *topic)
         };
         wanting().min_by_key(order).map(|(topic, _)| topic)
     }
 
     /// A topic has taken so many slots.
     pub(super) fn took(&mut self, topic: u16, count: usize) {
-        let Some(it) = self.topics.get_mut(usize::from(topic)) else { return };
-        let Some(group) = self.groups.get_mut(&it.share.precedence).filter(|_| count > 0) else {
+        let Some(served) = self.topics.get_mut(usize::from(topic)) else { return };
+        let Some(group) = self.groups.get_mut(&served.share.precedence).filter(|_| count > 0)
+        else {
             return;
         };
-        group.clock = group.clock.max(it.turn);
-        it.turn = group.clock + STRIDE * count as u128 / u128::from(it.share.weight.max(1));
+        group.clock = group.clock.max(served.turn);
+        served.turn = group.clock + STRIDE * count as u128 / u128::from(served.share.weight.max(1));
     }
 
     /// The broker may have more for a topic than it was given credit for.
@@ -257,8 +263,8 @@ impl Shares {
 
     /// Whether the topic may take slots now, as far as those above it are concerned.
     pub(super) fn is_open(&self, topic: u16, now: Moment) -> bool {
-        let Some(it) = self.topics.get(usize::from(topic)) else { return false };
-        self.above(it.share.precedence).all(|group| group.settles_at <= now)
+        let Some(served) = self.topics.get(usize::from(topic)) else { return false };
+        self.above(served.share.precedence).all(|group| group.settles_at <= now)
     }
 
     /// When the next topic may take slots that may not now.
@@ -275,17 +281,17 @@ impl Shares {
     /// How many a partition has: those of topics that go before others do, and those of topics that share with others if they are not
     /// too many.
     fn at_hand(&self, topic: u16) -> usize {
-        let Some(it) = self.topics.get(usize::from(topic)) else { return 0 };
-        let Some(group) = self.groups.get(&it.share.precedence) else { return 0 };
+        let Some(served) = self.topics.get(usize::from(topic)) else { return 0 };
+        let Some(group) = self.groups.get(&served.share.precedence) else { return 0 };
         if self.on_demand {
             return 0;
         }
         if group.topics > 1 && group.lanes <= AT_HAND_LANES_MAX {
-            let part = self.slots as u64 * u64::from(it.share.weight);
-            let part = part.div_ceil(group.weights.max(1)).div_ceil(it.lanes.max(1) as u64);
+            let part = self.slots as u64 * u64::from(served.share.weight);
+            let part = part.div_ceil(group.weights.max(1)).div_ceil(served.lanes.max(1) as u64);
             return usize::try_from(part).unwrap_or(usize::MAX).clamp(AT_HAND_MIN, AT_HAND_MAX);
         }
-        let is_lowest = self.groups.keys().next() == Some(&it.share.precedence);
+        let is_lowest = self.groups.keys().next() == Some(&served.share.precedence);
         if is_lowest { 0 } else { AT_HAND_ABOVE }
     }
 
@@ -299,9 +305,10 @@ impl Shares {
         probe: bool,
         now: Moment,
     ) -> usize {
-        let Some(it) = self.topics.get(usize::from(topic)) else { return 0 };
-        let Some(group) = self.groups.get(&it.share.precedence) else { return 0 };
-        let before: usize = self.above(it.share.precedence).map(|above| above.uses.waiting).sum();
+        let Some(served) = self.topics.get(usize::from(topic)) else { return 0 };
+        let Some(group) = self.groups.get(&served.share.precedence) else { return 0 };
+        let before: usize =
+            self.above(served.share.precedence).map(|above| above.uses.waiting).sum();
         let free = free.saturating_sub(before + group.uses.waiting).min(room);
         let mut wanted = 0;
         if self.is_open(topic, now) {

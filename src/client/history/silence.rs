@@ -78,8 +78,8 @@ impl Silences {
     /// Takes what the fold has made of the entry: who holds the task now.
     pub(super) fn folded(&mut self, fold: &TaskFold, entry: &Entry, published_ms: u64) {
         let holds = fold.phase == Phase::Running;
-        let is_same = |it: &Holder| (it.epoch, it.owner) == (fold.epoch, fold.owner);
-        if self.holder.as_ref().is_some_and(|it| holds && is_same(it)) {
+        let is_same = |holder: &Holder| (holder.epoch, holder.owner) == (fold.epoch, fold.owner);
+        if self.holder.as_ref().is_some_and(|holder| holds && is_same(holder)) {
             return;
         }
         self.note(published_ms, false);
@@ -213,9 +213,16 @@ mod tests {
 
         /// The epoch of each silence, from when to when it went, and how many heartbeats are missing.
         fn told(self, now: u64) -> Vec<(u32, u64, Option<u64>, u64)> {
-            let found = self.silences.finish(now * 1000).into_iter().map(|(_, it)| it);
+            let found = self.silences.finish(now * 1000).into_iter().map(|(_, silence)| silence);
             found
-                .map(|it| (it.epoch, it.from_ms / 1000, it.to_ms.map(|ms| ms / 1000), it.missed))
+                .map(|silence| {
+                    (
+                        silence.epoch,
+                        silence.from_ms / 1000,
+                        silence.to_ms.map(|ms| ms / 1000),
+                        silence.missed,
+                    )
+                })
                 .collect()
         }
     }

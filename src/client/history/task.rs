@@ -212,7 +212,8 @@ impl Collector {
                 if self.workers.contains_key(&heartbeat.owner) {
                     return;
                 }
-                let said = ledger::content(message).and_then(|it| WorkerIdentity::read(&it));
+                let said =
+                    ledger::content(message).and_then(|content| WorkerIdentity::read(&content));
                 self.workers.extend(said.map(|said| (heartbeat.owner, Arc::new(said))));
             }
             Entry::Seal(seal) if seal.entries.get(self.id.entry_id()).is_some() => {
@@ -324,8 +325,9 @@ impl Collector {
             let worker = owner.and_then(|owner| {
                 let mut known = workers.iter();
                 let mut granted = || known.find(|(worker, _)| owner.is_lease_of(**worker));
-                let holder =
-                    || if grants { granted().map(|(_, it)| it) } else { holders.get(&owner) };
+                let holder = || {
+                    if grants { granted().map(|(_, holder)| holder) } else { holders.get(&owner) }
+                };
                 workers.get(&owner).or_else(holder).cloned()
             });
             HistoryEntry { worker, ..entry }

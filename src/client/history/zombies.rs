@@ -61,7 +61,8 @@ impl Zombies {
         match &entry {
             Entry::Heartbeat(heartbeat) => {
                 if !self.workers.contains_key(&heartbeat.owner) {
-                    let said = ledger::content(message).and_then(|it| WorkerIdentity::read(&it));
+                    let said =
+                        ledger::content(message).and_then(|content| WorkerIdentity::read(&content));
                     self.workers.extend(said.map(|said| (heartbeat.owner, Arc::new(said))));
                 }
             }

@@ -132,7 +132,7 @@ impl DeadLetterFilter {
         let is = |wanted: &Option<String>, has: &Option<String>| wanted.is_none() || wanted == has;
         let says = |text: &String| {
             letter.reason.contains(text)
-                || letter.detail.as_ref().is_some_and(|it| it.contains(text))
+                || letter.detail.as_ref().is_some_and(|detail| detail.contains(text))
         };
         self.published.as_ref().is_none_or(|range| range.contains(&letter.published_ms))
             && self.reason.as_ref().is_none_or(says)

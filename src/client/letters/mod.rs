@@ -141,7 +141,7 @@ impl DeadLetters {
         let mut shelf = Shelf::new(filter, &self.names.task, room, |letter, _| letter);
         self.read(after, |message| shelf.take(message)).await?;
         let (kept, next) = shelf.finish();
-        Ok(DeadLetterPage { letters: kept.into_iter().map(|it| it.letter).collect(), next })
+        Ok(DeadLetterPage { letters: kept.into_iter().map(|kept| kept.letter).collect(), next })
     }
 
     /// The letter of a task, with its payload; `None` if there is none, or it was handled.

@@ -157,7 +157,8 @@ mod tests {
                 let (page, next) = list(room, &all, rest);
                 found.extend(page);
                 let Some(next) = next else { break };
-                let behind = rest.iter().position(|it| it.position.entry == next).unwrap() + 1;
+                let behind =
+                    rest.iter().position(|message| message.position.entry == next).unwrap() + 1;
                 assert!(behind > 0);
                 rest = &rest[behind..];
             }

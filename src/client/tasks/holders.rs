@@ -24,7 +24,7 @@ struct Holder {
 impl Holders {
     /// Puts the place of this worker where a row names its holder. The one who stood there is forgotten if no other row names it.
     pub(super) fn set(&mut self, place: &mut u32, worker: Option<WorkerIdentity>) {
-        let next = worker.map_or(0, |it| self.take(it));
+        let next = worker.map_or(0, |worker| self.take(worker));
         let before = std::mem::replace(place, next);
         self.release(before);
     }

@@ -179,7 +179,8 @@ impl TaskView {
             let table = shared.table();
             let partition = table.partition();
             let behind = after.filter(|after| after.partition == partition);
-            if more || (behind.is_none() && after.is_some_and(|it| it.partition > partition)) {
+            if more || (behind.is_none() && after.is_some_and(|after| after.partition > partition))
+            {
                 continue;
             }
             more = table.page(filter, behind, limit, now_ms, &mut tasks);

@@ -218,12 +218,13 @@ impl Row {
 
     /// The owner of the last epoch.
     pub(super) fn owner(&self, owners: &Owners) -> Option<OwnerId> {
-        let owner = || self.leased.as_ref().map_or_else(|| owners.get(self.owner), |it| it.owner);
+        let owner =
+            || self.leased.as_ref().map_or_else(|| owners.get(self.owner), |lease| lease.owner);
         self.is_claimed().then(owner)
     }
 
     pub(super) fn attempts(&self) -> u32 {
-        if self.is_claimed() { self.attempt } else { self.shown.map_or(0, |it| it.attempts) }
+        if self.is_claimed() { self.attempt } else { self.shown.map_or(0, |shown| shown.attempts) }
     }
 
     pub(super) const fn epoch(&self) -> Epoch {

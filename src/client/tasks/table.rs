@@ -115,8 +115,10 @@ impl Table {
         let Ok(entry) = ledger::read(message) else { return };
         match &entry {
             Entry::Heartbeat(heartbeat) => {
-                let said = ledger::content(message).and_then(|it| WorkerIdentity::read(&it));
-                let known = self.workers.get(&heartbeat.owner).and_then(|it| it.identity.clone());
+                let said =
+                    ledger::content(message).and_then(|content| WorkerIdentity::read(&content));
+                let known =
+                    self.workers.get(&heartbeat.owner).and_then(|worker| worker.identity.clone());
                 let same = known.filter(|known| said.as_ref() == Some(known));
                 let identity = same.or_else(|| said.map(Arc::new));
                 let beat = Beat { identity, published_ms: message.publish_time_ms };
@@ -162,7 +164,7 @@ impl Table {
         row.set_lease(entry, message);
         if let Entry::Claim(Claim { kind: ClaimKind::Run, .. }) = entry {
             let named = |name: &str| WorkerIdentity { name: name.into(), ..Default::default() };
-            let holder = row.leased.as_deref().map(|it| named(&it.worker));
+            let holder = row.leased.as_deref().map(|lease| named(&lease.worker));
             self.holders.set(&mut row.holder, holder);
         }
         row.set_fold(&fold, &mut self.owners);
@@ -195,7 +197,7 @@ impl Table {
             return;
         }
         let Update { mut shown, created_ms, changed_ms, due_ms, progress, tags, .. } = update;
-        shown.epoch = shown.epoch.max(before.map_or(0, |it| it.epoch));
+        shown.epoch = shown.epoch.max(before.map_or(0, |before| before.epoch));
         let tags = tags.iter().take(TAGS_MAX).map(|tag| self.words.share(tag)).collect();
         let task_type = update.task_type.map(|name| self.words.share(&name));
         let key = update.key.map(String::into_boxed_str);
@@ -400,7 +402,7 @@ impl Table {
             worker: self
                 .holders
                 .get(row.holder)
-                .or_else(|| said.and_then(|it| it.identity.clone())),
+                .or_else(|| said.and_then(|worker| worker.identity.clone())),
             lease: row.lease(),
             cancel_requested: row.cancel(),
             progress: texts.progress,

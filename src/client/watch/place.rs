@@ -93,7 +93,7 @@ fn parse_part(part: &str) -> Option<(i32, Position)> {
     let ledger = numbers.next()?.parse().ok()?;
     let entry = numbers.next()?.parse().ok()?;
     let batch_index = numbers.next().map(str::parse).transpose().ok()?;
-    let partition = partition.parse().ok().filter(|it| *it >= -1)?;
+    let partition = partition.parse().ok().filter(|number| *number >= -1)?;
     numbers.next().is_none().then_some((partition, Position { ledger, entry, batch_index }))
 }
 

@@ -164,7 +164,8 @@ impl LogJudge {
     pub fn read_kept(&mut self, at: Position, entry: &Entry, body: &[u8], published_ms: u64) {
         if let Some(task) = entry.task() {
             let compacted = self.compacted.as_ref();
-            let sealed = compacted.is_some_and(|it| it.sealed.get(task.entry_id()).is_some());
+            let sealed =
+                compacted.is_some_and(|compacted| compacted.sealed.get(task.entry_id()).is_some());
             let followed = self.tasks.entry(task).or_default();
             followed.is_kept = true;
             if sealed {
@@ -276,8 +277,9 @@ impl LogJudge {
             Name::Key(_) => None,
         });
         let is_open = |id: &TaskId| {
-            let known = self.tasks.get(id).filter(|it| !it.has_gap && it.fold.epoch != Epoch(0));
-            let open = known.is_some_and(|it| !it.fold.phase.is_terminal());
+            let known =
+                self.tasks.get(id).filter(|task| !task.has_gap && task.fold.epoch != Epoch(0));
+            let open = known.is_some_and(|task| !task.fold.phase.is_terminal());
             open && self.sealed.get(id.entry_id()).is_none()
         };
         ids.into_iter().find(is_open)

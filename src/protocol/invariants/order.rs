@@ -95,7 +95,7 @@ mod tests {
             judge.add(task(entry), key);
         }
         let found = entries.iter().filter_map(|entry| judge.read(entry));
-        found.map(|it| it.task.map_or(0, |task| task.entry)).collect()
+        found.map(|found| found.task.map_or(0, |task| task.entry)).collect()
     }
 
     #[test]

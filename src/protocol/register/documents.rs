@@ -134,7 +134,7 @@ impl DocumentKey {
     /// Reads what follows `doc/`. A name may hold slashes, so it is read from the end.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (kind, rest) = text.split_once('/')?;
-        let kind = DocumentKind::ALL.into_iter().find(|it| it.word() == kind)?;
+        let kind = DocumentKind::ALL.into_iter().find(|known| known.word() == kind)?;
         let mut parts = rest.rsplitn(4, '/');
         let (serial, writer) = (number(parts.next()?)?, parse_owner(parts.next()?)?);
         let version = number(parts.next()?)?;
@@ -167,7 +167,10 @@ impl Documents {
     /// What a document says; `None` if there is none, or it is deleted.
     #[must_use]
     pub fn get(&self, name: &DocumentName) -> Option<&Bytes> {
-        self.documents.get(name).map(|it| &it.content).filter(|content| !content.is_empty())
+        self.documents
+            .get(name)
+            .map(|standing| &standing.content)
+            .filter(|content| !content.is_empty())
     }
 
     /// What is to be gone by: the last version that can be read. `None` if there is none, or it is a deletion.
@@ -182,23 +185,24 @@ impl Documents {
     /// The version that stands, that of a deletion included; 0 if there was never any.
     #[must_use]
     pub fn version(&self, name: &DocumentName) -> u64 {
-        self.documents.get(name).map_or(0, |it| it.version)
+        self.documents.get(name).map_or(0, |standing| standing.version)
     }
 
     /// All documents of a kind that are not deleted: name, version, content.
     pub fn of(&self, kind: DocumentKind) -> impl Iterator<Item = (&DocumentName, u64, &Bytes)> {
         let all = self.documents.iter();
-        let of_kind = all.filter(move |(name, it)| name.kind == kind && !it.content.is_empty());
-        of_kind.map(|(name, it)| (name, it.version, &it.content))
+        let of_kind =
+            all.filter(move |(name, standing)| name.kind == kind && !standing.content.is_empty());
+        of_kind.map(|(name, standing)| (name, standing.version, &standing.content))
     }
 
     /// The entries of a document for which anybody may publish tombstones.
     #[must_use]
     pub fn removable(&self, name: &DocumentName) -> Vec<DocumentKey> {
         let standing = self.documents.get(name);
-        let rest = standing.map(|it| it.rest.as_slice()).unwrap_or_default();
+        let rest = standing.map(|standing| standing.rest.as_slice()).unwrap_or_default();
         let needed = |of: &&(u64, Stamp)| {
-            let before = standing.and_then(|it| it.before.as_ref());
+            let before = standing.and_then(|standing| standing.before.as_ref());
             before.is_some_and(|(version, stamp, _)| *of == &(*version, *stamp))
         };
         let key = |(version, stamp): &(u64, Stamp)| {
@@ -216,9 +220,9 @@ impl Documents {
             DocumentKey { name, version, stamp }
         };
         let standing = self.documents.get(name);
-        let all = |it: &Standing| {
-            let rest = it.rest.iter().copied();
-            rest.chain([(it.version, it.stamp)]).map(key).collect()
+        let all = |standing: &Standing| {
+            let rest = standing.rest.iter().copied();
+            rest.chain([(standing.version, standing.stamp)]).map(key).collect()
         };
         standing.map(all).unwrap_or_default()
     }
@@ -402,7 +406,7 @@ mod tests {
         let documents = register.documents();
         let name = DocumentName::queue_settings();
         let says = [documents.get(&name), documents.readable(&name)];
-        (documents.version(&name), says.map(|it| it.cloned()))
+        (documents.version(&name), says.map(|content| content.cloned()))
     }
 
     proptest! {

@@ -244,7 +244,8 @@ impl KeyName {
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         let reserved = [Self::OF_FIRINGS, Self::OF_REPLAYS];
-        self.kind == KeyKind::Idempotency && reserved.iter().any(|it| self.text.starts_with(it))
+        self.kind == KeyKind::Idempotency
+            && reserved.iter().any(|prefix| self.text.starts_with(prefix))
     }
 }
 
@@ -329,14 +330,15 @@ pub fn parse_stamp(text: &str) -> Option<Stamp> {
 /// What [`HoldKey::write`] makes of a kind and a period.
 fn parse_period(text: &str) -> Option<(&str, Period)> {
     match text.split_once('@') {
-        Some((kind, period)) => Some((kind, Period(number(period).filter(|it| *it > 0)?))),
+        Some((kind, period)) => Some((kind, Period(number(period).filter(|number| *number > 0)?))),
         None => Some((text, Period::default())),
     }
 }
 
 fn parse_hold(period: Period, text: &str) -> Option<HoldKey> {
     let (kind, rest) = text.split_once('/')?;
-    let kind = [KeyKind::Idempotency, KeyKind::Dedupe].into_iter().find(|it| it.word() == kind)?;
+    let kind =
+        [KeyKind::Idempotency, KeyKind::Dedupe].into_iter().find(|known| known.word() == kind)?;
     let mut parts = rest.rsplitn(5, '/');
     let (serial, writer) = (number(parts.next()?)?, parse_owner(parts.next()?)?);
     let (task, epoch) = (parts.next()?.parse().ok()?, number(parts.next()?)?);

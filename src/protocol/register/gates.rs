@@ -245,8 +245,12 @@ impl Line {
     fn pace_anew(&mut self, rate: Option<Rate>, had_one: bool, at: u64) {
         let begins = if had_one { rate.map_or(0, |rate| rate.patience()) } else { 0 };
         self.full_at = at.saturating_add(begins);
-        let waiting: Vec<u64> =
-            self.tickets.iter().filter(|(_, it)| it.from > at).map(|(place, _)| *place).collect();
+        let waiting: Vec<u64> = self
+            .tickets
+            .iter()
+            .filter(|(_, ticket)| ticket.from > at)
+            .map(|(place, _)| *place)
+            .collect();
         for place in waiting {
             let (from, forgotten) = self.pace(rate, at);
             if let Some(placed) = self.tickets.get_mut(&place) {
@@ -266,7 +270,7 @@ impl Gates {
     /// Whether a limit stands for the tasks of some key or other.
     #[must_use]
     pub fn any_of_keys(&self) -> bool {
-        !self.limits.per_key.is_none() || self.limits.keys.values().any(|it| !it.is_none())
+        !self.limits.per_key.is_none() || self.limits.keys.values().any(|limit| !limit.is_none())
     }
 
     /// The gates at which a task with this key takes a ticket, in that order.
@@ -307,7 +311,7 @@ impl Gates {
             GateKind::Slots if *place >= line.next => Standing::Waits,
             GateKind::Slots => Standing::From(0),
             GateKind::Pace => {
-                let from = line.tickets.get(place).map(|it| it.from.div_ceil(NANOS_PER_MS));
+                let from = line.tickets.get(place).map(|ticket| ticket.from.div_ceil(NANOS_PER_MS));
                 from.map_or(Standing::Unknown, Standing::From)
             }
         }
@@ -328,13 +332,13 @@ impl Gates {
     pub fn forgotten_at(&self, ticket: &Ticket) -> Option<u64> {
         let line = self.lines.get(&ticket.gate).filter(|_| ticket.gate.kind == GateKind::Pace)?;
         let place = line.places.get(&ticket.place_of())?;
-        line.tickets.get(place).map(|it| it.forgotten.div_ceil(NANOS_PER_MS))
+        line.tickets.get(place).map(|ticket| ticket.forgotten.div_ceil(NANOS_PER_MS))
     }
 
     /// All tickets that stand, each with the name of its task topic.
     pub fn standing_tickets(&self) -> impl Iterator<Item = (&Ticket, &str)> {
         let lines = self.lines.values();
-        lines.flat_map(|line| line.tickets.values()).map(|it| (&it.ticket, &*it.topic))
+        lines.flat_map(|line| line.tickets.values()).map(|ticket| (&ticket.ticket, &*ticket.topic))
     }
 
     /// Whether no ticket stands.

@@ -481,6 +481,7 @@ impl Keys {
             }
             !is_over
         });
-        overwritten.retain(|name| keys.get(name).is_some_and(|it| it.next_overwriter().is_some()));
+        overwritten
+            .retain(|name| keys.get(name).is_some_and(|key| key.next_overwriter().is_some()));
     }
 }

@@ -37,7 +37,9 @@ pub(crate) fn send(
     let context = if own.has_active_span() { own } else { Context::current() };
     if context.has_active_span() && !properties.contains_key(TRACE_PARENT) {
         let mut carrier = Carrier(properties);
-        global::get_text_map_propagator(|it| it.inject_context(&context, &mut carrier));
+        global::get_text_map_propagator(|propagator| {
+            propagator.inject_context(&context, &mut carrier)
+        });
     }
     span
 }
@@ -76,7 +78,8 @@ pub(crate) fn attempt(
     if span.is_disabled() {
         return span;
     }
-    let parent = global::get_text_map_propagator(|it| it.extract(&Carried(properties)));
+    let parent =
+        global::get_text_map_propagator(|propagator| propagator.extract(&Carried(properties)));
     if parent.has_active_span() {
         // The program may leave such spans out.
         drop(span.set_parent(parent));

@@ -92,7 +92,7 @@ mod tests {
         detours.note(detour("t1", true), now);
         assert_eq!(detours.take("t1", now), Some(detour("t1", true)));
         assert_eq!(
-            detours.take(&name(DETOURS_MAX - 1), now).map(|it| it.moved.migrated),
+            detours.take(&name(DETOURS_MAX - 1), now).map(|detour| detour.moved.migrated),
             Some(false)
         );
     }

@@ -32,7 +32,7 @@ impl FakeDriver {
 
     /// All that was called and not looked at, in words.
     pub(super) fn called(&mut self) -> Vec<String> {
-        std::iter::from_fn(|| self.calls.try_recv().ok()).map(|it| format!("{it:?}")).collect()
+        std::iter::from_fn(|| self.calls.try_recv().ok()).map(|call| format!("{call:?}")).collect()
     }
 
     /// Answers the next call, which is a question.

@@ -181,7 +181,8 @@ pub(super) async fn fetch(
             // Where nothing is left of the log up to its end, nothing comes of it until somebody publishes.
             Err(_) => in_time = false,
         }
-        let found = std::mem::take(&mut reader.ready).into_iter().find(|it| it.position == at);
+        let found =
+            std::mem::take(&mut reader.ready).into_iter().find(|message| message.position == at);
         if found.is_some() {
             return Ok(found);
         }

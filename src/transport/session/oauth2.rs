@@ -172,7 +172,7 @@ impl TokenSource {
     /// A token that a broker refuses, or does not take for fresh, is not kept for the next one who asks.
     pub(super) async fn forget(&self, token: &Bytes) {
         let mut current = self.current.lock().await;
-        if current.as_ref().is_some_and(|it| it.token == token) {
+        if current.as_ref().is_some_and(|current| current.token == token) {
             *current = None;
         }
     }
@@ -180,7 +180,7 @@ impl TokenSource {
     async fn current_or_new(&self) -> Result<Bytes, TransportError> {
         let clock = Clock::System;
         let mut current = self.current.lock().await;
-        if let Some(good) = current.as_ref().filter(|it| clock.now() < it.until) {
+        if let Some(good) = current.as_ref().filter(|current| clock.now() < current.until) {
             return Ok(good.token.clone());
         }
         // The life of a token begins before we see it.

@@ -227,7 +227,7 @@ pub(in crate::transport) fn full_topic_name(name: &str) -> String {
 /// Whether what goes to this host stays on this machine, as far as its name tells. IPv6 addresses may have their brackets.
 pub(crate) fn is_loopback(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    address.map_or_else(|_| host.eq_ignore_ascii_case("localhost"), |it| it.is_loopback())
+    address.map_or_else(|_| host.eq_ignore_ascii_case("localhost"), |address| address.is_loopback())
 }
 
 #[cfg(test)]

@@ -359,7 +359,8 @@ fn nobody_answers(service_url: &str, mut failures: Vec<TransportError>) -> Trans
         [] => error::unreachable(service_url, "no host"),
         [only] => only.clone(),
         [first, ..] => {
-            let each = failures.iter().map(|it| format!("{}: {}", it.address, it.cause));
+            let each =
+                failures.iter().map(|failure| format!("{}: {}", failure.address, failure.cause));
             TransportError::new(first.kind, service_url, each.collect::<Vec<_>>().join("; "))
         }
     }

@@ -62,7 +62,7 @@ pub(in crate::worker) async fn keep(keeping: LetterKeeping) {
         }
         match timeout(due, follower.next()).await {
             Ok(Ok(Reading::Messages(messages))) => {
-                messages.iter().for_each(|it| take(&mut ring, it))
+                messages.iter().for_each(|message| take(&mut ring, message))
             }
             Ok(Ok(Reading::ToEnd)) => to_end = true,
             Ok(Err(error)) => {
@@ -104,7 +104,7 @@ impl Marks {
             self.consumer = Some(opened.await?);
         }
         let Some(consumer) = &mut self.consumer else { return Ok(()) };
-        for position in [kept.at, mark].iter().filter(|it| it.batch_index.is_none()) {
+        for position in [kept.at, mark].iter().filter(|position| position.batch_index.is_none()) {
             if let Err(error) = consumer.ack(position.entry_id()).await {
                 self.consumer = None;
                 return Err(error);

@@ -260,7 +260,7 @@ impl WorkerConfig {
         (sample, wall_ms): (u32, u64),
     ) -> (Option<Outcome>, Body) {
         let failed = |failure, reason| {
-            let own = terms.and_then(|it| it.pauses.as_ref()).map(RetryPolicy::of);
+            let own = terms.and_then(|terms| terms.pauses.as_ref()).map(RetryPolicy::of);
             let policy = own.as_ref().unwrap_or(&self.backoff);
             let outcome = outcome_of_failure(failure, attempt, max, policy, sample, wall_ms);
             (Some(outcome), Body::Reason(text::shortened(reason)))

@@ -94,12 +94,16 @@ impl Holders {
 impl Lane {
     /// Who holds the lease of this task.
     pub(super) fn holder(&self, task: TaskId) -> Arc<str> {
-        self.holders.running.get(&task).map_or_else(|| Arc::from(""), |it| Arc::clone(&it.worker))
+        self.holders
+            .running
+            .get(&task)
+            .map_or_else(|| Arc::from(""), |holder| Arc::clone(&holder.worker))
     }
 
     /// How long the lease of this task has run already, by the wall clocks: whoever takes it over goes on with what is left of its budget.
     pub(super) fn leased_for(&self, task: TaskId, wall_ms: u64) -> Duration {
-        let claimed_ms = self.holders.running.get(&task).map_or(wall_ms, |it| it.claimed_ms);
+        let claimed_ms =
+            self.holders.running.get(&task).map_or(wall_ms, |holder| holder.claimed_ms);
         Duration::from_millis(wall_ms.saturating_sub(claimed_ms))
     }
 
@@ -107,7 +111,7 @@ impl Lane {
     pub(super) fn shown_holder(&self, task: TaskId) -> Option<String> {
         let Holders { running, ended } = &self.holders;
         let ended = || ended.workers.get(&task).map(|(_, worker)| worker);
-        let worker = running.get(&task).map(|it| &it.worker).or_else(ended)?;
+        let worker = running.get(&task).map(|holder| &holder.worker).or_else(ended)?;
         let name = worker.to_string();
         Some(WorkerIdentity { name, ..WorkerIdentity::default() }.shown_json())
     }

@@ -160,7 +160,10 @@ impl Driver {
         let Some(register) = self.registers.get_mut(number) else { return };
         register.keeping.scheduled = false;
         self.look_at_keys_later(number);
-        let Some(register) = self.registers.get(number).filter(|it| it.is_read()) else { return };
+        let Some(register) = self.registers.get(number).filter(|register| register.is_read())
+        else {
+            return;
+        };
         let dedupe: Vec<_> = register.fold.keys().holders(KeyKind::Dedupe).collect();
         self.look_at_holders(number, dedupe);
         let (now, now_ms) = (self.env.clock.now(), self.env.clock.wall_ms());
@@ -208,7 +211,7 @@ impl Driver {
     fn begin_period(&mut self, number: usize, now: Moment) {
         let Some(register) = self.registers.get(number) else { return };
         let keys = register.fold.keys();
-        let old = |it| keys.is_to_be_renewed(it) && self.is_over_here(number, it) == Some(false);
+        let old = |key| keys.is_to_be_renewed(key) && self.is_over_here(number, key) == Some(false);
         if [KeyKind::Dedupe, KeyKind::Idempotency].iter().any(|kind| keys.holders(*kind).any(old)) {
             return;
         }
@@ -240,7 +243,10 @@ impl Driver {
 
     /// A tombstone was read: the next ones follow the last one of those on their way.
     fn go_on_removing(&mut self, number: usize, removed: &Key) {
-        let Some(register) = self.registers.get(number).filter(|it| it.is_read()) else { return };
+        let Some(register) = self.registers.get(number).filter(|register| register.is_read())
+        else {
+            return;
+        };
         let last = register.keeping.removing.as_ref().map(|(last, _)| last);
         if last == Some(removed) && self.is_first(number) {
             self.remove_expired(number, self.env.clock.now());

@@ -129,8 +129,8 @@ impl Driver {
         let Some(topic) = self.topics.get(usize::from(id.topic)) else { return };
         let Some(register) = self.registers.get_mut(topic.register) else { return };
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        let open = |it: &crate::worker::machine::Task| it.held && it.fold.phase == Phase::New;
-        if !lane.core.machine().task(task).is_some_and(|it| open(&it)) {
+        let open = |task: &crate::worker::machine::Task| task.held && task.fold.phase == Phase::New;
+        if !lane.core.machine().task(task).is_some_and(|task| open(&task)) {
             return register.waiting.remove(name, of);
         }
         match register.fold.keys().admission(name, topic.queue_task(task)) {

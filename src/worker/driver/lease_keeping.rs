@@ -205,7 +205,7 @@ impl Driver {
         let (id, task, epoch) = key;
         self.ending.remove(&key);
         let (sample, wall_ms) = (self.env.rng.u32(..), self.env.clock.wall_ms());
-        let at_once = self.leasing.as_ref().is_some_and(|it| it.terms.expired_at_once);
+        let at_once = self.leasing.as_ref().is_some_and(|leasing| leasing.terms.expired_at_once);
         let defaults = self.defaults_of(id);
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some((at, _, lease_ms)) = lane.core.machine().lease(task) else { return };

@@ -92,7 +92,7 @@ impl Driver {
         stored: bool,
         (keep, reply): (Box<KeepAlive>, Reply<Kept>),
     ) {
-        let attendant = self.leasing.as_ref().and_then(|it| it.desk.attendants.get(&key));
+        let attendant = self.leasing.as_ref().and_then(|leasing| leasing.desk.attendants.get(&key));
         let error = match attendant {
             _ if !stored => ReportError::Unavailable,
             // Who is not listening any more has answered by that: the question is dropped.

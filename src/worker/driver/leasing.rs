@@ -60,7 +60,7 @@ impl Leasing {
 impl Driver {
     /// Whether the lease of this attempt is looked after here.
     pub(super) fn attends(&self, key: &LeaseKey) -> bool {
-        self.leasing.as_ref().is_some_and(|it| it.desk.attendants.contains_key(key))
+        self.leasing.as_ref().is_some_and(|leasing| leasing.desk.attendants.contains_key(key))
     }
 
     /// So many tasks are asked for.

@@ -46,7 +46,8 @@ impl Looks {
             self.under_way.insert((number, named), weak);
         }
         if self.under_way.len() > self.tidy_at {
-            self.under_way.retain(|_, look| look.upgrade().is_some_and(|it| it.peek().is_none()));
+            self.under_way
+                .retain(|_, look| look.upgrade().is_some_and(|look| look.peek().is_none()));
             self.tidy_at = 2 * self.under_way.len();
         }
         look
@@ -60,7 +61,7 @@ impl Driver {
         let Some(lane) = self.lanes.get(&id) else { return };
         let machine = lane.core.machine();
         let is_to_look =
-            machine.task(task).is_some_and(|it| it.held || machine.is_own(it.fold.owner));
+            machine.task(task).is_some_and(|known| known.held || machine.is_own(known.fold.owner));
         let Some(waiting) = self.parked.get_mut((id, task)).filter(|_| is_to_look) else { return };
         let Some(looked) = waiting.looked.take() else { return };
         // Most of them are claimed, or over, by then.
@@ -75,14 +76,16 @@ impl Driver {
 
     /// Asks the topic for the messages of named tasks that nothing is known of.
     pub(super) fn handle_named_due(&mut self, id: LaneId, task: TaskId, looked: u32, now: Moment) {
-        let Some(waiting) = self.parked.get_mut((id, task)).filter(|it| it.looked.is_none()) else {
+        let Some(waiting) =
+            self.parked.get_mut((id, task)).filter(|waiting| waiting.looked.is_none())
+        else {
             return;
         };
         let lanes = &self.lanes;
         let lane_of = |named: &TaskId| lanes.get(&LaneId::new(id.topic, named.partition));
         let held = |named: &TaskId| {
             let known = lane_of(named).and_then(|lane| lane.core.machine().task(*named));
-            known.is_some_and(|it| it.held)
+            known.is_some_and(|known| known.held)
         };
         let unseen = |named: &TaskId| is_new(lanes, id.topic, *named) && !held(named);
         let named: Vec<(TaskId, TopicPartition)> = waiting
@@ -121,7 +124,9 @@ impl Driver {
         (gone, at): (Vec<TaskId>, Moment),
         now: Moment,
     ) {
-        let Some(waiting) = self.parked.get_mut((id, task)).filter(|it| it.looked.is_none()) else {
+        let Some(waiting) =
+            self.parked.get_mut((id, task)).filter(|waiting| waiting.looked.is_none())
+        else {
             return;
         };
         let read_to = |named: &TaskId| {

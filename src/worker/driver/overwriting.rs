@@ -119,7 +119,10 @@ impl Driver {
 
     /// Does what is to be done next about the overwriters of a key, if this worker keeps the keys of that lane.
     pub(super) fn overwrite(&mut self, number: usize, name: &KeyName) {
-        let Some(register) = self.registers.get(number).filter(|it| it.is_read()) else { return };
+        let Some(register) = self.registers.get(number).filter(|register| register.is_read())
+        else {
+            return;
+        };
         let Some(overwriting) = register.fold.keys().overwriting(name) else { return };
         let (Overwriting::Over { holder: task, .. } | Overwriting::Bind(task, _)) = overwriting;
         let Some(is_over) = self.is_over_here(number, task) else { return };
@@ -155,7 +158,10 @@ impl Driver {
 
     /// An overwriter has lost against a later task of its lane. Its delivery may be far away, when that it has lost is forgotten.
     pub(super) fn note_lost(&mut self, number: usize, hold: &Hold, to: QueueTask) {
-        let Some(register) = self.registers.get(number).filter(|it| it.is_read()) else { return };
+        let Some(register) = self.registers.get(number).filter(|register| register.is_read())
+        else {
+            return;
+        };
         let (task, name) = (hold.key.task, &hold.key.name);
         let runs = |lane: &Lane| lane.core.machine().fold(task.id).phase == Phase::Running;
         let held = |lane: &Lane| lane.core.machine().task(task.id).is_some_and(|task| task.held);
@@ -268,6 +274,7 @@ impl Driver {
     fn waits_here(&self, number: usize, name: &KeyName, task: QueueTask) -> bool {
         let lane = self.lane_of(number, task).map(Lane::id);
         let register = self.registers.get(number);
-        lane.zip(register).is_some_and(|(lane, it)| it.waiting.has(name, (lane, task.id)))
+        lane.zip(register)
+            .is_some_and(|(lane, register)| register.waiting.has(name, (lane, task.id)))
     }
 }

@@ -201,7 +201,7 @@ impl Parked {
         &self,
         named: RangeInclusive<(u16, TaskId)>,
     ) -> impl Iterator<Item = Place> {
-        self.named.range(named).flat_map(|(_, it)| it).copied()
+        self.named.range(named).flat_map(|(_, places)| places).copied()
     }
 
     /// Whether any waits for a key that no task has taken.
@@ -279,7 +279,7 @@ impl Parked {
         let place = |id: TaskId| (LaneId::new(topic, id.partition), id);
         let names = |id: TaskId| {
             let waiting = self.tasks.get(&place(id));
-            waiting.map(|it| it.tasks().collect::<Vec<_>>()).unwrap_or_default()
+            waiting.map(|waiting| waiting.tasks().collect::<Vec<_>>()).unwrap_or_default()
         };
         let mut path = vec![(start.1, names(start.1))];
         let mut seen = BTreeSet::new();

@@ -74,7 +74,9 @@ impl Driver {
     fn begin_waiting(&mut self, place: Place, list: List, now: Moment) {
         let Some((register, keys)) = keys_of(&self.topics, &self.registers, place) else { return };
         self.parked.insert(place, list, register, keys);
-        if let Some((lane, task)) = self.parked.break_circle(place).filter(|it| *it != place) {
+        if let Some((lane, task)) =
+            self.parked.break_circle(place).filter(|broken| *broken != place)
+        {
             self.tell_standing(lane, task, now);
         }
         self.tell_standing(place.0, place.1, now);
@@ -131,7 +133,9 @@ impl Driver {
         for place in self.parked.unbound(register, &key.name) {
             let Some((_, keys)) = keys_of(&self.topics, &self.registers, place) else { continue };
             self.parked.bind(place, register, keys);
-            if let Some((lane, task)) = self.parked.break_circle(place).filter(|it| *it != place) {
+            if let Some((lane, task)) =
+                self.parked.break_circle(place).filter(|broken| *broken != place)
+            {
                 self.tell_standing(lane, task, now);
             }
             self.tell_standing(place.0, place.1, now);
@@ -141,7 +145,7 @@ impl Driver {
     /// Notes when a parked task has waited long enough for its keys.
     fn wait_for_keys(&mut self, place: Place, now: Moment) {
         let waiting = self.parked.get(place);
-        if waiting.is_none_or(|it| it.named().all(|(_, task)| task.is_some())) {
+        if waiting.is_none_or(|waiting| waiting.named().all(|(_, task)| task.is_some())) {
             return;
         }
         let task = self.lanes.get(&place.0).and_then(|lane| lane.core.machine().task(place.1));

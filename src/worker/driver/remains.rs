@@ -28,8 +28,9 @@ impl Lane {
         let log = ran.checkpoints.reports.log();
         let is_large = !self.is_shown(ran.payload_bytes);
         let payload = if is_large { self.payloads.get(task) } else { None };
-        let payload = payload.filter(|it| !it.properties.is_empty());
-        let without_bytes = |it: &TaskPayload| TaskPayload { bytes: Bytes::new(), ..it.clone() };
+        let payload = payload.filter(|payload| !payload.properties.is_empty());
+        let without_bytes =
+            |payload: &TaskPayload| TaskPayload { bytes: Bytes::new(), ..payload.clone() };
         let payload = payload.map(without_bytes);
         if !log.is_empty() || payload.is_some() {
             self.remains.insert(task, (epoch, Remains { log, payload }));

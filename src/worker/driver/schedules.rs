@@ -86,7 +86,7 @@ impl Driver {
         if let Some(content) = register.fold.documents().get(name) {
             match Schedule::read(content).and_then(Plan::new) {
                 Ok(plan) => {
-                    let cancelled = before.map(|it| it.cancelled).unwrap_or_default();
+                    let cancelled = before.map(|before| before.cancelled).unwrap_or_default();
                     let planned = Planned { plan, turn: None, under_way: None, cancelled };
                     register.schedules.planned.insert(name.text().into(), planned);
                 }

@@ -44,7 +44,8 @@ impl Driver {
     /// Other settings of the queue stand, or none any more.
     pub(super) fn take_up_settings(&mut self, number: usize, now: Moment) {
         let Some(register) = self.registers.get_mut(number) else { return };
-        let said = |it: &OwnSettings| (it.claims, it.dead_letters, it.by_key);
+        let said =
+            |settings: &OwnSettings| (settings.claims, settings.dead_letters, settings.by_key);
         let before = said(&register.settings);
         register.settings = OwnSettings::of(&register.fold);
         let claims = register.settings.claims;
@@ -64,7 +65,9 @@ impl Driver {
 
     /// Tells a lane what limits its claims, and which dead letters are kept.
     pub(super) fn apply_settings(&mut self, id: LaneId, now: Moment) {
-        let Some(settings) = self.register_of(id).map(|it| &it.settings) else { return };
+        let Some(settings) = self.register_of(id).map(|register| &register.settings) else {
+            return;
+        };
         let (claims, dead_letters) = (settings.claims, settings.dead_letters);
         let by_key = settings.by_key;
         let Self { lanes, env, services, .. } = self;

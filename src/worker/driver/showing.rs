@@ -71,7 +71,7 @@ impl Driver {
                 Some(entry::parked(task_id, &task, payload, waits_for, wall_ms))
             }
             (None, body) => {
-                body.map(|it| entry::ended(task_id, &task, payload, it.clone(), wall_ms))
+                body.map(|body| entry::ended(task_id, &task, payload, body.clone(), wall_ms))
             }
         };
         match (lane.metadata.ended.next(task_id, kind, phase, has, heartbeat), metadata) {

@@ -67,7 +67,7 @@ enum Next {
 
 impl Held {
     fn ticket_at(&self, gate: &Gate) -> Option<&Ticket> {
-        self.tickets.iter().find(|it| it.gate == *gate)
+        self.tickets.iter().find(|ticket| ticket.gate == *gate)
     }
 
     fn next(&self, of: (LaneId, TaskId), gates: &Gates, paces: &Paces, wall_ms: u64) -> Next {
@@ -75,7 +75,7 @@ impl Held {
         let needs_slots = way.iter().any(|gate| gate.kind == GateKind::Slots);
         let tokens = way.iter().filter(|gate| needs_slots && gate.kind == GateKind::Pace);
         for gate in tokens {
-            let token = self.ticket_at(gate).map(|it| gates.standing(it));
+            let token = self.ticket_at(gate).map(|ticket| gates.standing(ticket));
             let passed = self.passed.contains(gate);
             match token {
                 Some(Standing::From(at_ms)) if at_ms.saturating_add(TOKEN_KEEPS_MS) < wall_ms => {
@@ -158,7 +158,7 @@ impl Driver {
     /// A claim of this task needs tickets.
     pub(super) fn ask_for_ticket(&mut self, id: LaneId, task: TaskId, now: Moment) {
         let payload = self.lanes.get(&id).and_then(|lane| lane.payloads.get(task));
-        let key = payload.and_then(|it| it.limit_key()).map(Into::into);
+        let key = payload.and_then(|payload| payload.limit_key()).map(Into::into);
         let Some(register) = self.register_of_mut(id) else { return };
         let held =
             Held { key, tickets: Vec::new(), passed: Vec::new(), granted: false, look_at_ms: None };
@@ -172,11 +172,13 @@ impl Driver {
         loop {
             let Some(topic) = self.topics.get(usize::from(id.topic)) else { return };
             let number = topic.register;
-            let Some(register) = self.registers.get_mut(number).filter(|it| it.is_read()) else {
+            let Some(register) =
+                self.registers.get_mut(number).filter(|register| register.is_read())
+            else {
                 return;
             };
             let OwnRegister { fold, tickets, .. } = register;
-            let Some(held) = tickets.tasks.get_mut(&(id, task)).filter(|it| !it.granted) else {
+            let Some(held) = tickets.tasks.get_mut(&(id, task)).filter(|held| !held.granted) else {
                 return;
             };
             let next = held.next((id, task), fold.gates(), &tickets.paces, wall_ms);
@@ -205,7 +207,7 @@ impl Driver {
                 Next::Renew(gate) => {
                     // It stands until it is forgotten, as that of a task which has begun.
                     held.passed.retain(|passed| *passed != gate);
-                    let token = held.tickets.iter().position(|it| it.gate == gate);
+                    let token = held.tickets.iter().position(|ticket| ticket.gate == gate);
                     let token = token.map(|at| held.tickets.swap_remove(at));
                     tickets.leave(&gate, (id, task));
                     if let Some(token) = token {
@@ -249,7 +251,9 @@ impl Driver {
     pub(super) fn handle_ticket_due(&mut self, id: LaneId, task: TaskId, now: Moment) {
         let Some(topic) = self.topics.get(usize::from(id.topic)) else { return };
         let register = self.registers.get_mut(topic.register);
-        if let Some(held) = register.and_then(|it| it.tickets.tasks.get_mut(&(id, task))) {
+        if let Some(held) =
+            register.and_then(|register| register.tickets.tasks.get_mut(&(id, task)))
+        {
             held.look_at_ms = None;
         }
         self.pass_gates(id, task, now);
@@ -261,7 +265,7 @@ impl Driver {
         let tickets = &mut register.tickets;
         let Some(held) = tickets.tasks.get_mut(&of) else { return };
         held.passed.retain(|gate| gate.kind != GateKind::Slots);
-        let is_slot = |it: &mut Ticket| it.gate.kind == GateKind::Slots;
+        let is_slot = |ticket: &mut Ticket| ticket.gate.kind == GateKind::Slots;
         let slots: Vec<Ticket> = held.tickets.extract_if(.., is_slot).collect();
         for ticket in &slots {
             tickets.leave(&ticket.gate, of);
@@ -317,7 +321,8 @@ impl Driver {
             register.tickets.leave(&ticket.gate, (id, task));
             register.tickets.holders.remove(&ticket.stamp);
         }
-        for ticket in held.tickets.into_iter().filter(|it| it.gate.kind == GateKind::Slots) {
+        for ticket in held.tickets.into_iter().filter(|ticket| ticket.gate.kind == GateKind::Slots)
+        {
             self.give_back(number, ticket);
         }
         self.leave_paces(number, (id, task));
@@ -366,7 +371,7 @@ impl Driver {
         register.tickets.leave(&lost.gate, of);
         register.tickets.holders.remove(&lost.stamp);
         let Some(held) = register.tickets.tasks.get_mut(&of) else { return };
-        held.tickets.retain(|it| it.stamp != lost.stamp);
+        held.tickets.retain(|ticket| ticket.stamp != lost.stamp);
         let (passed, granted) = (held.passed.contains(&lost.gate), held.granted);
         if lost.gate.kind == GateKind::Pace && passed {
             return;
@@ -433,8 +438,8 @@ impl Driver {
         tickets.holders.clear();
         tickets.paces.clear();
         for (of, held) in &mut tickets.tasks {
-            held.tickets.retain(|it| fold.gates().standing(it) != Standing::Unknown);
-            tickets.holders.extend(held.tickets.iter().map(|it| (it.stamp, *of)));
+            held.tickets.retain(|ticket| fold.gates().standing(ticket) != Standing::Unknown);
+            tickets.holders.extend(held.tickets.iter().map(|ticket| (ticket.stamp, *of)));
         }
         tickets.returning.clear();
         self.look_at_gate(number, None, now);

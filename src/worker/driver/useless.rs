@@ -62,7 +62,7 @@ impl Driver {
     /// Whether a ticket is of no use, and then whether this worker is the one to give it back.
     fn is_useless(&self, number: usize, ticket: &Ticket, topic: &str) -> Option<bool> {
         let of_topic =
-            |it: &&Lane| &*it.topics.name == topic && it.partition() == ticket.task.partition;
+            |lane: &&Lane| &*lane.topics.name == topic && lane.partition() == ticket.task.partition;
         let register = self.registers.get(number)?;
         let forgotten = register.fold.gates().forgotten_at(ticket);
         if let Some(at_ms) = forgotten {
@@ -76,7 +76,9 @@ impl Driver {
         let core = self.lanes.values().find(of_topic).map(|lane| &lane.core);
         if forgotten.is_some() {
             // Whoever its owner is, and whether or not anybody works on its topic.
-            return Some(core.is_some_and(|it| it.keeps_metadata() && it.is_silent(ticket.owner)));
+            return Some(
+                core.is_some_and(|core| core.keeps_metadata() && core.is_silent(ticket.owner)),
+            );
         }
         // Who does not work on the topic knows nothing of the ticket's owner.
         let core = core?;

@@ -274,7 +274,7 @@ impl Chunk {
     /// The place of an owner that a record is to name. There is one for it: the chunk has room for a record, so that fewer owners than
     /// [`CHUNK_MAX`] are named in it.
     fn place_of(&mut self, owner: OwnerId) -> u8 {
-        if let Some(place) = self.owners.iter().position(|it| *it == owner) {
+        if let Some(place) = self.owners.iter().position(|known| *known == owner) {
             return u8::try_from(place).unwrap_or_default();
         }
         if self.owners.len() + 1 >= CHUNK_MAX {
@@ -289,7 +289,7 @@ impl Chunk {
         let before = std::mem::take(&mut self.owners);
         for record in &mut self.records {
             let owner = before.get(usize::from(record.owner)).copied().unwrap_or_default();
-            let place = self.owners.iter().position(|it| *it == owner).unwrap_or_else(|| {
+            let place = self.owners.iter().position(|known| *known == owner).unwrap_or_else(|| {
                 self.owners.push(owner);
                 self.owners.len() - 1
             });

@@ -31,7 +31,8 @@ impl Owners {
 
     /// Whether the id is that of a lease that this process has asked for.
     pub(super) fn has_granted(&self, owner: OwnerId) -> bool {
-        owner.is_lease_of(self.current) || self.former.iter().any(|it| owner.is_lease_of(*it))
+        owner.is_lease_of(self.current)
+            || self.former.iter().any(|former| owner.is_lease_of(*former))
     }
 
     /// Begins another incarnation. Ids at work are never forgotten.

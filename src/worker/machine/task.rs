@@ -288,7 +288,8 @@ impl Trail {
         let bases = || self.traces().filter(|trace| trace.base).map(|trace| trace.epoch);
         let last = bases().max().unwrap_or_default();
         let before = |checkpoint: &Epoch| bases().filter(|base| base <= checkpoint).max();
-        let kept = checkpoint.map(|it| before(&it).unwrap_or_default()..=it);
+        let kept =
+            checkpoint.map(|checkpoint| before(&checkpoint).unwrap_or_default()..=checkpoint);
         let old = move |trace: &&Trace| {
             trace.accepted
                 && trace.epoch < last

@@ -223,7 +223,7 @@ mod tests {
             at(1 << 33, 7, None),
             at(u64::MAX, u64::MAX, Some(77)),
         ];
-        assert_eq!(all.map(|it| PackedPosition::of(it).position()), all);
+        assert_eq!(all.map(|position| PackedPosition::of(position).position()), all);
         assert!(all.map(PackedPosition::of).is_sorted());
     }
 

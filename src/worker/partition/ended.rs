@@ -189,7 +189,7 @@ mod tests {
             let all = when.iter().flat_map(|(id, times)| times.iter().map(move |at| (*at, *id)));
             let again = EndedEntries::of(all, GRAIN);
             for mut ended in [ended, again] {
-                let all = (0..2).flat_map(|ledger| (0..40).map(move |it| entry((ledger, it))));
+                let all = (0..2).flat_map(|ledger| (0..40).map(move |number| entry((ledger, number))));
                 prop_assert!(all.into_iter().all(|id| ended.contains(id) == when.contains_key(&id)));
                 let mut missing: BTreeSet<EntryId> = when.keys().copied().collect();
                 let mut before = at(0);

@@ -309,7 +309,7 @@ impl Partition {
         if claim.kind == ClaimKind::Run {
             // Without a quota no payload was read out of one.
             let granted = slots.quota().is_some()
-                && self.open.get_mut(&id).is_some_and(|it| std::mem::take(&mut it.granted));
+                && self.open.get_mut(&id).is_some_and(|task| std::mem::take(&mut task.granted));
             let may_take = if granted { slots.free() > 0 } else { slots.may_take() };
             if !may_take {
                 self.wait_for_slot(id, now);

@@ -112,7 +112,7 @@ async fn what_has_expired_is_not_handed_over_after_an_outage() {
     let mut receipts = Vec::new();
     for (key, seconds) in [("claim", Some(10)), ("outcome", None), ("heartbeat", Some(60))] {
         let (on_receipt, answer) = OnReceipt::awaited();
-        let expires = seconds.map(|it| broker.clock().now() + Duration::from_secs(it));
+        let expires = seconds.map(|seconds| broker.clock().now() + Duration::from_secs(seconds));
         let message = Outgoing { key: Some(key.to_owned()), ..Outgoing::default() };
         mailbox.put(Publish { message, on_receipt, expires });
         receipts.push(answer);
@@ -122,7 +122,8 @@ async fn what_has_expired_is_not_handed_over_after_an_outage() {
         stored.push(answer.await.is_ok());
     }
     assert_eq!(stored, [false, true, true]);
-    let keys: Vec<_> = broker.full_log(&at()).into_iter().filter_map(|it| it.key).collect();
+    let keys: Vec<_> =
+        broker.full_log(&at()).into_iter().filter_map(|message| message.key).collect();
     assert_eq!(keys, ["outcome", "heartbeat"]);
 }
 
@@ -147,7 +148,7 @@ async fn an_ack_without_a_receipt_is_repeated_in_the_next_session() {
             }
             Consumed::Deliveries(_) => "delivered",
             Consumed::Lost => "lost",
-            Consumed::Acked(it) if it == [entry] => "acked",
+            Consumed::Acked(entries) if entries == [entry] => "acked",
             Consumed::Acked(_) => "acked another",
         });
         if told == ["opened", "delivered"] {
@@ -232,14 +233,14 @@ async fn what_cannot_be_opened_is_told() {
     let publisher = publishing(&broker, &transport, &mut services);
     let all = [consumer, follower, publisher];
     tokio::time::sleep(SECOND).await;
-    for (index, it) in all.iter().enumerate() {
-        let state = it.state();
+    for (index, part) in all.iter().enumerate() {
+        let state = part.state();
         assert!(matches!(state, ConnectionState::Reconnecting { .. }), "{index}: {state:?}");
-        assert_eq!(it.lost(), 0, "it was never open");
+        assert_eq!(part.lost(), 0, "it was never open");
     }
     tokio::time::sleep(MINUTE + BACKOFF_MAX).await;
-    for it in all {
-        assert!(matches!(it.state(), ConnectionState::Connected));
+    for part in all {
+        assert!(matches!(part.state(), ConnectionState::Connected));
     }
 }
 
@@ -255,9 +256,9 @@ async fn publishers_and_followers_that_were_open_for_long_are_opened_again_at_on
     transport.lose(Sessions::All, Loss::Error);
     // The last wait in the outage was one of 2.5 s to 5 s.
     tokio::time::sleep(SECOND).await;
-    for it in [follower, publisher] {
-        assert_eq!(it.lost(), 1);
-        assert!(matches!(it.state(), ConnectionState::Connected));
+    for part in [follower, publisher] {
+        assert_eq!(part.lost(), 1);
+        assert!(matches!(part.state(), ConnectionState::Connected));
     }
 }
 
@@ -270,8 +271,9 @@ async fn a_follower_is_opened_ever_more_rarely_in_an_outage() {
     let (_events, ..) = following(&broker, &transport, &mut services);
     tokio::time::sleep(MINUTE).await;
     let is_try = |what: &Happening| matches!(what, Happening::Followed { .. });
-    let tries =
-        broker.look_at_history(|it| it.events().iter().filter(|it| is_try(&it.what)).count());
+    let tries = broker.look_at_history(|history| {
+        history.events().iter().filter(|event| is_try(&event.what)).count()
+    });
     // Waits that double from 100 ms to 5 s, less up to a half of each, and then one of 2.5 s to 5 s after the other.
     assert!((12..=32).contains(&tries), "{tries} tries in a minute");
 }
@@ -338,6 +340,7 @@ async fn what_expires_now_is_still_handed_over() {
     }
     let publishing = publish_until_lost(&mut publisher, &mailbox, &clock);
     assert!(tokio::time::timeout(SECOND, publishing).await.is_err(), "it was lost");
-    let keys: Vec<_> = broker.full_log(&at()).into_iter().filter_map(|it| it.key).collect();
+    let keys: Vec<_> =
+        broker.full_log(&at()).into_iter().filter_map(|message| message.key).collect();
     assert_eq!(keys, ["now", "future"]);
 }

@@ -28,7 +28,7 @@ pub(in crate::worker) async fn publish(
     loop {
         publish_until_lost(&mut publisher, &mailbox, &clock).await;
         let now = clock.now();
-        mailbox.retain(|it| it.expires.is_none_or(|at| now <= at));
+        mailbox.retain(|letter| letter.expires.is_none_or(|at| now <= at));
     }
 }
 

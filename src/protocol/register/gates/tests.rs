@@ -31,7 +31,7 @@ fn queue(max_in_flight: Option<u32>, rate: Option<(u32, u64)>) -> QueueSettings 
 }
 
 fn granted(gates: &Gates, tickets: &[Ticket]) -> Vec<bool> {
-    tickets.iter().map(|it| matches!(gates.standing(it), Standing::From(_))).collect()
+    tickets.iter().map(|ticket| matches!(gates.standing(ticket), Standing::From(_))).collect()
 }
 
 #[test]
@@ -40,9 +40,9 @@ fn tickets_are_granted_in_the_order_of_the_log() {
     gates.set(&queue(Some(2), None), 0);
     let line: Vec<_> = (0..4).map(slots).collect();
     assert_eq!(gates.standing(&line[0]), Standing::Unknown);
-    for it in &line {
-        assert!(gates.take(it, "tasks", 0));
-        assert!(!gates.take(it, "tasks", 0), "once");
+    for ticket in &line {
+        assert!(gates.take(ticket, "tasks", 0));
+        assert!(!gates.take(ticket, "tasks", 0), "once");
     }
     assert_eq!(granted(&gates, &line), [true, true, false, false]);
     // Who waits and leaves gives nothing to others.
@@ -51,8 +51,8 @@ fn tickets_are_granted_in_the_order_of_the_log() {
     assert!(gates.give_back(&line[0], 0));
     assert_eq!(granted(&gates, &line), [false, true, false, true]);
     assert_eq!(gates.counts(&line[0].gate), (2, 0));
-    for it in &line {
-        gates.give_back(it, 0);
+    for ticket in &line {
+        gates.give_back(ticket, 0);
     }
     assert!(gates.is_empty() && gates.lines.is_empty());
 }
@@ -63,8 +63,8 @@ fn a_new_limit_counts_from_its_place_in_the_log() {
     let mut gates = Gates::default();
     let line: Vec<_> = (0..5).map(slots).collect();
     gates.set(&queue(Some(3), None), 0);
-    for it in &line {
-        gates.take(it, "tasks", 0);
+    for ticket in &line {
+        gates.take(ticket, "tasks", 0);
     }
     gates.set(&queue(Some(1), None), 0);
     assert_eq!(granted(&gates, &line), [true, true, true, false, false]);
@@ -109,8 +109,8 @@ fn the_next_ticket_for_a_task_takes_the_place_of_the_one_before() {
     gates.set(&queue(Some(1), None), 0);
     let [first, other, mut next] = [0, 1, 2].map(slots);
     next.task = first.task;
-    for it in [&first, &other, &next] {
-        assert!(gates.take(it, "tasks", 0));
+    for ticket in [&first, &other, &next] {
+        assert!(gates.take(ticket, "tasks", 0));
     }
     assert_eq!(granted(&gates, &[first.clone(), other.clone(), next]), [false, true, false]);
     assert!(!gates.take(&first, "tasks", 0), "it was on its way for long");
@@ -127,9 +127,9 @@ fn when_a_token_will_be_there_is_known_before_it_is_taken() {
     assert_eq!([0, 1, 2, 3].map(|it| opens(&gates, it)), [5_000, 5_000, 6_000, 7_000]);
     for serial in 0..3 {
         let expected = opens(&gates, 0);
-        let it = ticket(GateKind::Pace, None, serial);
-        gates.take(&it, "tasks", 5_000);
-        assert_eq!(gates.standing(&it), Standing::From(expected));
+        let ticket = ticket(GateKind::Pace, None, serial);
+        gates.take(&ticket, "tasks", 5_000);
+        assert_eq!(gates.standing(&ticket), Standing::From(expected));
     }
     assert_eq!(opens(&gates, usize::MAX), u64::MAX / 1_000_000 - 999);
 }
@@ -145,8 +145,8 @@ fn keys_do_not_wait_for_each_other() {
         [0, 1].map(|it| ticket(GateKind::Slots, Some("a"), it)),
         ticket(GateKind::Slots, Some("b"), 2),
     );
-    for it in a.iter().chain([&b]) {
-        gates.take(it, "tasks", 0);
+    for ticket in a.iter().chain([&b]) {
+        gates.take(ticket, "tasks", 0);
     }
     assert_eq!((granted(&gates, &a), granted(&gates, &[b])), (vec![true, false], vec![true]));
 }
@@ -156,10 +156,12 @@ fn a_bucket_has_its_burst_and_then_its_rate() {
     let mut gates = Gates::default();
     gates.set(&queue(None, Some((3, 3_000))), 10_000);
     let from = |gates: &mut Gates, serial, at| {
-        let it = ticket(GateKind::Pace, None, serial);
-        gates.take(&it, "tasks", at);
-        let Standing::From(from) = gates.standing(&it) else { panic!("a pace waits for nobody") };
-        (from, gates.forgotten_at(&it).unwrap())
+        let ticket = ticket(GateKind::Pace, None, serial);
+        gates.take(&ticket, "tasks", at);
+        let Standing::From(from) = gates.standing(&ticket) else {
+            panic!("a pace waits for nobody")
+        };
+        (from, gates.forgotten_at(&ticket).unwrap())
     };
     let all = |gates: &mut Gates, serials: std::ops::Range<u64>, at| -> Vec<u64> {
         serials.map(|serial| from(gates, serial, at).0).collect()
@@ -175,10 +177,11 @@ fn who_waits_for_a_token_gets_one_of_the_new_rate() {
     let mut gates = Gates::default();
     gates.set(&queue(None, Some((1, 3_600_000))), 0);
     let line: Vec<_> = (0..4).map(|serial| ticket(GateKind::Pace, None, serial)).collect();
-    for it in &line {
-        gates.take(it, "tasks", 0);
+    for ticket in &line {
+        gates.take(ticket, "tasks", 0);
     }
-    let from = |gates: &Gates| -> Vec<_> { line.iter().map(|it| gates.standing(it)).collect() };
+    let from =
+        |gates: &Gates| -> Vec<_> { line.iter().map(|ticket| gates.standing(ticket)).collect() };
     assert_eq!(from(&gates)[1], Standing::From(3_600_000));
     // Something else was changed: the line stays as it is.
     let mut settings = queue(None, Some((1, 3_600_000)));
@@ -245,9 +248,9 @@ fn log(events: &[(u64, Event)], clocks: &[u64]) -> Vec<(u64, Entry)> {
             }
             Event::Set(number) => Entry::Set(*number),
             Event::GiveBack(number) => {
-                let free = |it: &&Ticket| gates.forgotten_at(it).is_none_or(|at| at <= now);
+                let free = |ticket: &&Ticket| gates.forgotten_at(ticket).is_none_or(|at| at <= now);
                 let standing: Vec<&Ticket> =
-                    gates.standing_tickets().map(|(it, _)| it).filter(free).collect();
+                    gates.standing_tickets().map(|(ticket, _)| ticket).filter(free).collect();
                 if standing.is_empty() {
                     continue;
                 }
@@ -299,11 +302,11 @@ proptest! {
         let (mut now, mut from) = (1_000_000, Vec::new());
         for (serial, pause) in (0..).zip(&pauses) {
             now += pause;
-            let it = ticket(GateKind::Pace, None, serial);
+            let ticket = ticket(GateKind::Pace, None, serial);
             let at = now - clocks[usize::try_from(serial).unwrap() % clocks.len()];
-            gates.take(&it, "tasks", at);
-            let line = &gates.lines[&it.gate];
-            let placed = &line.tickets[&line.places[&it.place_of()]];
+            gates.take(&ticket, "tasks", at);
+            let line = &gates.lines[&ticket.gate];
+            let placed = &line.tickets[&line.places[&ticket.place_of()]];
             prop_assert!(placed.from >= nanos(at));
             from.push(placed.from);
         }

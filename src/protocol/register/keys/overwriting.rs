@@ -39,7 +39,8 @@ impl Held {
     /// Overwriters are forgotten whose binds are.
     pub(super) fn forget_overwriters(&mut self) {
         let Self { behind, rest, .. } = self;
-        let stands = |task: QueueTask| rest.iter().any(|it| it.task == task && it.is_behind());
+        let stands =
+            |task: QueueTask| rest.iter().any(|holder| holder.task == task && holder.is_behind());
         behind.retain(|task, _| stands(*task));
     }
 }

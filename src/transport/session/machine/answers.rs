@@ -180,15 +180,17 @@ impl<A, P> Connection<A, P> {
             (_, Command::Error(CommandError { error, message, .. })) => {
                 Err(self.refusal(Some(error), Some(message)))
             }
-            (Kind::Partitions, Command::PartitionedMetadataResponse(it)) => self.partitions(it),
-            (Kind::Lookup, Command::LookupResponse(it)) => self.lookup(*it),
+            (Kind::Partitions, Command::PartitionedMetadataResponse(answer)) => {
+                self.partitions(answer)
+            }
+            (Kind::Lookup, Command::LookupResponse(answer)) => self.lookup(*answer),
             (Kind::Producer(id), Command::ProducerSuccess(success)) => {
                 self.producer_opened(id, *success);
                 Ok(Answer::Producer { id, message_bytes_max: self.message_bytes_max })
             }
             (Kind::Consumer(id), Command::Success(_)) => Ok(Answer::Consumer(id)),
-            (Kind::Last(_), Command::GetLastMessageIdResponse(it)) => Ok(last(&it)),
-            (Kind::Stats(_), Command::ConsumerStatsResponse(it)) => self.stats(*it),
+            (Kind::Last(_), Command::GetLastMessageIdResponse(answer)) => Ok(last(&answer)),
+            (Kind::Stats(_), Command::ConsumerStatsResponse(answer)) => self.stats(*answer),
             (
                 Kind::Ack(_) | Kind::Done,
                 Command::AckResponse(CommandAckResponse { error: Some(code), message, .. }),
@@ -248,14 +250,14 @@ impl<A, P> Connection<A, P> {
 #[expect(clippy::wildcard_enum_match_arm, reason = "only answers have the number of a request")]
 const fn request_id(command: &Command) -> Option<u64> {
     Some(match command {
-        Command::Error(it) => it.request_id,
-        Command::Success(it) => it.request_id,
-        Command::ProducerSuccess(it) => it.request_id,
-        Command::LookupResponse(it) => it.request_id,
-        Command::PartitionedMetadataResponse(it) => it.request_id,
-        Command::GetLastMessageIdResponse(it) => it.request_id,
-        Command::ConsumerStatsResponse(it) => it.request_id,
-        Command::AckResponse(it) => return it.request_id,
+        Command::Error(answer) => answer.request_id,
+        Command::Success(answer) => answer.request_id,
+        Command::ProducerSuccess(answer) => answer.request_id,
+        Command::LookupResponse(answer) => answer.request_id,
+        Command::PartitionedMetadataResponse(answer) => answer.request_id,
+        Command::GetLastMessageIdResponse(answer) => answer.request_id,
+        Command::ConsumerStatsResponse(answer) => answer.request_id,
+        Command::AckResponse(answer) => return answer.request_id,
         _ => return None,
     })
 }

@@ -135,7 +135,7 @@ impl<A, P> Connection<A, P> {
                     protocol_version: Some(PROTOCOL_VERSION),
                     ..CommandAuthResponse::default()
                 };
-                self.handshake.retain(|it| !matches!(it, Command::AuthResponse(_)));
+                self.handshake.retain(|command| !matches!(command, Command::AuthResponse(_)));
                 self.handshake.push_back(response.into());
             }
             // Nothing else is there to be shown to a broker that does not know us yet.
@@ -155,7 +155,7 @@ impl<A, P> Connection<A, P> {
     }
 
     pub(super) fn challenge_is_due(&self) -> Option<Moment> {
-        self.challenge.as_ref().and_then(|it| it.retry_at)
+        self.challenge.as_ref().and_then(|challenge| challenge.retry_at)
     }
 
     /// Asks for credentials once more, when it is time to.

@@ -200,10 +200,10 @@ impl<A, P> Connection<A, P> {
             Call::Watch => self.watchers += 1,
             Call::Unwatch => self.watchers = self.watchers.saturating_sub(1),
             Call::Request { consumer, count } => {
-                self.with_consumer(consumer, |it| it.flow.request(count));
+                self.with_consumer(consumer, |consumer| consumer.flow.request(count));
             }
             Call::Taken { consumer, count, bytes } => {
-                self.with_consumer(consumer, |it| it.flow.taken(count, bytes));
+                self.with_consumer(consumer, |consumer| consumer.flow.taken(count, bytes));
             }
             Call::Ack { consumer, entry, token } => match self.consumers.get_mut(&consumer) {
                 Some(open) => {
@@ -216,9 +216,9 @@ impl<A, P> Connection<A, P> {
                 }
             },
             Call::HandBack { consumer, entry } => {
-                self.with_consumer(consumer, |it| it.handed_back.push(entry));
+                self.with_consumer(consumer, |consumer| consumer.handed_back.push(entry));
             }
-            Call::CloseConsumer(id) => self.with_consumer(id, |it| it.closing = true),
+            Call::CloseConsumer(id) => self.with_consumer(id, |consumer| consumer.closing = true),
             Call::Credentials(_) if self.end().is_some() => {}
             Call::Credentials(data) => self.authenticate(data, now),
         }

@@ -22,7 +22,7 @@ impl<A, P> Connection<A, P> {
     pub(super) fn handle_close_producer(&mut self, close: CommandCloseProducer, now: Moment) {
         let id = close.producer_id;
         let urls = (close.assigned_broker_service_url, close.assigned_broker_service_url_tls);
-        let topic = self.producers.get(&id).map(|it| it.topic().to_owned());
+        let topic = self.producers.get(&id).map(|producer| producer.topic().to_owned());
         self.tell_where(topic, urls, false);
         let cause = error::unreachable(&self.address, "the broker has closed the producer");
         self.producer_closed(id, &cause, now);
@@ -31,7 +31,7 @@ impl<A, P> Connection<A, P> {
     pub(super) fn handle_close_consumer(&mut self, close: CommandCloseConsumer, now: Moment) {
         let id = close.consumer_id;
         let urls = (close.assigned_broker_service_url, close.assigned_broker_service_url_tls);
-        let topic = self.consumers.get(&id).map(|it| it.topic().to_owned());
+        let topic = self.consumers.get(&id).map(|consumer| consumer.topic().to_owned());
         self.tell_where(topic, urls, false);
         let cause = error::unreachable(&self.address, "the broker has closed the consumer");
         self.consumer_closed(id, &cause, now);
@@ -43,8 +43,8 @@ impl<A, P> Connection<A, P> {
         let urls = (migrated.broker_service_url, migrated.broker_service_url_tls);
         if migrated.resource_type == ResourceType::Producer as i32 {
             let producer = self.producers.get(&id);
-            let is_open = producer.is_some_and(|it| it.is_open());
-            let topic = producer.map(|it| it.topic().to_owned());
+            let is_open = producer.is_some_and(|producer| producer.is_open());
+            let topic = producer.map(|producer| producer.topic().to_owned());
             self.tell_where(topic, urls, true);
             self.producer_closed(id, &cause, now);
             if is_open {
@@ -52,8 +52,8 @@ impl<A, P> Connection<A, P> {
             }
         } else {
             let consumer = self.consumers.get(&id);
-            let is_open = consumer.is_some_and(|it| it.is_open());
-            let topic = consumer.map(|it| it.topic().to_owned());
+            let is_open = consumer.is_some_and(|consumer| consumer.is_open());
+            let topic = consumer.map(|consumer| consumer.topic().to_owned());
             self.tell_where(topic, urls, true);
             self.consumer_closed(id, &cause, now);
             if is_open {

@@ -117,7 +117,7 @@ fn open(metadata: &Head, body: &Bytes) -> Result<Bytes, Arc<str>> {
 /// How many messages the broker has counted of a damaged entry: what its metadata says, as far as it can be believed. The broker
 /// looked there, too, and the damage lies more often in the body, which is larger.
 pub(super) fn counted_of_damaged(command: &CommandMessage, payload: &Payload) -> u32 {
-    let claimed = payload.head().map_or(1, |it| it.num_messages_in_batch.unwrap_or(1));
+    let claimed = payload.head().map_or(1, |head| head.num_messages_in_batch.unwrap_or(1));
     match u32::try_from(claimed) {
         Ok(count @ 1..=BATCH_MESSAGES_MAX) => counted(command, count),
         _ => 1,
@@ -176,7 +176,7 @@ fn batch(
             None => None,
         };
         // What compaction has removed, and what somebody has acknowledged already, is not there any more.
-        let removed = single.as_ref().is_some_and(|it| it.metadata.compacted_out());
+        let removed = single.as_ref().is_some_and(|single| single.metadata.compacted_out());
         if removed || !is_open(&command.ack_set, index) {
             continue;
         }

@@ -155,7 +155,7 @@ fn what_a_dead_worker_has_shown_is_sealed_and_not_shown_again() {
 /// What workers of long ago had said was forgotten when a seal was read: where nothing is sealed it piled up with each worker that came and went.
 #[test]
 fn what_dead_workers_have_said_is_forgotten_where_nothing_is_sealed_too() {
-    let mut it = Solo::new(2);
+    let mut solo = Solo::new(2);
     let shown_to = Some(Position { ledger: 1, entry: 0, batch_index: None });
     for owner in 100..200 {
         let heartbeat = Heartbeat {
@@ -168,10 +168,10 @@ fn what_dead_workers_have_said_is_forgotten_where_nothing_is_sealed_too() {
             shown_to,
             ..Heartbeat::default()
         };
-        it.land(Entry::Heartbeat(heartbeat));
+        solo.land(Entry::Heartbeat(heartbeat));
     }
-    it.run_for(R);
-    assert_eq!(it.core.owners_heard(), 100, "their ends may still be asked for");
-    it.run_for(2 * R);
-    assert_eq!(it.core.owners_heard(), 0);
+    solo.run_for(R);
+    assert_eq!(solo.core.owners_heard(), 100, "their ends may still be asked for");
+    solo.run_for(2 * R);
+    assert_eq!(solo.core.owners_heard(), 0);
 }

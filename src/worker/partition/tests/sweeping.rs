@@ -17,60 +17,60 @@ fn tombstones(effects: &[Effect]) -> Vec<usize> {
 /// Who waited for the next look after each batch would sweep two keys a second.
 #[test]
 fn tombstones_are_published_a_thousand_at_a_time_and_one_batch_follows_the_other() {
-    let mut it = Solo::new(2);
+    let mut solo = Solo::new(2);
     for entry in 0..1_250 {
-        it.completed(TaskId { entry, ..TASK });
+        solo.completed(TaskId { entry, ..TASK });
     }
-    assert_eq!(tombstones(&it.land(seal_of(1_250))), [1_000]);
-    assert_eq!(it.run(), [], "one batch at a time");
+    assert_eq!(tombstones(&solo.land(seal_of(1_250))), [1_000]);
+    assert_eq!(solo.run(), [], "one batch at a time");
     for (stored, next) in [(false, vec![1_000]), (true, vec![1_000]), (true, vec![500])] {
-        it.core.handle_tombstoned(stored, it.now);
-        assert_eq!(tombstones(&it.effects()), next, "stored: {stored}");
+        solo.core.handle_tombstoned(stored, solo.now);
+        assert_eq!(tombstones(&solo.effects()), next, "stored: {stored}");
     }
-    it.core.handle_tombstoned(true, it.now);
-    assert_eq!(it.effects(), []);
-    assert_eq!(it.core.machine().left(), 0);
+    solo.core.handle_tombstoned(true, solo.now);
+    assert_eq!(solo.effects(), []);
+    assert_eq!(solo.core.machine().left(), 0);
 }
 
 /// Whoever stands in for a worker that does nothing does so until something is swept: its own attempt is nothing yet.
 #[test]
 fn the_next_in_line_goes_on_until_something_is_stored() {
-    let mut it = Solo::new(2);
+    let mut solo = Solo::new(2);
     let any = TaskId { ledger: 0, entry: 0, ..TASK };
-    it.alive = vec![OwnerId(11)];
-    it.run_for(H);
-    assert_eq!(it.core.rank(any, it.now), 1);
-    it.completed(TASK);
-    it.run_for(3 * H);
-    assert!(tombstones(&it.land(seal_of(1))).is_empty(), "it is the other one's turn");
+    solo.alive = vec![OwnerId(11)];
+    solo.run_for(H);
+    assert_eq!(solo.core.rank(any, solo.now), 1);
+    solo.completed(TASK);
+    solo.run_for(3 * H);
+    assert!(tombstones(&solo.land(seal_of(1))).is_empty(), "it is the other one's turn");
     let mut batches = Vec::new();
-    for (_, effect) in it.run_for(2 * LOOK + 6 * H) {
+    for (_, effect) in solo.run_for(2 * LOOK + 6 * H) {
         batches.extend(tombstones(&[effect]));
     }
     assert_eq!(batches, [2]);
-    it.run_for(2 * LOOK);
-    it.core.handle_tombstoned(false, it.now);
-    assert_eq!(tombstones(&it.effects()), [2]);
-    it.core.handle_tombstoned(true, it.now);
-    assert_eq!(it.core.machine().left(), 0);
+    solo.run_for(2 * LOOK);
+    solo.core.handle_tombstoned(false, solo.now);
+    assert_eq!(tombstones(&solo.effects()), [2]);
+    solo.core.handle_tombstoned(true, solo.now);
+    assert_eq!(solo.core.machine().left(), 0);
 }
 
 /// Each superseded checkpoint of whatever runs passed for a sign that somebody sweeps: where the first in line did nothing, nobody did.
 #[test]
 fn who_drops_a_checkpoint_of_a_running_task_does_not_sweep() {
-    let mut it = Solo::new(2);
-    it.alive = vec![OwnerId(11)];
-    it.run_for(H);
-    it.completed(TASK);
-    it.run_for(3 * H);
-    assert!(tombstones(&it.land(seal_of(1))).is_empty(), "it is the other one's turn");
+    let mut solo = Solo::new(2);
+    solo.alive = vec![OwnerId(11)];
+    solo.run_for(H);
+    solo.completed(TASK);
+    solo.run_for(3 * H);
+    assert!(tombstones(&solo.land(seal_of(1))).is_empty(), "it is the other one's turn");
     let running = TaskId { entry: 5, ..TASK };
-    it.claimed(running, None);
+    solo.claimed(running, None);
     let mut batches = Vec::new();
     for serial in 0..100 {
         let key = OnceKey { task: running, epoch: Epoch(1), owner: OTHER, serial };
-        it.land(Entry::Tombstone(Key::Once(key)));
-        for (_, effect) in it.run_for((2 * LOOK + 6 * H) / 100) {
+        solo.land(Entry::Tombstone(Key::Once(key)));
+        for (_, effect) in solo.run_for((2 * LOOK + 6 * H) / 100) {
             batches.extend(tombstones(&[effect]));
         }
     }
@@ -80,17 +80,17 @@ fn who_drops_a_checkpoint_of_a_running_task_does_not_sweep() {
 /// The heartbeats of workers that did not say goodbye would stay for ever.
 #[test]
 fn the_heartbeat_of_an_owner_that_was_silent_for_r_goes_once() {
-    let mut it = Solo::new(2);
-    it.alive = vec![OTHER];
-    it.run_for(H);
-    it.alive.clear();
+    let mut solo = Solo::new(2);
+    solo.alive = vec![OTHER];
+    solo.run_for(H);
+    solo.alive.clear();
     let gone = vec![Key::Heartbeat(OTHER)];
     let expected = Effect::Do(Action::Tombstone(gone));
-    let did = it.run_for(R - H);
+    let did = solo.run_for(R - H);
     assert!(did.iter().all(|(_, effect)| *effect != expected), "{did:?}");
-    let did = it.run_for(3 * LOOK);
+    let did = solo.run_for(3 * LOOK);
     let gone: Vec<_> = did.iter().filter(|(_, effect)| *effect == expected).collect();
     assert_eq!(gone.len(), 1, "{did:?}");
-    it.core.handle_tombstoned(true, it.now);
-    assert_eq!(it.run_for(3 * LOOK), [], "its tombstone need not be read");
+    solo.core.handle_tombstoned(true, solo.now);
+    assert_eq!(solo.run_for(3 * LOOK), [], "its tombstone need not be read");
 }
