@@ -227,3 +227,27 @@ async fn tasks_of_a_batch_start_each_at_its_time() {
     assert_eq!(diary.lines().last(), Some(&ids[0]));
     assert!(bench.broker.is_acked(&at, "longhaul", positions[0].entry_id()));
 }
+
+/// Who waited in one batch with a task that was cancelled started at once, hours before its time.
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_task_of_a_batch_leaves_the_others_waiting() {
+    let (mut bench, diary) = noting(WorkerConfig::default(), SECOND);
+    bench.run_for(5 * SECOND).await;
+    let at = bench.at(&bench.names.task, -1);
+    let message = Outgoing {
+        properties: [("DELAY", "PT1H")].into_iter().collect(),
+        payload: "task".into(),
+        ..Outgoing::default()
+    };
+    let positions = bench.broker.publish_batch(&at, vec![message.clone(), message]);
+    let [cancelled, waits] = [0, 1].map(|index| TaskId::new(positions[index], -1));
+    bench.run_for(5 * SECOND).await;
+    bench.write(&Entry::Cancel(cancelled));
+    bench.run_for(60 * SECOND).await;
+    let outcome = bench.shown_of(cancelled).last().and_then(|(_, shown)| shown.outcome);
+    assert_eq!(outcome, Some(TaskOutcome::Cancelled));
+    assert_eq!(diary.lines(), [""; 0]);
+    bench.run_for(Duration::from_secs(3_600)).await;
+    assert_eq!(diary.lines(), [waits.to_string()]);
+    assert!(bench.broker.is_acked(&at, "longhaul", positions[0].entry_id()));
+}
