@@ -7,6 +7,7 @@ use super::invariants::Invariant;
 use super::{Live, Machine};
 use crate::admin::policies::{BacklogAction, Policies};
 use crate::admin::values::CompactionState;
+use crate::cures::{self, Cure};
 use crate::log::{Report, Slot};
 use crate::state::Topic;
 use crate::state::change::{Compacted, Trim};
@@ -42,8 +43,8 @@ pub(super) struct Compaction {
 
 impl Compaction {
     /// Whether one that nobody has asked for may begin.
-    const fn is_due(&self, up: u64) -> bool {
-        up >= self.not_before
+    fn is_due(&self, up: u64) -> bool {
+        up >= self.not_before || cures::is_out(Cure::Backoff)
     }
 
     fn note(&mut self, outcome: Result<(), String>, up: u64) {
@@ -312,13 +313,16 @@ impl Machine {
         let since = self.totals.bytes_logged.saturating_sub(keeper.logged_then);
         let sealed = self.log.before(self.composer.end().segment).map(|(segment, _)| segment);
         let dead = sealed.filter(|segment| !live.contains_key(segment));
+        // Without the cure a run knows of its own checkpoints alone, and writes none as long as it has logged nothing.
+        let is_known = keeper.logged_then > 0 || !cures::is_out(Cure::Checkpoint);
         let (covered, uncovered): (Vec<u32>, Vec<u32>) =
-            dead.partition(|&segment| self.log.is_covered(segment));
+            dead.partition(|&segment| is_known && self.log.is_covered(segment));
         if !covered.is_empty() {
             // What says that nobody needs them any more has to be on disk first.
             self.after_commit(Waiting::Then(Box::new(Effect::RemoveSegments(covered))));
         }
-        if since >= self.settings.checkpoint_bytes || !uncovered.is_empty() {
+        let is_awaited = !uncovered.is_empty() && (since > 0 || !cures::is_out(Cure::Checkpoint));
+        if since >= self.settings.checkpoint_bytes || is_awaited {
             self.checkpoint();
         }
     }

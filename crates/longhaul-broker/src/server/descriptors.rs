@@ -1,5 +1,6 @@
 //! File descriptors: each connection takes one, and the log needs some at any time.
 
+use crate::cures::{self, Cure};
 use crate::log::Storage;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::sync::Arc;
@@ -34,7 +35,7 @@ fn current() -> usize {
 
 /// Whose connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Door {
+pub(crate) enum Door {
     /// Those of clients.
     Clients,
     /// Those of the admin interface.
@@ -43,7 +44,7 @@ pub(super) enum Door {
 
 /// Why a connection is not let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Crowded {
+pub(crate) enum Crowded {
     /// There are as many as are allowed.
     Connections,
     /// The process has no file descriptors for it.
@@ -52,7 +53,7 @@ pub(super) enum Crowded {
 
 /// How many connections there may be at a time. It is asked for each one anew: the log's files become more and fewer, and each of them is open.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(crate) struct Room {
     /// The limit on open files: it may be changed while the process runs.
     limit: fn() -> usize,
     storage: Arc<dyn Storage>,
@@ -87,8 +88,28 @@ impl Room {
         Arc::new(room)
     }
 
+    /// As if the process had this limit on open files, and nothing open but what is in this storage.
+    #[cfg(test)]
+    pub(crate) fn limited(
+        limit: fn() -> usize,
+        storage: Arc<dyn Storage>,
+        clients: usize,
+        admin: usize,
+    ) -> Self {
+        let places = |count| Arc::new(Semaphore::new(count));
+        let wanted = (clients, admin);
+        Self {
+            limit,
+            storage,
+            elsewhere: 0,
+            wanted,
+            clients: places(clients),
+            admin: places(admin),
+        }
+    }
+
     /// Lets a connection in, for as long as it keeps what it is given.
-    pub(super) fn enter(&self, door: Door) -> Result<OwnedSemaphorePermit, Crowded> {
+    pub(crate) fn enter(&self, door: Door) -> Result<OwnedSemaphorePermit, Crowded> {
         let (clients, admin) = self.allowed();
         let (places, wanted, allowed) = match door {
             Door::Clients => (&self.clients, self.wanted.0, clients),
@@ -113,6 +134,9 @@ impl Room {
 /// How many connections there may be at a time of those that are wanted: of clients, and of the admin interface. So many other files are open. An eighth at
 /// most for the admin interface.
 fn shared(limit: usize, files: usize, clients: usize, admin: usize) -> (usize, usize) {
+    if cures::is_out(Cure::Connections) {
+        return (clients, admin);
+    }
     // What was enough for a few clients before others were limited lets them in still.
     let rest = limit.saturating_sub(files);
     let room = rest.saturating_sub(RESERVED).max(LEAST.min(rest / 2));

@@ -7,7 +7,7 @@ mod broken;
 mod broken_disk;
 mod connection;
 pub(crate) mod crowd;
-mod descriptors;
+pub(crate) mod descriptors;
 mod doors;
 mod driver;
 mod listener;

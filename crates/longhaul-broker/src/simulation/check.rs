@@ -111,6 +111,7 @@ impl World {
         self.runs.clear();
         self.orphans.clear();
         self.calls.clear();
+        self.backoffs.clear();
         // The former process lets go of the directory before the next one takes it.
         if self.random.u8(0..3) == 0 && !self.storage.has_lost_power() {
             self.storage.kill()

@@ -16,7 +16,9 @@
 
 mod check;
 mod clients;
+mod crowd;
 mod model;
+mod nested;
 mod node;
 mod observe;
 mod operators;
@@ -150,8 +152,12 @@ impl World {
     }
 
     fn compact(&mut self) {
+        self.tell_time();
         let Some((job, slots)) = self.node.compact() else { return };
         let is_known = self.model.topics.contains_key(&job.topic);
+        if is_known {
+            self.note_compaction(job.topic, slots.is_some());
+        }
         if let Some(slots) = slots.filter(|_| is_known) {
             let seed = self.seed;
             let from = job.entries.iter().next().map_or(job.horizon, |(ordinal, ..)| ordinal);

@@ -38,6 +38,7 @@ impl World {
                 self.node.copies.push_back(survivors);
             }
             Effect::Compact(job) => {
+                self.check_backoff(job.topic);
                 let topic = &self.model.topics[&job.topic];
                 let from = topic.view.as_ref().map_or(0, |(horizon, _)| *horizon).max(topic.first);
                 let ordinals: Vec<u64> = job.entries.iter().map(|(ordinal, ..)| ordinal).collect();

@@ -18,7 +18,9 @@ impl World {
         let effects = self.act(|machine| machine.call(ticket, work));
         follow(self);
         self.calls.insert(ticket, self.node.machine.recorded());
+        self.is_asked = true;
         self.finish(effects);
+        self.is_asked = false;
     }
 
     /// A call about a topic, which may be refused.
@@ -66,6 +68,7 @@ impl World {
     fn follow_others(&mut self) {
         let state = self.node.machine.state();
         self.model.topics.retain(|&id, _| state.topic(id).is_some());
+        self.backoffs.retain(|&id, _| state.topic(id).is_some());
         let ids: Vec<u32> = self.model.topics.keys().copied().collect();
         for id in ids {
             let Some(kept) = self.node.machine.state().topic(id) else { continue };
@@ -134,6 +137,7 @@ impl World {
                 world.detach_topic(id);
                 world.orphans.retain(|place, _| place.0 != id);
                 world.model.topics.remove(&id);
+                world.backoffs.remove(&id);
             },
         );
     }

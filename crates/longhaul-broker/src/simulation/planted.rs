@@ -1,7 +1,7 @@
 //! Defects that are planted in the broker's own state: a simulation that did not find them would prove little.
 
 use super::world::World;
-use super::{rotten, volume};
+use super::{crowd, nested, rotten, volume};
 use crate::cures::{Cure, without};
 use crate::machine::Machine;
 use std::panic::catch_unwind;
@@ -61,9 +61,9 @@ type History = fn(u64);
 /// So many histories must fail without a cure: one alone may be a coincidence.
 const FAILURES_MIN: usize = 3;
 
-/// Those of the first histories that fail without a cure, until there are enough.
-fn failures_without(cure: Cure, history: History, histories: u64) -> Vec<u64> {
-    let fails = |seed: &u64| without(cure, || catch_unwind(|| history(*seed)).is_err());
+/// Those of the first histories that fail without some cures, until there are enough.
+fn failures_without(cures: &'static [Cure], history: History, histories: u64) -> Vec<u64> {
+    let fails = |seed: &u64| without(cures, || catch_unwind(|| history(*seed)).is_err());
     (0..histories).filter(fails).take(FAILURES_MIN).collect()
 }
 
@@ -71,18 +71,33 @@ fn failures_without(cure: Cure, history: History, histories: u64) -> Vec<u64> {
 #[test]
 fn the_lack_of_each_cure_is_found() {
     let world: History = |seed| drop(World::run(seed));
-    for (cure, history, histories) in [
-        (Cure::Clock, world, 600),
-        (Cure::Checked, world, 600),
-        (Cure::Inventory, world, 600),
-        (Cure::Confirmed, world, 600),
-        (Cure::Descriptors, world, 600),
-        (Cure::Unreadable, rotten::goes_on_behind_what_rots, 200),
-        (Cure::SmallSegments, volume::takes_publishes_again, 200),
-        (Cure::Reserve, volume::has_room_for_a_checkpoint, 200),
-    ] {
-        let found = failures_without(cure, history, histories);
+    let rows: [(&'static [Cure], History, u64); 12] = [
+        (&[Cure::Clock], world, 600),
+        (&[Cure::Checked], world, 600),
+        (&[Cure::Inventory], world, 600),
+        (&[Cure::Confirmed], world, 600),
+        (&[Cure::Descriptors], world, 600),
+        (&[Cure::Backoff], world, 600),
+        (&[Cure::Unreadable], rotten::goes_on_behind_what_rots, 200),
+        (&[Cure::SmallSegments], volume::takes_publishes_again, 200),
+        (&[Cure::Reserve], volume::has_room_for_a_checkpoint, 200),
+        (&[Cure::Checkpoint], volume::gives_back_after_a_start, 200),
+        (&[Cure::Connections], crowd::goes_on_beside_a_crowd, 200),
+        // Each of the two is enough.
+        (&[Cure::Nested, Cure::Checked], nested::starts_again, 200),
+    ];
+    for (cures, history, histories) in rows {
+        let found = failures_without(cures, history, histories);
         let is_found = found.len() == FAILURES_MIN;
-        assert!(is_found, "without {cure:?} only {found:?} of {histories} histories fail");
+        assert!(is_found, "without {cures:?} only {found:?} of {histories} histories fail");
+    }
+}
+
+/// A change is recorded only when it applies, and one that a start could not read does not: what is nested too deep is refused by that, too.
+#[test]
+fn either_of_two_cures_keeps_what_is_nested_deep_from_the_log() {
+    let alone: [&'static [Cure]; 2] = [&[Cure::Nested], &[Cure::Checked]];
+    for cures in alone {
+        assert_eq!(failures_without(cures, nested::starts_again, 50), [0; 0], "{cures:?}");
     }
 }

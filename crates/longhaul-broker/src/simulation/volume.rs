@@ -3,6 +3,7 @@
 //! Segments are a 64th of what they are by default, and so are the volumes: one of 320 KiB stands for 20 MiB.
 
 use super::node::Node;
+use crate::admin::work_of;
 use crate::log::{Options, SimulatedStorage, Storage};
 use crate::machine::dispatcher::ConsumerKey;
 use crate::machine::effect::{Effect, Request, Source};
@@ -157,8 +158,15 @@ impl Volume {
         }
     }
 
+    /// A second passes in which no checkpoint comes to its end.
+    fn pass_without_checkpoint(&mut self) {
+        self.up += 1000;
+        self.node.look();
+        (0..3).for_each(|_| drop(self.step()));
+    }
+
     /// Publishes. Says whether there was room.
-    fn publish(&mut self, bytes: usize) -> bool {
+    pub(super) fn publish(&mut self, bytes: usize) -> bool {
         let producer_id = self.producer;
         if !self.produces {
             let topic = TOPIC.to_owned();
@@ -209,8 +217,16 @@ impl Volume {
         (self.producer, self.produces) = (producer_id + 1, false);
     }
 
+    /// An operator calls the admin interface.
+    pub(super) fn call(&mut self, ticket: u64, method: &str, path: &str, body: &[u8]) {
+        if let Some(work) = work_of(method, path, None, body) {
+            self.node.machine.call(ticket, work);
+            (0..3).for_each(|_| drop(self.step()));
+        }
+    }
+
     /// The process or the machine ends, and the broker starts again.
-    fn restart(self, is_power_cut: bool) -> Self {
+    pub(super) fn restart(self, is_power_cut: bool) -> Self {
         let Self { storage, node, up, .. } = self;
         if is_power_cut {
             storage.crash()
@@ -311,6 +327,32 @@ fn a_volume_that_was_drained_without_a_checkpoint_takes_publishes_after_a_start(
     let mut volume = Volume::reopen(storage, up);
     assert!(volume.has_room_soon(9000));
     assert!(volume.node.log.segments().len() < 5, "{:?}", volume.node.log.segments());
+}
+
+/// The same on volumes of any size, and where the broker is killed again and again before it can write its first checkpoint, so that a start has nothing to log.
+/// The messages are so large that their acknowledgements find room, though nothing is given back meanwhile.
+#[test]
+fn what_was_drained_before_a_start_is_given_back_by_it() {
+    (0..20).for_each(gives_back_after_a_start);
+}
+
+pub(super) fn gives_back_after_a_start(seed: u64) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let (size, bytes) = (random.u64(2000..6000) * KIB, random.usize(6000..9_500));
+    let mut volume = Volume::new(size);
+    while volume.publish(bytes) {}
+    while volume.acknowledge() {}
+    for _ in 0..random.u8(1..4) {
+        volume.pass_without_checkpoint();
+        assert_eq!(volume.node.log.checkpointed(), None);
+        let Volume { storage, node, up, .. } = volume;
+        storage.kill();
+        drop(node);
+        volume = Volume::reopen(storage, up);
+    }
+    let before = volume.node.log.segments();
+    let what = format!("seed {seed}: {size} bytes, messages of {bytes}, {before:?}");
+    assert!(volume.has_room_soon(bytes), "{what}: no room: {:?}", volume.node.log.segments());
 }
 
 /// Others fill the volume to the last byte, while everything is acknowledged: there was no room for the checkpoint without which nothing is given back.

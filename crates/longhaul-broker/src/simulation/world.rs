@@ -61,6 +61,10 @@ pub(super) struct World {
     pub(super) orphans: BTreeMap<(u32, String), (u64, Cursor)>,
     /// Calls of the admin interface, with what must be on disk before the answer.
     pub(super) calls: BTreeMap<u64, Position>,
+    /// Calls of operators are under way: what begins now they have asked for.
+    pub(super) is_asked: bool,
+    /// Topics whose last compaction has failed: the next one that nobody asks for comes no earlier than this, by the clock that never goes back, and later each time.
+    pub(super) backoffs: BTreeMap<u32, Backoff>,
     /// The last id that each producer name has tried.
     pub(super) tried: BTreeMap<String, u64>,
     pub(super) next: u64,
@@ -77,6 +81,13 @@ pub(super) struct World {
     pub(super) former: Former,
     /// Starts on a log whose confirmed end was gone.
     pub(super) ends_lost: u64,
+}
+
+/// Failed compactions of a topic.
+#[derive(Default)]
+pub(super) struct Backoff {
+    failures: u32,
+    not_before: u64,
 }
 
 /// A client's connection.
@@ -192,6 +203,8 @@ impl World {
             runs: BTreeMap::new(),
             orphans: BTreeMap::new(),
             calls: BTreeMap::new(),
+            is_asked: false,
+            backoffs: BTreeMap::new(),
             tried: BTreeMap::new(),
             next: 0,
             trace: 0,
@@ -222,15 +235,38 @@ impl World {
         self.turned_back += 1;
     }
 
+    /// A compaction has ended.
+    pub(super) fn note_compaction(&mut self, topic: u32, is_done: bool) {
+        if is_done {
+            self.backoffs.remove(&topic);
+            return;
+        }
+        let backoff = self.backoffs.entry(topic).or_default();
+        backoff.failures += 1;
+        backoff.not_before = self.up + 1000 * 2_u64.pow(backoff.failures).min(600);
+    }
+
+    /// A compaction begins: one that failed was tried again each second, for ever.
+    pub(super) fn check_backoff(&self, topic: u32) {
+        let not_before = self.backoffs.get(&topic).map_or(0, |backoff| backoff.not_before);
+        let (seed, now) = (self.seed, self.up);
+        let may_begin = self.is_asked || now >= not_before;
+        assert!(may_begin, "seed {seed}: {topic} is compacted again at {now}, before {not_before}");
+    }
+
     /// A number that was never given before.
     pub(super) fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
     }
 
+    pub(super) fn tell_time(&mut self) {
+        self.node.machine.set_time(self.now, self.up);
+    }
+
     /// Lets the machine do something, and takes what comes out.
     pub(super) fn act(&mut self, act: impl FnOnce(&mut Machine)) -> Vec<Effect> {
-        self.node.machine.set_time(self.now, self.up);
+        self.tell_time();
         act(&mut self.node.machine);
         let broken = self.node.machine.broken_invariants();
         assert!(broken.is_empty(), "seed {}: broken invariants: {broken:?}", self.seed);

@@ -383,6 +383,11 @@ impl Storage for SimulatedStorage {
         Ok(disk.bytes_max.map_or(u64::MAX, |max| max.saturating_sub(disk.used())))
     }
 
+    /// Each file that has a name is taken for an open one.
+    fn open_files(&self) -> usize {
+        self.disk().names.len()
+    }
+
     fn sync_dir(&self, folder: &str) -> io::Result<()> {
         let mut disk = self.disk();
         disk.operate().map_err(|(_, error)| error)?;
