@@ -19,6 +19,11 @@ pub(crate) struct Retention {
 }
 
 impl Retention {
+    /// Whether neither of the two ever lets anything go.
+    pub(crate) const fn is_endless(self) -> bool {
+        self.minutes < 0 && self.megabytes < 0
+    }
+
     /// What was published before this, in ms since 1970, is too old to stay; `None` when nothing ever is.
     #[must_use]
     pub(crate) fn oldest_ms(&self, now: u64) -> Option<u64> {

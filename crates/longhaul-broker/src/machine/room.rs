@@ -3,7 +3,7 @@
 use super::Machine;
 use super::effect::Refusal;
 use super::figures::bytes_from;
-use crate::admin::policies::{BacklogAction, BacklogQuota};
+use crate::admin::policies::{BacklogAction, BacklogQuota, Retention};
 use crate::state::Topic;
 use longhaul_wire::messages::ServerError;
 
@@ -63,18 +63,30 @@ impl Machine {
         let backlog = if is_default { self.open_bytes(topic) } else { self.backlog(topic) };
         let Some((kept, backlog)) = backlog.filter(|found| found.1 >= limit) else { return Ok(()) };
         let name = &kept.name;
-        let text = if is_default && kept.durable().next().is_none() {
-            format!(
-                "{name} keeps {backlog} bytes that no subscription is there to read, and may take half of the disk, {limit} bytes, as long as no quota is set for it: subscribe and consume, give it a retention by size, delete it, or set a backlog quota, -1 for none"
+        let (what, remedy) = if self.keeps_for_ever(topic) {
+            ("keeps for ever", "give it a retention by time or size, delete it")
+        } else if kept.durable().next().is_none() {
+            (
+                "keeps, though no subscription is there to read them,",
+                "subscribe and consume, give it a retention by size, delete it",
             )
-        } else if is_default {
+        } else {
+            ("has a backlog of", "consume, skip or delete")
+        };
+        let text = if is_default {
             format!(
-                "{name} has a backlog of about {backlog} bytes, and may take half of the disk, {limit} bytes, as long as no quota is set for it: consume, skip or delete, or set a backlog quota, -1 for none"
+                "{name} {what} about {backlog} bytes, and may take half of the disk, {limit} bytes, as long as no quota is set for it: {remedy}, or set a backlog quota, -1 for none"
             )
         } else {
             format!("{name} has a backlog of about {backlog} bytes, its quota is {limit}")
         };
         Err(Refusal::new(code, text))
+    }
+
+    /// Whether a retention keeps everything until somebody takes it away.
+    fn keeps_for_ever(&self, topic: u32) -> bool {
+        let retention = self.live.get(&topic).and_then(|live| live.policies.retention);
+        retention.is_some_and(Retention::is_endless)
     }
 
     /// Whether the oldest message of the topic's backlog is young enough, by the time at which its producer says that it was published.
@@ -112,16 +124,16 @@ impl Machine {
         Some((quota, u64::try_from(quota.limit_bytes).ok()?))
     }
 
-    /// About how many bytes the subscription with most to do has not acknowledged: what a retention keeps does not count. Where there is no
-    /// subscription nobody consumes, and all counts that is kept, for whatever reason.
+    /// About how many bytes the subscription with most to do has not acknowledged: what a retention keeps for a time does not count, as it goes by itself.
+    /// Where there is no subscription nobody consumes, and all counts that is kept, for whatever reason. So it does where a retention keeps it for ever.
     fn open_bytes(&self, topic: u32) -> Option<(&Topic, u64)> {
         let (kept, live) = self.state.topic(topic).zip(self.live.get(&topic))?;
         let (first, all) = (kept.entries.first(), kept.entries.count().max(1));
         let open = kept
             .durable()
             .map(|subscription| subscription.cursor.open_between(first, live.readable))
-            .max()
-            .unwrap_or(all);
+            .max();
+        let open = open.filter(|_| !self.keeps_for_ever(topic)).unwrap_or(all);
         let bytes = u128::from(kept.bytes) * u128::from(open.min(all)) / u128::from(all);
         Some((kept, u64::try_from(bytes).unwrap_or(u64::MAX)))
     }

@@ -286,3 +286,35 @@ fn what_is_acknowledged_does_not_count_for_the_quota_of_a_topic_that_has_none_of
     assert!(!refused(&mut rig, GIB + GIB / 2), "three of eight are open");
     assert!(refused(&mut rig, 3 * GIB));
 }
+
+/// Everybody had read it, so that nothing of it counted, and nothing of it would ever go: such a topic filled the disk for all others.
+#[test]
+fn what_a_retention_keeps_for_ever_counts_for_the_quota_of_a_topic_that_has_none_of_its_own() {
+    const GIB: u64 = 1024 * MIB;
+    let closes = |retention: Retention, quota: Option<i64>, bytes: u64| {
+        let mut rig = rig(8);
+        rig.set(|policies| policies.retention = Some(retention));
+        if let Some(limit_bytes) = quota {
+            let policy = BacklogAction::ProducerException;
+            let quota = BacklogQuota { limit_bytes, limit_s: -1, policy };
+            rig.set(|policies| policies.backlog_quota = Some(quota));
+        }
+        rig.ack(5, longhaul_wire::messages::AckType::Individual, (0..8).map(id).collect());
+        rig.machine.settings.disk_bytes_max = Some(2 * GIB + KEPT);
+        rig.machine.log.segments = vec![(1, GIB + GIB / 2)];
+        rig.pass(1_000);
+        rig.machine.state.topic_mut(0).unwrap().bytes = bytes;
+        if let Err(refusal) = rig.machine.check_quota(0) {
+            assert!(refusal.text.contains("keeps for ever about"), "{}", refusal.text);
+        }
+        names(&rig.publish(1, 1, b"x")).contains(&CLOSE_PRODUCER)
+    };
+    let endless = Retention { minutes: -1, megabytes: -1 };
+    assert!(closes(endless, None, GIB));
+    assert!(!closes(endless, None, GIB - 1), "it is less than half of the disk");
+    assert!(!closes(endless, Some(-1), 2 * GIB), "it is meant to");
+    for (minutes, megabytes) in [(60, -1), (-1, 4096)] {
+        let retention = Retention { minutes, megabytes };
+        assert!(!closes(retention, None, 2 * GIB), "{retention:?} lets go of it");
+    }
+}
