@@ -4,19 +4,24 @@
 //! a gigabyte. So a message takes its room as a whole before more of it is read. Whoever has room can come to an end, and
 //! whoever waits for it is not read from meanwhile. While little room is left, only those keep it whose message goes on coming: 100 connections that sent a part
 //! of one and then nothing kept everybody else waiting for minutes.
+//!
+//! A connection has one message at a time, and each message takes a quarter of the room at most, so that no connection keeps it from the others. Where messages
+//! may be larger than that there is one such message at a time, and what it has above a quarter counts for nothing.
 
 use super::crowd::Crowd;
 use crate::clock;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 /// Room is counted in units of so many bytes. What is smaller takes none.
 const UNIT_BYTES: u32 = 64 * 1024;
 /// 512 MiB in all.
 const UNITS_MAX: u32 = 8 * 1024;
+/// A connection takes 128 MiB of that at most.
+const UNITS_SHARE: u32 = UNITS_MAX / 4;
 /// With less room than this, 64 MiB, connections whose messages do not go on are closed.
 const UNITS_LEFT_MIN: usize = 1024;
 /// A message is complete after so long, the wait for room not counted: one of 5 MiB at 44 kB/s.
@@ -28,6 +33,8 @@ const UNIT_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Room {
     units: Arc<Semaphore>,
+    /// For a message that is larger than what a connection may take: for one at a time.
+    large: Arc<Semaphore>,
     /// What the log was told of connections that were closed to make room.
     closed: Mutex<Crowd>,
 }
@@ -35,12 +42,25 @@ pub(super) struct Room {
 impl Room {
     pub(super) fn new() -> Arc<Self> {
         let units = Arc::new(Semaphore::new(UNITS_MAX as usize));
-        Arc::new(Self { units, closed: Mutex::default() })
+        let large = Arc::new(Semaphore::new(1));
+        Arc::new(Self { units, large, closed: Mutex::default() })
     }
 
-    /// Whoever waits for room takes what comes free, so that little is left then, too.
-    fn is_scarce(&self) -> bool {
-        self.units.available_permits() < UNITS_LEFT_MIN
+    /// Room for a message of so many units, as soon as there is some.
+    async fn take(&self, units: u32) -> Result<Permits, AcquireError> {
+        let is_large = units > UNITS_SHARE;
+        // Who waits for this does not stand in the line for the other room.
+        let large =
+            if is_large { Some(Arc::clone(&self.large).acquire_owned().await?) } else { None };
+        let units = Arc::clone(&self.units).acquire_many_owned(units.min(UNITS_SHARE)).await?;
+        Ok(Permits { large, _units: units })
+    }
+
+    /// Whether others may need what this one has. Whoever waits for room takes what comes free, so that little is left then, too.
+    fn is_scarce(&self, room: &Permits) -> bool {
+        // The room itself, who has the permit and whoever waits for it hold the semaphore.
+        let is_awaited = room.large.is_some() && Arc::strong_count(&self.large) > 2;
+        is_awaited || self.units.available_permits() < UNITS_LEFT_MIN
     }
 
     fn tell(&self, now: Instant) {
@@ -55,6 +75,14 @@ impl Room {
     }
 }
 
+/// Room for a message.
+#[derive(Debug)]
+struct Permits {
+    /// Of one that is larger than what a connection may take.
+    large: Option<OwnedSemaphorePermit>,
+    _units: OwnedSemaphorePermit,
+}
+
 /// What a connection holds of a message.
 #[derive(Debug)]
 pub(super) struct Unfinished {
@@ -64,7 +92,7 @@ pub(super) struct Unfinished {
 
 #[derive(Debug)]
 struct Held {
-    _room: OwnedSemaphorePermit,
+    room: Permits,
     /// The message has to be complete then.
     complete_by: Instant,
     /// Of the message that were there when the last unit was complete.
@@ -108,14 +136,13 @@ impl Unfinished {
             return Ok(None);
         };
         let units = u32::from_be_bytes(*size).div_ceil(UNIT_BYTES).saturating_add(1);
-        let room = Arc::clone(&self.all.units).acquire_many_owned(units.min(UNITS_MAX));
         let late = |_| late("there are too many messages of which only a part has come");
-        let room = timeout(MESSAGE_TIMEOUT, room).await.map_err(late)?;
+        let room = timeout(MESSAGE_TIMEOUT, self.all.take(units)).await.map_err(late)?;
         let now = clock::monotonic();
         let next_by = now + UNIT_TIMEOUT;
         // The room is never closed.
         self.held = room.ok().map(|room| Held {
-            _room: room,
+            room,
             complete_by: now + MESSAGE_TIMEOUT,
             bytes: buffer.len(),
             next_by,
@@ -135,7 +162,7 @@ impl Unfinished {
         if now < held.next_by {
             return Ok(());
         }
-        if self.all.is_scarce() {
+        if self.all.is_scarce(&held.room) {
             self.all.tell(now);
             return Err(late(
                 "a message does not go on, and others wait for the room that it takes",
@@ -223,6 +250,43 @@ mod tests {
         assert_eq!(held.len(), 83, "as many are closed as have to be");
         assert!(timeout(Duration::ZERO, waiting).await.unwrap().is_ok());
         assert!(sends.look(soon).is_ok(), "it goes on");
+    }
+
+    /// Where messages may have 512 MiB, one that was sent slowly took all of the room, and the second one stood in line for it before everybody else.
+    #[tokio::test]
+    async fn one_connection_takes_no_more_than_its_share() {
+        let all = Room::new();
+        let large = part(512 * 1024 * 1024, UNIT_BYTES as usize);
+        let mut first = Unfinished::new(Arc::clone(&all));
+        let mut second = Unfinished::new(Arc::clone(&all));
+        first.wait(&large).await.unwrap();
+        assert_eq!(all.units.available_permits(), 3 * 8192 / 4);
+        let mut waits = pin!(second.wait(&large));
+        assert!(timeout(Duration::ZERO, waits.as_mut()).await.is_err(), "there is one at a time");
+        let modest_part = part(5 * 1024 * 1024, UNIT_BYTES as usize);
+        let mut modest = Vec::new();
+        for _ in 0..3 * 8192 / 4 / 81 {
+            let mut next = Unfinished::new(Arc::clone(&all));
+            let room = timeout(Duration::ZERO, next.wait(&modest_part)).await;
+            assert!(room.is_ok_and(|room| room.is_ok()), "{} have room", modest.len());
+            modest.push(next);
+        }
+        drop(modest);
+        let soon = clock::monotonic() + UNIT_TIMEOUT;
+        assert!(first.look(soon).is_err(), "it stands still, and another one waits for it");
+        drop(first);
+        assert!(timeout(Duration::ZERO, waits).await.is_ok(), "the next one has its turn");
+        assert_eq!(all.units.available_permits(), 3 * 8192 / 4);
+    }
+
+    #[tokio::test]
+    async fn a_large_message_may_take_its_time_as_long_as_nobody_waits_for_it() {
+        let all = Room::new();
+        let mut large = Unfinished::new(Arc::clone(&all));
+        large.wait(&part(512 * 1024 * 1024, UNIT_BYTES as usize)).await.unwrap();
+        let mut modest = Unfinished::new(Arc::clone(&all));
+        modest.wait(&part(5 * 1024 * 1024, UNIT_BYTES as usize)).await.unwrap();
+        assert!(large.look(clock::monotonic() + UNIT_TIMEOUT).is_ok());
     }
 
     #[tokio::test]
