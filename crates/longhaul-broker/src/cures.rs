@@ -28,6 +28,8 @@ pub(crate) enum Cure {
     Checkpoint,
     /// A compaction waits after one that failed.
     Backoff,
+    /// On a full disk rounds come before acknowledgements have taken all that is kept for them.
+    EarlyRounds,
 }
 
 /// Whether a test has taken this one out.

@@ -9,7 +9,7 @@ use super::options::Options;
 use super::record::{
     self, HEAD_BYTES, Head, Mark, Place, Position, RECORD_OVERHEAD as MARK_BYTES, RECORD_OVERHEAD,
 };
-use super::room::Room;
+use super::room::{self, Room};
 use super::segment::{HEADER_BYTES, Header};
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
@@ -152,6 +152,12 @@ impl Composer {
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.has_room_for(self.options.body_bytes_max as usize)
+    }
+
+    /// So many bytes are left on a full disk, at least, to what frees space.
+    #[must_use]
+    pub const fn kept_bytes(&self) -> u32 {
+        room::kept_bytes(&self.options)
     }
 
     /// Whether the disk has room for copies whose records take so many bytes, if it frees more that they are made.

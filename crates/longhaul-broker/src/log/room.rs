@@ -111,7 +111,7 @@ impl Room {
     /// Whether there is room for an entry of so many bytes, where so many are left in the segment, and for what frees space besides.
     pub(super) fn has_room(&self, options: &Options, left: u32, entry: u32, needed: u32) -> bool {
         let spare = self.spare.load(Ordering::Relaxed);
-        let reserve = u64::from(options.segment_bytes_first / 2);
+        let kept = u64::from(kept_bytes(options));
         if !self.is_full()
             && self.left() >= u64::from(needed) + 2 * u64::from(options.segment_bytes_first)
         {
@@ -124,7 +124,7 @@ impl Room {
         } else {
             return false;
         };
-        after >= reserve
+        after >= kept
     }
 
     /// Whether so many bytes of copies fit, by which more is freed than they take: some of what is kept for acknowledgements is theirs. So many bytes are left in the segment.
@@ -135,6 +135,11 @@ impl Room {
         // A new segment is small where there is little room, and what is left at its end may be as long as a record.
         needed <= u64::from(left).max(spare) || self.left() >= 2 * needed + first / 4
     }
+}
+
+/// What entries leave to acknowledgements and whatever else frees space.
+pub(super) const fn kept_bytes(options: &Options) -> u32 {
+    options.segment_bytes_first / 2
 }
 
 fn lower(bytes: &AtomicU64, by: u32) {

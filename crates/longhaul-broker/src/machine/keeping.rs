@@ -18,6 +18,8 @@ use std::sync::Arc;
 
 /// How often retention, expiry and thresholds are looked at.
 const ROUND_MS: u64 = 1000;
+/// On a full disk there are so many rounds at least while acknowledgements take what is kept for them.
+const ROUNDS_OF_KEPT: u32 = 8;
 /// How long a compaction waits after one that failed, at first and at most: each attempt reads everything that is to be compacted.
 const COMPACTION_PAUSE_MS: (u64, u64) = (2000, 600_000);
 /// So many entries of a topic are forgotten in a round at most, as clients wait meanwhile: what was acknowledged all at once goes in several rounds.
@@ -70,6 +72,8 @@ impl Compaction {
 pub(super) struct Keeper {
     /// When the next round is, by the clock that never goes back.
     next_round: u64,
+    /// How many bytes were logged when the last one was.
+    logged_at_round: u64,
     /// How many bytes were logged when the last checkpoint was made.
     logged_then: u64,
     /// The same of the one that is under way.
@@ -103,12 +107,27 @@ impl Machine {
         if self.up >= self.cleaner.next_go {
             self.forget_acked_entries();
         }
-        if self.up >= self.keeper.next_round {
+        if self.up >= self.keeper.next_round || self.is_room_going() {
             self.keeper.next_round = self.up + ROUND_MS;
+            self.keeper.logged_at_round = self.logged();
             self.round();
             self.check_logins();
         }
         self.retry_freed();
+    }
+
+    /// Whether much of what a full disk keeps for acknowledgements was taken since the last round. What they free has to be free before they have taken all of it:
+    /// then a group waits for a segment that cannot be made, and all that frees space waits behind that group.
+    fn is_room_going(&self) -> bool {
+        let taken = self.logged().saturating_sub(self.keeper.logged_at_round);
+        taken >= u64::from(self.composer.kept_bytes() / ROUNDS_OF_KEPT)
+            && !self.composer.has_room()
+            && !cures::is_out(Cure::EarlyRounds)
+    }
+
+    /// Bytes that were logged, or are composed to be.
+    fn logged(&self) -> u64 {
+        self.totals.bytes_logged + self.composer.pending_bytes() as u64
     }
 
     fn round(&mut self) {
@@ -331,8 +350,7 @@ impl Machine {
     /// waits for that first.
     pub fn checkpoint(&mut self) {
         let image = image(&self.state);
-        let logged = self.totals.bytes_logged + self.composer.pending_bytes() as u64;
-        self.keeper.writing = Some(logged);
+        self.keeper.writing = Some(self.logged());
         let checkpoint = Effect::Checkpoint { at: self.composer.end(), image };
         self.after_commit(Waiting::Then(Box::new(checkpoint)));
     }

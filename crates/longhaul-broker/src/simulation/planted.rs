@@ -71,7 +71,7 @@ fn failures_without(cures: &'static [Cure], history: History, histories: u64) ->
 #[test]
 fn the_lack_of_each_cure_is_found() {
     let world: History = |seed| drop(World::run(seed));
-    let rows: [(&'static [Cure], History, u64); 12] = [
+    let rows: [(&'static [Cure], History, u64); 13] = [
         (&[Cure::Clock], world, 600),
         (&[Cure::Checked], world, 600),
         (&[Cure::Inventory], world, 600),
@@ -82,6 +82,7 @@ fn the_lack_of_each_cure_is_found() {
         (&[Cure::SmallSegments], volume::takes_publishes_again, 200),
         (&[Cure::Reserve], volume::has_room_for_a_checkpoint, 200),
         (&[Cure::Checkpoint], volume::gives_back_after_a_start, 200),
+        (&[Cure::EarlyRounds], volume::keeps_up_with_acknowledgements, 200),
         (&[Cure::Connections], crowd::goes_on_beside_a_crowd, 200),
         // Each of the two is enough.
         (&[Cure::Nested, Cure::Checked], nested::starts_again, 200),

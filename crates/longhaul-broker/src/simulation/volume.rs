@@ -151,6 +151,11 @@ impl Volume {
     /// A second passes, and the background does its work.
     pub(super) fn pass(&mut self) {
         self.up += 1000;
+        self.keep_up();
+    }
+
+    /// The background does its work, and no time passes.
+    fn keep_up(&mut self) {
         self.node.look();
         for _ in 0..3 {
             self.step();
@@ -311,6 +316,33 @@ fn a_small_volume_that_is_drained_takes_publishes_again() {
             }
         }
     }
+}
+
+/// Acknowledgements came faster than rounds. They took all the room that was kept for them, a group of them waited for a segment that could not be made, and
+/// everything that frees space waited behind that group, for ever.
+#[test]
+fn acknowledgements_that_come_faster_than_rounds_make_room() {
+    (0..10).for_each(keeps_up_with_acknowledgements);
+}
+
+/// A full volume is drained while no time passes, and has room again.
+pub(super) fn keeps_up_with_acknowledgements(seed: u64) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let (size, bytes) = (random.u64(4_500..9_000) * KIB, random.usize(300..1_500));
+    let mut volume = Volume::new(size);
+    while volume.publish(bytes) {}
+    (0..PATIENCE).for_each(|_| volume.pass());
+    let (mut acknowledged, before) = (0, volume.up);
+    while volume.acknowledge_if(|| {
+        acknowledged += 1;
+        true
+    }) {
+        volume.keep_up();
+    }
+    assert_eq!(volume.up, before, "there was no time for a round");
+    assert!(acknowledged > 2_000, "{acknowledged}");
+    let what = format!("{size} bytes, messages of {bytes}, {acknowledged} acknowledged");
+    assert!(volume.has_room_soon(bytes), "{what}: no room");
 }
 
 /// The broker was drained and killed before it could write a checkpoint. After the start it knew of none, waited for something to log before it wrote one, and
