@@ -14,7 +14,9 @@ pub use task::{HistoryEntry, HistoryEvent, Ignored, TaskHistory};
 pub use verify::{BrokenInvariant, Verification};
 pub use zombies::Zombie;
 
-use super::tasks::{Scope, Source, Table, TaskView, TaskViewError, partitions_of};
+use super::tasks::{
+    Scope, Source, Table, TaskView, TaskViewError, partition_indices, partitions_of,
+};
 use super::{Client, TaskRef, partition};
 use crate::task::Position;
 use crate::topics::{TopicNameError, TopicNames};
@@ -221,8 +223,7 @@ impl Client {
         names: &TopicNames,
     ) -> Result<Vec<i32>, HistoryError> {
         let count = partitions_of(&self.inner.transport, names, Scope::Claimed).await?;
-        let count = count.map(|count| i32::try_from(count).unwrap_or(i32::MAX));
-        Ok(count.map_or_else(|| vec![-1], |count| (0..count).collect()))
+        Ok(partition_indices(count))
     }
 
     pub(super) fn logs(&self) -> Logs {

@@ -41,9 +41,10 @@ use super::letters::DeadLetterError;
 use super::operator::OperatorError;
 use super::publishers::PublishFailure;
 use super::submit::SubmitError;
+use super::tasks::{Scope, TaskViewError, partition_indices, partitions_of};
 use super::{Client, partition};
 use crate::topics::{Priority, TopicNameError, TopicNames};
-use crate::transport::{TopicPartition, TransportError};
+use crate::transport::TransportError;
 use ledgers::Ledger;
 use record::Level;
 use std::io;
@@ -66,6 +67,9 @@ pub enum MoveError {
     /// The topic's name is not usable.
     #[error(transparent)]
     Topic(#[from] TopicNameError),
+    /// The task topic has partitions that the ledger has not.
+    #[error(transparent)]
+    Partitions(TaskViewError),
     /// A broker cannot be reached, or keeps us out.
     #[error("a broker cannot be used")]
     Transport(#[from] TransportError),
@@ -101,6 +105,16 @@ pub enum MoveError {
     Busy(String),
 }
 
+impl From<TaskViewError> for MoveError {
+    fn from(error: TaskViewError) -> Self {
+        match error {
+            TaskViewError::Topic(error) => Self::Topic(error),
+            TaskViewError::Transport(error) => Self::Transport(error),
+            error @ TaskViewError::NoLedger(_) => Self::Partitions(error),
+        }
+    }
+}
+
 impl MoveError {
     fn of_publish(failure: PublishFailure) -> Self {
         match failure {
@@ -128,20 +142,12 @@ impl Client {
                 continue;
             }
             let mut ledgers = Vec::new();
-            for place in self.partitions(&names.task, &names.ledger).await? {
-                ledgers.push(Ledger::open(self, place).await?);
+            let count = partitions_of(&self.inner.transport, &names, Scope::All).await?;
+            for index in partition_indices(count) {
+                ledgers.push(Ledger::open(self, partition(names.ledger.clone(), index)).await?);
             }
             open.push(OpenLevel { level, names, ledgers });
         }
         Ok(open)
-    }
-
-    /// The partitions of a topic beside the task topic.
-    async fn partitions(&self, task: &str, topic: &str) -> Result<Vec<TopicPartition>, MoveError> {
-        let place = |index| partition(topic.to_owned(), index);
-        Ok(match self.inner.transport.partitions(task).await? {
-            None => vec![place(-1)],
-            Some(count) => (0..i32::try_from(count).unwrap_or(i32::MAX)).map(place).collect(),
-        })
     }
 }

@@ -154,6 +154,12 @@ pub(super) async fn partitions_of(
     }
 }
 
+/// The partitions of a topic that has so many; -1 for one without.
+pub(super) fn partition_indices(count: Option<u32>) -> Vec<i32> {
+    let last = |count| i32::try_from(count).unwrap_or(i32::MAX);
+    count.map_or_else(|| vec![-1], |count| (0..last(count)).collect())
+}
+
 impl TaskView {
     /// One of the past.
     pub(super) fn still(tables: impl IntoIterator<Item = Table>, at_ms: u64) -> Self {
