@@ -1,17 +1,18 @@
 //! Closes tasks where they were, when their copies are written.
 
 use super::ledgers::Ledger;
-use super::marks::Marks;
+use super::marks::{Mark, Marks};
 use super::{MOVE, MoveError, OpenLevel};
 use crate::client::{Client, OperatorError, TaskRef, partition};
 use crate::ledger;
 use crate::protocol::entry::{Claim, Entry};
 use crate::protocol::entry_set::Ended;
-use crate::protocol::fold::Verdict;
+use crate::protocol::fold::{Phase, TaskFold, Verdict};
 use crate::protocol::key::OnceKey;
 use crate::protocol::operator::OperatorAction;
 use crate::protocol::register::QueueTask;
 use crate::task::TaskId;
+use crate::topics::TopicNames;
 use crate::transport::{Outgoing, TransportError, TransportErrorKind};
 
 /// How the reason begins that a task shows which was moved.
@@ -20,26 +21,44 @@ const MOVED_BY: &str = "Moved by";
 /// Tasks that are closed at once.
 const AT_ONCE: usize = 256;
 
-/// How often a task is closed again because a worker was faster.
-const TRIES_MAX: u32 = 5;
-
 /// What was closed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Closed {
     /// Tasks that are over where they were, because they were moved.
     pub closed: u64,
-    /// Tasks that had ended by themselves after they were read: their copies were deleted, and have never begun.
+    /// Tasks that are being run where they were, or have gone on or ended since they were copied. They were left alone, and their copies must not begin: a later export says how
+    /// they stand, and when that is imported they can be closed.
+    pub left: Vec<TaskId>,
+    /// Tasks that had ended by themselves so long ago that no export says how: their copies were deleted, and have never begun.
     pub ended: Vec<TaskId>,
+}
+
+/// What is to be done about a task that was copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// It stands as it was copied.
+    Unchanged,
+    /// It is closed.
+    Closed,
+    /// It goes on, or an export says how it has ended.
+    Changed,
+    /// It has ended, and nothing says how.
+    Forgotten,
+}
+
+/// Whether the reason of a task's end says that it was moved.
+pub(super) fn says_moved(reason: &str) -> bool {
+    reason.starts_with(MOVED_BY)
 }
 
 impl Client {
     /// Closes the tasks of a queue of this cluster that were moved to a queue of another one, and were not over: they end as cancelled, and the reason
-    /// names their copies. Which ones these are says the target, by the marks of its import, and whether it counts says the ledger here: of a task that has ended meanwhile the copy is deleted. The
-    /// target must be paused until this has ended.
+    /// names their copies. Which ones these are says the target, by the marks of its import, and whether they still stand as they were copied says the ledger here. Where one has
+    /// gone on it is [left](Closed::left) alone: the target must stay paused until a later import and another call have left none.
     ///
     /// # Errors
-    /// When a topic cannot be read or written, or workers go on taking the tasks: is the queue paused? To close again is safe.
+    /// When a topic cannot be read or written. To close again is safe.
     pub async fn close_moved(
         &self,
         topic: &str,
@@ -47,65 +66,112 @@ impl Client {
     ) -> Result<Closed, MoveError> {
         let queue = self.names(topic)?;
         let register = self.register_of(&queue).await?;
-        let mut closed = Closed::default();
-        let Some(source) = register.look_at_start() else { return Ok(closed) };
+        let Some(source) = register.look_at_start() else { return Ok(Closed::default()) };
         let (other, there) = (target.0, target.0.names(target.1)?);
         let marks = Marks::read(&other.logs(), &there, source).await?;
+        let mut closing = Closing { from: self, other, there, marks, closed: Closed::default() };
         for OpenLevel { level, names, mut ledgers } in self.open_levels(&queue).await? {
             for ledger in &mut ledgers {
                 let lane = (level.priority(), ledger.place.partition);
-                let mut open: Vec<_> = marks.open().filter(|(old, _)| old.lane() == lane).collect();
-                open.sort_unstable();
+                let open = closing.marks.open().filter(|(old, _)| old.lane() == lane);
+                let mut open: Vec<(QueueTask, Mark)> = open.collect();
+                open.sort_unstable_by_key(|(old, _)| *old);
                 for moved in open.chunks(AT_ONCE) {
-                    self.close(ledger, (&names.task, &there.task), moved, &mut closed).await?;
-                }
-                for (old, new) in open {
-                    // What somebody else has submitted is not deleted.
-                    if marks.is_merged(old)
-                        || !self.ended_by_itself(ledger, (&names.task, old.id)).await?
-                    {
-                        continue;
-                    }
-                    let topic = other.level_names(&there, new.level)?.task;
-                    let reason = format!("task {} has ended where it was", old.id);
-                    match other.delete(&TaskRef { topic, id: new.id }, reason).await {
-                        Ok(()) | Err(OperatorError::Over(_)) => closed.ended.push(old.id),
-                        Err(error) => return Err(error.into()),
-                    }
+                    closing.close(ledger, &names.task, moved).await?;
                 }
             }
         }
-        Ok(closed)
+        Ok(closing.closed)
     }
+}
 
-    /// Closes some tasks of a partition.
+/// A call of [`Client::close_moved`].
+struct Closing<'a> {
+    from: &'a Client,
+    other: &'a Client,
+    there: TopicNames,
+    marks: Marks,
+    closed: Closed,
+}
+
+impl Closing<'_> {
+    /// Closes some tasks of a partition, and marks them as closed.
     async fn close(
-        &self,
+        &mut self,
         ledger: &mut Ledger,
-        (from, to): (&str, &str),
-        moved: &[(QueueTask, QueueTask)],
-        closed: &mut Closed,
+        topic: &str,
+        moved: &[(QueueTask, Mark)],
     ) -> Result<(), MoveError> {
-        for _ in 0..TRIES_MAX {
-            let mut entries = Vec::new();
-            for (old, new) in moved {
-                if !ledger.fold(old.id).phase.is_terminal() {
-                    let reason = format!("{MOVED_BY} {} to {to} as {new}", self.operator);
-                    entries.push(self.closing(ledger, (from, old.id), &reason).await?);
+        let (mut entries, mut over) = (Vec::new(), Vec::new());
+        for (old, mark) in moved {
+            match self.standing(ledger, (topic, old.id), *mark).await? {
+                Standing::Unchanged => {
+                    let reason = format!(
+                        "{MOVED_BY} {} to {} as {}",
+                        self.from.operator, self.there.task, mark.to
+                    );
+                    entries.push(self.from.closing(ledger, (topic, old.id), &reason).await?);
+                }
+                Standing::Closed => over.push(old.id),
+                Standing::Changed => self.closed.left.push(old.id),
+                Standing::Forgotten => {
+                    self.delete_copy(*old, *mark).await?;
+                    over.push(old.id);
                 }
             }
-            if entries.is_empty() {
-                return Ok(());
-            }
-            for (_, verdict) in ledger.write(self, entries).await? {
-                closed.closed += u64::from(verdict == Verdict::Accepted);
+        }
+        for (key, verdict) in ledger.write(self.from, entries).await? {
+            if verdict == Verdict::Accepted {
+                self.closed.closed += 1;
+                over.push(key.task);
+            } else {
+                self.closed.left.push(key.task);
             }
         }
-        Err(MoveError::Busy(format!(
-            "tasks of {from} are claimed faster than they can be closed: is the queue paused?"
-        )))
+        let marks = moved.iter().filter(|(old, _)| over.contains(&old.id));
+        let marks = marks.map(|(old, mark)| (*old, Mark { closed: true, ..*mark })).collect();
+        let register = self.other.register_of(&self.there).await?;
+        self.marks.put(self.other, &register, marks).await
     }
 
+    async fn standing(
+        &self,
+        ledger: &Ledger,
+        (topic, id): (&str, TaskId),
+        mark: Mark,
+    ) -> Result<Standing, MoveError> {
+        let fold = ledger.fold(id);
+        if fold.phase == Phase::Sealed {
+            return self.from.standing_by_metadata(ledger, (topic, id), mark).await;
+        }
+        let moved = ledger.tasks.get(&id).is_some_and(|known| known.moved);
+        Ok(standing(&fold, moved, mark))
+    }
+
+    async fn delete_copy(&mut self, old: QueueTask, mark: Mark) -> Result<(), MoveError> {
+        let topic = self.other.level_names(&self.there, mark.to.level)?.task;
+        let reason = format!("task {} has ended where it was", old.id);
+        match self.other.delete(&TaskRef { topic, id: mark.to.id }, reason).await {
+            Ok(()) | Err(OperatorError::Over(_)) => self.closed.ended.push(old.id),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+}
+
+/// How a task stands that no seal names.
+fn standing(fold: &TaskFold, moved: bool, mark: Mark) -> Standing {
+    if fold.phase.is_terminal() {
+        // What somebody else has submitted counts, whatever the task has come to.
+        return if moved || mark.is_merged() { Standing::Closed } else { Standing::Changed };
+    }
+    if fold.phase == Phase::Running || fold.epoch != mark.epoch && !mark.is_merged() {
+        return Standing::Changed;
+    }
+    Standing::Unchanged
+}
+
+impl Client {
     async fn closing(
         &self,
         ledger: &Ledger,
@@ -140,24 +206,29 @@ impl Client {
         Ok((key, ledger::by_operator(&entry, reason, &self.operator, MOVE)))
     }
 
-    /// Whether a task has ended in another way than by having been moved. Of one that is over for so long that the ledger has forgotten how, the metadata topic says it.
-    async fn ended_by_itself(
+    /// How a task stands that is over for so long that the ledger has forgotten how: the metadata topic says it, or nothing does any more.
+    async fn standing_by_metadata(
         &self,
         ledger: &Ledger,
         (topic, id): (&str, TaskId),
-    ) -> Result<bool, MoveError> {
-        if let Some(known) = ledger.tasks.get(&id) {
-            return Ok(known.fold.phase.is_terminal() && !known.moved);
-        }
-        match ledger.sealed.get(id.entry_id()) {
-            None => return Ok(false),
-            Some(Ended::Completed) => return Ok(true),
-            Some(Ended::Failed | Ended::Mixed) => {}
+        mark: Mark,
+    ) -> Result<Standing, MoveError> {
+        if mark.is_merged() {
+            return Ok(Standing::Closed);
         }
         let task = TaskRef { topic: topic.to_owned(), id };
         let entry = self.get(&task).await;
         let entry = entry.map_err(|error| MoveError::Busy(format!("task {task}: {error}")))?;
-        // Where even that is gone it was closed: a move that was interrupted is not left alone for a day.
-        Ok(entry.is_some_and(|it| !it.failure_reason.is_some_and(|it| it.starts_with(MOVED_BY))))
+        Ok(match entry {
+            Some(entry) if entry.failure_reason.as_deref().is_some_and(says_moved) => {
+                Standing::Closed
+            }
+            Some(_) => Standing::Changed,
+            None if ledger.sealed.get(id.entry_id()) == Some(Ended::Completed) => {
+                Standing::Forgotten
+            }
+            // It was closed: a move that was interrupted is not left alone for a day.
+            None => Standing::Closed,
+        })
     }
 }

@@ -9,7 +9,6 @@ use super::record::{
 use super::{MoveError, OpenLevel, PAUSED_AFTER};
 use crate::client::registers::Followed;
 use crate::client::{Client, DeadLetterFilter, partition};
-use crate::clock::runtime_now;
 use crate::ledger;
 use crate::protocol::entry::Entry;
 use crate::protocol::entry_set::Ended;
@@ -32,19 +31,17 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::ops::ControlFlow;
-use std::time::Duration;
-use tokio::time::timeout_at;
 
 /// Letters that are read at a time.
 const LETTERS_AT_ONCE: usize = 1_000;
 
 /// A queue, to be read as a whole. See [`Client::export`].
 pub struct Export {
-    client: Client,
+    pub(super) client: Client,
     queue: TopicNames,
     register: Followed,
     source: Stamp,
-    levels: Vec<OpenLevel>,
+    pub(super) levels: Vec<OpenLevel>,
     count: Exported,
 }
 
@@ -79,7 +76,7 @@ impl Client {
     /// Reads all that a queue holds: settings, tasks with their attempts, checkpoints, keys and entries on the metadata topic, dead letters, schedules. Nothing is changed, but that
     /// a queue of which no worker has ever seen the register is given one.
     ///
-    /// Workers that go on meanwhile make the records contradict each other: pause the queue, and wait for what runs ([`Export::until_idle`]).
+    /// Workers that go on meanwhile make the records contradict each other: pause the queue, and wait for what runs ([`Export::until_idle`]), or take it from its workers ([`Export::take_running`]).
     ///
     /// # Errors
     /// When a topic cannot be read.
@@ -123,31 +120,6 @@ impl Export {
     #[must_use]
     pub fn source(&self) -> String {
         self.source.to_string()
-    }
-
-    /// How many tasks are being run, as far as was read.
-    #[must_use]
-    pub fn running(&self) -> usize {
-        self.levels.iter().flat_map(|level| &level.ledgers).map(Ledger::running).sum()
-    }
-
-    /// Waits until no task is being run, for so long at the most. Returns how many still are. In a queue that is not paused others may begin.
-    ///
-    /// # Errors
-    /// When a ledger cannot be read.
-    pub async fn until_idle(&mut self, limit: Duration) -> Result<usize, MoveError> {
-        let until = runtime_now() + limit;
-        for level in &mut self.levels {
-            for ledger in &mut level.ledgers {
-                while ledger.running() > 0 {
-                    match timeout_at(until, ledger.read()).await {
-                        Ok(read) => drop(read?),
-                        Err(_) => return Ok(self.running()),
-                    }
-                }
-            }
-        }
-        Ok(self.running())
     }
 
     /// Hands over all records, in an order in which they can be written elsewhere. Tasks that are still being run are records of tasks that are to be run, and their

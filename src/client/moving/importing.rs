@@ -36,6 +36,8 @@ pub struct Imported {
     pub over: u64,
     /// Tasks of the export that were here already, by an earlier import.
     pub known: u64,
+    /// Those of them that had gone on where they were: their copies are now as the export says.
+    pub again: u64,
     /// Tasks whose idempotency key another task holds that was begun here: that one counts, and they have no copies.
     pub merged: u64,
     /// Dead letters.
@@ -148,6 +150,8 @@ struct Copied {
     new: QueueTask,
     /// Some task held the key before: an earlier copy, or one of somebody else.
     held: bool,
+    /// An earlier import has written it as a whole, and the task has gone on since.
+    again: bool,
 }
 
 /// What stands here of a task whose key somebody held before.
@@ -188,7 +192,8 @@ impl Import {
         for record in records(file)? {
             let Record::Task(mut record) = record? else { continue };
             let old = copy::queue_task(&record)?;
-            if self.marks.get(old).is_some() || self.kept_out.contains_key(&old) {
+            let is_done = self.marks.mark(old).is_some_and(|mark| !mark.is_behind(&record));
+            if is_done || self.kept_out.contains_key(&old) {
                 continue;
             }
             let marks = &self.marks;
@@ -215,7 +220,7 @@ impl Import {
         let (mut copied, mut marks) = (Vec::new(), Vec::new());
         let mut taken = HashSet::new();
         for it in self.submit(batch).await? {
-            if self.marks.is_taken(it.new) || !taken.insert(it.new) {
+            if !it.again && (self.marks.is_taken(it.new) || !taken.insert(it.new)) {
                 // It has lost its key to that one, or waits behind it. Whoever works where it is sees to that.
                 let cause = format!("task {}, which was moved as well, holds its key", it.new);
                 self.kept_out.insert(it.old, cause);
@@ -225,7 +230,8 @@ impl Import {
             let found = self.found(&it).await?;
             // A letter would be one of somebody else's task.
             let letter = matches!(found, Found::Other);
-            let mark = (it.old, Mark { to: it.new, over, letter });
+            let epoch = Epoch(if over { 0 } else { it.record.epoch });
+            let mark = (it.old, Mark { to: it.new, over, letter, epoch, closed: false });
             match found {
                 Found::Copy => copied.push(it),
                 Found::Other => self.imported.merged += 1,
@@ -243,6 +249,7 @@ impl Import {
         self.marks.put(&self.client, &self.register, marks).await?;
         for it in &copied {
             match it.record.state {
+                _ if it.again => self.imported.again += 1,
                 MovedState::Open => self.imported.open += 1,
                 MovedState::Completed
                 | MovedState::Failed
@@ -284,6 +291,9 @@ impl Import {
         &self,
         (old, record): (QueueTask, TaskRecord),
     ) -> Result<Copied, MoveError> {
+        if let Some(mark) = self.marks.mark(old) {
+            return Ok(Copied { new: mark.to, record, old, held: true, again: true });
+        }
         let failed = |error| MoveError::Submit { task: record.id.clone(), error };
         let copy::Message { message, key } =
             copy::message(&record, self.source, self.client.wall_ms())?;
@@ -291,7 +301,8 @@ impl Import {
         let held = self.register.look(|keys| keys.holder(&key.0).is_some());
         let task = self.client.submit_keyed(queue, message, key, false).await.map_err(failed)?;
         let level = self.level_of(&task.topic, old)?;
-        Ok(Copied { new: QueueTask { level, id: task.id }, record, old, held })
+        let new = QueueTask { level, id: task.id };
+        Ok(Copied { new, record, old, held, again: false })
     }
 
     /// The level of the task that holds a key may be another one.
@@ -355,15 +366,16 @@ impl Import {
     }
 
     /// Shows what the metadata topic showed of each.
-    async fn show(&self, copied: &[Copied]) -> Result<(), MoveError> {
+    async fn show(&mut self, copied: &[Copied]) -> Result<(), MoveError> {
         let mut shown = Vec::new();
         for it in copied {
             let Some(entry) = copy::shown(&it.record, it.new.id, &self.marks) else { continue };
             let names = self.client.level_names(&self.queue, it.new.level)?;
             let place = partition(names.metadata, it.new.id.partition);
+            let Epoch(epoch) = self.ledger(it.new.lane()).await?.fold(it.new.id).epoch;
             let message = Outgoing {
                 key: Some(it.new.id.to_string()),
-                properties: view_properties(1, self.writer.owner),
+                properties: view_properties(epoch.max(1), self.writer.owner),
                 payload: entry.into(),
                 ..Outgoing::default()
             };

@@ -74,7 +74,13 @@ impl Ledger {
 
     /// How many tasks are being run.
     pub(super) fn running(&self) -> usize {
-        self.tasks.values().filter(|task| task.fold.phase == Phase::Running).count()
+        self.running_tasks().count()
+    }
+
+    /// The tasks that are being run.
+    pub(super) fn running_tasks(&self) -> impl Iterator<Item = TaskId> {
+        let running = self.tasks.iter().filter(|(_, task)| task.fold.phase == Phase::Running);
+        running.map(|(id, _)| *id)
     }
 
     /// Takes what comes next. Returns whether that was the end that the ledger had at first.

@@ -1,9 +1,11 @@
 //! Which tasks of another queue are here, and by which ids: marks on the register, one for each.
 
 use super::MoveError;
+use super::record::{MovedState, TaskRecord};
 use crate::client::history::log::Logs;
 use crate::client::registers::Followed;
 use crate::client::{Client, TaskRef, partition};
+use crate::protocol::key::Epoch;
 use crate::protocol::register::{Entry, Moved, MovedKey, QueueTask, Stamp};
 use crate::register;
 use crate::task::TaskId;
@@ -21,6 +23,28 @@ pub(super) struct Mark {
     pub(super) over: bool,
     /// Its dead letter is here.
     pub(super) letter: bool,
+    /// The last of its epochs that had come to an end when it was copied. As long as it is in this epoch nothing has happened to it since.
+    pub(super) epoch: Epoch,
+    /// It is closed where it was.
+    pub(super) closed: bool,
+}
+
+impl Mark {
+    /// Whether a task of somebody else has taken the place of one that was not over.
+    pub(super) const fn is_merged(self) -> bool {
+        self.letter && !self.over
+    }
+
+    /// Whether the task may have gone on where it was since it was copied.
+    const fn is_open(self) -> bool {
+        !self.over && !self.closed
+    }
+
+    /// Whether a record says what has happened to the task since it was copied.
+    pub(super) fn is_behind(self, record: &TaskRecord) -> bool {
+        let is_later = record.state != MovedState::Open || record.epoch > self.epoch.0;
+        self.is_open() && !self.is_merged() && is_later
+    }
 }
 
 /// The marks of one source.
@@ -42,8 +66,8 @@ impl Marks {
         let mut here = HashMap::new();
         each(logs, queue, |moved| {
             if moved.key.source == source {
-                let Moved { key, to, over, letter } = moved;
-                here.insert(key.task, Mark { to, over, letter });
+                let Moved { key, to, over, letter, epoch, closed } = moved;
+                here.insert(key.task, Mark { to, over, letter, epoch, closed });
             }
         })
         .await?;
@@ -65,15 +89,10 @@ impl Marks {
         self.here.get(&task).copied()
     }
 
-    /// All tasks that are here and were not over when they were moved.
-    pub(super) fn open(&self) -> impl Iterator<Item = (QueueTask, QueueTask)> {
-        let open = self.here.iter().filter(|(_, mark)| !mark.over);
-        open.map(|(task, mark)| (*task, mark.to))
-    }
-
-    /// Whether a task of somebody else has taken the place of one that was not over.
-    pub(super) fn is_merged(&self, task: QueueTask) -> bool {
-        self.here.get(&task).is_some_and(|mark| mark.letter && !mark.over)
+    /// All tasks that are here, and may still be run where they were.
+    pub(super) fn open(&self) -> impl Iterator<Item = (QueueTask, Mark)> {
+        let open = self.here.iter().filter(|(_, mark)| mark.is_open());
+        open.map(|(task, mark)| (*task, *mark))
     }
 
     /// Writes marks, and waits until they are stored.
@@ -85,8 +104,8 @@ impl Marks {
     ) -> Result<(), MoveError> {
         let entry = |(task, mark): &(QueueTask, Mark)| {
             let key = MovedKey { source: self.source, task: *task };
-            let Mark { to, over, letter } = *mark;
-            Entry::Moved(Moved { key, to, over, letter })
+            let Mark { to, over, letter, epoch, closed } = *mark;
+            Entry::Moved(Moved { key, to, over, letter, epoch, closed })
         };
         let entries: Vec<Entry> = all.iter().map(entry).collect();
         let sent = entries.iter().map(|entry| register.put(&client.inner.publishers, entry));

@@ -14,7 +14,8 @@
 //! | old id | on the register: `moved/<source>/<old id>` with the new one | a [mark](marks), written last, so that whoever begins again knows what is done |
 //!
 //! Both queues are paused meanwhile: the source, so that nothing begins which is copied, and the target, so that nothing begins before its past is
-//! written. What decides that a task is not run twice is the ledger of the source: there it is closed, before the target goes on. A step that was
+//! written. What decides that a task is not run twice is the ledger of the source: there it is closed, before the target goes on, if it is still in the epoch that was copied. One that
+//! has gone on since, because a worker read the pause late or somebody resumed the queue between two runs, is left alone and copied again, and the target waits. A step that was
 //! interrupted is done again as a whole; each entry is one that may be written twice, or is known by the mark.
 
 mod closing;
@@ -27,6 +28,7 @@ mod marks;
 mod past;
 mod reading;
 mod record;
+mod running;
 #[cfg(feature = "testing")]
 #[cfg(test)]
 mod tests;

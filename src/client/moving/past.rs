@@ -2,7 +2,7 @@
 
 use super::MoveError;
 use super::record::{MovedState, TaskRecord};
-use crate::protocol::entry::{Base, Claim, ClaimKind, Done, Entry, Outcome};
+use crate::protocol::entry::{Base, Claim, ClaimKind, Done, Entry, NextAttempt, Outcome};
 use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::key::{Epoch, OnceKey, OwnerId};
 use crate::task::{TaskId, TaskMetadata};
@@ -26,7 +26,8 @@ impl Writer {
     }
 }
 
-/// What is still to be written for a copy, of which the ledger says this.
+/// What is to be written for a copy, of which the ledger says this. What an earlier run has written is written again, since the task may have gone on where
+/// it was: the last attempt and checkpoint count.
 ///
 /// # Errors
 /// When somebody else has begun it.
@@ -37,21 +38,15 @@ pub(super) fn entries(
     now_ms: u64,
 ) -> Result<Entries, MoveError> {
     let (id, fold) = copy;
-    if is_new(record) {
+    if fold.epoch == Epoch(0) && is_new(record) {
         return Ok(Vec::new());
     }
-    let begun = match fold.epoch {
-        Epoch(0) => false,
-        Epoch(_) if fold.owner == writer.owner => true,
-        Epoch(_) => {
-            let (old, busy) =
-                (&record.id, "was begun before its past was written: is the queue still paused?");
-            return Err(MoveError::Busy(format!("the copy {id} of task {old} {busy}")));
-        }
-    };
-    let open = record.state == MovedState::Open;
-    // What was written of a task that was to be run is not enough if it has ended since.
-    if fold.phase.is_terminal() || begun && open && fold.phase != Phase::Running {
+    if fold.epoch != Epoch(0) && fold.owner != writer.owner {
+        let (old, busy) =
+            (&record.id, "was begun before its past was written: is the queue still paused?");
+        return Err(MoveError::Busy(format!("the copy {id} of task {old} {busy}")));
+    }
+    if fold.phase.is_terminal() {
         return Ok(Vec::new());
     }
     let closing = match record.state {
@@ -66,21 +61,25 @@ pub(super) fn entries(
         MovedState::Failed | MovedState::Cancelled | MovedState::Expired => record.attempts,
     };
     let mut entries = Vec::new();
-    let goes_on = begun && fold.phase == Phase::Running && closing.is_none();
-    let epoch = if goes_on { fold.epoch } else { fold.epoch.next() };
+    let mut used = fold.attempt;
+    // An earlier run was interrupted behind its claim: what it was about to write may not be true any more.
+    if fold.phase == Phase::Running {
+        let key = writer.key(id, fold.epoch, 4);
+        let outcome = Outcome::Released(NextAttempt::default());
+        let done = Done { key, attempt: fold.attempt, outcome, writer: None };
+        entries.push((key, Entry::Done(done), Bytes::new()));
+        used = used.saturating_sub(1);
+    }
+    let epoch = fold.epoch.next();
     let attempt = match closing {
-        _ if goes_on => fold.attempt,
-        None => attempt.max(fold.attempt.saturating_add(1)),
+        None => attempt.max(used.saturating_add(1)),
         Some(_) => attempt,
     };
-    if !goes_on {
-        let (key, kind) = (writer.key(id, epoch, 1), closing.unwrap_or(ClaimKind::Run));
-        let base = (record.claimed > 0).then_some(Base { created_ms: record.claimed });
-        let claim =
-            Claim { base, limits: record.limits.into(), ..Claim::plain(key, attempt, kind) };
-        let reason = closing.map(|_| reason(record)).unwrap_or_default();
-        entries.push((key, Entry::Claim(claim), reason));
-    }
+    let (key, kind) = (writer.key(id, epoch, 1), closing.unwrap_or(ClaimKind::Run));
+    let base = (record.claimed > 0).then_some(Base { created_ms: record.claimed });
+    let claim = Claim { base, limits: record.limits.into(), ..Claim::plain(key, attempt, kind) };
+    let reason_of_end = closing.map(|_| reason(record)).unwrap_or_default();
+    entries.push((key, Entry::Claim(claim), reason_of_end));
     if closing.is_some() {
         return Ok(entries);
     }
@@ -126,7 +125,6 @@ fn reason(record: &TaskRecord) -> Bytes {
 mod tests {
     use super::super::record::Level;
     use super::*;
-    use crate::protocol::entry::NextAttempt;
     use crate::protocol::fold::Verdict;
 
     const ID: TaskId = TaskId { ledger: 7, entry: 1, partition: -1, batch_index: None };
@@ -146,7 +144,11 @@ mod tests {
         for (_, entry, _) in entries(record, (ID, &fold), again, 10_000).unwrap() {
             assert_eq!(fold.apply(&entry), Verdict::Accepted, "{entry:?}");
         }
-        assert_eq!(entries(record, (ID, &fold), again, 10_000).unwrap(), []);
+        let mut once_more = fold;
+        for (_, entry, _) in entries(record, (ID, &fold), again, 10_000).unwrap() {
+            assert_eq!(once_more.apply(&entry), Verdict::Accepted, "{entry:?}");
+        }
+        assert_eq!(TaskFold { epoch: fold.epoch, ..once_more }, fold);
         fold
     }
 
@@ -202,6 +204,30 @@ mod tests {
                 over.iter().for_each(|(_, it, _)| assert_eq!(fold.apply(it), Verdict::Accepted));
                 assert_eq!(fold.phase, phase);
             }
+        }
+    }
+
+    /// The task went on where it was after its past had been written, or a part of it.
+    #[test]
+    fn the_past_is_that_of_the_last_record() {
+        for written in 0..4 {
+            let before = TaskRecord { due: 60_000, ..record(MovedState::Open, 1) };
+            let mut fold = TaskFold::default();
+            let first = entries(&before, (ID, &fold), WRITER, 10_000).unwrap();
+            for (_, entry, _) in first.iter().take(written) {
+                assert_eq!(fold.apply(entry), Verdict::Accepted);
+            }
+            let checkpoint = Some(Bytes::from_static(b"further"));
+            let after = TaskRecord { checkpoint, ..record(MovedState::Open, 2) };
+            let again = entries(&after, (ID, &fold), WRITER, 10_000).unwrap();
+            for (_, entry, _) in &again {
+                assert_eq!(fold.apply(entry), Verdict::Accepted, "{written}: {entry:?}");
+            }
+            let is_checkpoint = |(_, entry, content): &(_, Entry, Bytes)| {
+                matches!(entry, Entry::Checkpoint(_)) && content == "further"
+            };
+            assert!(again.iter().any(is_checkpoint));
+            assert_eq!((fold.phase, fold.attempt, fold.next_attempt.at_ms), (Phase::Retry, 2, 0));
         }
     }
 

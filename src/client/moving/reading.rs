@@ -1,5 +1,6 @@
 //! What is known of the tasks of one partition, from its ledger, its metadata topic and its task topic. Pure: messages go in, records come out.
 
+use super::closing::says_moved;
 use super::ledgers::{KnownTask, Ledger};
 use super::record::{Level, MovedState, TaskRecord};
 use crate::protocol::entry::After;
@@ -62,7 +63,11 @@ impl<'a> Reading<'a> {
             return None;
         };
         self.over.insert(id);
-        if self.ledger.tasks.get(&id).is_some_and(|known| known.moved) {
+        let moved = match self.ledger.tasks.get(&id) {
+            Some(known) => known.moved,
+            None => entry.failure_reason.as_deref().is_some_and(says_moved),
+        };
+        if moved {
             return None;
         }
         let record = TaskRecord::new(id, self.level, state);
@@ -102,7 +107,9 @@ impl<'a> Reading<'a> {
         absolute(&mut properties, published);
         // One that is taken from its worker has used up its attempt.
         let waiting = fold.phase == Phase::Retry && !fold.is_offered();
+        let epoch = fold.epoch.0.saturating_sub(u32::from(fold.phase == Phase::Running));
         Some(TaskRecord {
+            epoch,
             published,
             claimed,
             attempts: fold.attempt,

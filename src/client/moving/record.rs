@@ -59,6 +59,9 @@ pub(super) struct TaskRecord {
     /// When it was claimed first; zero if it was not.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) claimed: u64,
+    /// The last of its epochs that had come to an end: that of its last claim, or, of one that was being run, the one before.
+    #[serde(default, skip_serializing_if = "is_zero_32")]
+    pub(super) epoch: u32,
     /// Attempts that are used up.
     #[serde(default, skip_serializing_if = "is_zero_32")]
     pub(super) attempts: u32,
@@ -217,6 +220,7 @@ impl TaskRecord {
             state,
             published: 0,
             claimed: 0,
+            epoch: 0,
             attempts: 0,
             due: 0,
             goes_on: false,

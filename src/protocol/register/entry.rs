@@ -8,6 +8,8 @@
 //! | `t` | of a ticket: the name of the task's topic; of a `moved`: the task here |
 //! | `x` | of a `moved`: `1` if the task was over when it was moved; else missing |
 //! | `l` | of a `moved`: `1` if the task's dead letter is here, too; else missing |
+//! | `e` | of a `moved`: the last epoch of the task that had come to an end when it was copied; missing for zero |
+//! | `c` | of a `moved`: `1` if the task is closed where it was; else missing |
 //!
 //! Keys: `bind@<period>/<idem or dedupe>/<name>/<epoch>/<task>/<writer>/<serial>`, in period 0 without `@0`, the same with `release`;
 //! `period/<number>/<writer>/<serial>`; `start/<writer>/<serial>`; `doc/<kind>/<name>/<version>/<writer>/<serial>` with the document behind the form byte;
@@ -16,6 +18,7 @@
 
 use super::documents::{Document, DocumentKey};
 use super::gates::Ticket;
+use super::moved::{Moved, MovedKey};
 use super::queue_task::QueueTask;
 use crate::protocol::body;
 use crate::protocol::key::{Epoch, OwnerId, parse_owner};
@@ -43,32 +46,10 @@ pub enum Entry {
     Document(Document),
     /// A worker is about to claim a task, where a limit stands; and the name of the task's topic.
     Ticket(Ticket, Box<str>),
-    /// A task that was moved here from another queue, and by which id it is known here. It decides nothing. Should it be written twice, it says the same.
+    /// A task that was moved here from another queue, and by which id it is known here. It decides nothing for workers; the last one of a task counts.
     Moved(Moved),
     /// The key is of no more use.
     Tombstone(Key),
-}
-
-/// A task of another queue, and the one here that has taken its place.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Moved {
-    /// The task there.
-    pub key: MovedKey,
-    /// The task here.
-    pub to: QueueTask,
-    /// It was over when it was moved.
-    pub over: bool,
-    /// Its dead letter is here, too.
-    pub letter: bool,
-}
-
-/// A task of another queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct MovedKey {
-    /// Which queue: the stamp of the first entry of its register.
-    pub source: Stamp,
-    /// The task there.
-    pub task: QueueTask,
 }
 
 /// Makes a key that no other publish has: who publishes, and a counter of theirs that never repeats.
@@ -417,13 +398,7 @@ impl Entry {
             }
             Self::Moved(moved) => {
                 out.put_word("k", "moved");
-                out.put("t", moved.to);
-                if moved.over {
-                    out.put_word("x", "1");
-                }
-                if moved.letter {
-                    out.put_word("l", "1");
-                }
+                moved.put(&mut out);
             }
             Self::Tombstone(_) => return Properties::new(),
         }
@@ -481,12 +456,7 @@ impl Entry {
                 let topic = properties.get("t").ok_or(EntryError::Property("t"))?;
                 Ok(Self::Ticket(ticket, topic.into()))
             }
-            ("moved", Key::Moved(key)) => {
-                let to = properties.get("t").and_then(|text| text.parse().ok());
-                let to = to.ok_or(EntryError::Property("t"))?;
-                let said = |name| properties.get(name).is_some();
-                Ok(Self::Moved(Moved { key, to, over: said("x"), letter: said("l") }))
-            }
+            ("moved", Key::Moved(key)) => Ok(Self::Moved(Moved::read(key, properties)?)),
             _ => Err(EntryError::Property("k")),
         }
     }

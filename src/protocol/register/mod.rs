@@ -13,6 +13,7 @@ mod entry;
 mod expired;
 mod gates;
 mod keys;
+mod moved;
 mod queue_task;
 
 #[cfg(feature = "internals")]
@@ -23,8 +24,7 @@ pub use entry::KeyNameError;
 #[cfg(any(test, feature = "internals"))]
 pub use entry::Period;
 pub use entry::{
-    Digest, Entry, EntryError, Hold, HoldKey, Key, KeyKind, KeyName, Moved, MovedKey, Stamp,
-    parse_stamp,
+    Digest, Entry, EntryError, Hold, HoldKey, Key, KeyKind, KeyName, Stamp, parse_stamp,
 };
 #[cfg(feature = "internals")]
 pub use expired::Expired;
@@ -32,6 +32,7 @@ pub use gates::{Gate, GateKind, Gates, Standing, Ticket};
 #[cfg(feature = "internals")]
 pub use keys::Holding;
 pub use keys::{Admission, Ignored, Keys, Overwriting, Submitting, Verdict};
+pub use moved::{Moved, MovedKey};
 #[cfg(feature = "internals")]
 pub use queue_task::Lane;
 pub use queue_task::QueueTask;

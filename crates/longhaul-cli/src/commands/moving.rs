@@ -50,7 +50,7 @@ struct Running {
     /// How long tasks that run may take to end.
     #[arg(long, value_name = "TIME", value_parser = times::duration, default_value = "10m")]
     wait: Duration,
-    /// Does not wait: attempts that run count as used up, and the next ones go on from their checkpoints.
+    /// Takes tasks that run from their workers: their attempts count as used up, and the next ones go on from their checkpoints.
     #[arg(long)]
     take_running: bool,
 }
@@ -129,6 +129,8 @@ struct Report {
     over: u64,
     /// Tasks that were there already.
     known: u64,
+    /// Tasks that were copied again, since they had gone on here.
+    again: u64,
     /// Tasks whose keys tasks there hold that were begun before.
     merged: u64,
     dead_letters: u64,
@@ -156,6 +158,7 @@ impl Report {
         self.open += imported.open;
         self.over += imported.over;
         self.merged += imported.merged;
+        self.again += imported.again;
         // Of later rounds these are those of the first one.
         self.known = imported.known.saturating_sub(self.known_by_itself());
         self.dead_letters += imported.letters;
@@ -180,6 +183,7 @@ impl Report {
             ("to be run", self.open.to_string()),
             ("over", self.over.to_string()),
             ("there already", self.known.to_string()),
+            ("copied again", self.again.to_string()),
             ("merged", self.merged.to_string()),
             ("dead letters", self.dead_letters.to_string()),
             ("schedules", self.schedules.to_string()),
@@ -249,21 +253,17 @@ pub(crate) async fn migrate(it: &Migrate, context: &Context) -> anyhow::Result<(
     let target = connect::builder(&target(it)?)?.connect().await.context("the target")?;
     let to = it.to_queue.as_deref().unwrap_or(&it.queue);
     if it.setup {
-        let settings = TopicSettings { partitions: it.partitions, ..TopicSettings::default() };
-        target.setup_topics_with(to, settings.clone()).await?;
-        if it.levels {
-            target.setup_levels(to, settings).await?;
-        }
+        setup(it, &target, to).await?;
     }
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("export.jsonl");
-    let (mut report, mut left) = (Report::default(), 0);
+    let (mut report, mut left, mut unmoved) = (Report::default(), 0, 0);
     for round in 1.. {
         let mut reader = paused(&source, &it.queue, &it.running, context).await?;
         let exported = write(&mut reader, &file).await?;
         drop(reader);
         report.unreadable = exported.unreadable;
-        if round > 1 && exported.open <= left {
+        if round > 1 && left == 0 && exported.open <= unmoved {
             if !it.follow {
                 break;
             }
@@ -278,19 +278,39 @@ pub(crate) async fn migrate(it: &Migrate, context: &Context) -> anyhow::Result<(
             .note(&format!("round {round}: {open} tasks to be run, {over} that are over"));
         let imported = imported(&target, to, &file).await?;
         // What cannot be moved is still there in the next round.
-        left = open.saturating_sub(imported.open + imported.merged);
+        unmoved = imported.unmoved.len() as u64;
         report.add(imported);
-        report.add_closed(&source.close_moved(&it.queue, (&target, to)).await?);
-        if !it.stay_paused {
+        let closed = source.close_moved(&it.queue, (&target, to)).await?;
+        report.add_closed(&closed);
+        left = closed.left.len();
+        if left > 0 {
+            context.output.note(&format!("{left} tasks have gone on since they were copied"));
+        } else if !it.stay_paused {
             target.queue(to).resume().await?;
         }
-        if round == ROUNDS_MAX && !it.follow {
-            context.output.note("tasks are still submitted here: run it again when producers use the new place, or say --follow");
-            break;
+        if round < ROUNDS_MAX || it.follow {
+            continue;
         }
+        if left > 0 {
+            let what = format!("{left} tasks of {} have gone on again and again", it.queue);
+            let help =
+                "see that nobody resumes the queue here, and run it again: both queues stay paused";
+            return Err(Failure::new(Code::Conflict, what).help(help).into());
+        }
+        context.output.note("tasks are still submitted here: run it again when producers use the new place, or say --follow");
+        break;
     }
     context.output.note(&format!("{} stays paused where it was", it.queue));
     report.finish(context)
+}
+
+async fn setup(it: &Migrate, target: &Client, to: &str) -> anyhow::Result<()> {
+    let settings = TopicSettings { partitions: it.partitions, ..TopicSettings::default() };
+    target.setup_topics_with(to, settings.clone()).await?;
+    if it.levels {
+        target.setup_levels(to, settings).await?;
+    }
+    Ok(())
 }
 
 /// The settings of the cluster to move to: those of its context, or its addresses alone.
@@ -315,7 +335,13 @@ async fn paused(
     context: &Context,
 ) -> anyhow::Result<Reader> {
     let mut reader = client.export_paused(queue).await?;
-    if running.take_running || reader.running() == 0 {
+    if running.take_running {
+        let taken = reader.take_running().await?;
+        if taken > 0 {
+            context.output.note(&format!("{taken} tasks were taken from their workers"));
+        }
+    }
+    if reader.running() == 0 {
         return Ok(reader);
     }
     let (count, wait) = (reader.running(), times::human(running.wait));

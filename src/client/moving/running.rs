@@ -1,0 +1,101 @@
+//! What becomes of tasks that run when their queue is moved: they are waited for, or taken from their workers.
+
+use super::exporting::Export;
+use super::ledgers::Ledger;
+use super::{MoveError, OpenLevel};
+use crate::client::{Client, TaskRef};
+use crate::clock::runtime_now;
+use crate::ledger;
+use crate::protocol::entry::{Claim, Done, Entry, NextAttempt, Outcome};
+use crate::protocol::fold::Verdict;
+use crate::protocol::key::OnceKey;
+use crate::protocol::operator::OperatorAction;
+use crate::task::TaskId;
+use crate::transport::Outgoing;
+use std::collections::HashSet;
+use std::time::Duration;
+use tokio::time::timeout_at;
+
+/// Tasks that are taken from their workers at once.
+const AT_ONCE: usize = 256;
+
+impl Export {
+    /// How many tasks are being run, as far as was read.
+    #[must_use]
+    pub fn running(&self) -> usize {
+        self.levels.iter().flat_map(|level| &level.ledgers).map(Ledger::running).sum()
+    }
+
+    /// Waits until no task is being run, for so long at the most. Returns how many still are. In a queue that is not paused others may begin.
+    ///
+    /// # Errors
+    /// When a ledger cannot be read.
+    pub async fn until_idle(&mut self, limit: Duration) -> Result<usize, MoveError> {
+        let until = runtime_now() + limit;
+        for level in &mut self.levels {
+            for ledger in &mut level.ledgers {
+                while ledger.running() > 0 {
+                    match timeout_at(until, ledger.read()).await {
+                        Ok(read) => drop(read?),
+                        Err(_) => return Ok(self.running()),
+                    }
+                }
+            }
+        }
+        Ok(self.running())
+    }
+
+    /// Takes the tasks that run from their workers, as [`force_release`](Client::force_release) does: their attempts count, and the next ones go on from their checkpoints. Returns how many
+    /// were taken. In a queue that is not paused they begin again.
+    ///
+    /// # Errors
+    /// When a ledger cannot be read or written.
+    pub async fn take_running(&mut self) -> Result<u64, MoveError> {
+        let (client, mut taken) = (self.client.clone(), 0);
+        for OpenLevel { names, ledgers, .. } in &mut self.levels {
+            for ledger in ledgers {
+                let mut running: Vec<TaskId> = ledger.running_tasks().collect();
+                running.sort_unstable();
+                for tasks in running.chunks(AT_ONCE) {
+                    let entries =
+                        tasks.iter().filter_map(|id| release(&client, ledger, &names.task, *id));
+                    let entries: Vec<_> = entries.flatten().collect();
+                    let verdicts = ledger.write(&client, entries).await?;
+                    // Where its worker was faster with the end of the task both entries are ignored.
+                    let released: HashSet<TaskId> = verdicts
+                        .into_iter()
+                        .filter(|(_, verdict)| *verdict == Verdict::Accepted)
+                        .map(|(key, _)| key.task)
+                        .collect();
+                    taken += released.len() as u64;
+                }
+            }
+        }
+        Ok(taken)
+    }
+}
+
+/// The entries that take a task from its worker.
+fn release(
+    client: &Client,
+    ledger: &Ledger,
+    topic: &str,
+    id: TaskId,
+) -> Option<[(OnceKey, Outgoing); 2]> {
+    let action = OperatorAction::ForceRelease;
+    let known = ledger.tasks.get(&id)?;
+    let next = action.claim(&known.fold, None).ok()?;
+    let task = TaskRef { topic: topic.to_owned(), id };
+    let [claim_key, key] = [(); 2].map(|()| client.inner.operator.key(&task, next.epoch));
+    let claim = Claim::plain(claim_key, next.attempt, next.kind);
+    // What the message allows stands on the claims, so that it is known without the message.
+    let claim = known.claim.map_or(claim, |last| {
+        let Claim { batch_size, limits, gives, .. } = last;
+        Claim { batch_size, limits, gives, ..claim }
+    });
+    let outcome = Outcome::Released(NextAttempt::default());
+    let done = Done { key, attempt: next.attempt, outcome, writer: None };
+    let reason = format!("{} by {}: its queue is moved", action.participle(), client.operator);
+    let message = |entry| ledger::by_operator(entry, &reason, &client.operator, action.word());
+    Some([(claim_key, message(&Entry::Claim(claim))), (key, message(&Entry::Done(done)))])
+}
