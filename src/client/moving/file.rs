@@ -1,6 +1,6 @@
 //! The file of an export, read record by record.
 
-use super::record::{ExportRecord, FORM, QueueRecord, Record};
+use super::record::{EndRecord, ExportRecord, FORM, QueueRecord, Record};
 use super::{MoveError, copy};
 use crate::protocol::register::{QueueTask, Stamp, parse_stamp};
 use std::collections::HashSet;
@@ -19,22 +19,31 @@ pub(super) fn check(file: &Path) -> Result<(QueueRecord, HashSet<QueueTask>), Mo
         }
         _ => return Err(MoveError::Form("it does not begin with a queue".to_owned())),
     };
-    let (mut tasks, mut count, mut end) = (HashSet::new(), 0_u64, None);
+    let (mut tasks, mut found, mut end) = (HashSet::new(), EndRecord::default(), None);
     for record in records {
-        match record? {
+        let record = record?;
+        if end.is_some() {
+            return Err(MoveError::Form("it has more behind its end".to_owned()));
+        }
+        match record {
             Record::Task(record) => {
-                count += 1;
+                found.tasks += 1;
                 tasks.insert(copy::queue_task(&record)?);
             }
+            Record::Letter(_) => found.letters += 1,
+            Record::Schedule(_) => found.schedules += 1,
             Record::End(record) => end = Some(record),
-            Record::Queue(_) | Record::Letter(_) | Record::Schedule(_) => {}
+            Record::Queue(_) => return Err(MoveError::Form("it has a second queue".to_owned())),
         }
     }
-    match end {
-        Some(end) if end.tasks == count => Ok((head, tasks)),
-        Some(_) => Err(MoveError::Form("it does not hold as many tasks as it says".to_owned())),
-        None => Err(MoveError::Form("its end is missing: the export was interrupted".to_owned())),
+    let end = end.ok_or_else(|| {
+        MoveError::Form("its end is missing: the export was interrupted".to_owned())
+    })?;
+    if end != found {
+        let cause = format!("it does not hold as many records as it says: {found}, and not {end}");
+        return Err(MoveError::Form(cause));
     }
+    Ok((head, tasks))
 }
 
 pub(super) fn records(

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// The version of the form. A reader refuses a higher one.
 pub(super) const FORM: u32 = 1;
@@ -179,6 +180,13 @@ pub(super) struct EndRecord {
     pub(super) tasks: u64,
     pub(super) letters: u64,
     pub(super) schedules: u64,
+}
+
+impl fmt::Display for EndRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tasks, letters, schedules } = self;
+        write!(f, "{tasks} tasks, {letters} dead letters, {schedules} schedules")
+    }
 }
 
 /// The level of the queue that a task was submitted to.

@@ -1,3 +1,4 @@
+mod files;
 mod going_on;
 
 use super::*;
