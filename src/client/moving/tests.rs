@@ -1,3 +1,4 @@
+mod carried;
 mod files;
 mod going_on;
 
