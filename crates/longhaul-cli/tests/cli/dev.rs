@@ -11,11 +11,11 @@ use std::process::{Child, ChildStderr, Output, Stdio};
 use tempfile::TempDir;
 
 /// A service that runs.
-struct Service {
+pub(crate) struct Service {
     child: Child,
     http: String,
-    broker: String,
-    admin: Option<String>,
+    pub(crate) broker: String,
+    pub(crate) admin: Option<String>,
     /// What it says on standard error.
     notes: BufReader<ChildStderr>,
 }
@@ -25,7 +25,7 @@ const ANY_PORTS: [&str; 6] =
 
 impl Service {
     /// Starts it, and reads where it listens.
-    fn start(arguments: &[&str], folder: &Path) -> Self {
+    pub(crate) fn start(arguments: &[&str], folder: &Path) -> Self {
         let all: Vec<_> =
             arguments.iter().copied().chain(ANY_PORTS).chain(["-o", "jsonl"]).collect();
         let mut command = longhaul(&all, folder);
@@ -86,6 +86,12 @@ impl Service {
 
     fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Kills it, and waits until it is gone.
+    pub(crate) fn kill(&mut self) {
+        self.signal(Signal::KILL);
+        self.child.wait().unwrap();
     }
 
     fn end(mut self, signal: Signal) -> Option<i32> {

@@ -1,5 +1,7 @@
 //! A queue is moved from one embedded broker to another while tasks are submitted, and the program that moves it is killed again and again.
 
+mod broker_killed;
+
 use crate::stage::Stage;
 use longhaul::{
     Client, DeadLetterFilter, TaskContext, TaskError, TaskFilter, TaskRef, TaskStatus, Text,
@@ -53,8 +55,11 @@ async fn worker(client: &Client, place: &'static str, attempts: &Attempts) -> Wo
 }
 
 async fn client(stage: &Stage) -> Client {
-    let builder = Client::builder(stage.broker.service_url());
-    builder.admin_url(stage.broker.admin_url().unwrap()).connect().await.unwrap()
+    client_at(stage.broker.service_url(), &stage.broker.admin_url().unwrap()).await
+}
+
+async fn client_at(url: &str, admin: &str) -> Client {
+    Client::builder(url).admin_url(admin).connect().await.unwrap()
 }
 
 fn key(number: u64) -> Option<String> {
@@ -75,11 +80,16 @@ async fn pause(ms: u64) {
 }
 
 fn migrate(from: &Stage, to: &Stage) -> Child {
-    let admin = to.broker.admin_url().unwrap();
-    let arguments = ["migrate", QUEUE, "--to-service-url", to.broker.service_url()];
+    let mut command = migrate_to(to.broker.service_url(), &to.broker.admin_url().unwrap());
+    command.envs(from.variables()).spawn().unwrap()
+}
+
+fn migrate_to(url: &str, admin: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
-    command.args(arguments).args(["--to-admin-url", &admin, "--setup"]);
-    command.envs(from.variables()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    command.args(["migrate", QUEUE, "--to-service-url", url]);
+    command.args(["--to-admin-url", admin, "--setup"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
 }
 
 #[test]
