@@ -129,11 +129,13 @@ class Task:
     def log(self, line: str) -> None:
         """A line for whoever watches the task. Of more than 100 in a second the last ones are sent."""
         with self._lock:
-            self._lines.append(line)
+            self._lines.append(str(line))
         self._fresh.set()
 
     def _tell(self, name: str, value: object) -> None:
         self.check()
+        # What is no JSON is the mistake of who says it, and must not get into a report.
+        json.dumps(value, allow_nan=False)
         with self._lock:
             self._news[name] = value
         self._fresh.set()

@@ -6,6 +6,7 @@ Threads, and not asyncio: what tasks do usually blocks, and a keep-alive that sh
 from __future__ import annotations
 
 import base64
+import json
 import logging
 import os
 import random
@@ -231,4 +232,6 @@ def _result(value: Any) -> dict[str, Any]:
         return {"result": value}
     if isinstance(value, (bytes, bytearray, memoryview)):
         return {"result_base64": base64.b64encode(value).decode()}
+    # What is no JSON is the mistake of who returns it: no report could be made of it later on.
+    json.dumps(value, allow_nan=False)
     return {"result_json": value}

@@ -2,6 +2,7 @@
 
 import threading
 import unittest
+from fractions import Fraction
 from typing import Any
 
 from longhaul import Cancelled, Client, Draining, GiveBack, Submission, Task, Worker
@@ -85,6 +86,31 @@ class Working(unittest.TestCase):
         task = self.client.submit(self.queue, Submission(payload="x", max_attempts=1))
         ended = self.client.wait(self.queue, task, 60)
         self.assertIn("ValueError: a checkpoint has 65536 bytes at most", ended["reason"] or "")
+
+    def test_what_is_no_json_is_the_mistake_of_who_says_it(self) -> None:
+        """No report could be made of a set as the result, or of progress that is no number.
+
+        The end of the task was told to nobody: its lease ran out, and each further attempt met the same.
+        """
+
+        def process(task: Task) -> object:
+            if task.text() == "progress":
+                task.progress(Fraction(1, 2))  # type: ignore[arg-type]
+            if task.text() == "line":
+                task.log(KeyError("k"))  # type: ignore[arg-type]
+                return "logged"
+            return {"set": {1, 2}, "number": float("nan")}[task.text()]
+
+        self.worker(process, lease_time=60.0)
+
+        def ended(payload: str) -> str:
+            task = self.client.submit(self.queue, Submission(payload=payload, max_attempts=1))
+            return self.client.wait(self.queue, task, 20).get("reason") or ""
+
+        self.assertIn("TypeError: Object of type set is not JSON serializable", ended("set"))
+        self.assertIn("ValueError: Out of range float values are not JSON compliant", ended("number"))
+        self.assertIn("TypeError: Object of type Fraction is not JSON serializable", ended("progress"))
+        self.assertEqual("", ended("line"))
 
     def test_progress_and_lines_are_shown(self) -> None:
         done = threading.Event()

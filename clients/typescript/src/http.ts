@@ -90,6 +90,7 @@ export class Gateways {
   /** Asks until a gateway has answered, for `patience` at most after the first failure. */
   async request(method: string, path: string, asking: Asking = {}): Promise<Answer> {
     const { timeout = 30_000, patience = 30_000, repeatable = true, halt } = asking;
+    const content = asking.body && JSON.stringify(asking.body);
     let giveUp: number | undefined;
     let pause = PAUSE;
     let failure: Error = new Unreachable("the program is to end");
@@ -104,7 +105,7 @@ export class Gateways {
       const gateway = this.#pick();
       let retryAfter = 0;
       try {
-        return await this.#once(gateway, method, path, asking.body, timeout);
+        return await this.#once(gateway, method, path, content, timeout);
       } catch (error) {
         if (error instanceof Unavailable) {
           if (UNKNOWN.has(error.code) && !repeatable) {
@@ -147,12 +148,12 @@ export class Gateways {
     throw failure;
   }
 
-  async #once(gateway: Gateway, method: string, path: string, body: object | undefined, timeout: number): Promise<Answer> {
+  async #once(gateway: Gateway, method: string, path: string, content: string | undefined, timeout: number): Promise<Answer> {
     try {
       const response = await this.#fetch(gateway.at(path), {
         method,
-        headers: { ...this.#headers(), ...(body !== undefined && { "Content-Type": "application/json" }) },
-        ...(body !== undefined && { body: JSON.stringify(body) }),
+        headers: { ...this.#headers(), ...(content !== undefined && { "Content-Type": "application/json" }) },
+        ...(content !== undefined && { body: content }),
         redirect: "manual",
         signal: AbortSignal.timeout(Math.ceil(timeout)),
       });

@@ -208,7 +208,12 @@ function result(value: unknown): Partial<Report> {
   if (typeof value === "string") {
     return { result: value };
   }
-  return value instanceof Uint8Array ? { result_base64: Buffer.from(value).toString("base64") } : { result_json: value };
+  if (value instanceof Uint8Array) {
+    return { result_base64: Buffer.from(value).toString("base64") };
+  }
+  // What is no JSON is the mistake of who returns it: no report could be made of it later on.
+  JSON.stringify(value);
+  return { result_json: value };
 }
 
 function failure(error: unknown): Partial<Report> {

@@ -153,3 +153,16 @@ test("a stream goes on behind the last event that was seen", async (t) => {
   }
   assert.deepEqual(again, ids.slice(1));
 });
+
+/**
+ * No report can be made of such a result. It looked like an answer that was lost, and was tried again for a minute; then the lease ran out, and each further
+ * attempt met the same.
+ */
+test("what is no JSON is the mistake of who says it", async (t) => {
+  const name = await queue();
+  work(t, name, () => ({ large: 1n }), { leaseTime: 60 });
+  const task = await client.submit(name, "x", { maxAttempts: 1 });
+  const ended = await client.wait(name, task, 20);
+  assert.match(ended.reason ?? "", /BigInt/);
+  await assert.rejects(client.submit(name, { large: 1n }), TypeError);
+});
