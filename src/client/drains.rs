@@ -274,6 +274,7 @@ mod tests {
             owner: owner.to_owned(),
             identity,
             last_heartbeat_ms: Some(1),
+            missed_heartbeats: 0,
             running: Vec::new(),
         }
     }

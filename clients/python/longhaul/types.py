@@ -550,6 +550,9 @@ class QueueVersion(TypedDict):
 
 
 class _QueueWorker(TypedDict):
+    # How many heartbeats were due since the last one, by the gateway's clock; one that is late by less than half an interval is not counted. Others
+    # take over what it runs when it is silent for two intervals, so at the latest when this is 2.
+    missed_heartbeats: int
     owner: str
     partition: int
     # The tasks that it runs.

@@ -473,6 +473,11 @@ export interface QueueVersion {
 
 /** A worker on one partition of a queue. */
 export interface QueueWorker {
+  /**
+   * How many heartbeats were due since the last one, by the gateway's clock; one that is late by less than half an interval is not counted. Others
+   * take over what it runs when it is silent for two intervals, so at the latest when this is 2.
+   */
+  missed_heartbeats: number;
   owner: string;
   partition: number;
   /** The tasks that it runs. */

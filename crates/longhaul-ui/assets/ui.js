@@ -147,7 +147,7 @@
   }, RETRY_MS / 2);
 
   document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.altKey || event.metaKey || event.target instanceof HTMLInputElement || event.target instanceof HTMLTextAreaElement) return;
+    if (event.ctrlKey || event.altKey || event.metaKey || event.target instanceof Element && event.target.matches("input, textarea, select")) return;
     if (event.key === "/") {
       const field = /** @type {HTMLElement | null} */ (document.querySelector("form[role=search] input:not([type=hidden])"));
       if (field !== null) {

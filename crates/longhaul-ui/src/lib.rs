@@ -6,6 +6,7 @@
 //! Every page is complete without scripts. A script of some hundred lines follows the queue's events and replaces the parts of a page that have changed.
 
 mod api;
+mod asked;
 mod assets;
 mod model;
 mod pages;

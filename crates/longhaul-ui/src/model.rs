@@ -193,7 +193,15 @@ pub(crate) struct QueueWorker {
     pub(crate) owner: String,
     pub(crate) worker: Option<Worker>,
     pub(crate) last_heartbeat_at: Option<u64>,
+    pub(crate) missed_heartbeats: u64,
     pub(crate) running: Vec<String>,
+}
+
+impl QueueWorker {
+    /// Others take its tasks over: it has left, or was silent for more than two heartbeat intervals.
+    pub(crate) const fn is_gone(&self) -> bool {
+        self.last_heartbeat_at.is_none() || self.missed_heartbeats >= 2
+    }
 }
 
 #[derive(Debug, Deserialize)]

@@ -1,11 +1,11 @@
 //! Signing in: where the gateway asks for tokens, the browser keeps one in a cookie that no script can read, and that no other site has it send.
 
+use crate::asked::{Form, Query};
 use crate::parts::layout;
 use crate::trouble::Trouble;
 use crate::visit::{Visit, html, to};
 use crate::{ROOT, Ui};
 use axum::Router;
-use axum::extract::{Form, Query};
 use axum::http::header::{COOKIE, SET_COOKIE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;

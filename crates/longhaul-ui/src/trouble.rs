@@ -26,6 +26,16 @@ impl Trouble {
         self.status == StatusCode::SERVICE_UNAVAILABLE && self.code.starts_with("broker_")
     }
 
+    /// The same may work later on.
+    pub(crate) fn may_pass(&self) -> bool {
+        self.status.is_server_error() || self.status == StatusCode::TOO_MANY_REQUESTS
+    }
+
+    /// There is no such queue.
+    pub(crate) fn is_of_queue(&self) -> bool {
+        matches!(self.code.as_str(), "queue_not_found" | "queue_name_invalid")
+    }
+
     /// Whoever asks has to sign in first, or again.
     pub(crate) fn wants_token(&self) -> bool {
         self.status == StatusCode::UNAUTHORIZED

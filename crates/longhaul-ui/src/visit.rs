@@ -79,13 +79,16 @@ impl Visit {
         Some(percent_decode_str(name).decode_utf8().ok()?.into_owned())
     }
 
-    /// Where to go on after something has gone wrong: here once more, or from an action, which nobody can look at, to the page of its queue.
-    pub(crate) fn way_on(&self) -> &str {
-        if self.is_safe {
+    /// Where to go on after something has gone wrong: here once more where that may help, otherwise to the page of the queue, or to all queues
+    /// where that page is the one that there is not.
+    pub(crate) fn way_on(&self, trouble: &Trouble) -> &str {
+        if self.is_safe && trouble.may_pass() {
             return &self.place;
         }
-        let end = self.place.match_indices('/').nth(3).map_or(self.place.len(), |it| it.0);
-        self.place.get(..end).filter(|it| it.starts_with("/ui/queues/")).unwrap_or(ROOT)
+        let path = self.place.split('?').next().unwrap_or_default();
+        let end = path.match_indices('/').nth(3).map_or(path.len(), |it| it.0);
+        let is_there = !trouble.is_of_queue() && (!self.is_safe || end < path.len());
+        path.get(..end).filter(|it| is_there && it.starts_with("/ui/queues/")).unwrap_or(ROOT)
     }
 
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Trouble> {

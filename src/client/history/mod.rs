@@ -10,6 +10,7 @@ mod verify;
 mod zombies;
 
 pub use silence::HolderSilence;
+pub(super) use silence::missed_in;
 pub use task::{HistoryEntry, HistoryEvent, Ignored, TaskHistory};
 pub use verify::{BrokenInvariant, Verification};
 pub use zombies::Zombie;

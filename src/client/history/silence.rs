@@ -95,9 +95,7 @@ impl Silences {
         let heartbeat = self.config.map(|(_, heartbeat)| heartbeat);
         let (every, missed) = match (holder.lease_ms.map(lease_time), heartbeat) {
             (Some(lease_time), _) => (lease_time, times(silent, lease_time)),
-            (None, Some(heartbeat)) => {
-                (heartbeat, times(silent + heartbeat / 2, heartbeat).saturating_sub(1))
-            }
+            (None, Some(heartbeat)) => (heartbeat, missed_in(silent, heartbeat)),
             (None, None) => return,
         };
         if missed == 0 {
@@ -120,6 +118,11 @@ impl Silences {
         self.note(now_ms, true);
         self.found
     }
+}
+
+/// How many heartbeats are missing in a silence; one that is late by less than half an interval is not.
+pub(in crate::client) fn missed_in(silent: Duration, every: Duration) -> u64 {
+    times(silent + every / 2, every).saturating_sub(1)
 }
 
 /// How many times the one fits into the other.

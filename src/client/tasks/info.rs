@@ -300,6 +300,10 @@ pub struct WorkerInfo {
     pub identity: Option<Arc<WorkerIdentity>>,
     /// When its last heartbeat was published, in ms since the epoch by its own wall clock; `None` if it has none, or has left.
     pub last_heartbeat_ms: Option<u64>,
+    /// How many heartbeats were due since the last one, by the clock of this machine; one that is late by less than half an interval is not
+    /// counted. Others take over what it runs when it is silent for two intervals, so at the latest when this is 2. 0 where it has none, or has
+    /// left.
+    pub missed_heartbeats: u64,
     /// The tasks that the ledger shows as running by it.
     pub running: Vec<TaskId>,
 }

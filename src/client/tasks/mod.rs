@@ -259,7 +259,9 @@ impl TaskView {
     /// # Errors
     /// As [`list`](Self::list).
     pub fn workers(&self) -> Result<Vec<WorkerInfo>, TaskViewError> {
-        Ok(self.shared()?.into_iter().flat_map(|shared| shared.table().workers()).collect())
+        let now_ms = self.now_ms();
+        let of_partition = |shared: Arc<Shared>| shared.table().workers(now_ms);
+        Ok(self.shared()?.into_iter().flat_map(of_partition).collect())
     }
 
     /// Up to where the ledger of a partition was read.

@@ -12,6 +12,7 @@ use super::info::{TaskCounts, TaskFilter, TaskInfo, TaskStatus, WorkerInfo};
 use super::row::{Owners, Row, Texts};
 use super::series::SeriesBuilder;
 use super::words::Words;
+use crate::client::history::missed_in;
 use crate::client::view::{is_java_end, is_late};
 use crate::ledger;
 use crate::protocol::entry::{Claim, ClaimKind, Entry};
@@ -24,6 +25,7 @@ use crate::transport::Message;
 use std::collections::BTreeMap;
 use std::ops::Bound::{self, Excluded, Unbounded};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The topics of a queue that a table is made from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +43,8 @@ pub(in crate::client) struct Table {
     owners: Owners,
     holders: Holders,
     workers: BTreeMap<OwnerId, Beat>,
+    /// The version of the ledger's settings that counts, and its heartbeat interval.
+    config: Option<(u32, Duration)>,
     /// What is over by a seal.
     sealed: EntrySet,
     words: Words,
@@ -55,6 +59,13 @@ pub(in crate::client) struct Table {
 struct Beat {
     identity: Option<Arc<WorkerIdentity>>,
     published_ms: u64,
+}
+
+impl Beat {
+    /// How many have not followed it that ought to have.
+    fn missed(&self, every: Duration, now_ms: u64) -> u64 {
+        missed_in(Duration::from_millis(now_ms.saturating_sub(self.published_ms)), every)
+    }
 }
 
 /// The most tags that are kept of a task, as many as it may have.
@@ -135,7 +146,11 @@ impl Table {
                     self.fold(id, &entry, message);
                 }
             }
-            Entry::Config(_) | Entry::Tombstone(_) => {}
+            Entry::Config(config) => {
+                let read = (config.version, config.heartbeat);
+                self.config = Some(self.config.filter(|known| known.0 > read.0).unwrap_or(read));
+            }
+            Entry::Tombstone(_) => {}
         }
     }
 
@@ -346,13 +361,15 @@ impl Table {
     }
 
     /// The workers that were heard, or run something.
-    pub(super) fn workers(&self) -> Vec<WorkerInfo> {
+    pub(super) fn workers(&self, now_ms: u64) -> Vec<WorkerInfo> {
+        let heartbeat = self.config.map(|(_, heartbeat)| heartbeat);
         let info = |(owner, beat): (&OwnerId, &Beat)| {
             let info = WorkerInfo {
                 partition: self.partition,
                 owner: owner.to_string(),
                 identity: beat.identity.clone(),
                 last_heartbeat_ms: Some(beat.published_ms),
+                missed_heartbeats: heartbeat.map_or(0, |every| beat.missed(every, now_ms)),
                 running: Vec::new(),
             };
             (*owner, info)
@@ -370,6 +387,7 @@ impl Table {
                 owner: owner.to_string(),
                 identity: None,
                 last_heartbeat_ms: None,
+                missed_heartbeats: 0,
                 running: Vec::new(),
             });
             worker.running.push(*id);

@@ -68,7 +68,7 @@ pub(crate) struct Alive {
 
 impl Alive {
     pub(crate) fn of(workers: &[Worker]) -> Self {
-        let alive = workers.iter().filter(|it| it.last_heartbeat_ms.is_some());
+        let alive = workers.iter().filter(|it| it.is_alive());
         let (gateways, workers): (Vec<_>, Vec<_>) = alive.partition(|it| it.grants_leases);
         Self { workers: workers.len(), gateways: gateways.len() }
     }

@@ -66,6 +66,8 @@ pub(crate) struct Worker {
     pub(crate) grants_leases: bool,
     /// Ms since the epoch, by its own clock.
     pub(crate) last_heartbeat_ms: Option<u64>,
+    /// How many have not followed it that were due.
+    pub(crate) missed_heartbeats: u64,
     /// Its owner ids, by partition.
     pub(crate) owners: BTreeMap<i32, String>,
     /// What it runs.
@@ -89,15 +91,24 @@ impl Row for Worker {
     }
 
     fn tone(&self) -> Tone {
-        if self.last_heartbeat_ms.is_some() { Tone::Good } else { Tone::Faint }
+        if self.is_alive() { Tone::Good } else { Tone::Faint }
     }
 }
 
 impl Worker {
+    /// It is there, and no other worker takes over what it runs.
+    pub(crate) const fn is_alive(&self) -> bool {
+        self.last_heartbeat_ms.is_some() && self.missed_heartbeats < 2
+    }
+
     /// When it was heard of last.
     pub(crate) fn heartbeat(&self) -> String {
         let ago = |ms| times::ago(ms, clock::wall_ms());
-        self.last_heartbeat_ms.map_or_else(|| "left".to_owned(), ago)
+        let last = self.last_heartbeat_ms.map_or_else(|| "left".to_owned(), ago);
+        match self.missed_heartbeats {
+            0 => last,
+            missed => format!("{last}, {missed} missed"),
+        }
     }
 }
 
@@ -127,6 +138,7 @@ impl Look for TopicsLook {
             owner: it.owner,
             identity: it.identity.map(Arc::unwrap_or_clone),
             last_heartbeat_ms: it.last_heartbeat_ms,
+            missed_heartbeats: it.missed_heartbeats,
             running: it.running.into_iter().map(name).collect(),
         };
         Ok(self.view.workers()?.into_iter().map(seen).collect())
@@ -145,6 +157,7 @@ pub(crate) struct Seen {
     pub(crate) owner: String,
     pub(crate) identity: Option<WorkerIdentity>,
     pub(crate) last_heartbeat_ms: Option<u64>,
+    pub(crate) missed_heartbeats: u64,
     /// Names of tasks.
     pub(crate) running: Vec<String>,
 }
@@ -164,7 +177,10 @@ pub(crate) fn by_process(seen: impl Iterator<Item = Seen>) -> Vec<Worker> {
             None => (seen.owner.clone(), String::new(), None, String::new(), String::new()),
         };
         let worker = found.entry(key).or_insert_with(|| of_identity(&seen));
-        worker.last_heartbeat_ms = worker.last_heartbeat_ms.max(seen.last_heartbeat_ms);
+        if seen.last_heartbeat_ms > worker.last_heartbeat_ms {
+            worker.last_heartbeat_ms = seen.last_heartbeat_ms;
+            worker.missed_heartbeats = seen.missed_heartbeats;
+        }
         worker.owners.insert(seen.partition, seen.owner);
         worker.running.extend(seen.running);
     }

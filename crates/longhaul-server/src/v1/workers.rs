@@ -34,6 +34,8 @@ pub(crate) struct QueueWorker {
     /// By its own clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_heartbeat_at: Option<u64>,
+    /// How many heartbeats were due since the last one, by the gateway's clock; one that is late by less than half an interval is not counted. Others take over what it runs when it is silent for two intervals, so at the latest when this is 2.
+    missed_heartbeats: u64,
     /// The tasks that it runs.
     running: Vec<String>,
 }
@@ -73,6 +75,7 @@ async fn list(
         owner: it.owner,
         worker: it.identity.as_deref().map(WorkerBody::from),
         last_heartbeat_at: it.last_heartbeat_ms,
+        missed_heartbeats: it.missed_heartbeats,
         running: it
             .running
             .into_iter()

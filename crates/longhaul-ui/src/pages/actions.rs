@@ -1,10 +1,11 @@
 //! Who has acted upon tasks and workers, and why.
 
+use crate::asked::Path;
 use crate::model::{Action, ActionList};
+use crate::parts::table::Head::Text;
 use crate::parts::{layout, table, task_link};
 use crate::shown::{Instant, Outside};
 use crate::visit::{Page, Visit, escaped};
-use axum::extract::Path;
 use axum::response::Response;
 use maud::{Markup, html};
 
@@ -21,7 +22,7 @@ async fn page(visit: &Visit, queue: &str) -> Page {
         visit.get(&format!("/v1/queues/{}/actions?limit={SHOWN_MAX}", escaped(queue))).await?;
     let rows: Vec<Markup> =
         found.actions.iter().rev().map(|action| row(queue, action, found.now)).collect();
-    let heads = ["When", "Who", "What", "Upon", "Why"];
+    let heads = [Text("When"), Text("Who"), Text("What"), Text("Upon"), Text("Why")];
     let body = html! {
         h1 { "Actions" }
         (table::table("actions", "Actions, the newest first", &heads, &rows, "Nobody has acted upon tasks or workers of this queue."))

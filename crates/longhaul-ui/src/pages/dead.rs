@@ -1,11 +1,12 @@
 //! Tasks that failed for good.
 
+use crate::asked::{Form, Path, Query};
 use crate::model::{DeadLetter, DeadLetterList};
-use crate::parts::{asked, layout, payload, queue_place, table, task_link, task_place};
+use crate::parts::table::Head::{Number, Text};
+use crate::parts::{asked, attempts, layout, payload, queue_place, table, task_link, task_place};
 use crate::shown::{Instant, Outside, bytes};
 use crate::trouble::Trouble;
 use crate::visit::{Page, Visit, escaped};
-use axum::extract::{Form, Path, Query};
 use axum::http::{Method, StatusCode};
 use axum::response::Response;
 use base64::Engine;
@@ -55,7 +56,14 @@ async fn page(visit: &Visit, queue: &str, filter: &Filter) -> Page {
     let found: DeadLetterList = visit.get(path.trim_end_matches('&')).await?;
     let rows: Vec<Markup> =
         found.dead_letters.iter().map(|letter| row(queue, letter, found.now)).collect();
-    let heads = ["Task", "Failed", "Type", "Attempts", "Why", "Payload"];
+    let heads = [
+        Text("Task"),
+        Text("Failed"),
+        Text("Type"),
+        Number("Attempts"),
+        Text("Why"),
+        Number("Payload"),
+    ];
     let place = format!("{}?{}", queue_place(queue, "/dead"), filter.query());
     let body = html! {
         h1 { "Dead letters" }
@@ -184,7 +192,7 @@ async fn letter(visit: &Visit, queue: &str, task: &str, form: payload::Form) -> 
     let body = html! {
         h1 { "Dead letter of " (Outside(task)) }
         p.notice.bad { (Outside(&letter.reason)) @if let Some(detail) = &letter.detail { ": " (Outside(detail)) } }
-        p { (task_link(queue, task)) " failed for good after " (letter.attempts) " attempts." }
+        p { (task_link(queue, task)) " failed for good after " (attempts(letter.attempts)) "." }
         @if let Some(other) = &letter.replay_of { p { "It was itself a replay of " (task_link(queue, other)) "." } }
         section #payload {
             h2 { "Payload" @if let Some(codec) = codec { " " span.tag { "encoded by " (Outside(codec)) } } }

@@ -1,11 +1,11 @@
 //! The settings of a queue, which all of its workers obey.
 
+use crate::asked::{Form, Path};
 use crate::model::Queue;
 use crate::parts::{button, layout, queue_place};
 use crate::shown::text;
 use crate::trouble::Trouble;
 use crate::visit::{Page, Visit, escaped};
-use axum::extract::{Form, Path};
 use axum::http::{Method, StatusCode};
 use axum::response::Response;
 use maud::{Markup, html};

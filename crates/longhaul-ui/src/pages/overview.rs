@@ -1,11 +1,12 @@
 //! All queues.
 
+use crate::asked::Query;
 use crate::model::{Counts, Queue, QueueList, Series};
+use crate::parts::table::Head::{Number, Text};
 use crate::parts::{chart, layout, length, queue_place, table};
 use crate::shown::{Outside, number};
 use crate::trouble::Trouble;
 use crate::visit::{Page, Visit, escaped, to};
-use axum::extract::Query;
 use axum::response::Response;
 use futures::stream::{self, StreamExt};
 use maud::{Markup, html};
@@ -51,15 +52,15 @@ async fn page(visit: &Visit, after: Option<&str>) -> Page {
     let rows = stream::iter(queues).map(|queue| row(visit, queue)).buffered(AT_ONCE);
     let rows: Vec<Markup> = rows.map(|row| drawn(&row)).collect().await;
     let heads = [
-        "Queue",
-        "Running",
-        "Ready",
-        "Waiting",
-        "Failed",
-        "Completed",
-        "Demand",
-        "Oldest ready",
-        "Last hour",
+        Text("Queue"),
+        Number("Running"),
+        Number("Ready"),
+        Number("Waiting"),
+        Number("Failed"),
+        Number("Completed"),
+        Number("Demand"),
+        Number("Oldest ready"),
+        Text("Last hour"),
     ];
     let body = html! {
         h1 { "Queues" }

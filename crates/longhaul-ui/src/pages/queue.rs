@@ -1,12 +1,12 @@
 //! One queue.
 
 use super::{Level, Reason};
+use crate::asked::{Form, Path, Query};
 use crate::model::{Counts, Queue, Series};
 use crate::parts::{asked, button, chart, figure, layout, length, queue_place, status, task_link};
 use crate::shown::{Outside, number};
 use crate::trouble::Trouble;
 use crate::visit::{Page, Visit, escaped};
-use axum::extract::{Form, Path, Query};
 use axum::http::{Method, StatusCode};
 use axum::response::Response;
 use maud::{Markup, html};

@@ -1,12 +1,13 @@
 //! The schedules of a queue.
 
 use super::Reason;
+use crate::asked::{Form, Path};
 use crate::model::{Schedule, ScheduleList};
+use crate::parts::table::Head::Text;
 use crate::parts::{asked, button, layout, queue_place, table, task_link};
 use crate::shown::{Instant, Outside};
 use crate::trouble::Trouble;
 use crate::visit::{Page, Visit, escaped};
-use axum::extract::{Form, Path};
 use axum::http::{Method, StatusCode};
 use axum::response::Response;
 use maud::{Markup, html};
@@ -25,7 +26,7 @@ async fn page(visit: &Visit, queue: &str) -> Page {
         visit.get(&format!("/v1/queues/{}/schedules", escaped(queue))).await?;
     let rows: Vec<Markup> =
         found.schedules.iter().map(|schedule| row(visit, queue, schedule, found.now)).collect();
-    let heads = ["Schedule", "When", "Last", "Next", ""];
+    let heads = [Text("Schedule"), Text("When"), Text("Last"), Text("Next"), Text("")];
     let empty = "There is none: `longhaul schedule create` makes one.";
     let body = html! {
         h1 { "Schedules" }

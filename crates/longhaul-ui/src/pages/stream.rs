@@ -1,8 +1,8 @@
 //! What passes through as it is: events, and bytes to be saved. Browsers ask for both with a cookie, where programs send a token.
 
+use crate::asked::{Path, Query};
 use crate::trouble::Trouble;
 use crate::visit::{Visit, escaped};
-use axum::extract::{Path, Query};
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
 };

@@ -1,6 +1,7 @@
 //! One task.
 
 use super::workers;
+use crate::asked::{Form, Path, Query};
 use crate::model::{History, Task, WorkerList};
 use crate::parts::{
     self, asked, layout, payload, queue_place, status, task_link, task_place, timeline,
@@ -9,7 +10,6 @@ use crate::shown::{Instant, Outside};
 use crate::trouble::Trouble;
 use crate::visit::{Page, Visit, escaped};
 use axum::body::to_bytes;
-use axum::extract::{Form, Path, Query};
 use axum::http::{Method, StatusCode};
 use axum::response::Response;
 use maud::{Markup, html};
@@ -70,7 +70,7 @@ fn holder(task: &Task, workers: &WorkerList) -> Markup {
                 }
                 Some(worker) => {
                     @if let Some(at_ms) = worker.last_heartbeat_at { "Last heartbeat of its worker: " (Instant { at_ms, now_ms: workers.now }) ". " }
-                    "When it has missed two, the task goes to: " (workers::successors(worker, workers)) "."
+                    "When it is silent for two heartbeat intervals, the task goes to: " (workers::successors(worker, workers)) "."
                 }
                 None => { "No worker that is heard of runs it: another one takes it over." }
             }

@@ -1,11 +1,12 @@
 //! The tasks of a queue, by filter.
 
 use super::Level;
+use crate::asked::{Form, Path, Query};
 use crate::model::{Counts, Queue, Task, TaskList};
+use crate::parts::table::Head::{Number, Text};
 use crate::parts::{self, layout, queue_place, status, table, task_link, task_place};
 use crate::shown::{Instant, Outside, number};
 use crate::visit::{Page, Visit, escaped};
-use axum::extract::{Form, Path, Query};
 use axum::http::Method;
 use axum::response::Response;
 use maud::{Markup, html};
@@ -87,8 +88,16 @@ async fn page(visit: &Visit, queue: &str, filter: &Filter) -> Page {
         visit.get::<Queue>(&of)
     )?;
     let rows: Vec<Markup> = found.tasks.iter().map(|task| row(queue, task)).collect();
-    let heads =
-        ["Task", "Status", "Type", "Attempts", "Submitted", "Changed", "Worker", "Progress"];
+    let heads = [
+        Text("Task"),
+        Text("Status"),
+        Text("Type"),
+        Number("Attempts"),
+        Text("Submitted"),
+        Text("Changed"),
+        Text("Worker"),
+        Text("Progress"),
+    ];
     let place = format!("{}?{}", queue_place(queue, "/tasks"), filter.query());
     let body = html! {
         h1 { "Tasks" }

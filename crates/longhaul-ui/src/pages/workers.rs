@@ -1,12 +1,13 @@
 //! Who works on a queue.
 
 use super::{Level, Reason};
+use crate::asked::{Form, Path};
 use crate::model::{Queue, QueueWorker, Worker, WorkerList};
+use crate::parts::table::Head::{Number, Text};
 use crate::parts::{asked, layout, queue_place, table, task_link};
 use crate::shown::{Instant, Outside, line};
 use crate::trouble::Trouble;
 use crate::visit::{Page, Visit, escaped};
-use axum::extract::{Form, Path};
 use axum::http::Method;
 use axum::response::Response;
 use maud::{Markup, html};
@@ -44,21 +45,21 @@ async fn page(visit: &Visit, queue: &str) -> Page {
         .map(|(it, worker)| row(visit, queue, worker, it))
         .collect();
     let heads = [
-        "Worker",
-        "Host",
-        "Version",
-        "Priority",
-        "Partition",
-        "Last heartbeat",
-        "Runs",
-        "Would be replaced by",
-        "",
+        Text("Worker"),
+        Text("Host"),
+        Text("Version"),
+        Text("Priority"),
+        Number("Partition"),
+        Text("Last heartbeat"),
+        Text("Runs"),
+        Text("Would be replaced by"),
+        Text(""),
     ];
     let empty = "Nobody works on this queue: start a worker, or lease tasks from the gateway.";
     let body = html! {
         h1 { "Workers" }
         (table::table("workers", "Workers", &heads, &rows, empty))
-        p { "A worker that misses two heartbeats counts as gone: the other workers of its partition take its tasks over, each task by one of them." }
+        p { "A worker that is silent for two heartbeat intervals counts as gone: the other workers of its partition take its tasks over, each task by one of them." }
         @if of.levels { p { "A worker has a row for each priority that it works on." } }
     };
     Ok(layout::of_queue(visit, queue, "/workers", &format!("Workers of {queue}"), &body))
@@ -77,7 +78,10 @@ fn row(visit: &Visit, queue: &str, found: &QueueWorker, Of { level, list: all }:
         td { (Outside(&worker.version)) }
         td { (level.word()) }
         td.number { @if found.partition >= 0 { (found.partition) } @else { "–" } }
-        td { @if let Some(at_ms) = found.last_heartbeat_at { (Instant { at_ms, now_ms: all.now }) } }
+        td {
+            @if let Some(at_ms) = found.last_heartbeat_at { (Instant { at_ms, now_ms: all.now }) }
+            @if found.missed_heartbeats > 0 { " " span.tag.silent { (found.missed_heartbeats) " missed" } }
+        }
         td {
             (found.running.len()) " "
             @for task in found.running.iter().take(NAMED_MAX) { (task_link(queue, task)) " " }
@@ -92,7 +96,10 @@ fn row(visit: &Visit, queue: &str, found: &QueueWorker, Of { level, list: all }:
 pub(super) fn successors(found: &QueueWorker, all: &WorkerList) -> Markup {
     let takes_over = |other: &&QueueWorker| {
         let is_gateway = other.worker.as_ref().is_some_and(|it| it.grants_leases);
-        other.partition == found.partition && other.owner != found.owner && !is_gateway
+        other.partition == found.partition
+            && other.owner != found.owner
+            && !is_gateway
+            && !other.is_gone()
     };
     let others: Vec<&QueueWorker> = all.workers.iter().filter(takes_over).collect();
     let name = |other: &QueueWorker| {

@@ -64,7 +64,7 @@ pub(crate) fn trouble(visit: &Visit, trouble: &Trouble) -> Markup {
         }
         p.notice.bad role="alert" { (Outside(&trouble.detail)) }
         @if !trouble.code.is_empty() { p { "Code: " code { (trouble.code) } } }
-        p { a href=(visit.way_on()) { @if comes_back { "Try again" } @else { "Go on" } } }
+        p { a href=(visit.way_on(trouble)) { @if visit.is_safe() && trouble.may_pass() { "Try again" } @else { "Go on" } } }
     };
     let nav = visit.queue().map(|queue| nav(&queue, None)).unwrap_or_default();
     let kept = if comes_back { Kept::UntilItIsThere } else { Kept::AsItIs };

@@ -75,6 +75,11 @@ pub(crate) fn figure(value: &Markup, name: &str) -> Markup {
     html! { div.figure { span.value { (value) } span.name { (name) } } }
 }
 
+/// How many attempts.
+pub(crate) fn attempts(count: u32) -> String {
+    if count == 1 { "1 attempt".to_owned() } else { format!("{count} attempts") }
+}
+
 /// A length of time, or a dash.
 pub(crate) fn length(ms: Option<u64>) -> Markup {
     html! { @if let Some(ms) = ms { (shown::length(ms)) } @else { "–" } }

@@ -1,12 +1,20 @@
 //! Tables, and the way from one page of them to the next.
 
-use maud::{Markup, html};
+use maud::{Markup, Render, html};
+
+/// The head of a column. It stands as the cells below it do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Head {
+    Text(&'static str),
+    /// Of a column of numbers.
+    Number(&'static str),
+}
 
 /// A table that scrolls by itself where it is wider than the window. Without rows it says what is missing.
 pub(crate) fn table(
     id: &str,
     caption: &str,
-    heads: &[&str],
+    heads: &[Head],
     rows: &[Markup],
     empty: &str,
 ) -> Markup {
@@ -17,10 +25,19 @@ pub(crate) fn table(
             } @else {
                 table {
                     caption.unseen { (caption) }
-                    thead { tr { @for head in heads { th scope="col" { (head) } } } }
+                    thead { tr { @for head in heads { (head) } } }
                     tbody { @for row in rows { tr { (row) } } }
                 }
             }
+        }
+    }
+}
+
+impl Render for Head {
+    fn render(&self) -> Markup {
+        match self {
+            Self::Text(name) => html! { th scope="col" { (name) } },
+            Self::Number(name) => html! { th.number scope="col" { (name) } },
         }
     }
 }

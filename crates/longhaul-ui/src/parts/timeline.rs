@@ -2,6 +2,7 @@
 
 use crate::model::{Entry, History, Silence, Worker};
 use crate::parts;
+use crate::parts::table::Head::{Number, Text};
 use crate::parts::task_link;
 use crate::shown::{Instant, Outside, length, line};
 use maud::{Markup, html};
@@ -246,7 +247,7 @@ fn list(queue: &str, history: &History) -> Markup {
         }
     }
     let rows: Vec<Markup> = rows.into_iter().map(|(_, row)| row).collect();
-    let heads = ["When", "After", "Epoch", "What", "By"];
+    let heads = [Text("When"), Number("After"), Number("Epoch"), Text("What"), Text("By")];
     html! {
         (parts::table::table("history", "Entries about the task", &heads, &rows, "No entries."))
         @if listed.len() < entries.len() { p { "Only the last " (LISTED_MAX) " of " (entries.len()) " entries are listed." } }

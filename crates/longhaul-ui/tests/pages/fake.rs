@@ -228,8 +228,13 @@ fn history(text: &str) -> Value {
 }
 
 fn workers(text: &str) -> Value {
-    let one = json!({"partition": -1, "owner": text, "worker": worker(text), "last_heartbeat_at": 8_000, "running": ["12:0:-1"]});
-    json!({"workers": [one], "now": 9_000})
+    let one = |owner: &str, name: &str, missed: u64, running: &[&str]| {
+        let mut worker = worker(text);
+        worker["name"] = json!(name);
+        json!({"partition": -1, "owner": owner, "worker": worker, "last_heartbeat_at": 8_000, "missed_heartbeats": missed, "running": running})
+    };
+    let of_text = one(text, text, 1, &["12:0:-1"]);
+    json!({"workers": [of_text, one("b", "alive", 0, &[]), one("c", "late", 1, &[]), one("d", "dead", 2, &[])], "now": 9_000})
 }
 
 fn letter(text: &str) -> Value {

@@ -74,3 +74,32 @@ async fn what_is_filtered_for_reaches_the_gateway() {
         assert!(listed.path.split(['?', '&']).any(|it| it == part), "{part} in {}", listed.path);
     }
 }
+
+/// What could not be read was answered with a line of text, without the way back, and what was not found with a link to itself.
+#[tokio::test]
+async fn what_cannot_be_read_or_is_not_there_has_a_page_that_leads_on() {
+    let site = Site::of("plain");
+    for (place, status, way) in [
+        ("/ui/queues/mails/tasks?level=wrong", 400, "/ui/queues/mails"),
+        ("/ui/queues/mails/tasks?status=a&status=b", 400, "/ui/queues/mails"),
+        ("/ui/queues/mails/tasks/1:2:-1?as=wrong", 400, "/ui/queues/mails"),
+        ("/ui/queues/%ff/tasks", 400, "/ui/queues/%ff"),
+        ("/ui/queues/mails?level=wrong", 400, "/ui"),
+        ("/ui/queues/mails/nothing", 404, "/ui/queues/mails"),
+    ] {
+        let page = site.get(place).await;
+        assert_eq!(
+            (page.status.as_u16(), page.header("content-type")),
+            (status, "text/html; charset=utf-8"),
+            "{place}"
+        );
+        let go_on = format!("<a href=\"{way}\">Go on</a>");
+        assert!(page.text.contains(&go_on), "{place}: {}", page.text);
+    }
+    let fields =
+        [("version", "none"), ("settings", "{}")].map(|it| (it.0.to_owned(), it.1.to_owned()));
+    let page = site.post("/ui/queues/mails/limits", &fields).await;
+    assert_eq!(page.status, 422);
+    assert!(page.text.contains("<a href=\"/ui/queues/mails\">Go on</a>"), "{}", page.text);
+    assert!(page.text.contains("version: invalid digit"), "{}", page.text);
+}

@@ -14,3 +14,15 @@ async fn the_workers_of_each_priority_are_shown() {
         assert!(page.text.contains(&format!("<td>{level}</td>")), "{}", page.text);
     }
 }
+
+/// A worker that had died long ago was named as the one that takes the tasks of another over: all that the gateway had not forgotten were.
+#[tokio::test]
+async fn only_workers_that_are_alive_take_tasks_over() {
+    let site = Site::of("holder");
+    let page = site.get("/ui/queues/mails/tasks/12:0:-1").await;
+    let holder = page.text.split("id=\"holder\"").nth(1).unwrap().split("</p>").next().unwrap();
+    assert!(holder.contains("alive") && holder.contains("late"), "{holder}");
+    assert!(!holder.contains("dead"), "{holder}");
+    let page = site.get("/ui/queues/mails/workers").await;
+    assert!(page.text.contains("2 missed"), "{}", page.text);
+}

@@ -1,6 +1,7 @@
 use super::*;
 use crate::client::fake::{completed, entry, failed, processing, tombstone};
 use crate::client::tasks::{TaskPage, TaskStatus};
+use crate::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
 use crate::protocol::entry::{
     Base, Claim, ClaimKind, Done, Heartbeat, LeaseMs, NextAttempt, Outcome,
 };
@@ -298,14 +299,14 @@ fn workers_are_listed_with_what_they_run() {
         bench.write(&claim(task(entry), 1));
     }
     bench.write(&done(task(2), 1, Outcome::Completed));
-    let workers = bench.table.workers();
+    let workers = bench.table.workers(NOW);
     let [worker] = &workers[..] else { panic!("{workers:?}") };
     assert_eq!(worker.identity.as_deref(), Some(&identity));
     assert_eq!((&worker.running[..], worker.last_heartbeat_ms), (&[task(1), task(3)][..], Some(2)));
     assert_eq!(bench.table.get(task(1), NOW).unwrap().worker.as_deref(), Some(&identity));
     // It has gone, and what it ran is not taken over yet.
     bench.write(&Entry::Tombstone(Key::Heartbeat(OWNER)));
-    let [worker] = &bench.table.workers()[..] else { panic!("it runs two tasks") };
+    let [worker] = &bench.table.workers(NOW)[..] else { panic!("it runs two tasks") };
     assert_eq!((worker.last_heartbeat_ms, worker.running.len()), (None, 2));
 }
 
@@ -420,4 +421,33 @@ fn the_last_failure_of_a_java_worker_is_the_end() {
     };
     assert_eq!(shown(2), Some(TaskStatus::Ready));
     assert_eq!(shown(3), Some(TaskStatus::Failed));
+}
+
+/// The dashboard named a worker that had died long ago as the one that would take over from another: the lists of workers said when each was heard of last, and
+/// not whether that was too long ago.
+#[test]
+fn a_worker_that_has_died_has_missed_heartbeats() {
+    let mut bench = Bench::new();
+    let beat = Entry::Heartbeat(Heartbeat { owner: OWNER, number: 1, ..Heartbeat::default() });
+    bench.write(&beat);
+    let missed = |bench: &Bench, now_ms| bench.table.workers(now_ms)[0].missed_heartbeats;
+    assert_eq!(missed(&bench, NOW), 0, "nobody knows how often they are due");
+    let every = |version, seconds| {
+        let heartbeat = Duration::from_secs(seconds);
+        Entry::Config(LedgerConfig {
+            version,
+            subscription: "longhaul".to_owned(),
+            heartbeat,
+            ledger_retention: Duration::from_secs(3_600),
+            self_fence: Duration::from_secs(600),
+            protocol_min: PROTOCOL_VERSION,
+        })
+    };
+    bench.write(&every(2, 10));
+    bench.write(&every(1, 1));
+    let at = |late_ms: u64| 2 + late_ms;
+    let found = [0, 14_999, 15_000, 24_999, 25_000, 600_000].map(|ms| missed(&bench, at(ms)));
+    assert_eq!(found, [0, 0, 1, 1, 2, 59]);
+    bench.write(&Entry::Tombstone(Key::Heartbeat(OWNER)));
+    assert_eq!(bench.table.workers(NOW), []);
 }

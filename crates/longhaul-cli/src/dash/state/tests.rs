@@ -196,6 +196,7 @@ fn a_task_shows_the_heartbeats_of_whoever_runs_it() {
         owner: owner.to_owned(),
         identity: None,
         last_heartbeat_ms: Some(last_heartbeat_ms),
+        missed_heartbeats: 0,
         running: vec![running.to_owned()],
     };
     let owners = vec![owner("a", 99_000, "mails@1:1:-1"), owner("b", 60_000, "mails@1:2:-1")];

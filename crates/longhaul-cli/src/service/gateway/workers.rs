@@ -17,6 +17,9 @@ struct ToldWorker {
     owner: String,
     worker: Option<Said>,
     last_heartbeat_at: Option<u64>,
+    /// Older gateways do not tell.
+    #[serde(default)]
+    missed_heartbeats: u64,
     running: Vec<String>,
 }
 
@@ -67,6 +70,7 @@ impl Look for GatewayLook {
             owner: it.owner,
             identity: it.worker.map(Into::into),
             last_heartbeat_ms: it.last_heartbeat_at,
+            missed_heartbeats: it.missed_heartbeats,
             running: it.running.iter().map(|task| shown(queue, task)).collect(),
         };
         Ok(told.workers.into_iter().map(seen).collect())
