@@ -53,6 +53,7 @@ pub(super) fn task(name: &str) -> Listed {
         worker: Some("worker-7".to_owned()),
         cancel_requested: false,
         progress: progress.ok(),
+        reason: None,
         waits_for: Vec::new(),
         tags: Vec::new(),
         task_type: None,

@@ -3,7 +3,7 @@
 use super::listing::status;
 use crate::context::Context;
 use crate::exit::{Code, Failure};
-use crate::service::tasks::{Change, From, Task, Tasks, named, parse_task};
+use crate::service::tasks::{Change, From, Task, Tasks, attempts_in_words, named, parse_task};
 use clap::Args;
 use futures::StreamExt;
 use longhaul::TaskRef;
@@ -112,8 +112,8 @@ pub(crate) fn print_result(task: &Task, context: &Context) -> anyhow::Result<()>
         .or(task.warning.as_ref())
         .map(|it| format!(": {it}"))
         .unwrap_or_default();
-    let what =
-        format!("{} has {} after {} attempts{why}", task.task, ended_word(task), task.attempts);
+    let attempts = attempts_in_words(task.attempts);
+    let what = format!("{} has {} after {attempts}{why}", task.task, ended_word(task));
     let help = format!("`longhaul task history {}` shows what happened", task.task);
     Err(Failure::new(Code::Failed, what).help(help).into())
 }

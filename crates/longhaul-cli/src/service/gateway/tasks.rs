@@ -162,6 +162,7 @@ impl Told {
             worker: self.worker.map(|it| it.name),
             cancel_requested: self.cancel_requested,
             progress: self.progress,
+            reason: self.reason,
             waits_for: self.waits_for,
             tags: self.tags,
             task_type: self.task_type,

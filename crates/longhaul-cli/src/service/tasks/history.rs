@@ -1,6 +1,6 @@
 //! What happened to a task, entry by entry.
 
-use super::named;
+use super::{attempts_in_words, named};
 use crate::output::{Row, Tone};
 use crate::times;
 use longhaul::{HistoryEntry, HistoryEvent, Ignored, TaskHistory, TaskOutcome, TaskRef};
@@ -144,7 +144,7 @@ fn event(event: HistoryEvent) -> (&'static str, String) {
         HistoryEvent::CancelRequested => ("cancel requested", String::new()),
         HistoryEvent::Sealed => ("sealed", String::new()),
         HistoryEvent::Shown { state, attempts } => {
-            ("shown", format!("as {state}, {attempts} attempts"))
+            ("shown", format!("as {state}, {}", attempts_in_words(attempts)))
         }
         HistoryEvent::Evicted => ("evicted", String::new()),
         // Of a later version of the library.

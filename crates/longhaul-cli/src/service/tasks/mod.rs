@@ -15,7 +15,7 @@ pub(crate) use history::{Entry, History, with_silences};
 use longhaul::TaskRef;
 pub(crate) use name::{named, task as parse_task};
 pub(crate) use new::{NewTask, Terms};
-pub(crate) use record::{Counts, Listed, Task, status_word_of, statuses};
+pub(crate) use record::{Counts, Listed, Task, attempts_in_words, status_word_of, statuses};
 use std::collections::BTreeMap;
 
 /// Answers questions about tasks, and ends them.

@@ -158,7 +158,7 @@ impl Task {
             (reason, _) => reason,
         };
         let says = self.result.clone().or_else(bytes).or_else(reason).or(progress).or_else(due);
-        text::short(&says.unwrap_or_default(), 120)
+        text::short(&says.unwrap_or_default(), REASON_CHARS_MAX)
     }
 
     fn shown_status(&self) -> String {
@@ -218,6 +218,11 @@ impl Row for Task {
     }
 }
 
+/// How many attempts, in words.
+pub(crate) fn attempts_in_words(count: u32) -> String {
+    if count == 1 { "1 attempt".to_owned() } else { format!("{count} attempts") }
+}
+
 /// How far a task says it has come.
 pub(crate) fn shown_progress(progress: &Progress) -> String {
     let Progress { done, total, message } = progress;
@@ -262,6 +267,8 @@ pub(crate) struct Listed {
     pub(crate) worker: Option<String>,
     pub(crate) cancel_requested: bool,
     pub(crate) progress: Option<Progress>,
+    /// The beginning of why its last attempt failed, or why it has ended.
+    pub(crate) reason: Option<String>,
     pub(crate) waits_for: Vec<String>,
     pub(crate) tags: Vec<String>,
     #[serde(rename = "type")]
@@ -284,6 +291,7 @@ impl Listed {
             worker: info.worker.as_ref().map(|it| it.name.clone()),
             cancel_requested: info.cancel_requested,
             progress: info.progress,
+            reason: info.reason.as_deref().map(str::to_owned),
             waits_for: info.waits_for,
             tags: info.tags.iter().map(ToString::to_string).collect(),
             task_type: info.task_type.as_deref().map(str::to_owned),
@@ -305,9 +313,12 @@ fn shown_status(status: &str, cancel_requested: bool) -> String {
     }
 }
 
+/// The most characters of a reason in a list.
+const REASON_CHARS_MAX: usize = 120;
+
 impl Row for Listed {
     const HEADS: &'static [&'static str] =
-        &["TASK", "STATUS", "ATTEMPTS", "CHANGED", "WORKER", "PROGRESS", "TYPE", "KEY"];
+        &["TASK", "STATUS", "ATTEMPTS", "CHANGED", "WORKER", "PROGRESS", "TYPE", "KEY", "REASON"];
 
     fn cells(&self) -> Vec<String> {
         let status = shown_status(self.status, self.cancel_requested);
@@ -320,6 +331,7 @@ impl Row for Listed {
             self.progress.as_ref().map(shown_progress).unwrap_or_default(),
             self.task_type.clone().unwrap_or_default(),
             self.key.clone().unwrap_or_default(),
+            text::short(self.reason.as_deref().unwrap_or_default(), REASON_CHARS_MAX),
         ]
     }
 
