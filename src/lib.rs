@@ -40,6 +40,7 @@
 //! [docs/testing.md]: https://docs.rs/crate/longhaul/latest/source/docs/testing.md
 //! [docs/tour.md]: https://docs.rs/crate/longhaul/latest/source/docs/tour.md
 //! [docs/upgrading.md]: https://docs.rs/crate/longhaul/latest/source/docs/upgrading.md
+//! [docs/workers.md]: https://docs.rs/crate/longhaul/latest/source/docs/workers.md
 //!
 // Of two definitions of a link the first one counts: from the documentation the paths of the README lead nowhere.
 #![doc = include_str!("../README.md")]
@@ -129,6 +130,7 @@ pub use worker::{
 #[doc = include_str!("../docs/order.md")]
 #[doc = include_str!("../docs/reading.md")]
 #[doc = include_str!("../docs/schedules.md")]
+#[doc = include_str!("../docs/workers.md")]
 mod pages {}
 
 use longhaul_transport::{clock, gate};
