@@ -47,6 +47,7 @@ impl Machine {
         let outdated = task.checkpoint.as_deref().copied();
         note(task, &read, accepted, before.phase);
         let (over, parked) = (task.fold.phase.is_terminal(), task.fold.is_parked());
+        let begun = before.phase == Phase::New && task.fold.phase != Phase::New;
         if over {
             (task.limits, task.gives) = (None, None);
         }
@@ -68,6 +69,10 @@ impl Machine {
         }
         if accepted && matches!(read.entry, Entry::Renewal(_)) {
             self.note_renewed(id);
+        }
+        if begun {
+            // Whatever it waited for: it counts as waiting no longer, so that others are delivered.
+            self.admitting.let_go(id);
         }
         if over {
             self.silent.remove(&id);

@@ -72,6 +72,24 @@ async fn of_the_tasks_with_one_idempotency_key_one_is_run() {
     assert_eq!(bench.driver.stats.read().violations, 0);
 }
 
+/// A task that had lost its key counted as one that waits until its entries were removed from the ledger. After as many as there are slots nothing more was delivered but one task
+/// with each heartbeat, with hundreds ready behind them: a queue stood still to which others had been moved by a program that was killed.
+#[tokio::test(start_paused = true)]
+async fn duplicates_hold_up_nothing_that_is_behind_them() {
+    let (mut bench, diary) =
+        noting_with(WorkerConfig { concurrency: 2, ..WorkerConfig::default() });
+    bench.run_for(SECOND).await;
+    let key = [("IDEMPOTENCY_KEY", "order/4711")];
+    let tasks: Vec<TaskId> = (0..20).map(|_| bench.submit(&key)).collect();
+    let behind = bench.submit(&[]);
+    bench.run_for(5 * SECOND).await;
+    let mut ran = diary.lines();
+    ran.sort();
+    let mut expected = [tasks[0].to_string(), behind.to_string()];
+    expected.sort();
+    assert_eq!(ran, expected);
+}
+
 /// Another message holds the key already. That this one has lost must stand on the register all the same: the key may be released before.
 #[tokio::test(start_paused = true)]
 async fn what_the_register_says_already_counts() {
