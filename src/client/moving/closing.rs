@@ -2,7 +2,7 @@
 
 use super::ledgers::Ledger;
 use super::marks::{Mark, Marks};
-use super::{MOVE, MoveError, OpenLevel};
+use super::{CLOSED_AT_ONCE, MOVE, MoveError, OpenLevel};
 use crate::client::{Client, OperatorError, TaskRef, partition};
 use crate::ledger;
 use crate::protocol::entry::{Claim, Entry};
@@ -17,9 +17,6 @@ use crate::transport::{Outgoing, TransportError, TransportErrorKind};
 
 /// How the reason begins that a task shows which was moved.
 const MOVED_BY: &str = "Moved by";
-
-/// Tasks that are closed at once.
-const AT_ONCE: usize = 256;
 
 /// What was closed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,7 +73,7 @@ impl Client {
                 let open = closing.marks.open().filter(|(old, _)| old.lane() == lane);
                 let mut open: Vec<(QueueTask, Mark)> = open.collect();
                 open.sort_unstable_by_key(|(old, _)| *old);
-                for moved in open.chunks(AT_ONCE) {
+                for moved in open.chunks(CLOSED_AT_ONCE) {
                     closing.close(ledger, &names.task, moved).await?;
                 }
             }

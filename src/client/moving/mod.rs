@@ -58,6 +58,9 @@ const MOVE: &str = "move";
 /// What is done where it goes: it may be moved on from there.
 const IMPORT: &str = "import";
 
+/// Tasks that are closed, or taken from their workers, at once.
+const CLOSED_AT_ONCE: usize = 256;
+
 /// Within this time workers have read that their queue is paused, which takes them milliseconds. One that has not, and begins a copy before its past is written, makes the import fail,
 /// and the next one takes the copy as it is then.
 const PAUSED_AFTER: Duration = Duration::from_millis(500);

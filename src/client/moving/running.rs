@@ -2,7 +2,7 @@
 
 use super::exporting::Export;
 use super::ledgers::Ledger;
-use super::{MoveError, OpenLevel};
+use super::{CLOSED_AT_ONCE, MoveError, OpenLevel};
 use crate::client::{Client, TaskRef};
 use crate::clock::runtime_now;
 use crate::ledger;
@@ -15,9 +15,6 @@ use crate::transport::Outgoing;
 use std::collections::HashSet;
 use std::time::Duration;
 use tokio::time::timeout_at;
-
-/// Tasks that are taken from their workers at once.
-const AT_ONCE: usize = 256;
 
 impl Export {
     /// How many tasks are being run, as far as was read.
@@ -56,7 +53,7 @@ impl Export {
             for ledger in ledgers {
                 let mut running: Vec<TaskId> = ledger.running_tasks().collect();
                 running.sort_unstable();
-                for tasks in running.chunks(AT_ONCE) {
+                for tasks in running.chunks(CLOSED_AT_ONCE) {
                     let entries =
                         tasks.iter().filter_map(|id| release(&client, ledger, &names.task, *id));
                     let entries: Vec<_> = entries.flatten().collect();
