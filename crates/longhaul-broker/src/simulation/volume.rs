@@ -232,6 +232,17 @@ impl Volume {
 
     /// The process or the machine ends, and the broker starts again.
     pub(super) fn restart(self, is_power_cut: bool) -> Self {
+        let (storage, up) = self.end(is_power_cut);
+        Self::open(storage, up)
+    }
+
+    /// The process is killed, and the broker starts again without a consumer.
+    fn restart_alone(self) -> Self {
+        let (storage, up) = self.end(false);
+        Self::reopen(storage, up)
+    }
+
+    fn end(self, is_power_cut: bool) -> (SimulatedStorage, u64) {
         let Self { storage, node, up, .. } = self;
         if is_power_cut {
             storage.crash()
@@ -239,7 +250,7 @@ impl Volume {
             storage.kill()
         }
         drop(node);
-        Self::open(storage, up)
+        (storage, up)
     }
 
     /// Publishes until there is no room for long. Says how much went in.
@@ -353,10 +364,7 @@ fn a_volume_that_was_drained_without_a_checkpoint_takes_publishes_after_a_start(
     assert!(volume.fill(9000) >= 3000 * KIB);
     while volume.acknowledge() {}
     assert!(volume.node.log.segments().len() > 5, "no checkpoint was written");
-    let Volume { storage, node, up, .. } = volume;
-    storage.kill();
-    drop(node);
-    let mut volume = Volume::reopen(storage, up);
+    let mut volume = volume.restart_alone();
     assert!(volume.has_room_soon(9000));
     assert!(volume.node.log.segments().len() < 5, "{:?}", volume.node.log.segments());
 }
@@ -377,10 +385,7 @@ pub(super) fn gives_back_after_a_start(seed: u64) {
     for _ in 0..random.u8(1..4) {
         volume.pass_without_checkpoint();
         assert_eq!(volume.node.log.checkpointed(), None);
-        let Volume { storage, node, up, .. } = volume;
-        storage.kill();
-        drop(node);
-        volume = Volume::reopen(storage, up);
+        volume = volume.restart_alone();
     }
     let before = volume.node.log.segments();
     let what = format!("seed {seed}: {size} bytes, messages of {bytes}, {before:?}");
