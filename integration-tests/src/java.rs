@@ -19,6 +19,8 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
 use crate::cache::{Project, Tool};
+use crate::clients::java_is_missing;
+use crate::skip::skip;
 
 /// How long a Java process may take to connect, or to send what it was given.
 const CLIENT_LIMIT: Duration = Duration::from_secs(120);
@@ -131,13 +133,18 @@ pub struct JavaEntry {
 }
 
 impl JavaClient {
-    /// Builds the program, or finds it built.
+    /// Builds the program, or finds it built; none where Java or Maven is missing, and the test is
+    /// skipped.
     ///
     /// # Errors
-    /// Java 17 or Maven is missing, or the build fails.
-    pub async fn build() -> Result<Self> {
+    /// The build fails.
+    pub async fn build() -> Result<Option<Self>> {
+        if let Some(why) = java_is_missing() {
+            skip(&format!("the Java client: {why}"));
+            return Ok(None);
+        }
         let folder = tokio::task::spawn_blocking(|| WATCHER.install()).await??;
-        Ok(Self { jars: folder.join("target") })
+        Ok(Some(Self { jars: folder.join("target") }))
     }
 
     /// Reads a topic from its first entry on and keeps reading.

@@ -63,7 +63,7 @@ async fn topics_are_created_and_deleted() -> Result<()> {
 #[tokio::test]
 async fn java_ids_show_how_a_message_was_sent() -> Result<()> {
     let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };
-    let java = JavaClient::build().await?;
+    let Some(java) = JavaClient::build().await? else { return Ok(()) };
     let (url, topic) = (sandbox.service_url(), sandbox.topic("submit"));
     sandbox.admin().create_topic(&topic).await?;
 
@@ -82,7 +82,7 @@ async fn java_ids_show_how_a_message_was_sent() -> Result<()> {
 #[tokio::test]
 async fn java_sees_entries_tombstones_and_nonsense() -> Result<()> {
     let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };
-    let java = JavaClient::build().await?;
+    let Some(java) = JavaClient::build().await? else { return Ok(()) };
     let (url, topic) = (sandbox.service_url(), sandbox.topic("metadata"));
     sandbox.admin().create_topic(&topic).await?;
 
@@ -127,7 +127,7 @@ async fn java_sees_entries_tombstones_and_nonsense() -> Result<()> {
 #[tokio::test]
 async fn java_watches_partitioned_topics() -> Result<()> {
     let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };
-    let java = JavaClient::build().await?;
+    let Some(java) = JavaClient::build().await? else { return Ok(()) };
     let (url, topic) = (sandbox.service_url(), sandbox.topic("partitioned"));
     sandbox.admin().create_partitioned_topic(&topic, 2).await?;
     let mut watcher = java.watch(url, &topic).await?;
@@ -145,7 +145,7 @@ async fn java_watches_partitioned_topics() -> Result<()> {
 #[tokio::test]
 async fn compaction_keeps_the_last_entry_of_a_key() -> Result<()> {
     let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };
-    let java = JavaClient::build().await?;
+    let Some(java) = JavaClient::build().await? else { return Ok(()) };
     let (url, topic) = (sandbox.service_url(), sandbox.topic("compacted"));
     sandbox.admin().create_topic(&topic).await?;
     let ids = java.submit(url, &topic, &[COMPLETED; 3], &metadata()).await?;
@@ -158,7 +158,7 @@ async fn compaction_keeps_the_last_entry_of_a_key() -> Result<()> {
 #[tokio::test]
 async fn clients_survive_an_unload() -> Result<()> {
     let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };
-    let java = JavaClient::build().await?;
+    let Some(java) = JavaClient::build().await? else { return Ok(()) };
     let (url, topic) = (sandbox.service_url(), sandbox.topic("unloaded"));
     sandbox.admin().create_topic(&topic).await?;
     let mut watcher = java.watch(url, &topic).await?;
@@ -177,7 +177,7 @@ async fn a_broker_keeps_its_data_over_a_stop_and_a_kill() -> Result<()> {
     let extra = vec![("maxMessageSize".to_owned(), "2097152".to_owned())];
     let config = BrokerConfig { extra, ..BrokerConfig::default() };
     let Some(mut broker) = Broker::from_env(config).await? else { return Ok(()) };
-    let java = JavaClient::build().await?;
+    let Some(java) = JavaClient::build().await? else { return Ok(()) };
     let (url, topic) = (broker.service_url().to_owned(), broker.sandbox().topic("kept"));
     let setting =
         broker.admin().call(reqwest::Method::GET, "brokers/configuration/runtime", None).await?;

@@ -118,7 +118,9 @@ pub(super) async fn upon_limits(stage: &Stage) -> Result<()> {
     stage.open("/limits").await?;
     browser.write("//input[@name='max_in_flight']", "12").await?;
     stage.press("Change").await?;
-    browser.until("document.querySelector('input[name=max_in_flight]')?.value === '12'").await?;
+    // The value of the field is true as soon as it is typed; what the server sent is its default.
+    // CI read the settings before the change was made.
+    browser.until(&format!("{}?.defaultValue === '12'", field("max_in_flight"))).await?;
     let found = settings().await?;
     ensure!(found["settings"]["max_in_flight"] == json!(12), "{found}");
     // Somebody else is quicker, while this one writes.
@@ -134,11 +136,15 @@ pub(super) async fn upon_limits(stage: &Stage) -> Result<()> {
     browser.click("//summary[normalize-space()='All settings, as JSON']").await?;
     browser.write("//textarea[@name='settings']", r#"{"max_attempts": 5}"#).await?;
     browser.click("//details//button[normalize-space()='Change']").await?;
-    browser.until("document.querySelector('input[name=max_attempts]')?.value === '5'").await?;
+    browser.until(&format!("{}?.defaultValue === '5'", field("max_attempts"))).await?;
     let found = settings().await?;
     ensure!(found["settings"]["max_attempts"] == json!(5), "{found}");
     ensure!(found["settings"]["max_in_flight"] == json!(null), "{found}");
     Ok(())
+}
+
+fn field(name: &str) -> String {
+    format!("document.querySelector('input[name={name}]')")
 }
 
 pub(super) async fn upon_a_worker(stage: &Stage) -> Result<()> {

@@ -121,6 +121,7 @@ pub(super) async fn without_a_script(stage: &Stage) -> Result<()> {
     browser.until_shown("paused").await?;
     stage.open("/limits").await?;
     stage.press("Resume").await?;
+    browser.until("!document.querySelector('h1').innerText.includes('paused')").await?;
     browser.devtools("Network.setBlockedURLs", json!({"urls": []})).await?;
     browser.devtools("Network.setCacheDisabled", json!({"cacheDisabled": false})).await?;
     browser.complaints().await.map(|_| ())

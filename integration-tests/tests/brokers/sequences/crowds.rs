@@ -59,7 +59,7 @@ async fn forty_exceed_their_duration_in_three_partitions() -> Result<()> {
 async fn batches_of_a_java_producer_are_shared_by_two_workers() -> Result<()> {
     const COUNT: usize = 120;
     let Some(bench) = Bench::new("batches").await? else { return Ok(()) };
-    let java = JavaClient::build().await?;
+    let Some(java) = JavaClient::build().await? else { return Ok(()) };
     let scripted = Scripted::default();
     let one = bench.worker(scripted.named("one")).await?.start().await?;
     let two = bench.worker(scripted.named("two")).await?.start().await?;

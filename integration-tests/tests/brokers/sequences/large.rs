@@ -15,7 +15,7 @@ const TEN_MIB: usize = 10 * 1024 * 1024;
 #[tokio::test]
 async fn each_chunk_of_a_task_of_10_mib_fails_for_good_and_says_what_to_do() -> Result<()> {
     let Some(bench) = Bench::new("chunks").await? else { return Ok(()) };
-    let java = JavaClient::build().await?;
+    let Some(java) = JavaClient::build().await? else { return Ok(()) };
     let scripted = Scripted::default();
     let worker = bench.worker(scripted.clone()).await?.start().await?;
     let large = "0123456789".repeat(TEN_MIB / 10);

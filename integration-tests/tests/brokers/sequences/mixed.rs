@@ -97,7 +97,7 @@ async fn the_soak_of_the_reference_misses_no_result() -> Result<()> {
     const RUST: usize = 7;
     const ATTEMPTS: u32 = 2;
     let Some(bench) = Bench::new("soak").await? else { return Ok(()) };
-    let java = JavaClient::build().await?;
+    let Some(java) = JavaClient::build().await? else { return Ok(()) };
     let (url, names) = (bench.service_url(), bench.names());
     let options =
         JavaWorkerOptions { workers: JAVA, max_attempts: ATTEMPTS, keep_alive: KEEP_ALIVE };
@@ -149,7 +149,7 @@ async fn a_fleet_goes_from_java_to_rust_under_kills() -> Result<()> {
     const ATTEMPTS: u32 = 6;
     let Some(bench) = Bench::with_state_topic("upgrade").await? else { return Ok(()) };
     ensure!(bench.names().metadata.ends_with("-state"), "{}", bench.names().metadata);
-    let java = JavaClient::build().await?;
+    let Some(java) = JavaClient::build().await? else { return Ok(()) };
     let (url, names) = (bench.service_url(), bench.names());
     let options = JavaWorkerOptions { workers: 3, max_attempts: ATTEMPTS, keep_alive: KEEP_ALIVE };
     let first = java.work(url, &names.task, &names.metadata, options).await?;

@@ -298,7 +298,7 @@ pub(crate) async fn play(
     let Some(bench) = Bench::with_partitions(sequence.name, partitions).await? else {
         return Ok(());
     };
-    let java = JavaClient::build().await?;
+    let Some(java) = JavaClient::build().await? else { return Ok(()) };
     let mut watcher = java.watch(bench.service_url(), &bench.names().metadata).await?;
     let scripted = Scripted::default();
     let worker = sequence.worker(&bench, &scripted, concurrency).await?;
