@@ -1,13 +1,12 @@
 //! The settings of a worker.
 
-use crate::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
-use crate::protocol::retry::RetryPolicy;
-use crate::task::WorkerIdentity;
-use crate::task::terms::INTERVALS_MAX;
-use crate::topics::DEFAULT_SUBSCRIPTION;
 use crate::worker::DeadLetterPolicy;
 use crate::worker::leasing::LeaseTerms;
-use crate::worker::partition::PartitionSettings;
+use longhaul_core::partition::PartitionSettings;
+use longhaul_core::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
+use longhaul_core::protocol::retry::RetryPolicy;
+use longhaul_core::task::WorkerIdentity;
+use longhaul_core::task::terms::INTERVALS_MAX;
 use std::time::Duration;
 
 /// How a worker works. The defaults suit tasks of minutes to hours.
@@ -87,18 +86,19 @@ pub struct WorkerConfig {
 
 impl Default for WorkerConfig {
     fn default() -> Self {
+        let ledger = LedgerConfig::default();
         Self {
-            subscription: DEFAULT_SUBSCRIPTION.to_owned(),
+            subscription: ledger.subscription,
             leases: None,
             concurrency: 16,
             max_attempts: 3,
             max_duration: None,
-            heartbeat: Duration::from_secs(10),
+            heartbeat: ledger.heartbeat,
             keep_alive: Duration::from_secs(300),
             retention: Duration::from_secs(24 * 3600),
-            ledger_retention: Duration::from_secs(3600),
+            ledger_retention: ledger.ledger_retention,
             key_retention: Duration::from_secs(7 * 24 * 3600),
-            self_fence: Duration::from_secs(600),
+            self_fence: ledger.self_fence,
             backoff: RetryPolicy::default(),
             cancel_grace: Duration::from_secs(5),
             drain_limit: Duration::from_secs(30),
@@ -271,7 +271,7 @@ fn above_zero(duration: Duration, setting: &'static str) -> (bool, &'static str,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::entry::Entry;
+    use longhaul_core::protocol::entry::Entry;
 
     #[test]
     fn defaults_are_valid() {

@@ -1,7 +1,7 @@
 //! Messages on the topic of the dead letters: the one place in which they are told apart, and marks are written.
 
-use crate::task::{Properties, TaskId, text};
 use crate::transport::{Message, Outgoing};
+use longhaul_core::task::{Properties, TaskId, text};
 
 /// On a mark, and on an entry of the ledger by an operator: who it was, what was done, why, and what came of it.
 const BY: &str = "by";

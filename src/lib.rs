@@ -44,13 +44,6 @@
 //!
 // Of two definitions of a link the first one counts: from the documentation the paths of the README lead nowhere.
 #![doc = include_str!("../README.md")]
-#![cfg_attr(
-    not(feature = "internals"),
-    allow(
-        unreachable_pub,
-        reason = "what is `pub` in an inner module is what `internals` shows of it"
-    )
-)]
 
 #[cfg(test)]
 mod captured;
@@ -58,15 +51,8 @@ mod chance;
 mod client;
 mod config;
 mod lease;
-mod ledger;
 mod letters;
-mod protocol;
-mod register;
-#[cfg(feature = "schedules")]
-mod schedule;
-mod settings;
 mod supervise;
-mod task;
 mod telemetry;
 mod transport;
 mod worker;
@@ -97,23 +83,23 @@ pub use lease::{
     KeepAlive, Kept, Lease, LeaseError, LeaseOutcome, LeaseRequest, LeaseToken, LeaseTokenError,
     LeaseView, Leases, LeasesBuilder, ReportError,
 };
-pub use protocol::config::{LedgerConfigError, LedgerTimes};
-pub use protocol::retry::RetryPolicy;
-pub use protocol::waits::AfterFailed;
+pub use longhaul_core::protocol::config::{LedgerConfigError, LedgerTimes};
+pub use longhaul_core::protocol::retry::RetryPolicy;
+pub use longhaul_core::protocol::waits::AfterFailed;
 #[cfg(feature = "schedules")]
-pub use schedule::{Overlap, Schedule, ScheduleError};
-pub use settings::{
+pub use longhaul_core::schedule::{Overlap, Schedule, ScheduleError};
+pub use longhaul_core::settings::{
     DeadLetterSettings, Limit, QueueOrder, QueueSettings, QueueSettingsError, Rate,
 };
-pub use supervise::ConnectionState;
-pub use task::{
+pub use longhaul_core::task::{
     Codec, EntryId, FromPayload, PayloadError, Position, Progress, Raw, TaskId, TaskIdError,
     TaskMetadata, TaskOutcome, TaskState, Text, ToPayload, WorkerIdentity,
 };
-pub use topics::Priority;
 #[cfg(feature = "oauth2")]
-pub use transport::session::OAuth2;
-pub use transport::session::{ClientCertificate, ClientCertificatePaths, Credentials, TlsOptions};
+pub use longhaul_session::OAuth2;
+pub use longhaul_session::{ClientCertificate, ClientCertificatePaths, Credentials, TlsOptions};
+pub use supervise::ConnectionState;
+pub use topics::Priority;
 pub use transport::{PublishError, TransportError, TransportErrorKind};
 pub use worker::{Blocking, BlockingFn, BlockingProcessor, blocking, blocking_fn};
 pub use worker::{
@@ -134,30 +120,3 @@ pub use worker::{
 mod pages {}
 
 use longhaul_transport::{clock, gate};
-
-/// What the project's own tests and measurements reach. Not a stable interface.
-#[cfg(feature = "internals")]
-#[doc(hidden)]
-pub mod internals {
-    pub use crate::transport::session;
-
-    /// How entries of the ledger are written and read.
-    pub mod ledger {
-        pub use crate::ledger::*;
-    }
-
-    /// How entries of the register are written and read.
-    pub mod register {
-        pub use crate::register::*;
-    }
-
-    /// The rules of the task protocol.
-    pub mod protocol {
-        pub use crate::protocol::*;
-    }
-
-    /// Workers, their state machines, and how one starts in a simulation.
-    pub mod worker {
-        pub use crate::worker::*;
-    }
-}

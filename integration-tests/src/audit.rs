@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
 use longhaul::TaskId;
-use longhaul::internals::ledger;
-use longhaul::internals::protocol::entry::Entry;
-use longhaul::internals::protocol::fold::{Phase, TaskFold, Verdict};
-use longhaul::internals::protocol::invariants::{LogJudge, phase_shown, showing};
-use longhaul::internals::protocol::key::{Epoch, OwnerId};
-use longhaul::internals::session::PulsarTransport;
+use longhaul_core::ledger;
+use longhaul_core::protocol::entry::Entry;
+use longhaul_core::protocol::fold::{Phase, TaskFold, Verdict};
+use longhaul_core::protocol::invariants::{LogJudge, phase_shown, showing};
+use longhaul_core::protocol::key::{Epoch, OwnerId};
+use longhaul_session::PulsarTransport;
 use longhaul_transport::{Follow, Message, Start, TopicPartition, Transport};
 use tokio::time::timeout;
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
-use longhaul::internals::session::{ConnectOptions, PulsarTransport};
 use longhaul::topics::{
     Admin, AdminOptions, DEFAULT_SUBSCRIPTION, TopicNames, TopicOverrides, TopicSettings, setup,
 };
 use longhaul::{Client, TaskId, TaskProcessor, WorkerBuilder};
+use longhaul_session::{ConnectOptions, PulsarTransport};
 use longhaul_transport::TopicPartition;
 
 use crate::audit::{Audited, audit};

@@ -5,14 +5,14 @@
 //! of its states.
 
 use longhaul::TaskId;
-use longhaul::internals::protocol::dead_letters::Letters;
-use longhaul::internals::protocol::entry::{After, Claim, ClaimKind, Entry, Outcome};
-use longhaul::internals::protocol::fold::{Phase, TaskFold};
-use longhaul::internals::protocol::invariants::{
+use longhaul_core::protocol::dead_letters::Letters;
+use longhaul_core::protocol::entry::{After, Claim, ClaimKind, Entry, Outcome};
+use longhaul_core::protocol::fold::{Phase, TaskFold};
+use longhaul_core::protocol::invariants::{
     ACK, Breach, DEAD_LETTER, Judgement, OWNER, SEAL, SEALED, START, TERMINAL, VIEW, Violation,
     ack, inside_own_claim, not_cancelled, sealing, showing, showing_end,
 };
-use longhaul::internals::protocol::key::{Epoch, OwnerId};
+use longhaul_core::protocol::key::{Epoch, OwnerId};
 use std::collections::BTreeMap;
 
 /// An attempt of a superseded epoch started after the terminal was accepted. Clocks exclude it (a claim that comes back late

@@ -34,9 +34,9 @@ use checks::Evidence;
 use fleet::{Fleet, Stop};
 use ledger::STRANGER;
 use longhaul::TaskId;
-use longhaul::internals::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
-use longhaul::internals::protocol::key::{Epoch, OnceKey};
 use longhaul::topics::TopicNames;
+use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
+use longhaul_core::protocol::key::{Epoch, OnceKey};
 use longhaul_memory::{Faults, MemoryBroker};
 use longhaul_transport::moment::Moment;
 use longhaul_transport::{Outgoing, TopicPartition};
@@ -259,7 +259,7 @@ impl Simulation {
 
     fn cancel_task(&self, task: TaskId) {
         let at = TopicPartition { topic: self.names.ledger.clone(), partition: task.partition };
-        self.broker.publish(&at, longhaul::internals::ledger::message(&Entry::Cancel(task), b""));
+        self.broker.publish(&at, longhaul_core::ledger::message(&Entry::Cancel(task), b""));
     }
 
     /// A stranger publishes what nobody may take: the claim of an epoch far ahead, or the end of an epoch that it does not own.
@@ -279,7 +279,7 @@ impl Simulation {
             Entry::Done(Done { key, attempt, outcome, writer: None })
         };
         let at = TopicPartition { topic: self.names.ledger.clone(), partition: task.partition };
-        self.broker.publish(&at, longhaul::internals::ledger::message(&entry, b"meddled with"));
+        self.broker.publish(&at, longhaul_core::ledger::message(&entry, b"meddled with"));
     }
 
     fn task(&mut self) -> (usize, Outgoing) {

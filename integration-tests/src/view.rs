@@ -5,8 +5,8 @@ use std::fmt;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use longhaul::internals::session::PulsarTransport;
 use longhaul::{TaskId, TaskMetadata};
+use longhaul_session::PulsarTransport;
 use longhaul_transport::clock::Clock;
 use longhaul_transport::{Follow, Message, Start, TopicPartition, Transport, TransportError};
 use tokio::sync::mpsc;

@@ -6,7 +6,7 @@ use crate::topics::{
     Step, TopicNameError, TopicNames, TopicSettings, check, compact, compactions, dry_run, queues,
     setup, setup_levels,
 };
-use crate::transport::session::ConnectOptions;
+use longhaul_session::ConnectOptions;
 
 /// The topics are not set up.
 #[derive(Debug, thiserror::Error)]

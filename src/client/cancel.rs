@@ -3,12 +3,12 @@
 use super::publishers::PublishFailure;
 use super::task_ref::TaskRef;
 use super::{Client, partition};
-use crate::ledger;
-use crate::protocol::entry::Entry;
 use crate::supervise::Backoff;
-use crate::task::text;
 use crate::topics::TopicNameError;
 use crate::transport::{Outgoing, PublishError, TransportError};
+use longhaul_core::ledger;
+use longhaul_core::protocol::entry::Entry;
+use longhaul_core::task::text;
 
 /// How often a request of unknown fate is published.
 const TRIES_MAX: u32 = 5;

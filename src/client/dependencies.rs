@@ -3,8 +3,8 @@
 use super::Client;
 use super::submit::{Submission, SubmitError};
 use super::task_ref::TaskRef;
-use crate::protocol::waits::{AfterFailed, Name, WaitsFor};
-use crate::task::text;
+use longhaul_core::protocol::waits::{AfterFailed, Name, WaitsFor};
+use longhaul_core::task::text;
 use std::collections::BTreeMap;
 
 impl Submission {

@@ -3,10 +3,10 @@
 use super::Client;
 use super::publishers::PublishFailure;
 use super::registers::Followed;
-use crate::protocol::register::{Document, DocumentKey, DocumentName, Entry, Key, Verdict};
 use crate::topics::{TopicNameError, TopicNames};
 use crate::transport::{PublishError, TransportError};
 use bytes::Bytes;
+use longhaul_core::protocol::register::{Document, DocumentKey, DocumentName, Entry, Key, Verdict};
 
 /// The longest content of a document: every worker of the queue keeps it in memory.
 const CONTENT_BYTES_MAX: usize = 256 * 1024;

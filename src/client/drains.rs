@@ -7,10 +7,10 @@ use super::registers::Followed;
 use super::tasks::{TaskFilter, TaskStatus, TaskView, TaskViewError, WorkerInfo};
 use super::{Client, DocumentError};
 use crate::clock::Clock;
-use crate::protocol::register::{DocumentKey, DocumentKind, DocumentName, Entry, Key};
-use crate::task::{WorkerIdentity, text};
-use crate::topics::Priority;
 use bytes::Bytes;
+use longhaul_core::protocol::register::{DocumentKey, DocumentKind, DocumentName, Entry, Key};
+use longhaul_core::task::Priority;
+use longhaul_core::task::{WorkerIdentity, text};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -280,8 +280,9 @@ mod tests {
     }
 
     fn named(name: &str, instance: &str) -> WorkerIdentity {
-        let (name, instance) = (name.to_owned(), instance.to_owned());
-        WorkerIdentity { name, instance, ..WorkerIdentity::default() }
+        let mut identity = WorkerIdentity::named(name);
+        instance.clone_into(&mut identity.instance);
+        identity
     }
 
     #[test]
@@ -315,7 +316,8 @@ mod tests {
 
     #[test]
     fn who_cannot_obey_is_told_apart() {
-        let gateway = WorkerIdentity { grants_leases: true, ..named("g", "i1") };
+        let mut gateway = named("g", "i1");
+        gateway.grants_leases = true;
         let workers =
             [worker("o1", gateway), worker("o2", named("old", "")), worker("o3", named("", ""))];
         assert!(matches!(find(&workers, "g"), Err(DrainError::Gateway(_))));

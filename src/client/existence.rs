@@ -6,10 +6,10 @@
 //! That a queue is there is remembered for half a minute: somebody else may have deleted it, and whoever went on to read it would make it anew.
 
 use crate::clock::runtime_now;
-use crate::task::{EntryId, Position, TaskId};
 use crate::transport::{
     Follow, Start, TopicPartition, Transport, TransportError, TransportErrorKind,
 };
+use longhaul_core::task::{EntryId, Position, TaskId};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -1,12 +1,14 @@
 //! A scripted broker for the tests of the client: logs in memory, and failures where a test asks for them.
 
-use crate::task::{Position, TaskId, TaskMetadata, TaskOutcome, TaskState, view_properties};
 use crate::transport::{
     Batching, Consumer, Follow, Follower, Message, OnReceipt, Outgoing, PublishError, Publisher,
     Schema, Start, SubscriptionType, TopicPartition, Transport, TransportError, TransportErrorKind,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
+use longhaul_core::task::{
+    Position, TaskId, TaskMetadata, TaskOutcome, TaskState, view_properties,
+};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::watch;

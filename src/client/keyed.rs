@@ -12,10 +12,10 @@ use super::registers::Followed;
 use super::submit::SubmitError;
 use super::task_ref::TaskRef;
 use super::{Client, Submission};
-use crate::protocol::register::{Digest, KeyKind, KeyName, Keys, QueueTask, Submitting};
-use crate::task::text::{DEDUPE_KEY, IDEMPOTENCY_KEY, OVERWRITE};
 use crate::topics::{Priority, TopicNames};
 use crate::transport::Outgoing;
+use longhaul_core::protocol::register::{Digest, KeyKind, KeyName, Keys, QueueTask, Submitting};
+use longhaul_core::task::text::{DEDUPE_KEY, IDEMPOTENCY_KEY, OVERWRITE};
 use std::collections::BTreeMap;
 
 /// Binds of one submit. One is enough, unless the broker fails.

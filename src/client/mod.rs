@@ -71,20 +71,20 @@ pub use watch::{Watch, WatchError, WatchEvent, WatchFrom, WatchPlace, WatchPlace
 
 use crate::lease::{LeasesBuilder, Lessor};
 use crate::supervise::Connections;
-use crate::task::{Codec, Codecs, PayloadError, TaskMetadata, decode, text};
 #[cfg(feature = "testing")]
 use crate::testing::EngineRef;
 #[cfg(feature = "admin")]
 use crate::topics::AdminError;
 use crate::topics::{DEFAULT_SUBSCRIPTION, Priority, TopicNameError, TopicNames, TopicOverrides};
-#[cfg(feature = "oauth2")]
-use crate::transport::session::OAuth2;
-use crate::transport::session::{
-    ClientCertificate, ClientCertificatePaths, ConnectOptions, Credentials, PulsarTransport,
-};
 use crate::transport::{TopicPartition, Transport, TransportError};
 use crate::worker::{Preflight, TaskProcessor, WorkerBuilder};
 use existence::Existence;
+use longhaul_core::task::{Codec, Codecs, PayloadError, TaskMetadata, decode, text};
+#[cfg(feature = "oauth2")]
+use longhaul_session::OAuth2;
+use longhaul_session::{
+    ClientCertificate, ClientCertificatePaths, ConnectOptions, Credentials, PulsarTransport,
+};
 use operator::{Operator, this_user};
 use publishers::Publishers;
 use reach::Watched;
@@ -225,7 +225,7 @@ impl Client {
     }
 
     /// A client on any transport. Its workers still connect to Pulsar by themselves.
-    #[cfg(any(test, feature = "internals"))]
+    #[cfg(any(test, feature = "testing"))]
     #[doc(hidden)]
     #[must_use]
     pub fn on_transport(transport: Arc<dyn Transport>) -> Self {

@@ -5,11 +5,11 @@
 
 use super::service::Tasks;
 use crate::supervise::{Connections, KeptPublisher, Service};
-use crate::task::Position;
 use crate::transport::{
     Batching, OnReceipt, Outgoing, PublishError, Published, Schema, TopicPartition, Transport,
     TransportError,
 };
+use longhaul_core::task::Position;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{mpsc, oneshot};

@@ -3,9 +3,9 @@
 use super::shared_view::Unseen;
 use super::task_ref::TaskRef;
 use super::{Client, partition};
-use crate::task::{FromPayload, PayloadError, TaskMetadata, TaskOutcome};
 use crate::topics::TopicNameError;
 use crate::transport::TransportError;
+use longhaul_core::task::{FromPayload, PayloadError, TaskMetadata, TaskOutcome};
 use std::sync::Arc;
 
 /// Why a wait ended without a result.

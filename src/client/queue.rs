@@ -2,9 +2,9 @@
 
 use super::registers::Followed;
 use super::{Client, DocumentError};
-use crate::protocol::register::DocumentName;
-use crate::settings::{QueueSettings, QueueSettingsError};
 use bytes::Bytes;
+use longhaul_core::protocol::register::DocumentName;
+use longhaul_core::settings::{QueueSettings, QueueSettingsError};
 
 /// So often a change that depends on no version is tried again when somebody else was quicker.
 const CONFLICTS_MAX: usize = 10;

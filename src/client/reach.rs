@@ -3,9 +3,9 @@
 use super::Client;
 use super::service::Tasks;
 use crate::clock::Clock;
-use crate::protocol::moment::Moment;
 use crate::supervise::{Backoff, ConnectionState};
 use crate::transport::{Transport, TransportError};
+use longhaul_core::protocol::moment::Moment;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -109,8 +109,8 @@ async fn keep(transport: Arc<dyn Transport>, tell: watch::Sender<Option<Outage>>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::session::{ConnectOptions, PulsarTransport};
     use longhaul_memory::{Faults, MemoryBroker};
+    use longhaul_session::{ConnectOptions, PulsarTransport};
     use tokio::time::timeout;
 
     async fn soon<T>(coming: impl Future<Output = T>) -> T {

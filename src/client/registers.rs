@@ -6,19 +6,19 @@ use super::partition;
 use super::publishers::{PublishFailure, Publishers};
 use super::service::Tasks;
 use crate::chance::system_random;
-use crate::protocol::key::OwnerId;
-use crate::protocol::register::{
-    Digest, Documents, Entry, Key, KeyName, Keys, QueueTask, Register, Stamp, Verdict,
-};
-use crate::register;
 use crate::supervise::{
     Connections, KeptFollower, Landmark, Reading, Service, WholeFollower, no_answer,
 };
-use crate::task::Position;
 use crate::transport::{
     Follow, Message, PublishError, Start, TopicPartition, Transport, TransportError,
     TransportErrorKind,
 };
+use longhaul_core::protocol::key::OwnerId;
+use longhaul_core::protocol::register::{
+    Digest, Documents, Entry, Key, KeyName, Keys, QueueTask, Register, Stamp, Verdict,
+};
+use longhaul_core::register;
+use longhaul_core::task::Position;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

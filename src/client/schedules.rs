@@ -6,12 +6,12 @@ use super::registers::Followed;
 use super::submit::{Prepared, Submission, SubmitError};
 use super::task_ref::TaskRef;
 use super::terms::Delivery;
-use crate::protocol::register::{DocumentKind, DocumentName, KeyKind, KeyName, QueueTask};
-use crate::schedule::firing::{FiringKey, Slot};
-use crate::schedule::{Schedule, ScheduleError, TRIGGERS_MAX, TaskTemplate, check_name};
-use crate::task::text;
 use crate::topics::TopicNames;
 use bytes::Bytes;
+use longhaul_core::protocol::register::{DocumentKind, DocumentName, KeyKind, KeyName, QueueTask};
+use longhaul_core::schedule::firing::{FiringKey, Slot};
+use longhaul_core::schedule::{Schedule, ScheduleError, TRIGGERS_MAX, TaskTemplate, check_name};
+use longhaul_core::task::text;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How often a change that does not depend on what it changes is tried while others change the same schedule.

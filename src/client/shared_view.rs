@@ -12,10 +12,10 @@ use super::service::Tasks;
 use super::view::{Change, ShownTask, ShownTasks};
 use super::watch::WatchEvent;
 use crate::supervise::{Backoff, Connections, KeptFollower, Service, no_answer, persistently};
-use crate::task::{Position, TaskId, TaskMetadata};
 use crate::transport::{
     Follow, Message, Start, TopicPartition, Transport, TransportError, TransportErrorKind,
 };
+use longhaul_core::task::{Position, TaskId, TaskMetadata};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

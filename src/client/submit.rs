@@ -9,17 +9,17 @@ use super::task_ref::TaskRef;
 use super::terms::Delivery;
 use super::{Client, partition};
 use crate::clock::Clock;
-use crate::protocol::register::{Digest, KeyName};
-use crate::task::text::{
-    DEDUPE_KEY, ORDER_KEY, OVERWRITE, TASK_CODEC, TASK_KEY, TASK_KEY_BYTES_MAX, TASK_TYPE,
-    TASK_TYPE_BYTES_MAX,
-};
-use crate::task::{PayloadError, TaskId, ToPayload, encode};
 use crate::telemetry::{self, spans};
 use crate::topics::{Priority, TopicNameError};
 use crate::transport::{Outgoing, PublishError, TransportError, TransportErrorKind::Unreachable};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
+use longhaul_core::protocol::register::{Digest, KeyName};
+use longhaul_core::task::text::{
+    DEDUPE_KEY, ORDER_KEY, OVERWRITE, TASK_CODEC, TASK_KEY, TASK_KEY_BYTES_MAX, TASK_TYPE,
+    TASK_TYPE_BYTES_MAX,
+};
+use longhaul_core::task::{PayloadError, TaskId, ToPayload, encode};
 use std::collections::BTreeMap;
 use std::fmt;
 

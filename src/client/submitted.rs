@@ -2,11 +2,11 @@
 
 use super::{Client, partition};
 use crate::TaskRef;
-use crate::task::text::TASK_CODEC;
-use crate::task::{PayloadError, decode};
 use crate::topics::TopicNameError;
 use crate::transport::TransportError;
 use bytes::Bytes;
+use longhaul_core::task::text::TASK_CODEC;
+use longhaul_core::task::{PayloadError, decode};
 use std::collections::BTreeMap;
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! Names a task to whoever wants to wait for it, look at it or cancel it.
 
-use crate::task::{TaskId, TaskIdError};
 use crate::topics::{DEFAULT_SUBSCRIPTION, TopicNameError, TopicNames};
+use longhaul_core::task::{TaskId, TaskIdError};
 use std::fmt;
 use std::str::FromStr;
 

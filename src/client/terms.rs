@@ -2,12 +2,12 @@
 //! as well. What cannot be written is an error of [`Submission::send`].
 
 use super::submit::{Submission, SubmitError};
-use crate::protocol::retry::RetryPolicy;
-use crate::task::terms::{
+use jiff::Timestamp;
+use longhaul_core::protocol::retry::RetryPolicy;
+use longhaul_core::task::terms::{
     ATTEMPTS_MAX, INTERVALS_MAX, check_tags, format_duration, format_limit, millis,
 };
-use crate::task::text::{self, ORDER_KEY_BYTES_MAX};
-use jiff::Timestamp;
+use longhaul_core::task::text::{self, ORDER_KEY_BYTES_MAX};
 use std::time::{Duration, SystemTime};
 
 /// When the broker delivers a task.
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
     use crate::Client;
     use crate::client::fake::{Fake, FakeTransport};
-    use crate::task::terms::{Pauses, Terms};
+    use longhaul_core::task::terms::{Pauses, Terms};
     use std::sync::Arc;
     use std::time::UNIX_EPOCH;
 

@@ -1,11 +1,11 @@
 use super::fake::{Fake, FakeTransport, Fate, completed, entry, failed, processing, tombstone};
 use super::*;
-use crate::task::{Position, TaskId, TaskMetadata, TaskOutcome, TaskState};
 use crate::transport::{Message, TransportErrorKind};
 use crate::{Raw, Text};
 use bytes::Bytes;
 use futures::future::join_all;
 use futures::{StreamExt, TryStreamExt};
+use longhaul_core::task::{Position, TaskId, TaskMetadata, TaskOutcome, TaskState};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 

@@ -9,8 +9,8 @@
 //! Memory: where the last entry of each task lies, until the task is evicted there. What it says is read again when somebody asks.
 
 use super::watch::WatchEvent;
-use crate::task::{Position, TaskId, TaskMetadata, TaskState};
 use crate::transport::Message;
+use longhaul_core::task::{Position, TaskId, TaskMetadata, TaskState};
 use std::collections::HashMap;
 
 /// The tasks of one partition of M.

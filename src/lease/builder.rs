@@ -2,11 +2,11 @@
 
 use super::{LEASE_TIME, Leases};
 use crate::config::{ConfigError, WorkerConfig};
-use crate::task::Raw;
 use crate::worker::leasing::LeaseTerms;
 use crate::worker::{
     DeadLetterPolicy, Levels, TaskContext, TaskError, TaskProcessor, WorkerBuilder, WorkerError,
 };
+use longhaul_core::task::Raw;
 use std::time::Duration;
 
 /// Starts [`Leases`]; see [`Client::leases`](crate::Client::leases).

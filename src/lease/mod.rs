@@ -8,14 +8,13 @@ mod token;
 
 pub use builder::LeasesBuilder;
 pub(crate) use builder::Lessor;
-pub use terms::{
-    KeepAlive, Kept, Lease, LeaseError, LeaseOutcome, LeaseRequest, LeaseView, ReportError,
-};
+pub use longhaul_core::lease::{LeaseOutcome, ReportError};
+pub use terms::{KeepAlive, Kept, Lease, LeaseError, LeaseRequest, LeaseView};
 pub use token::{LeaseToken, LeaseTokenError};
 
-use crate::task::TaskId;
 use crate::worker::leasing::{Asked, Door, WishId};
 use crate::worker::{HandleView, WorkerError, WorkerHandle, WorkerStats};
+use longhaul_core::task::TaskId;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -2,9 +2,10 @@
 
 use super::{COUNT_MAX, LEASE_TIME, LeaseToken, TYPES_MAX, WORKER_BYTES_MAX};
 use crate::client::TaskRef;
-use crate::task::text::TASK_TYPE_BYTES_MAX;
-use crate::task::{Progress, TaskOutcome, TaskState};
 use bytes::Bytes;
+use longhaul_core::lease::ReportError;
+use longhaul_core::task::Progress;
+use longhaul_core::task::text::TASK_TYPE_BYTES_MAX;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
@@ -148,28 +149,6 @@ pub struct Kept {
     pub checkpoint_stored: Option<bool>,
 }
 
-/// How the work under a lease has ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LeaseOutcome {
-    /// With this result.
-    Succeeded(Bytes),
-    /// Without one.
-    Failed {
-        /// Why.
-        message: String,
-        /// The task is not tried again.
-        fatal: bool,
-        /// When it is tried again, if not by the backoff.
-        retry_after: Option<Duration>,
-    },
-    /// It was not done, and that costs no attempt.
-    Released {
-        /// When it may be tried again.
-        after: Duration,
-    },
-}
-
 /// A lease that runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -219,59 +198,4 @@ pub enum LeaseError {
     /// Nothing is granted any more.
     #[error("leases are not granted here any more: ask another gateway")]
     Stopped,
-}
-
-/// Why a report has no effect.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReportError {
-    /// The task.
-    #[error("no such task, or it was removed long ago")]
-    NotFound,
-    /// Somebody else has had the task since.
-    #[error("the lease is stale: the task is at epoch {current} by now")]
-    StaleLease {
-        /// The current epoch.
-        current: u32,
-    },
-    /// The lease of this epoch is another one.
-    #[error("this lease is not the one that holds the task")]
-    NotOwner,
-    /// Nothing was heard of it for too long, or its attempt has ended.
-    #[error("the lease has expired, or its attempt has ended")]
-    Expired,
-    /// The task is over.
-    #[error("the task is over: {}", ended_as(*.state, *.outcome))]
-    Ended {
-        /// COMPLETED or FAILED.
-        state: TaskState,
-        /// How, if it failed.
-        outcome: Option<TaskOutcome>,
-    },
-    /// A result or a checkpoint.
-    #[error("{bytes} bytes are too many: at most {max} are taken")]
-    TooLarge {
-        /// Its size.
-        bytes: usize,
-        /// The largest that is taken.
-        max: usize,
-    },
-    /// The lease time.
-    #[error("a lease may be silent for 100 ms to 7 days, not for {time:?}")]
-    LeaseTime {
-        /// That was asked for.
-        time: Duration,
-    },
-    /// The log did not answer in time.
-    #[error("the log did not confirm it in time: it may count or not; say it again")]
-    Unavailable,
-}
-
-const fn ended_as(state: TaskState, outcome: Option<TaskOutcome>) -> &'static str {
-    match (state, outcome) {
-        (_, Some(TaskOutcome::Final)) => "it failed for good",
-        (_, Some(TaskOutcome::Cancelled)) => "it was cancelled",
-        (_, Some(TaskOutcome::Expired)) => "it has expired",
-        (_, None) => "it has its result",
-    }
 }

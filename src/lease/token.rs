@@ -1,7 +1,7 @@
 //! What names a lease.
 
-use crate::protocol::key::{Epoch, OwnerId, parse_owner};
-use crate::task::TaskId;
+use longhaul_core::protocol::key::{Epoch, OwnerId, parse_owner};
+use longhaul_core::task::TaskId;
 use std::fmt;
 use std::str::FromStr;
 

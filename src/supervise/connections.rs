@@ -2,9 +2,9 @@
 //! together. The log tells each outage once, and when it is over.
 
 use crate::clock::Clock;
-use crate::protocol::moment::Moment;
 use crate::telemetry;
 use crate::transport::TransportError;
+use longhaul_core::protocol::moment::Moment;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

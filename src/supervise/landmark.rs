@@ -1,7 +1,7 @@
 //! How a follower knows again what it follows.
 
-use crate::task::Position;
 use crate::transport::{Message, TopicPartition, Transport, TransportError};
+use longhaul_core::task::Position;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A message by which a topic is known again: it stays for as long as the topic does. A broker that makes topics by itself makes a

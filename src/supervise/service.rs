@@ -2,8 +2,8 @@
 
 use super::{Backoff, Connections, Monitor};
 use crate::clock::Clock;
-use crate::protocol::moment::Moment;
 use crate::transport::{TopicPartition, Transport, TransportError, TransportErrorKind};
+use longhaul_core::protocol::moment::Moment;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;

@@ -12,9 +12,9 @@ pub(crate) use off::*;
 
 #[cfg(not(feature = "otel"))]
 mod off {
-    use crate::protocol::key::Epoch;
-    use crate::task::TaskId;
     use crate::transport::TopicPartition;
+    use longhaul_core::protocol::key::Epoch;
+    use longhaul_core::task::TaskId;
     use std::collections::BTreeMap;
     use tracing::Span;
 

@@ -13,16 +13,19 @@ mod transition;
 #[cfg(test)]
 mod tests;
 
+/// How workers start in the project's own simulation. Not a stable interface.
+#[doc(hidden)]
+pub use crate::worker::{Plan, Surroundings, prepare};
 pub(crate) use engine_ref::EngineRef;
 pub use transition::Transition;
 
 use clock::EngineClock;
 
-use crate::task::FromPayload;
 use crate::topics::{DEFAULT_SUBSCRIPTION, TopicNames};
 use crate::transport::TopicPartition;
 use crate::worker::{TaskProcessor, WorkerBuilder, WorkerHandle};
 use crate::{Client, TaskRef, ToPayload, WaitError};
+use longhaul_core::task::FromPayload;
 use longhaul_memory::{Faults, MemoryBroker};
 use longhaul_transport::clock::Clock;
 use std::error::Error;

@@ -1,7 +1,7 @@
 //! What a task goes through, as texts that a test can compare. PURE.
 
-use crate::task::{TaskMetadata, TaskOutcome, TaskState};
 use crate::transport::Message;
+use longhaul_core::task::{TaskMetadata, TaskOutcome, TaskState};
 use std::fmt;
 use std::time::Duration;
 
@@ -55,6 +55,7 @@ impl fmt::Display for Transition {
             Some(TaskOutcome::Final) => f.write_str(" FINAL"),
             Some(TaskOutcome::Cancelled) => f.write_str(" CANCELLED"),
             Some(TaskOutcome::Expired) => f.write_str(" EXPIRED"),
+            Some(other) => write!(f, " {other:?}"),
         }
     }
 }

@@ -3,8 +3,8 @@
 use super::execution::{ABORTED_WAIT, reason_of_panic};
 use super::processor::{TaskContext, TaskProcessor};
 use super::task_error::TaskError;
-use crate::task::{FromPayload, ToPayload};
 use futures::future::BoxFuture;
+use longhaul_core::task::{FromPayload, ToPayload};
 use std::convert::Infallible;
 use std::fmt;
 use std::marker::PhantomData;

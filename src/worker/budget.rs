@@ -1,7 +1,7 @@
 //! When the budget of an attempt is used up.
 
 use crate::clock::{Clock, runtime_now};
-use crate::protocol::moment::Moment;
+use longhaul_core::protocol::moment::Moment;
 use std::time::Duration;
 
 /// When the budget of an attempt is used up.

@@ -3,10 +3,10 @@
 use super::erased::ErasedProcessor;
 use super::processor::{Coding, TaskContext};
 use super::task_error::TaskError;
-use crate::task::{Codec, Codecs, PayloadError, decode, encode, text};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use longhaul_core::task::{Codec, Codecs, PayloadError, decode, encode, text};
 use std::sync::Arc;
 
 /// A processor behind the codecs of its worker.

@@ -2,10 +2,10 @@
 
 use super::processor::{TaskContext, TaskProcessor};
 use super::task_error::TaskError;
-use crate::task::{FromPayload, ToPayload, text};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use longhaul_core::task::{FromPayload, ToPayload, text};
 use std::sync::Arc;
 
 /// A processor whose types are erased.

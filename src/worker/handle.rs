@@ -11,15 +11,15 @@ use super::stats::{Stats, WorkerStats};
 use crate::clock::Clock;
 use crate::config::{ConfigError, WorkerConfig};
 use crate::gate::Gate;
-use crate::protocol::config::LedgerConfigError;
 use crate::supervise::{ConnectionState, Connections};
-use crate::task::{Codecs, TaskId};
 #[cfg(feature = "admin")]
 use crate::topics::Finding;
 use crate::topics::{TopicNameError, TopicNames};
 use crate::transport::{Transport, TransportError};
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt, TryStreamExt};
+use longhaul_core::protocol::config::LedgerConfigError;
+use longhaul_core::task::{Codecs, TaskId};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -273,7 +273,7 @@ impl Plan {
     ///
     /// # Errors
     /// When a setting is out of its bounds.
-    #[cfg(any(test, feature = "internals"))]
+    #[cfg(any(test, feature = "testing"))]
     pub fn new(
         config: WorkerConfig,
         topics: TopicNames,

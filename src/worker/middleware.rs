@@ -3,7 +3,7 @@
 use super::erased::ErasedProcessor;
 use super::processor::{TaskContext, TaskProcessor};
 use super::task_error::TaskError;
-use crate::task::Raw;
+use longhaul_core::task::Raw;
 use std::fmt;
 use std::sync::Arc;
 

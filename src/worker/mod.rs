@@ -1,6 +1,5 @@
 //! Workers.
 
-mod agenda;
 mod blocking;
 mod budget;
 mod builder;
@@ -11,14 +10,11 @@ mod driver;
 mod erased;
 mod execution;
 mod handle;
+mod identity;
 mod intake;
-pub mod leasing;
-pub mod legacy;
-pub mod machine;
+pub(crate) mod leasing;
 mod mailbox;
-mod metadata;
 mod middleware;
-pub mod partition;
 mod predecessors;
 #[cfg(feature = "admin")]
 mod preflight;
@@ -34,15 +30,15 @@ mod shares;
 mod stats;
 mod task_error;
 mod test_context;
-pub mod wanted;
 
 pub use blocking::{Blocking, BlockingFn, BlockingProcessor, blocking, blocking_fn};
 pub use builder::WorkerBuilder;
 pub use dead_letters::DeadLetterPolicy;
 pub(crate) use handle::HandleView;
-#[cfg(any(feature = "internals", feature = "testing"))]
+#[cfg(feature = "testing")]
 pub use handle::{Plan, Surroundings, prepare};
 pub use handle::{WorkerError, WorkerHandle};
+pub(crate) use identity::of_this_process;
 pub use middleware::{Middleware, Next, With};
 pub use predecessors::{Predecessor, PredecessorError, PredecessorOutcome};
 pub(crate) use preflight::Preflight;

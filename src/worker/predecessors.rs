@@ -1,9 +1,9 @@
 //! The tasks that a task has waited for, as its processor sees them. Nothing is read of them before it asks.
 
-use crate::ledger;
-use crate::task::{FromPayload, PayloadError, Position, TaskId, TaskMetadata};
 use crate::transport::{Follow, Start, TopicPartition, Transport, TransportError};
 use bytes::Bytes;
+use longhaul_core::ledger;
+use longhaul_core::task::{FromPayload, PayloadError, Position, TaskId, TaskMetadata};
 use std::fmt;
 use std::sync::Arc;
 

@@ -7,16 +7,16 @@
 
 use super::handle::WorkerError;
 use crate::config::WorkerConfig;
-use crate::ledger;
-use crate::protocol::entry::Entry;
 use crate::topics::{
     Admin, AdminError, FAILOVER_TIME_MAX, Finding, FindingKind, SetupError, Severity, StartCheck,
     TopicNames, TopicSettings, check_for_start, like, setup,
 };
-use crate::transport::session::{ConnectOptions, PulsarTransport};
 use crate::transport::{
     Follow, Message, Start, TopicPartition, Transport, TransportError, TransportErrorKind,
 };
+use longhaul_core::ledger;
+use longhaul_core::protocol::entry::Entry;
+use longhaul_session::{ConnectOptions, PulsarTransport};
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -204,8 +204,8 @@ mod tests {
         Message {
             key: Some(key.to_owned()),
             properties: properties.iter().map(text).collect(),
-            payload: crate::protocol::body::encode(b""),
-            ..Message::at(crate::task::Position { ledger: 1, entry: 1, batch_index: None })
+            payload: longhaul_core::protocol::body::encode(b""),
+            ..Message::at(longhaul_core::task::Position { ledger: 1, entry: 1, batch_index: None })
         }
     }
 

@@ -3,7 +3,7 @@
 use super::handle::WorkerError;
 use crate::config::WorkerConfig;
 use crate::topics::TopicNames;
-use crate::transport::session::ConnectOptions;
+use longhaul_session::ConnectOptions;
 
 /// Topics are taken as they are.
 #[derive(Clone, Debug, Default)]

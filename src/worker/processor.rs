@@ -6,10 +6,12 @@ use super::middleware::{Middleware, With};
 use super::predecessors::Predecessor;
 use super::reports::{Over, Reports};
 use super::task_error::TaskError;
-use crate::protocol::key::Epoch;
-use crate::task::{Codec, FromPayload, PayloadError, Progress, TaskId, ToPayload, encode, text};
 use crate::telemetry::spans;
 use bytes::Bytes;
+use longhaul_core::protocol::key::Epoch;
+use longhaul_core::task::{
+    Codec, FromPayload, PayloadError, Progress, TaskId, ToPayload, encode, text,
+};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;

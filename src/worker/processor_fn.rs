@@ -2,7 +2,7 @@
 
 use super::processor::{TaskContext, TaskProcessor};
 use super::task_error::TaskError;
-use crate::task::{FromPayload, ToPayload};
+use longhaul_core::task::{FromPayload, ToPayload};
 use std::fmt;
 use std::marker::PhantomData;
 

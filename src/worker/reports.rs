@@ -8,11 +8,12 @@ use super::driver::Event;
 use super::driver::LaneId;
 use super::mailbox::Mailbox;
 use crate::clock::Clock;
-use crate::protocol::key::Epoch;
-use crate::protocol::moment::Moment;
-use crate::task::{Progress, TaskId, text};
 use bytes::Bytes;
 use futures::future::pending;
+use longhaul_core::metadata::entry::Shown;
+use longhaul_core::protocol::key::Epoch;
+use longhaul_core::protocol::moment::Moment;
+use longhaul_core::task::{Progress, TaskId, text};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -30,13 +31,6 @@ const LINES_MAX: usize = 32;
 
 /// A longer line is cut, in bytes.
 const LINE_BYTES_MAX: usize = 256;
-
-/// What an entry on M shows of a running attempt.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Shown {
-    pub(crate) progress: Option<Progress>,
-    pub(crate) log: Vec<String>,
-}
 
 /// Who is told of reports.
 pub(super) enum Listener {

@@ -3,7 +3,7 @@
 use super::erased::ErasedProcessor;
 use super::processor::{TaskContext, TaskProcessor};
 use super::task_error::TaskError;
-use crate::task::{Raw, text};
+use longhaul_core::task::{Raw, text};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;

@@ -10,13 +10,13 @@ pub(super) use whole::{FollowedWhole, follow_whole};
 use super::driver::Event;
 use super::mailbox::Mailbox;
 use crate::clock::Clock;
-use crate::protocol::moment::Moment;
 use crate::supervise::{KeptFollower, Landmark, Monitor, Service};
-use crate::task::{EntryId, Position};
 use crate::transport::{
     Acked, Backlog, Consumer, Follow, Message, OnAck, SubscriptionType, TransportError,
     TransportErrorKind,
 };
+use longhaul_core::protocol::moment::Moment;
+use longhaul_core::task::{EntryId, Position};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -9,8 +9,8 @@
 //! take, and a topic that is alone has all slots.
 
 use crate::config::ConfigError;
-use crate::protocol::moment::Moment;
-use crate::topics::Priority;
+use longhaul_core::protocol::moment::Moment;
+use longhaul_core::task::Priority;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
 //! What a worker counts.
 
 use super::driver::LaneId;
-use crate::protocol::entry::Outcome;
-use crate::protocol::fold::Reason;
-use crate::protocol::moment::Moment;
-use crate::protocol::silence::Lag;
+use longhaul_core::protocol::entry::Outcome;
+use longhaul_core::protocol::fold::Reason;
+use longhaul_core::protocol::moment::Moment;
+use longhaul_core::protocol::silence::Lag;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,9 +1,9 @@
 //! Why an attempt has no result: what a processor may answer instead of one.
 
 use crate::client::TaskRef;
-use crate::protocol::retry::Failure;
-use crate::protocol::waits::{AfterFailed, NAMED_MAX, WaitsFor};
-use crate::task::{PayloadError, text};
+use longhaul_core::protocol::retry::Failure;
+use longhaul_core::protocol::waits::{AfterFailed, NAMED_MAX, WaitsFor};
+use longhaul_core::task::{PayloadError, text};
 use std::error::Error;
 use std::fmt;
 use std::time::Duration;

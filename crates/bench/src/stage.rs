@@ -3,9 +3,9 @@
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use integration_tests::sandbox::{Broker, BrokerConfig, BrokerKind, Sandbox};
-use longhaul::internals::session::{ConnectOptions, PulsarTransport};
 use longhaul::topics::{Admin, AdminOptions, TopicNames, TopicSettings, setup};
 use longhaul::{Client, Raw, Submission};
+use longhaul_session::{ConnectOptions, PulsarTransport};
 use longhaul_transport::{Follow, Message, Start, TopicPartition, Transport};
 use serde_json::{Value, json};
 use std::ffi::OsString;

@@ -2,7 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "this module is where time is read")]
 
-use crate::moment::Moment;
+use longhaul_types::moment::Moment;
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -17,20 +17,14 @@
 
 pub mod clock;
 pub mod gate;
-pub mod moment;
-mod order;
-mod position;
-mod properties;
 
-pub use order::{OrderKey, SubscriptionType};
-pub use position::{EntryId, Position};
-pub use properties::{Properties, PropertyWriter};
+pub use longhaul_types::{
+    EntryId, Message, OrderKey, Outgoing, Position, Properties, PropertyWriter, moment,
+};
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use futures::future::BoxFuture;
 use std::fmt;
-use std::sync::Arc;
 use tokio::sync::oneshot;
 
 /// Longest cause of an error that is kept: a broker may answer with a stack trace.
@@ -56,68 +50,14 @@ impl fmt::Display for TopicPartition {
     }
 }
 
-/// A message as it lies on a topic.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message {
-    /// Where it lies; orders the messages of one partition.
-    pub position: Position,
-    /// `None` when it came alone; otherwise how many messages of its entry are still to be acknowledged, itself included.
-    pub batch_size: Option<u32>,
-    /// Partition key as text.
-    pub key: Option<String>,
-    /// By which key a Key_Shared subscription deals the message.
-    pub order_key: OrderKey,
-    /// User properties.
-    pub properties: Properties,
-    /// Body, decompressed; empty for a tombstone.
-    pub payload: Bytes,
-    /// Why the body cannot be read, where it cannot. Key and properties may be missing too.
-    pub undecodable: Option<Arc<str>>,
-    /// The message is a tombstone: it carries the `null_value` flag.
-    pub null: bool,
-    /// Publish time by the producer's wall clock, in ms since the epoch.
-    pub publish_time_ms: u64,
-    /// The cluster that it was published in, where it was replicated from another one.
-    pub replicated_from: Option<String>,
-    /// How often the broker has delivered it before, as far as it remembers: not over its restarts, nor after a consumer died.
-    pub redelivery_count: u32,
-}
-
-impl Message {
-    /// One that lies here, and has nothing else.
-    #[must_use]
-    pub const fn at(position: Position) -> Self {
-        Self {
-            position,
-            batch_size: None,
-            key: None,
-            order_key: OrderKey::OfMessage,
-            properties: Properties::new(),
-            payload: Bytes::new(),
-            undecodable: None,
-            null: false,
-            publish_time_ms: 0,
-            replicated_from: None,
-            redelivery_count: 0,
-        }
-    }
-}
-
-/// A message to publish.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outgoing {
-    /// Partition key.
-    pub key: Option<String>,
-    /// User properties.
-    pub properties: Properties,
-    /// Body.
-    pub payload: Bytes,
-    /// It is a tombstone: readers see a null, and compaction removes the key. The body is empty.
-    pub null: bool,
-    /// When what it tells of happened, in ms since the epoch.
-    pub event_time_ms: Option<u64>,
-    /// Not delivered before this time, in ms since the epoch. It then has an entry of its own.
-    pub deliver_at_ms: Option<u64>,
+/// How the consumers of a durable subscription share its messages. All that are connected have the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SubscriptionType {
+    /// Each message goes to any of them.
+    #[default]
+    Shared,
+    /// The messages of one key go to one consumer at a time, in order, and to another one only when that one has none of them any more.
+    KeyShared,
 }
 
 /// How a publisher groups messages.

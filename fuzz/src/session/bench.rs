@@ -3,8 +3,8 @@
 use super::model::{Model, Step};
 use super::next_frame;
 use bytes::BytesMut;
-use longhaul::internals::session::machine::call::{Call, Question};
-use longhaul::internals::session::machine::{Connection, Greeting};
+use longhaul_session::machine::call::{Call, Question};
+use longhaul_session::machine::{Connection, Greeting};
 use longhaul_transport::moment::Moment;
 use longhaul_transport::{TransportError, TransportErrorKind};
 use longhaul_wire::frame::{self, FRAME_ALLOWANCE};

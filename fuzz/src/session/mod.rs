@@ -25,7 +25,7 @@ mod script;
 mod users;
 
 use bench::Bench;
-use longhaul::internals::session::machine::call::Call;
+use longhaul_session::machine::call::Call;
 use longhaul_wire::frame;
 use longhaul_wire::messages::CommandConnected;
 use script::Script;

@@ -9,7 +9,7 @@ mod questions;
 pub(super) use questions::Kind;
 
 use consumers::{Consumer, Stage};
-use longhaul::internals::session::machine::call::{Call, Event, Publication};
+use longhaul_session::machine::call::{Call, Event, Publication};
 use longhaul_transport::moment::Moment;
 use longhaul_transport::{Message, Outgoing};
 use longhaul_wire::frame::{Frame, MESSAGE_BYTES_MAX_DEFAULT};

@@ -5,7 +5,7 @@ use super::script::Script;
 use bytes::Bytes;
 use longhaul::EntryId;
 use longhaul::Position;
-use longhaul::internals::session::machine::call::{
+use longhaul_session::machine::call::{
     Call, ConsumerOptions, LookupQuestion, ProducerOptions, Publication, Question, StartPlace,
     Subscription,
 };

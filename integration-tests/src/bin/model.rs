@@ -5,7 +5,7 @@ use integration_tests::model::{
     Binding, BindingFault, LEASED, Leased, LeasedBounds, LimitFault, Limited, Model, Options,
     Report, SCENARIOS, System, TIMED, Timed, Walked, Walks, explore, find, find_timed, walk,
 };
-use longhaul::internals::protocol::register::KeyKind;
+use longhaul_core::protocol::register::KeyKind;
 
 const USAGE: &str = "usage: model list | all | <scenario>[:field=value,...]... [--cap N] [-v]
   --cap N, or the variable CAP: states that are visited at most

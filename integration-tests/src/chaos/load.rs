@@ -3,7 +3,7 @@
 use crate::wait::until;
 use anyhow::{Result, anyhow};
 use longhaul::TaskId;
-use longhaul::internals::session::PulsarTransport;
+use longhaul_session::PulsarTransport;
 use longhaul_transport::{
     Batching, Outgoing, Publisher, Receipt, Schema, TopicPartition, Transport,
 };

@@ -3,9 +3,9 @@
 
 use super::Row;
 use crate::checkers::{History, Report, ViewEntry};
-use longhaul::internals::protocol::entry::Entry;
-use longhaul::internals::protocol::key::{Key, OwnerId};
 use longhaul::{TaskId, TaskMetadata};
+use longhaul_core::protocol::entry::Entry;
+use longhaul_core::protocol::key::{Key, OwnerId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -163,8 +163,8 @@ mod tests {
     use super::*;
     use crate::checkers::LedgerEntry;
     use longhaul::Position;
-    use longhaul::internals::protocol::entry::{Claim, ClaimKind, Done, Heartbeat, Outcome};
-    use longhaul::internals::protocol::key::{Epoch, OnceKey};
+    use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, Heartbeat, Outcome};
+    use longhaul_core::protocol::key::{Epoch, OnceKey};
 
     const TASK: TaskId = TaskId { ledger: 1, entry: 1, partition: -1, batch_index: None };
 

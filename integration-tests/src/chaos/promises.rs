@@ -5,8 +5,8 @@
 
 use crate::checkers::Run;
 use anyhow::{Context, Result};
-use longhaul::internals::protocol::fold::Phase;
 use longhaul::{TaskId, TaskMetadata};
+use longhaul_core::protocol::fold::Phase;
 use longhaul_transport::Message;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

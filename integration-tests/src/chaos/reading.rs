@@ -2,11 +2,11 @@
 
 use crate::checkers::{LedgerEntry, ViewEntry};
 use anyhow::{Context, Result, bail};
-use longhaul::internals::ledger;
-use longhaul::internals::protocol::fold::TaskFold;
-use longhaul::internals::protocol::key::parse_owner;
-use longhaul::internals::session::PulsarTransport;
 use longhaul::{EntryId, Position, TaskId};
+use longhaul_core::ledger;
+use longhaul_core::protocol::fold::TaskFold;
+use longhaul_core::protocol::key::parse_owner;
+use longhaul_session::PulsarTransport;
 use longhaul_transport::{Follow, Follower, Message, Start, TopicPartition, Transport};
 use std::collections::BTreeMap;
 use std::time::Duration;

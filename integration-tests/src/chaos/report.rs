@@ -2,7 +2,7 @@
 
 use super::Options;
 use crate::checkers::{Report, Violation};
-use longhaul::internals::protocol::invariants::REFUSED;
+use longhaul_core::protocol::invariants::REFUSED;
 use serde_json::{Map, Value, json};
 use std::fmt;
 

@@ -3,9 +3,9 @@
 use super::fold::State;
 use super::{History, LedgerEntry, Violation};
 use bytes::Bytes;
-use longhaul::internals::protocol::entry::Entry;
-use longhaul::internals::protocol::entry_set::EntrySet;
 use longhaul::{EntryId, TaskId};
+use longhaul_core::protocol::entry::Entry;
+use longhaul_core::protocol::entry_set::EntrySet;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The compacted view of the ledger, read before the whole of it.

@@ -1,11 +1,11 @@
 //! The ledger's rules once more, written from the protocol's table and not from the library: a checker that shared the library's
 //! fold would share its mistakes. `table.rs` compares the two.
 
-use longhaul::internals::protocol::entry::{
+use longhaul_core::protocol::entry::{
     After, Claim, ClaimKind, Done, Entry, NextAttempt, Offer, Outcome,
 };
-use longhaul::internals::protocol::fold::{Phase, TaskFold};
-use longhaul::internals::protocol::key::{Epoch, OwnerId};
+use longhaul_core::protocol::fold::{Phase, TaskFold};
+use longhaul_core::protocol::key::{Epoch, OwnerId};
 
 /// Where a task stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

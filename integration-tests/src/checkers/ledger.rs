@@ -4,10 +4,10 @@ use super::fold::{End, Stand, State};
 use super::{History, LedgerEntry, Report, Run, Violation, broken};
 use crate::judge::Judge;
 use longhaul::TaskId;
-use longhaul::internals::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
-use longhaul::internals::protocol::fold::{Phase, TaskFold, Verdict};
-use longhaul::internals::protocol::invariants::inside_own_claim;
-use longhaul::internals::protocol::key::{Epoch, OwnerId};
+use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
+use longhaul_core::protocol::fold::{Phase, TaskFold, Verdict};
+use longhaul_core::protocol::invariants::inside_own_claim;
+use longhaul_core::protocol::key::{Epoch, OwnerId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known of one task while the ledger is read.

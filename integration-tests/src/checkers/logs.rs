@@ -2,11 +2,11 @@
 
 use super::{History, LedgerEntry, Report, ViewEntry, Violation};
 use longhaul::TaskId;
-use longhaul::internals::protocol::fold::Phase;
-use longhaul::internals::protocol::invariants::{
+use longhaul_core::protocol::fold::Phase;
+use longhaul_core::protocol::invariants::{
     CREATED_CHANGED, Finding, LogJudge, ShownEntry, VIEW_AHEAD, fingerprint, phase_shown,
 };
-use longhaul::internals::protocol::key::Epoch;
+use longhaul_core::protocol::key::Epoch;
 
 pub(super) fn check(history: &History, report: &mut Report) {
     let mut judge = LogJudge::default();

@@ -1,7 +1,7 @@
 //! What must hold of a run, whatever was done to it: a pure judgement over the whole ledger, the whole metadata topic, and
 //! what the workers wrote down of the attempts they really ran.
 //!
-//! The rules are the library's invariants, each under its number (`longhaul::internals::protocol::invariants`). What they are asked of is a fold of
+//! The rules are the library's invariants, each under its number (`longhaul_core::protocol::invariants`). What they are asked of is a fold of
 //! the checkers' own (`fold.rs`), so that no mistake of the library's fold can hide.
 
 mod compacted;
@@ -14,11 +14,11 @@ mod overlaps;
 pub use compacted::Compacted;
 
 use bytes::Bytes;
-use longhaul::internals::protocol::entry::Entry;
-use longhaul::internals::protocol::fold::{TaskFold, Verdict};
-use longhaul::internals::protocol::invariants::{self as ids, Breach};
-use longhaul::internals::protocol::key::OwnerId;
 use longhaul::{Position, TaskId, TaskMetadata};
+use longhaul_core::protocol::entry::Entry;
+use longhaul_core::protocol::fold::{TaskFold, Verdict};
+use longhaul_core::protocol::invariants::{self as ids, Breach};
+use longhaul_core::protocol::key::OwnerId;
 use std::collections::BTreeMap;
 use std::fmt;
 

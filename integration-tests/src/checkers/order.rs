@@ -3,8 +3,8 @@
 use super::fold::{Stand, State};
 use super::{History, Run};
 use longhaul::TaskId;
-use longhaul::internals::protocol::entry::Entry;
-use longhaul::internals::protocol::invariants::ORDER;
+use longhaul_core::protocol::entry::Entry;
+use longhaul_core::protocol::invariants::ORDER;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A task, as its message says.
@@ -160,8 +160,8 @@ impl std::ops::AddAssign for Compared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longhaul::internals::protocol::entry::{Claim, ClaimKind, Done, NextAttempt, Outcome};
-    use longhaul::internals::protocol::key::{Epoch, OnceKey, OwnerId};
+    use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, NextAttempt, Outcome};
+    use longhaul_core::protocol::key::{Epoch, OnceKey, OwnerId};
 
     const fn task(entry: u64) -> TaskId {
         TaskId { ledger: 1, entry, partition: -1, batch_index: None }

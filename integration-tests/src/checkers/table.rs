@@ -2,13 +2,13 @@
 
 use super::fold::State;
 use longhaul::TaskId;
-use longhaul::internals::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
-use longhaul::internals::protocol::entry::{
+use longhaul_core::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
+use longhaul_core::protocol::entry::{
     Base, Claim, ClaimKind, Done, Entry, Heartbeat, NextAttempt, Offer, Outcome,
 };
-use longhaul::internals::protocol::fold::{TaskFold, Verdict};
-use longhaul::internals::protocol::key::{Epoch, Key, OnceKey, OwnerId};
-use longhaul::internals::protocol::offer::TaskType;
+use longhaul_core::protocol::fold::{TaskFold, Verdict};
+use longhaul_core::protocol::key::{Epoch, Key, OnceKey, OwnerId};
+use longhaul_core::protocol::offer::TaskType;
 use std::time::Duration;
 
 const TASK: TaskId = TaskId { ledger: 7, entry: 1, partition: -1, batch_index: None };

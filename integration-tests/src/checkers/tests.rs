@@ -1,13 +1,11 @@
 //! A sound history passes, and each planted violation is found.
 
 use super::*;
-use longhaul::internals::protocol::entry::{
-    Claim, ClaimKind, Done, Heartbeat, NextAttempt, Outcome,
-};
-use longhaul::internals::protocol::entry_set::{Ended, EntrySet};
-use longhaul::internals::protocol::key::{Epoch, OnceKey, OwnerId, SealKey};
-use longhaul::internals::protocol::seal::{Counts, Seal};
 use longhaul::{TaskOutcome, TaskState};
+use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, Heartbeat, NextAttempt, Outcome};
+use longhaul_core::protocol::entry_set::{Ended, EntrySet};
+use longhaul_core::protocol::key::{Epoch, OnceKey, OwnerId, SealKey};
+use longhaul_core::protocol::seal::{Counts, Seal};
 
 const TASK: TaskId = TaskId { ledger: 7, entry: 1, partition: -1, batch_index: None };
 const FIRST: OwnerId = OwnerId(1);

@@ -1,10 +1,10 @@
 //! For each rule a sequence of deeds that breaks it, and the same sequence without the one that does.
 
 use super::*;
-use longhaul::internals::protocol::entry::{Claim, ClaimKind, Done, NextAttempt};
-use longhaul::internals::protocol::invariants::{CANCEL, KEYS, KeysUsed};
-use longhaul::internals::protocol::key::{Key, OnceKey, SealKey};
-use longhaul::internals::protocol::seal::{Counts, Seal};
+use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, NextAttempt};
+use longhaul_core::protocol::invariants::{CANCEL, KEYS, KeysUsed};
+use longhaul_core::protocol::key::{Key, OnceKey, SealKey};
+use longhaul_core::protocol::seal::{Counts, Seal};
 
 const TASK: TaskId = TaskId { ledger: 1, entry: 2, partition: 0, batch_index: None };
 const A: OwnerId = OwnerId(1);

@@ -9,13 +9,13 @@ mod periods;
 
 use super::fingerprint::Fingerprint;
 use super::search::System;
-use longhaul::internals::protocol::invariants::{BINDING, COMPACTION, Violation};
-use longhaul::internals::protocol::key::OwnerId;
-use longhaul::internals::protocol::register::{
+use longhaul::{Position, TaskId};
+use longhaul_core::protocol::invariants::{BINDING, COMPACTION, Violation};
+use longhaul_core::protocol::key::OwnerId;
+use longhaul_core::protocol::register::{
     Admission, Entry, HoldKey, Key, KeyKind, KeyName, Period, QueueTask, Register, Stamp,
     Submitting,
 };
-use longhaul::{Position, TaskId};
 
 /// The rule that the harness breaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

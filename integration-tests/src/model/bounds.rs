@@ -1,8 +1,8 @@
 //! What a scenario's world may do, and how often.
 
 use super::tamper::Fault;
-use longhaul::internals::protocol::dead_letters::Letters;
-use longhaul::internals::protocol::limits::Limits;
+use longhaul_core::protocol::dead_letters::Letters;
+use longhaul_core::protocol::limits::Limits;
 
 /// The bounds of a scenario. Budgets count over the whole run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,13 +5,13 @@ use super::fingerprint::Part;
 use super::world::{Worker, World, message_of, task_id};
 use crate::judge::Judge;
 use longhaul::TaskId;
-use longhaul::internals::protocol::entry::Entry;
-use longhaul::internals::protocol::fold::Phase;
-use longhaul::internals::protocol::invariants::{
+use longhaul_core::machine::{Machine, Stage, Task};
+use longhaul_core::protocol::entry::Entry;
+use longhaul_core::protocol::fold::Phase;
+use longhaul_core::protocol::invariants::{
     COMPACTION, FOLLOWERS, ORPHAN, OVERLAP, OrderJudge, PROGRESS, START, Violation,
 };
-use longhaul::internals::protocol::key::{Epoch, Key, OnceKey};
-use longhaul::internals::worker::machine::{Machine, Stage, Task};
+use longhaul_core::protocol::key::{Epoch, Key, OnceKey};
 
 /// Tells a history something, and takes what it objects to. A part that stays as it was keeps its place in memory.
 pub(super) fn tell_history(

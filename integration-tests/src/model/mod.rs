@@ -1,9 +1,9 @@
 //! An explicit-state model of the task protocol around the production machine.
 //!
 //! Each state holds the ledger, the broker's side of the task topic and some workers; each worker is the very
-//! [`Machine`](longhaul::internals::worker::machine::Machine) that production drives. Time is replaced by choice: whoever might be judged
+//! [`Machine`](longhaul_core::machine::Machine) that production drives. Time is replaced by choice: whoever might be judged
 //! stale, late or due is, in some branch. A breadth-first search visits every state that the bounds of a scenario allow and
-//! asks the invariants of `longhaul::internals::protocol::invariants`; the first trace to a violation is a shortest one.
+//! asks the invariants of `longhaul_core::protocol::invariants`; the first trace to a violation is a shortest one.
 //!
 //! Choice is more general than clocks wherever it must not matter who is thought to be dead, and that is nearly everywhere. Where clocks do
 //! matter a scenario takes for granted what they give: `timely`, that nobody takes over a claim whose live owner still waits for it. The
@@ -56,7 +56,7 @@ pub use timed::{TIMED, TimeFault, Timed, TimedBounds, find_timed};
 pub use walk::{Walked, Walks, walk};
 
 use fingerprint::Fingerprint;
-use longhaul::internals::protocol::invariants::Violation;
+use longhaul_core::protocol::invariants::Violation;
 use world::World;
 
 /// The world of a scenario, as a system to search.

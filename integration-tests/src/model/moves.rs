@@ -4,12 +4,12 @@ use super::bounds::Bounds;
 use super::tamper::Fault;
 use super::world::{Worker, World, message_of, task_id, task_number};
 use super::{operating, sealing};
-use longhaul::internals::protocol::claim::{Decision, NextClaim, next_claim};
-use longhaul::internals::protocol::entry::{ClaimKind, Entry};
-use longhaul::internals::protocol::fold::{Phase, TaskFold};
-use longhaul::internals::protocol::offer::{Offer, TaskType};
-use longhaul::internals::protocol::operator::OperatorAction;
-use longhaul::internals::worker::machine::{Stage, Step as Closing, Task};
+use longhaul_core::machine::{Stage, Step as Closing, Task};
+use longhaul_core::protocol::claim::{Decision, NextClaim, next_claim};
+use longhaul_core::protocol::entry::{ClaimKind, Entry};
+use longhaul_core::protocol::fold::{Phase, TaskFold};
+use longhaul_core::protocol::offer::{Offer, TaskType};
+use longhaul_core::protocol::operator::OperatorAction;
 
 /// A step. Numbers are of workers, tasks, messages, and indexes of lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

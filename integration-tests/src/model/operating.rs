@@ -7,11 +7,11 @@ use super::settle::Settle;
 use super::tamper::Fault;
 use super::world::{World, task_id};
 use longhaul::TaskId;
-use longhaul::internals::protocol::entry::{Claim, ClaimKind, Done, Entry, NextAttempt, Outcome};
-use longhaul::internals::protocol::fold::{TaskFold, Verdict};
-use longhaul::internals::protocol::invariants::{OPERATOR, Violation};
-use longhaul::internals::protocol::key::{Epoch, OnceKey, OwnerId};
-use longhaul::internals::protocol::operator::OperatorAction;
+use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, Entry, NextAttempt, Outcome};
+use longhaul_core::protocol::fold::{TaskFold, Verdict};
+use longhaul_core::protocol::invariants::{OPERATOR, Violation};
+use longhaul_core::protocol::key::{Epoch, OnceKey, OwnerId};
+use longhaul_core::protocol::operator::OperatorAction;
 
 /// Owner ids from here on are operators'.
 const OPERATORS: u128 = 1_000;

@@ -6,12 +6,12 @@ use super::settle::Settle;
 use super::tamper::Fault;
 use super::world::{Worker, World, entry_id, members, small, task_id};
 use longhaul::EntryId;
-use longhaul::internals::protocol::entry::Entry;
-use longhaul::internals::protocol::entry_set::{Ended, EntrySet};
-use longhaul::internals::protocol::fold::Phase;
-use longhaul::internals::protocol::key::{Key, SealKey};
-use longhaul::internals::protocol::seal::{Counts, Seal};
-use longhaul::internals::worker::machine::Stage;
+use longhaul_core::machine::Stage;
+use longhaul_core::protocol::entry::Entry;
+use longhaul_core::protocol::entry_set::{Ended, EntrySet};
+use longhaul_core::protocol::fold::Phase;
+use longhaul_core::protocol::key::{Key, SealKey};
+use longhaul_core::protocol::seal::{Counts, Seal};
 
 /// The steps about seals that are possible.
 pub fn moves(

@@ -1,7 +1,7 @@
 //! Breadth-first search of a system's states. The first violation of each kind that it meets has a shortest trace. When the
 //! whole space was visited, backward reachability says whether the goal can be reached from every state.
 
-use longhaul::internals::protocol::invariants::{PROGRESS, Violation};
+use longhaul_core::protocol::invariants::{PROGRESS, Violation};
 use std::collections::HashMap;
 use std::fmt::{self, Debug};
 use std::hash::{BuildHasherDefault, Hasher};

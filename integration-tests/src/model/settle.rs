@@ -8,12 +8,12 @@ use super::tamper::Fault;
 use super::world::{Body, Effect, Record, Worker, World, message_of, small, task_id, task_number};
 use crate::judge::Judge;
 use longhaul::TaskId;
-use longhaul::internals::protocol::claim::NextClaim;
-use longhaul::internals::protocol::entry::{Claim, ClaimKind, Entry, Outcome};
-use longhaul::internals::protocol::fold::{Phase, TaskFold};
-use longhaul::internals::protocol::invariants::{ADOPTION, AFTER, KEYS, Violation, may_claim};
-use longhaul::internals::protocol::key::{Epoch, Key, OnceKey, OwnerId};
-use longhaul::internals::worker::machine::{Action, Stage, Stop};
+use longhaul_core::machine::{Action, Stage, Stop};
+use longhaul_core::protocol::claim::NextClaim;
+use longhaul_core::protocol::entry::{Claim, ClaimKind, Entry, Outcome};
+use longhaul_core::protocol::fold::{Phase, TaskFold};
+use longhaul_core::protocol::invariants::{ADOPTION, AFTER, KEYS, Violation, may_claim};
+use longhaul_core::protocol::key::{Epoch, Key, OnceKey, OwnerId};
 
 /// Effects of the way to an ack take time from these settings of `receipts` on.
 const ACK_TAKES_TIME: u8 = 1;

@@ -2,8 +2,8 @@
 
 use super::bounds::Bounds;
 use super::world::{Worker, World, task_id};
-use longhaul::internals::protocol::entry::Entry;
-use longhaul::internals::protocol::key::{Key, OnceKey};
+use longhaul_core::protocol::entry::Entry;
+use longhaul_core::protocol::key::{Key, OnceKey};
 
 /// Describes a state over several lines.
 pub fn show(bounds: &Bounds, world: &World) -> String {

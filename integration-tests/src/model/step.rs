@@ -8,12 +8,12 @@ use super::tamper::Fault;
 use super::world::{
     Effect, Worker, World, entry_id, members, position, small, task_id, task_number,
 };
-use longhaul::internals::protocol::claim::{Decision, NextClaim};
-use longhaul::internals::protocol::entry::{Claim, Entry, NextAttempt, Outcome};
-use longhaul::internals::protocol::fold::Verdict;
-use longhaul::internals::protocol::invariants::Violation;
-use longhaul::internals::protocol::key::{Epoch, Key, OnceKey, OwnerId};
-use longhaul::internals::worker::machine::{ReadEntry, Stage};
+use longhaul_core::machine::{ReadEntry, Stage};
+use longhaul_core::protocol::claim::{Decision, NextClaim};
+use longhaul_core::protocol::entry::{Claim, Entry, NextAttempt, Outcome};
+use longhaul_core::protocol::fold::Verdict;
+use longhaul_core::protocol::invariants::Violation;
+use longhaul_core::protocol::key::{Epoch, Key, OnceKey, OwnerId};
 
 /// The world after a step.
 pub fn step(bounds: &Bounds, world: &World, step: Move, violations: &mut Vec<Violation>) -> World {

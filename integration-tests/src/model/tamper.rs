@@ -1,7 +1,7 @@
 //! One rule broken at a time. The production code has no switches for it: the harness around it lies, forgets or hurries.
 
-use longhaul::internals::protocol::entry::{Claim, Entry, Outcome};
-use longhaul::internals::protocol::key::{Key, OnceKey};
+use longhaul_core::protocol::entry::{Claim, Entry, Outcome};
+use longhaul_core::protocol::key::{Key, OnceKey};
 
 /// A rule that the harness breaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -7,13 +7,13 @@
 use super::fingerprint::Fingerprint;
 use super::search::System;
 use longhaul::QueueSettings;
-use longhaul::internals::protocol::invariants::{LIMIT, Violation};
-use longhaul::internals::protocol::key::OwnerId;
-use longhaul::internals::protocol::register::{
+use longhaul::{Position, TaskId};
+use longhaul_core::protocol::invariants::{LIMIT, Violation};
+use longhaul_core::protocol::key::OwnerId;
+use longhaul_core::protocol::register::{
     Document, DocumentKey, DocumentName, Entry, Gate, GateKind, Key, Register, Stamp, Standing,
     Ticket,
 };
-use longhaul::{Position, TaskId};
 
 /// The rule that the harness breaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -1,7 +1,7 @@
 //! Random walks: what lies deeper than a breadth-first search of a large scenario comes. Seeded, so that a find can be repeated.
 
 use super::search::{Found, System};
-use longhaul::internals::protocol::invariants::{PROGRESS, Violation};
+use longhaul_core::protocol::invariants::{PROGRESS, Violation};
 
 /// How walks are taken.
 #[derive(Clone, Copy, Debug)]

@@ -3,11 +3,11 @@
 use super::bounds::Bounds;
 use super::fingerprint::Part;
 use crate::judge::Judge;
-use longhaul::internals::protocol::entry::Entry;
-use longhaul::internals::protocol::fold::TaskFold;
-use longhaul::internals::protocol::key::{Epoch, Key, OwnerId};
-use longhaul::internals::worker::machine::Machine;
 use longhaul::{EntryId, Position, TaskId};
+use longhaul_core::machine::Machine;
+use longhaul_core::protocol::entry::Entry;
+use longhaul_core::protocol::fold::TaskFold;
+use longhaul_core::protocol::key::{Epoch, Key, OwnerId};
 
 /// A state of the world.
 #[derive(Clone, Debug, Hash)]

@@ -1,12 +1,12 @@
 //! Who uses connections, and what they promised to do with them.
 
 use super::world::{Purpose, World};
-use longhaul::internals::session::machine::call::{
+use longhaul::{EntryId, Position};
+use longhaul_broker::internals::stepped::MESSAGE_BYTES_MAX;
+use longhaul_session::machine::call::{
     Call, ConsumerOptions, LookupQuestion, ProducerOptions, Publication, Question, StartPlace,
     Subscription,
 };
-use longhaul::{EntryId, Position};
-use longhaul_broker::internals::stepped::MESSAGE_BYTES_MAX;
 use longhaul_transport::{Batching, Message};
 use std::collections::{BTreeSet, VecDeque};
 

@@ -1,4 +1,4 @@
-//! What must hold after a run, by the numbers of `longhaul::internals::protocol::invariants`.
+//! What must hold after a run, by the numbers of `longhaul_core::protocol::invariants`.
 
 use super::fleet::Fleet;
 use super::ledger::{Logged, Owners, Story, Times, Told, times};
@@ -7,13 +7,13 @@ use super::script::{Script, Start, result};
 use super::setting::{Course, Setting};
 use super::{SUBSCRIPTION, fences, lines, retries, terms, timely, view, waits};
 use crate::checkers::fold::{End, State};
-use longhaul::internals::ledger;
-use longhaul::internals::protocol::entry::Entry;
-use longhaul::internals::protocol::entry_set::EntrySet;
-use longhaul::internals::protocol::invariants as ids;
-use longhaul::internals::protocol::key::OwnerId;
 use longhaul::topics::TopicNames;
 use longhaul::{EntryId, Position, TaskId};
+use longhaul_core::ledger;
+use longhaul_core::protocol::entry::Entry;
+use longhaul_core::protocol::entry_set::EntrySet;
+use longhaul_core::protocol::invariants as ids;
+use longhaul_core::protocol::key::OwnerId;
 use longhaul_memory::{Happening, MemoryBroker};
 use longhaul_transport::TopicPartition;
 use longhaul_transport::clock::as_millis;

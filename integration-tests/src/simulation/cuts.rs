@@ -2,8 +2,8 @@
 
 use super::Simulation;
 use super::fleet::Stop;
-use longhaul::internals::ledger;
-use longhaul::internals::protocol::entry::Entry;
+use longhaul_core::ledger;
+use longhaul_core::protocol::entry::Entry;
 use longhaul_memory::Loss;
 use longhaul_transport::{Message, TopicPartition};
 use std::time::Duration;

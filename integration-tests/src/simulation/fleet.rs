@@ -3,7 +3,7 @@
 use super::report::Totals;
 use super::script::{Actor, Deeds};
 use super::setting::Setting;
-use longhaul::internals::worker::{Plan, Surroundings, prepare};
+use longhaul::testing::{Plan, Surroundings, prepare};
 use longhaul::topics::TopicNames;
 use longhaul_memory::{MachineClock, MemoryBroker, MemoryTransport};
 use longhaul_transport::clock::Clock;

@@ -2,13 +2,13 @@
 
 use crate::checkers::fold::{End, Stand, State};
 use bytes::Bytes;
-use longhaul::internals::ledger;
-use longhaul::internals::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
-use longhaul::internals::protocol::fold::{TaskFold, Verdict};
-use longhaul::internals::protocol::invariants as ids;
-use longhaul::internals::protocol::key::{Epoch, Key, OnceKey, OwnerId};
-use longhaul::internals::protocol::seal::Seal;
 use longhaul::{EntryId, Position, TaskId};
+use longhaul_core::ledger;
+use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
+use longhaul_core::protocol::fold::{TaskFold, Verdict};
+use longhaul_core::protocol::invariants as ids;
+use longhaul_core::protocol::key::{Epoch, Key, OnceKey, OwnerId};
+use longhaul_core::protocol::seal::Seal;
 use longhaul_memory::{Happening, History, MemoryBroker};
 use longhaul_transport::moment::Moment;
 use longhaul_transport::{Message, TopicPartition};

@@ -1,6 +1,6 @@
 //! What came of runs.
 
-use longhaul::internals::protocol::invariants::REFUSED;
+use longhaul_core::protocol::invariants::REFUSED;
 use std::fmt;
 use std::ops::AddAssign;
 use std::time::Duration;

@@ -3,8 +3,8 @@
 use super::ledger::Fate;
 use crate::checkers::fold::End;
 use bytes::Bytes;
-use longhaul::internals::protocol::retry::RetryPolicy;
 use longhaul::{TaskContext, TaskError, TaskId, TaskProcessor, Text};
+use longhaul_core::protocol::retry::RetryPolicy;
 use longhaul_transport::clock::{Clock, as_millis};
 use longhaul_transport::moment::Moment;
 use std::collections::{BTreeMap, BTreeSet};

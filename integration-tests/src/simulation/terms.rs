@@ -7,8 +7,8 @@ use super::setting::Course;
 use super::timely::stretched;
 use crate::checkers::fold::{End, Stand};
 use longhaul::TaskId;
-use longhaul::internals::protocol::entry::After;
-use longhaul::internals::protocol::invariants as ids;
+use longhaul_core::protocol::entry::After;
+use longhaul_core::protocol::invariants as ids;
 use longhaul_transport::moment::Moment;
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 
 use super::checks::{Book, Evidence};
 use super::script::Start;
-use longhaul::internals::protocol::invariants as ids;
+use longhaul_core::protocol::invariants as ids;
 
 pub(super) fn check(
     evidence: &Evidence<'_>,

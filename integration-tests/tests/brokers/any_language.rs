@@ -6,11 +6,11 @@
 use anyhow::{Context, Result, ensure};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use longhaul::internals::session::{ConnectOptions, PulsarTransport};
 use longhaul::{
     Client, TaskContext, TaskError, TaskId, TaskProcessor, TaskRef, Text, WorkerHandle,
 };
 use longhaul_broker::{Broker, BrokerConfig};
+use longhaul_session::{ConnectOptions, PulsarTransport};
 use longhaul_transport::{Follow, Message, Start, TopicPartition, Transport};
 use pulsar::{Pulsar, TokioExecutor, producer};
 use serde_json::Value;

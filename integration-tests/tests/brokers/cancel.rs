@@ -15,9 +15,9 @@
 use anyhow::{Context, Result, ensure};
 use futures::future::join_all;
 use integration_tests::stopwatch;
-use longhaul::internals::session::{ConnectOptions, PulsarTransport};
 use longhaul::{EntryId, Position};
 use longhaul_broker::{Broker, BrokerConfig};
+use longhaul_session::{ConnectOptions, PulsarTransport};
 use longhaul_transport::{
     Batching, Consumer, Follow, Follower, Message, Outgoing, PublishError, Publisher, Schema,
     Start, TopicPartition, Transport,

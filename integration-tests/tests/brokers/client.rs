@@ -8,12 +8,12 @@ use crate::transport::tombstone;
 use anyhow::{Context, Result, bail, ensure};
 use futures::{StreamExt, TryStreamExt};
 use integration_tests::sandbox::Sandbox;
-use longhaul::internals::session::{ConnectOptions, PulsarTransport};
 use longhaul::topics::{Admin, AdminOptions, CompactionStatus, TopicNames};
 use longhaul::{
     Client, SubmitError, TaskId, TaskMetadata, TaskOutcome, TaskRef, TaskState, TaskViewError,
     Text, TransportErrorKind, WaitError, WatchEvent, WatchFrom,
 };
+use longhaul_session::{ConnectOptions, PulsarTransport};
 use longhaul_transport::{
     Batching, Follow, Outgoing, Publisher, Schema, Start, TopicPartition, Transport,
 };

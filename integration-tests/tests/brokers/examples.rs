@@ -5,8 +5,8 @@
 use anyhow::{Context, Result, ensure};
 use integration_tests::example::{Process, program};
 use integration_tests::sandbox::Sandbox;
-use longhaul::internals::session::{ConnectOptions, PulsarTransport};
 use longhaul::topics::{Admin, AdminOptions, TopicNames, TopicSettings, setup};
+use longhaul_session::{ConnectOptions, PulsarTransport};
 use longhaul_transport::{Follow, Start, TopicPartition, Transport};
 use rustix::process::Signal;
 use std::path::{Path, PathBuf};

@@ -6,14 +6,14 @@
 use anyhow::{Context, Result, ensure};
 use integration_tests::audit::read_whole;
 use integration_tests::sandbox::Sandbox;
-use longhaul::internals::ledger;
-use longhaul::internals::protocol::invariants::OrderJudge;
-use longhaul::internals::session::{ConnectOptions, PulsarTransport};
 use longhaul::topics::TopicSettings;
 use longhaul::{
     Client, QueueOrder, TaskContext, TaskError, TaskId, TaskRef, Text, WaitError, WorkerHandle,
     processor_fn,
 };
+use longhaul_core::ledger;
+use longhaul_core::protocol::invariants::OrderJudge;
+use longhaul_session::{ConnectOptions, PulsarTransport};
 use longhaul_transport::TopicPartition;
 use std::time::Duration;
 use tokio::time::timeout;

@@ -4,12 +4,12 @@
 
 use anyhow::{Context, Result, ensure};
 use integration_tests::sandbox::Sandbox;
-use longhaul::internals::session::{ConnectOptions, PulsarTransport};
 use longhaul::topics::TopicNames;
 use longhaul::{
     Client, Codec, PayloadError, Raw, SubmitError, TaskContext, TaskOutcome, TaskRef, Text,
     WaitError, blocking_fn,
 };
+use longhaul_session::{ConnectOptions, PulsarTransport};
 use longhaul_transport::{Follow, Start, TopicPartition, Transport};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;

@@ -8,7 +8,7 @@ use integration_tests::model::{
     Binding, BindingFault, Bounds, Fault, LimitFault, Limited, Model, Options, Report, Walks,
     explore, find, walk,
 };
-use longhaul::internals::protocol::register::KeyKind;
+use longhaul_core::protocol::register::KeyKind;
 
 /// A complete search has no more states than this.
 const COMPLETE_MAX: usize = 3_000_000;

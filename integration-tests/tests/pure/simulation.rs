@@ -3,7 +3,7 @@
 //! `LONGHAUL_SIM_SEED=N LONGHAUL_SIM_RUNS=K` runs K seeds from N on; `cargo xtask sim --seed N` does that.
 
 use integration_tests::simulation::{Course, Order, Report, Setting, Totals, run};
-use longhaul::internals::protocol::invariants::{ORDER, RESEND};
+use longhaul_core::protocol::invariants::{ORDER, RESEND};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Seeds of a plain test run.

@@ -4,10 +4,10 @@
 //! fold over the whole log, but for keys that were swept.
 
 use crate::supervise::{Connections, KeptFollower, Service};
-use crate::task::Position;
 use crate::transport::{
     Follow, Message, Start, TopicPartition, Transport, TransportError, TransportErrorKind,
 };
+use longhaul_core::task::Position;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 

@@ -19,10 +19,10 @@ use super::tasks::{
     Scope, Source, Table, TaskView, TaskViewError, partition_indices, partitions_of,
 };
 use super::{Client, TaskRef, partition};
-use crate::task::Position;
 use crate::topics::{TopicNameError, TopicNames};
 use crate::transport::{Message, TransportError};
 use log::{Found, Logs};
+use longhaul_core::task::Position;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use task::Collector;

@@ -1,13 +1,13 @@
 //! When nothing was heard of who held a task. Pure: entries of the ledger go in, in their order.
 //!
-//! Whatever an owner publishes says that it is alive, as for [`Silence`](crate::protocol::silence): heartbeats, and entries about any task. Compaction keeps one
+//! Whatever an owner publishes says that it is alive, as for [`Silence`](longhaul_core::protocol::silence): heartbeats, and entries about any task. Compaction keeps one
 //! heartbeat of each owner, so what it has left tells nothing of silences: they are told from the beginning of the log on.
 
 use super::log::Found;
-use crate::protocol::entry::{Entry, LeaseMs, Renewal, lease_time};
-use crate::protocol::fold::{Phase, TaskFold};
-use crate::protocol::key::{Epoch, Key, OwnerId};
-use crate::task::WorkerIdentity;
+use longhaul_core::protocol::entry::{Entry, LeaseMs, Renewal, lease_time};
+use longhaul_core::protocol::fold::{Phase, TaskFold};
+use longhaul_core::protocol::key::{Epoch, Key, OwnerId};
+use longhaul_core::task::WorkerIdentity;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -148,10 +148,10 @@ fn publisher(entry: &Entry) -> Option<OwnerId> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
-    use crate::protocol::entry::{Claim, ClaimKind, Done, Heartbeat, Outcome};
-    use crate::protocol::key::OnceKey;
-    use crate::task::{Position, TaskId};
+    use longhaul_core::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
+    use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, Heartbeat, Outcome};
+    use longhaul_core::protocol::key::OnceKey;
+    use longhaul_core::task::{Position, TaskId};
 
     const FIRST: OwnerId = OwnerId(1);
     const SECOND: OwnerId = OwnerId(2);

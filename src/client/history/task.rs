@@ -4,13 +4,13 @@ use super::log::Found;
 use super::silence::{HolderSilence, Silences};
 use crate::client::tasks::{Update, ViewEntry, read_view_entry};
 use crate::client::view::is_late;
-use crate::ledger;
-use crate::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome, lease_time};
-use crate::protocol::fold::{Reason, TaskFold, Verdict};
-use crate::protocol::key::{Key, OwnerId};
-use crate::protocol::waits::WaitsFor;
-use crate::task::{Position, TaskId, TaskOutcome, WorkerIdentity, text};
 use crate::transport::Message;
+use longhaul_core::ledger;
+use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome, lease_time};
+use longhaul_core::protocol::fold::{Reason, TaskFold, Verdict};
+use longhaul_core::protocol::key::{Key, OwnerId};
+use longhaul_core::protocol::waits::WaitsFor;
+use longhaul_core::task::{Position, TaskId, TaskOutcome, WorkerIdentity, text};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -258,7 +258,7 @@ impl Collector {
         let Some(event) = event(entry, &content) else { return };
         let (epoch, owner) = (key.map(|key| key.epoch.0), key.map(|key| key.owner));
         if let (HistoryEvent::Leased { worker, .. }, Some(owner)) = (&event, owner) {
-            let holder = WorkerIdentity { name: worker.clone(), ..WorkerIdentity::default() };
+            let holder = WorkerIdentity::named(worker);
             self.holders.insert(owner, Arc::new(holder));
         }
         self.note(message, epoch, owner, event, ignored);
@@ -299,7 +299,7 @@ impl Collector {
                     self.shown = Some((epoch.unwrap_or_default().max(high), ended));
                 }
                 let owner = message.properties.get("owner");
-                let owner = owner.and_then(crate::protocol::key::parse_owner);
+                let owner = owner.and_then(longhaul_core::protocol::key::parse_owner);
                 let (state, attempts) = (shown.state(), shown.attempts);
                 let event = HistoryEvent::Shown { state, attempts };
                 self.note(message, epoch, owner, event, late.then_some(Ignored::Late));

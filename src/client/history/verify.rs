@@ -3,13 +3,13 @@
 use super::log::{Found, Logs};
 use super::{Client, HistoryError, partition};
 use crate::client::tasks::{Update, ViewEntry, read_view_entry};
-use crate::ledger;
-use crate::protocol::invariants::{CompactedFolds, Finding, LogJudge, Place, ShownEntry};
-use crate::protocol::key::{Epoch, parse_owner};
 use crate::supervise::count;
-use crate::task::{Position, TaskId};
 use crate::topics::TopicNames;
 use crate::transport::{Message, TransportErrorKind};
+use longhaul_core::ledger;
+use longhaul_core::protocol::invariants::{CompactedFolds, Finding, LogJudge, Place, ShownEntry};
+use longhaul_core::protocol::key::{Epoch, parse_owner};
+use longhaul_core::task::{Position, TaskId};
 use std::ops::ControlFlow;
 
 /// The most findings that are told; all are counted.

@@ -1,13 +1,13 @@
 //! What workers wrote after they had been replaced. Pure: messages go in, in the order of their logs.
 
 use crate::client::tasks::{ViewEntry, read_view_entry};
-use crate::ledger;
-use crate::protocol::entry::{Done, Entry, Renewal};
-use crate::protocol::entry_set::EntrySet;
-use crate::protocol::fold::{TaskFold, Verdict};
-use crate::protocol::key::{Epoch, OwnerId, parse_owner};
-use crate::task::{TaskId, WorkerIdentity};
 use crate::transport::Message;
+use longhaul_core::ledger;
+use longhaul_core::protocol::entry::{Done, Entry, Renewal};
+use longhaul_core::protocol::entry_set::EntrySet;
+use longhaul_core::protocol::fold::{TaskFold, Verdict};
+use longhaul_core::protocol::key::{Epoch, OwnerId, parse_owner};
+use longhaul_core::task::{TaskId, WorkerIdentity};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Submits with one key go one after the other, as far as one client makes them: the second finds what the first has bound, and publishes nothing. Between
 //! clients each may have published its message before the other's was bound; all but one of those are closed unseen.
 
-use crate::protocol::register::KeyName;
+use longhaul_core::protocol::register::KeyName;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -80,8 +80,8 @@ impl Drop for Turn<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::register::KeyKind;
     use futures::FutureExt;
+    use longhaul_core::protocol::register::KeyKind;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn name(text: &str) -> KeyName {

@@ -1,10 +1,10 @@
 //! A dead letter, as its message says. Pure.
 
 use crate::client::TaskRef;
-use crate::task::text::{REPLAY_OF, TAGS, TASK_CODEC, TASK_KEY, TASK_TYPE};
-use crate::task::{Position, TaskId};
 use crate::transport::Message;
 use bytes::Bytes;
+use longhaul_core::task::text::{REPLAY_OF, TAGS, TASK_CODEC, TASK_KEY, TASK_TYPE};
+use longhaul_core::task::{Position, TaskId};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 

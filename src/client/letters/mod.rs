@@ -19,13 +19,13 @@ use super::publishers::PublishFailure;
 use super::submit::SubmitError;
 use super::{Client, TaskRef, partition};
 use crate::letters::{self, Kind, kind};
-use crate::task::{Position, TaskId};
 use crate::topics::{DEAD_LETTER_SUBSCRIPTION, TopicNameError, TopicNames};
 use crate::transport::{
     Consumer, Follow, Message, PublishError, Start, TopicPartition, TransportError,
     TransportErrorKind,
 };
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use longhaul_core::task::{Position, TaskId};
 use shelf::{Kept, Shelf};
 use std::collections::VecDeque;
 use std::sync::Arc;

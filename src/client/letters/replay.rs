@@ -10,15 +10,15 @@ use super::{
 };
 use crate::client::submit::message_of;
 use crate::client::{TaskRef, partition};
-use crate::protocol::register::{Digest, KeyKind, KeyName};
-use crate::task::text::{
+use bytes::Bytes;
+use futures::stream::{BoxStream, StreamExt, TryStreamExt};
+use longhaul_core::protocol::register::{Digest, KeyKind, KeyName};
+use longhaul_core::task::Priority;
+use longhaul_core::task::text::{
     AFTER, AFTER_FAILED, DEDUPE_KEY, DELAY, EXPIRES_AT, IDEMPOTENCY_KEY, OVERWRITE, PAYLOAD_GONE,
     REPLAY_OF, SCHEDULED_AT,
 };
-use crate::task::{TaskId, TaskOutcome};
-use crate::topics::Priority;
-use bytes::Bytes;
-use futures::stream::{BoxStream, StreamExt, TryStreamExt};
+use longhaul_core::task::{TaskId, TaskOutcome};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

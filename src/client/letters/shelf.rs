@@ -6,8 +6,8 @@
 
 use super::letter::{DeadLetter, DeadLetterFilter};
 use crate::letters::{Kind, kind};
-use crate::task::{Position, TaskId};
 use crate::transport::Message;
+use longhaul_core::task::{Position, TaskId};
 use std::collections::{BTreeMap, HashMap};
 
 /// See the module's documentation.
@@ -90,7 +90,7 @@ impl<'a, T> Shelf<'a, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::task::Properties;
+    use longhaul_core::task::Properties;
 
     fn at(entry: u64) -> Position {
         Position { ledger: 1, entry, batch_index: None }

@@ -4,16 +4,16 @@ use super::ledgers::Ledger;
 use super::marks::{Mark, Marks};
 use super::{CLOSED_AT_ONCE, MOVE, MoveError, OpenLevel};
 use crate::client::{Client, OperatorError, TaskRef, partition};
-use crate::ledger;
-use crate::protocol::entry::{Claim, Entry};
-use crate::protocol::entry_set::Ended;
-use crate::protocol::fold::{Phase, TaskFold, Verdict};
-use crate::protocol::key::OnceKey;
-use crate::protocol::operator::OperatorAction;
-use crate::protocol::register::QueueTask;
-use crate::task::TaskId;
 use crate::topics::TopicNames;
 use crate::transport::{Outgoing, TransportError, TransportErrorKind};
+use longhaul_core::ledger;
+use longhaul_core::protocol::entry::{Claim, Entry};
+use longhaul_core::protocol::entry_set::Ended;
+use longhaul_core::protocol::fold::{Phase, TaskFold, Verdict};
+use longhaul_core::protocol::key::OnceKey;
+use longhaul_core::protocol::operator::OperatorAction;
+use longhaul_core::protocol::register::QueueTask;
+use longhaul_core::task::TaskId;
 
 /// How the reason begins that a task shows which was moved.
 const MOVED_BY: &str = "Moved by";

@@ -5,17 +5,17 @@ use super::importing::{Fields, Texts};
 use super::marks::Marks;
 use super::record::{LetterRecord, MovedState, TaskRecord};
 use crate::client::submit::message_of;
-use crate::protocol::register::{Digest, KeyKind, KeyName, QueueTask, Stamp};
-use crate::protocol::waits::{Name, WaitsFor};
-use crate::task::TaskId;
-use crate::task::terms::Terms;
-use crate::task::text::{
+use crate::transport::Outgoing;
+use bytes::Bytes;
+use longhaul_core::protocol::register::{Digest, KeyKind, KeyName, QueueTask, Stamp};
+use longhaul_core::protocol::waits::{Name, WaitsFor};
+use longhaul_core::task::Priority;
+use longhaul_core::task::TaskId;
+use longhaul_core::task::terms::Terms;
+use longhaul_core::task::text::{
     AFTER, DEDUPE_KEY, EXPIRES_AT, IDEMPOTENCY_KEY, ORDER_KEY, OVERWRITE, REPLAY_OF, SCHEDULED_AT,
     TASK_KEY, TASK_TYPE,
 };
-use crate::topics::Priority;
-use crate::transport::Outgoing;
-use bytes::Bytes;
 use serde_json::Value;
 use std::collections::{BTreeSet, HashSet};
 

@@ -9,23 +9,23 @@ use super::record::{
 use super::{MoveError, OpenLevel, PAUSED_AFTER};
 use crate::client::registers::Followed;
 use crate::client::{Client, DeadLetterFilter, partition};
-use crate::ledger;
-use crate::protocol::entry::Entry;
-use crate::protocol::entry_set::Ended;
-use crate::protocol::register::{
-    DocumentKind, DocumentName, Entry as RegisterEntry, KeyKind, KeyName, QueueTask, Stamp,
-};
-use crate::protocol::waits::{Name, WaitsFor};
-#[cfg(feature = "schedules")]
-use crate::schedule::{
-    Schedule,
-    firing::{FiringKey, Slot},
-};
-use crate::task::text::AFTER;
-use crate::task::{TaskId, TaskMetadata, TaskOutcome, TaskState};
 use crate::topics::TopicNames;
 use crate::transport::Message;
 use bytes::Bytes;
+use longhaul_core::ledger;
+use longhaul_core::protocol::entry::Entry;
+use longhaul_core::protocol::entry_set::Ended;
+use longhaul_core::protocol::register::{
+    DocumentKind, DocumentName, Entry as RegisterEntry, KeyKind, KeyName, QueueTask, Stamp,
+};
+use longhaul_core::protocol::waits::{Name, WaitsFor};
+#[cfg(feature = "schedules")]
+use longhaul_core::schedule::{
+    Schedule,
+    firing::{FiringKey, Slot},
+};
+use longhaul_core::task::text::AFTER;
+use longhaul_core::task::{TaskId, TaskMetadata, TaskOutcome, TaskState};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::fmt;

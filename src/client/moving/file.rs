@@ -2,7 +2,7 @@
 
 use super::record::{EndRecord, ExportRecord, FORM, QueueRecord, Record};
 use super::{MoveError, copy};
-use crate::protocol::register::{QueueTask, Stamp, parse_stamp};
+use longhaul_core::protocol::register::{QueueTask, Stamp, parse_stamp};
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader};

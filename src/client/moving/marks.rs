@@ -5,13 +5,13 @@ use super::record::{MovedState, TaskRecord};
 use crate::client::history::log::Logs;
 use crate::client::registers::Followed;
 use crate::client::{Client, TaskRef, partition};
-use crate::protocol::key::Epoch;
-use crate::protocol::register::{Entry, Moved, MovedKey, QueueTask, Stamp};
-use crate::register;
-use crate::task::TaskId;
 use crate::topics::TopicNames;
 use crate::transport::{Follow, Start, TransportErrorKind};
 use futures::future::join_all;
+use longhaul_core::protocol::key::Epoch;
+use longhaul_core::protocol::register::{Entry, Moved, MovedKey, QueueTask, Stamp};
+use longhaul_core::register;
+use longhaul_core::task::TaskId;
 use std::collections::{HashMap, HashSet};
 
 /// What a mark says of a task of the source.

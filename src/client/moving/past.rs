@@ -2,11 +2,11 @@
 
 use super::MoveError;
 use super::record::{MovedState, TaskRecord};
-use crate::protocol::entry::{Base, Claim, ClaimKind, Done, Entry, NextAttempt, Outcome};
-use crate::protocol::fold::{Phase, TaskFold};
-use crate::protocol::key::{Epoch, OnceKey, OwnerId};
-use crate::task::{TaskId, TaskMetadata};
 use bytes::Bytes;
+use longhaul_core::protocol::entry::{Base, Claim, ClaimKind, Done, Entry, NextAttempt, Outcome};
+use longhaul_core::protocol::fold::{Phase, TaskFold};
+use longhaul_core::protocol::key::{Epoch, OnceKey, OwnerId};
+use longhaul_core::task::{TaskId, TaskMetadata};
 
 /// Entries of one task, each with its key and what its body holds.
 pub(super) type Entries = Vec<(OnceKey, Entry, Bytes)>;
@@ -125,7 +125,7 @@ fn reason(record: &TaskRecord) -> Bytes {
 mod tests {
     use super::super::record::Level;
     use super::*;
-    use crate::protocol::fold::Verdict;
+    use longhaul_core::protocol::fold::Verdict;
 
     const ID: TaskId = TaskId { ledger: 7, entry: 1, partition: -1, batch_index: None };
     const WRITER: Writer = Writer { owner: OwnerId(9), run: 1 };

@@ -3,12 +3,12 @@
 use super::closing::says_moved;
 use super::ledgers::{KnownTask, Ledger};
 use super::record::{Level, MovedState, TaskRecord};
-use crate::protocol::entry::After;
-use crate::protocol::fold::{Phase, TaskFold};
-use crate::task::terms::Terms;
-use crate::task::text::{DELAY, SCHEDULED_AT};
-use crate::task::{Position, TaskId, TaskMetadata};
 use crate::transport::Message;
+use longhaul_core::protocol::entry::After;
+use longhaul_core::protocol::fold::{Phase, TaskFold};
+use longhaul_core::task::terms::Terms;
+use longhaul_core::task::text::{DELAY, SCHEDULED_AT};
+use longhaul_core::task::{Position, TaskId, TaskMetadata};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, HashSet};
 

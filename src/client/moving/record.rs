@@ -2,11 +2,11 @@
 //!
 //! The first record is a [`QueueRecord`], the last one an [`EndRecord`], so that a file that was cut short is noticed.
 
-use crate::protocol::entry::NextAttempt;
-use crate::protocol::limits::Limits;
-use crate::task::{TaskId, TaskMetadata, TaskOutcome, TaskState};
-use crate::topics::Priority;
 use bytes::Bytes;
+use longhaul_core::protocol::entry::NextAttempt;
+use longhaul_core::protocol::limits::Limits;
+use longhaul_core::task::Priority;
+use longhaul_core::task::{TaskId, TaskMetadata, TaskOutcome, TaskState};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -3,12 +3,12 @@ mod files;
 mod going_on;
 
 use super::*;
-use crate::task::TaskId;
 use crate::testing::TestEngine;
 use crate::{
     AfterFailed, DeadLetterFilter, TaskContext, TaskError, TaskFilter, TaskProcessor, TaskRef,
     TaskStatus, Text, WorkerBuilder, WorkerHandle, processor_fn,
 };
+use longhaul_core::task::TaskId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufWriter, Write};

@@ -1,14 +1,14 @@
 //! What the ledger says of one task, read to its end and on from there.
 
-use crate::ledger;
-use crate::protocol::entry::Entry;
-use crate::protocol::fold::{TaskFold, Verdict};
-use crate::protocol::key::{Key, OnceKey};
 use crate::supervise::{Connections, KeptFollower, Reading, Service, WholeFollower, no_answer};
-use crate::task::TaskId;
 use crate::transport::{
     Follow, Message, Start, TopicPartition, Transport, TransportError, TransportErrorKind,
 };
+use longhaul_core::ledger;
+use longhaul_core::protocol::entry::Entry;
+use longhaul_core::protocol::fold::{TaskFold, Verdict};
+use longhaul_core::protocol::key::{Key, OnceKey};
+use longhaul_core::task::TaskId;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;

@@ -19,15 +19,16 @@ use super::task_ref::TaskRef;
 use super::tasks::TaskStatus;
 use super::{Client, partition};
 use crate::chance::system_random;
-use crate::ledger;
-use crate::protocol::entry::{Claim, ClaimKind, Done, Entry, NextAttempt, Outcome};
-use crate::protocol::fold::{Phase, Verdict};
-use crate::protocol::key::{Epoch, OnceKey, OwnerId};
-use crate::protocol::operator::{ActionClaim, OperatorAction, Refusal};
-use crate::task::{WorkerIdentity, text};
 use crate::topics::TopicNameError;
 use crate::transport::{PublishError, TopicPartition, TransportError};
+use crate::worker::of_this_process;
 use log::TaskLog;
+use longhaul_core::ledger;
+use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, Entry, NextAttempt, Outcome};
+use longhaul_core::protocol::fold::{Phase, Verdict};
+use longhaul_core::protocol::key::{Epoch, OnceKey, OwnerId};
+use longhaul_core::protocol::operator::{ActionClaim, OperatorAction, Refusal};
+use longhaul_core::task::{WorkerIdentity, text};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -118,7 +119,7 @@ impl Operator {
 /// Who acts if nobody says so: the user of this process at this machine.
 pub(super) fn this_user() -> String {
     let user = ["USER", "LOGNAME", "USERNAME"].iter().find_map(|name| std::env::var(name).ok());
-    let WorkerIdentity { host, .. } = WorkerIdentity::of_this_process("", "");
+    let WorkerIdentity { host, .. } = of_this_process("", "");
     text::word(&format!("{}@{host}", user.as_deref().unwrap_or("somebody")))
 }
 

@@ -1,9 +1,9 @@
 //! What a view reads of an entry on the metadata topic: nothing of its payload and its result is decoded. Pure.
 
 use super::row::Shown;
-use crate::protocol::invariants::phase_of;
-use crate::task::{Progress, TaskId, TaskOutcome, TaskState, WorkerIdentity, epoch_of};
 use crate::transport::Message;
+use longhaul_core::protocol::invariants::phase_of;
+use longhaul_core::task::{Progress, TaskId, TaskOutcome, TaskState, WorkerIdentity, epoch_of};
 use serde::Deserialize;
 
 /// The fields that are read.

@@ -1,6 +1,6 @@
 //! Who holds the leases of a partition, or has held them: each once, for a row names one by its place. A name that no row has any more is dropped. Pure.
 
-use crate::task::WorkerIdentity;
+use longhaul_core::task::WorkerIdentity;
 use std::collections::HashMap;
 use std::sync::Arc;
 

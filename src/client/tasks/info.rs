@@ -1,6 +1,6 @@
 //! What a [`TaskView`](super::TaskView) says of tasks and workers, and how to ask it. Pure.
 
-use crate::task::{Progress, TaskId, TaskMetadata, TaskOutcome, TaskState, WorkerIdentity};
+use longhaul_core::task::{Progress, TaskId, TaskMetadata, TaskOutcome, TaskState, WorkerIdentity};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The tasks of several partitions, the newest first. Pure.
 
 use super::TaskInfo;
-use crate::task::TaskId;
+use longhaul_core::task::TaskId;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Some of the tasks that were asked for, the newest first.
@@ -36,8 +36,8 @@ pub(super) fn merged(found: Vec<Vec<TaskInfo>>, before: &[TaskId], limit: usize)
 mod tests {
     use crate::client::tasks::table::{Source, Table};
     use crate::client::tasks::{TaskFilter, TaskView};
-    use crate::task::{Position, TaskId};
     use crate::transport::Message;
+    use longhaul_core::task::{Position, TaskId};
 
     /// Each partition has tasks of these times, in the order of their ids.
     fn view(partitions: &[&[u64]]) -> TaskView {

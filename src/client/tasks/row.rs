@@ -1,13 +1,13 @@
 //! What a view keeps of each task. Pure.
 
 use super::info::{TaskLease, TaskStatus};
-use crate::ledger;
-use crate::protocol::entry::{Entry, LeaseMs, NextAttempt};
-use crate::protocol::entry_set::Ended;
-use crate::protocol::fold::{Phase, TaskFold};
-use crate::protocol::key::{Epoch, OwnerId};
-use crate::task::Progress;
 use crate::transport::Message;
+use longhaul_core::ledger;
+use longhaul_core::protocol::entry::{Entry, LeaseMs, NextAttempt};
+use longhaul_core::protocol::entry_set::Ended;
+use longhaul_core::protocol::fold::{Phase, TaskFold};
+use longhaul_core::protocol::key::{Epoch, OwnerId};
+use longhaul_core::task::Progress;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;

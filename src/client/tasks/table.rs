@@ -14,14 +14,14 @@ use super::series::SeriesBuilder;
 use super::words::Words;
 use crate::client::history::missed_in;
 use crate::client::view::{is_java_end, is_late};
-use crate::ledger;
-use crate::protocol::entry::{Claim, ClaimKind, Entry};
-use crate::protocol::entry_set::{Ended, EntrySet};
-use crate::protocol::fold::{Phase, Verdict};
-use crate::protocol::key::{Key, OwnerId};
-use crate::task::terms::Terms;
-use crate::task::{Position, TaskId, WorkerIdentity, text};
 use crate::transport::Message;
+use longhaul_core::ledger;
+use longhaul_core::protocol::entry::{Claim, ClaimKind, Entry};
+use longhaul_core::protocol::entry_set::{Ended, EntrySet};
+use longhaul_core::protocol::fold::{Phase, Verdict};
+use longhaul_core::protocol::key::{Key, OwnerId};
+use longhaul_core::task::terms::Terms;
+use longhaul_core::task::{Position, TaskId, WorkerIdentity, text};
 use std::collections::BTreeMap;
 use std::ops::Bound::{self, Excluded, Unbounded};
 use std::sync::Arc;
@@ -178,8 +178,7 @@ impl Table {
         }
         row.set_lease(entry, message);
         if let Entry::Claim(Claim { kind: ClaimKind::Run, .. }) = entry {
-            let named = |name: &str| WorkerIdentity { name: name.into(), ..Default::default() };
-            let holder = row.leased.as_deref().map(|lease| named(&lease.worker));
+            let holder = row.leased.as_deref().map(|lease| WorkerIdentity::named(&*lease.worker));
             self.holders.set(&mut row.holder, holder);
         }
         row.set_fold(&fold, &mut self.owners);

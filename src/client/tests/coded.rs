@@ -1,7 +1,7 @@
 //! Codecs on the side of a client.
 
 use super::*;
-use crate::task::{Flip, encode};
+use longhaul_core::task::{Flip, encode};
 
 fn encoding() -> Bench {
     let bench = bench();

@@ -1,8 +1,8 @@
 //! Documents: read, changed, and changed by two at once.
 
 use super::*;
-use crate::protocol::register::{DocumentKind, DocumentName};
-use crate::register;
+use longhaul_core::protocol::register::{DocumentKind, DocumentName};
+use longhaul_core::register;
 
 const REGISTER: &str = "persistent://public/default/tasks-register";
 

@@ -1,8 +1,8 @@
 //! Whoever looks at a queue that does not exist is told, and makes nothing.
 
 use super::*;
-use crate::topics::Priority;
 use crate::{DeadLetterFilter, PastInstant, TaskFilter};
+use longhaul_core::task::Priority;
 use std::error::Error;
 use tokio::time::advance;
 

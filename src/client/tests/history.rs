@@ -4,16 +4,17 @@ use super::*;
 use crate::client::{
     HistoryError, HistoryEvent, Ignored, PastInstant, TaskFilter, TaskHistory, TaskStatus, TaskView,
 };
-use crate::ledger;
-use crate::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
-use crate::protocol::entry::{
+use crate::transport::Outgoing;
+use crate::worker::of_this_process;
+use longhaul_core::ledger;
+use longhaul_core::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
+use longhaul_core::protocol::entry::{
     Base, Claim, ClaimKind, Done, Entry, Heartbeat, NextAttempt, Outcome,
 };
-use crate::protocol::entry_set::{Ended, EntrySet};
-use crate::protocol::key::{Epoch, OnceKey, OwnerId, SealKey};
-use crate::protocol::seal::{Counts, Seal};
-use crate::task::{WorkerIdentity, view_properties};
-use crate::transport::Outgoing;
+use longhaul_core::protocol::entry_set::{Ended, EntrySet};
+use longhaul_core::protocol::key::{Epoch, OnceKey, OwnerId, SealKey};
+use longhaul_core::protocol::seal::{Counts, Seal};
+use longhaul_core::task::{WorkerIdentity, view_properties};
 use longhaul_memory::{Faults, MemoryBroker};
 
 const FIRST: OwnerId = OwnerId(1);
@@ -80,7 +81,7 @@ fn seal() -> Entry {
 
 /// The story of a task whose first worker froze, was replaced, and went on writing.
 async fn tell(past: &Past) -> WorkerIdentity {
-    let identity = WorkerIdentity::of_this_process("frozen", "blue");
+    let identity = of_this_process("frozen", "blue");
     let beat = Heartbeat { owner: FIRST, number: 1, ..Heartbeat::default() };
     past.write(&Entry::Heartbeat(beat), &identity.content()).await;
     past.write(&claim(1, FIRST, None), b"").await;
@@ -144,7 +145,7 @@ async fn a_history_says_when_nothing_was_heard_of_the_holder() {
         protocol_min: PROTOCOL_VERSION,
     };
     past.write(&Entry::Config(config), b"").await;
-    let identity = WorkerIdentity::of_this_process("frozen", "blue");
+    let identity = of_this_process("frozen", "blue");
     let beat = Heartbeat { owner: FIRST, number: 1, ..Heartbeat::default() };
     past.write(&Entry::Heartbeat(beat), &identity.content()).await;
     past.write(&claim(1, FIRST, None), b"").await;

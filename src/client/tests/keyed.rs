@@ -1,12 +1,12 @@
 //! Submits with an idempotency key.
 
 use super::*;
-use crate::protocol::key::{Epoch, OwnerId};
-use crate::protocol::register::{Entry, Hold, HoldKey, KeyKind, KeyName, Period, Stamp};
-use crate::register;
+use longhaul_core::protocol::key::{Epoch, OwnerId};
+use longhaul_core::protocol::register::{Entry, Hold, HoldKey, KeyKind, KeyName, Period, Stamp};
+use longhaul_core::register;
 
-use crate::protocol::register::QueueTask;
-use crate::topics::Priority;
+use longhaul_core::protocol::register::QueueTask;
+use longhaul_core::task::Priority;
 
 const REGISTER: &str = "persistent://public/default/tasks-register";
 

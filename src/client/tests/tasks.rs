@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::client::{TaskFilter, TaskStatus, TaskViewError};
-use crate::ledger;
-use crate::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
-use crate::protocol::key::{Epoch, OnceKey, OwnerId};
 use crate::transport::Start;
+use longhaul_core::ledger;
+use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
+use longhaul_core::protocol::key::{Epoch, OnceKey, OwnerId};
 
 impl Bench {
     fn write(&self, topic: &TopicPartition, entry: &Entry) {

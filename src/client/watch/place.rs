@@ -1,7 +1,7 @@
 //! How far a watch has come, as a text, so that another one can go on there: after a restart, or in another process.
 
 use super::{Client, Watch, WatchError, WatchFrom};
-use crate::task::Position;
+use longhaul_core::task::Position;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;

@@ -1,8 +1,8 @@
 //! Spans by the messaging conventions of OpenTelemetry, of which the version is named in docs/telemetry.md.
 
-use crate::protocol::key::Epoch;
-use crate::task::TaskId;
 use crate::transport::TopicPartition;
+use longhaul_core::protocol::key::Epoch;
+use longhaul_core::task::TaskId;
 use opentelemetry::propagation::{Extractor, Injector};
 use opentelemetry::trace::{Status, TraceContextExt};
 use opentelemetry::{Context, KeyValue, global};

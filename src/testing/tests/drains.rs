@@ -1,9 +1,9 @@
 //! Workers that are drained by their names.
 
 use super::*;
-use crate::protocol::register::{DocumentKind, Register};
 use crate::transport::TopicPartition;
 use crate::{DrainError, LeaseRequest, WorkerHandle};
+use longhaul_core::protocol::register::{DocumentKind, Register};
 
 const TOPIC: &str = "tasks";
 const MINUTE: Duration = Duration::from_secs(60);
@@ -35,7 +35,7 @@ fn requests(engine: &TestEngine) -> usize {
     let log = engine.broker().full_log(&TopicPartition { topic, partition: -1 });
     let mut register = Register::default();
     for message in &log {
-        register.apply(&crate::register::read(message).unwrap(), message.position);
+        register.apply(&longhaul_core::register::read(message).unwrap(), message.position);
     }
     register.documents().of(DocumentKind::Drain).count()
 }

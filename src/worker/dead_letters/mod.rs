@@ -5,8 +5,8 @@ mod ring;
 
 pub(super) use keeping::{LetterKeeping, keep};
 
-use crate::protocol::dead_letters::Letters;
-use crate::settings::DeadLetterSettings;
+use longhaul_core::protocol::dead_letters::Letters;
+use longhaul_core::settings::DeadLetterSettings;
 use std::time::Duration;
 
 /// What becomes of the dead letters of a queue. All workers of a queue should say the same.

@@ -1,7 +1,7 @@
 //! Which dead letters have had their time. Pure: letters and marks go in, in the order of the log.
 
 use super::DeadLetterPolicy;
-use crate::task::{Position, TaskId};
+use longhaul_core::task::{Position, TaskId};
 use std::collections::{BTreeMap, HashMap};
 
 /// So many letters are known at once where there is no limit in number: behind them nothing is read until the oldest have gone.

@@ -8,23 +8,25 @@ use super::telling::AttemptLog;
 use super::{Driver, Environment};
 use crate::clock::Clock;
 use crate::config::WorkerConfig;
-use crate::ledger;
-use crate::protocol::entry::Outcome;
-use crate::protocol::key::Epoch;
-use crate::protocol::retry::{Failure, RetryPolicy, outcome_of_failure, outcome_of_waiting};
-use crate::task::terms::{Pauses, Terms};
-use crate::task::{TaskId, text};
 use crate::telemetry::{self, spans};
 use crate::transport::{Position, TopicPartition};
 use crate::worker::blocking::Threads;
 use crate::worker::budget::Deadline;
 use crate::worker::execution::{Attempt, AttemptEnd, Ending, Halt, attend, ending_of_panic};
-use crate::worker::metadata::entry::Body;
 use crate::worker::processor::Shared;
 use crate::worker::reports::{Listener, Reports, Silence};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use longhaul_core::ledger;
+use longhaul_core::metadata::entry::Body;
+use longhaul_core::protocol::entry::Outcome;
+use longhaul_core::protocol::key::Epoch;
+use longhaul_core::protocol::retry::{
+    Failure, RetryPolicy, outcome_of_failure, outcome_of_waiting,
+};
+use longhaul_core::task::terms::{Pauses, Terms};
+use longhaul_core::task::{TaskId, text};
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -260,7 +262,7 @@ impl WorkerConfig {
         (sample, wall_ms): (u32, u64),
     ) -> (Option<Outcome>, Body) {
         let failed = |failure, reason| {
-            let own = terms.and_then(|terms| terms.pauses.as_ref()).map(RetryPolicy::of);
+            let own = terms.and_then(|terms| terms.pauses.as_ref()).map(Pauses::policy);
             let policy = own.as_ref().unwrap_or(&self.backoff);
             let outcome = outcome_of_failure(failure, attempt, max, policy, sample, wall_ms);
             (Some(outcome), Body::Reason(text::shortened(reason)))
@@ -280,16 +282,6 @@ impl WorkerConfig {
             }
             Ending::Fenced | Ending::NotBegun => (None, Body::Result(Bytes::new())),
             Ending::Released => (Some(released()), Body::Reason(text::GIVEN_BACK.to_owned())),
-        }
-    }
-}
-
-impl RetryPolicy {
-    /// What a task's message says.
-    fn of(pauses: &Pauses) -> Self {
-        match pauses {
-            Pauses::Backoff(base, max) => Self::exponential(*base, *max),
-            Pauses::Intervals(intervals) => Self::intervals(intervals.as_slice()),
         }
     }
 }

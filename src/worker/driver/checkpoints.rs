@@ -8,12 +8,12 @@
 use super::lane::Lane;
 use super::lanes::LaneId;
 use super::{Driver, Event, PublishResult};
-use crate::protocol::entry::{Entry, Outcome};
-use crate::protocol::key::{Epoch, OnceKey};
-use crate::protocol::moment::Moment;
-use crate::task::TaskId;
 use crate::transport::OnReceipt;
 use crate::worker::reports::Reports;
+use longhaul_core::protocol::entry::{Entry, Outcome};
+use longhaul_core::protocol::key::{Epoch, OnceKey};
+use longhaul_core::protocol::moment::Moment;
+use longhaul_core::task::TaskId;
 use std::sync::Arc;
 use std::time::Duration;
 

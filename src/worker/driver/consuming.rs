@@ -2,11 +2,11 @@
 
 use super::lane::{Lane, TaskPayload};
 use super::{Environment, Event};
-use crate::task::text::ORDER_KEY;
 use crate::transport::Message;
 use crate::worker::mailbox::Mailbox;
 use crate::worker::session::{ConsumerCommand, Sink, consume};
 use bytes::Bytes;
+use longhaul_core::task::text::ORDER_KEY;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::task::JoinSet;

@@ -1,8 +1,8 @@
 //! Documents on the register: whoever goes by one is told here that it has changed.
 
 use super::Driver;
-use crate::protocol::moment::Moment;
-use crate::protocol::register::{DocumentKind, DocumentName};
+use longhaul_core::protocol::moment::Moment;
+use longhaul_core::protocol::register::{DocumentKind, DocumentName};
 
 impl Driver {
     /// Another version of a document stands, or it was deleted. Only while the register is read: what stood there before is told all at once, by

@@ -2,10 +2,10 @@
 //! worker has drained it removes the request, which is for no other process.
 
 use super::{Driver, StopRequest};
-use crate::protocol::moment::Moment;
-use crate::protocol::register::{DocumentKind, DocumentName, Entry, Key};
 use crate::transport::OnReceipt;
 use futures::future::join_all;
+use longhaul_core::protocol::moment::Moment;
+use longhaul_core::protocol::register::{DocumentKind, DocumentName, Entry, Key};
 
 impl Driver {
     /// The name of the document that has this worker drain; `None` if it does not say who it is.

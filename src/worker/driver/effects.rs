@@ -3,19 +3,19 @@
 use super::lane::{Lane, TaskPayload};
 use super::lanes::LaneId;
 use super::{Driver, Environment, Event, PublishResult, Showing};
-use crate::protocol::entry::{Claim, ClaimKind, Entry, NextAttempt, Outcome};
-use crate::protocol::invariants::{REFUSED, Violation};
-use crate::protocol::key::{Epoch, Key, OnceKey};
-use crate::protocol::moment::Moment;
 use crate::supervise::Backoff;
-use crate::task::{Position, TaskId, text};
 use crate::transport::{Message, OnReceipt, TopicPartition, Transport, TransportError};
 use crate::worker::execution::Halt;
-use crate::worker::machine::{Action, Stop};
-use crate::worker::metadata::entry::{self, Body};
-use crate::worker::partition::Effect;
 use crate::worker::session::ConsumerCommand;
 use bytes::Bytes;
+use longhaul_core::machine::{Action, Stop};
+use longhaul_core::metadata::entry::{self, Body};
+use longhaul_core::partition::Effect;
+use longhaul_core::protocol::entry::{Claim, ClaimKind, Entry, NextAttempt, Outcome};
+use longhaul_core::protocol::invariants::{REFUSED, Violation};
+use longhaul_core::protocol::key::{Epoch, Key, OnceKey};
+use longhaul_core::protocol::moment::Moment;
+use longhaul_core::task::{Position, TaskId, text};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 

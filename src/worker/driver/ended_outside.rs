@@ -1,8 +1,8 @@
 //! What operators have ended: whoever keeps the metadata topic sees to it that it is shown, for they do not (`partition/ends.rs`).
 
 use super::lane::Lane;
-use crate::protocol::entry::Entry;
-use crate::protocol::moment::Moment;
+use longhaul_core::protocol::entry::Entry;
+use longhaul_core::protocol::moment::Moment;
 
 impl Lane {
     /// An entry was read: it may have ended a task, and nobody who has published such a thing shows it.

@@ -7,13 +7,13 @@ use super::parking::ParkedEvent;
 #[cfg(feature = "schedules")]
 use super::schedules::ScheduleEvent;
 use super::showing::BodyReading;
-use crate::protocol::key::{Epoch, OnceKey};
-use crate::protocol::register::{Gate, KeyName, QueueTask, Ticket};
-use crate::task::TaskId;
 use crate::transport::{Message, PublishError, Published};
 use crate::worker::leasing::LeaseEvent;
-use crate::worker::metadata::Showing;
 use crate::worker::session::{Consumed, Followed, FollowedWhole};
+use longhaul_core::metadata::Showing;
+use longhaul_core::protocol::key::{Epoch, OnceKey};
+use longhaul_core::protocol::register::{Gate, KeyName, QueueTask, Ticket};
+use longhaul_core::task::TaskId;
 
 /// Everything that can happen.
 pub(in crate::worker) enum Event {

@@ -1,10 +1,10 @@
 //! A map from tasks to what is kept of them, that knows how many bytes that is.
 
 use super::lane::TaskPayload;
-use crate::protocol::key::Epoch;
-use crate::task::TaskId;
-use crate::worker::metadata::entry::Body;
 use bytes::Bytes;
+use longhaul_core::metadata::entry::Body;
+use longhaul_core::protocol::key::Epoch;
+use longhaul_core::task::TaskId;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 

@@ -1,11 +1,11 @@
 //! Who holds the leases of a lane, and who has held those that have ended, until that is shown.
 
 use super::lane::Lane;
-use crate::ledger;
-use crate::protocol::entry::{Claim, ClaimKind, Done, Entry};
-use crate::task::{TaskId, WorkerIdentity};
 use crate::transport::Message;
-use crate::worker::metadata::ShownEntry;
+use longhaul_core::ledger;
+use longhaul_core::metadata::ShownEntry;
+use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, Entry};
+use longhaul_core::task::{TaskId, WorkerIdentity};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -112,8 +112,7 @@ impl Lane {
         let Holders { running, ended } = &self.holders;
         let ended = || ended.workers.get(&task).map(|(_, worker)| worker);
         let worker = running.get(&task).map(|holder| &holder.worker).or_else(ended)?;
-        let name = worker.to_string();
-        Some(WorkerIdentity { name, ..WorkerIdentity::default() }.shown_json())
+        Some(WorkerIdentity::named(worker.as_ref()).shown_json())
     }
 
     /// An accepted claim says who holds a lease, and an outcome that nobody does any more. What runs no attempt changes nothing of who had the last one.

@@ -2,16 +2,16 @@
 
 use super::Driver;
 use super::lanes::LaneId;
-use crate::ledger;
-use crate::protocol::entry::{Entry, EntryError};
-use crate::protocol::fold::Verdict;
-use crate::protocol::moment::Moment;
-use crate::task::terms::Terms;
-use crate::task::{ShownMetadata, TaskId, epoch_of};
 use crate::transport::Message;
-use crate::worker::metadata::ShownEntry;
-use crate::worker::partition::Inbound;
 use crate::worker::session::{Consumed, Followed};
+use longhaul_core::ledger;
+use longhaul_core::metadata::ShownEntry;
+use longhaul_core::partition::Inbound;
+use longhaul_core::protocol::entry::{Entry, EntryError};
+use longhaul_core::protocol::fold::Verdict;
+use longhaul_core::protocol::moment::Moment;
+use longhaul_core::task::terms::Terms;
+use longhaul_core::task::{ShownMetadata, TaskId, epoch_of};
 
 impl Driver {
     pub(super) fn handle_ledger(

@@ -1,16 +1,16 @@
 //! What becomes of keys: a dedupe key is released when its holder is over, before that is shown; the hold of a task that is not over is renewed in each
 //! period of the register. What has not been renewed is forgotten and removed.
 //!
-//! See [`Keys`](crate::protocol::register::Keys) and [`Expired`](crate::protocol::register::Expired).
+//! See [`Keys`](longhaul_core::protocol::register::Keys) and [`Expired`](longhaul_core::protocol::register::Expired).
 
 use super::lane::Lane;
 use super::lanes::LaneId;
 use super::{Driver, Event, PublishResult, Showing};
-use crate::protocol::moment::Moment;
-use crate::protocol::register::{Entry, Key, KeyKind, QueueTask, Stamp};
-use crate::task::TaskId;
-use crate::task::terms::millis;
 use crate::transport::OnReceipt;
+use longhaul_core::protocol::moment::Moment;
+use longhaul_core::protocol::register::{Entry, Key, KeyKind, QueueTask, Stamp};
+use longhaul_core::task::TaskId;
+use longhaul_core::task::terms::millis;
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -4,11 +4,11 @@ use super::lane::TaskPayload;
 use super::lanes::LaneId;
 use super::register::OwnRegister;
 use super::{Driver, Event, PublishResult};
-use crate::protocol::fold::Phase;
-use crate::protocol::moment::Moment;
-use crate::protocol::register::{Admission, Digest, HoldKey, KeyKind, KeyName, Stamp};
-use crate::task::{TaskId, text};
 use crate::transport::OnReceipt;
+use longhaul_core::protocol::fold::Phase;
+use longhaul_core::protocol::moment::Moment;
+use longhaul_core::protocol::register::{Admission, Digest, HoldKey, KeyKind, KeyName, Stamp};
+use longhaul_core::task::{TaskId, text};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -129,7 +129,7 @@ impl Driver {
         let Some(topic) = self.topics.get(usize::from(id.topic)) else { return };
         let Some(register) = self.registers.get_mut(topic.register) else { return };
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        let open = |task: &crate::worker::machine::Task| task.held && task.fold.phase == Phase::New;
+        let open = |task: &longhaul_core::machine::Task| task.held && task.fold.phase == Phase::New;
         if !lane.core.machine().task(task).is_some_and(|task| open(&task)) {
             return register.waiting.remove(name, of);
         }

@@ -6,11 +6,11 @@
 //! - A lane that is not marked has no effects, and is looked at when its next time comes, at the latest.
 
 use super::lane::Lane;
-use crate::protocol::moment::Moment;
-use crate::worker::agenda::Agenda;
 use crate::worker::intake::Load;
-use crate::worker::partition::Effect;
 use crate::worker::shares::Use;
+use longhaul_core::agenda::Agenda;
+use longhaul_core::partition::Effect;
+use longhaul_core::protocol::moment::Moment;
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::ops::{Bound, RangeBounds, RangeInclusive};
 

@@ -6,16 +6,16 @@ use super::lanes::LaneId;
 use super::leasing::{LOOK_MAX, Leasing};
 use super::{Driver, Event};
 use crate::lease::{LeaseToken, LeaseView, ReportError};
-use crate::protocol::entry::lease_time;
-use crate::protocol::fold::Phase;
-use crate::protocol::key::Epoch;
-use crate::protocol::moment::Moment;
-use crate::protocol::retry::Failure;
-use crate::task::{TaskId, text};
 use crate::transport::Message;
 use crate::worker::execution::Ending;
-use crate::worker::leasing::answers::Standing;
 use crate::worker::leasing::{Asked, LeaseEvent, LeaseKey, Reply, Told};
+use longhaul_core::lease::Standing;
+use longhaul_core::protocol::entry::lease_time;
+use longhaul_core::protocol::fold::Phase;
+use longhaul_core::protocol::key::Epoch;
+use longhaul_core::protocol::moment::Moment;
+use longhaul_core::protocol::retry::Failure;
+use longhaul_core::task::{TaskId, text};
 use std::time::{Duration, UNIX_EPOCH};
 
 /// Messages of tasks whose leases are over that are read at once.

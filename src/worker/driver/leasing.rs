@@ -5,17 +5,17 @@ use super::Driver;
 use super::lane::TaskPayload;
 use super::lanes::LaneId;
 use crate::lease::{Lease, LeaseToken, ReportError};
-use crate::protocol::entry::{Claim, LeaseMs, lease_time};
-use crate::protocol::key::OnceKey;
-use crate::protocol::moment::Moment;
-use crate::task::{TaskId, text};
 use crate::worker::erased::ErasedProcessor;
-use crate::worker::leasing::answers::Reported;
 use crate::worker::leasing::{
     Asked, Attendant, Desk, LeaseEvent, LeaseKey, LeaseTerms, Reply, Told,
 };
-use crate::worker::wanted::TaskType;
 use bytes::Bytes;
+use longhaul_core::lease::Reported;
+use longhaul_core::protocol::entry::{Claim, LeaseMs, lease_time};
+use longhaul_core::protocol::key::OnceKey;
+use longhaul_core::protocol::moment::Moment;
+use longhaul_core::task::{TaskId, text};
+use longhaul_core::wanted::TaskType;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -2,12 +2,12 @@
 
 use super::lanes::LaneId;
 use super::{Driver, StopRequest};
-use crate::protocol::entry::Entry;
-use crate::protocol::key::Key;
-use crate::protocol::moment::Moment;
-use crate::task::TaskId;
 use crate::transport::OnReceipt;
 use futures::future::{join, join_all};
+use longhaul_core::protocol::entry::Entry;
+use longhaul_core::protocol::key::Key;
+use longhaul_core::protocol::moment::Moment;
+use longhaul_core::task::TaskId;
 use std::ops::Bound;
 use std::time::Duration;
 use tokio::time::timeout;

@@ -4,15 +4,15 @@
 use super::lane::Lane;
 use super::lanes::LaneId;
 use super::{Driver, Environment, Event};
-use crate::protocol::entry::Outcome;
-use crate::protocol::key::Epoch;
-use crate::protocol::moment::Moment;
-use crate::task::{ShownMetadata, TaskId, TaskMetadata, TaskState, epoch_of, text};
 use crate::transport::Message;
-use crate::worker::legacy::{LegacyEnd, LegacyEntry, LegacyState};
 use crate::worker::mailbox::Mailbox;
-use crate::worker::metadata::entry::Body;
 use crate::worker::session::{Followed, Sink};
+use longhaul_core::legacy::{LegacyEnd, LegacyEntry, LegacyState};
+use longhaul_core::metadata::entry::Body;
+use longhaul_core::protocol::entry::Outcome;
+use longhaul_core::protocol::key::Epoch;
+use longhaul_core::protocol::moment::Moment;
+use longhaul_core::task::{ShownMetadata, TaskId, TaskMetadata, TaskState, epoch_of, text};
 use tokio::task::JoinSet;
 
 impl Lane {

@@ -5,11 +5,11 @@ use super::lanes::LaneId;
 use super::parked::is_new;
 use super::parking::ParkedEvent;
 use super::{Driver, Environment, Event};
-use crate::protocol::moment::Moment;
-use crate::task::TaskId;
 use crate::transport::TopicPartition;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared, WeakShared};
+use longhaul_core::protocol::moment::Moment;
+use longhaul_core::task::TaskId;
 use std::collections::BTreeMap;
 use std::time::Duration;
 

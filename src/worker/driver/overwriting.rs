@@ -8,16 +8,16 @@
 use super::lane::{Lane, TaskPayload};
 use super::lanes::LaneId;
 use super::{Driver, Event};
-use crate::ledger;
-use crate::protocol::entry::{Claim, ClaimKind, Entry};
-use crate::protocol::fold::{Phase, TaskFold};
-use crate::protocol::key::{Epoch, OnceKey};
-use crate::protocol::register::{
-    Admission, Digest, Hold, KeyKind, KeyName, Overwriting, QueueTask,
-};
-use crate::task::text;
 use crate::transport::OnReceipt;
 use crate::worker::session::Publish;
+use longhaul_core::ledger;
+use longhaul_core::protocol::entry::{Claim, ClaimKind, Entry};
+use longhaul_core::protocol::fold::{Phase, TaskFold};
+use longhaul_core::protocol::key::{Epoch, OnceKey};
+use longhaul_core::protocol::register::{
+    Admission, Digest, Hold, KeyKind, KeyName, Overwriting, QueueTask,
+};
+use longhaul_core::task::text;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 

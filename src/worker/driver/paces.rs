@@ -7,9 +7,9 @@
 
 use super::lanes::LaneId;
 use super::{Driver, Event};
-use crate::protocol::moment::Moment;
-use crate::protocol::register::{Gate, Gates};
-use crate::task::TaskId;
+use longhaul_core::protocol::moment::Moment;
+use longhaul_core::protocol::register::{Gate, Gates};
+use longhaul_core::task::TaskId;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// For so long at most before its token's instant a task holds slots.

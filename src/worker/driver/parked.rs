@@ -2,13 +2,13 @@
 //! when that changes. Where nobody waits an entry of the ledger costs one comparison more.
 
 use super::lanes::{LaneId, Lanes};
-use crate::protocol::entry::ClaimKind;
-use crate::protocol::entry_set::Ended;
-use crate::protocol::fold::Phase;
-use crate::protocol::register::{KeyName, Keys, QueueTask};
-use crate::protocol::waits::{Name, Named, Standing, WaitsError, WaitsFor};
-use crate::task::{TaskId, text};
-use crate::topics::Priority;
+use longhaul_core::protocol::entry::ClaimKind;
+use longhaul_core::protocol::entry_set::Ended;
+use longhaul_core::protocol::fold::Phase;
+use longhaul_core::protocol::register::{KeyName, Keys, QueueTask};
+use longhaul_core::protocol::waits::{Name, Named, Standing, WaitsError, WaitsFor};
+use longhaul_core::task::Priority;
+use longhaul_core::task::{TaskId, text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -346,7 +346,7 @@ pub(super) fn is_new(lanes: &Lanes, topic: u16, id: TaskId) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::waits::AfterFailed;
+    use longhaul_core::protocol::waits::AfterFailed;
 
     /// Each task of a long chain was followed to its end, up to 10,000 tasks, when it was read: a worker that found 20,000 of them at its
     /// start was busy with that alone.

@@ -3,7 +3,7 @@
 
 use super::Driver;
 use super::lanes::LaneId;
-use crate::protocol::entry::Heartbeat;
+use longhaul_core::protocol::entry::Heartbeat;
 
 /// The most different numbers that are told. A fleet has two while it changes.
 const TOLD_MAX: usize = 8;

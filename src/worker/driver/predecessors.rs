@@ -3,11 +3,11 @@
 use super::Driver;
 use super::lane::Lane;
 use super::lanes::LaneId;
-use crate::protocol::entry_set::Ended;
-use crate::protocol::fold::Phase;
-use crate::protocol::waits::Name;
-use crate::task::{Position, TaskId};
 use crate::worker::predecessors::{Place, Predecessor, PredecessorOutcome};
+use longhaul_core::protocol::entry_set::Ended;
+use longhaul_core::protocol::fold::Phase;
+use longhaul_core::protocol::waits::Name;
+use longhaul_core::task::{Position, TaskId};
 use std::sync::Arc;
 
 impl Driver {

@@ -3,9 +3,9 @@
 use super::Driver;
 use super::lanes::LaneId;
 use super::task_topics::TaskTopic;
-use crate::protocol::moment::Moment;
 use crate::telemetry;
 use crate::worker::session::ConsumerCommand;
+use longhaul_core::protocol::moment::Moment;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 

@@ -4,7 +4,7 @@
 
 use super::lanes::LaneId;
 use super::{Driver, PublishResult};
-use crate::protocol::moment::Moment;
+use longhaul_core::protocol::moment::Moment;
 use std::time::Duration;
 
 /// After so long without one the next refusal is news again, whatever its cause.

@@ -12,15 +12,17 @@ use super::overwriting::Underway;
 use super::settings::OwnSettings;
 use super::tickets::Tickets;
 use super::{Driver, Environment, Event};
-use crate::protocol::key::OwnerId;
-use crate::protocol::moment::Moment;
-use crate::protocol::register::{DocumentName, Entry, EntryError, Register, Stamp, Verdict};
-use crate::register;
 use crate::supervise::Landmark;
-use crate::topics::Priority;
 use crate::transport::{Batching, Message, OnReceipt, Schema, TopicPartition};
 use crate::worker::mailbox::Mailbox;
 use crate::worker::session::{FollowedWhole, Publish, Sink, follow_whole, publish};
+use longhaul_core::protocol::key::OwnerId;
+use longhaul_core::protocol::moment::Moment;
+use longhaul_core::protocol::register::{
+    DocumentName, Entry, EntryError, Register, Stamp, Verdict,
+};
+use longhaul_core::register;
+use longhaul_core::task::Priority;
 use std::collections::BTreeMap;
 use tokio::task::{AbortHandle, JoinSet};
 

@@ -3,9 +3,9 @@
 
 use super::held::Weigh;
 use super::lane::{Lane, RunningAttempt, TaskPayload};
-use crate::protocol::key::Epoch;
-use crate::task::{TaskId, TaskMetadata};
 use bytes::Bytes;
+use longhaul_core::protocol::key::Epoch;
+use longhaul_core::task::{TaskId, TaskMetadata};
 
 /// See the module's documentation.
 #[derive(Debug)]

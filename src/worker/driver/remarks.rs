@@ -3,10 +3,10 @@
 
 use super::lane::{Lane, TaskPayload};
 use crate::config::WorkerConfig;
-use crate::task::terms::{Problem, Terms, format_limit};
-use crate::task::{TaskId, TaskMetadata, text};
-use crate::worker::machine::Task;
-use crate::worker::metadata::entry::Body;
+use longhaul_core::machine::Task;
+use longhaul_core::metadata::entry::Body;
+use longhaul_core::task::terms::{Problem, Terms, format_limit};
+use longhaul_core::task::{TaskId, TaskMetadata, text};
 use std::borrow::Cow;
 use std::time::Duration;
 

@@ -2,13 +2,13 @@
 
 use super::lanes::LaneId;
 use super::{Driver, Event, PublishResult, Showing};
-use crate::protocol::invariants::phase_shown;
-use crate::protocol::key::Epoch;
-use crate::protocol::moment::Moment;
-use crate::task::TaskId;
 use crate::telemetry::{self, spans};
-use crate::worker::metadata::entry;
 use crate::worker::reports::News;
+use longhaul_core::metadata::entry;
+use longhaul_core::protocol::invariants::phase_shown;
+use longhaul_core::protocol::key::Epoch;
+use longhaul_core::protocol::moment::Moment;
+use longhaul_core::task::TaskId;
 
 impl Driver {
     /// Publishes the entries of the attempts whose time has come.
@@ -70,8 +70,8 @@ impl Driver {
 
 impl PublishResult {
     /// As far as the rules of M are concerned.
-    pub(super) const fn answer(&self) -> crate::worker::metadata::ended::Answer {
-        use crate::worker::metadata::ended::Answer;
+    pub(super) const fn answer(&self) -> longhaul_core::metadata::ended::Answer {
+        use longhaul_core::metadata::ended::Answer;
         match self {
             Self::Stored => Answer::Stored,
             Self::Unknown => Answer::Unknown,

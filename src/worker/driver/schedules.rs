@@ -6,21 +6,21 @@
 use super::lanes::LaneId;
 use super::register::OwnRegister;
 use super::{Driver, Event, StopRequest};
-use crate::ledger;
-use crate::protocol::entry::Entry as LedgerEntry;
-use crate::protocol::moment::Moment;
-use crate::protocol::register::{
-    Digest, DocumentKind, DocumentName, Entry, KeyKind, KeyName, QueueTask,
-};
-use crate::protocol::waits::{AfterFailed, WaitsFor};
-use crate::schedule::firing::{FiringKey, Known, Plan, Slot, Step};
-use crate::schedule::{Overlap, Schedule};
-use crate::task::{TaskId, text};
 use crate::telemetry;
 use crate::transport::{Batching, OnReceipt, Outgoing, Schema};
 use crate::worker::mailbox::Mailbox;
 use crate::worker::session::{Publish, publish};
 use jiff::Timestamp;
+use longhaul_core::ledger;
+use longhaul_core::protocol::entry::Entry as LedgerEntry;
+use longhaul_core::protocol::moment::Moment;
+use longhaul_core::protocol::register::{
+    Digest, DocumentKind, DocumentName, Entry, KeyKind, KeyName, QueueTask,
+};
+use longhaul_core::protocol::waits::{AfterFailed, WaitsFor};
+use longhaul_core::schedule::firing::{FiringKey, Known, Plan, Slot, Step};
+use longhaul_core::schedule::{Overlap, Schedule};
+use longhaul_core::task::{TaskId, text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 

@@ -3,11 +3,11 @@
 use super::Driver;
 use super::lane::TaskPayload;
 use super::lanes::LaneId;
-use crate::protocol::moment::Moment;
-use crate::protocol::register::{DocumentName, Register};
-use crate::settings::{DeadLetterSettings, QueueSettings};
-use crate::worker::partition::ClaimLimits;
 use bytes::Bytes;
+use longhaul_core::partition::ClaimLimits;
+use longhaul_core::protocol::moment::Moment;
+use longhaul_core::protocol::register::{DocumentName, Register};
+use longhaul_core::settings::{DeadLetterSettings, QueueSettings};
 use std::sync::Arc;
 
 /// What stands of them now.

@@ -2,7 +2,7 @@
 
 use super::Driver;
 use super::lanes::LaneId;
-use crate::protocol::moment::Moment;
+use longhaul_core::protocol::moment::Moment;
 use std::collections::BTreeSet;
 use std::ops::Bound;
 

@@ -6,9 +6,9 @@
 
 use super::lanes::LaneId;
 use super::{Driver, Event};
-use crate::protocol::key::Epoch;
-use crate::task::TaskId;
 use crate::worker::execution::StuckBody;
+use longhaul_core::protocol::key::Epoch;
+use longhaul_core::task::TaskId;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An attempt of a worker.

@@ -5,12 +5,12 @@ use super::growth::{Counts, Growth};
 use super::lane::{Lane, LaneTopics};
 use super::lanes::LaneId;
 use super::{Driver, Event};
-use crate::protocol::register::QueueTask;
 use crate::supervise::recount;
-use crate::task::TaskId;
-use crate::topics::Priority;
 use crate::topics::TopicNames;
 use crate::worker::shares::Share;
+use longhaul_core::protocol::register::QueueTask;
+use longhaul_core::task::Priority;
+use longhaul_core::task::TaskId;
 use std::sync::Arc;
 
 /// One of the task topics. Its number is its place among them.

@@ -2,15 +2,17 @@
 
 use super::lane::Lane;
 use crate::clock::Clock;
-use crate::protocol::entry::{Claim, ClaimKind, Done, Entry, Heartbeat, NextAttempt, Outcome};
-use crate::protocol::fold::{Phase, Reason};
-use crate::protocol::key::Epoch;
-use crate::protocol::moment::Moment;
-use crate::task::TaskId;
 use crate::telemetry::{self, spans};
 use crate::transport::TopicPartition;
-use crate::worker::machine::Task;
 use crate::worker::stats::Stats;
+use longhaul_core::machine::Task;
+use longhaul_core::protocol::entry::{
+    Claim, ClaimKind, Done, Entry, Heartbeat, NextAttempt, Outcome,
+};
+use longhaul_core::protocol::fold::{Phase, Reason};
+use longhaul_core::protocol::key::Epoch;
+use longhaul_core::protocol::moment::Moment;
+use longhaul_core::task::TaskId;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tracing::Span;

@@ -9,10 +9,12 @@ use super::lanes::LaneId;
 use super::paces::{Paces, SLOT_AHEAD_MS, TOKEN_KEEPS_MS};
 use super::register::OwnRegister;
 use super::{Driver, Event, PublishResult};
-use crate::protocol::moment::Moment;
-use crate::protocol::register::{Entry, Gate, GateKind, Gates, Key, Stamp, Standing, Ticket};
-use crate::task::{TaskId, text};
 use crate::transport::OnReceipt;
+use longhaul_core::protocol::moment::Moment;
+use longhaul_core::protocol::register::{
+    Entry, Gate, GateKind, Gates, Key, Stamp, Standing, Ticket,
+};
+use longhaul_core::task::{TaskId, text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 
 use super::lane::Lane;
 use super::{Driver, Event};
-use crate::protocol::register::Ticket;
+use longhaul_core::protocol::register::Ticket;
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -5,9 +5,9 @@
 //! gets what is there, and does not wait for more.
 
 use super::{Lease, LeaseKey, LeaseRequest, Told, WishId};
-use crate::task::TaskId;
 use crate::worker::driver::LaneId;
-use crate::worker::wanted::{TaskType, Wanted};
+use longhaul_core::task::TaskId;
+use longhaul_core::wanted::{TaskType, Wanted};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,6 @@
 //! What a worker needs that leases what it claims: whoever asks (`desk.rs`), who looks after a lease while it runs (`attendant.rs`), and what holders are
 //! told (`answers.rs`).
 
-pub mod answers;
 mod attendant;
 mod desk;
 
@@ -14,8 +13,8 @@ use super::mailbox::Mailbox;
 use crate::lease::{
     KeepAlive, Kept, Lease, LeaseOutcome, LeaseRequest, LeaseToken, LeaseView, ReportError,
 };
-use crate::protocol::key::Epoch;
-use crate::task::TaskId;
+use longhaul_core::protocol::key::Epoch;
+use longhaul_core::task::TaskId;
 use std::fmt;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -65,7 +64,7 @@ pub(in crate::worker) enum LeaseEvent {
     /// Somebody has asked.
     Asked(Asked),
     /// The same again, because the view of the ledger was not complete.
-    AskedAgain(Asked, crate::protocol::moment::Moment),
+    AskedAgain(Asked, longhaul_core::protocol::moment::Moment),
     /// The attendant of a lease has begun, and this is the lease.
     Begun(LeaseKey, Box<Lease>),
     /// What became of the renewal that this was asked with.

@@ -1,10 +1,10 @@
 //! Publishes what the driver puts into a mailbox.
 
 use crate::clock::Clock;
-use crate::protocol::moment::Moment;
 use crate::supervise::{KeptPublisher, Service};
 use crate::transport::{Batching, OnReceipt, Outgoing, Schema, TransportError};
 use crate::worker::mailbox::Mailbox;
+use longhaul_core::protocol::moment::Moment;
 
 /// What is published, and where its receipt goes.
 pub(in crate::worker) struct Publish {

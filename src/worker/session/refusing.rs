@@ -2,13 +2,13 @@
 
 use super::*;
 use crate::supervise::{Backoff, Connections};
-use crate::task::Position;
 use crate::transport::{
     Batching, Consumer, Follower, OnReceipt, Outgoing, Publisher, Receipt, Schema,
     SubscriptionType, TopicPartition, Transport,
 };
 use async_trait::async_trait;
 use futures::FutureExt;
+use longhaul_core::task::Position;
 use std::sync::atomic::AtomicU32;
 use tokio::task::JoinSet;
 

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::supervise::{ConnectionState, Connections};
-use crate::task::Position;
 use crate::worker::driver::LaneId;
 use async_trait::async_trait;
+use longhaul_core::task::Position;
 
 fn monitor(clock: Clock) -> Arc<Monitor> {
     Arc::new(Monitor::new(&Arc::new(Connections::new(clock))))

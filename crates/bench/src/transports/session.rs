@@ -3,8 +3,8 @@
 use super::peer::{Consumer, Entry, Follower, Peer, Publisher};
 use anyhow::{Context, Result};
 use futures::FutureExt;
-use longhaul::internals::session::{ConnectOptions, PulsarTransport};
 use longhaul::{EntryId, TaskId};
+use longhaul_session::{ConnectOptions, PulsarTransport};
 use longhaul_transport::{
     AckReceipt, Batching, Follow, Outgoing, Receipt, Schema, Start, TopicPartition, Transport,
 };

@@ -2,10 +2,8 @@
 
 use super::entries::{Body, expected};
 use super::{Context, Kind, Model, Producer, Step};
-use longhaul::internals::session::machine::call::{
-    ConsumerOptions, Event, StartPlace, Subscription,
-};
 use longhaul::{EntryId, Position};
+use longhaul_session::machine::call::{ConsumerOptions, Event, StartPlace, Subscription};
 use longhaul_transport::Message;
 use longhaul_transport::moment::Moment;
 use longhaul_wire::frame::Frame;

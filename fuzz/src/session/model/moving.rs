@@ -1,7 +1,7 @@
 //! Topics that go elsewhere.
 
 use super::{Context, Step};
-use longhaul::internals::session::machine::call::Moved;
+use longhaul_session::machine::call::Moved;
 use longhaul_wire::messages::{Command, CommandTopicMigrated};
 
 /// Longest address that is believed.

@@ -1,7 +1,7 @@
 //! Questions, acks and ends: which frame asks what, and which answer belongs to it.
 
 use super::{ANSWER_MAX, Context, Model, Stage, Step, Waiting};
-use longhaul::internals::session::machine::call::{Answer, Call, Question};
+use longhaul_session::machine::call::{Answer, Call, Question};
 use longhaul_transport::TransportError;
 use longhaul_transport::moment::Moment;
 use longhaul_wire::messages::{Command, LookupType, MetadataType};

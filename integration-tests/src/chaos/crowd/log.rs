@@ -3,7 +3,7 @@
 use crate::checkers::fold::{End, State};
 use crate::checkers::{History, LedgerEntry};
 use longhaul::TaskId;
-use longhaul::internals::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
+use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
 use longhaul_transport::Message;
 use std::collections::BTreeMap;
 

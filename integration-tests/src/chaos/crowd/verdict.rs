@@ -6,7 +6,7 @@ use super::log::{Epoch, Log};
 use super::told::{Answered, Leased, Plan, Shown, Submitted};
 use crate::checkers::fold::End;
 use longhaul::TaskId;
-use longhaul::internals::protocol::entry::Outcome;
+use longhaul_core::protocol::entry::Outcome;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 

@@ -7,7 +7,7 @@ use crate::chaos::{Host, Options, Row};
 use crate::checkers::History;
 use anyhow::{Context, Result};
 use longhaul::TaskId;
-use longhaul::internals::protocol::entry::{Done, Entry, Outcome};
+use longhaul_core::protocol::entry::{Done, Entry, Outcome};
 use rustix::process::Signal;
 use std::ops::Range;
 use std::time::Duration;

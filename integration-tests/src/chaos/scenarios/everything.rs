@@ -16,13 +16,13 @@ use crate::checkers::{History, Report, Violation, check};
 use crate::wait::until;
 use anyhow::{Context, Result};
 use futures::future::join_all;
-use longhaul::internals::protocol::entry::{ClaimKind, Entry};
-use longhaul::internals::protocol::fold::{TaskFold, Verdict};
-use longhaul::internals::session::PulsarTransport;
 use longhaul::topics::{
     Admin, AdminOptions, Priority, TopicNames, TopicOverrides, TopicSettings, setup_levels,
 };
 use longhaul::{Client, Schedule, TaskId, Text};
+use longhaul_core::protocol::entry::{ClaimKind, Entry};
+use longhaul_core::protocol::fold::{TaskFold, Verdict};
+use longhaul_session::PulsarTransport;
 use longhaul_transport::{Publisher, TopicPartition};
 use std::cell::Cell;
 use std::collections::BTreeMap;

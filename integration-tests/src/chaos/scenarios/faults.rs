@@ -7,7 +7,7 @@ use crate::chaos::{Host, Options, Row, wall_ms};
 use crate::sandbox::Broker;
 use anyhow::Result;
 use futures::future::join_all;
-use longhaul::internals::session::PulsarTransport;
+use longhaul_session::PulsarTransport;
 use longhaul_transport::TopicPartition;
 use std::collections::BTreeSet;
 use std::ops::Range;

@@ -8,7 +8,7 @@ use crate::checkers::Run;
 use anyhow::Result;
 use hdrhistogram::Histogram;
 use longhaul::TaskId;
-use longhaul::internals::protocol::entry::Entry;
+use longhaul_core::protocol::entry::Entry;
 use longhaul_transport::{Batching, Follow, Follower, Schema, Start, Transport};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -1,7 +1,7 @@
 //! What submitters and workers may do next.
 
 use super::{Binding, BindingFault, Move, Party, Phase, State, task};
-use longhaul::internals::protocol::register::{Admission, KeyKind, Submitting};
+use longhaul_core::protocol::register::{Admission, KeyKind, Submitting};
 
 impl Binding {
     pub(super) fn moves_of_submitter(self, state: &State, index: usize, into: &mut Vec<Move>) {

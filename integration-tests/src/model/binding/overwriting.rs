@@ -1,8 +1,8 @@
 //! Overwriters: a worker closes what makes room for them, waits for what runs, and binds them when the key is free.
 
 use super::{Binding, BindingFault, Move, Phase, State, periods, violated};
-use longhaul::internals::protocol::invariants::{BINDING, Violation};
-use longhaul::internals::protocol::register::{Overwriting, QueueTask};
+use longhaul_core::protocol::invariants::{BINDING, Violation};
+use longhaul_core::protocol::register::{Overwriting, QueueTask};
 
 impl Binding {
     /// Whether this submitter submits an overwriter.

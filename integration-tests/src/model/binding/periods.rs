@@ -4,8 +4,8 @@
 //! readers are in the middle of it.
 
 use super::{Binding, BindingFault, Message, Move, Party, Phase, State, position, task, violated};
-use longhaul::internals::protocol::invariants::{BINDING, Violation};
-use longhaul::internals::protocol::register::{
+use longhaul_core::protocol::invariants::{BINDING, Violation};
+use longhaul_core::protocol::register::{
     Entry, Hold, KeyKind, Keys, Period, QueueTask, Register, Stamp,
 };
 

@@ -1,14 +1,12 @@
 //! What must hold in every state.
 
 use super::world::{Gateway, LeasedWorld, TASK};
-use longhaul::internals::protocol::entry::Outcome;
-use longhaul::internals::protocol::fold::Phase;
-use longhaul::internals::protocol::invariants::{
-    COMPACTION, FOLLOWERS, LEASE_END, ORPHAN, Violation,
-};
-use longhaul::internals::protocol::key::{Epoch, Key, OnceKey};
-use longhaul::internals::worker::leasing::answers::{Reported, Standing};
-use longhaul::internals::worker::machine::Stage;
+use longhaul_core::lease::{Reported, Standing};
+use longhaul_core::machine::Stage;
+use longhaul_core::protocol::entry::Outcome;
+use longhaul_core::protocol::fold::Phase;
+use longhaul_core::protocol::invariants::{COMPACTION, FOLLOWERS, LEASE_END, ORPHAN, Violation};
+use longhaul_core::protocol::key::{Epoch, Key, OnceKey};
 
 /// Adds what a state violates.
 pub(super) fn check(world: &LeasedWorld, violations: &mut Vec<Violation>) {

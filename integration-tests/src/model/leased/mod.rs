@@ -23,7 +23,7 @@ pub use world::LeasedWorld;
 
 use super::fingerprint::Fingerprint;
 use super::search::System;
-use longhaul::internals::protocol::invariants::Violation;
+use longhaul_core::protocol::invariants::Violation;
 
 /// The world of gateways, as a system to search.
 #[derive(Clone, Copy, Debug)]

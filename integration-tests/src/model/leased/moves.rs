@@ -3,10 +3,10 @@
 use super::super::world::small;
 use super::bounds::LeasedBounds;
 use super::world::{Gateway, LeasedWorld, TASK, Token};
-use longhaul::internals::protocol::claim::Decision;
-use longhaul::internals::protocol::entry::Entry;
-use longhaul::internals::protocol::fold::Phase;
-use longhaul::internals::worker::leasing::answers::{Reported, Standing};
+use longhaul_core::lease::{Reported, Standing};
+use longhaul_core::protocol::claim::Decision;
+use longhaul_core::protocol::entry::Entry;
+use longhaul_core::protocol::fold::Phase;
 
 /// What holders report.
 const REPORTS: [Reported; 3] =

@@ -7,11 +7,11 @@ use super::bounds::LeasedBounds;
 use super::tamper::LeaseFault;
 use super::world::{Gateway, LeasedWorld, TASK, Token, Why};
 use crate::judge::Judge;
-use longhaul::internals::protocol::entry::{Done, Entry, NextAttempt, Outcome};
-use longhaul::internals::protocol::invariants::{KEYS, LEASE_SILENCE, OUTCOME, Violation};
-use longhaul::internals::protocol::key::{Epoch, Key};
-use longhaul::internals::worker::leasing::answers::Reported;
-use longhaul::internals::worker::machine::{Action, Stop};
+use longhaul_core::lease::Reported;
+use longhaul_core::machine::{Action, Stop};
+use longhaul_core::protocol::entry::{Done, Entry, NextAttempt, Outcome};
+use longhaul_core::protocol::invariants::{KEYS, LEASE_SILENCE, OUTCOME, Violation};
+use longhaul_core::protocol::key::{Epoch, Key};
 
 /// A world in the middle of a step.
 pub(super) struct Settle<'a> {

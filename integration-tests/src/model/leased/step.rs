@@ -8,13 +8,13 @@ use super::moves::LeasedMove;
 use super::settle::Settle;
 use super::tamper::LeaseFault;
 use super::world::{Gateway, LeasedWorld, TASK, Token, Why, owner_id};
-use longhaul::internals::protocol::claim::Decision;
-use longhaul::internals::protocol::entry::{Done, Entry, NextAttempt, Outcome, Renewal};
-use longhaul::internals::protocol::fold::Verdict;
-use longhaul::internals::protocol::invariants::{LEASE_END, LEASE_SILENCE, Violation};
-use longhaul::internals::protocol::key::Key;
-use longhaul::internals::worker::leasing::answers::Reported;
-use longhaul::internals::worker::machine::ReadEntry;
+use longhaul_core::lease::Reported;
+use longhaul_core::machine::ReadEntry;
+use longhaul_core::protocol::claim::Decision;
+use longhaul_core::protocol::entry::{Done, Entry, NextAttempt, Outcome, Renewal};
+use longhaul_core::protocol::fold::Verdict;
+use longhaul_core::protocol::invariants::{LEASE_END, LEASE_SILENCE, Violation};
+use longhaul_core::protocol::key::Key;
 
 /// The world after a step.
 pub(super) fn step(

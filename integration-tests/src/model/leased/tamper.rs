@@ -1,7 +1,7 @@
 //! One rule of leases broken at a time, by the harness around the machines.
 
-use longhaul::internals::protocol::entry::Done;
-use longhaul::internals::protocol::key::{OnceKey, OwnerId};
+use longhaul_core::protocol::entry::Done;
+use longhaul_core::protocol::key::{OnceKey, OwnerId};
 
 /// A rule that the harness breaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

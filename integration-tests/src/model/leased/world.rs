@@ -7,11 +7,11 @@ use super::bounds::LeasedBounds;
 use super::tamper::LeaseFault;
 use crate::judge::Judge;
 use longhaul::TaskId;
-use longhaul::internals::protocol::entry::{Done, Entry, Outcome};
-use longhaul::internals::protocol::fold::{TaskFold, Verdict};
-use longhaul::internals::protocol::key::{Epoch, OwnerId};
-use longhaul::internals::worker::leasing::answers::Reported;
-use longhaul::internals::worker::machine::{Machine, Stage};
+use longhaul_core::lease::Reported;
+use longhaul_core::machine::{Machine, Stage};
+use longhaul_core::protocol::entry::{Done, Entry, Outcome};
+use longhaul_core::protocol::fold::{TaskFold, Verdict};
+use longhaul_core::protocol::key::{Epoch, OwnerId};
 
 /// The only task.
 pub(super) const TASK: TaskId = TaskId { ledger: 0, entry: 0, partition: 0, batch_index: None };

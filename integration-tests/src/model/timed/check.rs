@@ -3,8 +3,8 @@
 use super::super::check::{has_orphan, is_body};
 use super::bounds::TimedBounds;
 use super::world::{TASK, TimedWorld};
-use longhaul::internals::protocol::fold::Phase;
-use longhaul::internals::protocol::invariants::{COMPACTION, FOLLOWERS, ORPHAN, START, Violation};
+use longhaul_core::protocol::fold::Phase;
+use longhaul_core::protocol::invariants::{COMPACTION, FOLLOWERS, ORPHAN, START, Violation};
 
 /// Adds what a state violates.
 pub(super) fn check(bounds: &TimedBounds, world: &TimedWorld, violations: &mut Vec<Violation>) {

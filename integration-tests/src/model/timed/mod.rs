@@ -1,4 +1,4 @@
-//! The model with time: each worker is a whole [`Partition`](longhaul::internals::worker::partition::Partition), the machine with its clock.
+//! The model with time: each worker is a whole [`Partition`](longhaul_core::partition::Partition), the machine with its clock.
 //!
 //! The other scenarios leave to choice what production decides by its clocks: whoever might be stale, late or due is, in some branch.
 //! That is more than can happen, and says nothing about the judgement itself. Here the very code that judges is driven, so there is no
@@ -29,7 +29,7 @@ pub use world::TimedWorld;
 
 use super::fingerprint::Fingerprint;
 use super::search::System;
-use longhaul::internals::protocol::invariants::Violation;
+use longhaul_core::protocol::invariants::Violation;
 
 /// The world of a timed scenario, as a system to search.
 #[derive(Clone, Copy, Debug)]

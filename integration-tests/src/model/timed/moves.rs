@@ -2,7 +2,7 @@
 
 use super::bounds::TimedBounds;
 use super::world::{H_TICKS, TASK, TimedWorld, Worker};
-use longhaul::internals::protocol::entry::Entry;
+use longhaul_core::protocol::entry::Entry;
 
 /// A step. Numbers are of workers and epochs, and indexes of lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

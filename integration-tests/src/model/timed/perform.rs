@@ -8,15 +8,15 @@ use super::world::{
     G, H, H_TICKS, Record, Sent, TASK, TICK, TimedWorld, Worker, position, wall_ms,
 };
 use crate::judge::Judge;
-use longhaul::internals::protocol::claim::NextClaim;
-use longhaul::internals::protocol::entry::{Claim, ClaimKind, Entry};
-use longhaul::internals::protocol::fold::Phase;
-use longhaul::internals::protocol::invariants::{
+use longhaul_core::machine::{Action, Stage, Stop};
+use longhaul_core::partition::{Effect, Inbound};
+use longhaul_core::protocol::claim::NextClaim;
+use longhaul_core::protocol::entry::{Claim, ClaimKind, Entry};
+use longhaul_core::protocol::fold::Phase;
+use longhaul_core::protocol::invariants::{
     ADOPTION, DUE, FOLLOWERS, KEYS, TAKEOVER, Violation, may_claim,
 };
-use longhaul::internals::protocol::key::{Key, OwnerId};
-use longhaul::internals::worker::machine::{Action, Stage, Stop};
-use longhaul::internals::worker::partition::{Effect, Inbound};
+use longhaul_core::protocol::key::{Key, OwnerId};
 
 impl Steps<'_> {
     /// Lets a worker step, and does what its partition asks for.

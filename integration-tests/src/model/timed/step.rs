@@ -7,11 +7,11 @@ use super::tamper::TimeFault;
 use super::world::{
     Account, Log, Record, Sent, TASK, TimedWorld, Worker, is_beat_of, owner_id, position, wall_ms,
 };
-use longhaul::internals::protocol::entry::{Entry, Heartbeat, NextAttempt, Outcome};
-use longhaul::internals::protocol::fold::Verdict;
-use longhaul::internals::protocol::invariants::{FOLLOWERS, Violation};
-use longhaul::internals::protocol::key::{Epoch, Key};
-use longhaul::internals::worker::partition::Inbound;
+use longhaul_core::partition::Inbound;
+use longhaul_core::protocol::entry::{Entry, Heartbeat, NextAttempt, Outcome};
+use longhaul_core::protocol::fold::Verdict;
+use longhaul_core::protocol::invariants::{FOLLOWERS, Violation};
+use longhaul_core::protocol::key::{Epoch, Key};
 
 /// A world in the middle of a step.
 pub(super) struct Steps<'a> {

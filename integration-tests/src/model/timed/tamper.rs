@@ -2,7 +2,7 @@
 //! wrong times, wrong entries or wrong settings.
 
 use super::world::{TICK, Worker};
-use longhaul::internals::protocol::entry::{Entry, Outcome};
+use longhaul_core::protocol::entry::{Entry, Outcome};
 use longhaul_transport::moment::Moment;
 
 /// A rule that the harness breaks.

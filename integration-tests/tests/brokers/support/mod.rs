@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use integration_tests::sandbox::Sandbox;
-use longhaul::internals::session::{ConnectOptions, PulsarTransport};
+use longhaul_session::{ConnectOptions, PulsarTransport};
 use longhaul_transport::{Outgoing, TopicPartition, TransportError, TransportErrorKind};
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;

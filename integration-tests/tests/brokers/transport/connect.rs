@@ -3,7 +3,7 @@
 use crate::support::{self, Broker};
 use crate::transport::{EARLIEST, follow_to, keys, publish, take};
 use anyhow::{Context, Result, bail, ensure};
-use longhaul::internals::session::{ConnectOptions, PulsarTransport};
+use longhaul_session::{ConnectOptions, PulsarTransport};
 use longhaul_transport::{Batching, TopicPartition, Transport, TransportErrorKind};
 use std::time::Duration;
 

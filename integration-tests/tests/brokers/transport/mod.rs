@@ -11,7 +11,7 @@ mod routes;
 use crate::support::{outgoing, within};
 use anyhow::{Result, bail};
 use longhaul::Position;
-use longhaul::internals::session::PulsarTransport;
+use longhaul_session::PulsarTransport;
 use longhaul_transport::{
     Batching, Consumer, Follow, Follower, Message, Outgoing, Publisher, Schema, Start,
     TopicPartition, Transport,

@@ -10,7 +10,7 @@ use integration_tests::sandbox::{
     BrokerKind, Cluster, PULSAR_VERSION, PulsarProxy, Sandbox, pulsar_version,
 };
 use integration_tests::skip;
-use longhaul::internals::session::{ConnectOptions, PulsarTransport};
+use longhaul_session::{ConnectOptions, PulsarTransport};
 use longhaul_transport::{Batching, TopicPartition, Transport, TransportErrorKind};
 use longhaul_wire::frame;
 use longhaul_wire::messages::{

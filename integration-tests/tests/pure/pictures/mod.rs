@@ -12,7 +12,7 @@
 mod draw;
 mod scene;
 
-use longhaul::internals::protocol::fold::Reason;
+use longhaul_core::protocol::fold::Reason;
 use scene::{Play, Row, What};
 use std::path::Path;
 

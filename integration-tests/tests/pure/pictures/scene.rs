@@ -1,11 +1,11 @@
 //! Two workers and a task: what is stored and read, row by row.
 
-use longhaul::internals::ledger;
-use longhaul::internals::protocol::entry::{ClaimKind, Entry};
-use longhaul::internals::protocol::fold::{Reason, TaskFold, Verdict};
-use longhaul::internals::worker::{Plan, Surroundings, prepare};
+use longhaul::testing::{Plan, Surroundings, prepare};
 use longhaul::topics::TopicNames;
 use longhaul::{EntryId, TaskContext, TaskError, TaskMetadata, TaskProcessor, Text, WorkerConfig};
+use longhaul_core::ledger;
+use longhaul_core::protocol::entry::{ClaimKind, Entry};
+use longhaul_core::protocol::fold::{Reason, TaskFold, Verdict};
 use longhaul_memory::{Faults, Happening, MachineClock, MemoryBroker, MemoryTransport};
 use longhaul_transport::{Message, Outgoing, TopicPartition};
 use std::collections::BTreeMap;

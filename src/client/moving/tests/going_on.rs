@@ -1,7 +1,7 @@
 //! Tasks that go on where they were while they are moved.
 use super::super::marks::Mark;
 use super::*;
-use crate::protocol::register::QueueTask;
+use longhaul_core::protocol::register::QueueTask;
 
 /// A move was interrupted before it had closed anything, and somebody resumed the queue where it was. The copies stayed as they had been: a task began
 /// anew that had used up an attempt and had left a checkpoint, and the copy of one that had its result was deleted.

@@ -1,16 +1,17 @@
 use super::*;
 use crate::client::fake::{completed, entry, failed, processing, tombstone};
 use crate::client::tasks::{TaskPage, TaskStatus};
-use crate::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
-use crate::protocol::entry::{
+use crate::transport::Outgoing;
+use crate::worker::of_this_process;
+use longhaul_core::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
+use longhaul_core::protocol::entry::{
     Base, Claim, ClaimKind, Done, Heartbeat, LeaseMs, NextAttempt, Outcome,
 };
-use crate::protocol::fold::TaskFold;
-use crate::protocol::key::{Epoch, OnceKey, SealKey};
-use crate::protocol::properties;
-use crate::protocol::seal::{Counts, Seal};
-use crate::task::{Progress, TaskMetadata, TaskOutcome};
-use crate::transport::Outgoing;
+use longhaul_core::protocol::fold::TaskFold;
+use longhaul_core::protocol::key::{Epoch, OnceKey, SealKey};
+use longhaul_core::protocol::random;
+use longhaul_core::protocol::seal::{Counts, Seal};
+use longhaul_core::task::{Progress, TaskMetadata, TaskOutcome};
 use proptest::prelude::*;
 
 const NOW: u64 = 1_000_000;
@@ -51,7 +52,7 @@ impl Bench {
     }
 
     fn write(&mut self, entry: &Entry) {
-        self.write_with(entry, properties::content_of(entry));
+        self.write_with(entry, random::content_of(entry));
     }
 
     fn show(&mut self, metadata: &TaskMetadata, epoch: u32) {
@@ -292,7 +293,7 @@ fn tasks_that_failed_alike_share_their_reason() {
 #[test]
 fn workers_are_listed_with_what_they_run() {
     let mut bench = Bench::new();
-    let identity = WorkerIdentity::of_this_process("mailer", "blue");
+    let identity = of_this_process("mailer", "blue");
     let beat = Entry::Heartbeat(Heartbeat { owner: OWNER, number: 1, ..Heartbeat::default() });
     bench.write_with(&beat, &identity.content());
     for entry in 1..=3 {
@@ -341,7 +342,7 @@ fn the_name_of_a_holder_goes_with_the_last_row_that_has_it() {
     assert!(bench.table.holders.places() <= 11, "{}", bench.table.holders.places());
     // One that the ledger does not know has the name that is shown, each time another.
     for pod in 0..100 {
-        let worker = WorkerIdentity { name: format!("pod {pod}"), ..WorkerIdentity::default() };
+        let worker = WorkerIdentity::named(format!("pod {pod}"));
         let json = serde_json::json!({ "worker": worker }).as_object().cloned().unwrap();
         let mut shown = entry(0, &processing(task(5_000), 1), Some(1));
         let body: serde_json::Map<String, serde_json::Value> =
@@ -381,7 +382,7 @@ fn what_comes_again_changes_nothing_and_a_base_tells_when_a_task_was_claimed_fir
 proptest! {
     /// The view folds as the library does: a packed row is unpacked to what was packed.
     #[test]
-    fn a_row_is_what_the_fold_says(log in properties::ledger()) {
+    fn a_row_is_what_the_fold_says(log in random::ledger()) {
         let mut bench = Bench::new();
         let mut folds: BTreeMap<TaskId, TaskFold> = BTreeMap::new();
         for entry in &log {

@@ -1,10 +1,10 @@
 //! A worker whose machine is led astray: the wrong step does not leave, it is counted, and another worker goes on with the task.
 
 use super::*;
-use crate::protocol::entry::{Done, Outcome};
-use crate::protocol::fold::{Phase, TaskFold};
-use crate::protocol::key::OwnerId;
-use crate::worker::machine::Action;
+use longhaul_core::machine::Action;
+use longhaul_core::protocol::entry::{Done, Outcome};
+use longhaul_core::protocol::fold::{Phase, TaskFold};
+use longhaul_core::protocol::key::OwnerId;
 use longhaul_memory::Happening;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;

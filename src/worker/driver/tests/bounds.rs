@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::clock::Clock;
-use crate::protocol::fold::Phase;
+use longhaul_core::protocol::fold::Phase;
 
 async fn at_once(_: TaskContext) -> Result<Text, TaskError> {
     Ok(Text("done".to_owned()))

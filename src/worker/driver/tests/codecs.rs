@@ -1,8 +1,8 @@
 //! Tasks whose payloads are encoded by a codec: nothing of them is plain on any topic.
 
 use super::*;
-use crate::task::{Codecs, Flip, decode, encode};
 use crate::worker::coded::Coded;
+use longhaul_core::task::{Codecs, Flip, decode, encode};
 
 /// A worker that knows the codec `flip`. The first attempt leaves a checkpoint and fails, the second one has a result.
 fn coded() -> Bench {

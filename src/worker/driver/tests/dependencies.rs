@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::TaskRef;
-use crate::protocol::waits::KEY_WAIT_MAX;
+use longhaul_core::protocol::waits::KEY_WAIT_MAX;
 use longhaul_memory::{Happening, Loss};
 
 const HOUR: Duration = Duration::from_secs(3600);

@@ -1,17 +1,16 @@
 //! Workers that are drained from outside, by a drain request on the register.
 
 use super::*;
-use crate::protocol::register::{
+use crate::worker::of_this_process;
+use longhaul_core::protocol::register::{
     Document, DocumentKey, DocumentKind, DocumentName, Entry as RegisterEntry, Stamp,
 };
-use crate::register;
-use crate::task::WorkerIdentity;
+use longhaul_core::register;
+use longhaul_core::task::WorkerIdentity;
 
 fn config(instance: &str) -> WorkerConfig {
-    let identity = WorkerIdentity {
-        instance: instance.to_owned(),
-        ..WorkerIdentity::of_this_process("a", "")
-    };
+    let mut identity = of_this_process("a", "");
+    instance.clone_into(&mut identity.instance);
     WorkerConfig { identity, ..WorkerConfig::default() }
 }
 
@@ -35,7 +34,7 @@ impl Bench {
     fn taken_away(&self) -> Vec<DocumentKey> {
         let log = self.broker.full_log(&self.register());
         let of = |message: &Message| match register::read(message) {
-            Ok(RegisterEntry::Tombstone(crate::protocol::register::Key::Document(key))) => {
+            Ok(RegisterEntry::Tombstone(longhaul_core::protocol::register::Key::Document(key))) => {
                 Some(key)
             }
             _ => None,
@@ -76,7 +75,7 @@ async fn what_does_not_end_in_time_is_given_back() {
     assert!(matches!(bench.end, Some(Ok(()))), "{:?}", bench.end);
     let log = bench.broker.full_log(&bench.ledger());
     let given_back = |message: &Message| {
-        let is_own = |done: &crate::protocol::entry::Done| {
+        let is_own = |done: &longhaul_core::protocol::entry::Done| {
             done.outcome == Outcome::Released(NextAttempt::AFTER_DRAIN)
         };
         matches!(ledger::read(message), Ok(Entry::Done(done)) if is_own(&done))

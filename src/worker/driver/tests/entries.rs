@@ -1,7 +1,7 @@
 //! What the entries on M say to whoever watches.
 
 use super::*;
-use crate::task::TaskState;
+use longhaul_core::task::TaskState;
 
 /// A payload that a processor could not read failed its task for good at once. In a rolling deploy the workers of the old version did so
 /// with the tasks of the new one.

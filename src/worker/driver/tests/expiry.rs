@@ -1,10 +1,10 @@
 //! Tasks that expire: `EXPIRES_AT`.
 
 use super::*;
-use crate::protocol::entry::Done;
-use crate::protocol::key::OnceKey;
-use crate::protocol::limits::Limits;
-use crate::task::text;
+use longhaul_core::protocol::entry::Done;
+use longhaul_core::protocol::key::OnceKey;
+use longhaul_core::protocol::limits::Limits;
+use longhaul_core::task::text;
 
 impl Bench {
     /// Submits a task that expires so long from now.

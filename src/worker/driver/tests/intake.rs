@@ -1,9 +1,9 @@
 //! What a worker holds while something cannot be written.
 
 use super::*;
-use crate::protocol::entry::{Done, Heartbeat};
 use crate::transport::Consumer;
 use crate::worker::session::Consumed;
+use longhaul_core::protocol::entry::{Done, Heartbeat};
 
 /// 10 KiB.
 const PAYLOAD: &[u8] = &[b'x'; 10 * 1024];

@@ -2,10 +2,10 @@
 
 use super::register::end;
 use super::*;
-use crate::protocol::config::LedgerConfig;
-use crate::protocol::fold::Phase;
-use crate::protocol::register::{Entry as RegisterEntry, KeyKind, QueueTask};
-use crate::register;
+use longhaul_core::protocol::config::LedgerConfig;
+use longhaul_core::protocol::fold::Phase;
+use longhaul_core::protocol::register::{Entry as RegisterEntry, KeyKind, QueueTask};
+use longhaul_core::register;
 
 /// For how long keys are remembered where a test waits until they are not.
 const R: Duration = Duration::from_secs(3600);
@@ -147,8 +147,8 @@ async fn a_key_that_is_too_long_is_told_and_does_not_count() {
 /// A claim that no rule has led to: the task does not hold its key.
 #[tokio::test(start_paused = true)]
 async fn a_task_without_its_key_is_not_claimed_even_if_asked_for() {
-    use crate::protocol::key::OnceKey;
-    use crate::worker::machine::Action;
+    use longhaul_core::machine::Action;
+    use longhaul_core::protocol::key::OnceKey;
     let (mut bench, diary) = noting();
     bench.run_for(SECOND).await;
     bench.broker.stall_publishes(&bench.register(), 60 * SECOND);

@@ -1,11 +1,11 @@
 //! Answers that come when they mean something else, or nothing any more.
 
 use super::*;
-use crate::protocol::entry::{Done, Outcome};
-use crate::protocol::entry_set::{Ended, EntrySet};
-use crate::protocol::key::SealKey;
-use crate::protocol::seal::{Counts, Seal};
 use crate::worker::driver::showing::BodyReading;
+use longhaul_core::protocol::entry::{Done, Outcome};
+use longhaul_core::protocol::entry_set::{Ended, EntrySet};
+use longhaul_core::protocol::key::SealKey;
+use longhaul_core::protocol::seal::{Counts, Seal};
 
 const OTHER: OwnerId = OwnerId(7);
 
@@ -126,7 +126,7 @@ async fn a_result_that_was_refused_and_then_counts_is_shown() {
     let lane = bench.driver.lanes.get_mut(&LANE).expect("one");
     lane.outcome_bodies.insert(
         task,
-        (Epoch(1), crate::worker::metadata::entry::Body::Result(b"the result"[..].into())),
+        (Epoch(1), longhaul_core::metadata::entry::Body::Result(b"the result"[..].into())),
     );
     assert!(lane.refuse_result(key(task, 3), "too large"));
     bench.allow();

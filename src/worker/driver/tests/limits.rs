@@ -1,7 +1,7 @@
 //! How long attempts may take.
 
 use super::*;
-use crate::task::text;
+use longhaul_core::task::text;
 
 /// A task that nobody had given a limit ran for ever when its processor hung, and kept its slot.
 #[tokio::test(start_paused = true)]

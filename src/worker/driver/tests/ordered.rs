@@ -1,8 +1,8 @@
 //! Queues with an order: the tasks of a key one at a time, in order, whatever becomes of them and of their workers. Judged from the ledger.
 
 use super::*;
-use crate::protocol::invariants::{OrderJudge, Violation};
-use crate::settings::{QueueOrder, QueueSettings};
+use longhaul_core::protocol::invariants::{OrderJudge, Violation};
+use longhaul_core::settings::{QueueOrder, QueueSettings};
 use longhaul_memory::Fate;
 
 fn by_key() -> QueueSettings {

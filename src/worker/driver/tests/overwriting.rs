@@ -1,11 +1,11 @@
 //! Tasks that take the place of an earlier one with the same dedupe key.
 
 use super::*;
-use crate::protocol::fold::Phase;
-use crate::protocol::register::{
+use longhaul_core::protocol::fold::Phase;
+use longhaul_core::protocol::register::{
     Entry as RegisterEntry, Hold, HoldKey, KeyKind, KeyName, Period, QueueTask, Stamp,
 };
-use crate::register;
+use longhaul_core::register;
 use longhaul_memory::Fate;
 
 const HOUR: Duration = Duration::from_secs(3600);

@@ -1,11 +1,11 @@
 //! Tasks that wait for others: `AFTER`.
 
 use super::*;
-use crate::protocol::entry_set::{Ended, EntrySet};
-use crate::protocol::key::{OnceKey, SealKey};
-use crate::protocol::seal::{Counts, Seal};
-use crate::protocol::waits::{AfterFailed, WaitsFor};
-use crate::task::text;
+use longhaul_core::protocol::entry_set::{Ended, EntrySet};
+use longhaul_core::protocol::key::{OnceKey, SealKey};
+use longhaul_core::protocol::seal::{Counts, Seal};
+use longhaul_core::protocol::waits::{AfterFailed, WaitsFor};
+use longhaul_core::task::text;
 
 /// A worker whose tasks take as many seconds as they say and then fail for good if they say so. It notes each start and each end.
 fn timed(config: WorkerConfig, partitions: Option<u32>) -> (Bench, Diary) {

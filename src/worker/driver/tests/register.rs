@@ -1,12 +1,12 @@
 //! The register: read before tasks are taken, followed after that, and what follows when it is gone.
 
 use super::*;
-use crate::protocol::fold::Phase;
-use crate::protocol::register::{
+use crate::supervise::ConnectionState;
+use longhaul_core::protocol::fold::Phase;
+use longhaul_core::protocol::register::{
     Entry as RegisterEntry, Hold, HoldKey, KeyKind, KeyName, Period, QueueTask, Stamp,
 };
-use crate::register;
-use crate::supervise::ConnectionState;
+use longhaul_core::register;
 use longhaul_memory::Loss;
 
 pub(super) async fn end(_: TaskContext) -> Result<Text, TaskError> {

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::TaskState;
-use crate::protocol::entry_set::{Ended, EntrySet};
-use crate::protocol::key::SealKey;
-use crate::protocol::seal::{Counts, Seal};
+use longhaul_core::protocol::entry_set::{Ended, EntrySet};
+use longhaul_core::protocol::key::SealKey;
+use longhaul_core::protocol::seal::{Counts, Seal};
 use longhaul_memory::Fate;
 
 impl Bench {

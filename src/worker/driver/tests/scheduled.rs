@@ -1,7 +1,7 @@
 //! Tasks that start at a time: `SCHEDULED_AT` and `DELAY`.
 
 use super::*;
-use crate::task::EntryId;
+use longhaul_core::task::EntryId;
 use longhaul_memory::{Happening, Loss};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);

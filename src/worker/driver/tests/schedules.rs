@@ -2,10 +2,10 @@
 
 use super::register::end;
 use super::*;
-use crate::protocol::register::{
+use longhaul_core::protocol::register::{
     Document, DocumentKey, DocumentKind, DocumentName, Entry as RegisterEntry, Stamp,
 };
-use crate::register;
+use longhaul_core::register;
 use longhaul_memory::{Fate, Loss};
 
 /// A worker that says which slots it has run.

@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::captured::Log;
-use crate::protocol::entry::Heartbeat;
-use crate::task::TaskState;
+use crate::worker::of_this_process;
+use longhaul_core::protocol::entry::Heartbeat;
+use longhaul_core::task::TaskState;
 
 /// A worker said nothing of its tasks at any level, and what a processor logged did not say of which task it was.
 #[tokio::test(start_paused = true)]
@@ -108,8 +109,8 @@ async fn the_lag_is_the_time_that_heartbeats_take_to_come_back() {
 /// Whoever looked at a running task, or at the heartbeats, learned a random number and not which process on which machine it was.
 #[tokio::test(start_paused = true)]
 async fn heartbeats_and_entries_of_running_tasks_say_who_the_worker_is() {
-    use crate::task::WorkerIdentity;
-    let identity = WorkerIdentity::of_this_process("mailer-1", "blue");
+    use longhaul_core::task::WorkerIdentity;
+    let identity = of_this_process("mailer-1", "blue");
     let config = WorkerConfig { identity: identity.clone(), ..WorkerConfig::default() };
     let mut bench = Bench::new(config, None, |_| async {
         tokio::time::sleep(SECOND).await;

@@ -1,9 +1,9 @@
 //! What a task's message says about how the task is to be run.
 
 use super::*;
-use crate::protocol::key::OnceKey;
-use crate::protocol::limits::Limits;
-use crate::task::text;
+use longhaul_core::protocol::key::OnceKey;
+use longhaul_core::protocol::limits::Limits;
+use longhaul_core::task::text;
 
 /// What processors of this test do: each attempt fails.
 async fn fail(_: TaskContext) -> Result<Text, TaskError> {

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::client::Client;
-use crate::protocol::register::{Gate, GateKind};
-use crate::settings::{Limit, QueueSettings, Rate};
+use longhaul_core::protocol::register::{Gate, GateKind};
+use longhaul_core::settings::{Limit, QueueSettings, Rate};
 
 /// What runs now, by limit key, and when each attempt began.
 #[derive(Clone, Default)]
@@ -107,13 +107,14 @@ fn rate(tokens: u32, per: Duration) -> Limit {
 impl Bench {
     /// Writes settings to the register, as a client does.
     pub(super) fn settle(&self, version: u64, settings: &QueueSettings) {
-        let stamp = crate::protocol::register::Stamp { writer: OwnerId(77), serial: version };
-        let name = crate::protocol::register::DocumentName::queue_settings();
-        let key = crate::protocol::register::DocumentKey { name, version, stamp };
+        let stamp =
+            longhaul_core::protocol::register::Stamp { writer: OwnerId(77), serial: version };
+        let name = longhaul_core::protocol::register::DocumentName::queue_settings();
+        let key = longhaul_core::protocol::register::DocumentKey { name, version, stamp };
         let content = Bytes::from(settings.to_document().unwrap());
-        let document = crate::protocol::register::Document { key, content };
-        let entry = crate::protocol::register::Entry::Document(document);
-        self.broker.publish(&self.register(), crate::register::message(&entry));
+        let document = longhaul_core::protocol::register::Document { key, content };
+        let entry = longhaul_core::protocol::register::Entry::Document(document);
+        self.broker.publish(&self.register(), longhaul_core::register::message(&entry));
     }
 
     fn submit_to(&self, partition: i32, key: &str) -> TaskId {
@@ -456,9 +457,9 @@ async fn a_running_attempt_whose_ticket_was_given_back_takes_another_one() {
     bench.run_for(3 * SECOND).await;
     let gates = bench.driver.registers[0].fold.gates();
     let ticket = gates.standing_tickets().next().unwrap().0.clone();
-    let key = crate::protocol::register::Key::Ticket(ticket);
-    let entry = crate::protocol::register::Entry::Tombstone(key);
-    bench.broker.publish(&bench.register(), crate::register::message(&entry));
+    let key = longhaul_core::protocol::register::Key::Ticket(ticket);
+    let entry = longhaul_core::protocol::register::Entry::Tombstone(key);
+    bench.broker.publish(&bench.register(), longhaul_core::register::message(&entry));
     bench.run_for(SECOND).await;
     assert_eq!(bench.tickets(), 1);
     bench.submit_to(-1, "");
@@ -497,10 +498,10 @@ async fn the_levels_of_a_queue_share_its_limits() {
     let mut bench = counting(None, "", config(4), None, (&gauge, SECOND));
     let levels = crate::worker::shares::Levels::strict();
     bench.driver.shares = Shares::new(4);
-    bench.driver.shares.add(levels.of(crate::topics::Priority::Normal));
+    bench.driver.shares.add(levels.of(longhaul_core::task::Priority::Normal));
     bench.driver.shares.add_lane(0);
     let none = crate::topics::TopicOverrides::default();
-    let high = crate::topics::Priority::High;
+    let high = longhaul_core::task::Priority::High;
     let names = bench.names.level(high, "longhaul", &none).unwrap();
     bench.create(&names, None);
     bench.driver.add_topic(names.clone(), levels.of(high), None);
@@ -588,13 +589,14 @@ async fn settings_that_nobody_can_read_are_told_and_change_nothing() {
     let gauge = Gauge::default();
     let mut bench = counting(None, "", config(4), None, (&gauge, SECOND));
     let unreadable = |bench: &Bench, version| {
-        let stamp = crate::protocol::register::Stamp { writer: OwnerId(78), serial: version };
-        let name = crate::protocol::register::DocumentName::queue_settings();
-        let key = crate::protocol::register::DocumentKey { name, version, stamp };
+        let stamp =
+            longhaul_core::protocol::register::Stamp { writer: OwnerId(78), serial: version };
+        let name = longhaul_core::protocol::register::DocumentName::queue_settings();
+        let key = longhaul_core::protocol::register::DocumentKey { name, version, stamp };
         let content = Bytes::from_static(b"{\"maxInFlight\":\"many\"}");
-        let document = crate::protocol::register::Document { key, content };
-        let entry = crate::protocol::register::Entry::Document(document);
-        bench.broker.publish(&bench.register(), crate::register::message(&entry));
+        let document = longhaul_core::protocol::register::Document { key, content };
+        let entry = longhaul_core::protocol::register::Entry::Document(document);
+        bench.broker.publish(&bench.register(), longhaul_core::register::message(&entry));
     };
     unreadable(&bench, 1);
     for _ in 0..4 {
@@ -635,12 +637,12 @@ async fn a_ticket_that_stays_although_its_task_is_over_is_given_back_by_whoever_
     bench.run_for(5 * SECOND).await;
     assert!(bench.is_over(-1, task));
     let owner = bench.driver.lanes[-1].core.machine().owner();
-    let stamp = crate::protocol::register::Stamp { writer: OwnerId(5), serial: 1 };
+    let stamp = longhaul_core::protocol::register::Stamp { writer: OwnerId(5), serial: 1 };
     let gate = Gate { kind: GateKind::Slots, key: None };
-    let ticket = crate::protocol::register::Ticket { gate, task, owner, stamp };
+    let ticket = longhaul_core::protocol::register::Ticket { gate, task, owner, stamp };
     let topic = bench.names.task.as_str().into();
-    let entry = crate::protocol::register::Entry::Ticket(ticket, topic);
-    bench.broker.publish(&bench.register(), crate::register::message(&entry));
+    let entry = longhaul_core::protocol::register::Entry::Ticket(ticket, topic);
+    bench.broker.publish(&bench.register(), longhaul_core::register::message(&entry));
     let last = bench.submit_to(-1, "");
     bench.run_for(3 * SECOND).await;
     assert_eq!((bench.tickets(), gauge.begun()), (2, 1));
@@ -741,13 +743,13 @@ async fn a_token_of_a_topic_that_nobody_serves_is_forgotten() {
     settings.limit = rate(1, 5 * SECOND);
     bench.settle(1, &settings);
     bench.run_for(SECOND).await;
-    let stamp = crate::protocol::register::Stamp { writer: OwnerId(78), serial: 1 };
+    let stamp = longhaul_core::protocol::register::Stamp { writer: OwnerId(78), serial: 1 };
     let gate = Gate { kind: GateKind::Pace, key: None };
     let task = TaskId { ledger: 3, entry: 7, partition: -1, batch_index: None };
     let owner = OwnerId(79);
-    let ticket = crate::protocol::register::Ticket { gate, task, owner, stamp };
-    let entry = crate::protocol::register::Entry::Ticket(ticket, "gone-high".into());
-    bench.broker.publish(&bench.register(), crate::register::message(&entry));
+    let ticket = longhaul_core::protocol::register::Ticket { gate, task, owner, stamp };
+    let entry = longhaul_core::protocol::register::Entry::Ticket(ticket, "gone-high".into());
+    bench.broker.publish(&bench.register(), longhaul_core::register::message(&entry));
     bench.run_for(3 * SECOND).await;
     assert_eq!(bench.tickets(), 1);
     bench.run_for(15 * SECOND).await;

@@ -1,8 +1,8 @@
 //! Workers of another version beside this one, during a deploy: what they write that this one does not know is ignored, and left as it is.
 
 use super::*;
-use crate::protocol::config::LedgerConfig;
-use crate::protocol::entry::ClaimKind;
+use longhaul_core::protocol::config::LedgerConfig;
+use longhaul_core::protocol::entry::ClaimKind;
 use longhaul_memory::Fate;
 
 impl Bench {

@@ -1,7 +1,7 @@
 //! Who gets which task.
 
 use super::*;
-use crate::task::EntryId;
+use longhaul_core::task::EntryId;
 
 struct Bench {
     desk: Desk,

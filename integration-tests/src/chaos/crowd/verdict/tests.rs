@@ -2,7 +2,7 @@ use super::super::log::Ended;
 use super::super::told::Try;
 use super::*;
 use crate::checkers::fold::{Stand, State};
-use longhaul::internals::protocol::entry::NextAttempt;
+use longhaul_core::protocol::entry::NextAttempt;
 
 const fn task(entry: u64) -> TaskId {
     TaskId { ledger: 7, entry, partition: -1, batch_index: None }

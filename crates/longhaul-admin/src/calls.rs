@@ -1,0 +1,361 @@
+//! The calls of Pulsar's admin API that longhaul needs. It decides nothing: see `setup` and `check` for that.
+//!
+//! A *topic* is the whole of it; where a call is about one partition, it says so and takes the name under which the broker
+//! knows that partition: `…-partition-N`, or the topic's own name when it has none.
+mod testing;
+
+use super::http::{AdminError, AdminErrorKind, Call, Http};
+use super::policy::Policy;
+use longhaul_core::topics::{TopicNameError, TopicParts};
+
+use reqwest::Method;
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The cursor that keeps uncompacted entries from being trimmed.
+pub(super) const COMPACTION_CURSOR: &str = "__compaction";
+
+/// A message id before the first message.
+const EARLIEST: &str = r#"{"ledgerId":-1,"entryId":-1}"#;
+
+/// Makes the calls.
+#[derive(Clone, Debug)]
+pub struct AdminCalls {
+    pub(super) http: Http,
+}
+
+/// What the broker tells of the log of one partition.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PartitionStats {
+    /// Entries that are still in the log.
+    #[serde(default)]
+    number_of_entries: i64,
+    /// Cursors by name; subscriptions are among them.
+    #[serde(default)]
+    cursors: BTreeMap<String, IgnoredAny>,
+    #[serde(default)]
+    compacted_ledger: Option<CompactedLedger>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+struct CompactedLedger {
+    #[serde(default)]
+    entries: i64,
+}
+
+/// What the broker tells of the subscriptions of one partition.
+#[derive(Deserialize)]
+struct Subscriptions {
+    #[serde(default)]
+    subscriptions: BTreeMap<String, Durability>,
+}
+
+/// Brokers say it under one name or the other, or under both.
+#[derive(Deserialize)]
+struct Durability {
+    #[serde(default = "unless_denied")]
+    durable: bool,
+    #[serde(default = "unless_denied", rename = "isDurable")]
+    is_durable: bool,
+}
+
+const fn unless_denied() -> bool {
+    true
+}
+
+#[derive(Deserialize)]
+struct PartitionCount {
+    partitions: u32,
+}
+
+/// The part of a broker's settings that is of use. It gives them as text.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Settings {
+    #[serde(default)]
+    encryption_require_on_producer: String,
+}
+
+#[derive(Deserialize)]
+struct Bookies {
+    bookies: Vec<IgnoredAny>,
+}
+
+impl AdminCalls {
+    pub(super) const fn new(http: Http) -> Self {
+        Self { http }
+    }
+
+    /// The same, tried again for so long, all calls together, where brokers cannot answer.
+    pub(super) fn retrying(&self, time: Duration) -> Self {
+        Self { http: self.http.retrying(time) }
+    }
+
+    /// The number of partitions of a topic; `None` when it has none. Creates nothing.
+    ///
+    /// # Errors
+    /// [`AdminErrorKind::NotFound`] when there is no such topic.
+    pub async fn partitions(&self, topic: &str) -> Result<Option<u32>, AdminError> {
+        let call = self.topic_call(Method::GET, topic, &["partitions"])?;
+        let PartitionCount { partitions } = self.http.json(&call).await?;
+        if partitions > 0 {
+            return Ok(Some(partitions));
+        }
+        // Some brokers answer 0 for a topic that does not exist.
+        self.subscriptions(topic).await.map(|_| None)
+    }
+
+    /// Creates a topic.
+    ///
+    /// # Errors
+    /// [`AdminErrorKind::Conflict`] when it exists.
+    pub async fn create_topic(
+        &self,
+        topic: &str,
+        partitions: Option<u32>,
+    ) -> Result<(), AdminError> {
+        let segments: &[&str] = if partitions.is_some() { &["partitions"] } else { &[] };
+        let mut call = self.topic_call(Method::PUT, topic, segments)?;
+        call.body = partitions.map(|count| count.to_string());
+        self.http.done(&call).await
+    }
+
+    /// Raises the number of partitions. The broker makes the topic's subscriptions on the new ones too.
+    ///
+    /// # Errors
+    /// When the topic has none, or more than that.
+    pub async fn grow_partitions(&self, topic: &str, partitions: u32) -> Result<(), AdminError> {
+        let mut call = self.topic_call(Method::POST, topic, &["partitions"])?;
+        call.body = Some(partitions.to_string());
+        self.http.done(&call).await
+    }
+
+    /// Makes the partitions of a partitioned topic that are missing, for example because they were deleted while inactive.
+    ///
+    /// # Errors
+    /// When the topic is not partitioned.
+    pub async fn create_missing_partitions(&self, topic: &str) -> Result<(), AdminError> {
+        let call = self.topic_call(Method::POST, topic, &["createMissedPartitions"])?;
+        self.http.done(&call).await
+    }
+
+    /// The durable subscriptions of a topic or of one partition.
+    ///
+    /// # Errors
+    /// [`AdminErrorKind::NotFound`] when there is no such topic.
+    pub async fn subscriptions(&self, topic: &str) -> Result<Vec<String>, AdminError> {
+        let call = self.topic_call(Method::GET, topic, &["subscriptions"])?;
+        let mut subscriptions: Vec<String> = self.http.json(&call).await?;
+        subscriptions.retain(|name| name != COMPACTION_CURSOR);
+        Ok(subscriptions)
+    }
+
+    /// Creates a durable subscription at the earliest message of a topic or of one partition.
+    ///
+    /// # Errors
+    /// [`AdminErrorKind::Conflict`] when it exists.
+    pub async fn create_subscription(
+        &self,
+        topic: &str,
+        subscription: &str,
+    ) -> Result<(), AdminError> {
+        let path = ["subscription", subscription];
+        let mut call = self.topic_call(Method::PUT, topic, &path)?;
+        call.body = Some(EARLIEST.to_owned());
+        self.http.done(&call).await
+    }
+
+    /// Sets a policy of a topic, for all its partitions. The broker obeys a few milliseconds later.
+    ///
+    /// # Errors
+    /// [`AdminErrorKind::PoliciesDisabled`] when the broker has no topic-level policies.
+    pub async fn set_policy(&self, topic: &str, policy: &Policy) -> Result<(), AdminError> {
+        let mut call = self.topic_call(Method::POST, topic, &[policy.segment()])?;
+        call.query = policy.query();
+        call.body = policy.body();
+        self.http.done(&call).await
+    }
+
+    /// Deletes a topic with all its messages and subscriptions, even while clients use it.
+    ///
+    /// # Errors
+    /// [`AdminErrorKind::NotFound`] when there is no such topic.
+    pub async fn delete_topic(&self, topic: &str) -> Result<(), AdminError> {
+        let partitioned = self.partitions(topic).await?.is_some();
+        let segments: &[&str] = if partitioned { &["partitions"] } else { &[] };
+        let mut call = self.topic_call(Method::DELETE, topic, segments)?;
+        call.query = Some("force=true".to_owned());
+        self.http.done(&call).await
+    }
+
+    /// The value of a policy that is in force on a topic.
+    pub(super) async fn policy<T: DeserializeOwned>(
+        &self,
+        topic: &str,
+        segment: &'static str,
+    ) -> Result<T, AdminError> {
+        let mut call = self.topic_call(Method::GET, topic, &[segment])?;
+        call.query = Some("applied=true".to_owned());
+        self.http.json(&call).await
+    }
+
+    /// The policies of the namespace of a topic.
+    pub(super) async fn namespace_policies<T: DeserializeOwned>(
+        &self,
+        topic: &str,
+    ) -> Result<T, AdminError> {
+        let parts = self.parts(&Method::GET, topic)?;
+        self.http.json(&call(Method::GET, &["namespaces", parts.tenant, parts.namespace])).await
+    }
+
+    /// What the broker tells of the log of one partition; `None` when there is no such partition.
+    pub(super) async fn partition_stats(
+        &self,
+        partition: &str,
+    ) -> Result<Option<PartitionStats>, AdminError> {
+        let call = self.topic_call(Method::GET, partition, &["internalStats"])?;
+        found(self.http.json(&call).await)
+    }
+
+    /// Whether one partition has any subscription that keeps messages while nobody consumes; `false` when there is no such
+    /// partition.
+    pub(super) async fn has_durable_subscription(
+        &self,
+        partition: &str,
+    ) -> Result<bool, AdminError> {
+        let call = self.topic_call(Method::GET, partition, &["stats"])?;
+        let Some(stats) = found(self.http.json::<Subscriptions>(&call).await)? else {
+            return Ok(false);
+        };
+        let durable = |(name, found): (&String, &Durability)| {
+            name != COMPACTION_CURSOR && found.durable && found.is_durable
+        };
+        Ok(stats.subscriptions.iter().any(durable))
+    }
+
+    /// Whether a schema is registered for a topic.
+    pub(super) async fn has_schema(&self, topic: &str) -> Result<bool, AdminError> {
+        let TopicParts { tenant, namespace, local } = self.parts(&Method::GET, topic)?;
+        let path = ["schemas", tenant, namespace, local, "schema"];
+        let schema: Option<IgnoredAny> = found(self.http.json(&call(Method::GET, &path)).await)?;
+        Ok(schema.is_some())
+    }
+
+    /// Whether the broker asks every producer to encrypt. `false` where the token, or the broker, does not let us know.
+    pub(super) async fn requires_encryption(&self) -> bool {
+        let path = ["brokers", "configuration", "runtime"];
+        let settings: Result<Settings, _> = self.http.json(&call(Method::GET, &path)).await;
+        settings.is_ok_and(|settings| settings.encryption_require_on_producer == "true")
+    }
+
+    /// The number of bookies; `None` where the token, or the broker, does not let us know.
+    pub(super) async fn bookies(&self) -> Option<u32> {
+        let bookies: Bookies =
+            self.http.json(&call(Method::GET, &["bookies", "all"])).await.ok()?;
+        u32::try_from(bookies.bookies.len()).ok()
+    }
+
+    /// A list of names in a namespace.
+    pub(super) async fn list(
+        &self,
+        [tenant, namespace]: &[&str; 2],
+        rest: &[&str],
+    ) -> Result<Vec<String>, AdminError> {
+        let mut path = vec!["persistent", tenant, namespace];
+        path.extend(rest);
+        self.http.json(&call(Method::GET, &path)).await
+    }
+
+    /// Why a call was not even sent.
+    pub(super) fn refuse(&self, method: &Method, cause: TopicNameError) -> AdminError {
+        self.http.refuse(method, cause.into())
+    }
+
+    fn parts<'a>(&self, method: &Method, topic: &'a str) -> Result<TopicParts<'a>, AdminError> {
+        TopicParts::parse(topic).map_err(|e| self.refuse(method, e))
+    }
+
+    pub(super) fn topic_call(
+        &self,
+        method: Method,
+        topic: &str,
+        rest: &[&str],
+    ) -> Result<Call, AdminError> {
+        let TopicParts { tenant, namespace, local } = self.parts(&method, topic)?;
+        let mut path = vec!["persistent", tenant, namespace, local];
+        path.extend(rest);
+        Ok(call(method, &path))
+    }
+}
+
+impl PartitionStats {
+    /// Whether a durable subscription is there.
+    pub(super) fn has_subscription(&self, subscription: &str) -> bool {
+        self.cursors.contains_key(&cursor_name(subscription))
+    }
+
+    /// Whether compaction holds on to what it has not read.
+    pub(super) fn has_compaction_cursor(&self) -> bool {
+        self.cursors.contains_key(COMPACTION_CURSOR)
+    }
+
+    /// Whether a reader of the compacted view would find anything.
+    pub(super) fn has_entries(&self) -> bool {
+        self.number_of_entries > 0
+            || self.compacted_ledger.as_ref().is_some_and(|ledger| ledger.entries > 0)
+    }
+}
+
+/// Turns "not found" into `None`.
+pub(super) fn found<T>(result: Result<T, AdminError>) -> Result<Option<T>, AdminError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(e) if e.kind == AdminErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+fn call(method: Method, path: &[&str]) -> Call {
+    let path = ["admin", "v2"].iter().chain(path).map(|segment| (*segment).to_owned()).collect();
+    Call { method, path, query: None, body: None }
+}
+
+/// The broker names a subscription's cursor as Java's `URLEncoder` would write the subscription.
+fn cursor_name(subscription: &str) -> String {
+    let mut name = String::with_capacity(subscription.len());
+    for byte in subscription.bytes() {
+        match byte {
+            b'-' | b'_' | b'.' | b'*' => name.push(char::from(byte)),
+            _ if byte.is_ascii_alphanumeric() => name.push(char::from(byte)),
+            b' ' => name.push('+'),
+            _ => name.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursors_are_named_as_java_encodes_them() {
+        assert_eq!(cursor_name("longhaul"), "longhaul");
+        assert_eq!(cursor_name("a b:c+d*é"), "a+b%3Ac%2Bd*%C3%A9");
+    }
+
+    #[test]
+    fn stats_of_a_real_broker_are_understood() {
+        let json = r#"{"entriesAddedCounter":0,"numberOfEntries":2,"cursors":{"longhaul":{"markDeletePosition":"3:-1",
+            "readPosition":"3:0","properties":{}},"__compaction":{"markDeletePosition":"3:1"}},
+            "compactedLedger":{"ledgerId":-1,"entries":-1,"size":-1,"offloaded":false,"underReplicated":false}}"#;
+        let stats: PartitionStats = serde_json::from_str(json).unwrap();
+        assert!(stats.has_subscription("longhaul") && !stats.has_subscription("other"));
+        assert!(stats.has_compaction_cursor() && stats.has_entries());
+        let empty: PartitionStats = serde_json::from_str(r#"{"numberOfEntries":0}"#).unwrap();
+        assert!(!empty.has_entries() && !empty.has_compaction_cursor());
+    }
+}

@@ -1,0 +1,503 @@
+//! Tells what about the topics is not as the protocol needs it, in words an operator can act on. Changes nothing.
+
+use super::admin::Admin;
+use super::http::AdminError;
+use super::observe::{Observed, PartitionState, Role, Shape, TopicState, observe};
+use super::policy::{Policy, PolicySource};
+use super::rules::{COMPACTION_THRESHOLD_BYTES, Unmet, unmet};
+use super::settings::TopicSettings;
+use super::setup::plan;
+use super::traits::Unfit;
+use longhaul_core::topics::{DEAD_LETTER_SUBSCRIPTION, TopicNames, TopicParts};
+use std::fmt;
+
+/// Partitions that are listed by number before the rest is only counted.
+const LISTED_MAX: usize = 8;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// It works, but not as well, or not for ever.
+    Warning,
+    /// Tasks may run twice, get lost, or stand still.
+    Error,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Warning => "warning",
+            Self::Error => "error",
+        })
+    }
+}
+
+/// What kind of thing is not as it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FindingKind {
+    /// The topic does not exist.
+    TopicMissing,
+    /// Some partitions of the topic do not exist.
+    PartitionsMissing,
+    /// The topic has fewer partitions than the task topic, or one of the two has none at all.
+    PartitionsDiffer,
+    /// The workers' subscription does not exist, or no durable one on the dead letters.
+    SubscriptionMissing,
+    /// The workers' subscription does not exist, but the ledger remembers its tasks.
+    SubscriptionLost,
+    /// Deduplication is off on the ledger or the task topic.
+    DeduplicationOff,
+    /// The broker deletes too early.
+    RetentionTooShort,
+    /// The broker deletes too late.
+    RetentionTooLong,
+    /// The broker never compacts.
+    CompactionThreshold,
+    /// Nothing keeps uncompacted entries from being deleted.
+    CompactionCursor,
+    /// The broker acknowledges messages by their age.
+    MessageTtl,
+    /// The broker stops deliveries at a number of unacknowledged messages.
+    UnackedLimit,
+    /// The broker deletes the topic when nobody uses it.
+    DeleteWhileInactive,
+    /// The broker has no topic-level policies, so what is in force is only partly known.
+    PoliciesDisabled,
+    /// The broker cannot write while a single bookie is down.
+    Ensemble,
+    /// The broker refuses producers that name no schema, as longhaul's mostly do.
+    SchemaEnforced,
+    /// The broker refuses producers that do not encrypt, as longhaul's do not.
+    EncryptionRequired,
+    /// The topic is replicated to other clusters.
+    Replicated,
+    /// The broker stops producers, or skips messages, once a subscription has too much to read.
+    BacklogQuota,
+}
+
+/// One thing that is not as the protocol needs it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finding {
+    /// Full name of the topic.
+    pub topic: String,
+    /// What kind of thing it is, to branch on.
+    pub kind: FindingKind,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What was found, against what is needed.
+    pub what: String,
+    /// What may happen.
+    pub risk: String,
+    /// What to do.
+    pub remedy: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { topic, severity, what, risk, remedy, .. } = self;
+        write!(f, "{severity}: {topic}: {what}\n  risk: {risk}\n  remedy: {remedy}")
+    }
+}
+
+/// Reads the topics and reports everything that is not as the protocol needs it, the worst first. While a cluster fails over it tries
+/// again for [`FAILOVER_TIME_MAX`](super::FAILOVER_TIME_MAX).
+///
+/// ```no_run
+/// use longhaul::topics::{Admin, AdminOptions, TopicNames, TopicSettings, check};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let admin = Admin::new("http://localhost:8080", &AdminOptions::default())?;
+/// let names: TopicNames = "tasks".parse()?;
+/// for finding in check(&admin, &names, &TopicSettings::default()).await? {
+///     println!("{finding}");
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// When the admin API cannot be asked, or refuses to answer.
+pub async fn check(
+    admin: &Admin,
+    names: &TopicNames,
+    settings: &TopicSettings,
+) -> Result<Vec<Finding>, AdminError> {
+    let observed = observe(&admin.retrying(), names, settings).await?;
+    Ok(findings(&observed, names, settings))
+}
+
+/// What a worker wants to know before it starts.
+#[derive(Debug)]
+pub struct StartCheck {
+    /// The findings, the most severe first.
+    pub findings: Vec<Finding>,
+    /// Partitions behind a finding of [`FindingKind::SubscriptionLost`]; -1 for a topic that has none.
+    pub lost: Vec<i32>,
+    /// Whether [`setup`](super::setup) would do something about the findings.
+    pub can_be_set_up: bool,
+}
+
+/// As [`check`], for a worker that is about to start.
+///
+/// # Errors
+/// As [`check`].
+pub async fn check_for_start(
+    admin: &Admin,
+    names: &TopicNames,
+    settings: &TopicSettings,
+) -> Result<StartCheck, AdminError> {
+    let observed = observe(&admin.retrying(), names, settings).await?;
+    let partitioned = observed.task.as_ref().is_some_and(|task| task.shape.count().is_some());
+    let index = |index| if partitioned { i32::try_from(index).unwrap_or(i32::MAX) } else { -1 };
+    let lost = observed.lost_subscriptions().into_iter().map(index).collect();
+    // Whether a subscription that seems lost ever was there is for the ledger to tell.
+    let replaying = TopicSettings { replay: true, ..settings.clone() };
+    let can_be_set_up = plan(&observed, names, &replaying).is_ok_and(|steps| !steps.is_empty());
+    Ok(StartCheck { findings: findings(&observed, names, settings), lost, can_be_set_up })
+}
+
+/// Judges what was read. Pure.
+pub(super) fn findings(
+    observed: &Observed,
+    names: &TopicNames,
+    settings: &TopicSettings,
+) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for role in [Role::Task, Role::Ledger, Role::Metadata, Role::Register, Role::DeadLetters] {
+        let judge = Judge { role, topic: role.topic(names), names };
+        match observed.topic(role) {
+            None => findings.push(judge.topic_missing()),
+            Some(state) => {
+                findings.extend(judge.partitions_missing(state));
+                findings.extend(judge.partitions_differ(state, observed.task.as_ref(), settings));
+                findings.extend(judge.policies(state, settings, observed.bookies));
+                findings.extend(judge.compaction_cursor(state));
+                findings.extend(judge.ensemble(state, observed.bookies));
+                findings.extend(judge.traits(state));
+            }
+        }
+    }
+    findings.extend(subscription(observed, names, settings));
+    findings.extend(dead_letter_subscription(observed, names));
+    let Observed { task, ledger, metadata, register, dead_letters, .. } = observed;
+    let topics = [task, ledger, metadata, register, dead_letters];
+    if topics.into_iter().flatten().any(|topic| topic.policies.source == PolicySource::Namespace) {
+        // Once: it is the broker's doing, not the topic's.
+        let judge = Judge { role: Role::Task, topic: &names.task, names };
+        findings.push(judge.policies_disabled());
+    }
+    findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    findings
+}
+
+/// Judges one topic.
+struct Judge<'a> {
+    role: Role,
+    topic: &'a str,
+    names: &'a TopicNames,
+}
+
+impl Judge<'_> {
+    fn finding(
+        &self,
+        kind: FindingKind,
+        severity: Severity,
+        what: String,
+        risk: &str,
+        remedy: String,
+    ) -> Finding {
+        Finding {
+            topic: self.topic.to_owned(),
+            kind,
+            severity,
+            what,
+            risk: risk.to_owned(),
+            remedy,
+        }
+    }
+
+    fn setup(&self) -> String {
+        setup_command(self.names)
+    }
+
+    fn topic_missing(&self) -> Finding {
+        let risk = match self.role {
+            Role::Task => {
+                "workers find no tasks, and a topic that the broker makes by itself keeps none before they come"
+            }
+            Role::Ledger => {
+                "workers cannot claim anything, and a topic that the broker makes by itself forgets claims"
+            }
+            Role::Metadata => {
+                "nobody can see the state of a task, and a topic that the broker makes by itself forgets it"
+            }
+            Role::Register => {
+                "workers take no tasks before they have read it, and a topic that the broker makes by itself forgets keys"
+            }
+            Role::DeadLetters => {
+                "the first task that fails for good makes the broker create it, and a topic so made is deleted, with all \
+                 dead letters, soon after the last worker has gone"
+            }
+        };
+        let what = "the topic does not exist".to_owned();
+        self.finding(FindingKind::TopicMissing, Severity::Error, what, risk, self.setup())
+    }
+
+    fn partitions_missing(&self, state: &TopicState) -> Option<Finding> {
+        let missing = indexes(&state.partitions, |partition| !partition.exists);
+        let what = format!("{} of the topic's {} missing", listed(&missing)?, state.shape);
+        let risk = "tasks of these partitions stand still, or what is known of them is gone";
+        Some(self.finding(
+            FindingKind::PartitionsMissing,
+            Severity::Error,
+            what,
+            risk,
+            self.setup(),
+        ))
+    }
+
+    fn partitions_differ(
+        &self,
+        state: &TopicState,
+        task: Option<&TopicState>,
+        settings: &TopicSettings,
+    ) -> Option<Finding> {
+        let task = task?;
+        let (what, remedy) = match (self.role, state.shape, task.shape) {
+            (Role::Task, found, _) => {
+                let wanted = settings.partitions?;
+                if found.count() == Some(wanted) {
+                    return None;
+                }
+                let what = format!("the topic has {found}, the settings say {wanted}");
+                // Fewer or none can be put right only by another topic or another setting.
+                let grows = found.count().is_some_and(|count| count < wanted);
+                let remedy = if grows {
+                    self.setup()
+                } else {
+                    format!("set partitions to what the topic has ({found}), or use another topic")
+                };
+                let risk = "tasks are spread over other partitions than planned";
+                return Some(self.finding(
+                    FindingKind::PartitionsDiffer,
+                    Severity::Warning,
+                    what,
+                    risk,
+                    remedy,
+                ));
+            }
+            (Role::Register | Role::DeadLetters, Shape::Unpartitioned, _) => return None,
+            (Role::Register, found @ Shape::Partitioned(_), _) => (
+                format!("the topic has {found}, and a register has none"),
+                format!("stop the workers, delete {}, then {}", self.topic, self.setup()),
+            ),
+            (Role::DeadLetters, found @ Shape::Partitioned(_), _) => {
+                let what = format!("the topic has {found}, and dead letters go to a topic without");
+                let risk =
+                    "the broker refuses dead letters, and tasks that failed for good stay open";
+                let remedy = format!(
+                    "if nobody needs what is on it, delete {} and {}; or name another topic for the dead letters",
+                    self.topic,
+                    self.setup()
+                );
+                let kind = FindingKind::PartitionsDiffer;
+                return Some(self.finding(kind, Severity::Error, what, risk, remedy));
+            }
+            (_, Shape::Partitioned(have), Shape::Partitioned(need)) if have >= need => return None,
+            (_, Shape::Unpartitioned, Shape::Unpartitioned) => return None,
+            (_, found @ Shape::Partitioned(_), needed @ Shape::Partitioned(_)) => {
+                (format!("the topic has {found}, the task topic has {needed}"), self.setup())
+            }
+            (_, found, needed) => {
+                let what = format!("the topic has {found}, the task topic has {needed}");
+                (what, format!("stop the workers, delete {}, then {}", self.topic, self.setup()))
+            }
+        };
+        let risk = if self.role == Role::Register {
+            "workers cannot read it, and take no tasks"
+        } else {
+            "tasks of the partitions that are not covered are held and never run"
+        };
+        Some(self.finding(FindingKind::PartitionsDiffer, Severity::Error, what, risk, remedy))
+    }
+
+    fn policies(
+        &self,
+        state: &TopicState,
+        settings: &TopicSettings,
+        bookies: Option<u32>,
+    ) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for unmet in unmet(self.role, &state.policies, settings, bookies) {
+            let remedy = self.policy_remedy(&unmet, state.policies.source);
+            findings.push(self.finding(unmet.kind, unmet.severity, unmet.what, unmet.risk, remedy));
+        }
+        findings
+    }
+
+    fn policy_remedy(&self, unmet: &Unmet, source: PolicySource) -> String {
+        let Ok(topic) = TopicParts::parse(self.topic) else { return self.setup() };
+        let too_long = unmet.kind == FindingKind::RetentionTooLong;
+        let too_short = unmet.kind == FindingKind::RetentionTooShort;
+        match source {
+            // Setup does not lower a retention: that is to delete.
+            PolicySource::Applied if too_long => {
+                format!("if nobody needs what is older: {}", unmet.policy.request(topic))
+            }
+            PolicySource::Applied => self.set(&unmet.policy),
+            // Tasks and ledger are to be kept for different times, and usually share the namespace.
+            PolicySource::Namespace if self.role == Role::Task && (too_long || too_short) => {
+                self.enable()
+            }
+            PolicySource::Namespace => {
+                format!("{}, or {}", self.enable(), unmet.policy.namespace_request(topic))
+            }
+        }
+    }
+
+    fn policies_disabled(&self) -> Finding {
+        let what = "topic-level policies are disabled at the broker: only what the namespace says is known";
+        let risk =
+            "a default in the broker's own configuration may break what was not found broken here";
+        let kind = FindingKind::PoliciesDisabled;
+        self.finding(kind, Severity::Warning, what.to_owned(), risk, self.enable())
+    }
+
+    fn enable(&self) -> String {
+        format!("set topicLevelPoliciesEnabled=true at the brokers and {}", self.setup())
+    }
+
+    fn compaction_cursor(&self, state: &TopicState) -> Option<Finding> {
+        if !self.role.is_compacted() || state.policies.compaction_threshold_bytes == 0 {
+            // Without a threshold there is no cursor, and that is a finding already.
+            return None;
+        }
+        let missing = indexes(&state.partitions, |partition| {
+            partition.exists && !partition.compaction_cursor
+        });
+        let what = format!("no compaction cursor (`__compaction`) on {}", listed(&missing)?);
+        let risk = "the broker deletes entries older than the retention before they are compacted";
+        let threshold = Policy::CompactionThreshold { bytes: COMPACTION_THRESHOLD_BYTES };
+        let remedy = self.set(&threshold);
+        Some(self.finding(FindingKind::CompactionCursor, Severity::Error, what, risk, remedy))
+    }
+
+    fn ensemble(&self, state: &TopicState, bookies: Option<u32>) -> Option<Finding> {
+        let (ensemble, bookies) = (state.policies.ensemble?, bookies?);
+        // With a single bookie nobody expects to survive its loss.
+        if bookies < 2 || ensemble < bookies {
+            return None;
+        }
+        let what =
+            format!("entries are spread over {ensemble} bookies and there are only {bookies}");
+        let risk = "a single dead bookie stops every publish until it is back";
+        let remedy =
+            format!("run at least {} bookies, or lower the ensemble below {bookies}", ensemble + 1);
+        Some(self.finding(FindingKind::Ensemble, Severity::Warning, what, risk, remedy))
+    }
+
+    fn traits(&self, state: &TopicState) -> Vec<Finding> {
+        let Ok(topic) = TopicParts::parse(self.topic) else { return Vec::new() };
+        let unfit = state.traits.unfit(self.role, topic).into_iter();
+        unfit
+            .map(|Unfit { kind, severity, what, risk, remedy }| {
+                self.finding(kind, severity, what, risk, remedy)
+            })
+            .collect()
+    }
+
+    fn set(&self, policy: &Policy) -> String {
+        match TopicParts::parse(self.topic) {
+            Ok(parts) => format!("{}, or {}", self.setup(), policy.request(parts)),
+            Err(_) => self.setup(),
+        }
+    }
+}
+
+fn setup_command(names: &TopicNames) -> String {
+    let (task, name) = (&names.task, names.task.trim_start_matches("persistent://public/default/"));
+    format!(
+        "set the topics of {task} up with `longhaul topic setup {name}`, or `longhaul::topics::setup` in a program"
+    )
+}
+
+fn subscription(
+    observed: &Observed,
+    names: &TopicNames,
+    settings: &TopicSettings,
+) -> Option<Finding> {
+    let task = observed.task.as_ref()?;
+    let subscription = &settings.subscription;
+    let topic = names.task.clone();
+    let severity = Severity::Error;
+    let lost = observed.lost_subscriptions();
+    if let Some(partitions) = listed(&lost) {
+        return Some(Finding {
+            topic,
+            kind: FindingKind::SubscriptionLost,
+            severity,
+            what: format!("the subscription `{subscription}` is missing on {partitions}, but the ledger has entries"),
+            risk: "what was delivered and not finished is known to nobody, and a new subscription delivers finished tasks again"
+                .to_owned(),
+            remedy: format!(
+                "find out who deleted it; then {} and `replay`, which delivers again all that the topic still holds",
+                setup_command(names)
+            ),
+        });
+    }
+    let missing = indexes(&task.partitions, |partition| partition.exists && !partition.subscribed);
+    Some(Finding {
+        topic,
+        kind: FindingKind::SubscriptionMissing,
+        severity,
+        what: format!("the subscription `{subscription}` is missing on {}", listed(&missing)?),
+        risk: "tasks submitted before the first worker comes may be deleted unseen".to_owned(),
+        remedy: setup_command(names),
+    })
+}
+
+fn dead_letter_subscription(observed: &Observed, names: &TopicNames) -> Option<Finding> {
+    let letters = observed.dead_letters.as_ref()?;
+    let missing =
+        indexes(&letters.partitions, |partition| partition.exists && !partition.subscribed);
+    Some(Finding {
+        topic: names.dead_letters.clone(),
+        kind: FindingKind::SubscriptionMissing,
+        severity: Severity::Error,
+        what: format!("there is no durable subscription on {}", listed(&missing)?),
+        risk:
+            "the broker deletes dead letters that nobody has handled when their retention is over"
+                .to_owned(),
+        remedy: format!(
+            "{}, which makes the subscription `{DEAD_LETTER_SUBSCRIPTION}`, or make one of another name",
+            setup_command(names)
+        ),
+    })
+}
+
+fn indexes(partitions: &[PartitionState], which: impl Fn(&PartitionState) -> bool) -> Vec<usize> {
+    partitions
+        .iter()
+        .enumerate()
+        .filter(|(_, partition)| which(partition))
+        .map(|(index, _)| index)
+        .collect()
+}
+
+/// `None` when there is nothing to list.
+fn listed(indexes: &[usize]) -> Option<String> {
+    let shown: Vec<String> = indexes.iter().take(LISTED_MAX).map(ToString::to_string).collect();
+    let rest = indexes.len().saturating_sub(LISTED_MAX);
+    match (shown.as_slice(), rest) {
+        ([], _) => None,
+        ([one], 0) => Some(format!("partition {one}")),
+        (shown, 0) => Some(format!("partitions {}", shown.join(", "))),
+        (shown, rest) => Some(format!("partitions {} and {rest} more", shown.join(", "))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,331 @@
+//! The topic policies that longhaul cares about: how they are set, and how they are read.
+
+use super::calls::AdminCalls;
+use super::http::{AdminError, AdminErrorKind};
+use super::quota::{Body, QuotaAction, QuotaKind, Quotas};
+use longhaul_core::topics::TopicParts;
+use serde::Deserialize;
+use serde_json::json;
+use std::fmt;
+
+/// One policy of a topic, with a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Policy {
+    /// How long, and up to which size, messages stay that every subscription has acknowledged. -1 is unlimited.
+    Retention {
+        /// Time in minutes.
+        minutes: i64,
+        /// Size in MiB.
+        megabytes: i64,
+    },
+    /// Size of the uncompacted part at which the broker compacts by itself; 0 is never.
+    CompactionThreshold {
+        /// Size in bytes.
+        bytes: u64,
+    },
+    /// Whether the broker drops what a producer sends twice.
+    Deduplication(bool),
+    /// Time after which the broker itself acknowledges a message; 0 is never.
+    MessageTtl {
+        /// Time in seconds.
+        seconds: u64,
+    },
+    /// Unacknowledged messages at which a consumer gets no more; 0 is unlimited.
+    UnackedPerConsumer(u64),
+    /// Unacknowledged messages at which a subscription gets no more; 0 is unlimited.
+    UnackedPerSubscription(u64),
+    /// Whether the broker deletes a topic that nobody uses.
+    DeleteWhileInactive(bool),
+    /// What a subscription may have to read before the broker does something about it.
+    BacklogQuota {
+        /// What is limited.
+        kind: QuotaKind,
+        /// In bytes or seconds; `None` is unlimited.
+        limit: Option<u64>,
+        /// What the broker does then.
+        action: QuotaAction,
+    },
+}
+
+impl Policy {
+    /// The last part of the admin API's path.
+    pub(super) const fn segment(&self) -> &'static str {
+        match self {
+            Self::Retention { .. } => RETENTION,
+            Self::CompactionThreshold { .. } => COMPACTION_THRESHOLD,
+            Self::Deduplication(_) => DEDUPLICATION,
+            Self::MessageTtl { .. } => MESSAGE_TTL,
+            Self::UnackedPerConsumer(_) => UNACKED_PER_CONSUMER,
+            Self::UnackedPerSubscription(_) => UNACKED_PER_SUBSCRIPTION,
+            Self::DeleteWhileInactive(_) => INACTIVE_TOPIC,
+            Self::BacklogQuota { .. } => BACKLOG_QUOTA,
+        }
+    }
+
+    pub(super) fn query(&self) -> Option<String> {
+        match self {
+            Self::MessageTtl { seconds } => Some(format!("{MESSAGE_TTL}={seconds}")),
+            Self::BacklogQuota { kind, .. } => Some(format!("{BACKLOG_QUOTA}Type={}", kind.name())),
+            Self::Retention { .. }
+            | Self::CompactionThreshold { .. }
+            | Self::Deduplication(_)
+            | Self::UnackedPerConsumer(_)
+            | Self::UnackedPerSubscription(_)
+            | Self::DeleteWhileInactive(_) => None,
+        }
+    }
+
+    pub(super) fn body(&self) -> Option<String> {
+        Some(match self {
+            Self::MessageTtl { .. } => return None,
+            Self::Retention { minutes, megabytes } => {
+                json!({ "retentionTimeInMinutes": minutes, "retentionSizeInMB": megabytes })
+                    .to_string()
+            }
+            Self::CompactionThreshold { bytes: number }
+            | Self::UnackedPerConsumer(number)
+            | Self::UnackedPerSubscription(number) => number.to_string(),
+            Self::Deduplication(enabled) => enabled.to_string(),
+            Self::DeleteWhileInactive(enabled) => json!({
+                "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
+                "maxInactiveDurationSeconds": 60,
+                "deleteWhileInactive": enabled,
+            })
+            .to_string(),
+            Self::BacklogQuota { kind, limit, action } => {
+                json!(Body::new(*kind, *limit, *action)).to_string()
+            }
+        })
+    }
+
+    /// The call that sets it for all topics of a namespace, as one would type it.
+    pub(super) fn namespace_request(&self, topic: TopicParts<'_>) -> String {
+        let (method, segment) = match self {
+            Self::Retention { .. } => ("POST", RETENTION),
+            Self::CompactionThreshold { .. } => ("PUT", COMPACTION_THRESHOLD),
+            Self::Deduplication(_) => ("POST", "deduplication"),
+            Self::MessageTtl { .. } => ("POST", MESSAGE_TTL),
+            Self::UnackedPerConsumer(_) => ("POST", "maxUnackedMessagesPerConsumer"),
+            Self::UnackedPerSubscription(_) => ("POST", "maxUnackedMessagesPerSubscription"),
+            Self::DeleteWhileInactive(_) => ("POST", INACTIVE_TOPIC),
+            Self::BacklogQuota { .. } => ("POST", BACKLOG_QUOTA),
+        };
+        let (query, body) = match self {
+            Self::MessageTtl { seconds } => (None, seconds.to_string()),
+            Self::Retention { .. }
+            | Self::CompactionThreshold { .. }
+            | Self::Deduplication(_)
+            | Self::UnackedPerConsumer(_)
+            | Self::UnackedPerSubscription(_)
+            | Self::DeleteWhileInactive(_)
+            | Self::BacklogQuota { .. } => (self.query(), self.body().unwrap_or_default()),
+        };
+        let query = query.map(|query| format!("?{query}")).unwrap_or_default();
+        let TopicParts { tenant, namespace, .. } = topic;
+        format!(
+            "{method} /admin/v2/namespaces/{tenant}/{namespace}/{segment}{query} with the body {body}"
+        )
+    }
+
+    /// The call that sets it, as one would type it.
+    pub(super) fn request(&self, topic: TopicParts<'_>) -> String {
+        let TopicParts { tenant, namespace, local } = topic;
+        let query = self.query().map(|query| format!("?{query}")).unwrap_or_default();
+        let body = self.body().map(|body| format!(" with the body {body}")).unwrap_or_default();
+        let segment = self.segment();
+        format!("POST /admin/v2/persistent/{tenant}/{namespace}/{local}/{segment}{query}{body}")
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Retention { minutes, megabytes } => {
+                write!(f, "retention {}", Retention { minutes: *minutes, megabytes: *megabytes })
+            }
+            Self::CompactionThreshold { bytes } => write!(f, "compaction threshold {bytes} bytes"),
+            Self::Deduplication(enabled) => write!(f, "deduplication {}", on_off(*enabled)),
+            Self::MessageTtl { seconds } => write!(f, "message TTL {seconds} s"),
+            Self::UnackedPerConsumer(max) => write!(f, "unacked limit per consumer {max}"),
+            Self::UnackedPerSubscription(max) => write!(f, "unacked limit per subscription {max}"),
+            Self::DeleteWhileInactive(enabled) => {
+                write!(f, "deletion while inactive {}", on_off(*enabled))
+            }
+            Self::BacklogQuota { kind, limit: None, .. } => write!(f, "{kind} none"),
+            Self::BacklogQuota { kind, limit: Some(limit), .. } => write!(f, "{kind} {limit}"),
+        }
+    }
+}
+
+pub(super) const fn on_off(enabled: bool) -> &'static str {
+    if enabled { "on" } else { "off" }
+}
+
+/// How long messages stay that every subscription has acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(super) struct Retention {
+    #[serde(rename = "retentionTimeInMinutes")]
+    pub(super) minutes: i64,
+    #[serde(rename = "retentionSizeInMB")]
+    pub(super) megabytes: i64,
+}
+
+impl fmt::Display for Retention {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.minutes, self.megabytes) {
+            (0, _) | (_, 0) => return f.write_str("none"),
+            (minutes, _) if minutes < 0 => f.write_str("unlimited in time")?,
+            (minutes, _) => write!(f, "{minutes} min")?,
+        }
+        match self.megabytes {
+            megabytes if megabytes < 0 => f.write_str(", unlimited in size"),
+            megabytes => write!(f, ", {megabytes} MiB"),
+        }
+    }
+}
+
+/// When the broker deletes a topic that nobody uses.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct InactiveTopic {
+    pub(super) delete_while_inactive: bool,
+    #[serde(default)]
+    inactive_topic_delete_mode: String,
+}
+
+impl InactiveTopic {
+    /// The mode in which even a topic with a subscription goes, once that has read everything.
+    pub(super) fn ignores_subscriptions(&self) -> bool {
+        self.inactive_topic_delete_mode == "delete_when_subscriptions_caught_up"
+    }
+}
+
+impl Default for InactiveTopic {
+    /// What brokers do unless told otherwise.
+    fn default() -> Self {
+        let mode = "delete_when_no_subscriptions".to_owned();
+        Self { delete_while_inactive: true, inactive_topic_delete_mode: mode }
+    }
+}
+
+/// Who decided what was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PolicySource {
+    /// Topic, namespace and broker together: the value in force.
+    Applied,
+    /// The namespace alone, because the broker has no topic policies. What it does not say is the broker's own default,
+    /// which no call shows: Pulsar's is assumed.
+    Namespace,
+}
+
+/// The policies in force on a topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Policies {
+    pub(super) source: PolicySource,
+    pub(super) retention: Retention,
+    pub(super) compaction_threshold_bytes: u64,
+    pub(super) deduplication: bool,
+    pub(super) ttl_s: u64,
+    pub(super) unacked_per_consumer: u64,
+    pub(super) unacked_per_subscription: u64,
+    pub(super) inactive: InactiveTopic,
+    pub(super) quotas: Quotas,
+    /// Bookies among which an entry is spread; `None` where it cannot be read.
+    pub(super) ensemble: Option<u32>,
+}
+
+const RETENTION: &str = "retention";
+const COMPACTION_THRESHOLD: &str = "compactionThreshold";
+const DEDUPLICATION: &str = "deduplicationEnabled";
+const MESSAGE_TTL: &str = "messageTTL";
+const UNACKED_PER_CONSUMER: &str = "maxUnackedMessagesOnConsumer";
+const UNACKED_PER_SUBSCRIPTION: &str = "maxUnackedMessagesOnSubscription";
+const INACTIVE_TOPIC: &str = "inactiveTopicPolicies";
+const BACKLOG_QUOTA: &str = "backlogQuota";
+const BACKLOG_QUOTAS: &str = "backlogQuotaMap";
+const PERSISTENCE: &str = "persistence";
+
+/// Pulsar's limits where nobody set any.
+const UNACKED_PER_CONSUMER_DEFAULT: u64 = 50_000;
+const UNACKED_PER_SUBSCRIPTION_DEFAULT: u64 = 200_000;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Persistence {
+    bookkeeper_ensemble: u32,
+}
+
+/// The part of a namespace's policies that is of use; each is left out by the broker when unset.
+#[derive(Deserialize)]
+struct NamespacePolicies {
+    retention_policies: Option<Retention>,
+    compaction_threshold: Option<u64>,
+    #[serde(rename = "deduplicationEnabled")]
+    deduplication_enabled: Option<bool>,
+    message_ttl_in_seconds: Option<u64>,
+    max_unacked_messages_per_consumer: Option<u64>,
+    max_unacked_messages_per_subscription: Option<u64>,
+    inactive_topic_policies: Option<InactiveTopic>,
+    backlog_quota_map: Option<Quotas>,
+}
+
+impl Policies {
+    /// Reads what is in force on an existing topic: its whole name, not that of a partition.
+    pub(super) async fn read(admin: &AdminCalls, topic: &str) -> Result<Self, AdminError> {
+        match Self::read_applied(admin, topic).await {
+            Err(e) if e.kind == AdminErrorKind::PoliciesDisabled => {
+                let policies: NamespacePolicies = admin.namespace_policies(topic).await?;
+                Ok(policies.into())
+            }
+            other => other,
+        }
+    }
+
+    async fn read_applied(admin: &AdminCalls, topic: &str) -> Result<Self, AdminError> {
+        let retention: Option<_> = admin.policy(topic, RETENTION).await?;
+        let threshold: Option<_> = admin.policy(topic, COMPACTION_THRESHOLD).await?;
+        let deduplication: Option<_> = admin.policy(topic, DEDUPLICATION).await?;
+        let ttl_s: Option<_> = admin.policy(topic, MESSAGE_TTL).await?;
+        let per_consumer: Option<_> = admin.policy(topic, UNACKED_PER_CONSUMER).await?;
+        let per_subscription: Option<_> = admin.policy(topic, UNACKED_PER_SUBSCRIPTION).await?;
+        let inactive: Option<_> = admin.policy(topic, INACTIVE_TOPIC).await?;
+        let quotas: Option<_> = admin.policy(topic, BACKLOG_QUOTAS).await?;
+        // It only serves a warning, and a token may be kept from reading it.
+        let persistence: Option<Persistence> =
+            admin.policy(topic, PERSISTENCE).await.unwrap_or_default();
+        Ok(Self {
+            source: PolicySource::Applied,
+            retention: retention.unwrap_or_default(),
+            compaction_threshold_bytes: threshold.unwrap_or_default(),
+            deduplication: deduplication.unwrap_or_default(),
+            ttl_s: ttl_s.unwrap_or_default(),
+            unacked_per_consumer: per_consumer.unwrap_or(UNACKED_PER_CONSUMER_DEFAULT),
+            unacked_per_subscription: per_subscription.unwrap_or(UNACKED_PER_SUBSCRIPTION_DEFAULT),
+            inactive: inactive.unwrap_or_default(),
+            quotas: quotas.unwrap_or_default(),
+            ensemble: persistence.map(|persistence| persistence.bookkeeper_ensemble),
+        })
+    }
+}
+
+impl From<NamespacePolicies> for Policies {
+    fn from(namespace: NamespacePolicies) -> Self {
+        Self {
+            source: PolicySource::Namespace,
+            retention: namespace.retention_policies.unwrap_or_default(),
+            compaction_threshold_bytes: namespace.compaction_threshold.unwrap_or_default(),
+            deduplication: namespace.deduplication_enabled.unwrap_or_default(),
+            ttl_s: namespace.message_ttl_in_seconds.unwrap_or_default(),
+            unacked_per_consumer: namespace
+                .max_unacked_messages_per_consumer
+                .unwrap_or(UNACKED_PER_CONSUMER_DEFAULT),
+            unacked_per_subscription: namespace
+                .max_unacked_messages_per_subscription
+                .unwrap_or(UNACKED_PER_SUBSCRIPTION_DEFAULT),
+            inactive: namespace.inactive_topic_policies.unwrap_or_default(),
+            quotas: namespace.backlog_quota_map.unwrap_or_default(),
+            ensemble: None,
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! What an operator decides about the topics.
+
+use longhaul_core::topics::{DEFAULT_SUBSCRIPTION, TopicNameError, check_subscription};
+use std::time::Duration;
+
+/// Most partitions that are ever asked for. The broker itself has no limit by default: a typing error of three zeros makes
+/// it create as many topics, and every worker follows all partitions of the ledger.
+pub const PARTITIONS_MAX: u32 = 1_000;
+
+/// Longest ledger retention: ten years. Four times as much still fits into the broker's 32-bit count of minutes.
+pub const LEDGER_RETENTION_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// How far back the ledger, the metadata and the handled dead letters can be read: how long the broker keeps entries that
+/// compaction has replaced, or that everybody has acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HistoryRetention {
+    /// Four times the ledger retention: the least with which workers that read slowly miss nothing.
+    #[default]
+    Least,
+    /// So long; at least four times the ledger retention.
+    For(Duration),
+    /// For ever. The disk of the broker must be made for it.
+    Unlimited,
+}
+
+/// What the topics of a task topic are made for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopicSettings {
+    /// How long a finished task stays in the ledger, counted from when the subscription has passed it: R. The broker keeps
+    /// acknowledged tasks at most as long.
+    pub ledger_retention: Duration,
+    /// How long the broker keeps the raw ledger and the raw metadata.
+    pub history_retention: HistoryRetention,
+    /// Partitions of the task topic. `None` leaves an existing topic as it is, and makes a new one without partitions.
+    pub partitions: Option<u32>,
+    /// The durable subscription through which workers receive tasks.
+    pub subscription: String,
+    /// Make the subscription at the earliest message even though the ledger already has entries, so that whatever the task
+    /// topic still holds is delivered again.
+    pub replay: bool,
+}
+
+impl Default for TopicSettings {
+    fn default() -> Self {
+        Self {
+            ledger_retention: Duration::from_secs(3600),
+            history_retention: HistoryRetention::Least,
+            partitions: None,
+            subscription: DEFAULT_SUBSCRIPTION.to_owned(),
+            replay: false,
+        }
+    }
+}
+
+/// Why settings are refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TopicSettingsError {
+    /// Not from 1 to [`PARTITIONS_MAX`].
+    #[error("{0} partitions: expected 1 to {PARTITIONS_MAX}, or none at all")]
+    Partitions(u32),
+    /// Zero, or more than [`LEDGER_RETENTION_MAX`].
+    #[error("a ledger retention of {0:?}: expected more than nothing and at most ten years")]
+    LedgerRetention(Duration),
+    /// Less than four times the ledger retention, or more than four times [`LEDGER_RETENTION_MAX`].
+    #[error(
+        "a history retention of {0:?}: expected at least four times the ledger retention and at most forty years, or unlimited"
+    )]
+    HistoryRetention(Duration),
+    /// Not usable as a subscription name.
+    #[error(transparent)]
+    Subscription(#[from] TopicNameError),
+}
+
+impl TopicSettings {
+    /// Checks what does not depend on a broker.
+    ///
+    /// # Errors
+    /// When a value is out of its range; see [`TopicSettingsError`].
+    pub fn validate(&self) -> Result<(), TopicSettingsError> {
+        if let Some(partitions) = self.partitions.filter(|n| !(1..=PARTITIONS_MAX).contains(n)) {
+            return Err(TopicSettingsError::Partitions(partitions));
+        }
+        if self.ledger_retention.is_zero() || self.ledger_retention > LEDGER_RETENTION_MAX {
+            return Err(TopicSettingsError::LedgerRetention(self.ledger_retention));
+        }
+        if let HistoryRetention::For(time) = self.history_retention
+            && !(self.ledger_retention.saturating_mul(4)..=LEDGER_RETENTION_MAX * 4).contains(&time)
+        {
+            return Err(TopicSettingsError::HistoryRetention(time));
+        }
+        check_subscription(&self.subscription)?;
+        Ok(())
+    }
+
+    /// Minutes for which the raw ledger must be kept at least: 4 R, rounded up.
+    pub(super) fn least_history_minutes(&self) -> i64 {
+        minutes_up(self.ledger_retention.saturating_mul(4))
+    }
+
+    /// Minutes for which it is to be kept, rounded up; -1 for ever.
+    pub(super) fn history_minutes(&self) -> i64 {
+        match self.history_retention {
+            HistoryRetention::Least => self.least_history_minutes(),
+            HistoryRetention::For(time) => minutes_up(time),
+            HistoryRetention::Unlimited => -1,
+        }
+    }
+
+    /// Minutes for which acknowledged tasks are kept: at most R, so rounded down.
+    pub(super) fn task_retention_minutes(&self) -> i64 {
+        minutes(self.ledger_retention.as_millis() / 60_000)
+    }
+}
+
+fn minutes_up(time: Duration) -> i64 {
+    minutes(time.as_millis().div_ceil(60_000).max(1))
+}
+
+/// The broker counts minutes in 32 bits.
+fn minutes(minutes: u128) -> i64 {
+    i64::from(i32::try_from(minutes).unwrap_or(i32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_valid() {
+        let settings = TopicSettings::default();
+        assert_eq!(settings.validate(), Ok(()));
+        assert_eq!((settings.history_minutes(), settings.task_retention_minutes()), (240, 60));
+    }
+
+    #[test]
+    fn retention_is_rounded_to_the_safe_side() {
+        let settings =
+            TopicSettings { ledger_retention: Duration::from_secs(100), ..Default::default() };
+        assert_eq!((settings.history_minutes(), settings.task_retention_minutes()), (7, 1));
+        let settings =
+            TopicSettings { ledger_retention: Duration::from_millis(1), ..Default::default() };
+        assert_eq!((settings.history_minutes(), settings.task_retention_minutes()), (1, 0));
+    }
+
+    #[test]
+    fn history_is_kept_as_long_as_asked_for() {
+        let minutes = |history_retention| {
+            let settings = TopicSettings { history_retention, ..Default::default() };
+            assert_eq!(settings.validate(), Ok(()));
+            (settings.history_minutes(), settings.least_history_minutes())
+        };
+        assert_eq!(minutes(HistoryRetention::Least), (240, 240));
+        let day = Duration::from_secs(24 * 3600);
+        assert_eq!(minutes(HistoryRetention::For(day)), (1440, 240));
+        assert_eq!(minutes(HistoryRetention::Unlimited), (-1, 240));
+    }
+
+    #[test]
+    fn values_out_of_range_are_refused() {
+        for partitions in [0, PARTITIONS_MAX + 1] {
+            let settings = TopicSettings { partitions: Some(partitions), ..Default::default() };
+            assert_eq!(settings.validate(), Err(TopicSettingsError::Partitions(partitions)));
+        }
+        for retention in [Duration::ZERO, LEDGER_RETENTION_MAX * 2] {
+            let settings = TopicSettings { ledger_retention: retention, ..Default::default() };
+            assert_eq!(settings.validate(), Err(TopicSettingsError::LedgerRetention(retention)));
+        }
+        let hour = Duration::from_secs(3600);
+        for time in [4 * hour - Duration::from_nanos(1), 4 * LEDGER_RETENTION_MAX + hour] {
+            let history_retention = HistoryRetention::For(time);
+            let settings = TopicSettings { history_retention, ..Default::default() };
+            assert_eq!(settings.validate(), Err(TopicSettingsError::HistoryRetention(time)));
+        }
+        let settings = TopicSettings { subscription: "a/b".to_owned(), ..Default::default() };
+        assert!(matches!(settings.validate(), Err(TopicSettingsError::Subscription(_))));
+    }
+}

@@ -1,0 +1,424 @@
+//! Makes the topics of a task topic as the protocol needs them.
+//!
+//! It works in rounds: look, plan, act, look again, until nothing is left to do. What is as it should be is left alone, so
+//! that running it twice changes nothing. It deletes nothing: it lowers no retention, except on a topic that it has just made.
+//!
+//! Invariant: ledger and metadata cover every partition of the task topic before the task topic has it.
+
+use super::admin::Admin;
+use super::calls::AdminCalls;
+use super::check::{Finding, FindingKind, Severity, findings};
+use super::http::{AdminError, AdminErrorKind};
+use super::observe::{Observed, Role, Shape, TopicState, observe, partition_names};
+use super::policy::{Policy, PolicySource};
+use super::rules::{unmet, wanted};
+use super::settings::{TopicSettings, TopicSettingsError};
+use longhaul_core::topics::{DEAD_LETTER_SUBSCRIPTION, TopicNames};
+use std::fmt;
+use std::time::Duration;
+
+/// Rounds of planning and acting. One is enough unless someone else changes the topics meanwhile.
+const ROUNDS_MAX: usize = 5;
+/// Looks at the result of a round that was taken whole. A policy is in force 3 to 50 ms after it was set.
+const LOOKS_MAX: usize = 20;
+/// Pause between two looks.
+const LOOK_PAUSE: Duration = Duration::from_millis(100);
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Step {
+    /// Create a topic.
+    CreateTopic {
+        /// Full name.
+        topic: String,
+        /// `None` makes a topic without partitions.
+        partitions: Option<u32>,
+    },
+    /// Raise the number of partitions.
+    GrowPartitions {
+        /// Full name.
+        topic: String,
+        /// The new number.
+        partitions: u32,
+    },
+    /// Create the partitions that are counted but not there.
+    CreateMissingPartitions {
+        /// Full name.
+        topic: String,
+    },
+    /// Create the durable subscription, at the earliest message, wherever it is missing.
+    CreateSubscription {
+        /// Full name.
+        topic: String,
+        /// Its name.
+        subscription: String,
+    },
+    /// Set a policy.
+    SetPolicy {
+        /// Full name.
+        topic: String,
+        /// The policy.
+        policy: Policy,
+    },
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CreateTopic { topic, partitions } => {
+                write!(f, "create {topic} with {}", Shape::from_count(*partitions))
+            }
+            Self::GrowPartitions { topic, partitions } => {
+                write!(f, "grow {topic} to {partitions} partitions")
+            }
+            Self::CreateMissingPartitions { topic } => {
+                write!(f, "create the missing partitions of {topic}")
+            }
+            Self::CreateSubscription { topic, subscription } => {
+                write!(
+                    f,
+                    "create the subscription `{subscription}` of {topic} at the earliest message"
+                )
+            }
+            Self::SetPolicy { topic, policy } => write!(f, "set {policy} on {topic}"),
+        }
+    }
+}
+
+/// What was done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SetupReport {
+    /// In the order they were taken; empty when everything was right already.
+    pub steps: Vec<Step>,
+    /// Warnings about what setup leaves alone.
+    pub findings: Vec<Finding>,
+}
+
+/// Why the topics are not as they should be.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SetupError {
+    /// The settings are out of range: nothing was changed.
+    #[error("the topic settings cannot be used")]
+    Settings(#[from] TopicSettingsError),
+    /// A call failed. Setup can be run again: it goes on where it stopped.
+    #[error("the admin API refused or failed")]
+    Admin(#[from] AdminError),
+    /// Pulsar can neither take partitions away nor divide a topic that has none: nothing was changed.
+    #[error(
+        "{topic} has {found}, which cannot become {wanted}: set it up with what it has, or use another topic"
+    )]
+    Partitions {
+        /// Full name of the topic.
+        topic: String,
+        /// What it has.
+        found: String,
+        /// What it should have.
+        wanted: String,
+    },
+    /// The subscription is gone although the ledger remembers its tasks, and `replay` was not asked for: nothing was changed.
+    #[error("{0}")]
+    SubscriptionLost(Box<Finding>),
+    /// Everything was tried, and these errors remain.
+    #[error("the topics are not as they should be:{}", lines(.0))]
+    Incomplete(Vec<Finding>),
+}
+
+fn lines(findings: &[Finding]) -> String {
+    findings.iter().map(|finding| format!("\n{finding}")).collect()
+}
+
+/// Makes topics and puts them right; [`Client::setup_topics`](crate::Client::setup_topics) does it with the client's settings.
+///
+/// ```no_run
+/// use longhaul::topics::{Admin, AdminOptions, TopicNames, TopicSettings, setup};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let admin = Admin::new("http://localhost:8080", &AdminOptions::default())?;
+/// let names: TopicNames = "tasks".parse()?;
+/// let settings = TopicSettings { partitions: Some(4), ..TopicSettings::default() };
+/// for step in setup(&admin, &names, &settings).await?.steps {
+///     println!("{step}");
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Creates and changes whatever is not as the protocol needs it, and reads it back. While a cluster fails over it tries again for
+/// [`FAILOVER_TIME_MAX`](super::FAILOVER_TIME_MAX).
+///
+/// # Errors
+/// See [`SetupError`]. Steps already taken stay taken.
+pub async fn setup(
+    admin: &Admin,
+    names: &TopicNames,
+    settings: &TopicSettings,
+) -> Result<SetupReport, SetupError> {
+    settings.validate()?;
+    let admin = &admin.retrying();
+    let mut observed = observe(admin, names, settings).await?;
+    let mut steps = Vec::new();
+    let mut failed = None;
+    for _ in 0..ROUNDS_MAX {
+        let round = plan(&observed, names, settings)?;
+        if round.is_empty() {
+            break;
+        }
+        failed = take_all(admin, round, &mut steps).await?;
+        let looks = if failed.is_some() { 1 } else { LOOKS_MAX };
+        observed = settle(admin, names, settings, looks).await?;
+    }
+    if let Some(failed) = failed
+        && !plan(&observed, names, settings)?.is_empty()
+    {
+        return Err(failed.into());
+    }
+    let findings = findings(&observed, names, settings);
+    let (errors, findings): (Vec<_>, Vec<_>) =
+        findings.into_iter().partition(|finding| finding.severity == Severity::Error);
+    if errors.is_empty() {
+        if !steps.is_empty() {
+            tracing::info!(topic = names.task, created = %created(&steps), steps = steps.len(), "topics set up");
+        }
+        Ok(SetupReport { steps, findings })
+    } else {
+        Err(SetupError::Incomplete(errors))
+    }
+}
+
+/// The topics that were made, for the log.
+fn created(steps: &[Step]) -> String {
+    let created = steps.iter().filter_map(|step| match step {
+        Step::CreateTopic { topic, .. } => Some(topic.as_str()),
+        Step::GrowPartitions { .. }
+        | Step::CreateMissingPartitions { .. }
+        | Step::CreateSubscription { .. }
+        | Step::SetPolicy { .. } => None,
+    });
+    created.collect::<Vec<_>>().join(" ")
+}
+
+/// Takes the steps of one round, up to the first that fails in a way that another round may mend: the broker refuses what
+/// another setup is doing at the same moment. That failure is handed back.
+async fn take_all(
+    admin: &AdminCalls,
+    round: Vec<Step>,
+    taken: &mut Vec<Step>,
+) -> Result<Option<AdminError>, AdminError> {
+    for step in round {
+        tracing::debug!(%step, "topic setup");
+        match take(admin, &step).await {
+            Ok(()) => taken.push(step),
+            Err(e) => match e.kind {
+                // The namespace may say all that is needed: the next look judges by that.
+                AdminErrorKind::PoliciesDisabled => {}
+                // A topic that another setup is making is not there yet for every call.
+                AdminErrorKind::Conflict
+                | AdminErrorKind::NotFound
+                | AdminErrorKind::Unavailable
+                | AdminErrorKind::Other => return Ok(Some(e)),
+                AdminErrorKind::Unreachable
+                | AdminErrorKind::Unauthorized
+                | AdminErrorKind::Invalid => return Err(e),
+            },
+        }
+    }
+    Ok(None)
+}
+
+/// What [`setup`] would do now. Changes nothing.
+///
+/// # Errors
+/// As [`setup`], but for what only shows while steps are taken.
+pub async fn dry_run(
+    admin: &Admin,
+    names: &TopicNames,
+    settings: &TopicSettings,
+) -> Result<Vec<Step>, SetupError> {
+    settings.validate()?;
+    let observed = observe(admin.calls(), names, settings).await?;
+    plan(&observed, names, settings)
+}
+
+/// Looks until there is nothing left to do, for that many pauses.
+async fn settle(
+    admin: &AdminCalls,
+    names: &TopicNames,
+    settings: &TopicSettings,
+    looks: usize,
+) -> Result<Observed, SetupError> {
+    let mut observed = observe(admin, names, settings).await?;
+    for _ in 0..looks {
+        if plan(&observed, names, settings)?.is_empty() {
+            break;
+        }
+        tokio::time::sleep(LOOK_PAUSE).await;
+        observed = observe(admin, names, settings).await?;
+    }
+    Ok(observed)
+}
+
+async fn take(admin: &AdminCalls, step: &Step) -> Result<(), AdminError> {
+    match step {
+        Step::CreateTopic { topic, partitions } => {
+            exists_already(admin.create_topic(topic, *partitions).await)
+        }
+        Step::GrowPartitions { topic, partitions } => {
+            admin.grow_partitions(topic, *partitions).await
+        }
+        Step::CreateMissingPartitions { topic } => admin.create_missing_partitions(topic).await,
+        Step::CreateSubscription { topic, subscription } => {
+            let shape = Shape::from_count(admin.partitions(topic).await?);
+            for partition in partition_names(topic, shape) {
+                exists_already(admin.create_subscription(&partition, subscription).await)?;
+            }
+            Ok(())
+        }
+        Step::SetPolicy { topic, policy } => admin.set_policy(topic, policy).await,
+    }
+}
+
+/// Someone else was faster, which is as good. If it was made otherwise, the next look shows it.
+fn exists_already(result: Result<(), AdminError>) -> Result<(), AdminError> {
+    match result {
+        Err(e) if e.kind == AdminErrorKind::Conflict => Ok(()),
+        other => other,
+    }
+}
+
+/// The steps from what is to what should be. Pure.
+pub(super) fn plan(
+    observed: &Observed,
+    names: &TopicNames,
+    settings: &TopicSettings,
+) -> Result<Vec<Step>, SetupError> {
+    if !settings.replay {
+        let lost = findings(observed, names, settings)
+            .into_iter()
+            .find(|finding| finding.kind == FindingKind::SubscriptionLost);
+        if let Some(lost) = lost {
+            return Err(SetupError::SubscriptionLost(Box::new(lost)));
+        }
+    }
+    let shape = wanted_shape(observed.task.as_ref(), &names.task, settings)?;
+    let mut steps = Vec::new();
+    // The task topic comes last: a task on it must find its partition of the ledger.
+    for role in [Role::Ledger, Role::Metadata, Role::Register, Role::DeadLetters, Role::Task] {
+        let topic = role.topic(names);
+        let shape = if role.is_single() { Shape::Unpartitioned } else { shape };
+        match observed.topic(role) {
+            None => steps.extend(creation(role, topic, shape, settings)),
+            Some(state) => {
+                let policies = policies(role, state, settings, observed.bookies);
+                steps.extend(amendment(role, topic, state, shape, settings, policies)?);
+            }
+        }
+    }
+    Ok(steps)
+}
+
+/// The partitions that the task topic is to have in the end.
+fn wanted_shape(
+    task: Option<&TopicState>,
+    topic: &str,
+    settings: &TopicSettings,
+) -> Result<Shape, SetupError> {
+    let Some(task) = task else { return Ok(Shape::from_count(settings.partitions)) };
+    match (task.shape, settings.partitions) {
+        (found, None) => Ok(found),
+        (Shape::Partitioned(found), Some(wanted)) if found <= wanted => {
+            Ok(Shape::Partitioned(wanted))
+        }
+        (found, Some(wanted)) => Err(impossible(topic, found, Shape::Partitioned(wanted))),
+    }
+}
+
+fn impossible(topic: &str, found: Shape, wanted: Shape) -> SetupError {
+    SetupError::Partitions {
+        topic: topic.to_owned(),
+        found: found.to_string(),
+        wanted: wanted.to_string(),
+    }
+}
+
+/// All steps for a topic that does not exist.
+fn creation(role: Role, topic: &str, shape: Shape, settings: &TopicSettings) -> Vec<Step> {
+    let topic = || topic.to_owned();
+    let mut steps = vec![Step::CreateTopic { topic: topic(), partitions: shape.count() }];
+    if let Some(subscription) = subscription(role, settings) {
+        steps.push(Step::CreateSubscription { topic: topic(), subscription });
+    }
+    let policies = wanted(role, settings);
+    steps.extend(policies.into_iter().map(|policy| Step::SetPolicy { topic: topic(), policy }));
+    steps
+}
+
+/// The durable subscription that a topic gets.
+fn subscription(role: Role, settings: &TopicSettings) -> Option<String> {
+    match role {
+        Role::Task => Some(settings.subscription.clone()),
+        Role::DeadLetters => Some(DEAD_LETTER_SUBSCRIPTION.to_owned()),
+        Role::Metadata | Role::Ledger | Role::Register => None,
+    }
+}
+
+/// The steps that an existing topic lacks.
+fn amendment(
+    role: Role,
+    topic: &str,
+    state: &TopicState,
+    shape: Shape,
+    settings: &TopicSettings,
+    policies: Vec<Policy>,
+) -> Result<Vec<Step>, SetupError> {
+    let mut steps = Vec::new();
+    match (state.shape, shape) {
+        (Shape::Unpartitioned, Shape::Unpartitioned) => {}
+        (Shape::Partitioned(found), Shape::Partitioned(wanted)) if found < wanted => {
+            steps.push(Step::GrowPartitions { topic: topic.to_owned(), partitions: wanted });
+        }
+        (Shape::Partitioned(_), Shape::Partitioned(_)) => {}
+        (found, wanted) => return Err(impossible(topic, found, wanted)),
+    }
+    if state.partitions.iter().any(|partition| !partition.exists) {
+        steps.push(Step::CreateMissingPartitions { topic: topic.to_owned() });
+    }
+    if let Some(subscription) = subscription(role, settings)
+        && state.partitions.iter().any(|partition| !partition.subscribed)
+    {
+        steps.push(Step::CreateSubscription { topic: topic.to_owned(), subscription });
+    }
+    if state.policies.source == PolicySource::Applied {
+        steps.extend(
+            policies.into_iter().map(|policy| Step::SetPolicy { topic: topic.to_owned(), policy }),
+        );
+    }
+    Ok(steps)
+}
+
+fn policies(
+    role: Role,
+    state: &TopicState,
+    settings: &TopicSettings,
+    bookies: Option<u32>,
+) -> Vec<Policy> {
+    let mut policies: Vec<Policy> = unmet(role, &state.policies, settings, bookies)
+        .into_iter()
+        // A longer retention may be somebody's archive. To lower it is to delete.
+        .filter(|unmet| unmet.kind != FindingKind::RetentionTooLong)
+        .map(|unmet| unmet.policy)
+        .collect();
+    let bytes = state.policies.compaction_threshold_bytes;
+    let no_cursor = state.partitions.iter().any(|p| p.exists && !p.compaction_cursor);
+    if role.is_compacted() && bytes > 0 && no_cursor {
+        // The broker makes the cursor when the threshold is set, even to the same value.
+        policies.push(Policy::CompactionThreshold { bytes });
+    }
+    policies
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,168 @@
+//! What a topic is subject to beside the policies that set-up sets: enforced schemas, required encryption, replication.
+//!
+//! Others decide about these, often for a whole namespace and for reasons of their own, so they are only reported.
+
+use super::calls::AdminCalls;
+use super::check::{FindingKind, Severity};
+use super::observe::Role;
+use longhaul_core::topics::TopicParts;
+use serde::Deserialize;
+
+const SCHEMA_VALIDATION: &str = "schemaValidationEnforced";
+const REPLICATION: &str = "replication";
+
+/// What was read. A broker that does not know such a thing, or a token that may not read it, counts as a no.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Traits {
+    /// Producers must name a schema where the topic has one.
+    pub(super) schema_enforced: bool,
+    /// A schema is registered for the topic.
+    pub(super) has_schema: bool,
+    /// Producers must encrypt.
+    pub(super) encryption_required: bool,
+    /// The clusters that have the topic, the broker's own included; empty where it is not known.
+    pub(super) clusters: Vec<String>,
+}
+
+/// The part of a namespace's policies that is of use; a broker may leave each out.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct NamespaceTraits {
+    schema_validation_enforced: bool,
+    encryption_required: bool,
+    replication_clusters: Vec<String>,
+}
+
+/// Something that the topic is subject to and the protocol suffers from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Unfit {
+    pub(super) kind: FindingKind,
+    pub(super) severity: Severity,
+    pub(super) what: String,
+    pub(super) risk: &'static str,
+    pub(super) remedy: String,
+}
+
+impl Traits {
+    /// Reads what is in force on an existing topic: its whole name, not that of a partition.
+    pub(super) async fn read(admin: &AdminCalls, topic: &str, encryption_everywhere: bool) -> Self {
+        // They only serve findings, and tokens may be kept from reading them.
+        let namespace: NamespaceTraits = admin.namespace_policies(topic).await.unwrap_or_default();
+        let enforced: Option<bool> =
+            admin.policy(topic, SCHEMA_VALIDATION).await.unwrap_or_default();
+        let clusters: Option<Vec<String>> =
+            admin.policy(topic, REPLICATION).await.unwrap_or_default();
+        let schema_enforced = enforced.unwrap_or(namespace.schema_validation_enforced);
+        Self {
+            schema_enforced,
+            has_schema: schema_enforced && admin.has_schema(topic).await.unwrap_or_default(),
+            encryption_required: encryption_everywhere || namespace.encryption_required,
+            clusters: clusters.unwrap_or(namespace.replication_clusters),
+        }
+    }
+
+    /// What the topic's role suffers. Pure.
+    pub(super) fn unfit(&self, role: Role, topic: TopicParts<'_>) -> Vec<Unfit> {
+        let found =
+            [self.schema(role, topic), self.encryption(role, topic), self.replication(role)];
+        found.into_iter().flatten().collect()
+    }
+
+    fn schema(&self, role: Role, topic: TopicParts<'_>) -> Option<Unfit> {
+        // Without a schema on the topic nothing is enforced.
+        if !self.schema_enforced || !self.has_schema {
+            return None;
+        }
+        let (severity, risk) = match role {
+            Role::Task => (
+                Severity::Warning,
+                "longhaul's client names no schema, so the broker refuses what it submits; producers that name one are not \
+                 affected",
+            ),
+            Role::Ledger => (
+                Severity::Error,
+                "workers name no schema, so the broker refuses their claims, and no task is run",
+            ),
+            Role::Register => (
+                Severity::Error,
+                "workers and clients name no schema, so the broker refuses their entries, and tasks with a key wait for ever",
+            ),
+            Role::DeadLetters => (
+                Severity::Error,
+                "workers name no schema, so the broker refuses dead letters, and tasks that failed for good stay open",
+            ),
+            // Workers name that of the Java reference there.
+            Role::Metadata => return None,
+        };
+        let TopicParts { tenant, namespace, local } = topic;
+        let remedy = format!(
+            "let the topic's schema go: DELETE /admin/v2/schemas/{tenant}/{namespace}/{local}/schema, or do not enforce \
+             schemas there: POST /admin/v2/persistent/{tenant}/{namespace}/{local}/{SCHEMA_VALIDATION} with the body false, \
+             the same for the namespace, and isSchemaValidationEnforced=false at the brokers"
+        );
+        let what = "the topic has a schema, and producers that name none are refused".to_owned();
+        Some(Unfit { kind: FindingKind::SchemaEnforced, severity, what, risk, remedy })
+    }
+
+    fn encryption(&self, role: Role, topic: TopicParts<'_>) -> Option<Unfit> {
+        if !self.encryption_required {
+            return None;
+        }
+        let risk = match role {
+            Role::Task => {
+                "longhaul neither encrypts nor decrypts: what its client submits is refused, and what others submit encrypted \
+                 fails for good"
+            }
+            Role::Ledger => "longhaul does not encrypt: claims are refused, and no task is run",
+            Role::Register => {
+                "longhaul does not encrypt: its entries are refused, and tasks with a key wait for ever"
+            }
+            Role::Metadata => {
+                "longhaul does not encrypt: states and results are refused, and finished tasks stay open"
+            }
+            Role::DeadLetters => {
+                "longhaul does not encrypt: dead letters are refused, and tasks that failed for good stay open"
+            }
+        };
+        let TopicParts { tenant, namespace, .. } = topic;
+        let remedy = format!(
+            "use another namespace, or do not require it: POST /admin/v2/namespaces/{tenant}/{namespace}/encryptionRequired with \
+             the body false, and encryptionRequireOnProducer=false at the brokers; disks can be encrypted below Pulsar"
+        );
+        Some(Unfit {
+            kind: FindingKind::EncryptionRequired,
+            severity: Severity::Error,
+            what: "producers must encrypt".to_owned(),
+            risk,
+            remedy,
+        })
+    }
+
+    fn replication(&self, role: Role) -> Option<Unfit> {
+        if self.clusters.len() < 2 {
+            return None;
+        }
+        let (risk, remedy) = match role {
+            Role::Task => (
+                "a task that another client submits reaches every cluster, under a task id of its own in each: it is run where it \
+                 was submitted, and dropped elsewhere unless workers are told to run such tasks, once in each cluster",
+                "replicate the task topic to one cluster only",
+            ),
+            Role::Ledger | Role::Metadata | Role::Register | Role::DeadLetters => (
+                "nothing that workers publish here leaves their cluster: people in another one see nothing, and the broker may \
+                 keep the log for a cluster that does not read it",
+                "replicate the topic to one cluster only",
+            ),
+        };
+        Some(Unfit {
+            kind: FindingKind::Replicated,
+            severity: Severity::Warning,
+            what: format!(
+                "the topic is replicated between the clusters {}",
+                self.clusters.join(", ")
+            ),
+            risk,
+            remedy: format!("{remedy}, or use a namespace that is not replicated"),
+        })
+    }
+}

@@ -1,0 +1,70 @@
+//! When to look at which task or attempt again: at most one time for each. Pure.
+
+use crate::protocol::moment::Moment;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The times at which tasks, or attempts, are to be looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Agenda<K> {
+    at: BTreeMap<K, Moment>,
+    order: BTreeSet<(Moment, K)>,
+}
+
+impl<K> Default for Agenda<K> {
+    fn default() -> Self {
+        Self { at: BTreeMap::new(), order: BTreeSet::new() }
+    }
+}
+
+impl<K: Copy + Ord> Agenda<K> {
+    /// Looks at the task at `at`, and not at any time set before.
+    pub fn set(&mut self, id: K, at: Moment) {
+        if let Some(before) = self.at.insert(id, at) {
+            self.order.remove(&(before, id));
+        }
+        self.order.insert((at, id));
+    }
+
+    /// Looks at the task at `at`, or earlier if an earlier time is set.
+    pub fn set_by(&mut self, id: K, at: Moment) {
+        if self.at.get(&id).is_none_or(|before| at < *before) {
+            self.set(id, at);
+        }
+    }
+
+    pub fn remove(&mut self, id: K) {
+        if let Some(before) = self.at.remove(&id) {
+            self.order.remove(&(before, id));
+        }
+    }
+
+    /// The next task whose time has come.
+    pub fn pop_due(&mut self, now: Moment) -> Option<K> {
+        let (at, id) = *self.order.first()?;
+        if at > now {
+            return None;
+        }
+        self.remove(id);
+        Some(id)
+    }
+
+    /// The task with the earliest time, whether or not it has come.
+    pub fn pop_first(&mut self) -> Option<K> {
+        let (_, id) = self.order.pop_first()?;
+        self.at.remove(&id);
+        Some(id)
+    }
+
+    /// That task.
+    pub fn first(&self) -> Option<K> {
+        self.order.first().map(|(_, id)| *id)
+    }
+
+    pub fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    pub fn next(&self) -> Option<Moment> {
+        self.order.first().map(|(at, _)| *at)
+    }
+}

@@ -1,0 +1,223 @@
+//! How a lease ends, and what its holder is told as the ledger is known.
+
+use crate::machine::Machine;
+use crate::protocol::entry::Outcome;
+use crate::protocol::fold::Phase;
+use crate::protocol::key::{Epoch, OwnerId};
+use crate::task::{TaskId, TaskOutcome, TaskState};
+use bytes::Bytes;
+use std::time::Duration;
+
+/// How a lease stands, as the ledger is known here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It runs.
+    Runs,
+    /// It does not, for good.
+    Not(ReportError),
+    /// The view may be behind.
+    Behind,
+    /// The same lease has brought the task to its end.
+    Succeeded,
+}
+
+impl Standing {
+    /// Of the lease with this epoch and owner id.
+    #[must_use]
+    pub fn of(machine: &Machine, task: TaskId, (epoch, owner): (Epoch, OwnerId)) -> Self {
+        let fold = machine.fold(task);
+        if !machine.is_ready() || fold.epoch < epoch && !fold.phase.is_terminal() {
+            return Self::Behind;
+        }
+        if fold.is_run_by(epoch, owner) && machine.lease(task).is_some() {
+            return Self::Runs;
+        }
+        let same = (fold.epoch, fold.owner) == (epoch, owner);
+        match fold.phase {
+            Phase::Completed if same => Self::Succeeded,
+            _ if fold.epoch == epoch && fold.owner != owner && !fold.phase.is_terminal() => {
+                Self::Not(ReportError::NotOwner)
+            }
+            Phase::New
+            | Phase::Running
+            | Phase::Retry
+            | Phase::Completed
+            | Phase::Final
+            | Phase::Cancelled
+            | Phase::Expired
+            | Phase::Sealed => Self::Not(error_of(fold.phase, fold.epoch, epoch)),
+        }
+    }
+}
+
+/// Why a report of this epoch has no effect on a task in this phase.
+#[must_use]
+pub const fn error_of(phase: Phase, current: Epoch, epoch: Epoch) -> ReportError {
+    let outcome = match phase {
+        Phase::Completed | Phase::Sealed => {
+            return ReportError::Ended { state: TaskState::Completed, outcome: None };
+        }
+        Phase::Final => TaskOutcome::Final,
+        Phase::Cancelled => TaskOutcome::Cancelled,
+        Phase::Expired => TaskOutcome::Expired,
+        Phase::New | Phase::Running | Phase::Retry => {
+            let stale = current.0 > epoch.0;
+            let error = ReportError::StaleLease { current: current.0 };
+            return if stale { error } else { ReportError::Expired };
+        }
+    };
+    ReportError::Ended { state: TaskState::Failed, outcome: Some(outcome) }
+}
+
+/// What a holder has reported, as far as the answer depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reported {
+    /// A result.
+    Success,
+    /// A failed attempt, or a task that failed for good.
+    Failure {
+        /// The task is not tried again.
+        fatal: bool,
+    },
+    /// That it was not done.
+    Release,
+}
+
+impl Reported {
+    /// Of this report.
+    #[must_use]
+    pub const fn of(outcome: &LeaseOutcome) -> Self {
+        match outcome {
+            LeaseOutcome::Succeeded(_) => Self::Success,
+            LeaseOutcome::Failed { fatal, .. } => Self::Failure { fatal: *fatal },
+            LeaseOutcome::Released { .. } => Self::Release,
+        }
+    }
+
+    /// Whether the end that counts is the one that was reported. Another gateway may have been faster, with what its holder had said there, or
+    /// because it had said nothing.
+    #[must_use]
+    pub const fn counts_as(self, end: &Outcome) -> bool {
+        match (self, end) {
+            (Self::Success, Outcome::Completed)
+            | (Self::Failure { .. }, Outcome::Final)
+            | (Self::Failure { fatal: false }, Outcome::Failed(_))
+            | (Self::Release, Outcome::Released(_))
+            // Whoever gives up after a cancellation has what it wants.
+            | (Self::Failure { .. } | Self::Release, Outcome::Cancelled) => true,
+            (
+                Self::Success | Self::Failure { .. } | Self::Release,
+                Outcome::Completed
+                | Outcome::Failed(_)
+                | Outcome::Final
+                | Outcome::Cancelled
+                | Outcome::Released(_),
+            ) => false,
+        }
+    }
+}
+
+/// How the work under a lease has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LeaseOutcome {
+    /// With this result.
+    Succeeded(Bytes),
+    /// Without one.
+    Failed {
+        /// Why.
+        message: String,
+        /// The task is not tried again.
+        fatal: bool,
+        /// When it is tried again, if not by the backoff.
+        retry_after: Option<Duration>,
+    },
+    /// It was not done, and that costs no attempt.
+    Released {
+        /// When it may be tried again.
+        after: Duration,
+    },
+}
+
+/// Why a report has no effect.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReportError {
+    /// The task.
+    #[error("no such task, or it was removed long ago")]
+    NotFound,
+    /// Somebody else has had the task since.
+    #[error("the lease is stale: the task is at epoch {current} by now")]
+    StaleLease {
+        /// The current epoch.
+        current: u32,
+    },
+    /// The lease of this epoch is another one.
+    #[error("this lease is not the one that holds the task")]
+    NotOwner,
+    /// Nothing was heard of it for too long, or its attempt has ended.
+    #[error("the lease has expired, or its attempt has ended")]
+    Expired,
+    /// The task is over.
+    #[error("the task is over: {}", ended_as(*.state, *.outcome))]
+    Ended {
+        /// COMPLETED or FAILED.
+        state: TaskState,
+        /// How, if it failed.
+        outcome: Option<TaskOutcome>,
+    },
+    /// A result or a checkpoint.
+    #[error("{bytes} bytes are too many: at most {max} are taken")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+        /// The largest that is taken.
+        max: usize,
+    },
+    /// The lease time.
+    #[error("a lease may be silent for 100 ms to 7 days, not for {time:?}")]
+    LeaseTime {
+        /// That was asked for.
+        time: Duration,
+    },
+    /// The log did not answer in time.
+    #[error("the log did not confirm it in time: it may count or not; say it again")]
+    Unavailable,
+}
+
+const fn ended_as(state: TaskState, outcome: Option<TaskOutcome>) -> &'static str {
+    match (state, outcome) {
+        (_, Some(TaskOutcome::Final)) => "it failed for good",
+        (_, Some(TaskOutcome::Cancelled)) => "it was cancelled",
+        (_, Some(TaskOutcome::Expired)) => "it has expired",
+        (_, None) => "it has its result",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::entry::NextAttempt;
+    use crate::protocol::invariants::LEASE_END;
+
+    /// Who gave a task back, at no attempt, was told so when its silence had cost it one; and who had failed it for good when it was tried again.
+    #[test]
+    fn only_the_end_that_counts_is_confirmed() {
+        let (failed, given_back) =
+            (Outcome::Failed(NextAttempt::default()), Outcome::Released(NextAttempt::default()));
+        let (failure, fatal) =
+            (Reported::Failure { fatal: false }, Reported::Failure { fatal: true });
+        for (reported, counts) in [
+            (Reported::Success, [true, false, false, false, false]),
+            (failure, [false, true, true, true, false]),
+            (fatal, [false, false, true, true, false]),
+            (Reported::Release, [false, false, false, true, true]),
+        ] {
+            let ends = [Outcome::Completed, failed, Outcome::Final, Outcome::Cancelled, given_back];
+            assert_eq!(
+                ends.map(|end| reported.counts_as(&end)),
+                counts,
+                "{LEASE_END} {reported:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Shows on M how attempts have ended: what must be read before, and what follows when the entry is stored, lost or refused.
+
+use crate::protocol::fold::Phase;
+use crate::task::TaskId;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// The entry of a task that waits for its next attempt waits no longer than this for its topic: the end of a drain waits for it.
+const RETRY_WAITS_MAX: Duration = Duration::from_secs(5);
+
+/// What an entry on M shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Showing {
+    /// An attempt runs.
+    Processing,
+    /// It has failed or was put off, and another one follows.
+    Retry,
+    /// How the task ended, before it is acknowledged.
+    Outcome,
+    /// The same, because M does not show it.
+    Repair,
+}
+
+/// What is at hand of a task whose attempt has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct AtHand {
+    /// The result, or the reason of the failure.
+    pub body: bool,
+    /// The payload.
+    pub task: bool,
+}
+
+/// What comes next on the way of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The body is read from the ledger.
+    ReadBody,
+    /// The payload is read from the task topic.
+    ReadTask,
+    /// It is published, and dropped if it has to wait for longer than this.
+    Publish {
+        /// How long it may wait.
+        expires: Option<Duration>,
+    },
+}
+
+/// What became of an entry that was published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It is stored.
+    Stored,
+    /// It may be.
+    Unknown,
+    /// It is not, and never will be as it is.
+    Refused,
+}
+
+/// What follows an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    /// Nothing.
+    Nothing,
+    /// The machine is told that M shows the end, and what was needed for that can go.
+    Shown,
+    /// What was needed for the entry can go.
+    Forget,
+    /// The body can go, and the payload until the next attempt is due.
+    Wait,
+    /// It is shown again.
+    Again,
+}
+
+/// The entries of ended attempts of one partition.
+#[derive(Clone, Debug, Default)]
+pub struct EndedAttempts {
+    /// Tasks that are left out of their entries: with them an entry or a dead letter was refused, or they are gone.
+    bare: BTreeSet<TaskId>,
+}
+
+impl EndedAttempts {
+    /// What comes first for an entry about a task in this phase. An end carries the payload where that can be had, and a task that is
+    /// put off each second must not leave an entry for each second of an outage.
+    pub fn next(
+        &self,
+        id: TaskId,
+        kind: Showing,
+        phase: Phase,
+        has: AtHand,
+        heartbeat: Duration,
+    ) -> Next {
+        if !has.body {
+            Next::ReadBody
+        } else if phase.is_terminal() && !has.task && !self.is_bare(id) {
+            Next::ReadTask
+        } else {
+            let brief = heartbeat.min(RETRY_WAITS_MAX);
+            Next::Publish { expires: (kind == Showing::Retry).then_some(brief) }
+        }
+    }
+
+    /// What follows when it is known what became of an entry. `phase` is the task's now, in the epoch that the entry speaks of; `rests` says
+    /// that nothing else is to be written about it. One that is refused is published again without the payload; if that is refused,
+    /// too, the task must not hang on what M shows. True beside it if the entry is given up.
+    pub fn after(
+        &mut self,
+        id: TaskId,
+        kind: Showing,
+        answer: Answer,
+        phase: Phase,
+        rests: bool,
+    ) -> (After, bool) {
+        let given_up = answer == Answer::Refused && !self.bare.insert(id);
+        let stored = answer == Answer::Stored || given_up;
+        let after = match (kind, stored) {
+            (Showing::Outcome, true) => After::Shown,
+            (Showing::Retry, true) if phase.is_terminal() => After::Forget,
+            (Showing::Retry, true) => After::Wait,
+            // Read for it alone, unless the end is still to be written.
+            (Showing::Repair, true) if rests => After::Forget,
+            (Showing::Outcome | Showing::Repair, false) => After::Again,
+            (Showing::Retry, false) if phase == Phase::Retry => After::Again,
+            (Showing::Processing, false) if phase == Phase::Running => After::Again,
+            (Showing::Repair | Showing::Retry | Showing::Processing, _) => After::Nothing,
+        };
+        (after, given_up && matches!(kind, Showing::Outcome | Showing::Repair))
+    }
+
+    /// The task is left out of its entries from now on.
+    pub fn leave_out(&mut self, id: TaskId) {
+        self.bare.insert(id);
+    }
+
+    /// Whether the task is left out of its entries.
+    #[must_use]
+    pub fn is_bare(&self, id: TaskId) -> bool {
+        self.bare.contains(&id)
+    }
+
+    /// Nothing more is shown of the task.
+    pub fn forget(&mut self, id: TaskId) {
+        self.bare.remove(&id);
+    }
+
+    /// The same for all that `over` says. These are few: they are of tasks that have not been shown to the end.
+    pub fn forget_if(&mut self, over: impl Fn(TaskId) -> bool) {
+        self.bare.retain(|id| !over(*id));
+    }
+}
+
+/// Waits before a body is read again that was not there: an entry that is gone does not come back.
+#[must_use]
+pub fn wait_for_body(tries: u32) -> Duration {
+    Duration::from_secs(1) * (1 << tries.min(8))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: TaskId = TaskId { ledger: 1, entry: 2, partition: -1, batch_index: None };
+    const H: Duration = Duration::from_secs(10);
+
+    fn next(ended: &EndedAttempts, kind: Showing, phase: Phase, body: bool, task: bool) -> Next {
+        ended.next(ID, kind, phase, AtHand { body, task }, H)
+    }
+
+    #[test]
+    fn what_is_not_at_hand_is_read_first() {
+        let ended = EndedAttempts::default();
+        let outcome = |body, task| next(&ended, Showing::Outcome, Phase::Completed, body, task);
+        assert_eq!(outcome(false, false), Next::ReadBody);
+        assert_eq!(outcome(true, false), Next::ReadTask);
+        assert_eq!(outcome(true, true), Next::Publish { expires: None });
+        let retry = next(&ended, Showing::Retry, Phase::Retry, true, false);
+        assert_eq!(retry, Next::Publish { expires: Some(H / 2) }, "it waits for nothing");
+    }
+
+    #[test]
+    fn a_refused_end_is_shown_without_the_task_and_given_up_then() {
+        let mut ended = EndedAttempts::default();
+        let mut refused = |kind| ended.after(ID, kind, Answer::Refused, Phase::Completed, false);
+        assert_eq!(refused(Showing::Outcome), (After::Again, false));
+        assert_eq!(refused(Showing::Outcome), (After::Shown, true), "the task goes on");
+        let bare = next(&ended, Showing::Repair, Phase::Completed, true, false);
+        assert_eq!(bare, Next::Publish { expires: None }, "nor is it read again");
+        ended.forget(ID);
+        assert!(!ended.is_bare(ID));
+    }
+
+    #[test]
+    fn what_may_be_lost_is_shown_again_as_long_as_it_is_so() {
+        let all = [
+            (Showing::Outcome, Phase::Completed, After::Again),
+            (Showing::Repair, Phase::Completed, After::Again),
+            (Showing::Retry, Phase::Retry, After::Again),
+            (Showing::Retry, Phase::Completed, After::Nothing),
+            (Showing::Processing, Phase::Running, After::Again),
+            (Showing::Processing, Phase::Retry, After::Nothing),
+        ];
+        for (kind, phase, expected) in all {
+            let (after, _) =
+                EndedAttempts::default().after(ID, kind, Answer::Unknown, phase, false);
+            assert_eq!(after, expected, "{kind:?} {phase:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_stored_needs_no_more() {
+        let all = [
+            (Showing::Outcome, Phase::Completed, false, After::Shown),
+            (Showing::Repair, Phase::Completed, true, After::Forget),
+            (Showing::Repair, Phase::Completed, false, After::Nothing),
+            (Showing::Retry, Phase::Retry, false, After::Wait),
+            (Showing::Retry, Phase::Final, false, After::Forget),
+            (Showing::Processing, Phase::Running, false, After::Nothing),
+        ];
+        for (kind, phase, rests, expected) in all {
+            let (after, _) = EndedAttempts::default().after(ID, kind, Answer::Stored, phase, rests);
+            assert_eq!(after, expected, "{kind:?} {phase:?}");
+        }
+    }
+
+    /// No test noticed when tasks stayed left out of their entries for ever after the ledger had forgotten them.
+    #[test]
+    fn what_is_over_is_forgotten_and_nothing_else() {
+        let mut ended = EndedAttempts::default();
+        let other = TaskId { entry: 3, ..ID };
+        ended.leave_out(ID);
+        ended.leave_out(other);
+        ended.forget_if(|id| id == ID);
+        assert_eq!((ended.is_bare(ID), ended.is_bare(other)), (false, true));
+    }
+
+    /// No test noticed when a body that was not there was read again and again without a pause.
+    #[test]
+    fn the_waits_for_a_body_double_up_to_four_minutes() {
+        let waits = [0, 1, 2, 8, 9, u32::MAX].map(|tries| wait_for_body(tries).as_secs());
+        assert_eq!(waits, [1, 2, 4, 256, 256, 256]);
+    }
+}

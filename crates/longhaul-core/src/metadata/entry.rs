@@ -1,0 +1,270 @@
+//! The form of what is shown: entries on the metadata topic, and dead letters.
+
+use crate::machine::Task;
+use crate::protocol::entry::{Claim, ClaimKind};
+use crate::protocol::fold::Phase;
+use crate::task::{
+    Progress, TaskId, TaskMetadata, TaskOutcome, TaskState, text, text_of, view_properties,
+};
+use bytes::Bytes;
+use longhaul_types::Outgoing;
+
+/// What an id takes, more often than not.
+const ID_BYTES: usize = 32;
+
+/// What an entry takes beside task and result, more often than not.
+const JSON_BYTES: usize = 320;
+
+/// What an entry shows of a running attempt.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shown {
+    /// How far the attempt has come.
+    pub progress: Option<Progress>,
+    /// The newest lines that it has logged.
+    pub log: Vec<String>,
+}
+
+/// The body of an outcome: a result, or the reason of a failure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    Result(Bytes),
+    Reason(String),
+}
+
+impl Body {
+    pub fn bytes(&self) -> Bytes {
+        match self {
+            Self::Result(bytes) => bytes.clone(),
+            Self::Reason(text) => Bytes::copy_from_slice(text.as_bytes()),
+        }
+    }
+
+    pub const fn len(&self) -> usize {
+        match self {
+            Self::Result(bytes) => bytes.len(),
+            Self::Reason(text) => text.len(),
+        }
+    }
+
+    /// Whether it can be that of a task in this phase. A result that was published without an answer, and refused when it was published
+    /// again, has made way for the reason why; and then the first one may turn out to have been stored.
+    pub fn fits(&self, phase: Phase) -> bool {
+        matches!(self, Self::Result(_)) == (phase == Phase::Completed)
+    }
+
+    /// Reads the body of an accepted outcome from the ledger.
+    pub fn read(phase: Phase, bytes: Bytes) -> Self {
+        if phase == Phase::Completed {
+            Self::Result(bytes)
+        } else {
+            Self::Reason(String::from_utf8_lossy(&bytes).into_owned())
+        }
+    }
+}
+
+/// The reason that a claim gives which closes a task.
+pub const fn closing_reason(claim: &Claim) -> &'static str {
+    match claim.kind {
+        ClaimKind::Run | ClaimKind::Park | ClaimKind::Offer(_) => "",
+        ClaimKind::Final if claim.limits.total_ms.is_some() => text::OVER_BUDGET,
+        ClaimKind::Final => text::ALL_ATTEMPTS_FAILED,
+        ClaimKind::Cancelled => text::CANCELLED,
+        ClaimKind::Expired => text::EXPIRED,
+    }
+}
+
+/// The entry of a running task.
+pub fn processing(
+    id: TaskId,
+    task: &Task,
+    payload: Option<&Bytes>,
+    Shown { progress, log }: Shown,
+    wall_ms: u64,
+) -> TaskMetadata {
+    let warning = task.taken_over.then(|| text::WORKER_LOST.to_owned());
+    TaskMetadata {
+        progress,
+        log,
+        warning,
+        ..base(id, task, TaskState::Processing, payload, wall_ms)
+    }
+}
+
+/// The entry of a task whose attempt has ended, by its fold.
+pub fn ended(
+    id: TaskId,
+    task: &Task,
+    payload: Option<&Bytes>,
+    body: Body,
+    wall_ms: u64,
+) -> TaskMetadata {
+    let (state, outcome) = match task.fold.phase {
+        Phase::Completed => (TaskState::Completed, None),
+        Phase::Final => (TaskState::Failed, Some(TaskOutcome::Final)),
+        Phase::Cancelled => (TaskState::Failed, Some(TaskOutcome::Cancelled)),
+        Phase::Expired => (TaskState::Failed, Some(TaskOutcome::Expired)),
+        // Of a sealed task nothing is kept that could be shown.
+        Phase::Retry | Phase::New | Phase::Running | Phase::Sealed => (TaskState::Failed, None),
+    };
+    let (result, failure_reason) = match body {
+        Body::Result(bytes) => (Some(bytes), None),
+        Body::Reason(reason) => (None, Some(reason)),
+    };
+    // An attempt that was given back is due at once.
+    let due_ms = task.fold.next_attempt.at_ms;
+    let due_ms = if due_ms == 0 { wall_ms } else { due_ms };
+    let next_attempt_at = (task.fold.phase == Phase::Retry).then_some(due_ms);
+    TaskMetadata {
+        result,
+        failure_reason,
+        outcome,
+        next_attempt_at,
+        ..base(id, task, state, payload, wall_ms)
+    }
+}
+
+/// The entry of a task that waits for others: these, of so many.
+pub fn parked(
+    id: TaskId,
+    task: &Task,
+    payload: Option<&Bytes>,
+    (waits_for, count): (Vec<String>, usize),
+    wall_ms: u64,
+) -> TaskMetadata {
+    let shown = waits_for.len();
+    let warning =
+        (shown < count).then(|| format!("It waits for {count} tasks, {shown} of them are named."));
+    TaskMetadata { waits_for, warning, ..base(id, task, TaskState::New, payload, wall_ms) }
+}
+
+fn base(
+    id: TaskId,
+    task: &Task,
+    state: TaskState,
+    payload: Option<&Bytes>,
+    wall_ms: u64,
+) -> TaskMetadata {
+    // A closing claim that ran nothing may be the first entry of a task: then it was created now.
+    let created = if task.created_ms == 0 { wall_ms } else { task.created_ms };
+    let times = (created, wall_ms.max(created));
+    let bare = TaskMetadata::new(text_of(id, ID_BYTES), state, task.fold.attempt, times);
+    TaskMetadata { task: payload.cloned(), ..bare }
+}
+
+/// The message that carries the entry. `worker` is what it says of who runs the task, as JSON; empty if nothing.
+pub fn message(metadata: &TaskMetadata, task: &Task, worker: &str) -> Outgoing {
+    // Every field is a number, a text or base64: the encoder has nothing to refuse.
+    let bytes = metadata.task.as_ref().map_or(0, Bytes::len)
+        + metadata.result.as_ref().map_or(0, Bytes::len);
+    let mut json = Vec::with_capacity(JSON_BYTES + worker.len() + bytes / 3 * 4);
+    let _infallible = serde_json::to_writer(&mut json, metadata);
+    if !worker.is_empty() {
+        add_worker(&mut json, worker);
+    }
+    Outgoing {
+        key: Some(metadata.message_id.clone()),
+        properties: view_properties(task.fold.epoch.0, task.fold.owner),
+        payload: json.into(),
+        ..Outgoing::default()
+    }
+}
+
+/// Adds a field to an entry that is encoded: what is the same in all entries is not encoded each time.
+fn add_worker(json: &mut Vec<u8>, worker: &str) {
+    // The brace that ends the object.
+    json.pop();
+    for part in [r#","worker":"#, worker, "}"] {
+        json.extend_from_slice(part.as_bytes());
+    }
+}
+
+/// A dead letter: the payload as it came, and properties that say what became of it.
+pub fn dead_letter(
+    id: TaskId,
+    task: &Task,
+    payload: Option<Bytes>,
+    properties: std::collections::BTreeMap<String, String>,
+    body: &Body,
+    topic: &str,
+) -> Outgoing {
+    let mut properties = properties;
+    let reason = match body {
+        Body::Reason(reason) => reason.clone(),
+        Body::Result(_) => String::new(),
+    };
+    properties.extend([
+        ("REAL_TOPIC".to_owned(), topic.to_owned()),
+        ("ORIGIN_MESSAGE_ID".to_owned(), id.to_string()),
+        ("attempts".to_owned(), task.fold.attempt.to_string()),
+        ("epoch".to_owned(), task.fold.epoch.to_string()),
+        ("failureReason".to_owned(), reason),
+    ]);
+    if payload.is_none() {
+        properties.insert(text::PAYLOAD_GONE.to_owned(), "1".to_owned());
+    }
+    Outgoing {
+        key: Some(id.to_string()),
+        properties: properties.into(),
+        payload: payload.unwrap_or_default(),
+        ..Outgoing::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::key::{Epoch, OnceKey, OwnerId};
+    use crate::protocol::limits::Limits;
+    use crate::task::WorkerIdentity;
+
+    const ID: TaskId = TaskId { ledger: 1, entry: 2, partition: -1, batch_index: None };
+
+    /// No test of the library noticed when outcomes went to the ledger without their body.
+    #[test]
+    fn a_body_is_written_as_it_is() {
+        for (body, phase) in [
+            (Body::Result(Bytes::from_static(b"four")), Phase::Completed),
+            (Body::Reason("four".to_owned()), Phase::Final),
+        ] {
+            assert_eq!((body.len(), body.bytes().as_ref()), (4, &b"four"[..]));
+            assert_eq!(Body::read(phase, body.bytes()), body);
+        }
+    }
+
+    /// No test of the library noticed when a claim that closes a task gave no reason, or another one.
+    #[test]
+    fn each_claim_that_closes_says_why() {
+        let kinds = [ClaimKind::Run, ClaimKind::Final, ClaimKind::Cancelled, ClaimKind::Expired];
+        let reasons = ["", text::ALL_ATTEMPTS_FAILED, text::CANCELLED, text::EXPIRED];
+        let key = OnceKey { task: ID, epoch: Epoch(1), owner: OwnerId(1), serial: 1 };
+        let claims = kinds.map(|kind| Claim::plain(key, 1, kind));
+        assert_eq!(claims.each_ref().map(closing_reason), reasons);
+        let limits = Limits { total_ms: Some(1), ..Limits::NONE };
+        let over = Claim { limits, ..Claim::plain(key, 1, ClaimKind::Final) };
+        assert_eq!(closing_reason(&over), text::OVER_BUDGET);
+    }
+
+    #[test]
+    fn an_entry_names_its_worker_as_if_that_had_been_encoded_with_it() {
+        let (task, identity) = (
+            Task::default(),
+            WorkerIdentity { label: "b\"c".to_owned(), ..WorkerIdentity::named("a") },
+        );
+        let entry = processing(ID, &task, None, Shown::default(), 7);
+        for worker in [identity, WorkerIdentity::default()] {
+            let sent = message(&entry, &task, &worker.shown_json());
+            let named = TaskMetadata { worker: worker.shown(), ..entry.clone() };
+            assert_eq!(serde_json::from_slice::<TaskMetadata>(&sent.payload).unwrap(), named);
+        }
+    }
+
+    /// No test of the library noticed when a task was shown as created whenever it was shown, or never.
+    #[test]
+    fn a_task_was_created_when_the_ledger_says_or_else_now() {
+        for (created_ms, wall_ms, times) in [(7, 9, (7, 9)), (0, 9, (9, 9)), (9, 7, (9, 9))] {
+            let task = Task { created_ms, ..Task::default() };
+            let shown = processing(ID, &task, None, Shown::default(), wall_ms);
+            assert_eq!((shown.created, shown.last_updated), times);
+        }
+    }
+}

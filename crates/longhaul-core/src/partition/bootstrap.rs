@@ -1,0 +1,187 @@
+//! Beginnings: the first read of the ledger, own heartbeats that come back, the self-fence.
+
+use super::looking::Open;
+use super::{Effect, Mode, Partition};
+use crate::machine::Action;
+use crate::protocol::config::LedgerConfig;
+use crate::protocol::entry::{Entry, Heartbeat, NextAttempt};
+use crate::protocol::moment::Moment;
+use std::time::Duration;
+
+impl Partition {
+    pub(super) fn handle_heartbeat(&mut self, heartbeat: &Heartbeat, now: Moment, wall_ms: u64) {
+        if !self.machine.is_own(heartbeat.owner) {
+            return self.hear(heartbeat, now);
+        }
+        // Nor may own entries be missing: an outcome that is stored and does not come back would be waited for for ever.
+        if self.machine.is_ready() && self.gaps.heard(heartbeat) > 0 {
+            return self.fence();
+        }
+        if heartbeat.owner != self.machine.owner() {
+            return;
+        }
+        self.silence.came_back(heartbeat.number, now);
+        self.look_at_finishers();
+        // A heartbeat that was sent early in a long outage, or a long first read, says nothing of its end: the next one is sent at
+        // once. Half of the self-fence leaves time to read the rest of what was written meanwhile.
+        let recent =
+            self.silence.view_at().is_some_and(|at| now.since(at) <= self.fence_after() / 2);
+        if self.mode != Mode::Bootstrap {
+            self.publish_config_if_missing();
+        } else if recent {
+            let said_so = self.silence.has_sent_more_than_one();
+            self.end_bootstrap(now, wall_ms);
+            if said_so {
+                // The others learn at once that this worker takes turns from now on.
+                self.send_heartbeats(now);
+            }
+        }
+        self.look_at_rank(now);
+        for id in std::mem::take(&mut self.awaiting_heartbeat) {
+            self.agenda.set(id, now);
+        }
+    }
+
+    /// Another owner's heartbeat. If its uptime has outrun this clock by G, this machine was stopped without noticing (a
+    /// snapshot of a virtual machine, say), and everything it believes is old. The same if entries were lost on the way.
+    fn hear(&mut self, heartbeat: &Heartbeat, now: Moment) {
+        self.hear_shown(heartbeat, now);
+        if !self.machine.is_ready() {
+            // It may be hours old.
+            self.silence.heard(heartbeat.owner, now);
+            self.note_turns(heartbeat);
+            return;
+        }
+        let uptime = Duration::from_millis(heartbeat.uptime_ms);
+        let ahead = self.silence.heard_heartbeat(heartbeat.owner, uptime, now);
+        self.note_turns(heartbeat);
+        if self.first {
+            // Who was silent for a while may go first again.
+            self.look_at_rank(now);
+        }
+        if ahead > self.settings.ledger.self_fence || self.gaps.heard(heartbeat) > 0 {
+            self.fence();
+        }
+    }
+
+    /// Whether the owner takes turns. Heartbeats under an id that a self-fence has replaced have no number.
+    fn note_turns(&mut self, heartbeat: &Heartbeat) {
+        if heartbeat.number == 0 {
+            self.silence.note_former(heartbeat.owner);
+        }
+        self.silence.note_reading(heartbeat.owner, heartbeat.reading);
+    }
+
+    pub(super) fn handle_config(&mut self, config: &LedgerConfig, now: Moment) {
+        match &self.config {
+            // Of two workers that started at once each wrote its own. The first entry counts for all who read both, so it must
+            // also be the one that compaction keeps.
+            Some(known) if known.version == config.version && known != config => {
+                if self.machine.is_ready() {
+                    let first = Entry::Config(known.clone());
+                    self.effects.push_back(Effect::Do(Action::Publish(first)));
+                }
+                return;
+            }
+            Some(known) if known.version >= config.version => return,
+            Some(_) | None => self.config = Some(config.clone()),
+        }
+        // They may have waited for settings that keep earlier versions out.
+        let waited = self.open.keys().filter(|_| self.machine.leases());
+        for id in self.waits.keys().chain(waited) {
+            self.agenda.set(*id, now);
+        }
+        if let Err(error) = self.settings.ledger.agrees_with(config) {
+            self.effects.push_back(Effect::Refused(error));
+        }
+    }
+
+    fn end_bootstrap(&mut self, now: Moment, wall_ms: u64) {
+        self.mode = if self.draining { Mode::Draining } else { Mode::Live };
+        self.publish_config_if_missing();
+        self.machine.bootstrap_ended();
+        for (id, task) in
+            self.machine.open_tasks().filter(|(_, task)| !task.fold.phase.is_terminal())
+        {
+            let fold = &task.fold;
+            // The time that was asked for, by the wall clocks; but never more than the delay itself, if one of them is wrong.
+            let NextAttempt { at_ms, delay_ms, .. } = fold.next_attempt;
+            let due = now + Duration::from_millis(at_ms.saturating_sub(wall_ms).min(delay_ms));
+            self.open.insert(id, Open::new(fold, now, due));
+            self.agenda.set(id, now);
+        }
+        self.begin_to_seal(now, wall_ms);
+        self.effects.push_back(Effect::Ready);
+        self.settle();
+    }
+
+    /// The ledger says nothing of its settings: a new one, or they were not stored.
+    fn publish_config_if_missing(&mut self) {
+        // A gateway has none of its own to say before it leases a task: a worker may come whose settings are others.
+        if self.config.is_none() && !self.machine.leases() {
+            let config = Entry::Config(self.settings.ledger.clone());
+            self.effects.push_back(Effect::Do(Action::Publish(config)));
+        }
+    }
+
+    /// The ledger is not there any more: what will be there instead is read from its start.
+    pub fn handle_ledger_deleted(&mut self) {
+        self.fence();
+    }
+
+    /// Forgets all that was read, and what was about to be done by it. What no ledger says stays: the wish to drain, processors that have not
+    /// ended and their slots, what each owner id has sent, and what the machine keeps of running attempts.
+    pub(super) fn fence(&mut self) {
+        // The spare id is used up: the driver draws the next one when it takes up the fence.
+        let spare = self.spare_owner;
+        let fresh = Self::new(self.settings.clone(), spare, spare, self.started);
+        let before = std::mem::replace(self, fresh);
+        self.machine = before.machine;
+        self.draining = before.draining;
+        self.processors = before.processors;
+        self.freed = before.freed + before.claims.len();
+        before.claims.keys().for_each(|id| self.tell_settled(*id));
+        self.no_longer_read = before.no_longer_read + before.reading.len();
+        self.sent = before.sent;
+        self.legacy = before.legacy;
+        self.tickets = before.tickets;
+        self.effects.push_back(Effect::Fenced);
+        self.drop_held_starts();
+        for effect in before.effects {
+            match effect {
+                // What was superseded before stays so, and nobody would say it again.
+                Effect::Do(Action::Stop { .. } | Action::SetAside { .. })
+                | Effect::ReturnTicket(_) => {
+                    self.effects.push_back(effect);
+                }
+                Effect::Do(Action::Publish(entry)) => {
+                    if let Some(key) = entry.counted() {
+                        self.sent.given_up(key.owner);
+                    }
+                }
+                // No processor will come of it: its epoch is given back when the ledger was read.
+                Effect::Do(
+                    Action::Start { task, epoch, .. } | Action::Attend { task, epoch, .. },
+                ) => {
+                    self.processors.remove(&(task, epoch));
+                    self.freed += usize::from(!self.machine.leases());
+                    self.machine.not_started(task, epoch);
+                }
+                Effect::EndAsShown(task, epoch, _) => {
+                    self.processors.remove(&(task, epoch));
+                    self.freed += 1;
+                    self.machine.not_started(task, epoch);
+                }
+                Effect::Do(_)
+                | Effect::Ready
+                | Effect::Fenced
+                | Effect::Refused(_)
+                | Effect::AskForTicket(_)
+                | Effect::LeaseOver(..)
+                | Effect::ClaimSettled(_)
+                | Effect::AskForLegacy => {}
+            }
+        }
+        self.machine.fence(spare);
+    }
+}

@@ -1,0 +1,230 @@
+//! Leases on one partition: when they have been silent for too long, and what becomes of the claims that ask for them.
+//!
+//! A lease has no heartbeats. Its claim and its renewals say how long it may be silent, and it is over when that has passed since the last of them
+//! was *read*, in a view that is known to be complete: a gateway that lags ends no lease that was renewed. After a bootstrap or an outage of the ledger
+//! every lease has its whole time again. Who holds the delivery ends it first, the others by rank, as with takeovers.
+//!
+//! That holds for whoever looks after the lease as well. Its own clock says only when it was last told something, and its holder may have turned to another
+//! gateway since then: one that stood still for a minute must read on before it ends what others look after by now.
+
+use super::looking::{Open, WAIT_FOR_SLOT_MAX};
+use super::{Effect, Mode, Partition};
+use crate::machine::{Action, Task};
+use crate::protocol::entry::{Claim, Entry, LeaseMs, Outcome, Renewal, lease_time};
+use crate::protocol::fold::{Phase, Verdict};
+use crate::protocol::key::{Epoch, OwnerId};
+use crate::protocol::moment::Moment;
+use crate::task::TaskId;
+use std::time::Duration;
+
+impl Partition {
+    /// What is claimed here from now on is leased to others. `seed` is a random number: see [`Machine::grant_leases`](super::Machine::grant_leases).
+    pub fn grant_leases(&mut self, seed: u64) {
+        self.machine.grant_leases(seed >> 16);
+    }
+
+    /// When this worker may end the lease that runs the task, as far as is known now. `None`: the next own heartbeat will tell.
+    pub(super) fn lease_over_at(
+        &mut self,
+        id: TaskId,
+        lease_ms: LeaseMs,
+        held: bool,
+        now: Moment,
+    ) -> Option<Moment> {
+        let heard = self.open.get(&id)?.heard;
+        let limit = lease_time(lease_ms);
+        if !self.silence.is_over(heard, limit) {
+            return self.ask_whether_silent(id, self.silence.extra_after(heard, limit), now);
+        }
+        let over = heard + limit;
+        Some(if held { over } else { over + self.delay(id, now) })
+    }
+
+    /// The silence after which the lease may be ended that this worker looks after; `None` if that is not so.
+    pub(super) fn attended(&self, id: TaskId) -> Option<LeaseMs> {
+        let task = self.machine.task(id)?;
+        let runs = task.stage.run().is_some_and(|run| run.ended.is_none());
+        task.lease_ms.filter(|_| runs && task.fold.phase == Phase::Running)
+    }
+
+    /// Ends the lease that this worker looks after when it has been silent for too long; before that it is looked at again then.
+    pub(super) fn look_at_attended(&mut self, id: TaskId, lease_ms: LeaseMs, now: Moment) {
+        match self.lease_over_at(id, lease_ms, true, now) {
+            Some(over) if over <= now => self.end_silent_lease(id, now),
+            Some(over) => self.agenda.set(id, over),
+            None => {}
+        }
+    }
+
+    /// Whether the lease that runs the task has been silent for too long, in a view known to be complete: nothing that is said of it now is in time.
+    #[must_use]
+    pub fn is_lease_over(&self, id: TaskId) -> bool {
+        let lease = self.machine.lease(id).zip(self.open.get(&id));
+        lease.is_some_and(|((.., lease_ms), open)| {
+            self.silence.is_over(open.heard, lease_time(lease_ms))
+        })
+    }
+
+    /// An own claim that comes back later than this after it was sent must not run. That of a lease is not granted when others may have ended it.
+    pub(super) fn late_after(&self, entry: &Entry) -> Duration {
+        let heartbeat = self.settings.ledger.heartbeat;
+        match entry {
+            Entry::Claim(Claim { lease_ms: Some(lease_ms), .. }) => {
+                heartbeat.min(lease_time(*lease_ms))
+            }
+            Entry::Claim(_)
+            | Entry::Done(_)
+            | Entry::Cancel(_)
+            | Entry::Heartbeat(_)
+            | Entry::Checkpoint(_)
+            | Entry::Renewal(_)
+            | Entry::Seal(_)
+            | Entry::Config(_)
+            | Entry::Tombstone(_) => heartbeat,
+        }
+    }
+
+    /// The lease has been silent for too long, and it is this worker's turn to end it: the driver says how. It is looked at again should nothing come
+    /// of that.
+    pub(super) fn end_silent_lease(&mut self, id: TaskId, now: Moment) {
+        self.agenda.set(id, now + self.settings.ledger.heartbeat);
+        if self.mode != Mode::Live {
+            return;
+        }
+        if let Some((epoch, ..)) = self.machine.lease(id) {
+            self.machine.note_silence(id, epoch);
+            self.effects.push_back(Effect::LeaseOver(id, epoch));
+        }
+    }
+
+    /// The lease that was silent for too long ends like this, unless its holder was heard of since that was said. Returns whether it does.
+    pub fn handle_lease_over(&mut self, id: TaskId, epoch: Epoch, outcome: Outcome) -> bool {
+        let ends = self.is_lease_over(id) && self.machine.end_lease(id, epoch, outcome);
+        self.settle();
+        ends
+    }
+
+    /// Looks after a lease from now on: see [`Machine::attend`](super::Machine::attend). Not before what has looked after it here until now is gone.
+    pub fn attend_lease(&mut self, id: TaskId, now: Moment) -> bool {
+        let epoch = self.machine.fold(id).epoch;
+        let attends = !self.processors.contains_key(&(id, epoch)) && self.machine.attend(id);
+        self.agenda.set(id, now);
+        self.settle();
+        attends
+    }
+
+    /// Whether nothing stands against reading the task of this lease now, to look after it here.
+    #[must_use]
+    pub fn may_attend(&self, id: TaskId) -> bool {
+        let epoch = self.machine.fold(id).epoch;
+        let free = self.machine.task(id).is_some_and(|task| task.stage.is_free());
+        free && !self.processors.contains_key(&(id, epoch))
+    }
+
+    /// Nobody here looks after the lease any more.
+    pub fn let_go_of_lease(&mut self, id: TaskId, epoch: Epoch, now: Moment) {
+        self.machine.let_go_of_lease(id, epoch);
+        if let Some(open) = self.open.get_mut(&id) {
+            open.heard = now;
+        }
+        self.agenda.set(id, now);
+        self.settle();
+    }
+
+    /// Renews a lease in the name of this worker, which looks after it from then on.
+    #[must_use]
+    pub fn renewal(
+        &self,
+        id: TaskId,
+        (epoch, owner): (Epoch, OwnerId),
+        lease_ms: LeaseMs,
+    ) -> Option<Entry> {
+        let key = self.machine.renewal_key(id, epoch, owner)?;
+        Some(Entry::Renewal(Renewal { key, lease_ms, by: self.machine.owner() }))
+    }
+
+    /// Sends a heartbeat, unless one is on its way that was sent since then: when it has come back the view is complete up to that time.
+    pub fn look_up(&mut self, since: Moment, now: Moment) {
+        if self.mode != Mode::Bootstrap && !self.silence.has_sent_since(since) {
+            self.send_heartbeats(now);
+        }
+    }
+
+    /// Reads the message of a task that is leased, to look after its lease here.
+    pub fn read_leased(&mut self, id: TaskId) {
+        self.machine.read_payload(id);
+        self.settle();
+    }
+
+    /// It was read, or could not be: looks after the lease, if it was and the lease still runs.
+    pub fn handle_leased_read(&mut self, id: TaskId, found: bool, now: Moment) {
+        // It may have been asked for before, for a claim that others were faster with.
+        self.no_longer_read += usize::from(self.reading.remove(&id));
+        self.unwanted.end_read(id);
+        self.machine.payload_read(id, found);
+        if found {
+            self.attend_lease(id, now);
+        } else {
+            self.agenda.set(id, now);
+            self.settle();
+        }
+    }
+
+    /// How long the lease that runs the task may still be silent, as far as is known here.
+    #[must_use]
+    pub fn lease_left(&self, id: TaskId, now: Moment) -> Option<Duration> {
+        let (.., lease_ms) = self.machine.lease(id)?;
+        let heard = self.open.get(&id)?.heard;
+        Some((heard + lease_time(lease_ms)).since(now))
+    }
+
+    /// A gateway that nobody asks for tasks holds none that could run: others may be asked for them. Those whose attempt is due go back as new
+    /// ones do, after a while. True when it went.
+    pub(super) fn hand_back_unasked(&mut self, id: TaskId, now: Moment) -> bool {
+        let since = |open: &Open| open.received.map(|received| received.max(open.due));
+        let held = self.machine.leases()
+            && !self.by_key
+            && self.machine.task(id).is_some_and(|task| task.held);
+        let since = self.open.get(&id).filter(|_| held).and_then(since);
+        let Some(since) = since else { return false };
+        if now >= since + WAIT_FOR_SLOT_MAX && !self.machine.works_on_entry(id) {
+            self.hand_back(id);
+            return true;
+        }
+        self.agenda.set(id, since + WAIT_FOR_SLOT_MAX);
+        false
+    }
+
+    /// An accepted entry says that the lease is alive, or has begun.
+    pub(super) fn hear_lease(&mut self, entry: &Entry, verdict: Option<Verdict>, now: Moment) {
+        let alive = matches!(entry, Entry::Claim(_) | Entry::Renewal(_));
+        if let Some(id) = entry.task().filter(|_| alive && verdict == Some(Verdict::Accepted))
+            && let Some(open) = self.open.get_mut(&id)
+        {
+            open.heard = now;
+        }
+    }
+
+    /// Whether whoever runs the task has been silent for so long that others may take it, or end its lease.
+    pub(super) fn runs_in_silence(&self, task: &Task, id: TaskId) -> bool {
+        match task.lease_ms {
+            Some(_) => self.is_lease_over(id),
+            None => !self.machine.is_own(task.fold.owner) && self.silence.is_stale(task.fold.owner),
+        }
+    }
+
+    /// A claim that asked for a lease is settled: whoever waited for it waits for another one, if it was not granted.
+    pub(super) fn tell_settled(&mut self, id: TaskId) {
+        if self.machine.leases() {
+            self.effects.push_back(Effect::ClaimSettled(id));
+        }
+    }
+
+    /// A lease is looked after here: it takes no slot.
+    pub(super) fn note_attended(&mut self, action: &Action) {
+        if let Action::Attend { task, epoch, .. } = action {
+            let begin_by = self.silence.view_at().unwrap_or_default() + self.fence_after();
+            self.processors.insert((*task, *epoch), begin_by);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Beside workers of the Java reference: what stands on M is asked before a claim, and again before a start. The rules are in
+//! `worker/legacy.rs`.
+
+use super::{Effect, Mode, Partition};
+use crate::legacy::{Answer, HeldStart, Legacy, LegacyEntry};
+use crate::machine::{Action, Stop};
+use crate::protocol::claim::NextClaim;
+use crate::protocol::entry::ClaimKind;
+use crate::protocol::key::Epoch;
+use crate::protocol::moment::Moment;
+use crate::task::{Position, TaskId};
+use std::time::Duration;
+
+impl Partition {
+    /// Workers of the Java reference, with this keep-alive interval, work on the same subscription.
+    #[must_use]
+    pub fn beside_legacy(mut self, keep_alive: Duration) -> Self {
+        self.legacy = Some(Legacy::new(keep_alive));
+        self
+    }
+
+    /// An entry of M was read: of this task, if it names one, and with an entry if a worker of the reference wrote it.
+    pub fn handle_legacy_read(
+        &mut self,
+        at: Position,
+        id: Option<TaskId>,
+        entry: Option<LegacyEntry>,
+        now: Moment,
+    ) {
+        if let Some(legacy) = &mut self.legacy {
+            legacy.read(at, id, entry, now);
+            self.look_at_answered(now);
+        }
+    }
+
+    /// M ends here, as was asked at this time.
+    pub fn handle_legacy_told(&mut self, asked: Moment, end: Option<Position>, now: Moment) {
+        if let Some(legacy) = &mut self.legacy {
+            legacy.told(asked, end);
+            self.look_at_answered(now);
+        }
+    }
+
+    /// An attempt that was to end as M shows could not be: what M showed has gone. It is given back.
+    pub fn handle_shown_end_gone(&mut self, id: TaskId, epoch: Epoch, now: Moment) {
+        self.handle_not_begun(id, epoch, now);
+        self.handle_processor_gone(id, epoch, now);
+    }
+
+    fn look_at_answered(&mut self, now: Moment) {
+        for id in self.legacy.as_ref().map(Legacy::answered).unwrap_or_default() {
+            self.agenda.set(id, now);
+        }
+    }
+
+    /// Whether M lets this worker claim the task; sees to it that it is looked at again.
+    pub(super) fn legacy_lets_claim(&mut self, id: TaskId, now: Moment) -> bool {
+        let Some(legacy) = &mut self.legacy else { return true };
+        match legacy.answer(id, now) {
+            Answer::Free => true,
+            Answer::RunsUntil(at) => {
+                self.agenda.set(id, at);
+                false
+            }
+            // Looked at again when M was read.
+            Answer::NotRead => false,
+        }
+    }
+
+    /// The claim, with the attempts that M tells of.
+    pub(super) fn legacy_claim(&self, id: TaskId, claim: NextClaim) -> NextClaim {
+        match &self.legacy {
+            Some(legacy) if claim.kind == ClaimKind::Run => {
+                let max_attempts = self.machine.max_attempts(id);
+                NextClaim { attempt: legacy.attempt(id, claim.attempt, max_attempts), ..claim }
+            }
+            _ => claim,
+        }
+    }
+
+    /// Keeps a start back until M was read once more, and what is said to an attempt that was kept back. True: it goes no further now.
+    pub(super) fn holds_back(&mut self, action: &Action) -> bool {
+        let Some(legacy) = &mut self.legacy else { return false };
+        if let Action::Start { task, epoch, attempt } = *action {
+            legacy.held.insert(task, HeldStart { epoch, attempt });
+            return true;
+        }
+        let Action::Stop { task, epoch, why } = *action else { return false };
+        let held = legacy.held.get(&task).copied().filter(|held| held.epoch == epoch);
+        let Some(HeldStart { attempt, .. }) = held else { return false };
+        legacy.forget(task);
+        if why == Stop::Cancelled {
+            // It ends as any attempt that is cancelled before its body begins.
+            self.effects.push_back(Effect::Do(Action::Start { task, epoch, attempt }));
+        } else if self.processors.remove(&(task, epoch)).is_some() {
+            self.freed += 1;
+        }
+        false
+    }
+
+    /// Starts the attempts to which M says nothing else, or ends them as M shows, or gives them back.
+    pub(super) fn look_at_held_starts(&mut self, now: Moment) {
+        let Some(legacy) = &self.legacy else { return };
+        let held: Vec<(TaskId, HeldStart)> =
+            legacy.held.iter().map(|(id, held)| (*id, *held)).collect();
+        for (id, held) in held {
+            self.look_at_held_start(id, held, now);
+        }
+    }
+
+    fn look_at_held_start(
+        &mut self,
+        id: TaskId,
+        HeldStart { epoch, attempt }: HeldStart,
+        now: Moment,
+    ) {
+        let too_late = self.mode == Mode::Draining || now > self.begin_by(id, epoch);
+        let max_attempts = self.machine.max_attempts(id);
+        let Some(legacy) = &mut self.legacy else { return };
+        let answer = legacy.answer(id, now);
+        if answer == Answer::NotRead && !too_late {
+            return;
+        }
+        let end = legacy.end(id, max_attempts);
+        legacy.forget(id);
+        match (answer, end) {
+            (Answer::Free, Some(end)) if !too_late => {
+                self.effects.push_back(Effect::EndAsShown(id, epoch, end));
+            }
+            (Answer::Free, None) if !too_late => {
+                self.effects.push_back(Effect::Do(Action::Start { task: id, epoch, attempt }));
+            }
+            _ => {
+                self.handle_not_begun(id, epoch, now);
+                self.handle_processor_gone(id, epoch, now);
+            }
+        }
+    }
+
+    /// Nothing here asks about the task any more.
+    pub(super) fn forget_legacy(&mut self, id: TaskId) {
+        if let Some(legacy) = self.legacy.as_mut().filter(|legacy| !legacy.held.contains_key(&id)) {
+            legacy.forget(id);
+        }
+    }
+
+    /// After a self-fence nothing starts that had not started.
+    pub(super) fn drop_held_starts(&mut self) {
+        for (id, held) in self.legacy.as_mut().map(Legacy::fence).unwrap_or_default() {
+            self.processors.remove(&(id, held.epoch));
+            self.freed += 1;
+            self.machine.not_started(id, held.epoch);
+        }
+    }
+
+    pub(super) fn ask_for_legacy(&mut self, now: Moment) {
+        if self.legacy.as_mut().is_some_and(|legacy| legacy.ask(now)) {
+            self.effects.push_back(Effect::AskForLegacy);
+        }
+    }
+
+    /// When to ask again, or to give back what may not begin any more.
+    pub(super) fn legacy_timeout(&self) -> Option<Moment> {
+        let legacy = self.legacy.as_ref()?;
+        let late = Duration::from_millis(1);
+        let held = legacy.held.iter().map(|(id, held)| self.begin_by(*id, held.epoch) + late).min();
+        held.into_iter().chain(legacy.timeout()).min()
+    }
+}

@@ -1,0 +1,66 @@
+//! Queues with an order: tasks wait in the lines of their keys (`machine/lines.rs`), and are looked at when it is their turn.
+//!
+//! What is delivered stays here until it is over or the session ends. The broker would deliver it again to this worker, which holds others of its key, and what
+//! came meanwhile would have overtaken it.
+
+use super::Partition;
+use crate::machine::OrderKey;
+use crate::protocol::moment::Moment;
+use crate::task::TaskId;
+
+/// So many tasks of a partition wait in lines with their payloads. Those of others are read again when it is their turn, so that a long line leaves
+/// room for the tasks of other keys.
+const PAYLOADS_MAX: usize = 512;
+
+/// So many wait in lines, before no more tasks are asked for.
+const LINED_UP_MAX: usize = 20_000;
+
+impl Partition {
+    /// Whether the queue has an order: deliveries are those of a Key_Shared subscription. It takes effect with the next session.
+    pub const fn set_order(&mut self, by_key: bool) {
+        self.by_key = by_key;
+        self.machine.keep_order(by_key);
+    }
+
+    /// Whether the queue has an order.
+    #[must_use]
+    pub const fn keeps_order(&self) -> bool {
+        self.by_key
+    }
+
+    /// A task was delivered, or its message was read, which has this order key.
+    pub fn stand_in_line(&mut self, id: TaskId, key: &[u8]) {
+        if !self.by_key {
+            return;
+        }
+        self.machine.line_up(id, key);
+        let follows = self.machine.first_in_line(key).is_some_and(|first| first != id);
+        let beyond = self.machine.in_line() - self.machine.line_count() > PAYLOADS_MAX;
+        if follows && beyond {
+            self.machine.drop_waiting_payload(id);
+            self.settle();
+        }
+    }
+
+    /// How many tasks more than may be wait in lines.
+    #[must_use]
+    pub fn in_line_beyond(&self) -> usize {
+        let beyond = self.machine.in_line().saturating_sub(LINED_UP_MAX);
+        // So many that no slot is free for another one.
+        if beyond > 0 { usize::MAX / 2 } else { 0 }
+    }
+
+    /// A task that stood in this line is over: it may be another one's turn.
+    pub(super) fn look_at_line(&mut self, key: &OrderKey, now: Moment) {
+        if let Some(next) = self.machine.first_in_line(key) {
+            self.agenda.set(next, now);
+        }
+    }
+
+    /// Any of the lines may have moved.
+    pub(super) fn look_at_lines(&mut self, now: Moment) {
+        for id in self.machine.first_in_lines() {
+            self.agenda.set_by(id, now);
+        }
+    }
+}

@@ -1,0 +1,470 @@
+//! Looking at tasks: is it time to claim this one?
+
+use super::delivering::place;
+use super::judging::Judged;
+use super::{Effect, Mode, Partition, Slots};
+use crate::machine::Action;
+use crate::protocol::claim::{Decision, NextClaim};
+use crate::protocol::entry::{After, ClaimKind, Entry, Heartbeat};
+use crate::protocol::fold::{Phase, TaskFold};
+use crate::protocol::key::{Epoch, OwnerId};
+use crate::protocol::moment::Moment;
+use crate::protocol::rank::{adoption_delay, rank};
+use crate::task::{EntryId, Position, TaskId};
+use crate::wanted::TaskType;
+use std::time::Duration;
+
+/// How long a new task may wait for a slot here before it is handed back, so that an idle worker can have it.
+pub(super) const WAIT_FOR_SLOT_MAX: Duration = Duration::from_secs(1);
+
+/// The first wait after a payload could not be read; it doubles, up to 64 times this.
+const UNREADABLE_WAIT: Duration = Duration::from_millis(500);
+const DOUBLINGS_MAX: u32 = 6;
+/// A task that a request to end it alone tells of may not be there. Its message is looked for so often, with waits that go on doubling: for 18 hours.
+const LOOKS_UNSEEN_MAX: u32 = 18;
+
+/// What time says of a task that is not terminal.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Open {
+    /// The state that the times below belong to.
+    state: (Epoch, Phase),
+    /// When its delivery came.
+    pub(super) received: Option<Moment>,
+    /// Since when it is ready, in ms since the epoch; zero if it goes on with an attempt that had begun.
+    pub(super) ready_ms: u64,
+    /// When the next attempt is due.
+    pub(super) due: Moment,
+    /// When its cancellation was read.
+    pub(super) cancelled: Option<Moment>,
+    /// Since when its owner is known to be stale.
+    pub(super) stale: Option<Moment>,
+    /// When anything was read last of the lease that runs it.
+    pub(super) heard: Moment,
+    /// After own claims that came back too late: no claim before this, and how many there were.
+    not_before: Moment,
+    late_count: u32,
+    unreadable_count: u32,
+    /// What type it has, once somebody has asked for tasks of some types.
+    pub(super) task_type: Option<TaskType>,
+    /// When this worker offered it last.
+    pub(super) offered: Option<Moment>,
+    /// Its payload was read, or is, for a slot out of a quota: the claim needs no other.
+    pub(super) granted: bool,
+}
+
+impl Open {
+    pub(super) fn new(fold: &TaskFold, now: Moment, due: Moment) -> Self {
+        Self {
+            state: (fold.epoch, fold.phase),
+            received: None,
+            ready_ms: fold.next_attempt.at_ms,
+            due,
+            cancelled: if fold.cancel { Some(now) } else { None },
+            stale: None,
+            heard: now,
+            not_before: now,
+            late_count: 0,
+            unreadable_count: 0,
+            task_type: offered_type(fold),
+            offered: None,
+            granted: false,
+        }
+    }
+
+    pub(super) const fn phase(&self) -> Phase {
+        self.state.1
+    }
+
+    pub(super) fn follow(&mut self, fold: &TaskFold, due: Moment) {
+        if self.state != (fold.epoch, fold.phase) {
+            self.state = (fold.epoch, fold.phase);
+            self.due = due;
+            self.ready_ms = fold.next_attempt.at_ms;
+            self.task_type = offered_type(fold).or(self.task_type);
+        }
+    }
+
+    /// The payload was read, or could not be. Returns how long to wait; `None`: it is not looked for again.
+    pub(super) fn was_read(&mut self, found: bool, unseen: bool) -> Option<Duration> {
+        if found {
+            self.unreadable_count = 0;
+            return Some(Duration::ZERO);
+        }
+        let doublings = if unseen { LOOKS_UNSEEN_MAX } else { DOUBLINGS_MAX };
+        let wait = UNREADABLE_WAIT * (1 << self.unreadable_count.min(doublings));
+        self.unreadable_count = self.unreadable_count.saturating_add(1);
+        (!unseen || !self.is_looked_for_in_vain()).then_some(wait)
+    }
+
+    /// Whether its message was looked for so often that there is none, as far as this worker can tell.
+    pub(super) const fn is_looked_for_in_vain(&self) -> bool {
+        self.unreadable_count >= LOOKS_UNSEEN_MAX
+    }
+
+    /// Somebody has asked for its end: once more, perhaps.
+    pub(super) fn was_cancelled(&mut self, now: Moment) {
+        self.cancelled.get_or_insert(now);
+        if self.is_looked_for_in_vain() {
+            self.unreadable_count = 0;
+        }
+    }
+}
+
+/// What type a task has that is offered.
+fn offered_type(fold: &TaskFold) -> Option<TaskType> {
+    match fold.next_attempt.after {
+        After::Offer(task_type) => Some(task_type),
+        After::Other | After::Drain | After::Others => None,
+    }
+}
+
+impl Partition {
+    /// Does what is due. Call it after every other call and every effect, and at [`Partition::timeout`].
+    pub fn run(&mut self, now: Moment, slots: &mut Slots) {
+        self.give_back(slots);
+        let works = self.mode != Mode::Bootstrap;
+        if works && self.silence.view_at().is_some_and(|at| now.since(at) > self.fence_after()) {
+            self.fence();
+        }
+        if now >= self.silence.heartbeat_at() {
+            self.send_heartbeats(now);
+        }
+        self.look_at_held_starts(now);
+        self.line_up_kept(now);
+        self.serve(now, slots);
+        while let Some(id) = self.agenda.pop_due(now) {
+            self.look(id, now, slots);
+        }
+        self.end_more(now, slots);
+        self.look_at_kept(now);
+        self.offer_unwanted(now, slots);
+        self.look_after_finished(now);
+        self.settle();
+        self.ask_for_legacy(now);
+        self.return_tickets();
+        self.give_back(slots);
+    }
+
+    /// Gives back the slots of what has ended, and of payloads that are no longer read.
+    fn give_back(&mut self, slots: &mut Slots) {
+        let freed = std::mem::take(&mut self.freed);
+        if self.machine.leases() {
+            slots.withdraw(freed);
+        } else {
+            slots.used = slots.used.saturating_sub(freed);
+        }
+        slots.reading = slots.reading.saturating_sub(std::mem::take(&mut self.no_longer_read));
+    }
+
+    /// When to call [`Partition::run`] at the latest.
+    #[must_use]
+    pub fn timeout(&self) -> Moment {
+        let mut next = self.silence.heartbeat_at();
+        for at in [self.agenda.next(), self.next_kept, self.unwanted.offer_at].into_iter().flatten()
+        {
+            next = next.min(at);
+        }
+        if let Some(at) = self.legacy_timeout() {
+            next = next.min(at);
+        }
+        if let Some(at) = self.silence.view_at()
+            && self.mode != Mode::Bootstrap
+        {
+            next = next.min(at + self.fence_after() + Duration::from_millis(1));
+            next = next.min(self.look_after_at());
+        }
+        next
+    }
+
+    pub(super) const fn fence_after(&self) -> Duration {
+        self.settings.ledger.self_fence
+    }
+
+    pub(super) fn send_heartbeats(&mut self, now: Moment) {
+        let number = self.silence.send(now);
+        let alive = self.machine.owners_alive();
+        self.sent.keep(&alive);
+        for owner in alive {
+            let number = if owner == self.machine.owner() { number } else { 0 };
+            let heartbeat = self.heartbeat(owner, number, now);
+            self.effects.push_back(Effect::Do(Action::Publish(heartbeat)));
+        }
+    }
+
+    /// Before this worker leaves it says once more up to where it has shown its ends: nobody can ask it any more.
+    pub fn last_heartbeat(&mut self, now: Moment) -> Entry {
+        let number = self.silence.send(now);
+        self.heartbeat(self.machine.owner(), number, now)
+    }
+
+    fn heartbeat(&self, owner: OwnerId, number: u64, now: Moment) -> Entry {
+        let uptime = now.since(self.started).as_millis();
+        let sent = self.sent.of(owner);
+        Entry::Heartbeat(Heartbeat {
+            owner,
+            subscription: self.settings.ledger.subscription.clone(),
+            number,
+            receipted: sent.receipted,
+            underway: Some(sent.underway),
+            uptime_ms: u64::try_from(uptime).unwrap_or(u64::MAX),
+            max_attempts: Some(self.settings.max_attempts),
+            shown_to: self.finishers.own_shown_to().filter(|_| owner == self.machine.owner()),
+            reading: self.reads_for_long(number),
+        })
+    }
+
+    /// Whether the ledger is still being read when this heartbeat is sent. The first one does not say so: most reads have ended long before
+    /// the next one.
+    fn reads_for_long(&self, number: u64) -> bool {
+        self.mode == Mode::Bootstrap && number > 1
+    }
+
+    /// After a late read-back the worker leaves the task alone for H, doubling to 8 H: else a lagging reader claims and releases
+    /// for ever.
+    pub(super) fn back_off(&mut self, id: TaskId, now: Moment) {
+        let heartbeat = self.settings.ledger.heartbeat;
+        if let Some(open) = self.open.get_mut(&id) {
+            open.not_before = now + heartbeat * (1 << open.late_count.min(3));
+            open.late_count += 1;
+        }
+    }
+
+    pub(super) fn look(&mut self, id: TaskId, now: Moment, slots: &mut Slots) {
+        self.look_or_offer(id, false, now, slots);
+    }
+
+    /// `offers`: what nobody asks for here is to be offered to the others.
+    pub(super) fn look_or_offer(
+        &mut self,
+        id: TaskId,
+        offers: bool,
+        now: Moment,
+        slots: &mut Slots,
+    ) {
+        self.unwanted.remove(id);
+        if self.machine.is_aside(id) {
+            return self.look_aside(id);
+        }
+        if let Some(lease_ms) = self.attended(id) {
+            return self.look_at_attended(id, lease_ms, now);
+        }
+        let Some(Judged { due, closes }) = self.judge(id, now) else { return };
+        if self.mode == Mode::Draining && self.machine.task(id).is_some_and(|task| task.held) {
+            self.hand_back(id);
+            return;
+        }
+        if self.machine.task(id).is_some_and(|task| task.is_leased_elsewhere()) {
+            return if due <= now {
+                self.end_silent_lease(id, now)
+            } else {
+                self.agenda.set(id, due)
+            };
+        }
+        let closes = closes.filter(|(at, _)| *at <= now).map(|(_, kind)| kind);
+        let closes = closes.or_else(|| self.parks(id).then_some(ClaimKind::Park));
+        let closes = closes.or_else(|| if offers { self.offer_of(id, now, slots) } else { None });
+        let decision = self.machine.decide(id, due <= now, closes);
+        let unseen = decision == Decision::ReadPayload && self.ends_unseen(id);
+        let closes =
+            unseen || matches!(decision, Decision::Claim(claim) if claim.kind != ClaimKind::Run);
+        if !closes && let Some(task_type) = self.unwanted_type(id, decision, now, slots) {
+            return self.keep_unwanted(id, task_type, now);
+        }
+        match decision {
+            Decision::Wait if due > now => self.agenda.set(id, due),
+            Decision::Wait => {}
+            Decision::Claim(claim) if !self.knows_all_of(claim.kind, id, now) => {}
+            Decision::ReadPayload | Decision::Claim(_) if !self.may_claim(id, closes, now) => {}
+            Decision::ReadPayload if unseen => self.look_for_message(id, now, slots),
+            Decision::ReadPayload if !self.has_ticket(id, true, now, slots) => {}
+            Decision::Claim(_) if !closes && !self.has_ticket(id, false, now, slots) => {}
+            // Looked at again with the next own heartbeat.
+            Decision::ReadPayload if slots.full => {
+                self.awaiting_heartbeat.insert(id);
+            }
+            Decision::ReadPayload if slots.may_read() => {
+                slots.reading += usize::from(self.reading.insert(id));
+                self.grant(id, slots);
+                self.note_read(id, slots);
+                self.machine.read_payload(id);
+            }
+            Decision::ReadPayload => self.wait_for_slot(id, now),
+            Decision::Claim(claim) => self.claim(id, claim, now, slots),
+        }
+    }
+
+    /// The delivery of a task that was set aside goes to whoever takes it, once nothing of its batch is under way here.
+    fn look_aside(&mut self, id: TaskId) {
+        if !self.machine.task(id).is_some_and(|task| task.held) {
+            return;
+        }
+        if self.machine.may_hand_back(id.entry_id()) {
+            self.hand_back(id);
+        } else {
+            self.awaiting_heartbeat.insert(id);
+        }
+    }
+
+    fn claim(&mut self, id: TaskId, claim: NextClaim, now: Moment, slots: &mut Slots) {
+        if claim.kind == ClaimKind::Run {
+            // Without a quota no payload was read out of one.
+            let granted = slots.quota().is_some()
+                && self.open.get_mut(&id).is_some_and(|task| std::mem::take(&mut task.granted));
+            let may_take = if granted { slots.free() > 0 } else { slots.may_take() };
+            if !may_take {
+                self.wait_for_slot(id, now);
+                return;
+            }
+            slots.used += 1;
+            if !granted {
+                slots.take();
+            }
+            self.take_for(id, slots);
+            self.claims.insert(id, now);
+            self.tickets.use_up(id);
+        }
+        if let ClaimKind::Offer(_) = claim.kind
+            && let Some(open) = self.open.get_mut(&id)
+        {
+            open.offered = Some(now);
+        }
+        let claim = self.legacy_claim(id, claim);
+        self.machine.claim(id, claim);
+    }
+
+    /// The payload of a task is read for a slot, which counts against the quota now and not again when the task is claimed.
+    fn grant(&mut self, id: TaskId, slots: &mut Slots) {
+        if slots.quota().is_some()
+            && let Some(open) = self.open.get_mut(&id)
+            && !std::mem::replace(&mut open.granted, true)
+        {
+            slots.take();
+        }
+    }
+
+    /// Whether anything but the task's own state stands against a claim; sees to it that the task is looked at again.
+    fn may_claim(&mut self, id: TaskId, closes: bool, now: Moment) -> bool {
+        if self.mode != Mode::Live {
+            return false;
+        }
+        if self.tickets.is_paused() && !closes {
+            self.hand_back_in_time(id, now);
+            return false;
+        }
+        if !self.silence.may_claim(now) {
+            self.awaiting_heartbeat.insert(id);
+            self.hand_back_in_time(id, now);
+            return false;
+        }
+        let first = (id, Epoch(0));
+        let last = (id, Epoch(u32::MAX));
+        if self.processors.range(first..=last).next().is_some() {
+            // A fenced processor of an earlier epoch has not ended yet; its end looks at the task again.
+            return false;
+        }
+        match self.open.get(&id).map(|open| open.not_before) {
+            // What ends a task is not given back, however late it comes.
+            Some(not_before) if not_before > now && !closes => {
+                self.agenda.set(id, not_before);
+                false
+            }
+            _ => self.legacy_lets_claim(id, now),
+        }
+    }
+
+    pub(super) fn wait_for_slot(&mut self, id: TaskId, now: Moment) {
+        if !self.hand_back_in_time(id, now) && !self.hand_back_unasked(id, now) {
+            // What has begun waits here, for as long as it takes: without its payload.
+            self.machine.drop_idle_payload(id);
+            let ready_ms = self.open.get(&id).map_or(0, |open| open.ready_ms);
+            // What has its tickets comes first: nobody else has the use of them.
+            let granted = self.tickets.is_granted(id);
+            self.waiting.set_by(id, if granted { Moment::default() } else { place(ready_ms) });
+        }
+    }
+
+    /// A new task that could not be claimed for a while goes back to the broker, so that another worker can have it; until then it
+    /// is looked at again in time. True when it went.
+    fn hand_back_in_time(&mut self, id: TaskId, now: Moment) -> bool {
+        let received = self.open.get(&id).and_then(|open| open.received);
+        let is_new = || self.machine.fold(id).phase == Phase::New;
+        let Some(received) = received.filter(|_| !self.by_key && is_new()) else {
+            return false;
+        };
+        let until = received + WAIT_FOR_SLOT_MAX;
+        if now >= until && !self.machine.works_on_entry(id) {
+            self.hand_back(id);
+            return true;
+        }
+        self.agenda.set(id, now + WAIT_FOR_SLOT_MAX);
+        false
+    }
+
+    pub(super) fn hand_back(&mut self, id: TaskId) {
+        if self.by_key {
+            return;
+        }
+        self.machine.hand_back(id);
+        if id.batch_index.is_some() && !self.scheduled.is_empty() {
+            self.scheduled.forget(id.entry_id());
+        }
+        let batch = self.open.range(TaskId::all_of(id.entry_id()));
+        let members: Vec<TaskId> = batch.map(|(id, _)| *id).collect();
+        for member in members {
+            self.waiting.remove(member);
+            self.forget_legacy(member);
+            self.unwanted.let_go(member);
+            if self.machine.task(member).is_none() {
+                self.open.remove(&member);
+                self.unwanted.remove(member);
+            } else if let Some(open) = self.open.get_mut(&member) {
+                open.received = None;
+            }
+        }
+    }
+
+    /// When the silence of an owner began, as far as this worker has read without a gap. `None` of one that nothing was read of.
+    #[must_use]
+    pub fn silent_since(&self, owner: OwnerId) -> Option<Moment> {
+        self.silence.has_heard_of(owner).then(|| self.silence.silent_since(owner))
+    }
+
+    /// The own place in line for a task.
+    #[must_use]
+    pub fn rank(&self, id: TaskId, now: Moment) -> u64 {
+        rank(id, self.machine.owner(), self.silence.live_owners(now))
+    }
+
+    /// Whether this worker keeps the metadata topic in order: the first by rank does, of those that have read the ledger. Two may take themselves for the first until they have
+    /// heard each other; what both do then does no harm.
+    #[must_use]
+    pub const fn keeps_metadata(&self) -> bool {
+        self.first
+    }
+
+    /// Up to where the ledger was read.
+    #[must_use]
+    pub const fn read_to(&self) -> Option<Position> {
+        self.read_to
+    }
+
+    /// The own place in line for what one worker of the partition does.
+    pub(super) fn place(&self, now: Moment) -> u64 {
+        self.rank_at(EntryId { ledger: 0, entry: 0 }, now)
+    }
+
+    /// The own place in line for an entry.
+    pub(super) fn rank_at(&self, EntryId { ledger, entry }: EntryId, now: Moment) -> u64 {
+        let partition = self.settings.partition;
+        self.rank(TaskId { ledger, entry, partition, batch_index: None }, now)
+    }
+
+    /// An own heartbeat came back, so that it is known who is alive.
+    pub(super) fn look_at_rank(&mut self, now: Moment) {
+        self.first = self.mode != Mode::Bootstrap && self.place(now) == 0;
+    }
+
+    pub(super) fn delay(&self, id: TaskId, now: Moment) -> Duration {
+        adoption_delay(self.rank(id, now))
+    }
+}

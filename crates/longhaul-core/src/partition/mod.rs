@@ -1,0 +1,501 @@
+//! One worker on one partition of the ledger: the [`Machine`] with a clock. Pure: every call is given the time, and what is to be done comes back as [`Effect`]s.
+//!
+//! The machine knows what follows from what; this module judges *when*: whose silence makes an owner stale, which retry is due, whether the view is fresh enough to
+//! claim by, whether a claim came back in time, when a finished task is sealed, and when the worker must fence itself. The rules of judgement are in `protocol::{silence, rank}`.
+
+mod admitting;
+mod bootstrap;
+mod delivering;
+mod ended;
+mod ends;
+mod finishers;
+mod holding;
+mod judging;
+mod leases;
+mod legacy;
+mod lines;
+mod looking;
+mod parked;
+mod scheduled;
+mod sealing;
+mod sent;
+mod slots;
+mod tickets;
+mod unwanted;
+mod wall;
+
+use crate::agenda::Agenda;
+use crate::legacy::{Legacy, LegacyEnd};
+use crate::machine::{Action, Machine, OrderKey, ReadEntry};
+use crate::protocol::config::{LedgerConfig, LedgerConfigError};
+use crate::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
+use crate::protocol::fold::{Phase, Verdict};
+use crate::protocol::gap::Gaps;
+use crate::protocol::invariants::Violation;
+use crate::protocol::key::{Epoch, Key, OnceKey, OwnerId};
+use crate::protocol::moment::Moment;
+use crate::protocol::silence::{Lag, Silence};
+use crate::protocol::waits::Standing;
+use crate::task::{EntryId, Position, TaskId};
+use ends::Ends;
+use finishers::Finishers;
+use looking::Open;
+use scheduled::Scheduled;
+use sealing::Finished;
+use sent::Sent;
+pub use slots::Slots;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+pub use tickets::ClaimLimits;
+use tickets::Tickets;
+use unwanted::Unwanted;
+use wall::WallClock;
+
+/// What a partition must know of the worker's settings.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PartitionSettings {
+    /// The settings that all workers on the ledger share: H, R, G, subscription.
+    pub ledger: LedgerConfig,
+    /// The partition of the task topic, or -1.
+    pub partition: i32,
+    /// Attempts a task has.
+    pub max_attempts: u32,
+}
+
+/// What the driver is to do.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// The machine's action.
+    Do(Action),
+    /// The ledger was read to its end: start consuming.
+    Ready,
+    /// The worker has fenced itself: close the consumer, drop queued publishes, read the ledger from its start, draw a new [`Partition::set_spare_owner`]. Processors go on.
+    Fenced,
+    /// Another version of the ledger's settings keeps this worker out.
+    Refused(LedgerConfigError),
+    /// Ask where M ends: see [`Partition::handle_legacy_told`]. Only beside workers of the Java reference.
+    AskForLegacy,
+    /// End this attempt, which was not started, as a worker of the Java reference has shown the task's end.
+    EndAsShown(TaskId, Epoch, LegacyEnd),
+    /// Take what tickets the claim of this task needs: see [`Partition::grant_ticket`]. Only where the queue has limits.
+    AskForTicket(TaskId),
+    /// Give back the tickets of this task.
+    ReturnTicket(TaskId),
+    /// Say how the lease of this epoch ends, which has been silent for too long: see [`Partition::handle_lease_over`].
+    LeaseOver(TaskId, Epoch),
+    /// The claim of this task that asked for a lease is not on its way any more.
+    ClaimSettled(TaskId),
+}
+
+/// Why nothing is claimed, if so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Mode {
+    /// Reads the ledger.
+    Bootstrap,
+    /// Works.
+    Live,
+    /// Works on what it has, takes nothing new.
+    Draining,
+}
+
+/// See the module's documentation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Partition {
+    settings: PartitionSettings,
+    machine: Machine,
+    /// The last position read.
+    read_to: Option<Position>,
+    silence: Silence,
+    mode: Mode,
+    /// A drain was asked for; it outlives a self-fence.
+    draining: bool,
+    started: Moment,
+    wall: WallClock,
+    /// The next owner id, drawn in advance: this module draws no random numbers.
+    spare_owner: OwnerId,
+    /// What time says of tasks that are not terminal.
+    open: BTreeMap<TaskId, Open>,
+    /// How it stands with what tasks wait for, of those that wait for others.
+    waits: BTreeMap<TaskId, Standing>,
+    agenda: Agenda<TaskId>,
+    /// Tasks that wait for a free slot, in the order in which they became ready.
+    waiting: Agenda<TaskId>,
+    tickets: Tickets,
+    /// The queue has an order.
+    by_key: bool,
+    /// Deliveries that came before their time, and the order keys of those that have one; when to look at them, and whether the first of them waits for a slot.
+    scheduled: Scheduled,
+    kept_keys: BTreeMap<TaskId, OrderKey>,
+    next_kept: Option<Moment>,
+    kept_is_due: bool,
+    /// Tasks of types that nobody asks for.
+    unwanted: Unwanted,
+    /// Tasks whose end was asked for, and that were delivered nowhere.
+    ends: Ends,
+    /// Tasks that wait for the next own heartbeat to come back, to be claimed or, if they were set aside, to be handed back.
+    awaiting_heartbeat: BTreeSet<TaskId>,
+    /// Tasks whose payload is being read for a claim: not more than there are free slots.
+    reading: BTreeSet<TaskId>,
+    /// Tasks whose claim has a slot reserved, and when it was sent.
+    claims: BTreeMap<TaskId, Moment>,
+    /// Processors that have not ended, superseded ones included: each has a slot. And until when it may begin.
+    processors: BTreeMap<(TaskId, Epoch), Moment>,
+    /// Slots given back since the last call of `run`.
+    freed: usize,
+    /// Payloads that are not being read any more, and have not been given back to the slots.
+    no_longer_read: usize,
+    sent: Sent,
+    gaps: Gaps,
+    /// Newest settings read from the ledger.
+    config: Option<LedgerConfig>,
+    /// When other settings were last published here, so that tasks may be parked.
+    raised: Option<Moment>,
+    finished: Finished,
+    finishers: Finishers,
+    /// This worker was the first by rank when its last heartbeat came back.
+    first: bool,
+    /// Workers of the Java reference work on the same subscription.
+    legacy: Option<Legacy>,
+    effects: VecDeque<Effect>,
+}
+
+/// An entry as it came from the ledger.
+#[derive(Clone, Debug)]
+pub struct Inbound {
+    /// Where it lies.
+    pub position: Position,
+    /// When it was published, in ms by its producer's wall clock.
+    pub publish_time_ms: u64,
+    /// What it says.
+    pub entry: Entry,
+}
+
+impl Partition {
+    /// A partition that must read the ledger first. `owner` and `spare` are two fresh random ids.
+    #[must_use]
+    pub fn new(settings: PartitionSettings, owner: OwnerId, spare: OwnerId, now: Moment) -> Self {
+        Self {
+            machine: Machine::new(owner, settings.max_attempts),
+            read_to: None,
+            silence: Silence::new(settings.ledger.heartbeat),
+            mode: Mode::Bootstrap,
+            draining: false,
+            started: now,
+            wall: WallClock::default(),
+            spare_owner: spare,
+            open: BTreeMap::new(),
+            waits: BTreeMap::new(),
+            agenda: Agenda::default(),
+            waiting: Agenda::default(),
+            tickets: Tickets::default(),
+            by_key: false,
+            scheduled: Scheduled::default(),
+            kept_keys: BTreeMap::new(),
+            next_kept: None,
+            kept_is_due: false,
+            unwanted: Unwanted::default(),
+            ends: Ends::default(),
+            reading: BTreeSet::new(),
+            awaiting_heartbeat: BTreeSet::new(),
+            claims: BTreeMap::new(),
+            processors: BTreeMap::new(),
+            freed: 0,
+            no_longer_read: 0,
+            sent: Sent::default(),
+            gaps: Gaps::default(),
+            config: None,
+            raised: None,
+            finished: Finished::default(),
+            finishers: Finishers::default(),
+            first: false,
+            legacy: None,
+            effects: VecDeque::new(),
+            settings,
+        }
+    }
+
+    /// The machine, to look at.
+    #[must_use]
+    pub const fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// How far the reading of the ledger is behind.
+    #[must_use]
+    pub fn lag(&self) -> Lag {
+        self.silence.lag()
+    }
+
+    /// Replaces the owner id that a self-fence used up.
+    pub const fn set_spare_owner(&mut self, owner: OwnerId) {
+        self.spare_owner = owner;
+    }
+
+    /// The next thing to do.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// Whether there is anything to do already.
+    #[must_use]
+    pub fn has_effects(&self) -> bool {
+        !self.effects.is_empty()
+    }
+
+    /// An entry of the ledger was read. `wall_ms` is the wall clock. Returns what the fold made of it, `None` if nothing.
+    pub fn handle_entry(
+        &mut self,
+        inbound: &Inbound,
+        now: Moment,
+        wall_ms: u64,
+    ) -> Option<Verdict> {
+        // What was read before a self-fence may still come until the follower is opened anew, and in a simulation a follower begins again
+        // by itself. It is old, and would make owners look alive that were so only then.
+        let is_void = matches!(self.effects.front(), Some(Effect::Fenced));
+        if is_void || self.read_to.is_some_and(|position| inbound.position <= position) {
+            return None;
+        }
+        self.read_to = Some(inbound.position);
+        self.wall.set(now, wall_ms);
+        self.note_owner(&inbound.entry, now);
+        match &inbound.entry {
+            Entry::Heartbeat(heartbeat) => self.handle_heartbeat(heartbeat, now, wall_ms),
+            Entry::Config(config) => self.handle_config(config, now),
+            Entry::Seal(seal) => self.handle_seal(inbound.position, seal, now),
+            Entry::Claim(_)
+            | Entry::Done(_)
+            | Entry::Cancel(_)
+            | Entry::Checkpoint(_)
+            | Entry::Renewal(_)
+            | Entry::Tombstone(_) => return self.handle_task_entry(inbound, now),
+        }
+        None
+    }
+
+    fn note_owner(&mut self, entry: &Entry, now: Moment) {
+        let owner = match entry {
+            // The owner id of a lease has no heartbeat, and takes no turn.
+            Entry::Claim(claim) if claim.lease_ms.is_some() => return,
+            Entry::Claim(Claim { key, kind, .. }) if *kind != ClaimKind::Run => {
+                return self.silence.heard_if_known(key.owner, now);
+            }
+            // Whoever is not known by its heartbeats speaks for a lease.
+            Entry::Done(Done { key, .. }) | Entry::Checkpoint(key) => {
+                return self.silence.heard_if_known(key.owner, now);
+            }
+            Entry::Claim(claim) => claim.key.owner,
+            Entry::Seal(seal) => seal.key.owner,
+            // Superseded checkpoints of tasks that run go each second, by who runs them.
+            Entry::Tombstone(Key::Once(key)) if !self.machine.is_sealed(key.task) => return,
+            Entry::Tombstone(Key::Once(_) | Key::Seal(_)) => return self.note_swept(now),
+            Entry::Tombstone(Key::Heartbeat(owner)) => {
+                self.silence.left(*owner);
+                self.gaps.left(*owner);
+                self.finisher_left(*owner);
+                return;
+            }
+            Entry::Renewal(_)
+            | Entry::Cancel(_)
+            | Entry::Heartbeat(_)
+            | Entry::Config(_)
+            | Entry::Tombstone(_) => return,
+        };
+        if !self.machine.is_own(owner) {
+            self.silence.heard(owner, now);
+        }
+    }
+
+    fn handle_task_entry(&mut self, inbound: &Inbound, now: Moment) -> Option<Verdict> {
+        let id = inbound.entry.task();
+        let was_over = id.is_some_and(|id| self.machine.fold(id).phase.is_terminal());
+        let line = id.and_then(|id| self.machine.order_key(id));
+        // A draining worker starts nothing either: the attempt is given back.
+        let late = self.draining
+            || id
+                .and_then(|id| self.claims.get(&id))
+                .is_some_and(|sent| now.since(*sent) > self.late_after(&inbound.entry));
+        let gives_back = self.draining && self.gives_back(&inbound.entry);
+        let verdict = self.machine.read(ReadEntry {
+            position: inbound.position,
+            entry: &inbound.entry,
+            publish_time_ms: inbound.publish_time_ms,
+            late,
+        });
+        if verdict.is_some()
+            && let Some(key) = inbound.entry.counted()
+        {
+            self.gaps.read(key.owner);
+        }
+        if let Some(id) = id.filter(|_| self.machine.is_ready()) {
+            if late && self.is_own_run(&inbound.entry) {
+                self.back_off(id, now);
+            }
+            if !was_over && self.machine.fold(id).phase.is_terminal() {
+                self.finished.push(id.entry_id(), now, self.grain());
+            }
+            let moves = !self.machine.is_in_line(id) || self.machine.fold(id).is_parked();
+            if let Some(line) = line.filter(|_| moves) {
+                self.look_at_line(&line, now);
+            }
+            self.look_at_own_end(id);
+            self.update(id, matches!(inbound.entry, Entry::Cancel(_)), now);
+            self.hear_lease(&inbound.entry, verdict, now);
+            // What this worker has failed at is shown first.
+            if !self.is_own_failure(&inbound.entry) {
+                self.drop_payload_until_due(id, now);
+            }
+            if gives_back && verdict == Some(Verdict::Accepted) {
+                // Nobody runs the task until another worker takes it, and that may be long.
+                self.settle();
+                self.pass_on(Action::ShowRetry(id));
+            }
+        }
+        if let Entry::Claim(Claim { base: Some(_), .. }) = inbound.entry {
+            self.sweep(now);
+        }
+        self.settle();
+        if let Some(id) = id {
+            self.settle_claim(id);
+        }
+        verdict
+    }
+
+    fn is_own_run(&self, entry: &Entry) -> bool {
+        matches!(entry, Entry::Claim(claim @ Claim { kind: ClaimKind::Run, .. })
+            if self.machine.is_claim_of_this_owner(claim))
+    }
+
+    /// The consumer session ended.
+    pub fn handle_session_lost(&mut self) {
+        self.machine.session_lost();
+        self.scheduled.clear();
+        self.kept_keys.clear();
+        for open in self.open.values_mut() {
+            open.received = None;
+        }
+        let machine = &self.machine;
+        self.open.retain(|id, _| machine.task(*id).is_some());
+        self.unwanted.session_lost(|id| machine.task(id).is_some());
+        self.settle();
+    }
+
+    /// A claim or an outcome has its receipt.
+    pub fn handle_receipt(&mut self, key: OnceKey) {
+        self.sent.receipted(key.owner);
+    }
+
+    /// The fate of a claim or an outcome is unknown.
+    pub fn handle_publish_failed(&mut self, key: OnceKey, now: Moment) {
+        self.sent.given_up(key.owner);
+        self.machine.publish_failed(key);
+        self.agenda.set_by(key.task, now);
+        self.settle();
+        self.settle_claim(key.task);
+    }
+
+    /// An outcome was refused for what it carries: the attempt ends with this one instead.
+    pub fn handle_publish_refused(&mut self, key: OnceKey, instead: Outcome) {
+        self.sent.given_up(key.owner);
+        self.machine.publish_refused(key, instead);
+        self.settle();
+    }
+
+    /// An attempt ended. Its processor may still be there: see [`Partition::handle_processor_gone`].
+    pub fn handle_finished(&mut self, id: TaskId, epoch: Epoch, outcome: Outcome) {
+        self.machine.finished(id, epoch, outcome);
+        self.settle();
+    }
+
+    /// A running attempt has a checkpoint to publish; `None` when it is not running any more.
+    pub fn handle_checkpoint(&mut self, id: TaskId, epoch: Epoch) -> Option<OnceKey> {
+        let key = self.machine.checkpoint(id, epoch);
+        self.settle();
+        key
+    }
+
+    /// A dead letter has its receipt.
+    pub fn handle_dead_letter_stored(&mut self, id: TaskId) {
+        self.machine.dead_letter_stored(id);
+        self.settle();
+    }
+
+    /// The entry on the metadata topic has its receipt.
+    pub fn handle_metadata_stored(&mut self, id: TaskId) {
+        self.note_shown(id);
+        self.settle();
+    }
+
+    /// The metadata topic is about to show the task in this phase. Returns whether it may.
+    pub fn may_show(&mut self, id: TaskId, shown: Phase) -> bool {
+        let may = self.machine.may_show(id, shown);
+        self.settle();
+        may
+    }
+
+    /// An ack has its receipt.
+    pub fn handle_acked(&mut self, entry: EntryId) {
+        self.machine.acked(entry);
+        self.settle();
+    }
+
+    /// Brings what time knows of a task in line with its fold.
+    fn update(&mut self, id: TaskId, cancelled: bool, now: Moment) {
+        let fold = self.machine.task(id).map(|task| task.fold);
+        let Some(fold) = fold.filter(|fold| !fold.phase.is_terminal()) else {
+            self.open.remove(&id);
+            self.waits.remove(&id);
+            self.agenda.remove(id);
+            self.unwanted.remove(id);
+            self.forget_legacy(id);
+            return;
+        };
+        let due = now + Duration::from_millis(fold.next_attempt.delay_ms);
+        let open = self.open.entry(id).or_insert_with(|| Open::new(&fold, now, due));
+        open.follow(&fold, due);
+        if cancelled {
+            open.was_cancelled(now);
+        }
+        self.agenda.set(id, now);
+        if cancelled && fold.phase == Phase::New {
+            self.look_for_cancelled(id, now);
+        }
+    }
+
+    /// Passes on the actions of the machine.
+    fn settle(&mut self) {
+        while let Some(action) = self.machine.poll_action() {
+            self.pass_on(action);
+        }
+    }
+
+    fn pass_on(&mut self, action: Action) {
+        if self.leaves_to_finisher(&action) {
+            return;
+        }
+        if let Action::Publish(entry) = &action
+            && let Some(key) = entry.counted()
+        {
+            self.sent.published(key.owner);
+            self.note_end(entry);
+        }
+        self.note_attended(&action);
+        if let Action::Start { task, epoch, .. } = action {
+            // The slot of the claim is now that of the processor; that of a lease is free again.
+            let sent = self.claims.remove(&task);
+            self.freed += usize::from(self.machine.leases());
+            let begin_by = sent.map(|sent| sent + self.settings.ledger.heartbeat);
+            self.processors.insert((task, epoch), begin_by.unwrap_or_default());
+        }
+        if self.holds_back(&action) {
+            return;
+        }
+        if let Action::SetAside { violation: Violation { task: Some(task), .. }, .. } = action {
+            self.awaiting_heartbeat.insert(task);
+            self.settle_claim(task);
+        }
+        self.effects.push_back(Effect::Do(action));
+    }
+}
+
+#[cfg(test)]
+mod tests;

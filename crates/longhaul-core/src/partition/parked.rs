@@ -1,0 +1,117 @@
+//! Tasks that wait for others. What they wait for may be in other partitions, so it is the driver that knows how it stands with that, and tells
+//! it here.
+
+use super::{Effect, Mode, Partition};
+use crate::machine::Action;
+use crate::protocol::config::{PROTOCOL_LEASES, PROTOCOL_PARKS};
+use crate::protocol::entry::{ClaimKind, Entry};
+use crate::protocol::fold::{Phase, TaskFold};
+use crate::protocol::moment::Moment;
+use crate::protocol::waits::Standing;
+use crate::task::TaskId;
+use std::time::Duration;
+
+/// When a parked task is due as long as nobody says that the others are over.
+const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+impl Partition {
+    /// It stands so with what the task waits for. False if nobody needs to say so any more: the task is over, or not known.
+    pub fn note_standing(&mut self, id: TaskId, standing: Standing, now: Moment) -> bool {
+        let Some(fold) = self.machine.task(id).map(|task| task.fold) else { return false };
+        if fold.phase.is_terminal() {
+            return false;
+        }
+        if let Some(open) = self.open.get_mut(&id).filter(|_| fold.is_parked()) {
+            // Whoever does not hold it counts its patience from now on. After an attempt that is not before the pause that its end asks for.
+            open.due = open.due.max(now);
+        }
+        let waits = standing == Standing::Waits;
+        self.waits.insert(id, standing);
+        self.agenda.set(id, now);
+        if waits && fold.is_parked() {
+            self.drop_payload_until_due(id, now);
+            self.settle();
+        }
+        true
+    }
+
+    /// Up to when the view of the ledger is known to be complete.
+    #[must_use]
+    pub const fn view_at(&self) -> Option<Moment> {
+        self.silence.view_at()
+    }
+
+    /// Why the claim that is to be published closes the task, if it does so because of what the task waits for.
+    #[must_use]
+    pub fn closing_reason(&self, id: TaskId, kind: ClaimKind) -> Option<&str> {
+        match self.waits.get(&id)? {
+            Standing::Closes(closes, reason) if *closes == kind => {
+                (!self.machine.fold(id).cancel).then_some(reason)
+            }
+            Standing::Closes(..) | Standing::Waits | Standing::Over => None,
+        }
+    }
+
+    /// Whether the next claim of this task parks it.
+    pub(super) fn parks(&self, id: TaskId) -> bool {
+        let fold = self.machine.fold(id);
+        // Whoever has offered it has seen that they are over.
+        self.waits.get(&id) == Some(&Standing::Waits) && !fold.is_parked() && !fold.is_offered()
+    }
+
+    /// Whether all workers of the ledger know claims of this kind. If not, the task is looked at again when they do.
+    pub(super) fn knows_all_of(&mut self, kind: ClaimKind, id: TaskId, now: Moment) -> bool {
+        let since = match kind {
+            ClaimKind::Park => PROTOCOL_PARKS,
+            ClaimKind::Offer(_) => PROTOCOL_LEASES,
+            ClaimKind::Run if self.machine.leases() => PROTOCOL_LEASES,
+            ClaimKind::Run | ClaimKind::Final | ClaimKind::Cancelled | ClaimKind::Expired => {
+                return true;
+            }
+        };
+        if self.keeps_out_before(since, now) {
+            return true;
+        }
+        self.agenda.set(id, now + self.settings.ledger.heartbeat);
+        false
+    }
+
+    /// Whether the settings of the ledger keep out workers that know no claims which park a task. If not, they do from now on, and whoever needs that
+    /// asks again when that was read back.
+    pub fn keeps_older_out(&mut self, now: Moment) -> bool {
+        self.keeps_out_before(PROTOCOL_PARKS, now)
+    }
+
+    fn keeps_out_before(&mut self, protocol: u32, now: Moment) -> bool {
+        let settings = match &self.config {
+            Some(config) if config.keep_out_before(protocol) => return true,
+            Some(config) => config.keeping_out_before(protocol),
+            None => Some(self.settings.ledger.clone()),
+        };
+        let Some(settings) = settings else { return true };
+        let pause = self.settings.ledger.heartbeat;
+        if self.raised.is_none_or(|at| now.since(at) >= pause) && self.mode == Mode::Live {
+            self.raised = Some(now);
+            self.effects.push_back(Effect::Do(Action::Publish(Entry::Config(settings))));
+        }
+        false
+    }
+
+    /// When the next attempt is due, given when it would be if it were not parked.
+    pub(super) fn due_unless_parked(&self, id: TaskId, due: Moment) -> Moment {
+        let waits = matches!(self.waits.get(&id), None | Some(Standing::Waits));
+        if waits && self.machine.fold(id).is_parked() { due + NEVER } else { due }
+    }
+
+    /// From when on what it waited for closes a task that has not begun, and how.
+    pub(super) fn closed_by_others(
+        &self,
+        id: TaskId,
+        fold: &TaskFold,
+    ) -> Option<(Moment, ClaimKind)> {
+        let Standing::Closes(kind, _) = self.waits.get(&id)? else { return None };
+        let waits = fold.phase == Phase::New || fold.is_parked();
+        let since = self.open.get(&id).map(|open| open.due).unwrap_or_default();
+        waits.then_some((since, *kind))
+    }
+}

@@ -1,0 +1,319 @@
+//! How a worker begins, and begins anew: what a first read makes of what it finds, and what a self-fence keeps.
+
+use super::solo::{MILLISECOND, OTHER, Solo, beat, claimed, claims, once, reading, task};
+use super::*;
+use crate::protocol::entry::Heartbeat;
+
+const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn self_fence() -> Duration {
+    LedgerConfig::default().self_fence
+}
+
+/// The ledger is read from its start: with these entries, and then the own heartbeat.
+fn read_anew(solo: &mut Solo, entries: &[Entry]) -> Vec<Effect> {
+    assert!(solo.run().contains(&Effect::Fenced));
+    solo.core.set_spare_owner(OwnerId(solo.core.machine().owner().0 + 1));
+    solo.place = 0;
+    for entry in entries {
+        solo.read(entry.clone());
+    }
+    solo.echoes = true;
+    let did: Vec<_> = solo.wait(H).into_iter().map(|(_, effect)| effect).collect();
+    assert!(did.contains(&Effect::Ready));
+    did
+}
+
+/// Its ledger is deleted, and heartbeats do not come back before [`read_anew`].
+fn fence(solo: &mut Solo) {
+    solo.echoes = false;
+    solo.core.handle_ledger_deleted();
+}
+
+#[test]
+fn a_first_read_has_ended_when_a_heartbeat_came_back_within_half_of_the_self_fence() {
+    for (lag, ready) in [(self_fence() / 2, true), (self_fence() / 2 + MILLISECOND, false)] {
+        let mut solo = Solo::fresh(1);
+        solo.echoes = false;
+        solo.run();
+        solo.now = solo.now + lag;
+        let beat = solo.beats.pop().unwrap();
+        solo.read(Entry::Heartbeat(beat));
+        assert_eq!(solo.core.machine().is_ready(), ready, "{lag:?}");
+    }
+}
+
+/// Who is told only by the next heartbeat that a worker has read the ledger keeps the metadata topic beside it until then.
+#[test]
+fn a_worker_that_reads_the_ledger_for_long_says_so_and_at_once_that_it_has_read_it() {
+    let mut solo = Solo::fresh(1);
+    solo.echoes = false;
+    solo.wait(2 * H);
+    let first = solo.beats.last().expect("it beats").clone();
+    solo.read(Entry::Heartbeat(first));
+    solo.run();
+    let told: Vec<bool> = solo.beats.iter().map(|beat| beat.reading).collect();
+    assert_eq!(told, [false, true, true, false]);
+    // It reads anew.
+    fence(&mut solo);
+    solo.wait(H);
+    let told: Vec<bool> = solo.beats[4..].iter().map(|beat| beat.reading).collect();
+    assert_eq!(told, [false, true]);
+    // One that is quick has nothing to say.
+    let mut solo = Solo::fresh(1);
+    solo.run();
+    assert_eq!(solo.beats.len(), 1);
+}
+
+#[test]
+fn settings_are_written_into_a_ledger_that_has_none() {
+    let ours = Entry::Config(LedgerConfig::default());
+    let publish = Effect::Do(Action::Publish(ours.clone()));
+    let mut solo = Solo::fresh(1);
+    assert_eq!(solo.run(), [publish.clone(), Effect::Ready]);
+    let mut solo = Solo::fresh(1);
+    solo.read(ours.clone());
+    assert_eq!(solo.run(), [Effect::Ready]);
+    // The next ledger in its place has none, either.
+    fence(&mut solo);
+    assert!(read_anew(&mut solo, &[]).contains(&publish));
+    fence(&mut solo);
+    assert!(!read_anew(&mut solo, &[ours]).contains(&publish));
+}
+
+/// A worker that did not count whom it had read of in its first read took itself for the first in every line.
+#[test]
+fn whom_a_first_read_tells_of_has_a_place_in_line() {
+    let behind =
+        |solo: &Solo| (0..50).filter(|it| solo.core.rank(task(*it), solo.now) == 1).count();
+    let mut solo = Solo::fresh(1);
+    solo.run();
+    assert_eq!(behind(&solo), 0);
+    let mut solo = Solo::fresh(1);
+    solo.read(beat(secs(100), 0));
+    solo.run();
+    assert!((10..40).contains(&behind(&solo)), "{}", behind(&solo));
+}
+
+/// Nothing more was read of it, so nobody would have looked at it again.
+#[test]
+fn what_a_dead_worker_ran_is_adopted_by_one_that_starts_after_its_death() {
+    let mut solo = Solo::fresh(1);
+    solo.read(claimed(TASK));
+    let did = solo.wait(3 * H);
+    let reads: Vec<_> = did.into_iter().filter(|(_, effect)| *effect == reading(TASK)).collect();
+    let [(at, _)] = reads[..] else { panic!("{reads:?}") };
+    assert!((2 * H + MILLISECOND..2 * H + secs(1)).contains(&at), "{at:?}");
+}
+
+/// A snapshot of a virtual machine that was started again believes what was so then.
+#[test]
+fn a_clock_that_others_have_outrun_by_more_than_the_self_fence_stood_still() {
+    for (standstill, fenced) in [(self_fence(), false), (self_fence() + MILLISECOND, true)] {
+        let mut solo = Solo::new(1);
+        let up = secs(1_000);
+        solo.read(beat(up, 0));
+        solo.wait(2 * H + MILLISECOND);
+        solo.read(beat(up + 2 * H + MILLISECOND, 0));
+        solo.wait(secs(1));
+        solo.read(beat(up + 2 * H + MILLISECOND + secs(1) + standstill, 0));
+        assert_eq!(solo.run().contains(&Effect::Fenced), fenced, "{standstill:?}");
+    }
+}
+
+/// Its timer must say so: the next heartbeat would be too late.
+#[test]
+fn a_worker_that_hears_nothing_fences_itself_in_time() {
+    let mut solo = Solo::new(1);
+    solo.wait(H);
+    let view_at = solo.core.silence.view_at().unwrap();
+    solo.echoes = false;
+    let left = (view_at + self_fence()).since(solo.now);
+    assert_eq!(solo.wait(left), []);
+    assert_eq!(solo.wait(H), [(MILLISECOND, Effect::Fenced)]);
+}
+
+/// What compaction took away between two reads was missed by the second, and the worker read the ledger a third time.
+#[test]
+fn a_worker_that_reads_anew_misses_nothing_that_is_not_there_any_more() {
+    let mut solo = Solo::new(1);
+    solo.read(beat(secs(100), 5));
+    solo.run();
+    fence(&mut solo);
+    read_anew(&mut solo, &[]);
+    solo.read(beat(secs(200), 9));
+    assert_eq!(solo.run(), []);
+    solo.read(beat(secs(201), 10));
+    assert!(solo.run().contains(&Effect::Fenced), "that one was stored meanwhile");
+}
+
+/// What was claimed and what runs each has a slot; the latter keeps it through a self-fence, and none is given back twice.
+#[test]
+fn a_self_fence_frees_the_slots_of_claims_once_and_those_of_processors_when_they_are_gone() {
+    let mut solo = Solo::new(3);
+    let running = solo.start(TASK);
+    solo.deliver(task(1));
+    let claim = claims(&solo.run()).pop().unwrap();
+    assert_eq!(solo.slots.free(), 1);
+    fence(&mut solo);
+    let attempt = Claim { key: running, ..claim };
+    read_anew(&mut solo, &[Entry::Claim(attempt), Entry::Claim(claim)]);
+    assert_eq!(solo.slots.free(), 2);
+    assert!(solo.core.has_processors());
+    solo.core.handle_processor_gone(TASK, running.epoch, solo.now);
+    solo.run();
+    assert_eq!(solo.slots.free(), 3);
+}
+
+#[test]
+fn a_self_fence_forgets_what_waited_for_a_slot_or_its_payload() {
+    let mut solo = Solo::new(1);
+    for entry in 1..=2 {
+        solo.read_failed(task(entry), Duration::ZERO);
+        solo.deliver(task(entry));
+        solo.core.machine.payload_missing(task(entry));
+    }
+    assert_eq!(solo.run(), [reading(task(1))]);
+    assert_eq!(solo.core.waiting(), 1);
+    fence(&mut solo);
+    assert_eq!(solo.core.waiting(), 0);
+    // Nobody answers what was asked for before, and the one slot is free.
+    read_anew(&mut solo, &[]);
+    solo.read_failed(task(3), Duration::ZERO);
+    solo.deliver(task(3));
+    solo.core.machine.payload_missing(task(3));
+    assert_eq!(solo.run(), [reading(task(3))]);
+}
+
+/// A worker that was told to leave began to take new tasks after a self-fence.
+#[test]
+fn a_worker_that_drains_goes_on_draining_after_a_self_fence() {
+    for drains in [true, false] {
+        let mut solo = Solo::new(1);
+        if drains {
+            solo.core.drain(solo.now);
+        }
+        fence(&mut solo);
+        read_anew(&mut solo, &[]);
+        assert_eq!((solo.core.draining, solo.core.may_take(solo.now)), (drains, !drains));
+    }
+}
+
+/// An attempt that was kept through a self-fence ends under its earlier id, which must count as alive and takes no turn. What was
+/// dropped by the self-fence is not on its way.
+#[test]
+fn the_earlier_id_of_a_kept_attempt_goes_on_with_its_heartbeats() {
+    let mut solo = Solo::new(2);
+    let running = solo.start(TASK);
+    solo.deliver(task(1));
+    solo.core.run(solo.now, &mut solo.slots);
+    fence(&mut solo);
+    solo.beats.clear();
+    solo.run();
+    let me = solo.core.machine().owner();
+    assert_ne!(me, running.owner);
+    let told: Vec<_> = solo
+        .beats
+        .iter()
+        .map(|beat| (beat.owner, beat.number > 0, beat.receipted, beat.underway))
+        .collect();
+    let mut expected = vec![(me, true, 0, Some(0)), (running.owner, false, 1, Some(0))];
+    expected.sort_unstable_by_key(|(owner, ..)| *owner);
+    assert_eq!(told, expected);
+}
+
+/// A worker that fences itself for years would remember every one of its ids.
+#[test]
+fn what_an_id_has_sent_is_forgotten_with_it() {
+    let mut solo = Solo::new(1);
+    let first = solo.core.machine().owner();
+    solo.deliver(TASK);
+    solo.run();
+    assert_eq!(solo.core.sent.of(first).underway, 1);
+    fence(&mut solo);
+    solo.core.sent.published(first);
+    solo.run();
+    assert_eq!(solo.core.sent.of(first).underway, 0);
+}
+
+#[test]
+fn a_kept_attempt_that_the_ledger_gives_to_another_worker_stops_when_it_was_read() {
+    let mut solo = Solo::new(1);
+    let running = solo.start(TASK);
+    let claim = |owner, epoch| {
+        let (key, kind) = (once(TASK, epoch, owner, 1), ClaimKind::Run);
+        Entry::Claim(Claim::plain(key, epoch, kind))
+    };
+    fence(&mut solo);
+    assert!(solo.run().contains(&Effect::Fenced));
+    solo.place = 0;
+    solo.read(claim(running.owner, 1));
+    solo.read(claim(OTHER, 2));
+    assert_eq!(solo.core.poll_effect(), None);
+    let beat = solo.beats.iter().rfind(|beat| beat.owner == solo.core.machine().owner());
+    solo.read(Entry::Heartbeat(beat.unwrap().clone()));
+    let stop = Action::Stop { task: TASK, epoch: Epoch(1), why: Stop::Fenced };
+    let did: Vec<_> = std::iter::from_fn(|| solo.core.poll_effect()).collect();
+    assert!(did.contains(&Effect::Do(stop)), "{did:?}");
+}
+
+/// No test noticed when an attempt that another worker had taken over just before a self-fence went on.
+#[test]
+fn an_attempt_that_was_to_stop_before_a_self_fence_stops_after_it() {
+    let mut solo = Solo::new(1);
+    solo.start(TASK);
+    let (key, kind) = (once(TASK, 2, OTHER, 1), ClaimKind::Run);
+    solo.read(Entry::Claim(Claim::plain(key, 2, kind)));
+    fence(&mut solo);
+    let stop = Action::Stop { task: TASK, epoch: Epoch(1), why: Stop::Fenced };
+    assert!(solo.run().contains(&Effect::Do(stop)));
+}
+
+/// This heartbeat of this owner, with this number.
+fn heartbeat(owner: u128, number: u64) -> Entry {
+    let Entry::Heartbeat(beat) = beat(Duration::ZERO, 0) else { panic!("it is a heartbeat") };
+    Entry::Heartbeat(Heartbeat { owner: OwnerId(owner), number, ..beat })
+}
+
+/// No test noticed when an id that a self-fence had replaced was taken for a worker that takes its turn.
+#[test]
+fn an_id_whose_heartbeats_have_no_number_is_a_former_one_during_the_first_read_and_later() {
+    for mut solo in [Solo::fresh(1), Solo::new(1)] {
+        for (owner, number) in [(10, 1), (11, 0)] {
+            solo.read(heartbeat(owner, number));
+            assert_eq!(solo.core.silence.is_former(OwnerId(owner)), number == 0);
+        }
+    }
+}
+
+/// No test noticed when a worker went on as the first although one had come that stands before it.
+#[test]
+fn who_hears_one_that_stands_before_it_is_not_the_first_any_more() {
+    let is_first = |owner| {
+        let mut solo = Solo::new(1);
+        assert!(solo.core.first, "it is alone");
+        solo.read(heartbeat(owner, 1));
+        assert_eq!(solo.core.first, solo.core.place(solo.now) == 0, "{owner}");
+        solo.core.first
+    };
+    let stands_before = (10..40).filter(|owner| !is_first(*owner)).count();
+    assert!((1..30).contains(&stands_before), "{stands_before}");
+}
+
+/// No test noticed when heartbeats of a first read were judged like those of now: a worker that had written for hours would have had each reader of
+/// its old heartbeats begin anew, again and again.
+#[test]
+fn old_heartbeats_of_a_first_read_are_no_reason_to_begin_anew() {
+    let mut solo = Solo::fresh(1);
+    solo.echoes = false;
+    solo.run();
+    for (hours, receipted) in [(0, 0), (10, 5)] {
+        solo.read(beat(secs(hours * 3_600), receipted));
+    }
+    let own = solo.beats.pop().unwrap();
+    solo.read(Entry::Heartbeat(own));
+    let did = solo.run();
+    assert!(did.contains(&Effect::Ready) && !did.contains(&Effect::Fenced), "{did:?}");
+}

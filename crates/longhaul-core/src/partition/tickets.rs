@@ -1,0 +1,220 @@
+//! Claims that need a ticket, where the queue has limits. The tickets stand on the register, which the driver reads: it is asked for one
+//! here, and says when the task may be claimed. A queue without limits costs one look at a flag.
+//!
+//! A task that waits for its ticket uses no slot. No more tickets are asked for than the worker has free slots, over all its partitions, so that
+//! what is granted can be used; those that wait in the line of their key do not count, for others behind them may begin.
+
+use super::looking::WAIT_FOR_SLOT_MAX;
+use super::{Effect, Mode, Partition, Slots};
+use crate::machine::Stage;
+use crate::protocol::fold::Phase;
+use crate::protocol::key::{Epoch, OwnerId};
+use crate::protocol::moment::Moment;
+use crate::task::TaskId;
+use std::collections::BTreeMap;
+
+/// So many tasks may wait in the lines of their keys beside those that slots are free for.
+const LINED_UP_MAX: usize = 256;
+
+/// What limits the claims of a queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ClaimLimits {
+    /// Nothing is claimed.
+    pub paused: bool,
+    /// Claims need tickets.
+    pub tickets: bool,
+    /// Which ones depends on the task's message.
+    pub by_key: bool,
+}
+
+/// The tickets of a partition's tasks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Tickets {
+    limits: ClaimLimits,
+    tasks: BTreeMap<TaskId, State>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum State {
+    /// Asked for.
+    Asked,
+    /// In the line of the task's key.
+    LinedUp,
+    /// The task may be claimed, since then.
+    Granted(Moment),
+    /// It is claimed, or runs.
+    Used,
+}
+
+impl Tickets {
+    /// How many tasks wait for a ticket, or have it and no slot yet, so that slots are kept free for them.
+    fn waiting(&self) -> usize {
+        let (mut asked, mut lined_up) = (0, 0_usize);
+        for state in self.tasks.values() {
+            match state {
+                State::Asked | State::Granted(_) => asked += 1,
+                State::LinedUp => lined_up += 1,
+                State::Used => {}
+            }
+        }
+        asked + lined_up.saturating_sub(LINED_UP_MAX)
+    }
+
+    /// Whether the claim of a task may be published as soon as a slot is free.
+    pub(super) fn is_granted(&self, id: TaskId) -> bool {
+        matches!(self.tasks.get(&id), Some(State::Granted(_)))
+    }
+
+    /// A claim of the task is published.
+    pub(super) fn use_up(&mut self, id: TaskId) {
+        if let Some(state) = self.tasks.get_mut(&id) {
+            *state = State::Used;
+        }
+    }
+
+    pub(super) const fn is_paused(&self) -> bool {
+        self.limits.paused
+    }
+}
+
+impl Partition {
+    /// These limits stand for claims from now on.
+    pub fn limit_claims(&mut self, limits: ClaimLimits, now: Moment) {
+        let before = std::mem::replace(&mut self.tickets.limits, limits);
+        if before != limits {
+            for id in self.open.keys() {
+                self.agenda.set_by(*id, now);
+            }
+        }
+    }
+
+    /// The task has all its tickets.
+    pub fn grant_ticket(&mut self, id: TaskId, now: Moment) {
+        let Some(state) = self.tickets.tasks.get_mut(&id) else { return };
+        if *state == State::Used {
+            return;
+        }
+        *state = State::Granted(now);
+        if let Some(open) = self.open.get_mut(&id) {
+            // What has waited here for its ticket has not waited for a slot.
+            open.received = open.received.map(|_| now);
+        }
+        self.agenda.set(id, now);
+    }
+
+    /// The task waits in the line of its key, so that others may begin before it; or no longer.
+    pub fn line_up(&mut self, id: TaskId, in_line_of_key: bool) {
+        if let Some(state @ (State::Asked | State::LinedUp)) = self.tickets.tasks.get_mut(&id) {
+            *state = if in_line_of_key { State::LinedUp } else { State::Asked };
+        }
+    }
+
+    /// How many tasks wait for a ticket, or have it and no slot yet, so that slots are kept free for them.
+    #[must_use]
+    pub fn waiting_for_tickets(&self) -> usize {
+        if self.tickets.tasks.is_empty() { 0 } else { self.tickets.waiting() }
+    }
+
+    /// Whether another process's owner has been silent for so long that others take over its tasks.
+    #[must_use]
+    pub fn is_silent(&self, owner: OwnerId) -> bool {
+        self.machine.is_ready() && !self.machine.is_own(owner) && self.silence.is_stale(owner)
+    }
+
+    /// Whether one more ticket may be asked for, as far as slots are concerned.
+    pub(super) fn may_ask(&self, slots: &Slots) -> bool {
+        !self.tickets.limits.tickets
+            || self.tickets.waiting() + slots.asked_elsewhere < slots.free()
+    }
+
+    /// Whether the claim of a task needs no ticket that it does not have. Asks for one otherwise. `reads`: the task's message is to be read before.
+    pub(super) fn has_ticket(
+        &mut self,
+        id: TaskId,
+        reads: bool,
+        now: Moment,
+        slots: &Slots,
+    ) -> bool {
+        let ClaimLimits { tickets: true, by_key, .. } = self.tickets.limits else { return true };
+        match self.tickets.tasks.get(&id) {
+            // A claim that came to nothing leaves its ticket to the next one.
+            Some(State::Used) => true,
+            Some(State::Granted(since)) => {
+                let wasted = slots.free() == 0 && now >= *since + WAIT_FOR_SLOT_MAX;
+                if wasted {
+                    // Somebody with a free slot is to have it.
+                    self.return_ticket(id);
+                    self.wait_for_slot(id, now);
+                }
+                !wasted
+            }
+            Some(State::Asked | State::LinedUp) => {
+                self.look_when_it_closes(id, now);
+                false
+            }
+            None if reads && by_key => true,
+            None if self.may_ask(slots) => {
+                self.tickets.tasks.insert(id, State::Asked);
+                self.effects.push_back(Effect::AskForTicket(id));
+                self.look_when_it_closes(id, now);
+                false
+            }
+            None => {
+                self.wait_for_slot(id, now);
+                false
+            }
+        }
+    }
+
+    /// Gives back the tickets of tasks that are not to be claimed any more, and of attempts that are over. Call it when all else is done.
+    pub(super) fn return_tickets(&mut self) {
+        if self.tickets.tasks.is_empty() {
+            return;
+        }
+        let tasks = &self.tickets.tasks;
+        let over =
+            |(id, state): (&TaskId, &State)| (!self.needs_ticket(*id, *state)).then_some(*id);
+        let over: Vec<TaskId> = tasks.iter().filter_map(over).collect();
+        for id in over {
+            self.return_ticket(id);
+        }
+    }
+
+    fn return_ticket(&mut self, id: TaskId) {
+        self.tickets.tasks.remove(&id);
+        self.effects.push_back(Effect::ReturnTicket(id));
+    }
+
+    /// Whoever waits longer than its limits allow is closed then.
+    pub(super) fn look_when_it_closes(&mut self, id: TaskId, now: Moment) {
+        let closes = self.machine.task(id).and_then(|task| self.closes_at(id, &task, now));
+        if let Some((at, _)) = closes.filter(|(at, _)| *at > now) {
+            self.agenda.set_by(id, at);
+        }
+    }
+
+    /// Nobody asks for the task: its ticket is of use to another one.
+    pub(super) fn give_up_ticket(&mut self, id: TaskId) {
+        if self.tickets.is_granted(id) {
+            self.return_ticket(id);
+        }
+    }
+
+    fn needs_ticket(&self, id: TaskId, state: State) -> bool {
+        if state == State::Used {
+            let epochs = (id, Epoch(0))..=(id, Epoch(u32::MAX));
+            return self.claims.contains_key(&id) || self.processors.range(epochs).next().is_some();
+        }
+        let Some(task) = self.machine.task(id) else { return false };
+        let (fold, idle) = (task.fold, matches!(task.stage, Stage::Idle | Stage::Reading));
+        let claimable = match fold.phase {
+            Phase::New => task.held,
+            Phase::Retry => true,
+            Phase::Running => self.runs_in_silence(&task, id),
+            Phase::Completed | Phase::Final | Phase::Cancelled | Phase::Expired | Phase::Sealed => {
+                false
+            }
+        };
+        idle && claimable && self.mode == Mode::Live && !self.tickets.limits.paused
+    }
+}

@@ -1,0 +1,73 @@
+//! The invariants of the task protocol, by number, as pure predicates.
+//!
+//! The model, the simulation, the checkers of chaos and production share them. Those that one worker can judge at each of its steps
+//! are functions in `own.rs`, and production asks them always; those that look at what happened before, to all workers, are kept by
+//! the `Judge` of the project's own tests, which drive workers and tell it what each of them did.
+//!
+//! Four of them are no predicates of a state or of a history. C-08 is reachability, which the model decides; C-13 is a
+//! property test of the machine; C-14 is a test that a broken key is caught; C-17 has a bound in time, which the simulation
+//! measures.
+
+mod ids;
+mod log;
+mod order;
+mod own;
+
+pub use ids::*;
+pub use log::*;
+pub use order::OrderJudge;
+pub use own::*;
+
+use super::claim::NextClaim;
+use super::entry::ClaimKind;
+use super::fold::{Phase, TaskFold};
+use super::key::{Epoch, OwnerId};
+use crate::task::TaskId;
+use std::fmt;
+
+/// What a worker logs when it has refused to take a step that an invariant forbids. Whoever judges a run by its logs looks for it.
+pub const REFUSED: &str = "a step that would break an invariant of the protocol was not taken";
+/// An invariant does not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Violation {
+    /// The invariant's number.
+    pub id: &'static str,
+    /// What happened.
+    pub what: &'static str,
+    /// The task it happened to.
+    pub task: Option<TaskId>,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.id, self.what)?;
+        match self.task {
+            Some(task) => write!(f, " (task {task})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// C-04: what a fold must show for its follower to start `attempt`.
+#[must_use]
+pub fn may_start(fold: &TaskFold, epoch: Epoch, owner: OwnerId, attempt: u32, max: u32) -> bool {
+    fold.is_run_by(epoch, owner) && fold.attempt == attempt && (1..=max).contains(&attempt)
+}
+
+/// C-16: what a worker must know to publish this claim.
+#[must_use]
+pub fn may_claim(fold: &TaskFold, held: bool, payload: bool, claim: NextClaim) -> bool {
+    let begun = matches!(fold.phase, Phase::Running | Phase::Retry);
+    let ends = fold.phase == Phase::New && fold.cancel && claim.kind == ClaimKind::Cancelled;
+    let known = held || begun || ends && payload;
+    known && !fold.phase.is_terminal() && (payload || claim.kind != ClaimKind::Run)
+}
+
+/// C-10: what the ledger must show for the metadata topic to show this phase.
+#[must_use]
+pub fn may_show(fold: &TaskFold, shown: Phase) -> bool {
+    fold.phase == shown
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,32 @@
+//! The task protocol. Pure: no clock, no I/O, no async, no logging.
+//!
+//! The truth about every task lies in the ledger C, a compacted topic on which every entry that the fold depends on has a
+//! write-once key. A claim and an outcome are ordinary publishes; the first valid entry of an epoch in log order wins; a
+//! worker acts only on what it has read back. `docs/protocol.md` tells the whole of it.
+
+pub mod body;
+pub mod claim;
+pub mod config;
+pub mod dead_letters;
+pub mod entry;
+pub mod entry_set;
+pub mod fold;
+pub mod gap;
+pub mod invariants;
+pub mod key;
+pub mod limits;
+pub mod next_attempt;
+pub mod offer;
+pub mod operator;
+#[cfg(test)]
+mod properties;
+#[cfg(any(test, feature = "testing"))]
+pub mod random;
+pub mod rank;
+pub mod register;
+pub mod retry;
+pub mod seal;
+pub mod silence;
+pub mod waits;
+
+pub use longhaul_types::moment;

@@ -1,0 +1,60 @@
+//! What may be removed from a register, and in which order.
+//!
+//! A reader in the middle of a compaction has read the beginning of the log as it was, and reads on in what was left of the rest. So of two
+//! entries, if the later one goes first: whoever reads the later one has read the earlier one. That is why what was **rejected** goes first, and what was accepted
+//! goes when the tombstones of all that was rejected have been read back: no reader meets the bind of a message that has lost
+//! without the one that it has lost to.
+//!
+//! - A rejected entry goes when it is older than a hold lasts: losses are forgotten then, by all, and whatever was written for that message before it
+//!   is late.
+//! - An accepted entry goes when nothing rejected stands of its key, and either a newer accepted one of the key stands, which says by its
+//!   epoch all that this one says; or the newest one is as old: then the key is forgotten, by all.
+//! - The entries that begin the periods stay.
+
+use super::entry::Key;
+use std::collections::BTreeSet;
+
+/// Keys that are to be tombstoned.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Expired {
+    rejected: BTreeSet<Key>,
+    accepted: BTreeSet<Key>,
+}
+
+impl Expired {
+    /// Whether there is nothing to be removed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rejected.is_empty() && self.accepted.is_empty()
+    }
+
+    /// Whether this is still to be removed.
+    #[must_use]
+    pub fn contains(&self, key: &Key) -> bool {
+        self.rejected.contains(key) || self.accepted.contains(key)
+    }
+
+    /// What is to be removed next.
+    pub fn next(&self) -> impl Iterator<Item = &Key> {
+        let first = if self.rejected.is_empty() { &self.accepted } else { &self.rejected };
+        first.iter()
+    }
+
+    /// All that is to be removed, in no order.
+    pub fn all(&self) -> impl Iterator<Item = &Key> {
+        self.rejected.iter().chain(&self.accepted)
+    }
+
+    pub(super) fn reject(&mut self, key: Key) {
+        self.rejected.insert(key);
+    }
+
+    pub(super) fn supersede(&mut self, keys: impl IntoIterator<Item = Key>) {
+        self.accepted.extend(keys);
+    }
+
+    pub(super) fn forget(&mut self, key: &Key) {
+        self.rejected.remove(key);
+        self.accepted.remove(key);
+    }
+}

@@ -1,0 +1,157 @@
+//! The register: a compacted topic beside the ledger that holds what belongs to a queue and not to one task. Pure.
+//!
+//! It has no partitions, so all its entries have one order. Every worker follows it from its start, and folds it to a [`Register`];
+//! clients do the same where they need it. As on the ledger each key is used by exactly one publish, so that compaction removes nothing
+//! that the fold reads.
+//!
+//! What stands there: who holds which key ([`keys`](Keys)), [`Documents`] that people change, and the tickets of tasks that begin under a
+//! limit ([`Gates`]). Another kind of content gets an [`Entry`] of its own, a key of the
+//! form `<kind>/<name>/…/<writer>/<serial>`, and a fold of its own in [`Register`].
+
+mod documents;
+mod entry;
+mod expired;
+mod gates;
+mod keys;
+mod moved;
+mod queue_task;
+pub use documents::DocumentNameError;
+pub use documents::{Document, DocumentKey, DocumentKind, DocumentName, Documents};
+pub use entry::KeyNameError;
+pub use entry::Period;
+pub use entry::{
+    Digest, Entry, EntryError, Hold, HoldKey, Key, KeyKind, KeyName, Stamp, parse_stamp,
+};
+pub use expired::Expired;
+pub use gates::{Gate, GateKind, Gates, Standing, Ticket};
+pub use keys::Holding;
+pub use keys::{Admission, Ignored, Keys, Overwriting, Submitting, Verdict};
+pub use moved::{Moved, MovedKey};
+pub use queue_task::Lane;
+pub use queue_task::QueueTask;
+pub use queue_task::QueueTaskError;
+
+use crate::settings::QueueSettings;
+use crate::task::Position;
+
+/// What the entries of a register mean together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Register {
+    position: Option<Position>,
+    start: Option<Stamp>,
+    keys: Keys,
+    documents: Documents,
+    gates: Gates,
+}
+
+impl Register {
+    /// Takes the next entry, of which nobody has to know when it was published: see [`Register::apply_at`].
+    pub fn apply(&mut self, entry: &Entry, position: Position) -> Option<Verdict> {
+        self.apply_at(entry, position, 0)
+    }
+
+    /// The same for those who take no tickets and need not know them: clients.
+    pub fn apply_without_tickets(&mut self, entry: &Entry, position: Position) -> Option<Verdict> {
+        if matches!(entry, Entry::Ticket(..) | Entry::Tombstone(Key::Ticket(_))) {
+            self.position = self.position.max(Some(position));
+            return None;
+        }
+        self.apply(entry, position)
+    }
+
+    /// Takes the next entry, which was published at this time, in ms since the epoch. One at or before the last position was taken before, and
+    /// changes nothing: `None`.
+    pub fn apply_at(
+        &mut self,
+        entry: &Entry,
+        position: Position,
+        published_ms: u64,
+    ) -> Option<Verdict> {
+        if self.position.is_some_and(|last| position <= last) {
+            return None;
+        }
+        self.position = Some(position);
+        Some(match entry {
+            Entry::Start(stamp) => {
+                self.start.get_or_insert(*stamp);
+                Verdict::Accepted
+            }
+            Entry::Document(document) => self.change(document, published_ms),
+            Entry::Tombstone(Key::Document(key)) => self.documents.forget(key),
+            Entry::Ticket(ticket, topic) if self.gates.take(ticket, topic, published_ms) => {
+                Verdict::Accepted
+            }
+            Entry::Ticket(..) => Verdict::Ignored(Ignored::Repeated),
+            // For people, and for whoever moves queues.
+            Entry::Moved(_) => Verdict::Accepted,
+            Entry::Tombstone(Key::Moved(_)) => Verdict::Ignored(Ignored::Tombstone),
+            Entry::Tombstone(Key::Ticket(ticket)) if self.gates.give_back(ticket, published_ms) => {
+                Verdict::Accepted
+            }
+            Entry::Tombstone(Key::Ticket(_)) => Verdict::Ignored(Ignored::Tombstone),
+            Entry::Bind(_) | Entry::Release(_) | Entry::Period(..) | Entry::Tombstone(_) => {
+                self.keys.apply(entry)
+            }
+        })
+    }
+
+    /// Who holds which key.
+    #[must_use]
+    pub const fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    /// The documents.
+    #[must_use]
+    pub const fn documents(&self) -> &Documents {
+        &self.documents
+    }
+
+    fn change(&mut self, document: &Document, published_ms: u64) -> Verdict {
+        if document.key.name != DocumentName::queue_settings() {
+            return self.documents.apply(document, true);
+        }
+        let name = &document.key.name;
+        let before = self.documents.readable(name).cloned();
+        let readable = QueueSettings::read(&document.content).is_ok();
+        let verdict = self.documents.apply(document, readable);
+        let applies = self.documents.readable(name);
+        if applies != before.as_ref() {
+            let settings = QueueSettings::read(applies.map(AsRef::as_ref).unwrap_or_default());
+            self.gates.set(&settings.unwrap_or_default(), published_ms);
+        }
+        verdict
+    }
+
+    /// Which tickets are granted.
+    #[must_use]
+    pub const fn gates(&self) -> &Gates {
+        &self.gates
+    }
+
+    /// All was read that stood there at this time, in ms since the epoch.
+    pub fn read_to_end(&mut self, now_ms: u64) {
+        self.gates.read_to_end(now_ms);
+    }
+
+    /// The first entry, by which the topic is known again.
+    #[must_use]
+    pub const fn start(&self) -> Option<Stamp> {
+        self.start
+    }
+
+    /// Whether a mark stands there by which the topic is known again: [`Entry::Start`].
+    #[must_use]
+    pub const fn has_start(&self) -> bool {
+        self.start.is_some()
+    }
+
+    /// Up to where it was read.
+    #[must_use]
+    pub const fn position(&self) -> Option<Position> {
+        self.position
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,101 @@
+//! Marks of tasks that were moved here from another queue.
+
+use super::entry::{EntryError, Stamp};
+use super::queue_task::QueueTask;
+use crate::protocol::key::Epoch;
+use crate::task::{Properties, PropertyWriter};
+
+/// A task of another queue, and the one here that has taken its place.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Moved {
+    /// The task there.
+    pub key: MovedKey,
+    /// The task here.
+    pub to: QueueTask,
+    /// It was over when it was moved.
+    pub over: bool,
+    /// Its dead letter is here, too.
+    pub letter: bool,
+    /// The last of its epochs there that had come to an end when it was copied; zero if there was none, and of one that was over.
+    pub epoch: Epoch,
+    /// It is closed there, so that only the one here is left to be run.
+    pub closed: bool,
+}
+
+/// A task of another queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MovedKey {
+    /// Which queue: the stamp of the first entry of its register.
+    pub source: Stamp,
+    /// The task there.
+    pub task: QueueTask,
+}
+
+impl Moved {
+    pub(super) fn put(&self, out: &mut PropertyWriter) {
+        out.put("t", self.to);
+        if self.epoch != Epoch(0) {
+            out.put("e", self.epoch);
+        }
+        for (name, said) in [("x", self.over), ("l", self.letter), ("c", self.closed)] {
+            if said {
+                out.put_word(name, "1");
+            }
+        }
+    }
+
+    pub(super) fn read(key: MovedKey, properties: &Properties) -> Result<Self, EntryError> {
+        let to = properties.get("t").and_then(|text| text.parse().ok());
+        let to = to.ok_or(EntryError::Property("t"))?;
+        let epoch = match properties.get("e") {
+            None => Epoch(0),
+            Some(text) => Epoch(text.parse().map_err(|_| EntryError::Property("e"))?),
+        };
+        let said = |name| properties.get(name).is_some();
+        Ok(Self { key, to, over: said("x"), letter: said("l"), epoch, closed: said("c") })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::key::OwnerId;
+    use crate::protocol::register::Entry;
+    use crate::task::Priority;
+    use crate::task::TaskId;
+
+    #[test]
+    fn a_mark_reads_back_whatever_it_says() {
+        let task = |entry, level| {
+            let id = TaskId { ledger: 7, entry, partition: 3, batch_index: None };
+            QueueTask { level, id }
+        };
+        let source = Stamp { writer: OwnerId(9), serial: 5 };
+        let key = MovedKey { source, task: task(1, Priority::Normal) };
+        for said in 0..8 {
+            for epoch in [0, 1, u32::MAX] {
+                let [over, letter, closed] = [1, 2, 4].map(|bit| said & bit != 0);
+                let to = task(2, Priority::High);
+                let moved = Moved { key, to, over, letter, epoch: Epoch(epoch), closed };
+                let entry = Entry::Moved(moved);
+                let text = entry.key().to_string();
+                let back = Entry::read(Some(&text), &entry.properties(), &entry.body(), false);
+                assert_eq!(back, Ok(entry));
+            }
+        }
+    }
+
+    #[test]
+    fn a_mark_with_an_epoch_that_is_no_number_is_none() {
+        let task = QueueTask {
+            level: Priority::Normal,
+            id: TaskId { ledger: 7, entry: 1, partition: 3, batch_index: None },
+        };
+        let key = MovedKey { source: Stamp { writer: OwnerId(9), serial: 5 }, task };
+        let moved =
+            Moved { key, to: task, over: false, letter: false, epoch: Epoch(4), closed: false };
+        let mut properties = Entry::Moved(moved).properties();
+        properties.insert("e", "four");
+        assert_eq!(Moved::read(key, &properties), Err(EntryError::Property("e")));
+    }
+}

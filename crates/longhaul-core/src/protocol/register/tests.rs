@@ -1,0 +1,385 @@
+//! Properties of entries and of the fold, over random registers.
+
+use super::*;
+use crate::protocol::body;
+use crate::protocol::key::{Epoch, OwnerId};
+use crate::task::Priority;
+use crate::task::TaskId;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+mod compaction;
+mod overwriting;
+
+fn name(text: &str) -> KeyName {
+    KeyName::new(KeyKind::Idempotency, text).unwrap()
+}
+
+const fn task(entry: u64) -> QueueTask {
+    QueueTask::normal(TaskId { ledger: 0, entry, partition: -1, batch_index: None })
+}
+
+fn hold(text: &str, epoch: u32, entry: u64, serial: u64) -> HoldKey {
+    let stamp = Stamp { writer: OwnerId(7), serial };
+    let (name, task) = (name(text), task(entry));
+    HoldKey { name, period: Period(0), epoch: Epoch(epoch), task, stamp }
+}
+
+fn bind(text: &str, epoch: u32, entry: u64, serial: u64) -> Entry {
+    Entry::Bind(Hold { key: hold(text, epoch, entry, serial), digest: None, overwrites: false })
+}
+
+fn release(text: &str, epoch: u32, entry: u64, serial: u64) -> Entry {
+    Entry::Release(hold(text, epoch, entry, serial))
+}
+
+const fn position(entry: u64) -> Position {
+    Position { ledger: 0, entry, batch_index: None }
+}
+
+fn read<'a>(log: impl IntoIterator<Item = &'a Entry>) -> Register {
+    let mut register = Register::default();
+    for (entry, at) in log.into_iter().zip(1..) {
+        register.apply(entry, position(at));
+    }
+    register
+}
+
+fn verdicts(log: &[Entry]) -> Vec<Verdict> {
+    let mut register = Register::default();
+    let apply = |(entry, at): (&Entry, u64)| register.apply(entry, position(at));
+    log.iter().zip(1..).filter_map(apply).collect()
+}
+
+fn any_stamp() -> impl Strategy<Value = Stamp> {
+    let parts = any::<(u128, u64)>();
+    parts.prop_map(|(writer, serial)| Stamp { writer: OwnerId(writer), serial })
+}
+
+fn any_hold() -> impl Strategy<Value = HoldKey> {
+    let kind = prop_oneof![Just(KeyKind::Idempotency), Just(KeyKind::Dedupe)];
+    let id = (any::<u64>(), any::<u64>(), -1..i32::MAX, any::<Option<u32>>());
+    let task = (0..3_usize, id);
+    let text = prop_oneof![".{1,40}", "[a-f0-9/:-]{1,60}"];
+    let epoch = any::<(u32, u32)>();
+    (kind, text, epoch, task, any_stamp()).prop_map(
+        |(kind, text, (period, epoch), (level, (ledger, entry, partition, batch_index)), stamp)| {
+            let id = TaskId { ledger, entry, partition, batch_index };
+            let task = QueueTask { level: Priority::ALL[level], id };
+            let (period, epoch) = (Period(period), Epoch(epoch));
+            HoldKey { name: KeyName::new(kind, text).unwrap(), period, epoch, task, stamp }
+        },
+    )
+}
+
+fn any_document() -> impl Strategy<Value = Document> {
+    let kind = prop_oneof![
+        Just(DocumentKind::Schedule),
+        Just(DocumentKind::Settings),
+        Just(DocumentKind::Drain)
+    ];
+    let text = prop_oneof![".{1,40}", "[a-f0-9/:-]{1,60}"];
+    let parts = (kind, text, any::<u64>(), any_stamp(), vec(any::<u8>(), 0..20));
+    parts.prop_map(|(kind, text, version, stamp, content)| {
+        let name = DocumentName::new(kind, text).unwrap();
+        Document { key: DocumentKey { name, version, stamp }, content: content.into() }
+    })
+}
+
+fn any_entry() -> impl Strategy<Value = Entry> {
+    let bind = (any_hold(), any::<(Option<u128>, bool)>());
+    prop_oneof![
+        any_stamp().prop_map(Entry::Start),
+        (any::<u32>(), any_stamp()).prop_map(|(it, stamp)| Entry::Period(Period(it), stamp)),
+        bind.prop_map(|(key, (digest, overwrites))| {
+            Entry::Bind(Hold { key, digest: digest.map(Digest), overwrites })
+        }),
+        any_hold().prop_map(Entry::Release),
+        any_hold().prop_map(|key| Entry::Tombstone(Key::Hold(key))),
+        any_hold().prop_map(|key| Entry::Tombstone(Key::Release(key))),
+        any_document().prop_map(Entry::Document),
+        any_document().prop_map(|document| Entry::Tombstone(Key::Document(document.key))),
+    ]
+}
+
+#[test]
+fn the_first_bind_of_a_free_key_holds_it() {
+    use Verdict::{Accepted, Ignored as No, Lost};
+    let log = [
+        bind("k", 1, 7, 0),
+        bind("k", 1, 8, 1),
+        bind("k", 1, 7, 2),
+        bind("l", 1, 8, 3),
+        release("k", 1, 8, 4),
+        release("k", 1, 7, 5),
+        // Written before the release was read.
+        bind("k", 1, 7, 6),
+        bind("k", 1, 9, 7),
+        bind("k", 2, 9, 8),
+        // The loser of the first epoch stays one.
+        bind("k", 1, 8, 9),
+    ];
+    let (repeated, stale) = (No(Ignored::Repeated), No(Ignored::Stale));
+    let expected = [
+        Accepted,
+        Lost(task(7)),
+        repeated,
+        Accepted,
+        No(Ignored::NotHeld),
+        Accepted,
+        stale,
+        stale,
+        Accepted,
+        Lost(task(7)),
+    ];
+    assert_eq!(verdicts(&log), expected);
+}
+
+/// One id may be that of a task on each topic of a queue.
+#[test]
+fn a_task_of_another_level_is_another_task() {
+    let high = |serial| {
+        let task = QueueTask { level: Priority::High, ..task(7) };
+        Entry::Bind(Hold {
+            key: HoldKey { task, ..hold("k", 1, 7, serial) },
+            digest: None,
+            overwrites: false,
+        })
+    };
+    assert_eq!(high(0).key().to_string(), format!("bind/idem/k/1/high:0:7:-1/{:032x}/0", 7));
+    let log = [bind("k", 1, 7, 1), high(2), release("k", 1, 7, 3)];
+    assert_eq!(verdicts(&log), [Verdict::Accepted, Verdict::Lost(task(7)), Verdict::Accepted]);
+    assert!("normal:0:7:-1".parse::<QueueTask>().is_err(), "it has one text");
+}
+
+/// A client that follows a register for long once kept the rate of each key that was ever used.
+#[test]
+fn a_client_keeps_no_tickets() {
+    let gate = Gate { kind: GateKind::Pace, key: Some("acme".into()) };
+    let (owner, stamp) = (OwnerId(1), Stamp { writer: OwnerId(7), serial: 1 });
+    let id = TaskId { ledger: 0, entry: 7, partition: -1, batch_index: None };
+    let ticket = Ticket { gate, task: id, owner, stamp };
+    let mut register = Register::default();
+    let taken = Entry::Ticket(ticket.clone(), "tasks".into());
+    let returned = Entry::Tombstone(Key::Ticket(ticket));
+    for (entry, at) in [(taken, 1), (returned, 2)] {
+        assert_eq!(register.apply_without_tickets(&entry, position(at)), None);
+        assert_eq!(
+            (register.position(), register.gates()),
+            (Some(position(at)), &Gates::default())
+        );
+    }
+}
+
+/// Entries from before there were periods are of the first one.
+#[test]
+fn the_period_stands_in_the_key_but_the_first_one() {
+    let tail = format!("idem/k/1/0:7:-1/{:032x}/0", 7);
+    for (number, text) in [(0, format!("bind/{tail}")), (12, format!("bind@12/{tail}"))] {
+        let key = in_period(number, bind("k", 1, 7, 0)).key();
+        assert_eq!((key.to_string(), text.parse()), (text, Ok(key)));
+    }
+    for malformed in ["bind@0/", "bind@01/", "bind@/", "bind@x/", "start@1/", "hold/"] {
+        let text = format!("{malformed}{tail}");
+        assert_eq!(text.parse::<Key>(), Err(EntryError::Key), "{text}");
+    }
+}
+
+const fn period(number: u32) -> Entry {
+    Entry::Period(Period(number), Stamp { writer: OwnerId(8), serial: number as u64 })
+}
+
+fn in_period(number: u32, mut entry: Entry) -> Entry {
+    if let Entry::Bind(Hold { key, .. }) | Entry::Release(key) = &mut entry {
+        key.period = Period(number);
+    }
+    entry
+}
+
+/// Keys stayed for ever.
+#[test]
+fn a_hold_that_nobody_renews_is_over_after_two_periods() {
+    use Verdict::{Accepted, Ignored as No, Lost};
+    let log = [
+        bind("k", 1, 7, 0),
+        bind("l", 1, 8, 1),
+        bind("k", 1, 9, 2),
+        period(1),
+        // On its way while the period began.
+        bind("k", 1, 7, 3),
+        in_period(1, bind("k", 1, 7, 4)),
+        in_period(1, bind("l", 1, 9, 5)),
+        period(2),
+        period(2),
+        in_period(2, bind("l", 1, 6, 6)),
+        period(3),
+        in_period(3, bind("k", 1, 6, 7)),
+        in_period(3, bind("l", 2, 6, 8)),
+        in_period(3, bind("l", 2, 7, 9)),
+    ];
+    let (late, lost) = (No(Ignored::Late), |to| Lost(task(to)));
+    let accepted = [Accepted, Accepted, lost(7), Accepted, late, Accepted, lost(8), Accepted];
+    let then = [late, lost(8), Accepted, lost(7), lost(8), Accepted];
+    let expected: Vec<_> = accepted.into_iter().chain(then).collect();
+    assert_eq!(verdicts(&log), expected);
+}
+
+/// A worker that had stood still for three periods read on behind a compaction, which had taken the renewals in between. It took the held key for a free one
+/// from then on, whatever it read, and the next task with the key ran beside the first.
+#[test]
+fn a_reader_that_misses_renewals_says_the_same_when_it_has_read_the_newest() {
+    let x = |period| in_period(period, bind("k", 1, 7, u64::from(period)));
+    let y = in_period(1, bind("k", 1, 8, 10));
+    let lost = in_period(3, bind("k", 1, 9, 11));
+    let before = [bind("k", 1, 7, 0), period(1), y];
+    let removed = [x(1), x(2)];
+    let behind = [lost, x(3), period(4), in_period(4, bind("k", 1, 6, 12)), x(4)];
+    let whole = [&before[..], &[x(1), period(2), x(2), period(3)], &behind];
+    let misses = [&before[..], &[period(2), period(3)], &behind];
+    let [whole, misses] = [whole, misses].map(|log| {
+        let mut register = read(&log.concat());
+        for (gone, at) in removed.iter().zip(100..) {
+            register.apply(&Entry::Tombstone(gone.key()), position(at));
+        }
+        register
+    });
+    for it in [&whole, &misses] {
+        let keys = it.keys();
+        let holding = keys.holder(&name("k")).unwrap();
+        assert_eq!((holding.task, holding.epoch), (task(7), Epoch(1)));
+        assert_eq!(keys.held_by(task(7)), Some(&name("k")));
+        for (loser, to) in [(8, Admission::Bind), (9, Admission::Lost(task(7)))] {
+            assert_eq!(keys.admission(&name("k"), task(loser)), to, "{loser}");
+        }
+        let next = keys.bind_of(&name("k"), task(5), None, Stamp::default());
+        let expected = in_period(4, bind("k", 1, 5, 0)).key().hold().cloned();
+        assert_eq!(
+            next.key().hold().map(|it| (it.epoch, it.period)),
+            expected.map(|it| (it.epoch, it.period))
+        );
+    }
+}
+
+/// Several keys of a kind may be bound to one task, as slots of a schedule are. When an older one was over the task passed for one that holds
+/// none, and nobody renewed the newest.
+#[test]
+fn a_task_goes_on_holding_its_newest_key_when_an_older_one_is_over() {
+    let (old, new) = (bind("old", 1, 7, 0), bind("new", 1, 7, 1));
+    let expires = [old.clone(), period(1), in_period(1, new.clone()), period(2), period(3)];
+    let is_released = [old, new, release("old", 1, 7, 2), period(1)];
+    for log in [expires.as_slice(), &is_released] {
+        let register = read(log);
+        let keys = register.keys();
+        assert_eq!((keys.holder(&name("old")), keys.held_by(task(7))), (None, Some(&name("new"))));
+        assert!(keys.is_to_be_renewed(task(7)));
+    }
+}
+
+/// What was rejected goes before what it was rejected for, and what still says something stays.
+#[test]
+fn what_may_be_removed_goes_in_order() {
+    let mut register = Register::default();
+    let mut at = 0;
+    let mut apply = |register: &mut Register, entry: &Entry| {
+        at += 1;
+        register.apply(entry, position(at));
+    };
+    let log = [
+        bind("k", 1, 7, 0),
+        bind("k", 1, 8, 1),
+        bind("l", 1, 9, 2),
+        period(1),
+        in_period(1, bind("l", 1, 9, 3)),
+        period(2),
+        period(3),
+    ];
+    for entry in &log {
+        apply(&mut register, entry);
+    }
+    let next =
+        |register: &Register| -> Vec<Key> { register.keys().expired().next().cloned().collect() };
+    assert_eq!(next(&register), [log[1].key()]);
+    apply(&mut register, &Entry::Tombstone(log[1].key()));
+    assert_eq!(next(&register), [log[0].key(), log[2].key()]);
+    for entry in [&log[0], &log[2]] {
+        apply(&mut register, &Entry::Tombstone(entry.key()));
+    }
+    assert_eq!(next(&register), []);
+    assert_eq!(register.keys().holder(&name("k")), None);
+    let holding = register.keys().holder(&name("l")).unwrap();
+    assert_eq!((holding.task, register.keys().is_empty()), (task(9), false));
+    apply(&mut register, &period(4));
+    assert_eq!(next(&register), [log[4].key()]);
+    apply(&mut register, &Entry::Tombstone(log[4].key()));
+    assert!(register.keys().is_empty());
+}
+
+#[test]
+fn a_name_has_one_to_256_bytes() {
+    for (bytes, fits) in [(0, false), (1, true), (256, true), (257, false)] {
+        assert_eq!(KeyName::new(KeyKind::Dedupe, "x".repeat(bytes)).is_ok(), fits, "{bytes}");
+    }
+}
+
+/// The digest stands on the register: it must be the same in each version. Values of the published test suite of FNV.
+#[test]
+fn a_digest_never_changes() {
+    let basis = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    assert_eq!(Digest::of(b""), Digest(basis));
+    assert_eq!(Digest::of(b"a"), Digest(0xd228_cb69_6f1a_8caf_7891_2b70_4e4a_8964));
+}
+
+proptest! {
+    #[test]
+    fn an_entry_survives_its_message(entry in any_entry()) {
+        let null = matches!(entry, Entry::Tombstone(_));
+        let key = entry.key().to_string();
+        prop_assert_eq!(entry.body().is_empty(), null);
+        prop_assert_eq!(Entry::read(Some(&key), &entry.properties(), &entry.body(), null), Ok(entry));
+    }
+
+    /// A key that can be written in two ways would be two keys to a compaction.
+    #[test]
+    fn garbage_is_refused_and_what_is_read_is_written_the_same(
+        text in prop_oneof![
+            ".*",
+            "(bind|release|start|period|doc)/(idem|dedupe|schedule)?[0-9a-f/:+-]{0,80}",
+        ],
+    ) {
+        if let Ok(key) = text.parse::<Key>() {
+            prop_assert_eq!(key.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn an_empty_body_is_no_entry(entry in any_entry()) {
+        let key = entry.key().to_string();
+        let properties = entry.properties();
+        let empty = bytes::Bytes::new();
+        prop_assert!(Entry::read(Some(&key), &properties, &empty, false).is_err());
+        prop_assert!(Entry::read(None, &properties, &body::encode(b""), false).is_err());
+    }
+
+    /// C-13, and C-02: no key repeats, so that compaction removes nothing.
+    #[test]
+    fn reading_the_register_again_changes_nothing(
+        log in vec((0..3_u8, 1..3_u32, 0..4_u64, 0..5_u8), 0..20),
+    ) {
+        let log: Vec<Entry> = log
+            .into_iter()
+            .zip(0..)
+            .map(|((key, epoch, entry, kind), serial)| match kind {
+                0 => release(&key.to_string(), epoch, entry, serial),
+                kind => bind(&key.to_string(), epoch, entry, serial).overwriting(kind == 1),
+            })
+            .collect();
+        let keys: std::collections::BTreeSet<_> = log.iter().map(Entry::key).collect();
+        prop_assert_eq!(keys.len(), log.len());
+        let once = read(&log);
+        let mut twice = once.clone();
+        for (entry, at) in log.iter().zip(1..) {
+            prop_assert_eq!(twice.apply(entry, position(at)), None);
+        }
+        prop_assert_eq!(once, twice);
+    }
+}

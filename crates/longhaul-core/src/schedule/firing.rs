@@ -1,0 +1,324 @@
+//! What is due of a schedule, and the keys of its firings. A pure function of the schedule, of what the register says of its slots, of the tasks
+//! that are not over, and of the time.
+//!
+//! | policy | tasks that are not over | a slot is due |
+//! |---|---|---|
+//! | `allowAll` | any | it is fired |
+//! | all others | none | it is fired |
+//! | `skip` | one or more | it is left out |
+//! | `bufferOne` | one | it is fired, and the task waits for that one (`AFTER`) |
+//! | | two or more | it is left out |
+//! | `cancelOther` | one or more | they are cancelled; then it is fired, and the task waits for them |
+//!
+//! Slots are settled in their order: a slot is fired or left out when all before it are settled, so the last bound slot says where to go on. Of several slots
+//! that are left out the last one is bound alone.
+
+use super::when::{EARLIEST_MS, LATEST_MS, Slots};
+use super::{Overlap, Schedule, ScheduleError};
+use crate::protocol::register::{KeyName, QueueTask};
+use std::fmt;
+
+/// What stands between the name of a schedule and the instant at which it was asked to fire by hand.
+const BY_HAND: &str = "trigger/";
+
+/// A firing: of a slot, or by hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Slot {
+    /// The instant, in ms since the epoch.
+    pub ms: u64,
+    pub by_hand: bool,
+}
+
+/// The idempotency key of a firing.
+#[derive(Clone, Copy, Debug)]
+pub struct FiringKey<'a>(pub &'a str, pub Slot);
+
+impl fmt::Display for FiringKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(name, Slot { ms, by_hand }) = self;
+        let prefix = KeyName::OF_FIRINGS;
+        write!(f, "{prefix}{name}/{}{ms}", if *by_hand { BY_HAND } else { "" })
+    }
+}
+
+impl<'a> FiringKey<'a> {
+    /// The firing that has this key, if it is one that longhaul may have written. Any producer may take any key.
+    pub fn parse(text: &'a str) -> Option<Self> {
+        let (name, slot) = text.strip_prefix(KeyName::OF_FIRINGS)?.split_once('/')?;
+        let by_hand = slot.strip_prefix(BY_HAND);
+        let ms: u64 = by_hand.unwrap_or(slot).parse().ok()?;
+        let slot = Slot { ms, by_hand: by_hand.is_some() };
+        let is_own = can_be_slot(ms) && Self(name, slot).to_string() == text;
+        is_own.then_some(Self(name, slot))
+    }
+
+    /// Between these two are the keys of all slots of a schedule up to this instant, or of all firings by hand, in the order of their instants.
+    pub fn range(name: &str, by_hand: bool, to_ms: u64) -> (String, String) {
+        let key = |ms| FiringKey(name, Slot { ms, by_hand }).to_string();
+        // Behind the last digit.
+        (key(EARLIEST_MS), format!("{}:", key(to_ms.clamp(EARLIEST_MS, LATEST_MS))))
+    }
+}
+
+/// Whether the key of a slot at this instant has as many digits as all others, so that the order of keys is that of slots.
+fn can_be_slot(ms: u64) -> bool {
+    (EARLIEST_MS..=LATEST_MS).contains(&ms)
+}
+
+/// A schedule with its slots.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub schedule: Schedule,
+    slots: Slots,
+    window_ms: u64,
+}
+
+/// What is known of a schedule's firings.
+#[derive(Clone, Debug, Default)]
+pub struct Known {
+    /// The last slot up to now that is bound.
+    pub last: Option<u64>,
+    /// The firings by hand that are bound.
+    pub by_hand: Vec<u64>,
+    /// Its tasks that are not over, in their order.
+    pub unfinished: Vec<QueueTask>,
+}
+
+/// What is to be done about a schedule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A task is submitted, which waits for these.
+    Fire { slot: Slot, after: Vec<QueueTask>, cancels: bool },
+    /// The slot is bound to the task that is in its way.
+    LeaveOut { slot: Slot, task: QueueTask },
+    /// Nothing before the next slot, if there is one.
+    Wait(Option<u64>),
+}
+
+impl Plan {
+    /// # Errors
+    /// When the schedule cannot be used.
+    pub fn new(schedule: Schedule) -> Result<Self, ScheduleError> {
+        let (slots, window_ms) = (Slots::of(&schedule)?, schedule.window_ms()?);
+        schedule.task.payload()?;
+        if schedule.since == 0 {
+            // Otherwise all slots of the catch-up window, of a year perhaps, would be fired at once.
+            return Err(ScheduleError::Document("it has no `since`".to_owned()));
+        }
+        Ok(Self { schedule, slots, window_ms })
+    }
+
+    /// What is to be done at this time.
+    pub fn step(&self, known: &Known, now_ms: u64) -> Step {
+        let (due, next) = self.due(known, now_ms);
+        let Some(slot) = due else { return Step::Wait(next) };
+        let unfinished = known.unfinished.as_slice();
+        let fire = |cancels| Step::Fire { slot, after: unfinished.to_vec(), cancels };
+        match (self.schedule.overlap, unfinished) {
+            (Overlap::AllowAll, _) => Step::Fire { slot, after: Vec::new(), cancels: false },
+            (_, []) => fire(false),
+            (Overlap::CancelOther, _) => fire(true),
+            (Overlap::BufferOne, [_]) => fire(false),
+            (Overlap::Skip | Overlap::BufferOne, [.., last]) => {
+                Step::LeaveOut { slot: self.last_due(slot, now_ms), task: *last }
+            }
+        }
+    }
+
+    /// The first slot that is due, or else the next one.
+    fn due(&self, known: &Known, now_ms: u64) -> (Option<Slot>, Option<u64>) {
+        let earliest = now_ms.saturating_sub(self.window_ms);
+        let Schedule { triggers, paused, since, .. } = &self.schedule;
+        let is_open =
+            |ms: &&u64| can_be_slot(**ms) && **ms >= earliest && !known.by_hand.contains(ms);
+        let by_hand = triggers.iter().filter(is_open).min().copied();
+        if let Some(ms) = by_hand.filter(|ms| *ms <= now_ms) {
+            return (Some(Slot { ms, by_hand: true }), None);
+        }
+        if *paused {
+            return (None, by_hand);
+        }
+        let settled = known.last.unwrap_or(0).max(*since).max(earliest.saturating_sub(1));
+        let settled = settled.max(EARLIEST_MS - 1);
+        let next = self.slots.next_after(settled);
+        match next {
+            Some(ms) if ms <= now_ms => (Some(Slot { ms, by_hand: false }), None),
+            Some(ms) => (None, Some(by_hand.map_or(ms, |by_hand| by_hand.min(ms)))),
+            None => (None, by_hand),
+        }
+    }
+
+    /// Of the slots that are due the last one.
+    fn last_due(&self, slot: Slot, now_ms: u64) -> Slot {
+        if slot.by_hand {
+            return slot;
+        }
+        let last = self.slots.last_up_to(now_ms).unwrap_or(slot.ms);
+        Slot { ms: last.max(slot.ms), ..slot }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::task::TaskId;
+    use std::time::Duration;
+
+    const MINUTE: u64 = 60_000;
+    const START: u64 = 1_700_000_040_000;
+
+    fn task(entry: u64) -> QueueTask {
+        QueueTask::normal(TaskId { ledger: 1, entry, partition: -1, batch_index: None })
+    }
+
+    /// Fires each minute, since a whole one.
+    fn plan(overlap: Overlap) -> Plan {
+        let schedule = Schedule::every(Duration::from_secs(60)).overlap(overlap);
+        let schedule = schedule.catch_up_window(Duration::from_secs(600));
+        Plan::new(Schedule { since: START, created_at: START, ..schedule }).unwrap()
+    }
+
+    const fn slot(minutes: u64) -> Slot {
+        Slot { ms: START + minutes * MINUTE, by_hand: false }
+    }
+
+    fn fire(minutes: u64, after: &[u64], cancels: bool) -> Step {
+        let after = after.iter().copied().map(task).collect();
+        Step::Fire { slot: slot(minutes), after, cancels }
+    }
+
+    /// Bound up to this minute; these tasks are not over.
+    fn known(minutes: u64, unfinished: &[u64]) -> Known {
+        let last = Some(START + minutes * MINUTE);
+        let unfinished = unfinished.iter().copied().map(task).collect();
+        Known { last, by_hand: Vec::new(), unfinished }
+    }
+
+    #[test]
+    fn slots_are_fired_in_their_order_each_once() {
+        let plan = plan(Overlap::AllowAll);
+        let now = START + 3 * MINUTE + 1;
+        assert_eq!(plan.step(&Known::default(), now), fire(1, &[], false));
+        for (bound, next) in [(1, 2), (2, 3)] {
+            assert_eq!(plan.step(&known(bound, &[7]), now), fire(next, &[], false));
+        }
+        assert_eq!(plan.step(&known(3, &[7]), now), Step::Wait(Some(slot(4).ms)));
+        assert_eq!(plan.step(&Known::default(), START), Step::Wait(Some(slot(1).ms)));
+    }
+
+    #[test]
+    fn each_policy_does_what_its_word_says() {
+        let left_out = |entry| Step::LeaveOut { slot: slot(3), task: task(entry) };
+        let now = START + 3 * MINUTE;
+        let steps = [
+            (Overlap::Skip, &[][..], fire(2, &[], false)),
+            (Overlap::Skip, &[7], left_out(7)),
+            (Overlap::BufferOne, &[], fire(2, &[], false)),
+            (Overlap::BufferOne, &[7], fire(2, &[7], false)),
+            (Overlap::BufferOne, &[7, 8], left_out(8)),
+            (Overlap::CancelOther, &[], fire(2, &[], false)),
+            (Overlap::CancelOther, &[7, 8], fire(2, &[7, 8], true)),
+            (Overlap::AllowAll, &[7, 8], fire(2, &[], false)),
+        ];
+        for (overlap, unfinished, step) in steps {
+            let known = known(1, unfinished);
+            assert_eq!(plan(overlap).step(&known, now), step, "{overlap:?} {unfinished:?}");
+        }
+    }
+
+    /// Somebody who writes a document by hand forgets the field, and a year of slots would be fired.
+    #[test]
+    fn a_schedule_without_a_beginning_is_refused() {
+        let told = Plan::new(Schedule::cron("* * * * *")).unwrap_err().to_string();
+        assert_eq!(told, "the schedule cannot be read: it has no `since`");
+    }
+
+    /// A worker that comes back after a week fires what lies within the window, and nothing that is older.
+    #[test]
+    fn what_was_missed_is_fired_within_the_window() {
+        let plan = plan(Overlap::AllowAll);
+        let late = START + 100 * MINUTE;
+        assert_eq!(plan.step(&known(1, &[]), late), fire(90, &[], false));
+        assert_eq!(plan.step(&known(95, &[]), late), fire(96, &[], false));
+        assert_eq!(plan.step(&known(1, &[]), late + 1), fire(91, &[], false));
+    }
+
+    #[test]
+    fn a_paused_schedule_fires_only_by_hand() {
+        let mut plan = plan(Overlap::Skip);
+        plan.schedule.paused = true;
+        let now = START + 5 * MINUTE;
+        assert_eq!(plan.step(&known(1, &[]), now), Step::Wait(None));
+        plan.schedule.triggers = vec![now, now + 5];
+        let by_hand = Slot { ms: now, by_hand: true };
+        let fired = Step::Fire { slot: by_hand, after: Vec::new(), cancels: false };
+        assert_eq!(plan.step(&known(1, &[]), now), fired);
+        let skipped = Step::LeaveOut { slot: by_hand, task: task(7) };
+        assert_eq!(plan.step(&known(1, &[7]), now), skipped);
+        let after = Known { by_hand: vec![now], ..known(1, &[]) };
+        assert_eq!(plan.step(&after, now), Step::Wait(Some(now + 5)));
+        plan.schedule.paused = false;
+        assert_eq!(plan.step(&after, now), fire(2, &[], false));
+    }
+
+    /// An instant fires once, also when no worker was there; one that was past when the schedule was made never does.
+    #[test]
+    fn an_instant_fires_once() {
+        use std::time::UNIX_EPOCH;
+        let at = UNIX_EPOCH + Duration::from_millis(START + 5);
+        let made = |since| Plan::new(Schedule { since, ..Schedule::at(at) }).unwrap();
+        let slot = Slot { ms: START + 5, by_hand: false };
+        let fired = Step::Fire { slot, after: Vec::new(), cancels: false };
+        assert_eq!(made(START).step(&Known::default(), START), Step::Wait(Some(slot.ms)));
+        assert_eq!(made(START).step(&Known::default(), START + 7 * MINUTE), fired);
+        let bound = Known { last: Some(slot.ms), ..Known::default() };
+        assert_eq!(made(START).step(&bound, START + 7 * MINUTE), Step::Wait(None));
+        assert_eq!(made(START + 5).step(&Known::default(), START + 7 * MINUTE), Step::Wait(None));
+    }
+
+    /// Instants of a document that somebody has written by hand are numbers of any size.
+    #[test]
+    fn instants_of_any_size_fire_nothing_and_overflow_nothing() {
+        for ms in [0, 1, 9, EARLIEST_MS - 1, LATEST_MS + 1, u64::MAX] {
+            let mut plan = plan(Overlap::AllowAll);
+            plan.schedule.triggers = vec![ms];
+            assert_eq!(plan.step(&known(1, &[]), START + MINUTE), Step::Wait(Some(slot(2).ms)));
+            plan.schedule.since = ms;
+            for now in [0, START, u64::MAX] {
+                let last = Known { last: Some(ms), ..Known::default() };
+                if let Step::Fire { slot, .. } = plan.step(&last, now) {
+                    assert!(can_be_slot(slot.ms) && slot.ms <= now, "{ms} {now} {slot:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn keys_of_firings_are_read_as_they_are_written_and_are_in_order() {
+        for by_hand in [false, true] {
+            let slots = [START, START + 1].map(|ms| Slot { ms, by_hand });
+            let [first, second] = slots.map(|slot| FiringKey("a b", slot).to_string());
+            let read = FiringKey::parse(&first).unwrap();
+            assert_eq!((read.0, read.1), ("a b", slots[0]));
+            let (before, behind) = FiringKey::range("a b", by_hand, START);
+            assert!(before < first && first < behind && behind < second, "{first}");
+            let (_, behind) = FiringKey::range("a b", by_hand, u64::MAX);
+            assert!(second < behind, "{first}");
+        }
+        for other in [
+            "",
+            "schedule/a",
+            "schedule/a/x",
+            "schedule/a/9",
+            "schedule/a/+1700000000000",
+            "schedule/a/01700000000000",
+            "schedule/a/17000000000000",
+            "schedule/a/18446744073709551615",
+            "schedule/a/trigger/9",
+            "schedule/a/b/1700000000000",
+            "a/1700000000000",
+        ] {
+            assert!(FiringKey::parse(other).is_none(), "{other}");
+        }
+    }
+}

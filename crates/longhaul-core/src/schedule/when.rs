@@ -1,0 +1,128 @@
+//! When a schedule fires: its *slots*, instants in ms since the epoch.
+
+use super::{Schedule, ScheduleError};
+use crate::task::terms::{duration_of, format_duration, instant_of, millis};
+use croner::Cron;
+use croner::parser::CronParser;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
+use std::time::Duration;
+
+/// The shortest interval.
+const INTERVAL_MIN: Duration = Duration::from_secs(1);
+
+/// No cron expression needs more.
+const CRON_BYTES_MAX: usize = 256;
+
+/// Slots behind this instant are none: their keys, in which they are numbers, would not be in order any more.
+pub const LATEST_MS: u64 = 9_999_999_999_999;
+
+/// Nor is a slot before this instant, of September 2001, fired: its key would have fewer digits.
+pub const EARLIEST_MS: u64 = 1_000_000_000_000;
+
+/// When a schedule fires, made of its document once.
+#[derive(Clone, Debug)]
+pub enum Slots {
+    Cron(Box<Cron>, TimeZone),
+    /// At this distance from each other, so long behind the epoch, in ms.
+    Every(u64, u64),
+    At(u64),
+}
+
+impl Slots {
+    /// # Errors
+    /// When the document does not say when, or says it in a way that cannot be used.
+    pub fn of(schedule: &Schedule) -> Result<Self, ScheduleError> {
+        let Schedule { cron, time_zone, every, offset, at, .. } = schedule;
+        if time_zone.is_some() && cron.is_none() {
+            return Err(ScheduleError::When("a time zone belongs to a cron expression"));
+        }
+        if offset.is_some() && every.is_none() {
+            return Err(ScheduleError::When("an offset belongs to an interval"));
+        }
+        match (cron, every, at) {
+            (Some(cron), None, None) => Self::cron(cron, time_zone.as_deref()),
+            (None, Some(every), None) => Self::every(every, offset.as_deref()),
+            (None, None, Some(at)) => {
+                let at = instant_of(at).map_err(|error| ScheduleError::Value(error.to_string()))?;
+                let beyond = || ScheduleError::Value(format!("{at} ms lies beyond the year 2286"));
+                (at <= LATEST_MS).then_some(Self::At(at)).ok_or_else(beyond)
+            }
+            _ => Err(ScheduleError::When(
+                "it says when by one of `cron`, `every` and `at`, and no other",
+            )),
+        }
+    }
+
+    fn cron(text: &str, time_zone: Option<&str>) -> Result<Self, ScheduleError> {
+        let problem = |problem: String| ScheduleError::Cron {
+            expression: text.chars().take(CRON_BYTES_MAX).collect(),
+            problem,
+        };
+        if text.len() > CRON_BYTES_MAX {
+            return Err(problem(format!("it has more than {CRON_BYTES_MAX} bytes")));
+        }
+        let cron = CronParser::new().parse(text).map_err(|error| problem(error.to_string()))?;
+        let name = time_zone.unwrap_or("UTC");
+        let unknown = |_| ScheduleError::TimeZone(name.chars().take(CRON_BYTES_MAX).collect());
+        let zone = TimeZone::get(name).map_err(unknown)?;
+        Ok(Self::Cron(Box::new(cron), zone))
+    }
+
+    fn every(every: &str, offset: Option<&str>) -> Result<Self, ScheduleError> {
+        let read =
+            |text: &str| duration_of(text).map_err(|error| ScheduleError::Value(error.to_string()));
+        let every = read(every)?;
+        if every < INTERVAL_MIN {
+            let text = format_duration(every).unwrap_or_default();
+            return Err(ScheduleError::Value(format!("an interval of {text} is below a second")));
+        }
+        let every = millis(every);
+        let offset = offset.map(read).transpose()?.map_or(0, millis);
+        Ok(Self::Every(every, offset % every))
+    }
+
+    /// The first slot behind this instant.
+    pub fn next_after(&self, ms: u64) -> Option<u64> {
+        let next = match self {
+            Self::Cron(cron, zone) => {
+                let from = zoned(ms, zone)?;
+                // A search that finds nothing ends at the year 5000.
+                ms_of(&cron.find_next_occurrence(&from, false).ok()?)?
+            }
+            Self::Every(every, offset) => {
+                let periods = ms.checked_add(*every)?.saturating_sub(*offset) / every;
+                periods.checked_mul(*every)?.checked_add(*offset)?
+            }
+            Self::At(at) if *at > ms => *at,
+            Self::At(_) => return None,
+        };
+        (next <= LATEST_MS).then_some(next)
+    }
+
+    /// The last slot up to this instant, and that instant itself.
+    pub fn last_up_to(&self, ms: u64) -> Option<u64> {
+        match self {
+            Self::Cron(cron, zone) => {
+                let to = zoned(ms, zone)?;
+                ms_of(&cron.find_previous_occurrence(&to, true).ok()?)
+            }
+            Self::Every(every, offset) => Some(ms.checked_sub(*offset)? / every * every + offset),
+            Self::At(at) => (*at <= ms).then_some(*at),
+        }
+    }
+}
+
+fn zoned(ms: u64, zone: &TimeZone) -> Option<Zoned> {
+    let instant = Timestamp::from_millisecond(i64::try_from(ms).ok()?).ok()?;
+    Some(instant.to_zoned(zone.clone()))
+}
+
+/// A slot of a cron expression is a whole second.
+fn ms_of(zoned: &Zoned) -> Option<u64> {
+    let ms = u64::try_from(zoned.timestamp().as_second()).ok()?;
+    ms.checked_mul(1_000)
+}
+
+#[cfg(test)]
+mod tests;

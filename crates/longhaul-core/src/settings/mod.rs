@@ -1,0 +1,306 @@
+//! The settings of a queue: limits that hold over all of its workers, and what applies to tasks whose messages do not say it. Pure.
+//!
+//! They are a document on the queue's register, so every worker reads them live and each change has a version. Which one applies to a
+//! task: what its own message says, else what the queue says, else what the worker says (`WorkerConfig`).
+
+mod json;
+
+use crate::protocol::retry::RetryPolicy;
+use crate::task::terms::{ATTEMPTS_MAX, INTERVALS_MAX, format_limit};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The longest name of a limit's key, in bytes.
+pub const LIMIT_KEY_BYTES_MAX: usize = 256;
+
+/// The most keys with a limit of their own: all workers keep them, and each change writes all of them.
+const KEYS_MAX: usize = 1_000;
+
+/// The most tokens of a bucket: each ticket is kept until its token is forgotten.
+const TOKENS_MAX: u32 = 100_000;
+
+/// The longest time that a bucket takes to fill.
+const PER_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// The settings of a queue. Those that say nothing limit nothing.
+///
+/// ```
+/// use longhaul::{Limit, QueueSettings, Rate};
+/// use std::time::Duration;
+///
+/// let mut settings = QueueSettings::default();
+/// settings.limit.max_in_flight = Some(20);
+/// settings.limit.rate = Some(Rate::new(100, Duration::from_secs(60)));
+/// settings.per_key.max_in_flight = Some(1);
+/// settings.keys.insert("acme".to_owned(), Limit { max_in_flight: Some(5), ..Limit::default() });
+/// assert!(settings.validate().is_ok());
+///
+/// settings.limit.max_in_flight = Some(0);
+/// let refused = settings.validate().unwrap_err();
+/// assert_eq!(refused.to_string(), "maxInFlight: must be at least 1; to stop a queue, pause it");
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[non_exhaustive]
+pub struct QueueSettings {
+    /// No task begins while this is so. What runs goes on.
+    #[serde(skip_serializing_if = "is_false")]
+    pub paused: bool,
+    /// For all tasks of the queue together.
+    #[serde(flatten)]
+    pub limit: Limit,
+    /// For the tasks of each key (`Submission::limit_key`) that has no limit of its own.
+    #[serde(skip_serializing_if = "Limit::is_none")]
+    pub per_key: Limit,
+    /// For the tasks of these keys, instead of `per_key`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub keys: BTreeMap<String, Limit>,
+    /// An attempt that reports nothing for so long has failed.
+    #[serde(with = "json::duration", skip_serializing_if = "Option::is_none")]
+    pub no_progress_timeout: Option<Duration>,
+    /// How long a task waits between its attempts. A list of intervals also says how many attempts there are.
+    #[serde(with = "json::retry", skip_serializing_if = "Option::is_none")]
+    pub retry: Option<RetryPolicy>,
+    /// How many attempts a task has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_attempts: Option<u32>,
+    /// No attempt of a task begins later than so long after it was submitted.
+    #[serde(with = "json::duration", skip_serializing_if = "Option::is_none")]
+    pub expires_after: Option<Duration>,
+    /// What becomes of tasks that failed for good.
+    #[serde(skip_serializing_if = "DeadLetterSettings::is_none")]
+    pub dead_letters: DeadLetterSettings,
+    /// In which order its tasks are run. Default: in none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub order: Option<QueueOrder>,
+    /// What another version has written: kept by each update.
+    #[serde(flatten)]
+    other: Map<String, Value>,
+}
+
+/// In which order the tasks of a queue are run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub enum QueueOrder {
+    /// Those of one order key one at a time, in the order in which they were submitted.
+    Key,
+}
+
+/// How many tasks run at once, and how many begin in a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Limit {
+    /// So many run at once, over all workers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_in_flight: Option<u32>,
+    /// So many begin in a time, over all workers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+}
+
+/// A token bucket: each task that begins takes a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rate {
+    /// How many tokens the bucket holds: so many tasks may begin at once.
+    pub tokens: u32,
+    /// How long an empty bucket takes to fill.
+    #[serde(with = "json::plain_duration")]
+    pub per: Duration,
+}
+
+/// What becomes of tasks that failed for good. What it does not say, `WorkerBuilder::dead_letters` says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DeadLetterSettings {
+    /// Whether a dead letter is kept of them. Default: yes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
+    /// Whether a task that expired gets one, too. Default: no.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expired: Option<bool>,
+    /// How many are kept, at least one: the oldest ones go first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_size: Option<u64>,
+    /// How long they are kept.
+    #[serde(with = "json::duration", skip_serializing_if = "Option::is_none")]
+    pub retention: Option<Duration>,
+}
+
+/// A setting of a queue is out of its bounds, or the document cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {problem}")]
+pub struct QueueSettingsError {
+    /// The setting, as the document names it.
+    pub field: String,
+    /// What is wrong with it, with the bound.
+    pub problem: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
+impl Rate {
+    /// So many tokens, which an empty bucket takes so long to get.
+    #[must_use]
+    pub const fn new(tokens: u32, per: Duration) -> Self {
+        Self { tokens, per }
+    }
+}
+
+impl Limit {
+    /// Whether it limits nothing.
+    #[must_use]
+    pub const fn is_none(&self) -> bool {
+        self.max_in_flight.is_none() && self.rate.is_none()
+    }
+
+    fn check(&self, of: &str) -> Result<(), QueueSettingsError> {
+        let bad = |field: &str, problem: String| {
+            let field = if of.is_empty() { field.to_owned() } else { format!("{of}.{field}") };
+            Err(QueueSettingsError { field, problem })
+        };
+        if self.max_in_flight == Some(0) {
+            return bad("maxInFlight", "must be at least 1; to stop a queue, pause it".to_owned());
+        }
+        let Some(Rate { tokens, per }) = self.rate else { return Ok(()) };
+        if !(1..=TOKENS_MAX).contains(&tokens) {
+            let problem = format!("must be between 1 and {TOKENS_MAX}, is {tokens}");
+            return bad("rate.tokens", problem);
+        }
+        if per < Duration::from_millis(1) || per > PER_MAX {
+            return bad("rate.per", format!("must be between 1ms and {PER_MAX:?}, is {per:?}"));
+        }
+        Ok(())
+    }
+}
+
+impl DeadLetterSettings {
+    /// Whether they say nothing.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl QueueSettings {
+    /// The limit for the tasks of a key.
+    #[must_use]
+    pub fn limit_of(&self, key: &str) -> Limit {
+        self.keys.get(key).copied().unwrap_or(self.per_key)
+    }
+
+    /// Whether they say anything about tasks whose messages do not say it.
+    pub const fn has_terms(&self) -> bool {
+        self.no_progress_timeout.is_some()
+            || self.retry.is_some()
+            || self.max_attempts.is_some()
+            || self.expires_after.is_some()
+    }
+
+    /// Checks every setting.
+    ///
+    /// # Errors
+    /// Names the first setting that is out of its bounds, and the bound.
+    pub fn validate(&self) -> Result<(), QueueSettingsError> {
+        let bad = |field: &str, problem: String| {
+            Err(QueueSettingsError { field: field.to_owned(), problem })
+        };
+        self.limit.check("")?;
+        self.per_key.check("perKey")?;
+        if self.keys.len() > KEYS_MAX {
+            let problem =
+                format!("at most {KEYS_MAX} keys have limits, there are {}", self.keys.len());
+            return bad("keys", problem);
+        }
+        for (key, limit) in &self.keys {
+            if !(1..=LIMIT_KEY_BYTES_MAX).contains(&key.len()) {
+                let problem =
+                    format!("a key has 1 to {LIMIT_KEY_BYTES_MAX} bytes, one has {}", key.len());
+                return bad("keys", problem);
+            }
+            limit.check(&format!("keys.{key}"))?;
+        }
+        let durations = [
+            ("noProgressTimeout", self.no_progress_timeout),
+            ("expiresAfter", self.expires_after),
+            ("deadLetters.retention", self.dead_letters.retention),
+        ];
+        for (field, duration) in durations {
+            if let Some(Err(error)) = duration.map(format_limit) {
+                return bad(field, error.to_string());
+            }
+        }
+        if let Some(attempts) =
+            self.max_attempts.filter(|attempts| !(1..=ATTEMPTS_MAX).contains(attempts))
+        {
+            return bad(
+                "maxAttempts",
+                format!("must be between 1 and {ATTEMPTS_MAX}, is {attempts}"),
+            );
+        }
+        if let Some(problem) = self.retry.as_ref().and_then(retry_problem) {
+            return bad("retry", problem);
+        }
+        if self.dead_letters.max_size == Some(0) {
+            let problem = "must be at least 1; `deadLetters.enabled: false` keeps none";
+            return bad("deadLetters.maxSize", problem.to_owned());
+        }
+        let listed = self.retry.as_ref().and_then(RetryPolicy::attempts);
+        if let (Some(attempts), Some(listed)) = (self.max_attempts, listed)
+            && attempts != listed
+        {
+            let problem =
+                format!("is {attempts}, and the intervals of `retry` make {listed} attempts");
+            return bad("maxAttempts", problem);
+        }
+        Ok(())
+    }
+
+    /// Reads a document. An empty one, and none at all, says nothing.
+    pub fn read(document: &[u8]) -> Result<Self, QueueSettingsError> {
+        if document.is_empty() {
+            return Ok(Self::default());
+        }
+        let read = serde_json::from_slice(document).map_err(|error| QueueSettingsError {
+            field: "the document".to_owned(),
+            problem: error.to_string(),
+        });
+        let settings: Self = read?;
+        settings.validate()?;
+        Ok(settings)
+    }
+
+    /// The document that says this.
+    pub fn to_document(&self) -> Result<Vec<u8>, QueueSettingsError> {
+        self.validate()?;
+        serde_json::to_vec(self).map_err(|error| QueueSettingsError {
+            field: "the document".to_owned(),
+            problem: error.to_string(),
+        })
+    }
+}
+
+fn retry_problem(retry: &RetryPolicy) -> Option<String> {
+    let RetryPolicy { base, max, intervals } = retry;
+    if intervals.len() > INTERVALS_MAX {
+        return Some(format!(
+            "there are {} intervals, and {INTERVALS_MAX} is the limit",
+            intervals.len()
+        ));
+    }
+    if base > max {
+        return Some(format!("the base {base:?} exceeds the maximum {max:?}"));
+    }
+    let too_long =
+        intervals.iter().chain([max]).find_map(|interval| json::written(*interval).err());
+    too_long.or_else(|| base.is_zero().then(|| "the base must be above zero".to_owned()))
+}
+
+#[cfg(test)]
+mod tests;

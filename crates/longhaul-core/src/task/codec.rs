@@ -1,0 +1,129 @@
+//! How payloads and results are encoded on their way, beyond the form that their types give them: compressed or encrypted, say.
+
+use super::payload::PayloadError;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// Encodes the bytes of payloads, results and checkpoints: compresses or encrypts them, for example.
+///
+/// ```no_run
+/// use longhaul::{Client, Codec, PayloadError, Text};
+///
+/// /// Flips all bits. Use a real cipher.
+/// struct Flip;
+///
+/// impl Codec for Flip {
+///     fn name(&self) -> &str {
+///         "flip"
+///     }
+///
+///     fn encode(&self, plain: &[u8]) -> Result<Vec<u8>, PayloadError> {
+///         Ok(plain.iter().map(|byte| !byte).collect())
+///     }
+///
+///     fn decode(&self, encoded: &[u8]) -> Result<Vec<u8>, PayloadError> {
+///         self.encode(encoded)
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // Its workers decode tasks by it, too, and each of its submissions is encoded.
+/// let client = Client::builder("pulsar://localhost:6650").codec(Flip).encode_with("flip").connect().await?;
+/// let task = client.submit("tasks", &Text("private".to_owned())).await?;
+/// println!("{}", client.wait::<Text>(&task).await?.0);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The task's message names the codec in its property `TASK_CODEC`, so that any producer may use one. A worker decodes the payload, hands it
+/// to the processor, and encodes the result and all checkpoints by the same codec; entries on the metadata topic name it
+/// ([`TaskMetadata::codec`](crate::TaskMetadata::codec)). A worker that has no codec of that name leaves the task to others, as it does when a
+/// payload cannot be decoded.
+///
+/// What is written in words is not encoded: failure reasons, progress, log lines and the properties of the message.
+pub trait Codec: Send + Sync + 'static {
+    /// Its name: text of 1 to 128 bytes, the same wherever the codec is used, and another one when its form changes.
+    fn name(&self) -> &str;
+
+    /// Encodes any bytes.
+    ///
+    /// # Errors
+    /// When they cannot be encoded. The task is not submitted, or the attempt has failed for good.
+    fn encode(&self, plain: &[u8]) -> Result<Vec<u8>, PayloadError>;
+
+    /// Decodes what [`encode`](Self::encode) has made.
+    ///
+    /// # Errors
+    /// When the bytes are something else, or of another key.
+    fn decode(&self, encoded: &[u8]) -> Result<Vec<u8>, PayloadError>;
+}
+
+/// The codecs that a client and its workers know.
+#[derive(Clone, Default)]
+pub struct Codecs {
+    by_name: BTreeMap<String, Arc<dyn Codec>>,
+    /// The name of the one that submissions are encoded by, unless they say otherwise.
+    pub default: Option<String>,
+}
+
+impl Codecs {
+    pub fn add(&mut self, codec: impl Codec) {
+        self.by_name.insert(codec.name().to_owned(), Arc::new(codec));
+    }
+
+    /// The codec of this name.
+    pub fn get(&self, name: &str) -> Result<&Arc<dyn Codec>, PayloadError> {
+        self.by_name.get(name).ok_or_else(|| {
+            let known: Vec<String> = self.by_name.keys().map(|name| format!("`{name}`")).collect();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            PayloadError::new(format_args!("no codec `{name}` is known here, only {known}"))
+        })
+    }
+}
+
+impl fmt::Debug for Codecs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.by_name.keys()).finish()
+    }
+}
+
+/// Encodes by a codec. Its errors say which one it was.
+pub fn encode(codec: &dyn Codec, plain: &[u8]) -> Result<Bytes, PayloadError> {
+    let encoded = codec.encode(plain);
+    encoded.map(Bytes::from).map_err(|cause| by(codec, &cause))
+}
+
+/// Decodes by a codec. Its errors say which one it was.
+pub fn decode(codec: &dyn Codec, encoded: &[u8]) -> Result<Bytes, PayloadError> {
+    let plain = codec.decode(encoded);
+    plain.map(Bytes::from).map_err(|cause| by(codec, &cause))
+}
+
+fn by(codec: &dyn Codec, cause: &PayloadError) -> PayloadError {
+    PayloadError::new(format_args!("codec `{}`: {cause}", codec.name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::task::Flip;
+
+    #[test]
+    fn errors_name_the_codec_and_those_that_are_known() {
+        let mut codecs = Codecs::default();
+        let missing = |codecs: &Codecs| codecs.get("zip").err().map(|error| error.to_string());
+        assert_eq!(missing(&codecs).as_deref(), Some("no codec `zip` is known here, only none"));
+        codecs.add(Flip("b"));
+        codecs.add(Flip("a"));
+        let told = "no codec `zip` is known here, only `a`, `b`";
+        assert_eq!(missing(&codecs).as_deref(), Some(told));
+        let codec = codecs.get("a").unwrap();
+        let encoded = encode(&**codec, b"plain").unwrap();
+        assert_eq!(decode(&**codec, &encoded).as_deref(), Ok(&b"plain"[..]));
+        let error = decode(&**codec, b"plain").unwrap_err();
+        assert_eq!(error.to_string(), "codec `a`: not what it has written");
+    }
+}

@@ -1,0 +1,391 @@
+//! A task's entry on the metadata topic M: the JSON of the Java reference, field for field, and a few optional fields more.
+//!
+//! The reference's clients read it with their JSON schema and ignore what they do not know. So states are limited to its five
+//! names, `task` and `result` are base64 in fields of type bytes, and absent fields are left out.
+
+use super::payload::{FromPayload, PayloadError};
+use super::{Properties, PropertyWriter, WorkerIdentity, text};
+use base64::Engine;
+use base64::display::Base64Display;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt::Display;
+
+/// The states of the reference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum TaskState {
+    /// Waits until other tasks are over, those in [`TaskMetadata::waits_for`]. Of any other task it is never written: a task without an entry
+    /// has not started.
+    New,
+    /// A worker runs it.
+    Processing,
+    /// An attempt failed. With an `outcome` the task has failed for good; without one, another attempt follows.
+    Failed,
+    /// It has its result.
+    Completed,
+    /// Not a state that longhaul writes.
+    Unknown,
+}
+
+/// Why a task in state [`TaskState::Failed`] will not be tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+#[non_exhaustive]
+pub enum TaskOutcome {
+    /// It failed for good, or its attempts are used up.
+    Final,
+    /// It was cancelled.
+    Cancelled,
+    /// It was not started in time.
+    Expired,
+}
+
+/// How far a running task has come, in units of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Units done.
+    pub done: u64,
+    /// Units in all; zero when unknown.
+    pub total: u64,
+    /// A word to whoever watches.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}
+
+/// An entry of the metadata topic: what is public of a task.
+///
+/// Its debug form leaves out task and result, which may be private.
+///
+/// ```
+/// use longhaul::{TaskMetadata, TaskState, Text};
+///
+/// let json = r#"{"messageId":"17:0:-1","state":"COMPLETED","created":1792000000000,
+///     "lastUpdated":1792000001000,"attempts":1,"result":"SGVsbG8gRGF2ZQ=="}"#;
+/// let task: TaskMetadata = serde_json::from_str(json)?;
+/// assert!(task.is_terminal() && task.state == TaskState::Completed);
+/// assert_eq!(task.result.as_deref(), Some(b"Hello Dave".as_slice()));
+/// assert_eq!(task.result::<Text>()?, Some(Text("Hello Dave".to_owned())));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TaskMetadata {
+    /// The task id in its text form; also the key of the entry.
+    pub message_id: String,
+    /// Where the task stands.
+    pub state: TaskState,
+    /// When it was first claimed, in ms since the epoch. The same in all entries of a task.
+    pub created: u64,
+    /// When this entry was written, in ms since the epoch.
+    pub last_updated: u64,
+    /// Attempts so far, the running one included.
+    pub attempts: u32,
+    /// The task's payload; left out when it is unknown, or larger than its worker shows: 64 KiB by default.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "base64_option")]
+    pub task: Option<Bytes>,
+    /// The result, once completed.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "base64_option")]
+    pub result: Option<Bytes>,
+    /// Why the last attempt failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_reason: Option<String>,
+    /// Set when a failed task will not be tried again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<TaskOutcome>,
+    /// When the next attempt is due, in ms since the epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_attempt_at: Option<u64>,
+    /// What the processor last reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
+    /// Something that whoever watches should know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
+    /// Says plainly what the failure reason does not: its text is that of the Java reference where that has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// What the submitter calls the task, as the property `TASK_KEY` of its message says; left out when it has none, or it is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_key: Option<String>,
+    /// The id of the task that holds the key of this one, which was closed and never run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duplicate_of: Option<String>,
+    /// The id of the task that has taken the place of this one: see `Submission::overwrite`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub superseded_by: Option<String>,
+    /// The worker that runs the task: its name, host and label. Entries of running tasks have it. Of a lease it is the name of whoever holds it, and the
+    /// entry that shows how the attempt has ended says the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<WorkerIdentity>,
+    /// The words that its submitter gave it to be found by, as the property `TAGS` of its message says.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    /// Before which instant it was not to be started, in ms since the epoch; left out where its submitter named none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduled_at: Option<u64>,
+    /// What the task waits for, if others must be over before it goes on: their ids, and `key:` with their keys where nobody has taken these. The first 100
+    /// of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits_for: Vec<String>,
+    /// What kind of task the submitter calls it, as the property `TASK_TYPE` of its message says; left out when it has none, or it is
+    /// unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_type: Option<String>,
+    /// The codec that task and result are encoded by, as the property `TASK_CODEC` of its message says:
+    /// `Client::decode` decodes them. Left out when there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub codec: Option<String>,
+    /// What the processor has logged last in the attempt that runs, or has ended: up to 32 lines of up to 256 bytes. The end of an attempt has
+    /// them if the worker that has run it shows that end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub log: Vec<String>,
+}
+
+impl TaskMetadata {
+    /// An entry without what only some have. The times are when the task was claimed first, and when the entry is written.
+    pub const fn new(
+        message_id: String,
+        state: TaskState,
+        attempts: u32,
+        (created, last_updated): (u64, u64),
+    ) -> Self {
+        Self {
+            message_id,
+            state,
+            created,
+            last_updated,
+            attempts,
+            task: None,
+            result: None,
+            failure_reason: None,
+            outcome: None,
+            next_attempt_at: None,
+            progress: None,
+            warning: None,
+            detail: None,
+            task_key: None,
+            duplicate_of: None,
+            superseded_by: None,
+            worker: None,
+            tags: Vec::new(),
+            scheduled_at: None,
+            waits_for: Vec::new(),
+            task_type: None,
+            codec: None,
+            log: Vec::new(),
+        }
+    }
+
+    /// Whether the task has ended: completed, or failed with an outcome.
+    #[must_use]
+    pub fn is_terminal(&self) -> bool {
+        shows_end(self.state, self.outcome)
+    }
+
+    /// The result, read as the type that the processor returned; `None` if the task is not completed.
+    ///
+    /// # Errors
+    /// When the result is of another type, or still encoded by a [`codec`](Self::codec).
+    pub fn result<T: FromPayload>(&self) -> Result<Option<T>, PayloadError> {
+        if self.state != TaskState::Completed {
+            return Ok(None);
+        }
+        if let Some(codec) = &self.codec {
+            let cause = format_args!(
+                "the result is encoded by the codec `{codec}`: Client::decode decodes it"
+            );
+            return Err(PayloadError::new(cause));
+        }
+        // A result without bytes may be left out.
+        T::from_payload(self.result.as_ref().unwrap_or(&Bytes::new())).map(Some)
+    }
+
+    /// Why the last attempt failed, in the plainest words that there are.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        self.detail.as_deref().or(self.failure_reason.as_deref())
+    }
+
+    /// Whether the last attempt failed because nothing was heard of the worker that had leased it for as long as it may be silent.
+    #[must_use]
+    pub fn is_lease_expired(&self) -> bool {
+        let reasons = [self.detail.as_deref(), self.failure_reason.as_deref()];
+        reasons.into_iter().flatten().any(|reason| reason.contains(text::LEASE_EXPIRED))
+    }
+}
+
+fn shows_end(state: TaskState, outcome: Option<TaskOutcome>) -> bool {
+    state == TaskState::Completed || outcome.is_some()
+}
+
+/// What a worker looks at of an entry: nothing is decoded of its payload and its result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ShownMetadata {
+    pub state: TaskState,
+    #[serde(default)]
+    pub attempts: u32,
+    pub last_updated: u64,
+    #[serde(default)]
+    outcome: Option<TaskOutcome>,
+}
+
+impl ShownMetadata {
+    /// As that of [`TaskMetadata`].
+    pub fn is_terminal(&self) -> bool {
+        shows_end(self.state, self.outcome)
+    }
+}
+
+impl std::fmt::Debug for TaskMetadata {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TaskMetadata")
+            .field("message_id", &self.message_id)
+            .field("state", &self.state)
+            .field("created", &self.created)
+            .field("last_updated", &self.last_updated)
+            .field("attempts", &self.attempts)
+            .field("failure_reason", &self.failure_reason)
+            .field("outcome", &self.outcome)
+            .field("next_attempt_at", &self.next_attempt_at)
+            .field("progress", &self.progress)
+            .field("warning", &self.warning)
+            .field("detail", &self.detail)
+            .field("task_key", &self.task_key)
+            .field("duplicate_of", &self.duplicate_of)
+            .field("superseded_by", &self.superseded_by)
+            .field("worker", &self.worker)
+            .field("waits_for", &self.waits_for)
+            .field("task_type", &self.task_type)
+            .field("codec", &self.codec)
+            .field("log", &self.log)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The properties of an entry on M: they say which epoch it speaks of, so that a late entry of a zombie can be told.
+#[must_use]
+pub fn view_properties(epoch: u32, owner: impl Display) -> Properties {
+    let mut properties = PropertyWriter::new();
+    properties.put("epoch", epoch);
+    properties.put("owner", owner);
+    properties.finish()
+}
+
+/// The epoch that an entry on M speaks of; `None` for entries of other implementations.
+#[must_use]
+pub fn epoch_of(properties: &Properties) -> Option<u32> {
+    properties.get("epoch")?.parse().ok()
+}
+
+mod base64_option {
+    use super::{Base64Display, Bytes, Deserialize, Deserializer, Engine, STANDARD, Serializer};
+    use serde::de::Error;
+
+    #[expect(clippy::ref_option, reason = "serde calls it with a reference to the field")]
+    pub(super) fn serialize<S: Serializer>(
+        bytes: &Option<Bytes>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match bytes {
+            Some(bytes) => serializer.collect_str(&Base64Display::new(bytes, &STANDARD)),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Bytes>, D::Error> {
+        let text = Option::<String>::deserialize(deserializer)?;
+        text.map(|text| STANDARD.decode(text).map(Bytes::from).map_err(D::Error::custom))
+            .transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::task::Text;
+
+    fn metadata() -> TaskMetadata {
+        TaskMetadata {
+            task: Some(Bytes::from_static(b"foo")),
+            ..TaskMetadata::new("21426:0:-1".to_owned(), TaskState::Processing, 1, (1, 2))
+        }
+    }
+
+    #[test]
+    fn json_is_that_of_the_reference() {
+        let json = |metadata: &TaskMetadata| serde_json::to_string(metadata).unwrap();
+        assert_eq!(
+            json(&metadata()),
+            r#"{"messageId":"21426:0:-1","state":"PROCESSING","created":1,"lastUpdated":2,"attempts":1,"task":"Zm9v"}"#
+        );
+        let failed = TaskMetadata {
+            state: TaskState::Failed,
+            failure_reason: Some("Processing error: failed".to_owned()),
+            outcome: Some(TaskOutcome::Final),
+            ..metadata()
+        };
+        assert!(json(&failed).ends_with(
+            r#""task":"Zm9v","failureReason":"Processing error: failed","outcome":"FINAL"}"#
+        ));
+    }
+
+    /// Java readers know the fields of the reference by their names, and other readers ours by those of the documents.
+    #[test]
+    fn the_names_of_the_fields_that_the_reference_has_not() {
+        let told = TaskMetadata {
+            next_attempt_at: Some(3),
+            progress: Some(Progress { done: 1, total: 2, message: String::new() }),
+            warning: Some("w".to_owned()),
+            detail: Some("d".to_owned()),
+            task_key: Some("k".to_owned()),
+            duplicate_of: Some("1:2:-1".to_owned()),
+            superseded_by: Some("1:4:-1".to_owned()),
+            worker: serde_json::from_str(r#"{"name":"n","host":"h"}"#).unwrap(),
+            waits_for: vec!["1:3:-1".to_owned()],
+            task_type: Some("t".to_owned()),
+            codec: Some("c".to_owned()),
+            log: vec!["l".to_owned()],
+            ..metadata()
+        };
+        let json = serde_json::to_string(&told).unwrap();
+        let names = r#""nextAttemptAt":3,"progress":{"done":1,"total":2},"warning":"w","detail":"d","taskKey":"k","duplicateOf":"1:2:-1","supersededBy":"1:4:-1","worker":{"name":"n","host":"h"},"waitsFor":["1:3:-1"],"taskType":"t","codec":"c","log":["l"]}"#;
+        assert!(json.ends_with(names), "{json}");
+    }
+
+    #[test]
+    fn explicit_nulls_and_unknown_fields_are_read() {
+        let json = r#"{"messageId":"1:2:-1","state":"COMPLETED","created":1,"lastUpdated":2,"attempts":1,
+            "task":null,"result":"YmFy","failureReason":null,"later":{"x":1}}"#;
+        let read: TaskMetadata = serde_json::from_str(json).unwrap();
+        assert_eq!(read.result.as_deref(), Some(&b"bar"[..]));
+        assert!(read.is_terminal());
+    }
+
+    /// Whoever watched had to decode the bytes of a result by hand, in the form that the processor's type happens to have.
+    #[test]
+    fn a_result_is_read_as_the_type_asked_for_once_there_is_one() {
+        let result = |text: &'static str| Some(Bytes::from_static(text.as_bytes()));
+        let open = TaskMetadata { result: result("3"), ..metadata() };
+        assert_eq!(open.result::<u32>(), Ok(None));
+        let completed = TaskMetadata { state: TaskState::Completed, ..open };
+        assert_eq!(completed.result(), Ok(Some(3_u32)));
+        assert_eq!(completed.result(), Ok(Some(Text("3".to_owned()))));
+        assert!(completed.result::<String>().is_err());
+        let encoded = TaskMetadata { codec: Some("zip".to_owned()), ..completed.clone() };
+        let error = encoded.result::<u32>().unwrap_err();
+        assert!(error.to_string().contains("encoded by the codec `zip`"), "{error}");
+        let without = TaskMetadata { result: None, ..completed };
+        assert_eq!(without.result(), Ok(Some(Text::default())));
+    }
+
+    #[test]
+    fn debug_form_leaves_payloads_out() {
+        let text = format!("{:?}", metadata());
+        assert!(!text.contains("foo") && !text.contains("Zm9v"), "{text}");
+    }
+}

@@ -1,0 +1,35 @@
+//! What a task is to everybody: its id, its state, and its entry on the metadata topic.
+
+mod codec;
+#[cfg(any(test, feature = "testing"))]
+mod flip;
+mod id;
+mod metadata;
+mod payload;
+mod priority;
+pub mod terms;
+pub mod text;
+mod worker;
+
+pub use codec::Codec;
+pub use codec::{Codecs, decode, encode};
+#[cfg(any(test, feature = "testing"))]
+pub use flip::Flip;
+pub use id::{TaskId, TaskIdError};
+pub use longhaul_types::{EntryId, Position};
+pub use longhaul_types::{Properties, PropertyWriter};
+pub use metadata::{Progress, TaskMetadata, TaskOutcome, TaskState};
+pub use metadata::{ShownMetadata, epoch_of, view_properties};
+pub use payload::{FromPayload, PayloadError, Raw, Text, ToPayload};
+pub use priority::Priority;
+pub use worker::WorkerIdentity;
+
+use std::fmt::{Display, Write};
+
+/// The text form of what is written often, in memory that is taken once if it has not more bytes than this.
+pub fn text_of(value: impl Display, bytes: usize) -> String {
+    let mut text = String::with_capacity(bytes);
+    // A string takes whatever is written to it.
+    let _infallible = write!(text, "{value}");
+    text
+}

@@ -1,0 +1,319 @@
+//! Texts and property names that other implementations read. Pinned by tests: they never change.
+
+use super::TaskId;
+use std::time::Duration;
+
+/// Message property of a task: its budget per attempt, an ISO 8601 duration such as `PT1H`.
+pub const MAX_TASK_DURATION: &str = "MAX_TASK_DURATION";
+
+/// Message property of a task: its budget over all attempts and pauses, from its first claim on, an ISO 8601 duration.
+pub const MAX_TOTAL_DURATION: &str = "MAX_TOTAL_DURATION";
+
+/// Message property of a task: how long an attempt may report nothing, an ISO 8601 duration.
+pub const NO_PROGRESS_TIMEOUT: &str = "NO_PROGRESS_TIMEOUT";
+
+/// Message property of a task: how many attempts it has.
+pub const MAX_ATTEMPTS: &str = "MAX_ATTEMPTS";
+
+/// Message property of a task: the first and the longest pause between its attempts, such as `PT1S/PT5M`.
+pub const RETRY_BACKOFF: &str = "RETRY_BACKOFF";
+
+/// Message property of a task: the pauses between its attempts, such as `PT1S,PT10S,PT1M`.
+pub const RETRY_INTERVALS: &str = "RETRY_INTERVALS";
+
+/// Message property of a task: when it may start, an instant of RFC 3339 or milliseconds since the epoch.
+pub const SCHEDULED_AT: &str = "SCHEDULED_AT";
+
+/// Message property of a task: how long after it was published it may start, an ISO 8601 duration.
+pub const DELAY: &str = "DELAY";
+
+/// Message property of a task: after this instant none of its attempts begins.
+pub const EXPIRES_AT: &str = "EXPIRES_AT";
+
+/// Message property of a task: the ids of tasks of its topic that must be over before it begins, with commas between them.
+pub const AFTER: &str = "AFTER";
+
+/// Message property of a task: what follows when one of those has no result: `fail`, `skip` or `run`.
+pub const AFTER_FAILED: &str = "AFTER_FAILED";
+
+/// Message property of a task: words to find it by, with commas between them.
+pub const TAGS: &str = "TAGS";
+
+/// Message property of a task: what its submitter calls it.
+pub const TASK_KEY: &str = "TASK_KEY";
+
+/// The longest key of a task, in bytes: each of its entries on the metadata topic carries it.
+pub const TASK_KEY_BYTES_MAX: usize = 256;
+
+/// Message property of a task: which processor of a router it is for.
+pub const TASK_TYPE: &str = "TASK_TYPE";
+
+/// Message property of a task: the codec that its payload is encoded by.
+pub const TASK_CODEC: &str = "TASK_CODEC";
+
+/// The longest name of a codec, in bytes.
+pub const TASK_CODEC_BYTES_MAX: usize = 128;
+
+/// The longest type of a task, in bytes.
+pub const TASK_TYPE_BYTES_MAX: usize = 128;
+
+/// Message property of a task: of all tasks with the same one, one is run.
+pub const IDEMPOTENCY_KEY: &str = "IDEMPOTENCY_KEY";
+
+/// Message property of a task: of all tasks with the same one that are not over, one is run.
+pub const DEDUPE_KEY: &str = "DEDUPE_KEY";
+
+/// Message property of a task with a dedupe key: it takes the place of the earlier one that is not over.
+pub const OVERWRITE: &str = "OVERWRITE";
+
+/// Message property of a task that a schedule has submitted: the name of the schedule.
+#[cfg(feature = "schedules")]
+pub const SCHEDULE: &str = "SCHEDULE";
+
+/// Message property of a task that a schedule has submitted: the instant at which it was to fire, in RFC 3339.
+#[cfg(feature = "schedules")]
+pub const SCHEDULE_SLOT: &str = "SCHEDULE_SLOT";
+
+/// Message property of a task: the limits of this key apply to it, beside those of its queue.
+pub const LIMIT_KEY: &str = "LIMIT_KEY";
+
+/// Whether a text can be the value of [`LIMIT_KEY`].
+pub fn is_limit_key(key: &str) -> bool {
+    (1..=crate::settings::LIMIT_KEY_BYTES_MAX).contains(&key.len())
+}
+
+/// Message property of a task: on a queue with an order the tasks with the same one are run one at a time, in order. What the broker goes by is the key of
+/// the message, which is the same.
+pub const ORDER_KEY: &str = "ORDER_KEY";
+
+/// The longest order key, in bytes.
+pub const ORDER_KEY_BYTES_MAX: usize = 256;
+
+/// Message property of a task that is a replay of a dead one: the id of that one.
+pub const REPLAY_OF: &str = "REPLAY_OF";
+
+/// Property of a dead letter that has no payload because that was gone, or too large.
+pub const PAYLOAD_GONE: &str = "payloadGone";
+
+/// How the reason begins why a task was closed whose key another task holds.
+const DUPLICATE_OF: &str = "Duplicate of ";
+
+/// Another task holds the key. Its level is told where it is another one.
+pub fn duplicate_of(holder: TaskId, level: Option<&str>) -> String {
+    match level {
+        Some(level) => format!("{DUPLICATE_OF}{holder} of priority {level}"),
+        None => format!("{DUPLICATE_OF}{holder}"),
+    }
+}
+
+/// The id of the task that holds the key, where the reason says that.
+pub fn holder_of(reason: &str) -> Option<&str> {
+    reason.strip_prefix(DUPLICATE_OF)?.split(' ').next()
+}
+
+/// How the reason begins why a task was closed whose place another one takes.
+const SUPERSEDED_BY: &str = "Superseded by ";
+
+/// Another task takes the place of this one.
+pub fn superseded_by(task: TaskId) -> String {
+    format!("{SUPERSEDED_BY}{task}")
+}
+
+/// The id of the task that has taken the place of this one, where the reason says that. An operator's says a name.
+pub fn superseder_of(reason: &str) -> Option<&str> {
+    let told = reason.strip_prefix(SUPERSEDED_BY)?;
+    told.parse::<TaskId>().is_ok().then_some(told)
+}
+
+/// The key of a task is not one: it has none.
+pub fn key_ignored(property: &str, bytes: usize) -> String {
+    format!("{property} has {bytes} bytes, and a key has 1 to 256: the task has no key")
+}
+
+/// The last attempt failed or was lost, and there is none left.
+pub const ALL_ATTEMPTS_FAILED: &str = "All attempts to process task failed.";
+
+/// The attempt ran longer than its budget. The reference prints the missing message of its exception, too.
+pub const OVER_BUDGET: &str = "Process was cancelled: null";
+
+/// The attempt reported nothing for as long as its task allows.
+pub const NO_PROGRESS: &str = "Process was cancelled: no progress";
+
+/// A client cancelled the task.
+pub const CANCELLED: &str = "Process was cancelled: cancelled by client";
+
+/// The task was not started in time.
+pub const EXPIRED: &str = "Task expired before it was started";
+
+/// Whoever held a lease has not said that it is alive.
+pub fn lease_expired(worker: &str, lease_time: Duration) -> String {
+    format!("{LEASE_EXPIRED} `{worker}` for {lease_time:?}")
+}
+
+/// With this it begins.
+pub const LEASE_EXPIRED: &str = "Lease expired: nothing was heard of worker";
+
+/// The worker of the attempt before this one fell silent.
+pub const WORKER_LOST: &str = "Worker lost";
+
+/// The worker of the attempt was drained before the attempt had ended.
+pub const GIVEN_BACK: &str = "Given back: the worker was stopped";
+
+/// The longest reason of a failure, in bytes: it must fit into entries and into a property of the dead letter.
+const REASON_BYTES_MAX: usize = 16 * 1024;
+
+/// A reason of any length, cut where it is too long.
+pub fn shortened(mut reason: String) -> String {
+    if reason.len() > REASON_BYTES_MAX {
+        let end = start_of(&reason, REASON_BYTES_MAX).len();
+        reason.truncate(end);
+        reason.push('…');
+    }
+    reason
+}
+
+/// The most bytes of a name that entries carry.
+const WORD_BYTES_MAX: usize = 128;
+
+/// A name without control characters, cut where it is too long.
+pub fn word(text: &str) -> String {
+    let plain: String = text.chars().filter(|letter| !letter.is_control()).collect();
+    start_of(&plain, WORD_BYTES_MAX).to_owned()
+}
+
+/// The processor returned an error.
+pub fn processing_error(message: &str) -> String {
+    format!("Processing error: {message}")
+}
+
+/// What the reason begins with when the processor panicked.
+pub const PANICKED: &str = "Processing error: panicked: ";
+
+/// The processor panicked.
+pub fn panicked(message: &str, place: Option<&str>) -> String {
+    match place {
+        Some(place) => format!("{PANICKED}{message} at {place}"),
+        None => format!("{PANICKED}{message}"),
+    }
+}
+
+/// The payload is not what the processor expects.
+pub fn undecodable(cause: &str) -> String {
+    format!("{UNDECODABLE}{cause}")
+}
+
+const UNDECODABLE: &str = "Task payload could not be decoded: ";
+
+/// What to do about a payload or a result that no message takes, where the reason says that there is one.
+pub fn too_large_advice(reason: &str) -> Option<&'static str> {
+    let is_chunk =
+        reason.strip_prefix(UNDECODABLE).is_some_and(|cause| cause.starts_with("it is one of "));
+    if is_chunk {
+        return Some(
+            "A task is one message: put its payload into a store and submit a reference to it.",
+        );
+    }
+    let is_result = reason.starts_with(RESULT_TOO_LARGE);
+    is_result.then_some("Put the result into a store and return a reference to it.")
+}
+
+/// No processor here is for tasks of this type; these types have one.
+pub fn unknown_type<'a>(
+    task_type: Option<&str>,
+    known: impl Iterator<Item = &'a String>,
+) -> String {
+    let known: Vec<String> = known.map(|known| format!("`{known}`")).collect();
+    let have = if known.len() > 1 { "have" } else { "has" };
+    let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+    match task_type {
+        Some(task_type) => {
+            let shown = start_of(task_type, TASK_TYPE_BYTES_MAX);
+            format!("Task type `{shown}` has no processor here, only {known}")
+        }
+        None => format!("The task has no {TASK_TYPE}, and only {known} {have} a processor here"),
+    }
+}
+
+/// The first so many bytes of a text, or a few less, so that no character is cut.
+pub fn start_of(text: &str, bytes_max: usize) -> &str {
+    let fits = |end: &usize| text.is_char_boundary(*end);
+    let end = (0..=bytes_max.min(text.len())).rev().find(fits).unwrap_or_default();
+    text.get(..end).unwrap_or_default()
+}
+
+/// What [`OVER_BUDGET`] means.
+pub fn over_budget(limit: Option<&str>) -> String {
+    match limit {
+        Some(limit) => format!("The attempt took longer than its budget of {limit}."),
+        None => "The attempt took longer than its budget.".to_owned(),
+    }
+}
+
+/// What [`OVER_BUDGET`] means of a task whose budget for all attempts is used up.
+pub fn over_total_budget(limit: Option<&str>) -> String {
+    match limit {
+        Some(limit) => format!("The task took longer than its total budget of {limit}."),
+        None => "The task took longer than its total budget.".to_owned(),
+    }
+}
+
+/// What [`NO_PROGRESS`] means.
+pub fn no_progress(limit: Option<&str>) -> String {
+    match limit {
+        Some(limit) => format!("The attempt reported nothing for {limit}."),
+        None => "The attempt reported nothing for too long.".to_owned(),
+    }
+}
+
+/// What [`ALL_ATTEMPTS_FAILED`] means.
+pub fn no_attempt_left(attempts: u32) -> String {
+    format!("No attempt is left after {attempts}: the last one failed, or its worker fell silent.")
+}
+
+/// The property cannot be used, for this cause; this applies instead.
+pub fn property_ignored(property: &str, cause: &str, applies: &str) -> String {
+    format!("{property} is not used: {cause}: {applies}")
+}
+
+/// The value of a property is too long to be shown.
+pub fn too_long_to_show(property: &str, bytes: usize, bytes_max: usize) -> String {
+    format!("{property} is not shown: it has {bytes} bytes, the limit is {bytes_max}")
+}
+
+/// The result is larger than the worker's limit.
+pub fn result_too_large(bytes: usize, limit_bytes: usize) -> String {
+    format!("{RESULT_TOO_LARGE}{bytes} bytes, the limit is {limit_bytes}")
+}
+
+/// The broker takes no message as large as the result.
+pub fn result_refused(bytes: usize, cause: &str) -> String {
+    format!("{RESULT_TOO_LARGE}{bytes} bytes, {cause}")
+}
+
+const RESULT_TOO_LARGE: &str = "Result too large: ";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_large_for_a_message_comes_with_advice() {
+        let chunk = undecodable("it is one of 3 chunks of a message of 7000000 bytes");
+        assert!(too_large_advice(&chunk).unwrap().contains("submit a reference"));
+        for reason in [result_too_large(9, 8), result_refused(9, "the message has 10 bytes")] {
+            assert!(too_large_advice(&reason).unwrap().contains("return a reference"), "{reason}");
+        }
+        for reason in
+            [undecodable("expected value at line 1"), processing_error("it is one of them")]
+        {
+            assert_eq!(too_large_advice(&reason), None, "{reason}");
+        }
+    }
+
+    #[test]
+    fn a_reason_is_cut_between_characters() {
+        let fits = "ä".repeat(REASON_BYTES_MAX / 2);
+        assert_eq!(shortened(fits.clone()), fits);
+        assert_eq!(shortened(format!("x{fits}")).len(), REASON_BYTES_MAX - 1 + '…'.len_utf8());
+    }
+}

@@ -1,0 +1,157 @@
+//! Consumes a durable Shared subscription.
+
+use super::driver::{Delivery, unbounded};
+use super::follower::Untold;
+use super::link::Link;
+use super::machine::call::{Answer, Call, ConsumerOptions, Question};
+use async_trait::async_trait;
+use longhaul_transport::{Backlog, Consumer, Message, OnAck, TransportError};
+use longhaul_types::EntryId;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+/// A consumer in the hands of its user; it is closed when that one drops it.
+pub(super) struct SessionConsumer {
+    link: Arc<Link>,
+    id: u64,
+    deliveries: mpsc::UnboundedReceiver<Delivery>,
+    /// The rest of a batch.
+    ready: VecDeque<Message>,
+    /// Messages that were asked for and not handed over.
+    asked: usize,
+    untold: Untold,
+    end: Option<TransportError>,
+}
+
+impl SessionConsumer {
+    pub(super) async fn open(
+        link: Arc<Link>,
+        options: ConsumerOptions,
+    ) -> Result<Self, TransportError> {
+        let (sink, deliveries) = unbounded();
+        let Answer::Consumer(id) = link.open_consumer(options, sink).await? else {
+            return Err(link.unexpected());
+        };
+        let (ready, untold) = (VecDeque::new(), Untold::default());
+        Ok(Self { link, id, deliveries, ready, asked: 0, untold, end: None })
+    }
+
+    /// Asks something about this consumer.
+    pub(super) async fn ask(
+        &self,
+        question: impl FnOnce(u64) -> Question,
+    ) -> Result<Answer, TransportError> {
+        self.link.ask(question(self.id)).await
+    }
+
+    /// What was delivered is void from the moment the consumer ended, the rest of a batch included.
+    fn check(&mut self) -> Result<(), TransportError> {
+        if self.deliveries.is_closed() {
+            while let Ok(delivery) = self.deliveries.try_recv() {
+                self.take(delivery);
+            }
+            let cause = self.link.cause();
+            self.end.get_or_insert(cause);
+        }
+        self.end.clone().map_or(Ok(()), Err)
+    }
+
+    fn take(&mut self, delivery: Delivery) {
+        match delivery {
+            Delivery::Entry(messages) => self.ready.extend(messages),
+            Delivery::Over(cause) => self.end = Some(cause),
+        }
+    }
+
+    fn note_taken(&mut self, message: &Message) {
+        if let Some(taken) = self.untold.take(message, self.id) {
+            self.link.call(taken);
+        }
+    }
+
+    fn request_from_broker(&self, count: usize) {
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        self.link.call(Call::Request { consumer: self.id, count });
+    }
+}
+
+#[async_trait]
+impl Consumer for SessionConsumer {
+    fn request(&mut self, count: usize) {
+        self.asked += count;
+        self.request_from_broker(count);
+    }
+
+    async fn next(&mut self) -> Result<Message, TransportError> {
+        loop {
+            self.check()?;
+            // The rest of a batch has been delivered, but not asked for: it counts for this.
+            if self.asked == 0 {
+                self.request(1);
+            }
+            if let Some(message) = self.ready.pop_front() {
+                self.asked -= 1;
+                self.note_taken(&message);
+                return Ok(message);
+            }
+            // Without a delivery the consumer has ended, which the check finds out.
+            if let Some(delivery) = self.deliveries.recv().await {
+                self.take(delivery);
+            }
+        }
+    }
+
+    fn more(&mut self) -> Option<Message> {
+        if self.asked == 0 || self.check().is_err() {
+            return None;
+        }
+        if self.ready.is_empty()
+            && let Ok(delivery) = self.deliveries.try_recv()
+        {
+            self.take(delivery);
+            self.check().ok()?;
+        }
+        let message = self.ready.pop_front()?;
+        self.asked -= 1;
+        self.note_taken(&message);
+        Some(message)
+    }
+
+    fn acknowledge(&mut self, entry: EntryId, on_ack: OnAck) {
+        self.link.ack(self.id, entry, on_ack);
+    }
+
+    async fn hand_back(&mut self, entry: EntryId) -> Result<(), TransportError> {
+        self.check()?;
+        let (unseen, ready): (VecDeque<_>, _) = std::mem::take(&mut self.ready)
+            .into_iter()
+            .partition(|message| message.position.entry_id() == entry);
+        self.ready = ready;
+        unseen.iter().for_each(|message| self.note_taken(message));
+        // What was delivered and is given back unseen is asked for again.
+        if !unseen.is_empty() {
+            self.request_from_broker(unseen.len());
+        }
+        self.link.call(Call::HandBack { consumer: self.id, entry });
+        Ok(())
+    }
+
+    async fn backlog(&mut self) -> Result<Backlog, TransportError> {
+        self.check()?;
+        let Answer::Stats(stats) = self.ask(|consumer| Question::Stats { consumer }).await? else {
+            return Err(self.link.unexpected());
+        };
+        Ok(Backlog { entries: stats.backlog, permits: stats.permits, blocked: stats.blocked })
+    }
+}
+
+impl Drop for SessionConsumer {
+    fn drop(&mut self) {
+        // A driver that is gone has nothing to close.
+        self.link.call(Call::CloseConsumer(self.id));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+use super::*;
+use crate::driver::Waiter;
+use crate::error;
+use crate::fake_driver::{FakeDriver, large, message, soon};
+use crate::machine::UNTOLD_BYTES_MAX;
+use crate::machine::call::{ConsumerStats, Subscription};
+use futures::FutureExt;
+
+const ENTRY: EntryId = EntryId { ledger: 1, entry: 1 };
+
+/// A consumer, and what it has to do with.
+struct Bench {
+    driver: FakeDriver,
+    sink: mpsc::UnboundedSender<Delivery>,
+    consumer: SessionConsumer,
+}
+
+async fn bench() -> Bench {
+    let mut driver = FakeDriver::new();
+    let subscription = Subscription::Shared { name: "group".to_owned() };
+    let options = ConsumerOptions { topic: "tasks".to_owned(), subscription };
+    let opening = SessionConsumer::open(Arc::clone(&driver.link), options);
+    let (consumer, (_, sink)) = tokio::join!(opening, driver.open_consumer(7));
+    Bench { driver, sink, consumer: consumer.unwrap() }
+}
+
+fn batch(entry: u64, size: u32) -> Vec<Message> {
+    (0..size).map(|index| message(entry, Some(index))).collect()
+}
+
+fn request(count: u32) -> String {
+    format!("Request {{ consumer: 7, count: {count} }}")
+}
+
+/// A broker delivers batches as a whole: what of them was not asked for counts for what is asked for next, or the broker would be
+/// asked for less than its consumer has room for, and in the end for nothing.
+#[tokio::test(start_paused = true)]
+async fn the_rest_of_a_batch_counts_for_what_is_asked_for_next() {
+    let Bench { mut driver, sink, mut consumer } = bench().await;
+    consumer.request(2);
+    sink.send(Delivery::Entry(batch(1, 3))).unwrap();
+    for delivered in batch(1, 3) {
+        assert_eq!(soon(consumer.next()).await.unwrap(), delivered);
+    }
+    assert_eq!(driver.called(), [request(2), request(1)]);
+    assert!(consumer.next().now_or_never().is_none());
+    assert!(consumer.next().now_or_never().is_none());
+    assert_eq!(driver.called(), [request(1)], "whoever waits has asked once");
+}
+
+/// Who took the rest of a batch for delivered although its consumer was over would run tasks that others had been given.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_delivered_when_the_consumer_is_over_and_its_cause_is_told() {
+    for told in [true, false] {
+        let Bench { mut driver, sink, mut consumer } = bench().await;
+        consumer.request(2);
+        sink.send(Delivery::Entry(batch(1, 2))).unwrap();
+        assert_eq!(soon(consumer.next()).await.unwrap(), message(1, Some(0)));
+        assert_eq!(driver.called(), [request(2)]);
+        let cause = error::unreachable("here", "moved");
+        sink.send(Delivery::Entry(batch(2, 2))).unwrap();
+        if told {
+            sink.send(Delivery::Over(cause)).unwrap();
+        } else {
+            driver.end(cause);
+        }
+        drop(sink);
+        for _ in 0..2 {
+            assert_eq!(soon(consumer.next()).await.unwrap_err().cause, "moved");
+        }
+        assert_eq!(consumer.hand_back(ENTRY).await.unwrap_err().cause, "moved");
+        let asking = consumer.backlog().now_or_never().expect("nobody is asked");
+        assert_eq!(asking.unwrap_err().cause, "moved");
+    }
+}
+
+/// While somebody waits for a delivery the consumer ends.
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_delivery_learns_of_the_end() {
+    let Bench { driver, sink, mut consumer } = bench().await;
+    let over = async {
+        sink.send(Delivery::Over(error::unreachable("here", "moved"))).unwrap();
+        std::future::pending::<()>().await;
+    };
+    let error = tokio::select! { biased;
+        delivery = consumer.next() => delivery.unwrap_err(),
+        () = over => unreachable!("it waits for ever"),
+    };
+    assert_eq!(error.cause, "moved");
+    drop(driver);
+}
+
+/// What was delivered and is given back unseen makes room, and is asked for again: otherwise each batch that is given back would leave
+/// the consumer with less to come.
+#[tokio::test(start_paused = true)]
+async fn what_is_handed_back_unseen_is_asked_for_again() {
+    let Bench { mut driver, sink, mut consumer } = bench().await;
+    consumer.request(4);
+    sink.send(Delivery::Entry(batch(1, 3))).unwrap();
+    sink.send(Delivery::Entry(vec![message(2, None)])).unwrap();
+    assert_eq!(soon(consumer.next()).await.unwrap(), message(1, Some(0)));
+    driver.called();
+    let handed_back = |entry| format!("HandBack {{ consumer: 7, entry: {entry:?} }}");
+    consumer.hand_back(ENTRY).await.unwrap();
+    assert_eq!(driver.called(), [request(2), handed_back(ENTRY)]);
+    assert_eq!(soon(consumer.next()).await.unwrap(), message(2, None));
+    // Nothing of it waits here.
+    let seen = EntryId { entry: 2, ..ENTRY };
+    consumer.hand_back(seen).await.unwrap();
+    assert_eq!(driver.called(), [handed_back(seen)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_behind_an_entry_that_is_handed_back_stays() {
+    let Bench { sink, mut consumer, driver: _driver } = bench().await;
+    consumer.request(4);
+    // One of them is looked at, so that the others wait in the consumer.
+    sink.send(Delivery::Entry([batch(1, 2), batch(2, 2)].concat())).unwrap();
+    soon(consumer.next()).await.unwrap();
+    consumer.hand_back(ENTRY).await.unwrap();
+    for index in 0..2 {
+        assert_eq!(soon(consumer.next()).await.unwrap(), message(2, Some(index)));
+    }
+}
+
+/// The machine counts what waits here, and lets the broker send no more when it is much: it is told what was taken, or given back.
+#[tokio::test(start_paused = true)]
+async fn much_that_was_taken_is_told() {
+    let Bench { mut driver, sink, mut consumer } = bench().await;
+    consumer.request(3);
+    let taken = |count, bytes| format!("Taken {{ consumer: 7, count: {count}, bytes: {bytes} }}");
+    let entry = vec![large(1, UNTOLD_BYTES_MAX), large(1, UNTOLD_BYTES_MAX)];
+    sink.send(Delivery::Entry(entry)).unwrap();
+    soon(consumer.next()).await.unwrap();
+    assert_eq!(driver.called(), [request(3), taken(1, UNTOLD_BYTES_MAX)]);
+    consumer.hand_back(ENTRY).await.unwrap();
+    assert_eq!(driver.called()[..2], [taken(1, UNTOLD_BYTES_MAX), request(1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ack_is_confirmed_by_the_broker_or_fails_with_the_connection() {
+    let Bench { mut driver, mut consumer, sink: _sink } = bench().await;
+    let receipts = [consumer.ack(ENTRY), consumer.ack(ENTRY)];
+    for is_confirmed in [true, false] {
+        let Call::Ack { consumer: 7, entry: ENTRY, token: Waiter::Ack(ack) } = driver.next().await
+        else {
+            panic!("no ack")
+        };
+        if is_confirmed {
+            ack.tell(Ok(()));
+        }
+    }
+    driver.end(error::unreachable("here", "gone"));
+    let [first, second] = receipts;
+    soon(first).await.unwrap();
+    assert!(soon(second).await.is_err(), "nobody will answer");
+    assert_eq!(soon(consumer.ack(ENTRY)).await.unwrap_err().cause, "gone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_backlog_is_what_the_broker_says() {
+    let Bench { mut driver, mut consumer, sink: _sink } = bench().await;
+    let stats = ConsumerStats { permits: 3, unacked: 5, backlog: 8, blocked: true };
+    let (found, question) = tokio::join!(consumer.backlog(), driver.answer(Answer::Stats(stats)));
+    assert_eq!(found.unwrap(), Backlog { entries: 8, permits: 3, blocked: true });
+    assert!(matches!(question, Question::Stats { consumer: 7 }));
+    let (odd, _) = tokio::join!(consumer.backlog(), driver.answer(Answer::Done));
+    assert!(odd.unwrap_err().cause.contains("unexpected"));
+}
+
+/// The broker keeps what a consumer holds from others until that one is closed.
+#[tokio::test(start_paused = true)]
+async fn a_consumer_that_is_dropped_is_closed() {
+    let Bench { mut driver, consumer, sink: _sink } = bench().await;
+    drop(consumer);
+    assert_eq!(driver.called(), ["CloseConsumer(7)"]);
+}

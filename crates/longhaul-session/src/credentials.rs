@@ -1,0 +1,350 @@
+//! Who we are to a broker, and to its admin API.
+//!
+//! Nothing is remembered that may change outside: a token's file is read again for every connection and whenever a broker
+//! asks anew, so that a rotated token is picked up without a restart.
+//!
+//! Invariant: no secret shows in a `Debug` form or in an error.
+
+#[cfg(feature = "oauth2")]
+use super::oauth2::{OAuth2, TokenSource};
+use bytes::Bytes;
+use longhaul_transport::{TransportError, TransportErrorKind};
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+#[cfg(feature = "oauth2")]
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+/// Largest file that a secret is read from; tokens have a few kilobytes at most.
+const FILE_BYTES_MAX: u64 = 64 * 1024;
+/// How long reading it may take: it may lie on a network's disk.
+pub(super) const FILE_TIME_MAX: Duration = Duration::from_secs(5);
+/// How long it may take until there are credentials, where nothing else limits it: others may ask the same issuer, and are waited for.
+pub(super) const DATA_TIME_MAX: Duration = Duration::from_secs(15);
+
+/// Who we are to a broker.
+///
+/// ```
+/// use longhaul::Credentials;
+///
+/// let credentials = Credentials::basic("tasks", "secret");
+/// assert!(!format!("{credentials:?}").contains("secret"));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Credentials(Kind);
+
+#[derive(Clone, Debug, Default)]
+enum Kind {
+    #[default]
+    None,
+    Token(Secret),
+    TokenFile(PathBuf),
+    Basic {
+        user: String,
+        password: Secret,
+    },
+    /// What proves it is the handshake.
+    ClientCertificate,
+    #[cfg(feature = "oauth2")]
+    OAuth2(Arc<TokenSource>),
+}
+
+impl Credentials {
+    /// Nobody in particular, as brokers without authentication take it.
+    #[must_use]
+    pub fn none() -> Self {
+        Self(Kind::None)
+    }
+
+    /// A token (a JWT as a rule). White space around it does not count.
+    #[must_use]
+    pub fn token(text: impl Into<String>) -> Self {
+        Self(Kind::Token(Secret::new(text)))
+    }
+
+    /// A token in a file, which is read for every connection, and again whenever a broker wants to see a newer one.
+    #[must_use]
+    pub fn token_file(path: impl Into<PathBuf>) -> Self {
+        Self(Kind::TokenFile(path.into()))
+    }
+
+    /// A user's name and password.
+    #[must_use]
+    pub fn basic(user: impl Into<String>, password: impl Into<String>) -> Self {
+        Self(Kind::Basic { user: user.into(), password: Secret::new(password) })
+    }
+
+    /// The client certificate of [`TlsOptions::client`](super::TlsOptions::client): the broker takes its subject for our role
+    /// (`AuthenticationProviderTls`).
+    #[must_use]
+    pub fn client_certificate() -> Self {
+        Self(Kind::ClientCertificate)
+    }
+
+    /// Tokens of an OAuth2 issuer. Clones share the token that is valid at the moment.
+    #[cfg(feature = "oauth2")]
+    #[must_use]
+    pub fn oauth2(options: OAuth2) -> Self {
+        Self(Kind::OAuth2(Arc::new(TokenSource::new(options))))
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        matches!(self.0, Kind::None)
+    }
+
+    /// Whether they are the client certificate.
+    pub(super) fn is_client_certificate(&self) -> bool {
+        matches!(self.0, Kind::ClientCertificate)
+    }
+
+    /// Whether whoever listens on the way could use them, too.
+    #[must_use]
+    pub fn are_secret(&self) -> bool {
+        !matches!(self.0, Kind::None | Kind::ClientCertificate)
+    }
+
+    /// The broker's name for this way to authenticate.
+    #[must_use]
+    pub fn method(&self) -> &'static str {
+        match self.0 {
+            Kind::None => "none",
+            Kind::Token(_) | Kind::TokenFile(_) => "token",
+            Kind::Basic { .. } => "basic",
+            Kind::ClientCertificate => "tls",
+            #[cfg(feature = "oauth2")]
+            Kind::OAuth2(_) => "token",
+        }
+    }
+
+    /// What the broker wants to see, fresh for each connection and each challenge. Takes a limited time.
+    pub async fn data(&self) -> Result<Option<Bytes>, TransportError> {
+        self.data_within(DATA_TIME_MAX).await
+    }
+
+    /// As [`data`](Self::data), for callers that have less time.
+    pub async fn data_within(&self, time_max: Duration) -> Result<Option<Bytes>, TransportError> {
+        match &self.0 {
+            Kind::TokenFile(path) => {
+                let text = read_secret(path, "token", time_max.min(FILE_TIME_MAX)).await?;
+                Ok(Some(Bytes::copy_from_slice(text.text().as_bytes())))
+            }
+            #[cfg(feature = "oauth2")]
+            Kind::OAuth2(source) => source.token(time_max).await.map(Some),
+            Kind::None | Kind::Token(_) | Kind::Basic { .. } | Kind::ClientCertificate => {
+                Ok(self.data_at_hand())
+            }
+        }
+    }
+
+    /// What has been shown is of no use any more: the broker refuses it, or asks for something newer. Does nothing if there is something
+    /// newer already.
+    pub(super) async fn forget(&self, shown: Option<&Bytes>) {
+        #[cfg(feature = "oauth2")]
+        if let (Kind::OAuth2(source), Some(token)) = (&self.0, shown) {
+            source.forget(token).await;
+        }
+        #[cfg(not(feature = "oauth2"))]
+        let _ = shown;
+    }
+
+    /// The same, if nothing has to be read or asked for it.
+    #[must_use]
+    pub fn data_at_hand(&self) -> Option<Bytes> {
+        match &self.0 {
+            Kind::Token(token) => Some(Bytes::copy_from_slice(token.text().as_bytes())),
+            Kind::Basic { user, password } => {
+                Some(Bytes::from(format!("{user}:{}", password.verbatim())))
+            }
+            Kind::None | Kind::TokenFile(_) | Kind::ClientCertificate => None,
+            #[cfg(feature = "oauth2")]
+            Kind::OAuth2(_) => None,
+        }
+    }
+
+    /// Why no broker would take them, as far as it shows without a look outside.
+    pub fn check(&self) -> Result<(), &'static str> {
+        match &self.0 {
+            Kind::Token(token) if token.text().is_empty() => Err("the token is empty"),
+            Kind::Basic { user, .. } if user.is_empty() => Err("the user's name is empty"),
+            // The broker splits the two at the first colon.
+            Kind::Basic { user, .. } if user.contains(':') => {
+                Err("the user's name has a colon, which ends it")
+            }
+            Kind::None
+            | Kind::Token(_)
+            | Kind::TokenFile(_)
+            | Kind::Basic { .. }
+            | Kind::ClientCertificate => Ok(()),
+            #[cfg(feature = "oauth2")]
+            Kind::OAuth2(_) => Ok(()),
+        }
+    }
+}
+
+/// A text that its `Debug` form does not show.
+#[derive(Clone)]
+pub(super) struct Secret(String);
+
+impl Secret {
+    pub(super) fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text without what surrounds it in files.
+    pub(super) fn text(&self) -> &str {
+        self.0.trim()
+    }
+
+    /// The text as it is: a password may begin or end with a blank.
+    pub(super) fn verbatim(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
+}
+
+/// Reads a file that holds one secret. The error names the file and shows nothing of what is in it.
+pub(super) async fn read_secret(
+    path: &Path,
+    what: &'static str,
+    time_max: Duration,
+) -> Result<Secret, TransportError> {
+    let invalid = |cause: String| {
+        TransportError::new(TransportErrorKind::Invalid, path.display(), format!("{what}: {cause}"))
+    };
+    let file = path.to_owned();
+    let reading = spawn_blocking(move || read_file(&file, FILE_BYTES_MAX));
+    match timeout(time_max, reading).await {
+        Ok(Ok(Ok(text))) if text.trim().is_empty() => Err(invalid("the file is empty".to_owned())),
+        Ok(Ok(Ok(text))) => Ok(Secret(text)),
+        Ok(Ok(Err(cause))) => Err(invalid(cause.to_string())),
+        Ok(Err(cause)) => Err(invalid(cause.to_string())),
+        Err(_) => Err(invalid(format!("not read within {} ms", time_max.as_millis()))),
+    }
+}
+
+pub(super) fn read_file(path: &Path, bytes_max: u64) -> io::Result<String> {
+    // A pipe would be waited for, and gives what it has once only.
+    if !path.metadata()?.is_file() {
+        return Err(io::Error::other("not a file"));
+    }
+    let mut bytes = Vec::new();
+    File::open(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > bytes_max {
+        return Err(io::Error::other("the file is too large"));
+    }
+    String::from_utf8(bytes).map_err(|_| io::Error::other("the file is not text"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    async fn data(credentials: &Credentials) -> Option<String> {
+        let data = credentials.data().await.unwrap();
+        data.map(|data| String::from_utf8(data.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn each_kind_has_its_method_and_its_data() {
+        for (credentials, method, expected) in [
+            (Credentials::none(), "none", None),
+            (Credentials::token(" a.b.c\n"), "token", Some("a.b.c")),
+            (Credentials::basic("user", " pass:word "), "basic", Some("user: pass:word ")),
+            (Credentials::client_certificate(), "tls", None),
+        ] {
+            assert_eq!(credentials.method(), method);
+            assert_eq!(data(&credentials).await.as_deref(), expected);
+            assert_eq!(credentials.check(), Ok(()));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_rotated_token_is_picked_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        let credentials = Credentials::token_file(&path);
+        assert_eq!(credentials.method(), "token");
+        for token in ["one", "two"] {
+            fs::write(&path, format!("{token}\n")).unwrap();
+            assert_eq!(data(&credentials).await.as_deref(), Some(token));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_file_that_holds_no_token_is_named_and_not_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let limit = usize::try_from(FILE_BYTES_MAX).unwrap();
+        for (name, contents, words) in [
+            ("missing", None, "No such file"),
+            ("empty", Some(b" \n".to_vec()), "empty"),
+            ("binary", Some(b"secret\xff".to_vec()), "not text"),
+            ("large", Some(vec![b'x'; limit + 1]), "too large"),
+        ] {
+            let path = folder.path().join(name);
+            if let Some(contents) = contents {
+                fs::write(&path, contents).unwrap();
+            }
+            let error = Credentials::token_file(&path).data().await.unwrap_err();
+            assert_eq!(error.kind, TransportErrorKind::Invalid);
+            assert_eq!(error.address, path.display().to_string());
+            assert!(error.cause.contains(words) && !error.cause.contains("secret"), "{error}");
+        }
+        let error = Credentials::token_file(folder.path()).data().await.unwrap_err();
+        assert!(error.cause.contains("not a file"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn the_largest_file_that_is_read_is_read_to_its_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, limit) = (folder.path().join("token"), usize::try_from(FILE_BYTES_MAX).unwrap());
+        fs::write(&path, vec![b'x'; limit]).unwrap();
+        assert_eq!(data(&Credentials::token_file(&path)).await.unwrap().len(), limit);
+    }
+
+    /// What is not there need not be shown to the admin API, and nobody on the way can use a certificate that is only seen.
+    #[test]
+    fn what_kind_they_are_is_known() {
+        for (credentials, none, certificate, secret) in [
+            (Credentials::none(), true, false, false),
+            (Credentials::token("a"), false, false, true),
+            (Credentials::token_file("a"), false, false, true),
+            (Credentials::basic("a", "b"), false, false, true),
+            (Credentials::client_certificate(), false, true, false),
+        ] {
+            assert_eq!(credentials.is_none(), none, "{credentials:?}");
+            assert_eq!(credentials.is_client_certificate(), certificate, "{credentials:?}");
+            assert_eq!(credentials.are_secret(), secret, "{credentials:?}");
+        }
+    }
+
+    #[test]
+    fn what_no_broker_would_take_is_told() {
+        for (credentials, words) in [
+            (Credentials::token(" \n"), "token is empty"),
+            (Credentials::basic("", "password"), "name is empty"),
+            (Credentials::basic("a:b", "password"), "colon"),
+        ] {
+            assert!(credentials.check().unwrap_err().contains(words));
+        }
+    }
+
+    #[test]
+    fn debug_hides_every_secret() {
+        for credentials in [Credentials::token("secret"), Credentials::basic("user", "secret")] {
+            let shown = format!("{credentials:?}");
+            assert!(!shown.contains("secret"), "{shown}");
+        }
+    }
+}

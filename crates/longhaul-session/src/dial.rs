@@ -1,0 +1,248 @@
+//! Opens a byte stream to a broker, and says in words what goes wrong there.
+//!
+//! A name may have several addresses, and the first of them may be dead. So each address gets its share of the time, which
+//! the handshake counts towards, and what one does not use is left for the others.
+
+use super::options::Endpoint;
+use longhaul_transport::clock::Clock;
+use longhaul_transport::{TransportError, TransportErrorKind};
+use rustls::pki_types::ServerName;
+use rustls::{AlertDescription, ClientConfig};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+/// Addresses of one host name that we try.
+const ADDRESSES_MAX: usize = 8;
+
+/// A connected byte stream, encrypted or not.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// What a session reads from and writes to.
+pub(crate) type Wire = Box<dyn Stream>;
+
+/// Opens a stream within this time, from the name lookup to the end of the handshake. `tls` is ignored for an endpoint without it.
+pub(crate) async fn dial_within(
+    endpoint: &Endpoint,
+    tls: Option<&Arc<ClientConfig>>,
+    time_max: Duration,
+) -> Result<Wire, TransportError> {
+    let tls = match (endpoint.tls, tls) {
+        (false, _) => None,
+        (true, Some(config)) => Some(Encryption::new(endpoint, config)?),
+        (true, None) => return Err(invalid(endpoint, "TLS is wanted and not set up")),
+    };
+    let clock = Clock::System;
+    let start = clock.now();
+    let left = || time_max.saturating_sub(clock.now().since(start));
+    let addresses = match timeout(time_max, lookup(endpoint)).await {
+        Ok(found) => found.map_err(|cause| unreachable(endpoint, &cause))?,
+        Err(_) => return Err(unreachable(endpoint, "name lookup: no answer in time")),
+    };
+    dial_addresses(endpoint, &addresses, tls.as_ref(), left).await
+}
+
+/// Opens a stream to the first address that lets us, and otherwise tells of all of them.
+async fn dial_addresses(
+    endpoint: &Endpoint,
+    addresses: &[SocketAddr],
+    tls: Option<&Encryption>,
+    left: impl Fn() -> Duration,
+) -> Result<Wire, TransportError> {
+    let mut kind = TransportErrorKind::Unreachable;
+    let mut causes = Vec::new();
+    if addresses.is_empty() {
+        causes.push("the name has no address".to_owned());
+    }
+    let mut untried = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
+    for address in addresses {
+        let share = left() / untried;
+        untried -= 1;
+        match open(connect(*address), tls, share).await {
+            Ok(opened) => return Ok(opened),
+            Err(failure) => {
+                // A refusal tells more than silence.
+                if failure.kind != TransportErrorKind::Unreachable {
+                    kind = failure.kind;
+                }
+                causes.push(format!("{address}: {}", failure.cause));
+            }
+        }
+    }
+    Err(TransportError::new(kind, endpoint, causes.join("; ")))
+}
+
+/// What answers in the stead of a broker, by the first bytes that it sends: four or more. None for all that may be Pulsar.
+pub(crate) fn foreign(first_bytes: &[u8]) -> Option<&'static str> {
+    if first_bytes.starts_with(b"HTTP") {
+        Some("an HTTP server answers: use the broker's binary port")
+    } else if first_bytes.starts_with(&[0x15, 3]) {
+        // A TLS alert: the type, and the version of all there are.
+        Some("a TLS server answers: use pulsar+ssl://")
+    } else {
+        None
+    }
+}
+
+/// What a stream's error means that comes between our greeting and the broker's. A broker refuses a client certificate as
+/// late as that: TLS 1.3 ends the handshake before the certificate is looked at.
+pub(crate) fn greeting_failed(endpoint: &Endpoint, failure: &io::Error) -> TransportError {
+    match our_certificate_refused(failure) {
+        Some(cause) => TransportError::new(TransportErrorKind::Unauthorized, endpoint, cause),
+        None if is_hang_up(failure) => hung_up(endpoint),
+        None => {
+            let cause = format_args!("{failure}{}", hint_at_our_certificate(failure));
+            TransportError::new(TransportErrorKind::Refused, endpoint, cause)
+        }
+    }
+}
+
+/// The other end closed the stream instead of greeting us. A broker that refuses us says so. One without a word goes down at
+/// this moment, or its port is one with TLS and what came was not encrypted.
+pub(crate) fn hung_up(endpoint: &Endpoint) -> TransportError {
+    let hint = if endpoint.tls { "" } else { ": if this is a port with TLS, use pulsar+ssl://" };
+    unreachable(endpoint, &format!("the connection was closed at the greeting{hint}"))
+}
+
+/// Whether the other end has closed the connection. It is a reset when it had not read all that we sent.
+pub(crate) fn is_hang_up(failure: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    [BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof].contains(&failure.kind())
+}
+
+/// TLS for one endpoint.
+struct Encryption {
+    connector: TlsConnector,
+    name: ServerName<'static>,
+}
+
+impl Encryption {
+    fn new(endpoint: &Endpoint, config: &Arc<ClientConfig>) -> Result<Self, TransportError> {
+        let name = ServerName::try_from(endpoint.host.clone())
+            .map_err(|cause| invalid(endpoint, &format!("TLS: {cause}")))?;
+        Ok(Self { connector: TlsConnector::from(Arc::clone(config)), name })
+    }
+}
+
+/// Why one address was of no use.
+#[derive(Debug)]
+struct Failure {
+    kind: TransportErrorKind,
+    cause: String,
+}
+
+impl Failure {
+    fn unreachable(cause: String) -> Self {
+        Self { kind: TransportErrorKind::Unreachable, cause }
+    }
+}
+
+async fn lookup(endpoint: &Endpoint) -> Result<Vec<SocketAddr>, String> {
+    let found = lookup_host((endpoint.host.as_str(), endpoint.port)).await;
+    let found = found.map_err(|cause| format!("name lookup: {cause}"))?;
+    Ok(found.take(ADDRESSES_MAX).collect())
+}
+
+/// Requests are small and each is waited for; Nagle's delay would be paid every time.
+async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let tcp = TcpStream::connect(address).await?;
+    tcp.set_nodelay(true)?;
+    Ok(tcp)
+}
+
+async fn open(
+    connecting: impl Future<Output = io::Result<TcpStream>>,
+    tls: Option<&Encryption>,
+    time_max: Duration,
+) -> Result<Wire, Failure> {
+    // Known outside of what the time limit drops, for the error.
+    let mut connected = false;
+    let opening = async {
+        let tcp = connecting.await.map_err(|cause| Failure::unreachable(cause.to_string()))?;
+        connected = true;
+        let Some(Encryption { connector, name }) = tls else { return Ok(Box::new(tcp) as Wire) };
+        let encrypted = connector.connect(name.clone(), tcp).await;
+        encrypted.map(|stream| Box::new(stream) as Wire).map_err(|cause| no_handshake(&cause))
+    };
+    match timeout(time_max, opening).await {
+        Ok(opened) => opened,
+        Err(_) => {
+            let what = if connected { "TLS handshake" } else { "connection" };
+            Err(Failure::unreachable(format!("no {what} within {} ms", time_max.as_millis())))
+        }
+    }
+}
+
+/// At a port without TLS a broker hangs up, because it cannot read what we send, and other servers answer in their own tongue.
+fn no_handshake(failure: &io::Error) -> Failure {
+    let what = "TLS handshake";
+    if is_hang_up(failure) {
+        return Failure::unreachable(format!("{what}: {failure}: is this a port with TLS?"));
+    }
+    if let Some(cause) = our_certificate_refused(failure) {
+        return Failure {
+            kind: TransportErrorKind::Unauthorized,
+            cause: format!("{what}: {cause}"),
+        };
+    }
+    let foreign = matches!(tls_error(failure), Some(rustls::Error::InvalidMessage(_)));
+    let hint =
+        if foreign { ": is this a port with TLS?" } else { hint_at_our_certificate(failure) };
+    Failure { kind: TransportErrorKind::Refused, cause: format!("{what}: {failure}{hint}") }
+}
+
+/// Alerts that a server sends because of our certificate, or because we showed none.
+fn our_certificate_refused(failure: &io::Error) -> Option<String> {
+    use AlertDescription as Alert;
+    let Some(rustls::Error::AlertReceived(alert)) = tls_error(failure) else { return None };
+    let ours = [
+        Alert::NoCertificate,
+        Alert::BadCertificate,
+        Alert::UnsupportedCertificate,
+        Alert::CertificateRevoked,
+        Alert::CertificateExpired,
+        Alert::CertificateUnknown,
+        Alert::UnknownCA,
+        Alert::AccessDenied,
+        Alert::CertificateRequired,
+        // The certificate is of an authority that only bears the right one's name.
+        Alert::DecryptError,
+    ];
+    let what = if *alert == Alert::CertificateRequired {
+        "wants a client certificate"
+    } else {
+        "does not accept our client certificate"
+    };
+    ours.contains(alert).then(|| format!("the server {what}: {alert:?}"))
+}
+
+/// Pulsar says no more than this about a client certificate of an authority that it does not know.
+fn hint_at_our_certificate(failure: &io::Error) -> &'static str {
+    match tls_error(failure) {
+        Some(rustls::Error::AlertReceived(AlertDescription::InternalError)) => {
+            ": if a client certificate is shown, does the server know its authority?"
+        }
+        _ => "",
+    }
+}
+
+fn tls_error(failure: &io::Error) -> Option<&rustls::Error> {
+    failure.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>())
+}
+
+fn unreachable(endpoint: &Endpoint, cause: &str) -> TransportError {
+    TransportError::new(TransportErrorKind::Unreachable, endpoint, cause)
+}
+
+fn invalid(endpoint: &Endpoint, cause: &str) -> TransportError {
+    TransportError::new(TransportErrorKind::Invalid, endpoint, cause)
+}
+
+#[cfg(test)]
+mod tests;

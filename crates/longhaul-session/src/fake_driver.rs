@@ -1,0 +1,95 @@
+//! The driver's end of a link, in the hands of a test.
+
+use super::driver::{Delivery, End, Unanswered, Waiter, unbounded};
+use super::link::Link;
+use super::machine::call::{Answer, Call, ConsumerOptions, ProducerOptions, Question};
+use longhaul_transport::{Message, TransportError};
+use longhaul_types::Position;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+/// What a link calls, and the end of the connection.
+pub(super) struct FakeDriver {
+    pub(super) link: Arc<Link>,
+    calls: mpsc::UnboundedReceiver<Call<Waiter, Unanswered>>,
+    end: End,
+}
+
+impl FakeDriver {
+    pub(super) fn new() -> Self {
+        let (caller, calls) = unbounded();
+        let end = End::default();
+        let link = Arc::new(Link::new(caller, end.clone(), "here".into()));
+        Self { link, calls, end }
+    }
+
+    /// The next call.
+    pub(super) async fn next(&mut self) -> Call<Waiter, Unanswered> {
+        soon(self.calls.recv()).await.unwrap()
+    }
+
+    /// All that was called and not looked at, in words.
+    pub(super) fn called(&mut self) -> Vec<String> {
+        std::iter::from_fn(|| self.calls.try_recv().ok()).map(|call| format!("{call:?}")).collect()
+    }
+
+    /// Answers the next call, which is a question.
+    pub(super) async fn answer(&mut self, answer: Answer) -> Question {
+        let Call::Ask(question, Waiter::Question(asker)) = self.next().await else {
+            panic!("no question")
+        };
+        asker.send(Ok(answer)).unwrap();
+        question
+    }
+
+    /// Opens the consumer that the next call asks for.
+    pub(super) async fn open_consumer(
+        &mut self,
+        id: u64,
+    ) -> (ConsumerOptions, mpsc::UnboundedSender<Delivery>) {
+        let Call::Ask(Question::Consumer(options), Waiter::Consumer(asker, sink)) =
+            self.next().await
+        else {
+            panic!("no consumer")
+        };
+        asker.send(Ok(Answer::Consumer(id))).unwrap();
+        (options, sink)
+    }
+
+    /// Opens the producer that the next call asks for.
+    pub(super) async fn open_producer(
+        &mut self,
+        id: u64,
+        message_bytes_max: usize,
+    ) -> (ProducerOptions, End) {
+        let Call::Ask(Question::Producer(options), Waiter::Producer(asker, end)) =
+            self.next().await
+        else {
+            panic!("no producer")
+        };
+        asker.send(Ok(Answer::Producer { id, message_bytes_max })).unwrap();
+        (options, end)
+    }
+
+    /// The connection ends.
+    pub(super) fn end(self, cause: TransportError) {
+        self.end.set(cause);
+    }
+}
+
+/// What must come. In a test whose time is paused it does at once, or never.
+pub(super) async fn soon<T>(coming: impl Future<Output = T>) -> T {
+    timeout(Duration::from_secs(60), coming).await.expect("nothing comes")
+}
+
+/// A message of this entry.
+pub(super) fn message(entry: u64, batch_index: Option<u32>) -> Message {
+    Message::at(Position { ledger: 1, entry, batch_index })
+}
+
+/// A message of this entry, with so many bytes.
+pub(super) fn large(entry: u64, bytes: usize) -> Message {
+    Message { payload: vec![b'x'; bytes].into(), ..message(entry, None) }
+}

@@ -1,0 +1,198 @@
+//! Follows one partition, and fetches single messages.
+
+use super::driver::{Delivery, Unanswered, Waiter, unbounded};
+use super::error;
+use super::link::Link;
+use super::machine::call::{Answer, Call, ConsumerOptions, Question, StartPlace, Subscription};
+use super::machine::{UNTOLD_BYTES_MAX, UNTOLD_MAX};
+use async_trait::async_trait;
+use longhaul_transport::{Follow, Follower, Message, Start, TransportError};
+use longhaul_types::Position;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+/// Messages that may be on their way to a follower or wait for it.
+const WINDOW: u32 = 1_000;
+/// How long an entry that must be there may take to come.
+const FETCH_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// What has been taken of what was delivered, and not told to the machine. It is told when it is much.
+#[derive(Debug, Default)]
+pub(super) struct Untold {
+    count: usize,
+    bytes: usize,
+}
+
+impl Untold {
+    /// A message is taken. Says what the machine is to be told, if it is time to.
+    pub(super) fn take(
+        &mut self,
+        message: &Message,
+        consumer: u64,
+    ) -> Option<Call<Waiter, Unanswered>> {
+        self.count += 1;
+        self.bytes += message.payload.len();
+        if self.count < UNTOLD_MAX && self.bytes < UNTOLD_BYTES_MAX {
+            return None;
+        }
+        let Self { count, bytes } = std::mem::take(self);
+        Some(Call::Taken { consumer, count, bytes })
+    }
+}
+
+/// A reader in the hands of its user; it is closed when that one drops it.
+pub(super) struct SessionFollower {
+    link: Arc<Link>,
+    id: u64,
+    deliveries: mpsc::UnboundedReceiver<Delivery>,
+    ready: VecDeque<Message>,
+    untold: Untold,
+    end: Option<TransportError>,
+}
+
+impl SessionFollower {
+    pub(super) async fn open(
+        link: Arc<Link>,
+        topic: String,
+        follow: Follow,
+    ) -> Result<Self, TransportError> {
+        let start = match follow.start {
+            Start::Earliest => StartPlace::Earliest,
+            Start::Latest => StartPlace::Latest,
+            Start::After(position) => StartPlace::After(position),
+        };
+        Self::open_at(link, topic, start, follow.compacted, WINDOW).await
+    }
+
+    async fn open_at(
+        link: Arc<Link>,
+        topic: String,
+        start: StartPlace,
+        compacted: bool,
+        window: u32,
+    ) -> Result<Self, TransportError> {
+        let name = format!("longhaul-reader-{:016x}", fastrand::u64(..));
+        let subscription = Subscription::Reader { name, start, compacted, window };
+        let (sink, deliveries) = unbounded();
+        let options = ConsumerOptions { topic, subscription };
+        let Answer::Consumer(id) = link.open_consumer(options, sink).await? else {
+            return Err(link.unexpected());
+        };
+        let ready = VecDeque::new();
+        Ok(Self { link, id, deliveries, ready, untold: Untold::default(), end: None })
+    }
+
+    /// Waits for what comes next. What came before the end is worth as much as ever.
+    async fn wait(&mut self) -> Result<(), TransportError> {
+        match self.deliveries.recv().await {
+            Some(delivery) => self.take(delivery),
+            None => self.end = Some(self.link.cause()),
+        }
+        self.end.clone().map_or(Ok(()), Err)
+    }
+
+    fn take(&mut self, delivery: Delivery) {
+        match delivery {
+            Delivery::Entry(messages) => self.ready.extend(messages),
+            Delivery::Over(cause) => self.end = Some(cause),
+        }
+    }
+
+    /// The next message that is here.
+    fn pop(&mut self) -> Option<Message> {
+        let message = self.ready.pop_front()?;
+        if let Some(taken) = self.untold.take(&message, self.id) {
+            self.link.call(taken);
+        }
+        Some(message)
+    }
+
+    async fn last(&self) -> Result<Option<Position>, TransportError> {
+        let Answer::Last(last) = self.link.ask(Question::Last { consumer: self.id }).await? else {
+            return Err(self.link.unexpected());
+        };
+        Ok(last)
+    }
+}
+
+#[async_trait]
+impl Follower for SessionFollower {
+    async fn next(&mut self) -> Result<Message, TransportError> {
+        loop {
+            if let Some(message) = self.pop() {
+                return Ok(message);
+            }
+            if let Some(cause) = &self.end {
+                return Err(cause.clone());
+            }
+            self.wait().await?;
+        }
+    }
+
+    fn more(&mut self) -> Option<Message> {
+        if self.ready.is_empty()
+            && self.end.is_none()
+            && let Ok(delivery) = self.deliveries.try_recv()
+        {
+            self.take(delivery);
+        }
+        self.pop()
+    }
+
+    async fn last_position(&mut self) -> Result<Option<Position>, TransportError> {
+        match &self.end {
+            Some(cause) => Err(cause.clone()),
+            None => self.last().await,
+        }
+    }
+}
+
+impl Drop for SessionFollower {
+    fn drop(&mut self) {
+        // A driver that is gone has nothing to close.
+        self.link.call(Call::CloseConsumer(self.id));
+    }
+}
+
+/// Reads the message at exactly this position.
+pub(super) async fn fetch(
+    link: Arc<Link>,
+    topic: &str,
+    at: Position,
+) -> Result<Option<Message>, TransportError> {
+    // The whole log first, the compacted view next: trimming may have left an entry only there, and compaction only here.
+    let mut in_time = true;
+    for compacted in [false, true] {
+        // The whole entry is asked for, so that something comes even if the batch has no such message.
+        let entry = StartPlace::At(Position { batch_index: None, ..at });
+        let mut reader =
+            SessionFollower::open_at(Arc::clone(&link), topic.to_owned(), entry, compacted, 0)
+                .await?;
+        // Behind the end nothing would ever come.
+        if reader.last().await?.is_none_or(|last| last.entry_id() < at.entry_id()) {
+            continue;
+        }
+        reader.link.call(Call::Request { consumer: reader.id, count: 1 });
+        match timeout(FETCH_TIME_MAX, reader.wait()).await {
+            Ok(came) => came?,
+            // Where nothing is left of the log up to its end, nothing comes of it until somebody publishes.
+            Err(_) => in_time = false,
+        }
+        let found =
+            std::mem::take(&mut reader.ready).into_iter().find(|message| message.position == at);
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    if in_time {
+        return Ok(None);
+    }
+    // What has kept silent has not said that the message is gone.
+    Err(error::unreachable(link.cause().address, "no message came in time"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,214 @@
+use super::*;
+use crate::fake_driver::{FakeDriver, large, message, soon};
+use futures::FutureExt;
+
+fn after(entry: u64, batch_index: Option<u32>) -> Position {
+    message(entry, batch_index).position
+}
+
+/// A follower, and what it has to do with.
+struct Bench {
+    driver: FakeDriver,
+    sink: mpsc::UnboundedSender<Delivery>,
+    follower: SessionFollower,
+}
+
+async fn bench() -> Bench {
+    let mut driver = FakeDriver::new();
+    let follow = Follow { start: Start::Earliest, compacted: false };
+    let opening = SessionFollower::open(Arc::clone(&driver.link), "t".to_owned(), follow);
+    let (follower, (_, sink)) = tokio::join!(opening, driver.open_consumer(7));
+    Bench { driver, sink, follower: follower.unwrap() }
+}
+
+/// A machine that was told too late would let nothing more come, and one that was told of less than was taken would in the end, too.
+#[test]
+fn what_is_taken_is_told_when_it_is_much() {
+    let told = |messages: &[Message]| {
+        let mut untold = Untold::default();
+        let calls: Vec<_> = messages.iter().map(|it| untold.take(it, 7)).collect();
+        calls.into_iter().map(|it| it.map(|call| format!("{call:?}"))).collect::<Vec<_>>()
+    };
+    let taken =
+        |count, bytes| Some(format!("Taken {{ consumer: 7, count: {count}, bytes: {bytes} }}"));
+    let mut expected = vec![None; UNTOLD_MAX - 1];
+    expected.extend([taken(UNTOLD_MAX, UNTOLD_MAX), None]);
+    assert_eq!(told(&vec![large(1, 1); UNTOLD_MAX + 1]), expected);
+    let (half, rest) = (UNTOLD_BYTES_MAX / 2, UNTOLD_BYTES_MAX - UNTOLD_BYTES_MAX / 2);
+    let messages =
+        [large(1, half), large(2, rest - 1), large(3, 1), large(4, half), large(5, rest)];
+    let expected = [None, None, taken(3, UNTOLD_BYTES_MAX), None, taken(2, UNTOLD_BYTES_MAX)];
+    assert_eq!(told(&messages), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_begins_where_it_is_told_to() {
+    for (start, place) in [
+        (Start::Earliest, StartPlace::Earliest),
+        (Start::Latest, StartPlace::Latest),
+        (Start::After(after(3, Some(1))), StartPlace::After(after(3, Some(1)))),
+    ] {
+        let mut driver = FakeDriver::new();
+        let follow = Follow { start, compacted: true };
+        let opening = SessionFollower::open(Arc::clone(&driver.link), "t".to_owned(), follow);
+        let (_follower, (options, _sink)) = tokio::join!(opening, driver.open_consumer(7));
+        assert_eq!(options.topic, "t");
+        let Subscription::Reader { start, compacted: true, window: WINDOW, .. } =
+            options.subscription
+        else {
+            panic!("{:?}", options.subscription)
+        };
+        assert_eq!(start, place);
+    }
+}
+
+/// What came before the end is worth as much as ever: whoever goes on behind what was read last would otherwise read it twice.
+#[tokio::test(start_paused = true)]
+async fn a_follower_passes_on_what_came_and_then_says_why_it_ends() {
+    let Bench { mut driver, sink, mut follower } = bench().await;
+    sink.send(Delivery::Entry(vec![message(1, Some(0)), message(1, Some(1))])).unwrap();
+    sink.send(Delivery::Over(error::unreachable("here", "moved"))).unwrap();
+    drop(sink);
+    for index in 0..2 {
+        assert_eq!(soon(follower.next()).await.unwrap(), message(1, Some(index)));
+    }
+    for _ in 0..2 {
+        assert_eq!(soon(follower.next()).await.unwrap_err().cause, "moved");
+    }
+    let asking = follower.last_position().now_or_never().expect("nobody is asked");
+    assert_eq!(asking.unwrap_err().cause, "moved");
+    assert!(driver.called().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_whose_connection_ends_says_why() {
+    let Bench { driver, sink, mut follower } = bench().await;
+    driver.end(error::unreachable("here", "gone"));
+    drop(sink);
+    assert_eq!(soon(follower.next()).await.unwrap_err().cause, "gone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_tells_what_it_has_taken_and_is_closed_with_its_user() {
+    let Bench { mut driver, sink, mut follower } = bench().await;
+    sink.send(Delivery::Entry(vec![large(1, UNTOLD_BYTES_MAX)])).unwrap();
+    soon(follower.next()).await.unwrap();
+    let taken = format!("Taken {{ consumer: 7, count: 1, bytes: {UNTOLD_BYTES_MAX} }}");
+    assert_eq!(driver.called(), [taken]);
+    drop(follower);
+    assert_eq!(driver.called(), ["CloseConsumer(7)"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_position_is_what_the_broker_says() {
+    let Bench { mut driver, mut follower, sink: _sink } = bench().await;
+    for last in [Some(after(4, None)), None] {
+        let (found, question) =
+            tokio::join!(follower.last_position(), driver.answer(Answer::Last(last)));
+        assert_eq!(found.unwrap(), last);
+        assert!(matches!(question, Question::Last { consumer: 7 }));
+    }
+    let (odd, _) = tokio::join!(follower.last_position(), driver.answer(Answer::Done));
+    assert!(odd.unwrap_err().cause.contains("unexpected"));
+}
+
+/// How a topic looks to one that fetches, from its whole log or its compacted view: where it ends, and the entry that comes.
+struct Shown {
+    last: Option<u64>,
+    entry: Vec<Message>,
+}
+
+/// Fetches a message from a topic that looks like this. Nothing is looked at that is not said here.
+async fn fetched(at: Position, views: Vec<Shown>) -> Option<Message> {
+    let mut driver = FakeDriver::new();
+    let fetching = fetch(Arc::clone(&driver.link), "t", at);
+    let broker = async {
+        let mut sinks = Vec::new();
+        for ((id, compacted), shown) in (1..).zip([false, true]).zip(views) {
+            let (options, sink) = driver.open_consumer(id).await;
+            let entry = StartPlace::At(Position { batch_index: None, ..at });
+            let name = match options.subscription {
+                Subscription::Reader { ref name, .. } => name.clone(),
+                Subscription::Shared { .. } | Subscription::KeyShared { .. } => String::new(),
+            };
+            let reader = Subscription::Reader { name, start: entry, compacted, window: 0 };
+            assert_eq!(options.subscription, reader);
+            let last = Answer::Last(shown.last.map(|entry| after(entry, None)));
+            driver.answer(last).await;
+            if !shown.entry.is_empty() {
+                let request = driver.next().await;
+                let expected = format!("Request {{ consumer: {id}, count: 1 }}");
+                assert_eq!(format!("{request:?}"), expected);
+                sink.send(Delivery::Entry(shown.entry)).unwrap();
+            }
+            sinks.push(sink);
+            let closed = driver.next().await;
+            assert_eq!(format!("{closed:?}"), format!("CloseConsumer({id})"));
+        }
+    };
+    let (found, ()) = tokio::join!(soon(fetching), broker);
+    assert!(driver.called().is_empty());
+    found.unwrap()
+}
+
+/// Trimming may have left a message in the compacted view only, and compaction in the log only. A payload that is not found is one that
+/// its task is never run with.
+#[tokio::test(start_paused = true)]
+async fn a_message_is_fetched_from_the_log_or_else_from_its_compacted_view() {
+    let entry = || (0..3).map(|index| message(5, Some(index))).collect::<Vec<_>>();
+    let (at, wanted) = (after(5, Some(1)), message(5, Some(1)));
+    let is_last = || Shown { last: Some(5), entry: entry() };
+    let behind = || Shown { last: Some(4), entry: Vec::new() };
+    let empty = || Shown { last: None, entry: Vec::new() };
+    let other = || Shown { last: Some(9), entry: vec![message(6, None)] };
+    assert_eq!(fetched(at, vec![is_last()]).await, Some(wanted.clone()));
+    for missing in [behind(), empty(), other()] {
+        assert_eq!(fetched(at, vec![missing, is_last()]).await, Some(wanted.clone()));
+    }
+    assert_eq!(fetched(at, vec![behind(), empty()]).await, None);
+    assert_eq!(fetched(after(5, Some(3)), vec![is_last(), other()]).await, None);
+    let alone = Shown { last: Some(9), entry: vec![message(5, None)] };
+    assert_eq!(fetched(after(5, None), vec![alone]).await, Some(message(5, None)));
+}
+
+/// Opens the reader of one view, says that the entry 5 is its last, and lets the time pass in which that must come unless it is here.
+async fn view_of_five(driver: &mut FakeDriver, id: u64, here: Option<Message>) {
+    let (_, sink) = driver.open_consumer(id).await;
+    driver.answer(Answer::Last(Some(after(5, None)))).await;
+    driver.next().await;
+    if let Some(message) = here {
+        sink.send(Delivery::Entry(vec![message])).unwrap();
+    }
+    // The follower waits for something until its reader is closed.
+    let closed = driver.next().await;
+    assert_eq!(format!("{closed:?}"), format!("CloseConsumer({id})"));
+}
+
+/// A quiet topic whose log was trimmed to its end never delivers anything, so that the first pass ended in an error: an entry that stood
+/// in the compacted view only was never found.
+#[tokio::test(start_paused = true)]
+async fn an_entry_is_looked_for_in_the_compacted_view_also_if_nothing_comes_of_the_log() {
+    let (mut driver, wanted) = (FakeDriver::new(), message(5, None));
+    let fetching = fetch(Arc::clone(&driver.link), "t", wanted.position);
+    let broker = async {
+        view_of_five(&mut driver, 1, None).await;
+        view_of_five(&mut driver, 2, Some(wanted.clone())).await;
+    };
+    let (found, ()) = tokio::join!(soon(fetching), broker);
+    assert_eq!(found.unwrap(), Some(wanted));
+}
+
+/// One of the views that keeps silent has not said that the message is gone, whatever the other says.
+#[tokio::test(start_paused = true)]
+async fn an_entry_that_does_not_come_is_waited_for_a_limited_time() {
+    for other in [None, Some(message(6, None))] {
+        let mut driver = FakeDriver::new();
+        let fetching = fetch(Arc::clone(&driver.link), "t", after(5, None));
+        let broker = async {
+            view_of_five(&mut driver, 1, None).await;
+            view_of_five(&mut driver, 2, other).await;
+        };
+        let (found, ()) = tokio::join!(soon(fetching), broker);
+        assert_eq!(found.unwrap_err().cause, "no message came in time");
+    }
+}

@@ -1,0 +1,208 @@
+//! A connection in the hands of those who use it.
+
+use super::driver::{Calls, Delivery, End, Unanswered, Waiter};
+use super::error;
+use super::machine::call::{Answer, Call, ConsumerOptions, ProducerOptions, Publication, Question};
+use longhaul_transport::{OnAck, PublishError, TransportError};
+use longhaul_types::EntryId;
+use std::sync::Arc;
+use tokio::sync::mpsc::error::SendError;
+use tokio::sync::{mpsc, oneshot};
+
+/// A handle to a connection's driver. The last one to go ends the connection, once what is under way is done.
+#[derive(Debug)]
+pub(super) struct Link {
+    calls: Calls,
+    end: End,
+    address: Arc<str>,
+}
+
+/// An answer, or why there is none.
+pub(super) type Answered = Result<Answer, TransportError>;
+
+impl Link {
+    pub(super) const fn new(calls: Calls, end: End, address: Arc<str>) -> Self {
+        Self { calls, end, address }
+    }
+
+    /// Whether nothing can be asked any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.end.get().is_some() || self.calls.is_closed()
+    }
+
+    /// Why.
+    pub(super) fn cause(&self) -> TransportError {
+        let gone = || error::unreachable(&self.address, "the connection was closed");
+        self.end.get().cloned().unwrap_or_else(gone)
+    }
+
+    /// Waits until nothing can be asked any more, and says why. Until then the connection is in use.
+    pub(super) async fn ended(&self) -> TransportError {
+        self.call(Call::Watch);
+        let _watch = Watch(self);
+        tokio::select! {
+            () = self.end.wait() => {}
+            () = self.calls.closed() => {}
+        }
+        self.cause()
+    }
+
+    /// The broker answered something else than what was asked.
+    pub(super) fn unexpected(&self) -> TransportError {
+        error::refused(&self.address, "an unexpected answer")
+    }
+
+    /// Says something to the driver; false if it is gone.
+    pub(super) fn call(&self, call: Call<Waiter, Unanswered>) -> bool {
+        self.calls.send(call).is_ok()
+    }
+
+    /// Publishes. A driver that is gone stores nothing.
+    pub(super) fn publish(&self, producer: u64, publication: Publication, token: Unanswered) {
+        let call = Call::Publish { producer, publication, token };
+        if let Err(SendError(Call::Publish { token, .. })) = self.calls.send(call) {
+            token.on_receipt.tell(Err(PublishError::NotStored(self.cause().to_string())));
+        }
+    }
+
+    /// Acknowledges. A driver that is gone does not.
+    pub(super) fn ack(&self, consumer: u64, entry: EntryId, on_ack: OnAck) {
+        let call = Call::Ack { consumer, entry, token: Waiter::Ack(on_ack) };
+        if let Err(SendError(Call::Ack { token: Waiter::Ack(on_ack), .. })) = self.calls.send(call)
+        {
+            on_ack.tell(Err(self.cause()));
+        }
+    }
+
+    /// The machine answers every question within its time; who drops the wait takes nothing back. A driver that is gone drops the
+    /// question.
+    pub(super) async fn ask(&self, question: Question) -> Answered {
+        let (asker, answer) = oneshot::channel();
+        self.call(Call::Ask(question, Waiter::Question(asker)));
+        answer.await.unwrap_or_else(|_| Err(self.cause()))
+    }
+
+    pub(super) async fn open_producer(&self, options: ProducerOptions, end: End) -> Answered {
+        let (asker, answer) = oneshot::channel();
+        self.call(Call::Ask(Question::Producer(options), Waiter::Producer(asker, end)));
+        self.opened(answer).await
+    }
+
+    pub(super) async fn open_consumer(
+        &self,
+        options: ConsumerOptions,
+        sink: mpsc::UnboundedSender<Delivery>,
+    ) -> Answered {
+        let (asker, answer) = oneshot::channel();
+        self.call(Call::Ask(Question::Consumer(options), Waiter::Consumer(asker, sink)));
+        self.opened(answer).await
+    }
+
+    /// Waits for something to be opened.
+    async fn opened(&self, answer: oneshot::Receiver<Answered>) -> Answered {
+        let mut opening = Opening { link: self, answer };
+        (&mut opening.answer).await.unwrap_or_else(|_| Err(self.cause()))
+    }
+}
+
+/// A wait for the end of a connection.
+struct Watch<'a>(&'a Link);
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        self.0.call(Call::Unwatch);
+    }
+}
+
+/// A wait for something to be opened. Who drops it may do so when the answer is there and not looked at: the driver, which has
+/// delivered it, takes what was opened for used. It is closed here then; while there is no answer, the driver closes it.
+struct Opening<'a> {
+    link: &'a Link,
+    answer: oneshot::Receiver<Answered>,
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        self.answer.close();
+        match self.answer.try_recv() {
+            Ok(Ok(Answer::Producer { id, .. })) => drop(self.link.call(Call::CloseProducer(id))),
+            Ok(Ok(Answer::Consumer(id))) => drop(self.link.call(Call::CloseConsumer(id))),
+            // It was looked at, refused, or never came.
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake_driver::FakeDriver;
+    use crate::machine::call::Subscription;
+    use futures::poll;
+
+    fn consumer() -> ConsumerOptions {
+        let subscription = Subscription::Shared { name: "group".to_owned() };
+        ConsumerOptions { topic: "t".to_owned(), subscription }
+    }
+
+    fn producer() -> ProducerOptions {
+        let batching = longhaul_transport::Batching::Off;
+        ProducerOptions { topic: "t".to_owned(), name: None, batching, schema: None }
+    }
+
+    /// Whoever is handed a dead connection would ask it in vain.
+    #[test]
+    fn a_connection_is_over_when_it_has_ended_or_nobody_drives_it() {
+        let open = FakeDriver::new();
+        assert!(!open.link.is_over());
+        let ended = Arc::clone(&open.link);
+        open.end(error::unreachable("here", "gone"));
+        assert!(ended.is_over());
+        let driver = FakeDriver::new();
+        let left = Arc::clone(&driver.link);
+        drop(driver);
+        assert!(left.is_over());
+        assert_eq!(left.cause().cause, "the connection was closed");
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_connection_is_told_to_who_waits_for_it() {
+        let open = FakeDriver::new();
+        let link = Arc::clone(&open.link);
+        let mut ended = Box::pin(link.ended());
+        assert!(poll!(&mut ended).is_pending());
+        open.end(error::unreachable("here", "gone"));
+        assert_eq!(ended.await.cause, "gone");
+        let driver = FakeDriver::new();
+        let link = Arc::clone(&driver.link);
+        drop(driver);
+        assert_eq!(link.ended().await.cause, "the connection was closed");
+    }
+
+    #[tokio::test]
+    async fn who_asks_a_connection_that_is_over_is_told_why() {
+        let driver = FakeDriver::new();
+        let link = Arc::clone(&driver.link);
+        driver.end(error::unreachable("here", "gone"));
+        let question = Question::Last { consumer: 1 };
+        assert_eq!(link.ask(question).await.unwrap_err().cause, "gone");
+    }
+
+    /// The answer is there, and whoever waited for it has gone before it was looked at.
+    #[tokio::test]
+    async fn what_was_opened_and_not_looked_at_is_closed() {
+        let mut driver = FakeDriver::new();
+        let link = Arc::clone(&driver.link);
+        let (sink, _deliveries) = super::super::driver::unbounded();
+        let mut opening = Box::pin(link.open_consumer(consumer(), sink));
+        assert!(poll!(&mut opening).is_pending());
+        driver.open_consumer(7).await;
+        drop(opening);
+        assert_eq!(driver.called(), ["CloseConsumer(7)"]);
+        let mut opening = Box::pin(link.open_producer(producer(), End::default()));
+        assert!(poll!(&mut opening).is_pending());
+        driver.open_producer(8, 1_000).await;
+        drop(opening);
+        assert_eq!(driver.called(), ["CloseProducer(8)"]);
+    }
+}

@@ -1,0 +1,274 @@
+//! Questions in the broker's words, and its answers in ours.
+
+use super::call::{Answer, ConsumerStats, Lookup, LookupQuestion, ProducerOptions};
+use super::producer::Producer;
+use super::requests::{Kind, Request};
+use super::{Connection, error};
+use longhaul_transport::TransportError;
+use longhaul_types::Position;
+use longhaul_types::moment::Moment;
+use longhaul_wire::messages::{
+    Command, CommandAckResponse, CommandConsumerStats, CommandConsumerStatsResponse, CommandError,
+    CommandGetLastMessageId, CommandGetLastMessageIdResponse, CommandLookupTopic,
+    CommandLookupTopicResponse, CommandPartitionedTopicMetadata,
+    CommandPartitionedTopicMetadataResponse, CommandProducer, KeyValue, LookupType, MetadataType,
+};
+
+/// The metadata of producers and consumers that name their client.
+const CLIENT_NAME: &str = "client";
+/// A request's number is this where an error concerns the connection as a whole.
+const NO_REQUEST: u64 = u64::MAX;
+
+impl<A, P> Connection<A, P> {
+    fn begin(&mut self, kind: Kind, token: A, now: Moment) -> u64 {
+        let request_id = self.draw_id();
+        self.requests.insert(request_id, kind, vec![token], now + self.times.answer);
+        request_id
+    }
+
+    /// What the broker shows of us beside a producer or consumer. A producer has no name of ours: a broker that drops duplicates knows
+    /// the sequence ids of a name, and would drop what is published under one that was used before.
+    pub(super) fn introduction(&self) -> Vec<KeyValue> {
+        let name = (!self.name.is_empty()).then(|| self.name.to_string());
+        name.into_iter().map(|name| KeyValue::new(CLIENT_NAME, name)).collect()
+    }
+
+    /// A request whose answer nobody waits for.
+    pub(super) fn begin_end(&mut self, now: Moment) -> u64 {
+        let request_id = self.draw_id();
+        self.requests.insert(request_id, Kind::Done, Vec::new(), now + self.times.answer);
+        request_id
+    }
+
+    pub(super) fn ask_partitions(&mut self, topic: String, token: A, now: Moment) {
+        let request_id = self.begin(Kind::Partitions, token, now);
+        let metadata = CommandPartitionedTopicMetadata {
+            topic,
+            request_id,
+            metadata_auto_creation_enabled: Some(false),
+            ..CommandPartitionedTopicMetadata::default()
+        };
+        self.control.push_back(metadata.into());
+    }
+
+    pub(super) fn ask_lookup(&mut self, question: LookupQuestion, token: A, now: Moment) {
+        let LookupQuestion { topic, authoritative, listener_name } = question;
+        let request_id = self.begin(Kind::Lookup, token, now);
+        let lookup = CommandLookupTopic {
+            topic,
+            request_id,
+            authoritative: Some(authoritative),
+            advertised_listener_name: listener_name,
+            ..CommandLookupTopic::default()
+        };
+        self.control.push_back(lookup.into());
+    }
+
+    pub(super) fn open_producer(&mut self, options: ProducerOptions, token: A, now: Moment) {
+        let producer_id = self.draw_id();
+        let request_id = self.begin(Kind::Producer(producer_id), token, now);
+        let producer = Producer::new(options.batching, options.topic.clone());
+        self.producers.insert(producer_id, producer);
+        let producer = CommandProducer {
+            topic: options.topic,
+            producer_id,
+            request_id,
+            user_provided_producer_name: Some(options.name.is_some()),
+            producer_name: options.name,
+            schema: options.schema,
+            metadata: self.introduction(),
+            ..CommandProducer::default()
+        };
+        self.control.push_back(producer.into());
+    }
+
+    pub(super) fn ask_last(&mut self, consumer_id: u64, token: A, now: Moment) {
+        let request_id = self.begin(Kind::Last(consumer_id), token, now);
+        self.control.push_back(CommandGetLastMessageId { consumer_id, request_id }.into());
+    }
+
+    pub(super) fn ask_stats(&mut self, consumer_id: u64, token: A, now: Moment) {
+        let request_id = self.begin(Kind::Stats(consumer_id), token, now);
+        self.control.push_back(CommandConsumerStats { request_id, consumer_id }.into());
+    }
+
+    pub(super) fn handle_answer(&mut self, command: Command, now: Moment) {
+        let Some(request_id) = request_id(&command) else {
+            // Something that this version does not know, or need not: an active consumer that changed, say.
+            return;
+        };
+        if let Command::Error(refusal) = &command
+            && request_id == NO_REQUEST
+        {
+            let cause = error::server(&self.address, refusal.error, &refusal.message);
+            return self.fail(cause);
+        }
+        // The answer to a question that was given up.
+        let Some(request) = self.requests.take(request_id) else { return };
+        match self.read_answer(request.kind, command) {
+            // A topic that moves closes what is being opened on it, too, and CLOSE may come before the answer. Whoever waited would wait
+            // for ever.
+            Ok(_) if self.has_ended(request.kind) => {
+                let cause = error::unreachable(&self.address, "closed before it was open");
+                self.give_up(request, &cause, now);
+            }
+            Ok(answer) => self.deliver_answer(request, &answer),
+            Err(cause) => self.refuse(request, &cause),
+        }
+    }
+
+    fn deliver_answer(&mut self, request: Request<A>, answer: &Answer) {
+        let Request { kind, tokens, .. } = request;
+        if let Kind::Consumer(id) = kind {
+            self.consumer_opened(id);
+        }
+        for token in tokens {
+            self.answer(token, Ok(answer.clone()));
+        }
+    }
+
+    /// A question was refused: what it would have opened is not there.
+    fn refuse(&mut self, request: Request<A>, cause: &TransportError) {
+        match request.kind {
+            Kind::Producer(id) => self.end_producer(id, cause),
+            Kind::Consumer(id) => self.end_consumer(id, cause),
+            Kind::Partitions
+            | Kind::Lookup
+            | Kind::Last(_)
+            | Kind::Stats(_)
+            | Kind::Ack(_)
+            | Kind::Done => {}
+        }
+        for token in request.tokens {
+            self.answer(token, Err(cause.clone()));
+        }
+    }
+
+    /// Whether what is to be opened is over already.
+    fn has_ended(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Producer(id) => !self.producers.contains_key(&id),
+            Kind::Consumer(id) => !self.consumers.contains_key(&id),
+            Kind::Partitions
+            | Kind::Lookup
+            | Kind::Last(_)
+            | Kind::Stats(_)
+            | Kind::Ack(_)
+            | Kind::Done => false,
+        }
+    }
+
+    /// The answer came too late, or not at all. The broker may have opened what was asked for, or still do so: it is told to close
+    /// it.
+    pub(super) fn give_up(&mut self, request: Request<A>, cause: &TransportError, now: Moment) {
+        let kind = request.kind;
+        self.refuse(request, cause);
+        match kind {
+            Kind::Producer(id) => self.close_producer(id, now),
+            Kind::Consumer(id) => self.close_consumer(id, now),
+            Kind::Partitions
+            | Kind::Lookup
+            | Kind::Last(_)
+            | Kind::Stats(_)
+            | Kind::Ack(_)
+            | Kind::Done => {}
+        }
+    }
+
+    fn read_answer(&mut self, kind: Kind, command: Command) -> Result<Answer, TransportError> {
+        match (kind, command) {
+            (_, Command::Error(CommandError { error, message, .. })) => {
+                Err(self.refusal(Some(error), Some(message)))
+            }
+            (Kind::Partitions, Command::PartitionedMetadataResponse(answer)) => {
+                self.partitions(answer)
+            }
+            (Kind::Lookup, Command::LookupResponse(answer)) => self.lookup(*answer),
+            (Kind::Producer(id), Command::ProducerSuccess(success)) => {
+                self.producer_opened(id, *success);
+                Ok(Answer::Producer { id, message_bytes_max: self.message_bytes_max })
+            }
+            (Kind::Consumer(id), Command::Success(_)) => Ok(Answer::Consumer(id)),
+            (Kind::Last(_), Command::GetLastMessageIdResponse(answer)) => Ok(last(&answer)),
+            (Kind::Stats(_), Command::ConsumerStatsResponse(answer)) => self.stats(*answer),
+            (
+                Kind::Ack(_) | Kind::Done,
+                Command::AckResponse(CommandAckResponse { error: Some(code), message, .. }),
+            ) => Err(self.refusal(Some(code), message)),
+            (Kind::Ack(_) | Kind::Done, Command::AckResponse(_) | Command::Success(_)) => {
+                Ok(Answer::Done)
+            }
+            (_, other) => {
+                let cause = format_args!("an unexpected answer: command {}", other.number());
+                Err(error::refused(&self.address, cause))
+            }
+        }
+    }
+
+    fn refusal(&self, code: Option<i32>, message: Option<String>) -> TransportError {
+        error::server(&self.address, code.unwrap_or_default(), &message.unwrap_or_default())
+    }
+
+    fn partitions(
+        &self,
+        answer: CommandPartitionedTopicMetadataResponse,
+    ) -> Result<Answer, TransportError> {
+        if answer.response() == MetadataType::Success {
+            Ok(Answer::Partitions(answer.partitions()))
+        } else {
+            Err(self.refusal(answer.error, answer.message))
+        }
+    }
+
+    fn lookup(&self, answer: CommandLookupTopicResponse) -> Result<Answer, TransportError> {
+        if answer.response.is_none() || answer.response() == LookupType::Failed {
+            return Err(self.refusal(answer.error, answer.message));
+        }
+        Ok(Answer::Lookup(Lookup {
+            redirect: answer.response() == LookupType::Redirect,
+            authoritative: answer.authoritative(),
+            proxied: answer.proxy_through_service_url(),
+            url: answer.broker_service_url.unwrap_or_default(),
+            url_tls: answer.broker_service_url_tls.unwrap_or_default(),
+        }))
+    }
+
+    fn stats(&self, answer: CommandConsumerStatsResponse) -> Result<Answer, TransportError> {
+        if answer.error_code.is_some() {
+            return Err(self.refusal(answer.error_code, answer.error_message));
+        }
+        Ok(Answer::Stats(ConsumerStats {
+            permits: answer.available_permits(),
+            unacked: answer.unacked_messages(),
+            backlog: answer.msg_backlog(),
+            blocked: answer.blocked_consumer_on_unacked_msgs(),
+        }))
+    }
+}
+
+/// Which question a command answers.
+#[expect(clippy::wildcard_enum_match_arm, reason = "only answers have the number of a request")]
+const fn request_id(command: &Command) -> Option<u64> {
+    Some(match command {
+        Command::Error(answer) => answer.request_id,
+        Command::Success(answer) => answer.request_id,
+        Command::ProducerSuccess(answer) => answer.request_id,
+        Command::LookupResponse(answer) => answer.request_id,
+        Command::PartitionedMetadataResponse(answer) => answer.request_id,
+        Command::GetLastMessageIdResponse(answer) => answer.request_id,
+        Command::ConsumerStatsResponse(answer) => answer.request_id,
+        Command::AckResponse(answer) => return answer.request_id,
+        _ => return None,
+    })
+}
+
+fn last(answer: &CommandGetLastMessageIdResponse) -> Answer {
+    let id = &answer.last_message_id;
+    let exists = id.ledger_id != u64::MAX && id.entry_id != u64::MAX;
+    // For a message that is no part of a batch brokers send -1, those before 3.0 send 0. The only message of a batch may pass for that: its
+    // position is not before this one.
+    let batch_index = id.batch_index.and_then(|index| u32::try_from(index).ok());
+    let batch_index = batch_index.filter(|index| *index > 0);
+    let last = Position { ledger: id.ledger_id, entry: id.entry_id, batch_index };
+    Answer::Last(exists.then_some(last))
+}

@@ -1,0 +1,327 @@
+//! A consumer of a subscription, or a reader: what it may be sent, what it acknowledges, where it begins.
+
+use super::call::{ConsumerOptions, Event, StartPlace, Subscription};
+use super::flow::Flow;
+use super::requests::Kind;
+use super::unpack::{Entry, Unpacked, counted_of_damaged, unpack};
+use super::{Connection, error};
+use bytes::BytesMut;
+use longhaul_transport::{Message, TransportError};
+use longhaul_types::moment::Moment;
+use longhaul_types::{EntryId, Position};
+use longhaul_wire::frame;
+use longhaul_wire::messages::{
+    AckType, CommandAck, CommandCloseConsumer, CommandFlow, CommandMessage,
+    CommandRedeliverUnacknowledgedMessages, CommandSubscribe, InitialPosition, KeySharedMeta,
+    KeySharedMode, MessageIdData, SubType,
+};
+use longhaul_wire::payload::Payload;
+
+/// Acks, and entries given back, that one frame takes.
+const IDS_PER_FRAME: usize = 1_000;
+/// How often an entry whose checksum is wrong is asked for again before it is delivered as one that cannot be read: the damage may
+/// have happened on the way here.
+const DAMAGED_TRIES_MAX: u32 = 3;
+/// Entries that may wait to be given back when one more comes that is not delivered. A broker that sends so many reads nothing of
+/// what we write.
+const RETURNS_WAITING_MAX: usize = 10_000;
+
+/// One consumer.
+#[derive(Debug)]
+pub(super) struct Consumer<A> {
+    topic: String,
+    is_shared: bool,
+    stage: Stage,
+    pub(super) flow: Flow,
+    /// What lies before this place is not delivered: the broker starts at the beginning of an entry.
+    from: From,
+    pub(super) acks: Vec<(EntryId, A)>,
+    pub(super) handed_back: Vec<EntryId>,
+    pub(super) closing: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Opening,
+    Open,
+}
+
+/// The first message to be delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum From {
+    Start,
+    At(Position),
+    After(Position),
+}
+
+impl From {
+    const fn of(place: StartPlace) -> Self {
+        match place {
+            StartPlace::At(position) => Self::At(position),
+            StartPlace::After(position) => Self::After(position),
+            StartPlace::Earliest | StartPlace::Latest => Self::Start,
+        }
+    }
+
+    fn admits(self, message: &Message) -> bool {
+        match self {
+            Self::Start => true,
+            Self::At(position) => message.position >= position,
+            Self::After(position) => message.position > position,
+        }
+    }
+}
+
+impl<A> Consumer<A> {
+    fn new(options: ConsumerOptions) -> Self {
+        let (is_shared, flow, from) = match options.subscription {
+            Subscription::Shared { .. } | Subscription::KeyShared { .. } => {
+                (true, Flow::exact(), From::Start)
+            }
+            Subscription::Reader { start, window: 0, .. } => {
+                (false, Flow::exact(), From::of(start))
+            }
+            Subscription::Reader { start, window, .. } => {
+                (false, Flow::window(window), From::of(start))
+            }
+        };
+        Self {
+            topic: options.topic,
+            is_shared,
+            stage: Stage::Opening,
+            flow,
+            from,
+            acks: Vec::new(),
+            handed_back: Vec::new(),
+            closing: false,
+        }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.stage == Stage::Open
+    }
+
+    pub(super) fn topic(&self) -> &str {
+        &self.topic
+    }
+}
+
+/// The command that opens a consumer.
+fn subscribe(options: &ConsumerOptions, consumer_id: u64) -> CommandSubscribe {
+    let mut subscribe = CommandSubscribe {
+        topic: options.topic.clone(),
+        consumer_id,
+        initial_position: Some(InitialPosition::Earliest as i32),
+        ..CommandSubscribe::default()
+    };
+    match &options.subscription {
+        Subscription::Shared { name } => {
+            subscribe.subscription.clone_from(name);
+            subscribe.sub_type = SubType::Shared as i32;
+            subscribe.durable = Some(true);
+        }
+        Subscription::KeyShared { name } => {
+            subscribe.subscription.clone_from(name);
+            subscribe.sub_type = SubType::KeyShared as i32;
+            subscribe.durable = Some(true);
+            subscribe.key_shared_meta = Some(KeySharedMeta {
+                key_shared_mode: KeySharedMode::AutoSplit as i32,
+                ..KeySharedMeta::default()
+            });
+        }
+        Subscription::Reader { name, start, compacted, .. } => {
+            subscribe.subscription.clone_from(name);
+            subscribe.sub_type = SubType::Exclusive as i32;
+            subscribe.durable = Some(false);
+            subscribe.read_compacted = Some(*compacted);
+            begin_at(&mut subscribe, *start);
+        }
+    }
+    subscribe
+}
+
+fn begin_at(subscribe: &mut CommandSubscribe, place: StartPlace) {
+    let (position, initial) = match place {
+        StartPlace::Earliest => (None, InitialPosition::Earliest),
+        StartPlace::Latest => (None, InitialPosition::Latest),
+        StartPlace::At(position) | StartPlace::After(position) => {
+            (Some(position.entry_id()), InitialPosition::Earliest)
+        }
+    };
+    subscribe.start_message_id = position.map(id_of);
+    subscribe.initial_position = Some(initial as i32);
+}
+
+fn id_of(entry: EntryId) -> MessageIdData {
+    MessageIdData { ledger_id: entry.ledger, entry_id: entry.entry, ..MessageIdData::default() }
+}
+
+impl<A, P> Connection<A, P> {
+    pub(super) fn open_consumer(&mut self, options: ConsumerOptions, token: A, now: Moment) {
+        let (id, request_id) = (self.draw_id(), self.draw_id());
+        let name = if self.name.is_empty() { "longhaul" } else { &self.name };
+        let subscribe = CommandSubscribe {
+            request_id,
+            consumer_name: Some(format!("{name}-{id}")),
+            metadata: self.introduction(),
+            ..subscribe(&options, id)
+        };
+        self.consumers.insert(id, Consumer::new(options));
+        self.requests.insert(request_id, Kind::Consumer(id), vec![token], now + self.times.answer);
+        self.control.push_back(subscribe.into());
+    }
+
+    /// The broker has taken the consumer in.
+    pub(super) fn consumer_opened(&mut self, id: u64) {
+        if let Some(consumer) = self.consumers.get_mut(&id) {
+            consumer.stage = Stage::Open;
+            self.dirty.insert(id);
+        }
+    }
+
+    /// Writes what a consumer has to say: how much it may be sent, what it gives back, what it acknowledges, its end.
+    pub(super) fn write_consumer(&mut self, id: u64, out: &mut BytesMut, now: Moment) {
+        let Some(consumer) = self.consumers.get_mut(&id) else { return };
+        if consumer.stage != Stage::Open {
+            return;
+        }
+        for entries in consumer.handed_back.chunks(IDS_PER_FRAME) {
+            let redeliver = CommandRedeliverUnacknowledgedMessages {
+                consumer_id: id,
+                message_ids: entries.iter().copied().map(id_of).collect(),
+                consumer_epoch: None,
+            };
+            frame::encode(redeliver, out);
+        }
+        consumer.handed_back.clear();
+        if let Some(message_permits) = consumer.flow.grant() {
+            frame::encode(CommandFlow { consumer_id: id, message_permits }, out);
+        }
+        let (acks, closing) = (std::mem::take(&mut consumer.acks), consumer.closing);
+        self.write_acks(id, acks, out, now);
+        if closing {
+            let cause = error::unreachable(&self.address, "closed");
+            self.end_consumer(id, &cause);
+            self.close_consumer(id, now);
+        }
+    }
+
+    /// As many entries in a frame as wait, each frame with a receipt.
+    fn write_acks(
+        &mut self,
+        consumer_id: u64,
+        acks: Vec<(EntryId, A)>,
+        out: &mut BytesMut,
+        now: Moment,
+    ) {
+        let mut acks = acks.into_iter().peekable();
+        while acks.peek().is_some() {
+            let (entries, tokens): (Vec<_>, Vec<_>) = acks.by_ref().take(IDS_PER_FRAME).unzip();
+            let request_id = self.draw_id();
+            let ack = CommandAck {
+                consumer_id,
+                ack_type: AckType::Individual as i32,
+                message_id: entries.into_iter().map(id_of).collect(),
+                request_id: Some(request_id),
+                ..CommandAck::default()
+            };
+            self.requests.insert(
+                request_id,
+                Kind::Ack(consumer_id),
+                tokens,
+                now + self.times.answer,
+            );
+            frame::encode(ack, out);
+        }
+    }
+
+    /// Tells the broker that nobody uses the consumer.
+    pub(super) fn close_consumer(&mut self, consumer_id: u64, now: Moment) {
+        let request_id = self.begin_end(now);
+        self.control.push_back(CommandCloseConsumer::new(consumer_id, request_id).into());
+    }
+
+    pub(super) fn handle_message(&mut self, command: &CommandMessage, payload: &Payload) {
+        let id = command.consumer_id;
+        let Some(consumer) = self.consumers.get_mut(&id) else { return };
+        if consumer.stage != Stage::Open {
+            return;
+        }
+        if !consumer.flow.admit() {
+            let cause = error::unreachable(&self.address, "a delivery that nobody asked for");
+            return self.abandon_consumer(id, &cause, self.heard);
+        }
+        let damage = payload.verify().err();
+        if let Some(damage) = &damage {
+            let is_tried = command.redelivery_count.unwrap_or_default() < DAMAGED_TRIES_MAX;
+            if is_tried || !consumer.is_shared {
+                let counted = counted_of_damaged(command, payload);
+                return self.give_back(command, counted, &format!("a damaged delivery: {damage}"));
+            }
+        }
+        let room = consumer.flow.room_to_unpack();
+        let Entry { mut messages, counted } = match unpack(command, payload, damage.as_ref(), room)
+        {
+            Unpacked::Entry(entry) => entry,
+            Unpacked::NoRoom { counted } => {
+                return self.give_back(command, counted, "too much waits to be taken");
+            }
+        };
+        messages.retain(|message| consumer.from.admits(message));
+        let bytes = messages.iter().map(|message| message.payload.len()).sum();
+        consumer.flow.received(counted, messages.len(), bytes);
+        self.dirty.insert(id);
+        if !messages.is_empty() {
+            self.events.push_back(Event::Delivered { consumer: id, messages });
+        }
+    }
+
+    /// An entry that is not delivered now comes again later: the broker is told to, where it can be. Otherwise the consumer ends, and
+    /// whoever opens the next one goes on behind what this one has delivered.
+    fn give_back(&mut self, command: &CommandMessage, counted: u32, cause: &str) {
+        let id = command.consumer_id;
+        let Some(consumer) = self.consumers.get_mut(&id) else { return };
+        if consumer.is_shared && consumer.handed_back.len() < RETURNS_WAITING_MAX {
+            let CommandMessage { message_id: MessageIdData { ledger_id, entry_id, .. }, .. } =
+                command;
+            consumer.flow.received(counted, 0, 0);
+            consumer.handed_back.push(EntryId { ledger: *ledger_id, entry: *entry_id });
+            self.dirty.insert(id);
+        } else {
+            let cause = error::unreachable(&self.address, cause);
+            self.abandon_consumer(id, &cause, self.heard);
+        }
+    }
+
+    /// The broker has ended a consumer: it answers nothing any more that was asked about it.
+    pub(super) fn consumer_closed(&mut self, id: u64, cause: &TransportError, now: Moment) {
+        self.end_consumer(id, cause);
+        for request in self.requests.take_of(|kind| kind.is_of_consumer(id)) {
+            self.give_up(request, cause, now);
+        }
+    }
+
+    /// A consumer is over. What was asked about it may still be answered.
+    pub(super) fn end_consumer(&mut self, id: u64, cause: &TransportError) {
+        let Some(consumer) = self.consumers.remove(&id) else { return };
+        self.end_of_consumer(id, consumer, cause);
+    }
+
+    /// We end a consumer and tell the broker.
+    pub(super) fn abandon_consumer(&mut self, id: u64, cause: &TransportError, now: Moment) {
+        self.end_consumer(id, cause);
+        self.close_consumer(id, now);
+    }
+
+    pub(super) fn end_of_consumer(
+        &mut self,
+        id: u64,
+        consumer: Consumer<A>,
+        cause: &TransportError,
+    ) {
+        for (_, token) in consumer.acks {
+            self.events.push_back(Event::Answered(token, Err(cause.clone())));
+        }
+        self.events.push_back(Event::ConsumerEnded(id, cause.clone()));
+    }
+}

@@ -1,0 +1,254 @@
+//! How many messages a consumer may be sent.
+//!
+//! The broker counts messages but sends entries: a batch of ten goes out for one permit and leaves nine owed, so what is granted may
+//! be negative here and there. It may even send as many entries at once as there are permits, whatever their batches hold. So what
+//! can be held against a broker is the number of entries: each takes a permit at least.
+
+use super::unpack::BODY_BYTES_MAX;
+
+/// Bytes that may wait to be taken by a reader, and that its permits may bring if messages go on as they are.
+const WINDOW_BYTES: usize = 4 * 1024 * 1024;
+/// Permits that a reader may have open. Should all of them bring the largest messages where small ones had come before, the window
+/// is exceeded by so many of those: permits that are granted cannot be taken back.
+const PERMITS_MAX: usize = 250;
+/// Messages and bytes of them that a reader may take before it says so.
+pub(crate) const UNTOLD_MAX: usize = 250;
+pub(crate) const UNTOLD_BYTES_MAX: usize = WINDOW_BYTES / 4;
+/// What a message is taken for before any has come.
+const MESSAGE_BYTES_FIRST: usize = 16 * 1024;
+/// Bytes of bodies that may wait to be taken when a compressed entry is unpacked, its own included: twice the largest one.
+const UNPACKED_BYTES_MAX: usize = 2 * BODY_BYTES_MAX;
+/// A broker adds up permits in an i32, whose overflow would have it send nothing any more.
+const GRANTED_MAX: i64 = i32::MAX as i64;
+
+/// The permits of one consumer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flow {
+    /// Messages that may still be sent, as the broker counts.
+    granted: i64,
+    /// Entries that may still be sent: permits that were granted, less the entries that came.
+    entries: u64,
+    /// What waits to be taken.
+    queued: usize,
+    queued_bytes: usize,
+    want: Want,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Want {
+    /// So many messages that were asked for and have not come. Below zero when a batch brought more than that: what it brought
+    /// counts for what is asked for next.
+    Exact(i64),
+    /// As many as there is room for.
+    Window(Window),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    max: usize,
+    /// Bytes that a message is taken for: those of the largest of the last ones, and slowly less.
+    each: usize,
+}
+
+impl Flow {
+    /// Delivers what is asked for.
+    pub(super) const fn exact() -> Self {
+        Self::new(Want::Exact(0))
+    }
+
+    /// Delivers ahead, up to this many messages.
+    pub(super) fn window(max: u32) -> Self {
+        let max = usize::try_from(max).unwrap_or(usize::MAX);
+        Self::new(Want::Window(Window { max, each: MESSAGE_BYTES_FIRST }))
+    }
+
+    const fn new(want: Want) -> Self {
+        Self { granted: 0, entries: 0, queued: 0, queued_bytes: 0, want }
+    }
+
+    pub(super) const fn request(&mut self, count: u32) {
+        if let Want::Exact(wanted) = &mut self.want {
+            *wanted = wanted.saturating_add(count as i64);
+        }
+    }
+
+    /// An entry comes. Says whether it was asked for: a broker may send as many as it was granted permits.
+    pub(super) const fn admit(&mut self) -> bool {
+        let is_asked = self.entries > 0;
+        self.entries = self.entries.saturating_sub(1);
+        is_asked
+    }
+
+    /// How large the body of an entry may be that is unpacked now.
+    pub(super) const fn room_to_unpack(&self) -> usize {
+        UNPACKED_BYTES_MAX.saturating_sub(self.queued_bytes)
+    }
+
+    /// An entry came: `counted` messages for the broker, of which `delivered` were handed on, with `bytes` of bodies.
+    pub(super) fn received(&mut self, counted: u32, delivered: usize, bytes: usize) {
+        self.granted -= i64::from(counted);
+        self.queued += delivered;
+        self.queued_bytes += bytes;
+        match &mut self.want {
+            Want::Exact(wanted) => {
+                let delivered = i64::try_from(delivered).unwrap_or(i64::MAX);
+                *wanted = wanted.saturating_sub(delivered);
+            }
+            Want::Window(window) => {
+                if let Some(each) = bytes.checked_div(delivered) {
+                    window.each = each.max((window.each * 7 + each) / 8);
+                }
+            }
+        }
+    }
+
+    pub(super) const fn taken(&mut self, count: usize, bytes: usize) {
+        self.queued = self.queued.saturating_sub(count);
+        self.queued_bytes = self.queued_bytes.saturating_sub(bytes);
+    }
+
+    /// Permits to grant now; they count as granted.
+    pub(super) fn grant(&mut self) -> Option<u32> {
+        let missing = match &self.want {
+            // What had no room to be unpacked comes again when there is some.
+            Want::Exact(_) if self.queued_bytes > UNPACKED_BYTES_MAX / 2 => 0,
+            Want::Exact(wanted) => wanted.saturating_sub(self.granted),
+            Want::Window(window) => {
+                let room = window.room(self.queued, self.queued_bytes);
+                let room = i64::try_from(room).unwrap_or(i64::MAX);
+                // Not for every message taken: a FLOW costs as much as a message.
+                if self.granted > room / 2 { 0 } else { room - self.granted }
+            }
+        };
+        let missing = missing.min(GRANTED_MAX).min(GRANTED_MAX.saturating_sub(self.granted));
+        let missing = u32::try_from(missing.max(0)).unwrap_or_default();
+        self.granted += i64::from(missing);
+        self.entries += u64::from(missing);
+        (missing > 0).then_some(missing)
+    }
+}
+
+impl Window {
+    /// Messages that may be on their way, where so much waits.
+    fn room(&self, queued: usize, queued_bytes: usize) -> usize {
+        let by_bytes = WINDOW_BYTES.saturating_sub(queued_bytes) / self.each.max(1);
+        let room = self.max.saturating_sub(queued).min(by_bytes).min(PERMITS_MAX);
+        // A message that is larger than all that may wait comes alone. What seems to wait may be taken, and its reader silent until
+        // more has come.
+        let may_be_taken = queued < UNTOLD_MAX && queued_bytes < UNTOLD_BYTES_MAX;
+        if may_be_taken { room.max(1) } else { room }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever has taken all that waits may say so late: until then one message more may come, and then none.
+    #[test]
+    fn one_message_comes_where_what_waits_may_be_taken() {
+        let window = Window { max: UNTOLD_MAX, each: WINDOW_BYTES };
+        for (queued, bytes, room) in [
+            (0, 0, 1),
+            (UNTOLD_MAX - 1, UNTOLD_BYTES_MAX - 1, 1),
+            (UNTOLD_MAX, 0, 0),
+            (1, UNTOLD_BYTES_MAX, 0),
+        ] {
+            assert_eq!(window.room(queued, bytes), room, "{queued} messages, {bytes} bytes");
+        }
+    }
+
+    /// What had no room to be unpacked would come, and go back, again and again.
+    #[test]
+    fn nothing_is_granted_while_more_than_the_largest_body_waits() {
+        for (waiting, granted) in [(BODY_BYTES_MAX, Some(1)), (BODY_BYTES_MAX + 1, None)] {
+            let mut flow = Flow::exact();
+            flow.received(1, 1, waiting);
+            flow.request(1);
+            flow.granted = 0;
+            flow.want = Want::Exact(1);
+            assert_eq!(flow.grant(), granted, "{waiting} bytes");
+        }
+    }
+
+    #[test]
+    fn exactly_what_is_asked_for_is_granted() {
+        let mut flow = Flow::exact();
+        assert_eq!(flow.grant(), None);
+        flow.request(1);
+        assert_eq!((flow.grant(), flow.grant()), (Some(1), None));
+        flow.received(1, 1, 10);
+        assert_eq!(flow.grant(), None);
+    }
+
+    /// A batch of ten for one permit: nine of them wait for whoever asks next, and nothing more comes before they are asked for.
+    #[test]
+    fn what_a_batch_brought_beyond_the_permits_counts_for_what_is_asked_next() {
+        let mut flow = Flow::exact();
+        flow.request(1);
+        assert_eq!(flow.grant(), Some(1));
+        flow.received(10, 10, 100);
+        assert_eq!((flow.grant(), flow.granted), (None, -9));
+        flow.request(5);
+        assert_eq!((flow.grant(), flow.granted), (Some(5), -4));
+        flow.request(5);
+        assert_eq!((flow.grant(), flow.granted), (Some(5), 1));
+    }
+
+    #[test]
+    fn messages_that_are_skipped_are_replaced() {
+        let mut flow = Flow::exact();
+        flow.request(2);
+        assert_eq!(flow.grant(), Some(2));
+        flow.received(5, 0, 0);
+        assert_eq!(flow.grant(), Some(5));
+    }
+
+    #[test]
+    fn a_window_is_filled_up_at_its_half_and_bounded_in_bytes() {
+        let mut flow = Flow::window(100);
+        assert_eq!(flow.grant(), Some(100));
+        flow.received(40, 40, 4_000);
+        flow.taken(40, 4_000);
+        assert_eq!(flow.grant(), None);
+        flow.received(20, 20, 2_000);
+        flow.taken(20, 2_000);
+        assert_eq!(flow.grant(), Some(60));
+        // Large messages shrink the window; nothing is granted while they wait.
+        for _ in 0..4 {
+            flow.received(10, 10, 10 * 1024 * 1024);
+        }
+        assert_eq!(flow.grant(), None);
+        flow.received(60, 60, 60 * 1024 * 1024);
+        assert_eq!(flow.grant(), None);
+        flow.taken(100, 100 * 1024 * 1024);
+        assert!(matches!(flow.grant(), Some(1..10)));
+    }
+
+    /// Whoever asked for as many messages as there are had 4,294,967,295 permits written, which a broker reads as -1, and adds to
+    /// those that it has.
+    #[test]
+    fn permits_stay_below_what_a_broker_can_count() {
+        let max = i32::MAX.unsigned_abs();
+        let mut flow = Flow::exact();
+        flow.request(u32::MAX);
+        assert_eq!((flow.grant(), flow.grant()), (Some(max), None));
+        flow.received(1, 1, 0);
+        assert_eq!((flow.grant(), flow.granted), (Some(1), GRANTED_MAX));
+        // A debt is paid with more than there will be.
+        flow.received(u32::MAX, 0, 0);
+        assert_eq!(flow.grant(), Some(max));
+    }
+
+    #[test]
+    fn as_many_entries_are_admitted_as_permits_were_granted() {
+        let mut flow = Flow::exact();
+        assert!(!flow.admit());
+        flow.request(2);
+        flow.grant();
+        assert!(flow.admit());
+        // Its batch is larger than what was granted, and the next one is on its way all the same.
+        flow.received(10, 10, 0);
+        assert!(flow.admit() && !flow.admit());
+    }
+}

@@ -1,0 +1,421 @@
+//! One connection to a broker as a pure state machine: frames, calls and the time go in; bytes and [`Event`]s come out.
+//!
+//! - [`call`]: what goes in and what comes out.
+//! - `greeting`: how it begins, and how it is proved later who we are.
+//! - `requests`: questions that wait for their answer.
+//! - `producer`, `consumer`: what is open on the connection; `flow` decides how many messages a consumer may be sent.
+//! - `moving`: what is closed because its topic goes elsewhere.
+//! - `unpack`: from an entry to its messages.
+//! - `answers`: from the broker's commands to answers.
+//!
+//! Invariants:
+//! - A publish is written once, to this connection. When the connection, the producer or the broker fails, its fate is unknown
+//!   and its caller is told so: nothing is ever sent again.
+//! - Nothing here waits for who takes deliveries: what is delivered was asked for, to the entry; a broker that sends more is left.
+//! - Every token comes back, exactly once.
+//! - What waits to be written grows by what users want, not by what a broker says.
+//! - A connection that has ended stays ended. Its first cause is what everybody is told.
+
+mod answers;
+pub mod call;
+mod consumer;
+mod flow;
+mod greeting;
+mod moving;
+mod producer;
+mod requests;
+#[cfg(test)]
+#[expect(clippy::wildcard_enum_match_arm, reason = "whatever else comes fails the test")]
+mod tests;
+mod unpack;
+
+use super::error;
+use bytes::BytesMut;
+use call::{Answer, Call, Event, Question};
+use consumer::Consumer;
+use greeting::{Challenge, introduction};
+use longhaul_transport::TransportError;
+use longhaul_types::moment::Moment;
+use longhaul_wire::frame::{self, Frame, FrameError, MESSAGE_BYTES_MAX_DEFAULT};
+use longhaul_wire::messages::{Command, CommandPing, CommandPong};
+use producer::Producer;
+use requests::Requests;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(super) use flow::{UNTOLD_BYTES_MAX, UNTOLD_MAX};
+pub use greeting::{Greeting, Times};
+pub(super) use producer::weight;
+
+/// How long a connection is kept that nobody uses.
+const IDLE_TIME_MAX: Duration = Duration::from_secs(60);
+/// The largest message that we believe a broker to allow: the memory for one is taken when its first bytes have come.
+const MESSAGE_BYTES_MAX: usize = 128 * 1024 * 1024;
+/// Bytes that wait to be written before more are encoded.
+const OUT_BYTES: usize = 256 * 1024;
+
+#[derive(Debug)]
+enum Phase {
+    Greeting { with_credentials: bool },
+    Open,
+    Ended(TransportError),
+}
+
+/// See the module's documentation.
+pub struct Connection<A, P> {
+    /// Names the broker, for errors.
+    address: Arc<str>,
+    phase: Phase,
+    auth_method: &'static str,
+    name: Arc<str>,
+    times: Times,
+    message_bytes_max: usize,
+    /// Numbers requests, producers and consumers alike.
+    next_id: u64,
+    /// What introduces us, in front of all else: CONNECT, and the newest credentials.
+    handshake: VecDeque<Command>,
+    /// Credentials are on their way; whoever asks for them again gets the same.
+    challenge: Option<Challenge>,
+    /// Signs of life that are to be written. They are no commands that wait one behind the other: a broker that asks and does not
+    /// read would have them pile up.
+    ping_due: bool,
+    pong_due: bool,
+    /// Commands that wait to be written, in front of what producers and consumers have to say.
+    control: VecDeque<Command>,
+    requests: Requests<A>,
+    producers: BTreeMap<u64, Producer<P>>,
+    consumers: BTreeMap<u64, Consumer<A>>,
+    /// Producers that may have something to write, in turn.
+    writable: VecDeque<u64>,
+    /// Consumers that have something to write.
+    dirty: BTreeSet<u64>,
+    events: VecDeque<Event<A, P>>,
+    /// When the broker was last heard.
+    heard: Moment,
+    pinged: bool,
+    /// Since when nobody has used the connection.
+    idle_since: Moment,
+    /// How many wait for its end.
+    watchers: usize,
+}
+
+impl<A, P> fmt::Debug for Connection<A, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // What waits to be written may be credentials.
+        let (address, phase) = (&self.address, &self.phase);
+        f.debug_struct("Connection")
+            .field("address", address)
+            .field("phase", phase)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<A, P> Connection<A, P> {
+    /// A connection that is about to introduce itself. `address` names the broker in errors.
+    #[must_use]
+    pub fn new(address: Arc<str>, greeting: Greeting, now: Moment) -> Self {
+        let connect = introduction(&greeting);
+        Self {
+            address,
+            phase: Phase::Greeting { with_credentials: greeting.auth_method != "none" },
+            auth_method: greeting.auth_method,
+            name: greeting.name.into(),
+            times: greeting.times,
+            message_bytes_max: MESSAGE_BYTES_MAX_DEFAULT,
+            next_id: 1,
+            handshake: VecDeque::from([connect.into()]),
+            challenge: None,
+            ping_due: false,
+            pong_due: false,
+            control: VecDeque::new(),
+            requests: Requests::default(),
+            producers: BTreeMap::new(),
+            consumers: BTreeMap::new(),
+            writable: VecDeque::new(),
+            dirty: BTreeSet::new(),
+            events: VecDeque::new(),
+            heard: now,
+            pinged: false,
+            idle_since: now,
+            watchers: 0,
+        }
+    }
+
+    /// Whether the broker has taken us in.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        matches!(self.phase, Phase::Open)
+    }
+
+    /// Why the connection has ended, if it has.
+    #[must_use]
+    pub const fn end(&self) -> Option<&TransportError> {
+        match &self.phase {
+            Phase::Ended(cause) => Some(cause),
+            Phase::Greeting { .. } | Phase::Open => None,
+        }
+    }
+
+    /// Whether nothing is under way: nothing to write, nobody waits. What is open may be.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.handshake.is_empty()
+            && !self.ping_due
+            && !self.pong_due
+            && self.control.is_empty()
+            && self.requests.is_empty()
+            && self.dirty.is_empty()
+            && self.producers.values().all(Producer::is_quiet)
+    }
+
+    /// The next thing that happened.
+    pub fn poll_event(&mut self) -> Option<Event<A, P>> {
+        self.events.pop_front()
+    }
+
+    /// Takes what the shell wants.
+    pub fn handle(&mut self, call: Call<A, P>, now: Moment) {
+        self.idle_since = now;
+        match call {
+            Call::Ask(question, token) => self.ask(question, token, now),
+            Call::Publish { producer, publication, token } => {
+                match self.producers.get_mut(&producer) {
+                    Some(open) => {
+                        if open.push(publication, token) {
+                            self.writable.push_back(producer);
+                        }
+                    }
+                    None => self.events.push_back(Event::Published(token, Err(producer::over()))),
+                }
+            }
+            Call::CloseProducer(id) => {
+                if let Some(producer) = self.producers.get_mut(&id)
+                    && producer.close()
+                {
+                    self.writable.push_back(id);
+                }
+            }
+            Call::Watch => self.watchers += 1,
+            Call::Unwatch => self.watchers = self.watchers.saturating_sub(1),
+            Call::Request { consumer, count } => {
+                self.with_consumer(consumer, |consumer| consumer.flow.request(count));
+            }
+            Call::Taken { consumer, count, bytes } => {
+                self.with_consumer(consumer, |consumer| consumer.flow.taken(count, bytes));
+            }
+            Call::Ack { consumer, entry, token } => match self.consumers.get_mut(&consumer) {
+                Some(open) => {
+                    open.acks.push((entry, token));
+                    self.dirty.insert(consumer);
+                }
+                None => {
+                    let cause = error::unreachable(&self.address, "the consumer is over");
+                    self.events.push_back(Event::Answered(token, Err(cause)));
+                }
+            },
+            Call::HandBack { consumer, entry } => {
+                self.with_consumer(consumer, |consumer| consumer.handed_back.push(entry));
+            }
+            Call::CloseConsumer(id) => self.with_consumer(id, |consumer| consumer.closing = true),
+            Call::Credentials(_) if self.end().is_some() => {}
+            Call::Credentials(data) => self.authenticate(data, now),
+        }
+    }
+
+    fn with_consumer(&mut self, id: u64, change: impl FnOnce(&mut Consumer<A>)) {
+        if let Some(consumer) = self.consumers.get_mut(&id) {
+            change(consumer);
+            self.dirty.insert(id);
+        }
+    }
+
+    /// Reads what has come, as far as it is whole. Bytes of a part of a frame are a sign of life, too.
+    pub fn receive(&mut self, bytes: &mut BytesMut, now: Moment) {
+        self.heard = now;
+        self.pinged = false;
+        self.note_use(now);
+        while self.end().is_none() {
+            match frame::decode(bytes, self.message_bytes_max) {
+                Ok(Some(frame)) => self.handle_frame(frame, now),
+                Ok(None) => return,
+                // A newer broker may say more than we know. What follows from it for what is open here comes in words that we know.
+                Err(FrameError::Type(_)) if self.is_open() => {}
+                Err(cause) => {
+                    self.fail(error::unreachable(
+                        &self.address,
+                        format_args!("not understood: {cause}"),
+                    ));
+                }
+            }
+        }
+    }
+
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "all others are answers, or not for clients"
+    )]
+    fn handle_frame(&mut self, frame: Frame, now: Moment) {
+        let Frame { command, payload } = frame;
+        if matches!(self.phase, Phase::Greeting { .. }) {
+            return self.handle_greeting(command);
+        }
+        match command {
+            Command::Ping(_) => self.pong_due = true,
+            Command::AuthChallenge(_) => self.challenge(),
+            Command::SendReceipt(receipt) => self.handle_receipt(&receipt),
+            Command::SendError(refusal) => self.handle_send_error(&refusal),
+            Command::Message(message) => match payload {
+                Some(payload) => self.handle_message(&message, &payload),
+                None => {
+                    self.fail(error::unreachable(&self.address, "a delivery without a message"))
+                }
+            },
+            Command::CloseProducer(close) => self.handle_close_producer(close, now),
+            Command::CloseConsumer(close) => self.handle_close_consumer(close, now),
+            Command::TopicMigrated(migrated) => self.handle_migrated(*migrated, now),
+            answer => self.handle_answer(answer, now),
+        }
+    }
+
+    /// Appends what is to be written, as long as little waits in `out`.
+    pub fn transmit(&mut self, out: &mut BytesMut, now: Moment) {
+        if self.end().is_some() {
+            return;
+        }
+        while out.len() < OUT_BYTES {
+            // Writing may queue further commands: the end of a producer whose last receipt is there.
+            if let Some(command) = self.handshake.pop_front() {
+                frame::encode(command, out);
+            } else if !self.is_open() {
+                return;
+            } else if std::mem::take(&mut self.pong_due) {
+                frame::encode(CommandPong {}, out);
+            } else if std::mem::take(&mut self.ping_due) {
+                frame::encode(CommandPing {}, out);
+            } else if let Some(command) = self.control.pop_front() {
+                frame::encode(command, out);
+            } else if let Some(id) = self.dirty.pop_first() {
+                self.write_consumer(id, out, now);
+            } else if let Some(id) = self.writable.pop_front() {
+                self.write_producer(id, out, now);
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// When [`Connection::tick`] is to be called at the latest.
+    #[must_use]
+    pub fn timeout(&self) -> Option<Moment> {
+        if self.end().is_some() {
+            return None;
+        }
+        // Whoever has not taken us in yet is not asked, only given up.
+        let asks = self.is_open() && !self.pinged;
+        let keep_alive = self.times.keep_alive;
+        let silence = if asks { keep_alive } else { keep_alive * 2 };
+        let idle = self.is_unused().then(|| self.idle_since + IDLE_TIME_MAX);
+        let receipts = self.producers.values().filter_map(Producer::deadline).min();
+        let others = [idle, receipts, self.requests.deadline(), self.challenge_is_due()];
+        others.into_iter().flatten().chain([self.heard + silence]).min()
+    }
+
+    /// Does what is due.
+    pub fn tick(&mut self, now: Moment) {
+        if self.end().is_some() {
+            return;
+        }
+        self.note_use(now);
+        if now >= self.heard + self.times.keep_alive * 2 {
+            return self.fail(error::unreachable(&self.address, "the broker is silent"));
+        }
+        if now >= self.heard + self.times.keep_alive && !self.pinged && self.is_open() {
+            self.pinged = true;
+            self.ping_due = true;
+        }
+        self.challenge_again(now);
+        while let Some(late) = self.requests.take_due(now) {
+            let cause = error::unreachable(&self.address, "no answer in time");
+            self.give_up(late, &cause, now);
+        }
+        let late: Vec<u64> = self
+            .producers
+            .iter()
+            .filter(|(_, producer)| producer.deadline().is_some_and(|at| at <= now))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in late {
+            let cause = error::unreachable(&self.address, "no receipt in time");
+            self.abandon_producer(id, &cause, now);
+        }
+        if self.is_unused() && now >= self.idle_since + IDLE_TIME_MAX {
+            self.fail(error::unreachable(&self.address, "closed, because nobody used it"));
+        }
+    }
+
+    /// Ends the connection: everybody is told why.
+    pub fn fail(&mut self, cause: TransportError) {
+        if self.end().is_some() {
+            return;
+        }
+        for token in self.requests.drain() {
+            self.events.push_back(Event::Answered(token, Err(cause.clone())));
+        }
+        for (id, consumer) in std::mem::take(&mut self.consumers) {
+            self.end_of_consumer(id, consumer, &cause);
+        }
+        for (id, producer) in std::mem::take(&mut self.producers) {
+            self.end_of_producer(id, producer, &cause);
+        }
+        self.handshake.clear();
+        (self.ping_due, self.pong_due) = (false, false);
+        self.control.clear();
+        self.dirty.clear();
+        self.phase = Phase::Ended(cause);
+    }
+
+    /// Who only listens uses the connection, too; when it has ended, the time without use begins.
+    fn note_use(&mut self, now: Moment) {
+        if !self.is_unused() {
+            self.idle_since = now;
+        }
+    }
+
+    fn is_unused(&self) -> bool {
+        self.producers.is_empty()
+            && self.consumers.is_empty()
+            && self.requests.is_empty()
+            && self.watchers == 0
+    }
+
+    fn draw_id(&mut self) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        id
+    }
+
+    fn answer(&mut self, token: A, answer: Result<Answer, TransportError>) {
+        self.events.push_back(Event::Answered(token, answer));
+    }
+
+    fn ask(&mut self, question: Question, token: A, now: Moment) {
+        if let Some(cause) = self.end() {
+            let cause = cause.clone();
+            return self.answer(token, Err(cause));
+        }
+        if self.requests.is_full() {
+            let cause = error::unreachable(&self.address, "too many questions wait for an answer");
+            return self.answer(token, Err(cause));
+        }
+        match question {
+            Question::Partitions { topic } => self.ask_partitions(topic, token, now),
+            Question::Lookup(lookup) => self.ask_lookup(lookup, token, now),
+            Question::Producer(options) => self.open_producer(options, token, now),
+            Question::Consumer(options) => self.open_consumer(options, token, now),
+            Question::Last { consumer } => self.ask_last(consumer, token, now),
+            Question::Stats { consumer } => self.ask_stats(consumer, token, now),
+        }
+    }
+}

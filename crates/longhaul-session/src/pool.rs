@@ -1,0 +1,448 @@
+//! The connections of a transport: one per broker and purpose, opened by who needs it first.
+//!
+//! A connection is opened in a task of its own, so that whoever gives up waiting for it harms nobody else who waits.
+
+use super::credentials::DATA_TIME_MAX;
+use super::detours::{Detour, Detours};
+use super::dial::dial_within;
+use super::driver::{Driver, Surroundings};
+use super::error;
+use super::link::Link;
+use super::machine::call::{Answer, Lookup, LookupQuestion, Moved, Question};
+use super::machine::{Connection, Greeting};
+use super::options::{ConnectOptions, Endpoint, Prepared, endpoints};
+use futures::future::{BoxFuture, Shared};
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
+use longhaul_transport::clock::Clock;
+use longhaul_transport::{TransportError, TransportErrorKind};
+use longhaul_types::moment::Moment;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
+
+/// How long it may take to connect and be greeted; all hosts of a service URL share it.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(8);
+/// For the hosts, and for what they are shown.
+const TIMES: (Duration, Duration) = (CONNECT_TIME_MAX, DATA_TIME_MAX);
+/// The part of a host's time that is kept for the greeting when connecting takes long: one of eight.
+const GREETING_PARTS: u32 = 8;
+/// How long a host of the service URL may be silent before the next one is asked as well, where any of them will do.
+const HEAD_START: Duration = Duration::from_millis(250);
+/// The least that a host has to take us in.
+const SHARE_MIN: Duration = Duration::from_millis(250);
+/// Brokers that may send us on to another one until one owns the topic.
+const REDIRECTS_MAX: usize = 8;
+
+/// What a connection is for. Tasks are large and heartbeats must not wait behind them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Purpose {
+    /// Deliveries of tasks, and reading them again.
+    Tasks,
+    /// All else.
+    Records,
+}
+
+/// To whom a connection goes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Target {
+    endpoint: Endpoint,
+    /// The broker behind the endpoint, if that is a proxy: `host:port`.
+    behind_proxy: Option<String>,
+    purpose: Purpose,
+}
+
+/// The time that is left for connecting.
+#[derive(Clone, Debug)]
+struct Budget {
+    until: Moment,
+    /// Hosts that share it. What one of them does not use is left for the others.
+    untried: u32,
+    /// What our credentials have taken, in µs: a slow issuer is no host's fault, and takes nothing of their time.
+    credentials_us: Arc<AtomicU64>,
+    /// What they may take, for all hosts together.
+    credentials_max: Duration,
+}
+
+impl Budget {
+    fn new((hosts_max, credentials_max): (Duration, Duration), hosts: usize) -> Self {
+        let untried = u32::try_from(hosts).unwrap_or(u32::MAX).max(1);
+        let until = Clock::System.now() + hosts_max;
+        Self { until, untried, credentials_us: Arc::default(), credentials_max }
+    }
+
+    fn left(&self) -> Duration {
+        (self.until + self.spent_on_credentials()).since(Clock::System.now())
+    }
+
+    fn spent_on_credentials(&self) -> Duration {
+        Duration::from_micros(self.credentials_us.load(Ordering::Relaxed))
+    }
+
+    fn note_credentials(&self, took: Duration) {
+        let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.credentials_us.fetch_add(took, Ordering::Relaxed);
+    }
+
+    /// The next host's part. Never nothing: who waited for what somebody else had begun may find its own time used up, and a host that
+    /// is well need not suffer for it.
+    fn share(&self) -> Duration {
+        (self.left() / self.untried).max(SHARE_MIN)
+    }
+
+    /// For what a host is to be shown.
+    fn for_credentials(&self) -> Duration {
+        self.credentials_max.saturating_sub(self.spent_on_credentials()).max(SHARE_MIN)
+    }
+
+    fn without_one_host(self) -> Self {
+        Self { untried: self.untried.saturating_sub(1).max(1), ..self }
+    }
+}
+
+/// Why there is no connection.
+#[derive(Clone, Debug)]
+enum Failure {
+    /// We have nothing to show, to this host or to any other, or cannot tell whom to trust.
+    Credentials(TransportError),
+    /// This host is of no use.
+    Host(TransportError),
+}
+
+impl From<Failure> for TransportError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Credentials(cause) | Failure::Host(cause) => cause,
+        }
+    }
+}
+
+type Opening = Shared<BoxFuture<'static, Result<Arc<Link>, Failure>>>;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Pool {
+    options: ConnectOptions,
+    prepared: Prepared,
+    tracker: TaskTracker,
+    places: Mutex<HashMap<Target, Opening>>,
+    /// The host of the service URL that is asked first: the one that answered last, or the next one if that could not help.
+    preferred: AtomicUsize,
+    detours: Arc<Detours>,
+}
+
+/// A host of the service URL, connected.
+struct Service {
+    index: usize,
+    endpoint: Endpoint,
+    link: Arc<Link>,
+}
+
+impl Pool {
+    /// Tries its hosts in random order, so that many clients do not all lean on the first.
+    pub(super) fn new(options: ConnectOptions) -> Result<Self, TransportError> {
+        Self::shuffled(options, &mut fastrand::Rng::new())
+    }
+
+    fn shuffled(options: ConnectOptions, rng: &mut fastrand::Rng) -> Result<Self, TransportError> {
+        let mut pool = Self::in_order(options)?;
+        rng.shuffle(&mut pool.prepared.endpoints);
+        Ok(pool)
+    }
+
+    fn in_order(options: ConnectOptions) -> Result<Self, TransportError> {
+        let prepared = options.prepare()?;
+        let (places, preferred) = (Mutex::default(), AtomicUsize::new(0));
+        let (tracker, detours) = (TaskTracker::new(), Arc::default());
+        Ok(Self { options, prepared, tracker, places, preferred, detours })
+    }
+
+    pub(super) const fn answer_time(&self) -> Duration {
+        self.options.answer_time
+    }
+
+    /// Makes sure that a broker answers and accepts our credentials.
+    pub(super) async fn greet(&self) -> Result<(), TransportError> {
+        self.connected().await.map(drop)
+    }
+
+    /// A connection to any broker that answers. The hosts are asked side by side, each a moment after the one before it: whoever wants to know whether there is
+    /// a broker does not wait for those that are silent.
+    pub(super) async fn connected(&self) -> Result<Arc<Link>, TransportError> {
+        let hosts = &self.prepared.endpoints;
+        let first = self.preferred.load(Ordering::Relaxed);
+        let mut next = hosts.iter().enumerate().cycle().skip(first).take(hosts.len());
+        let (mut asked, mut failures) = (FuturesUnordered::new(), Vec::new());
+        loop {
+            asked.extend(next.next().map(|(index, endpoint)| {
+                let host = self.host(endpoint, Budget::new(TIMES, 1));
+                host.map(move |link| (index, link))
+            }));
+            match timeout(HEAD_START, asked.next()).await {
+                Ok(Some((index, Ok(link)))) => {
+                    self.preferred.store(index, Ordering::Relaxed);
+                    return Ok(link);
+                }
+                Ok(Some((_, Err(Failure::Credentials(error))))) => return Err(error),
+                Ok(Some((_, Err(Failure::Host(error))))) => failures.push(error),
+                Ok(None) => return Err(nobody_answers(&self.options.service_url, failures)),
+                // The next one is asked, too.
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Asks any broker.
+    pub(super) async fn ask(&self, question: Question) -> Result<Answer, TransportError> {
+        let service = self.service().await?;
+        let answer = service.link.ask(question).await;
+        self.judge(&service, &answer);
+        answer
+    }
+
+    /// A connection to the broker that serves a topic, after a new lookup.
+    pub(super) async fn owner(
+        &self,
+        topic: &str,
+        purpose: Purpose,
+    ) -> Result<Arc<Link>, TransportError> {
+        if let Some(detour) = self.detours.take(topic, Clock::System.now()) {
+            match self.follow(&detour, topic, purpose).await {
+                Ok(link) => return Ok(link),
+                Err(error) => {
+                    tracing::warn!(topic, %error, "the address named by the broker cannot be used: looking the topic up");
+                }
+            }
+        }
+        let service = self.service().await?;
+        let found = self.find(&service, topic, purpose).await;
+        self.judge(&service, &found);
+        found
+    }
+
+    /// Goes where a broker has said that the topic is, by the rules for lookups.
+    async fn follow(
+        &self,
+        detour: &Detour,
+        topic: &str,
+        purpose: Purpose,
+    ) -> Result<Arc<Link>, TransportError> {
+        let Detour { moved: Moved { url, url_tls, migrated, .. }, by, proxied } = detour;
+        let (url, url_tls, redirect) = (url.clone(), url_tls.clone(), *migrated);
+        // Another cluster is not behind this one's proxy.
+        let proxied = *proxied && !migrated;
+        let lookup = Lookup { url, url_tls, redirect, authoritative: false, proxied };
+        let (endpoint, behind_proxy) = next(&lookup, by)?;
+        let purpose_here = if redirect { Purpose::Records } else { purpose };
+        let place = Target { endpoint: endpoint.clone(), behind_proxy, purpose: purpose_here };
+        let link = self.link(place, Budget::new(TIMES, 1)).await?;
+        if !redirect {
+            return Ok(link);
+        }
+        let link = self.find(&Service { index: 0, endpoint, link }, topic, purpose).await?;
+        // Whoever opens the topic again later goes there, too.
+        self.detours.note(detour.clone(), Clock::System.now());
+        Ok(link)
+    }
+
+    async fn find(
+        &self,
+        service: &Service,
+        topic: &str,
+        purpose: Purpose,
+    ) -> Result<Arc<Link>, TransportError> {
+        let Service { endpoint, link, .. } = service;
+        let (mut asked, mut authoritative) = (Arc::clone(link), false);
+        for _ in 0..REDIRECTS_MAX {
+            let question = Question::Lookup(LookupQuestion {
+                topic: topic.to_owned(),
+                authoritative,
+                listener_name: self.options.listener_name.clone(),
+            });
+            let answer = asked.ask(question).await?;
+            let Answer::Lookup(lookup) = answer else {
+                return Err(error::refused(endpoint, "an unexpected answer to a lookup"));
+            };
+            let (place, behind_proxy) = next(&lookup, endpoint)?;
+            let purpose = if lookup.redirect { Purpose::Records } else { purpose };
+            let place = Target { endpoint: place, behind_proxy, purpose };
+            let link = self.link(place, Budget::new(TIMES, 1)).await?;
+            if !lookup.redirect {
+                return Ok(link);
+            }
+            (asked, authoritative) = (link, lookup.authoritative);
+        }
+        Err(error::refused(endpoint, format_args!("too many redirects for {topic}")))
+    }
+
+    /// A host that takes us in and yet cannot help is not the first to be asked the next time: its neighbours may be well.
+    fn judge<T>(&self, service: &Service, outcome: &Result<T, TransportError>) {
+        if outcome.as_ref().is_err_and(|error| error.kind == TransportErrorKind::Unreachable) {
+            // Behind the last one they begin anew.
+            let next = service.index + 1;
+            // Of many that see the same failure only the first moves on: two steps may lead back to it.
+            let (order, index) = (Ordering::Relaxed, service.index);
+            self.preferred.compare_exchange(index, next, order, order).ok();
+        }
+    }
+
+    /// A host of the service URL that answers.
+    async fn service(&self) -> Result<Service, TransportError> {
+        self.service_within(TIMES).await
+    }
+
+    async fn service_within(
+        &self,
+        times_max: (Duration, Duration),
+    ) -> Result<Service, TransportError> {
+        let hosts = &self.prepared.endpoints;
+        let first = self.preferred.load(Ordering::Relaxed);
+        let mut budget = Budget::new(times_max, hosts.len());
+        let mut failures = Vec::new();
+        for (index, endpoint) in hosts.iter().enumerate().cycle().skip(first).take(hosts.len()) {
+            match self.host(endpoint, budget.clone()).await {
+                Ok(link) => {
+                    self.preferred.store(index, Ordering::Relaxed);
+                    return Ok(Service { index, endpoint: endpoint.clone(), link });
+                }
+                Err(Failure::Credentials(error)) => return Err(error),
+                Err(Failure::Host(error)) => {
+                    // Whoever asked says so, too, and knows what for.
+                    tracing::debug!(%error, "cannot connect to the broker");
+                    failures.push(error);
+                }
+            }
+            budget = budget.without_one_host();
+        }
+        Err(nobody_answers(&self.options.service_url, failures))
+    }
+
+    /// A connection to this host of the service URL.
+    async fn host(&self, endpoint: &Endpoint, budget: Budget) -> Result<Arc<Link>, Failure> {
+        let (endpoint, purpose) = (endpoint.clone(), Purpose::Records);
+        self.link(Target { endpoint, behind_proxy: None, purpose }, budget).await
+    }
+
+    async fn link(&self, place: Target, budget: Budget) -> Result<Arc<Link>, Failure> {
+        let opening = {
+            let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+            places.retain(|_, opening| !is_over(opening));
+            places.entry(place).or_insert_with_key(|place| self.start(place, budget)).clone()
+        };
+        opening.await
+    }
+
+    fn start(&self, place: &Target, budget: Budget) -> Opening {
+        let (options, place) = (self.options.clone(), place.clone());
+        let (tracker, detours) = (self.tracker.clone(), Arc::clone(&self.detours));
+        let gone = Failure::Host(error::unreachable(&place.endpoint, "the runtime has ended"));
+        let opening = async move { open(&options, place, budget, tracker, detours).await };
+        let task = self.tracker.spawn(async move { opening.await.map(Arc::new) });
+        async move { task.await.unwrap_or(Err(gone)) }.boxed().shared()
+    }
+}
+
+/// Whether it is of no use to wait for it, or to use it.
+fn is_over(opening: &Opening) -> bool {
+    // Not a peek: that sees nothing where all who had waited gave up before it came.
+    opening.clone().now_or_never().is_some_and(|opened| opened.map_or(true, |link| link.is_over()))
+}
+
+/// The failures of all hosts as one. What tells more than silence comes first and is the kind: asking again would not help.
+fn nobody_answers(service_url: &str, mut failures: Vec<TransportError>) -> TransportError {
+    failures.sort_by_key(|failure| failure.kind == TransportErrorKind::Unreachable);
+    match failures.as_slice() {
+        [] => error::unreachable(service_url, "no host"),
+        [only] => only.clone(),
+        [first, ..] => {
+            let each =
+                failures.iter().map(|failure| format!("{}: {}", failure.address, failure.cause));
+            TransportError::new(first.kind, service_url, each.collect::<Vec<_>>().join("; "))
+        }
+    }
+}
+
+/// Where a lookup sends us, and the broker behind it where that is a proxy.
+fn next(lookup: &Lookup, service: &Endpoint) -> Result<(Endpoint, Option<String>), TransportError> {
+    let (url, what) =
+        if service.tls { (&lookup.url_tls, "with TLS") } else { (&lookup.url, "without TLS") };
+    if url.is_empty() {
+        let cause = format_args!("the topic's broker names no address {what}");
+        return Err(error::refused(service, cause));
+    }
+    let owner = endpoints(url)?.swap_remove(0);
+    if lookup.proxied {
+        // The proxy goes there, with TLS or without; we go to the proxy as before.
+        return Ok((service.clone(), Some(owner.authority())));
+    }
+    if owner.tls != service.tls {
+        // Our credentials would go there in plain text, or the other way round nobody has set up TLS.
+        let cause = format_args!("the topic's broker is {owner}, and not {what} as the service is");
+        return Err(error::refused(service, cause));
+    }
+    Ok((owner, None))
+}
+
+/// Gets the credentials, connects to one host and introduces us.
+async fn open(
+    options: &ConnectOptions,
+    place: Target,
+    budget: Budget,
+    tracker: TaskTracker,
+    detours: Arc<Detours>,
+) -> Result<Link, Failure> {
+    let Target { endpoint, behind_proxy, .. } = place;
+    let began = Clock::System.now();
+    let credentials = options.credentials.clone();
+    let shown = credentials.data_within(budget.for_credentials()).await;
+    let shown = shown.map_err(Failure::Credentials)?;
+    budget.note_credentials(Clock::System.now().since(began));
+    let proxied = behind_proxy.is_some();
+    let greeting = Greeting {
+        auth_method: credentials.method(),
+        auth_data: shown.clone().map(Into::into),
+        behind_proxy,
+        name: options.name.clone(),
+        times: options.times(),
+    };
+    let share = budget.share();
+    let end = Clock::System.now() + share;
+    let tls = if endpoint.tls {
+        Some(options.client_config().await.map_err(Failure::Credentials)?)
+    } else {
+        None
+    };
+    let dialled = dial_within(&endpoint, tls.as_ref(), share - share / GREETING_PARTS).await;
+    let wire = dialled.map_err(Failure::Host)?;
+    let address: Arc<str> = endpoint.to_string().into();
+    let machine = Connection::new(Arc::clone(&address), greeting, Clock::System.now());
+    let (opened, taken_in) = oneshot::channel();
+    let around = Surroundings {
+        clock: Clock::System,
+        credentials,
+        shown,
+        endpoint,
+        proxied,
+        detours,
+        tracker: tracker.clone(),
+    };
+    let (driver, calls, over) = Driver::new(machine, wire, around, opened);
+    tracker.spawn(driver.run());
+    let link = Link::new(calls, over, Arc::clone(&address));
+    match timeout(end.since(Clock::System.now()), taken_in).await {
+        Ok(Ok(Ok(()))) => Ok(link),
+        Ok(Ok(Err(cause))) => Err(Failure::Host(cause)),
+        Ok(Err(_)) => Err(Failure::Host(link.cause())),
+        Err(_) => {
+            let cause = format_args!("no connection within {} ms: no greeting", share.as_millis());
+            Err(Failure::Host(error::unreachable(&address, cause)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

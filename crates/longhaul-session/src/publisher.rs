@@ -1,0 +1,127 @@
+//! Publishes to one partition.
+
+use super::driver::{End, Unanswered};
+use super::link::Link;
+use super::machine::call::{Answer, Call, ProducerOptions, Publication};
+use super::machine::weight;
+use async_trait::async_trait;
+use longhaul_transport::clock::Clock;
+use longhaul_transport::{OnReceipt, Outgoing, PublishError, Publisher, TransportError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::Notify;
+
+/// Bytes of messages that a publisher may have without a receipt, but for the last one; the callers of further ones wait.
+const ROOM_BYTES: usize = 16 * 1024 * 1024;
+
+/// What the messages of a publisher take up that have no receipt.
+#[derive(Debug, Default)]
+struct Room {
+    used: AtomicUsize,
+    freed: Notify,
+}
+
+impl Room {
+    fn is_left(&self) -> bool {
+        self.used.load(Ordering::Acquire) < ROOM_BYTES
+    }
+
+    fn take(self: &Arc<Self>, bytes: usize) -> Taken {
+        self.used.fetch_add(bytes, Ordering::AcqRel);
+        Taken { room: Arc::clone(self), bytes }
+    }
+
+    async fn wait(&self) {
+        loop {
+            let freed = self.freed.notified();
+            if self.is_left() {
+                return;
+            }
+            freed.await;
+        }
+    }
+}
+
+/// A part of it, until it is dropped.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    room: Arc<Room>,
+    bytes: usize,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let used = self.room.used.fetch_sub(self.bytes, Ordering::AcqRel);
+        if used >= ROOM_BYTES {
+            self.room.freed.notify_one();
+        }
+    }
+}
+
+/// A producer in the hands of its user; it is closed when that one drops it, once everything is stored.
+pub(super) struct SessionPublisher {
+    link: Arc<Link>,
+    id: u64,
+    /// Largest message, metadata included.
+    message_bytes_max: usize,
+    room: Arc<Room>,
+    end: End,
+}
+
+impl SessionPublisher {
+    pub(super) async fn open(
+        link: Arc<Link>,
+        options: ProducerOptions,
+    ) -> Result<Self, TransportError> {
+        let end = End::default();
+        let opened = link.open_producer(options, end.clone()).await?;
+        let Answer::Producer { id, message_bytes_max } = opened else {
+            return Err(link.unexpected());
+        };
+        Ok(Self { link, id, message_bytes_max, room: Arc::default(), end })
+    }
+
+    fn cause(&self) -> TransportError {
+        self.end.get().cloned().unwrap_or_else(|| self.link.cause())
+    }
+}
+
+#[async_trait]
+impl Publisher for SessionPublisher {
+    async fn ended(&mut self) -> TransportError {
+        self.end.wait().await;
+        self.cause()
+    }
+
+    async fn ready(&mut self) -> Result<(), TransportError> {
+        tokio::select! { biased;
+            () = self.end.wait() => {}
+            () = self.room.wait() => {}
+        }
+        if self.end.get().is_some() || self.link.is_over() { Err(self.cause()) } else { Ok(()) }
+    }
+
+    fn put(&mut self, message: Outgoing, on_receipt: OnReceipt) -> bool {
+        let bytes = weight(&message);
+        if bytes > self.message_bytes_max {
+            // Told before it takes up room; the machine, which knows its metadata to the byte, has the last word.
+            let bytes_max = self.message_bytes_max;
+            on_receipt.tell(Err(PublishError::TooLarge { bytes, bytes_max }));
+        } else {
+            let publication = Publication { message, publish_time_ms: Clock::System.wall_ms() };
+            let token = Unanswered { on_receipt, _room: self.room.take(bytes) };
+            self.link.publish(self.id, publication, token);
+        }
+        self.room.is_left()
+    }
+}
+
+impl Drop for SessionPublisher {
+    fn drop(&mut self) {
+        // A driver that is gone has nothing to close.
+        self.link.call(Call::CloseProducer(self.id));
+    }
+}
+
+#[cfg(test)]
+mod tests;

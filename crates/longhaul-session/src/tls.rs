@@ -1,0 +1,210 @@
+//! Whom we trust, and what we show of ourselves in a handshake.
+//!
+//! The provider of cryptography is passed along and never taken from the process, where others may have chosen none or another
+//! one. The host's name is always checked: there is no switch to leave that out.
+
+use super::credentials::read_file;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::VerifierBuilderError;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_platform_verifier::Verifier;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::{fmt, io};
+
+/// Largest file that certificates are read from: those of all authorities that a system trusts have some 250 KB.
+const PEM_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// TLS towards a broker or its admin API.
+///
+/// ```
+/// use longhaul::TlsOptions;
+///
+/// let pem = "-----BEGIN CERTIFICATE-----…";
+/// let tls = TlsOptions { ca_certificate_pem: Some(pem.into()), ..TlsOptions::default() };
+/// ```
+#[derive(Clone, Default)]
+pub struct TlsOptions {
+    /// Certificate authorities in PEM, in addition to those that the system trusts.
+    pub ca_certificate_pem: Option<Vec<u8>>,
+    /// The same in a file, which is read again for each connection.
+    pub ca_certificate_path: Option<PathBuf>,
+    /// Trusts the authorities above alone, and not those of the system.
+    pub ca_certificate_only: bool,
+    /// A certificate of our own, for servers that ask for one.
+    pub client: Option<ClientCertificate>,
+    /// The same in files, which are read again for each connection. They count before the certificate above.
+    pub client_paths: Option<ClientCertificatePaths>,
+}
+
+impl fmt::Debug for TlsOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsOptions")
+            .field("ca_certificate_pem", &self.ca_certificate_pem.as_ref().map(Vec::len))
+            .field("ca_certificate_path", &self.ca_certificate_path)
+            .field("ca_certificate_only", &self.ca_certificate_only)
+            .field("client", &self.client)
+            .field("client_paths", &self.client_paths)
+            .finish()
+    }
+}
+
+/// Where a certificate of our own and its private key are.
+#[derive(Clone, Debug)]
+pub struct ClientCertificatePaths {
+    /// The certificate and those that lead to its authority, in that order, as PEM.
+    pub certificate: PathBuf,
+    /// The private key that belongs to the first of them, as PEM without a passphrase.
+    pub key: PathBuf,
+}
+
+impl ClientCertificatePaths {
+    fn read(&self) -> Result<ClientCertificate, TlsError> {
+        let of = "client certificate";
+        Ok(ClientCertificate::new(read(&self.certificate, of)?, read(&self.key, of)?))
+    }
+}
+
+/// A certificate of our own and its private key.
+#[derive(Clone)]
+pub struct ClientCertificate {
+    /// The certificate and those that lead to its authority, in that order, as PEM.
+    pub certificate_pem: Vec<u8>,
+    /// The private key that belongs to the first of them, as PEM without a passphrase.
+    pub key_pem: Vec<u8>,
+}
+
+impl ClientCertificate {
+    /// A certificate and its key, both as PEM.
+    #[must_use]
+    pub fn new(certificate_pem: impl Into<Vec<u8>>, key_pem: impl Into<Vec<u8>>) -> Self {
+        Self { certificate_pem: certificate_pem.into(), key_pem: key_pem.into() }
+    }
+}
+
+impl fmt::Debug for ClientCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClientCertificate(…)")
+    }
+}
+
+/// Why there is no TLS with these options.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// What was given is PEM of something else, or no PEM at all.
+    #[error("the PEM of the {of} holds no {wanted}")]
+    Empty { of: &'static str, wanted: &'static str },
+    /// What was given begins as PEM and cannot be read.
+    #[error("the PEM of the {of} cannot be read: {cause}")]
+    Pem { of: &'static str, cause: pem::Error },
+    /// A file cannot be read.
+    #[error("the PEM of the {of} cannot be read from {path}: {cause}")]
+    File { of: &'static str, path: String, cause: io::Error },
+    /// There is nobody to trust.
+    #[error("no authority to trust: the system has none, and none was given")]
+    NobodyTrusted,
+    /// An authority is no certificate that could be one, or the system's cannot be asked.
+    #[error("the authorities cannot be used: {0}")]
+    Authorities(String),
+    /// The client certificate is of no use, or its key belongs to another one.
+    #[error("the client certificate cannot be used, or the key is not its own: {0}")]
+    Client(rustls::Error),
+    /// The provider lacks what the library needs.
+    #[error(transparent)]
+    Library(#[from] rustls::Error),
+}
+
+impl TlsOptions {
+    /// What a connection is encrypted with. Reads the files that are named, and the system's authorities, so that a change of them
+    /// shows in what connects anew. Blocks meanwhile.
+    ///
+    /// # Errors
+    /// A file cannot be read, or what is in it is no certificate or key.
+    pub fn client_config(&self) -> Result<ClientConfig, TlsError> {
+        let provider = Arc::new(ring::default_provider());
+        let verifier = self.verifier(&provider)?;
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .dangerous()
+            // Both verifiers check chain, dates and name; the method is called dangerous for what others might pass.
+            .with_custom_certificate_verifier(verifier);
+        let read = self.client_paths.as_ref().map(ClientCertificatePaths::read).transpose()?;
+        let Some(client) = read.as_ref().or(self.client.as_ref()) else {
+            return Ok(builder.with_no_client_auth());
+        };
+        let of = "client certificate";
+        let chain = certificates(&client.certificate_pem, of)?;
+        let key = PrivateKeyDer::from_pem_slice(&client.key_pem).map_err(|cause| {
+            if matches!(cause, pem::Error::NoItemsFound) {
+                TlsError::Empty { of, wanted: "private key that needs no passphrase" }
+            } else {
+                TlsError::Pem { of, cause }
+            }
+        })?;
+        builder.with_client_auth_cert(chain, key).map_err(TlsError::Client)
+    }
+
+    fn verifier(
+        &self,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
+        let of = "certificate authorities";
+        let path = self.ca_certificate_path.as_ref();
+        let read = path.map(|path| read(path, of)).transpose()?;
+        let mut authorities = Vec::new();
+        for pem in [read.as_ref(), self.ca_certificate_pem.as_ref()].into_iter().flatten() {
+            authorities.extend(certificates(pem, of)?);
+        }
+        let unusable = |cause: rustls::Error| TlsError::Authorities(cause.to_string());
+        let mut given = RootCertStore::empty();
+        for authority in &authorities {
+            given.add(authority.clone()).map_err(unusable)?;
+        }
+        if !self.ca_certificate_only {
+            match Verifier::new_with_extra_roots(authorities, Arc::clone(provider)) {
+                Ok(verifier) => return Ok(Arc::new(verifier)),
+                // What was given is in order, so it is the system's part that is missing.
+                Err(cause) => {
+                    tracing::warn!(%cause, "no authority of the system is trusted, only what was given");
+                }
+            }
+        }
+        let given = WebPkiServerVerifier::builder_with_provider(given.into(), Arc::clone(provider));
+        match given.build() {
+            Ok(verifier) => Ok(verifier),
+            Err(VerifierBuilderError::NoRootAnchors) => Err(TlsError::NobodyTrusted),
+            Err(cause) => Err(TlsError::Authorities(cause.to_string())),
+        }
+    }
+}
+
+fn read(path: &Path, of: &'static str) -> Result<Vec<u8>, TlsError> {
+    let file = |cause| TlsError::File { of, path: path.display().to_string(), cause };
+    read_file(path, PEM_BYTES_MAX).map(String::into_bytes).map_err(file)
+}
+
+/// A configuration that trusts nobody, for HTTP clients that want one even without TLS.
+///
+/// # Errors
+/// The provider of the cryptography does not offer the default versions of TLS.
+pub fn without_trust() -> Result<ClientConfig, TlsError> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()?;
+    Ok(builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
+}
+
+fn certificates(pem: &[u8], of: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match certificates {
+        Ok(none) if none.is_empty() => Err(TlsError::Empty { of, wanted: "certificate" }),
+        Ok(some) => Ok(some),
+        Err(cause) => Err(TlsError::Pem { of, cause }),
+    }
+}
+
+#[cfg(test)]
+mod tests;

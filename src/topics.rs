@@ -1,0 +1,23 @@
+//! The topics that belong to a task topic: their names, how they are made, and whether they are as the
+//! protocol needs them.
+//!
+//! Nothing here runs while tasks run: [`setup`] once, [`check`] before a worker starts, if its client
+//! knows the admin API ([`ClientBuilder::admin_url`](crate::ClientBuilder::admin_url)), and whenever
+//! an operator asks. All but the names needs the feature `admin`, which is on by default and brings
+//! the HTTP client.
+
+#[cfg(feature = "admin")]
+pub use longhaul_admin::{
+    Admin, AdminError, AdminErrorKind, AdminOptions, CompactionState, CompactionStatus,
+    FAILOVER_TIME_MAX, Finding, FindingKind, HistoryRetention, LEDGER_RETENTION_MAX,
+    PARTITIONS_MAX, Policy, QuotaAction, QuotaKind, SetupError, SetupReport, Severity, Step,
+    TopicSettings, TopicSettingsError, check, compact, compactions, dry_run, queues, remove, setup,
+    setup_levels,
+};
+#[cfg(feature = "admin")]
+pub(crate) use longhaul_admin::{StartCheck, check_for_start, like};
+pub(crate) use longhaul_core::topics::check_subscription;
+pub use longhaul_core::topics::{
+    DEAD_LETTER_SUBSCRIPTION, DEFAULT_SUBSCRIPTION, Priority, TOPIC_NAME_BYTES_MAX, TopicNameError,
+    TopicNames, TopicOverrides,
+};

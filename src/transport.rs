@@ -1,0 +1,3 @@
+//! The seam to a broker, which is a crate of its own.
+
+pub use longhaul_transport::*;
