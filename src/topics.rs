@@ -16,7 +16,6 @@ pub use longhaul_admin::{
 };
 #[cfg(feature = "admin")]
 pub(crate) use longhaul_admin::{StartCheck, check_for_start, like};
-pub(crate) use longhaul_core::topics::check_subscription;
 pub use longhaul_core::topics::{
     DEAD_LETTER_SUBSCRIPTION, DEFAULT_SUBSCRIPTION, Priority, TOPIC_NAME_BYTES_MAX, TopicNameError,
     TopicNames, TopicOverrides,

@@ -134,7 +134,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         drop(listener);
         let options = ConnectOptions::new(format!("pulsar://{address}"));
-        let client = Client::on_transport(Arc::new(PulsarTransport::unconnected(options)));
+        let client = Client::on_transport(Arc::new(PulsarTransport::unconnected(options).unwrap()));
         let mut reach = client.reach();
         let mut last = Duration::ZERO;
         for _ in 0..3 {

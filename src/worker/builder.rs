@@ -18,7 +18,6 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use longhaul_core::protocol::retry::RetryPolicy;
 use longhaul_core::task::Codecs;
-use longhaul_core::task::WorkerIdentity;
 use longhaul_session::{ConnectOptions, PulsarTransport};
 use std::collections::BTreeMap;
 use std::sync::Arc;

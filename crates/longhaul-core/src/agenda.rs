@@ -32,6 +32,7 @@ impl<K: Copy + Ord> Agenda<K> {
         }
     }
 
+    /// Forgets when the task is to be looked at.
     pub fn remove(&mut self, id: K) {
         if let Some(before) = self.at.remove(&id) {
             self.order.remove(&(before, id));
@@ -60,10 +61,18 @@ impl<K: Copy + Ord> Agenda<K> {
         self.order.first().map(|(_, id)| *id)
     }
 
+    /// Whether no time is set.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    /// How many times are set.
     pub fn len(&self) -> usize {
         self.order.len()
     }
 
+    /// The earliest time.
     pub fn next(&self) -> Option<Moment> {
         self.order.first().map(|(at, _)| *at)
     }

@@ -123,11 +123,17 @@ impl Credentials {
     }
 
     /// What the broker wants to see, fresh for each connection and each challenge. Takes a limited time.
+    ///
+    /// # Errors
+    /// A file cannot be read, or an issuer gives no token in time.
     pub async fn data(&self) -> Result<Option<Bytes>, TransportError> {
         self.data_within(DATA_TIME_MAX).await
     }
 
     /// As [`data`](Self::data), for callers that have less time.
+    ///
+    /// # Errors
+    /// As [`data`](Self::data).
     pub async fn data_within(&self, time_max: Duration) -> Result<Option<Bytes>, TransportError> {
         match &self.0 {
             Kind::TokenFile(path) => {
@@ -168,6 +174,9 @@ impl Credentials {
     }
 
     /// Why no broker would take them, as far as it shows without a look outside.
+    ///
+    /// # Errors
+    /// Says what is wrong.
     pub fn check(&self) -> Result<(), &'static str> {
         match &self.0 {
             Kind::Token(token) if token.text().is_empty() => Err("the token is empty"),

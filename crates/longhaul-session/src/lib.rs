@@ -83,12 +83,11 @@ impl PulsarTransport {
 
     /// One that has not connected yet.
     ///
-    /// # Panics
+    /// # Errors
     /// The options cannot be used.
     #[cfg(any(test, feature = "testing"))]
-    #[must_use]
-    pub fn unconnected(options: ConnectOptions) -> Self {
-        Self { pool: Arc::new(Pool::new(options).expect("usable options")) }
+    pub fn unconnected(options: ConnectOptions) -> Result<Self, TransportError> {
+        Ok(Self { pool: Arc::new(Pool::new(options)?) })
     }
 
     /// A plain function that boxes: see `Setup::begin` of the worker's builder.

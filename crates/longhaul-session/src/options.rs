@@ -216,8 +216,7 @@ pub(crate) fn endpoints(service_url: &str) -> Result<Vec<Endpoint>, TransportErr
 }
 
 /// The full name of a topic; a short one lies in `public/default`.
-#[must_use]
-pub fn full_topic_name(name: &str) -> String {
+pub(crate) fn full_topic_name(name: &str) -> String {
     if name.contains("://") {
         name.to_owned()
     } else if name.split('/').count() == 3 {

@@ -97,13 +97,30 @@ impl fmt::Debug for ClientCertificate {
 pub enum TlsError {
     /// What was given is PEM of something else, or no PEM at all.
     #[error("the PEM of the {of} holds no {wanted}")]
-    Empty { of: &'static str, wanted: &'static str },
+    Empty {
+        /// The PEM: a certificate, a key or an authority.
+        of: &'static str,
+        /// What it should hold.
+        wanted: &'static str,
+    },
     /// What was given begins as PEM and cannot be read.
     #[error("the PEM of the {of} cannot be read: {cause}")]
-    Pem { of: &'static str, cause: pem::Error },
+    Pem {
+        /// The PEM: a certificate, a key or an authority.
+        of: &'static str,
+        /// Why.
+        cause: pem::Error,
+    },
     /// A file cannot be read.
     #[error("the PEM of the {of} cannot be read from {path}: {cause}")]
-    File { of: &'static str, path: String, cause: io::Error },
+    File {
+        /// The PEM: a certificate, a key or an authority.
+        of: &'static str,
+        /// The file.
+        path: String,
+        /// Why.
+        cause: io::Error,
+    },
     /// There is nobody to trust.
     #[error("no authority to trust: the system has none, and none was given")]
     NobodyTrusted,

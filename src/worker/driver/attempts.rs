@@ -22,9 +22,7 @@ use longhaul_core::ledger;
 use longhaul_core::metadata::entry::Body;
 use longhaul_core::protocol::entry::Outcome;
 use longhaul_core::protocol::key::Epoch;
-use longhaul_core::protocol::retry::{
-    Failure, RetryPolicy, outcome_of_failure, outcome_of_waiting,
-};
+use longhaul_core::protocol::retry::{Failure, outcome_of_failure, outcome_of_waiting};
 use longhaul_core::task::terms::{Pauses, Terms};
 use longhaul_core::task::{TaskId, text};
 use std::any::Any;

@@ -27,11 +27,14 @@ pub struct Shown {
 /// The body of an outcome: a result, or the reason of a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
+    /// The result of a task that has completed.
     Result(Bytes),
+    /// Why the attempt failed.
     Reason(String),
 }
 
 impl Body {
+    /// The body as the ledger holds it.
     pub fn bytes(&self) -> Bytes {
         match self {
             Self::Result(bytes) => bytes.clone(),
@@ -39,6 +42,14 @@ impl Body {
         }
     }
 
+    /// Whether it has no bytes.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Its size in bytes.
+    #[must_use]
     pub const fn len(&self) -> usize {
         match self {
             Self::Result(bytes) => bytes.len(),

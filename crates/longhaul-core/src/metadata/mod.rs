@@ -25,9 +25,9 @@
 pub mod ended;
 mod ends;
 pub mod entry;
-mod keeper;
+pub mod keeper;
 mod looks;
-mod running;
+pub mod running;
 
 pub use ended::Showing;
 pub use keeper::{Chore, Lack, ShownEntry};
@@ -44,8 +44,11 @@ use std::time::Duration;
 /// One partition of M. See the module's documentation.
 #[derive(Clone, Debug)]
 pub struct Metadata {
+    /// What is shown of running attempts.
     pub running: ShownAttempts,
+    /// What is shown of attempts that have ended.
     pub ended: EndedAttempts,
+    /// What the keeper shows again, and removes.
     pub keeper: Keeper,
     /// This worker keeps M.
     keeping: Option<Keeping>,

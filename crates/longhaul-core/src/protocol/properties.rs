@@ -2,20 +2,18 @@
 
 use super::body;
 use super::config::LedgerConfig;
-use super::entry::{
-    Base, Claim, ClaimKind, Done, Entry, Heartbeat, LeaseMs, Renewal,
-};
+use super::entry::{Base, Claim, ClaimKind, Done, Entry, Heartbeat, LeaseMs, Renewal};
 use super::entry_set::{Ended, EntrySet, Range};
 use super::fold::{TaskFold, Verdict};
 use super::key::{Epoch, Key, OnceKey, OwnerId, RENEWAL_SERIAL, SealKey};
 use super::limits::Limits;
+use super::random::*;
 use super::seal::{Counts, Seal};
 use crate::task::{Position, Properties, TaskId};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use std::num::NonZeroU32;
 use std::time::Duration;
-use super::random::*;
 
 fn any_task() -> impl Strategy<Value = TaskId> {
     let parts = (any::<u64>(), any::<u64>(), -1..i32::MAX, any::<Option<u32>>());

@@ -26,6 +26,7 @@ const BY_HAND: &str = "trigger/";
 pub struct Slot {
     /// The instant, in ms since the epoch.
     pub ms: u64,
+    /// Whether somebody asked for it, instead of its schedule.
     pub by_hand: bool,
 }
 
@@ -68,6 +69,7 @@ fn can_be_slot(ms: u64) -> bool {
 /// A schedule with its slots.
 #[derive(Clone, Debug)]
 pub struct Plan {
+    /// The schedule.
     pub schedule: Schedule,
     slots: Slots,
     window_ms: u64,
@@ -88,9 +90,21 @@ pub struct Known {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A task is submitted, which waits for these.
-    Fire { slot: Slot, after: Vec<QueueTask>, cancels: bool },
+    Fire {
+        /// The slot.
+        slot: Slot,
+        /// The tasks that it waits for.
+        after: Vec<QueueTask>,
+        /// Whether those are cancelled.
+        cancels: bool,
+    },
     /// The slot is bound to the task that is in its way.
-    LeaveOut { slot: Slot, task: QueueTask },
+    LeaveOut {
+        /// The slot.
+        slot: Slot,
+        /// The task that is in its way.
+        task: QueueTask,
+    },
     /// Nothing before the next slot, if there is one.
     Wait(Option<u64>),
 }

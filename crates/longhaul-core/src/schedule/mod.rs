@@ -47,20 +47,28 @@ pub const TRIGGERS_MAX: usize = 100;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Schedule {
+    /// The cron expression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cron: Option<String>,
+    /// The time zone of the cron expression, by its IANA name; UTC without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_zone: Option<String>,
+    /// The interval, as an ISO 8601 duration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub every: Option<String>,
+    /// How long behind the epoch the intervals begin, as an ISO 8601 duration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offset: Option<String>,
+    /// The one instant at which it fires, in RFC 3339.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
+    /// What happens while an earlier task of the schedule is not over.
     #[serde(default)]
     pub overlap: Overlap,
+    /// How far back slots are fired that nobody fired in time, as an ISO 8601 duration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub catch_up_window: Option<String>,
+    /// Whether no slot is fired.
     #[serde(default)]
     pub paused: bool,
     /// What is submitted.
@@ -76,6 +84,7 @@ pub struct Schedule {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub triggers: Vec<u64>,
     /// What a later version has written.
+    /// Fields of a later version.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -112,6 +121,7 @@ pub struct TaskTemplate {
     /// Which topic of the queue they go to: `high`, `normal` or `low`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     priority: Option<Level>,
+    /// Fields of a later version.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -248,6 +258,9 @@ impl Schedule {
     }
 
     /// How far back slots are fired.
+    ///
+    /// # Errors
+    /// The window is no duration, or too short.
     pub fn window_ms(&self) -> Result<u64, ScheduleError> {
         let Some(text) = &self.catch_up_window else { return Ok(millis(CATCH_UP)) };
         let window = duration_of(text).map_err(|error| ScheduleError::Value(error.to_string()))?;
@@ -259,11 +272,17 @@ impl Schedule {
     }
 
     /// Reads a document.
+    ///
+    /// # Errors
+    /// It is no document of a schedule.
     pub fn read(content: &[u8]) -> Result<Self, ScheduleError> {
         serde_json::from_slice(content).map_err(|error| ScheduleError::Document(error.to_string()))
     }
 
     /// The document.
+    ///
+    /// # Errors
+    /// It cannot be encoded.
     pub fn content(&self) -> Result<Bytes, ScheduleError> {
         let written = serde_json::to_vec(self);
         written.map(Bytes::from).map_err(|error| ScheduleError::Document(error.to_string()))
@@ -280,6 +299,7 @@ impl Schedule {
 }
 
 impl TaskTemplate {
+    /// One with this payload: as text where it is UTF-8, else as base64.
     pub fn new(payload: &[u8], properties: BTreeMap<String, String>, priority: Priority) -> Self {
         let (text, base64) = match std::str::from_utf8(payload) {
             Ok(text) => (Some(text.to_owned()), None),
@@ -293,6 +313,7 @@ impl TaskTemplate {
         Self { text, base64, properties, priority, other: Map::new() }
     }
 
+    /// The level of the queue that its tasks go to.
     pub const fn priority(&self) -> Priority {
         match self.priority {
             Some(Level::High) => Priority::High,
@@ -301,6 +322,10 @@ impl TaskTemplate {
         }
     }
 
+    /// The payload of its tasks.
+    ///
+    /// # Errors
+    /// `base64` cannot be decoded, or `text` is given as well.
     pub fn payload(&self) -> Result<Bytes, ScheduleError> {
         match (&self.text, &self.base64) {
             (Some(text), None) => Ok(Bytes::copy_from_slice(text.as_bytes())),
@@ -320,6 +345,9 @@ impl TaskTemplate {
 }
 
 /// Whether a schedule can have this name.
+///
+/// # Errors
+/// The name is empty, too long, or has a `/` or a control character.
 pub fn check_name(name: &str) -> Result<(), ScheduleError> {
     let fits = (1..=NAME_BYTES_MAX).contains(&name.len());
     if fits && !name.contains('/') && !name.contains(char::is_control) {

@@ -23,9 +23,11 @@ pub const EARLIEST_MS: u64 = 1_000_000_000_000;
 /// When a schedule fires, made of its document once.
 #[derive(Clone, Debug)]
 pub enum Slots {
+    /// By a cron expression, in a time zone.
     Cron(Box<Cron>, TimeZone),
     /// At this distance from each other, so long behind the epoch, in ms.
     Every(u64, u64),
+    /// Once, in ms since the epoch.
     At(u64),
 }
 

@@ -263,6 +263,9 @@ impl QueueSettings {
     }
 
     /// Reads a document. An empty one, and none at all, says nothing.
+    ///
+    /// # Errors
+    /// It is no document of settings, or a setting is out of its bounds.
     pub fn read(document: &[u8]) -> Result<Self, QueueSettingsError> {
         if document.is_empty() {
             return Ok(Self::default());
@@ -277,6 +280,9 @@ impl QueueSettings {
     }
 
     /// The document that says this.
+    ///
+    /// # Errors
+    /// A setting is out of its bounds.
     pub fn to_document(&self) -> Result<Vec<u8>, QueueSettingsError> {
         self.validate()?;
         serde_json::to_vec(self).map_err(|error| QueueSettingsError {

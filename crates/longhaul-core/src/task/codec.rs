@@ -70,11 +70,15 @@ pub struct Codecs {
 }
 
 impl Codecs {
+    /// Adds a codec, in place of an earlier one of its name.
     pub fn add(&mut self, codec: impl Codec) {
         self.by_name.insert(codec.name().to_owned(), Arc::new(codec));
     }
 
     /// The codec of this name.
+    ///
+    /// # Errors
+    /// There is none of this name; the error lists those that are known.
     pub fn get(&self, name: &str) -> Result<&Arc<dyn Codec>, PayloadError> {
         self.by_name.get(name).ok_or_else(|| {
             let known: Vec<String> = self.by_name.keys().map(|name| format!("`{name}`")).collect();
@@ -91,12 +95,18 @@ impl fmt::Debug for Codecs {
 }
 
 /// Encodes by a codec. Its errors say which one it was.
+///
+/// # Errors
+/// The codec refuses the bytes.
 pub fn encode(codec: &dyn Codec, plain: &[u8]) -> Result<Bytes, PayloadError> {
     let encoded = codec.encode(plain);
     encoded.map(Bytes::from).map_err(|cause| by(codec, &cause))
 }
 
 /// Decodes by a codec. Its errors say which one it was.
+///
+/// # Errors
+/// The codec refuses the bytes.
 pub fn decode(codec: &dyn Codec, encoded: &[u8]) -> Result<Bytes, PayloadError> {
     let plain = codec.decode(encoded);
     plain.map(Bytes::from).map_err(|cause| by(codec, &cause))

@@ -224,9 +224,12 @@ fn shows_end(state: TaskState, outcome: Option<TaskOutcome>) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ShownMetadata {
+    /// The state.
     pub state: TaskState,
+    /// How many attempts have begun.
     #[serde(default)]
     pub attempts: u32,
+    /// When the entry was written, in ms since the epoch.
     pub last_updated: u64,
     #[serde(default)]
     outcome: Option<TaskOutcome>,

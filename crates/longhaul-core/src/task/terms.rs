@@ -122,6 +122,7 @@ impl Terms {
 impl Terms {
     /// What the queue says where the task does not: its message was published at this time, in ms since the epoch. A task that names its pauses as a
     /// list has as many attempts as these make.
+    #[must_use]
     pub fn completed_by(mut self, queue: &QueueSettings, published_ms: u64) -> Self {
         let listed = queue.retry.as_ref().filter(|_| self.pauses.is_none());
         let attempts = listed.and_then(RetryPolicy::attempts).or(queue.max_attempts);

@@ -91,13 +91,19 @@ pub enum TopicNameError {
 /// The parts of a full topic name, borrowed from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TopicParts<'a> {
+    /// The tenant.
     pub tenant: &'a str,
+    /// The namespace in the tenant.
     pub namespace: &'a str,
+    /// The name in the namespace.
     pub local: &'a str,
 }
 
 impl<'a> TopicParts<'a> {
     /// Takes apart a short or a full name, of a topic or of one partition.
+    ///
+    /// # Errors
+    /// The name is no name of a topic.
     pub fn parse(name: &'a str) -> Result<Self, TopicNameError> {
         if name.is_empty() {
             return Err(TopicNameError::Empty);
@@ -179,6 +185,9 @@ fn local_problem(part: &str) -> Option<&'static str> {
 }
 
 /// A subscription's name becomes part of topic names, so it may hold what they may.
+///
+/// # Errors
+/// The name is empty, too long, or has a character that no topic name may have.
 pub fn check_subscription(name: &str) -> Result<(), TopicNameError> {
     let problem = if name.is_empty() {
         Some("it is empty")
@@ -311,6 +320,9 @@ impl TopicNames {
     }
 
     /// Checks that two task topics of a worker have nothing in common but, perhaps, dead letters and register.
+    ///
+    /// # Errors
+    /// Names the first topic that both have.
     pub fn check_apart(&self, other: &Self) -> Result<(), TopicNameError> {
         let own = [&self.task, &self.metadata, &self.ledger];
         let theirs = [&other.task, &other.metadata, &other.ledger];

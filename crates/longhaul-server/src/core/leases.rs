@@ -118,7 +118,6 @@ impl Service {
             LeaseOutcome::Succeeded(_) => "job_acked",
             LeaseOutcome::Failed { .. } => "job_failed",
             LeaseOutcome::Released { .. } => "job_released",
-            _ => "job_reported",
         };
         desk.report(token, outcome).await.map_err(|error| by.rejected(token, error))?;
         let (job_id, lease_id) = (token.task(), token.epoch());

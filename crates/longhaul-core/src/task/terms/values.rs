@@ -39,6 +39,9 @@ impl ValueError {
 type Value<T> = Result<T, ValueError>;
 
 /// Reads a duration as the reference's clients write it: ISO 8601 with days, hours, minutes and seconds, zero or above.
+///
+/// # Errors
+/// It is no such duration, or above a hundred years.
 pub fn duration_or_zero(text: &str) -> Value<Duration> {
     let error = |problem: &str| ValueError::new(text, problem);
     if text.len() > TEXT_BYTES_MAX {
@@ -60,6 +63,9 @@ pub fn duration_or_zero(text: &str) -> Value<Duration> {
 }
 
 /// Reads a duration above zero.
+///
+/// # Errors
+/// It is no such duration, zero, or above a hundred years.
 pub fn duration(text: &str) -> Value<Duration> {
     match duration_or_zero(text)? {
         Duration::ZERO => Err(ValueError::new(text, "it must be above zero")),
@@ -73,6 +79,9 @@ pub(super) fn delay_ms(text: &str) -> Value<u64> {
 }
 
 /// Reads an instant, in ms since the epoch: RFC 3339, or that number itself.
+///
+/// # Errors
+/// It is neither, or later than the year 9999.
 pub fn instant_ms(text: &str) -> Value<u64> {
     let error = |problem: &str| ValueError::new(text, problem);
     let latest = Timestamp::MAX.as_millisecond();
@@ -128,6 +137,9 @@ pub(super) fn tags(text: &str) -> Value<Vec<String>> {
 }
 
 /// Whether these can be tags; or why not.
+///
+/// # Errors
+/// There are too many tags, or one of them cannot be one.
 pub fn check_tags(tags: &[String]) -> Result<(), String> {
     if tags.len() > TAGS_MAX {
         return Err(format!("there are {} tags, and {TAGS_MAX} is the limit", tags.len()));
