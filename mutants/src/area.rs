@@ -35,7 +35,8 @@ const RECORDINGS: Judge = judge("longhaul-wire", "recordings", 30);
 const BROKER: Judge = judge("longhaul-broker", "longhaul_broker", 30);
 const BAD_INPUT: Judge = judge("longhaul-broker", "bad_input", 10);
 const PURE: Judge = judge("integration-tests", "pure", 8);
-/// With a broker in the same process: the last to be asked. Nobody else sees what is done with sockets.
+/// With a broker in the same process: the last to be asked. Nobody else sees what is done with
+/// sockets.
 const BROKERS: Judge = judge("integration-tests", "brokers", 6);
 
 /// All areas.
@@ -99,7 +100,8 @@ impl Area {
     }
 }
 
-/// The folder of the crate that a file of an area belongs to, with `/` behind it if it is not the top.
+/// The folder of the crate that a file of an area belongs to, with `/` behind it if it is not the
+/// top.
 pub fn crate_of(path: &str) -> &str {
     path.find("src/").and_then(|at| path.get(..at)).unwrap_or_default()
 }

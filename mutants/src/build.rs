@@ -1,4 +1,5 @@
-//! Builds a copy of the project with all mutants in it. What the compiler refuses is left out, until the rest compiles.
+//! Builds a copy of the project with all mutants in it. What the compiler refuses is left out,
+//! until the rest compiles.
 
 use crate::area::{Judge, crate_of};
 use crate::generate::{self, Mutant, Plan};
@@ -161,7 +162,8 @@ impl Faults {
             self.write(places, &files, &woven)?;
             let viable = self.mutants.len() - self.refused.len();
             tell(&format!("round {round} of the build: {viable} mutants"));
-            // Whether it compiles is asked without writing programs, which takes a tenth of the time.
+            // Whether it compiles is asked without writing programs, which takes a tenth of the
+            // time.
             let output = cargo(places, judges, &["check", "--tests", "--keep-going"])?;
             if output.success {
                 tell(&format!("building {viable} mutants"));
@@ -325,7 +327,8 @@ fn command(places: &Places, verb: &[&str]) -> Command {
     command
 }
 
-/// Builds the programs that tests start: the mutants are in those, too. Tests would else build them by themselves, and take too long.
+/// Builds the programs that tests start: the mutants are in those, too. Tests would else build them
+/// by themselves, and take too long.
 fn build_programs(places: &Places) -> anyhow::Result<()> {
     let mut command = command(places, &["build", "--quiet", "--examples"]);
     command.args(["--bin", "longhaul-broker", "--bin", "longhaul", "--package", "longhaul"]);

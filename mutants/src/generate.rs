@@ -1,7 +1,8 @@
 //! Finds what can be changed in a file: its mutants, and the edits that weave them in.
 //!
-//! The file is parsed, and every function that is not a test is walked. Where two mutants would be the same for every caller only one
-//! is made; whether a mutant type-checks is left to the compiler.
+//! The file is parsed, and every function that is not a test is walked. Where two mutants would be
+//! the same for every caller only one is made; whether a mutant type-checks is left to the
+//! compiler.
 
 use crate::operators::{self, Class};
 use crate::syntax::{
@@ -19,8 +20,8 @@ use syn::{Attribute, Block, Expr, Pat, Signature, Stmt, Type};
 /// One fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mutant {
-    /// What it is, and in which function: `path: fault in function`, with a number if the function has more of the same. Without a
-    /// line, which moves with every change.
+    /// What it is, and in which function: `path: fault in function`, with a number if the function
+    /// has more of the same. Without a line, which moves with every change.
     pub name: String,
     /// The file.
     pub path: String,
@@ -103,7 +104,8 @@ impl Generator<'_> {
         line.chars().take(LENGTH_MAX).chain("...".chars()).collect()
     }
 
-    /// Adds a mutant of the current function. A fault that does not name its function gets it behind.
+    /// Adds a mutant of the current function. A fault that does not name its function gets it
+    /// behind.
     fn add(&mut self, at: usize, fault: &str, names_function: bool) -> Option<usize> {
         let function = self.function.as_ref()?;
         let fault = match names_function {

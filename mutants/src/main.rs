@@ -1,9 +1,10 @@
 //! Mutation tests: faults are planted into the code, and for each of them a test must fail.
 //!
 //! A build for each of thousands of faults takes a day. So all of them are woven into one copy of
-//! the project, each behind a switch that an environment variable turns ([`generate`](mod@generate),
-//! [`weave`](mod@weave), [`build`]). A fault then costs one run of the tests that reach it
-//! ([`suite`], [`run`]). [`area`] divides the code into areas and names the tests that judge each.
+//! the project, each behind a switch that an environment variable turns
+//! ([`generate`](mod@generate), [`weave`](mod@weave), [`build`]). A fault then costs one run of the
+//! tests that reach it ([`suite`], [`run`]). [`area`] divides the code into areas and names the
+//! tests that judge each.
 //! `mutants/accepted.txt` lists the survivors that are accepted, each with its reason
 //! ([`report::Accepted`]); any other survivor fails the command.
 

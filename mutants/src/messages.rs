@@ -106,7 +106,8 @@ fn complaint(message: Option<&Value>) -> Option<Complaint> {
     Some(complaint)
 }
 
-/// The last name in the first backticks: "cannot call non-const method `a::B::<C>::name` in constants".
+/// The last name in the first backticks: "cannot call non-const method `a::B::<C>::name` in
+/// constants".
 fn function_name(message: &str) -> Option<String> {
     let path = message.split('`').nth(1)?;
     let path =

@@ -31,7 +31,8 @@ pub fn is_assignment(operator: &BinOp) -> bool {
     find(operator).is_some_and(|it| it.class == Class::Assignment)
 }
 
-/// What takes the place of this operator: of a comparison its bound and its opposite, of the others what type-checks most often.
+/// What takes the place of this operator: of a comparison its bound and its opposite, of the others
+/// what type-checks most often.
 pub fn find(operator: &BinOp) -> Option<Operator> {
     use Class::{Arithmetic, Assignment, Comparison, Logic};
     let (class, symbol, others): (_, _, &'static [&'static str]) = match operator {

@@ -25,7 +25,8 @@ impl fmt::Display for Survivor {
 pub struct Found {
     /// How many made a test fail.
     pub caught: usize,
-    /// How many made a test run for too long. They count as caught, which on a busy machine may be wrong.
+    /// How many made a test run for too long. They count as caught, which on a busy machine may be
+    /// wrong.
     pub timeouts: usize,
     /// How many the compiler refused.
     pub unviable: usize,
@@ -35,8 +36,8 @@ pub struct Found {
 
 /// Survivors that are accepted, with the reason for each.
 ///
-/// A line that begins with `#` is a reason; the lines behind it, as the command prints them but without the place, are the faults
-/// that it is for.
+/// A line that begins with `#` is a reason; the lines behind it, as the command prints them but
+/// without the place, are the faults that it is for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Accepted(BTreeMap<String, String>);
 
@@ -65,7 +66,8 @@ impl Accepted {
     }
 }
 
-/// What is told in the end. The score is the share of what was caught or took too long, in hundredths, of all that the compiler took.
+/// What is told in the end. The score is the share of what was caught or took too long, in
+/// hundredths, of all that the compiler took.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     areas: Vec<(&'static str, Found, usize)>,

@@ -1,7 +1,8 @@
-//! What is known of mutants from earlier runs: a file that verdicts are appended to, so that a run which was interrupted goes on.
+//! What is known of mutants from earlier runs: a file that verdicts are appended to, so that a run
+//! which was interrupted goes on.
 //!
-//! Caught stays caught as long as the function is as it was. What was missed is asked again as soon as any source has changed, for
-//! tests may have been added.
+//! Caught stays caught as long as the function is as it was. What was missed is asked again as soon
+//! as any source has changed, for tests may have been added.
 
 use anyhow::Context;
 use std::collections::BTreeMap;

@@ -97,7 +97,8 @@ fn judge_one(
 ) -> anyhow::Result<Verdict> {
     for suite in suites {
         for (names, time) in suite.portions(mutant, seconds_max) {
-            // The machine may be busy, and a fault may cost a little time and not be noticed by that.
+            // The machine may be busy, and a fault may cost a little time and not be noticed by
+            // that.
             let limit = 3 * time + Duration::from_secs(10);
             match run(suite, &names, mutant, limit)? {
                 Ending::Passed => {}

@@ -150,7 +150,8 @@ impl Suite {
         Ok(Reading { time, reached: (ending == Ending::Passed).then_some(reached) })
     }
 
-    /// Takes in what the baseline has shown, and returns the tests that are not asked: they fail, or take too long.
+    /// Takes in what the baseline has shown, and returns the tests that are not asked: they fail,
+    /// or take too long.
     pub fn learn(&mut self, readings: &[Reading]) -> Vec<String> {
         let mut left_out = Vec::new();
         for (index, (test, reading)) in self.tests.iter_mut().zip(readings).enumerate() {
@@ -170,8 +171,8 @@ impl Suite {
         left_out
     }
 
-    /// The tests that can notice a mutant, with the time that they take, in portions: the quick ones first, and those that would take
-    /// longer than so many seconds together not at all.
+    /// The tests that can notice a mutant, with the time that they take, in portions: the quick
+    /// ones first, and those that would take longer than so many seconds together not at all.
     pub fn portions(&self, mutant: usize, seconds_max: u64) -> Vec<(Vec<&str>, Duration)> {
         const QUICK: [u64; 2] = [1, 5];
         let limits = [QUICK.as_slice(), &[seconds_max]].concat();

@@ -1,4 +1,5 @@
-//! The switch of the woven mutants. This file is part of the copy of each crate that has mutants, never of this program.
+//! The switch of the woven mutants. This file is part of the copy of each crate that has mutants,
+//! never of this program.
 
 use std::fs::File;
 use std::io::Write;

@@ -73,7 +73,8 @@ pub fn is_call(expression: &Expr) -> bool {
     }
 }
 
-/// Whether a method says how much room a buffer gets before it is filled. No test can tell: it grows when that is too little.
+/// Whether a method says how much room a buffer gets before it is filled. No test can tell: it
+/// grows when that is too little.
 pub fn is_about_room(method: &syn::Ident) -> bool {
     ["reserve", "reserve_exact", "shrink_to_fit"].iter().any(|name| method == name)
 }

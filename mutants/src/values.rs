@@ -5,8 +5,8 @@ use syn::{GenericArgument, PathArguments, ReturnType, Type, TypePath};
 /// More values than this are not tried for one function.
 const VALUES_MAX: usize = 4;
 
-/// The expressions that a function of this return type can return instead, as far as the type tells. Some do not type-check: only
-/// the compiler knows.
+/// The expressions that a function of this return type can return instead, as far as the type
+/// tells. Some do not type-check: only the compiler knows.
 pub fn of_return(output: &ReturnType) -> Vec<String> {
     match output {
         ReturnType::Default => vec!["()".to_owned()],

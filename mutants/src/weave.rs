@@ -1,8 +1,8 @@
 //! Weaves mutants into the text of a file: each behind its switch, all of them at once.
 //!
-//! A place of the code that can be changed is an [`Edit`]: text put before it, inside it and behind it. Its pieces belong to single
-//! mutants, so that a mutant which the compiler refuses is left out and the others of the same place stay. Nothing is duplicated, for
-//! edits lie within each other.
+//! A place of the code that can be changed is an [`Edit`]: text put before it, inside it and behind
+//! it. Its pieces belong to single mutants, so that a mutant which the compiler refuses is left out
+//! and the others of the same place stay. Nothing is duplicated, for edits lie within each other.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -97,8 +97,9 @@ struct Insert<'a> {
     pieces: &'a [Piece],
 }
 
-/// The order of what is put at the same place: what ends there comes before what begins there, and the inner before the outer at ends,
-/// behind it at beginnings. Of two edits of the same range the first is the outer one.
+/// The order of what is put at the same place: what ends there comes before what begins there, and
+/// the inner before the outer at ends, behind it at beginnings. Of two edits of the same range the
+/// first is the outer one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Order {
     Close(Reverse<usize>, Reverse<usize>),

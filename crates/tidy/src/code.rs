@@ -36,7 +36,10 @@ impl Code {
 
     fn walk(&mut self, stream: TokenStream, prefix: &str, mut is_test: bool) {
         let tokens: Vec<TokenTree> = stream.into_iter().collect();
-        let is = |at: usize, sign| matches!(tokens.get(at), Some(TokenTree::Punct(it)) if it.as_char() == sign);
+        let is = |at: usize, sign: char| match tokens.get(at) {
+            Some(TokenTree::Punct(punct)) => punct.as_char() == sign,
+            _ => false,
+        };
         let (mut path, mut line, mut at) = (prefix.to_owned(), 0, 0);
         // The items for tests end here, those around them do not.
         let mut test_end = None;

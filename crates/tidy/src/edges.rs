@@ -8,46 +8,28 @@ use serde_json::Value;
 const CLIENT: &str = "pulsar";
 
 /// The packages of the workspace, each with what it may use of them and of the client.
-const ALLOWED: &[(&str, &[&str])] = &[
-    ("longhaul-wire", &[]),
-    ("longhaul-transport", &[]),
+const ALLOWED: &[(&str, &str)] = &[
+    ("longhaul-wire", ""),
+    ("longhaul-transport", ""),
     // For tests only: those of this project, and with the feature `testing` those of users.
-    ("longhaul-memory", &["longhaul-transport"]),
+    ("longhaul-memory", "longhaul-transport"),
     // The broker is for its examples.
-    (
-        "longhaul",
-        &["longhaul-broker", "longhaul-memory", "longhaul-transport", "longhaul-wire", CLIENT],
-    ),
-    ("longhaul-broker", &["longhaul-wire"]),
-    ("longhaul-ui", &[]),
-    ("longhaul-server", &["longhaul", "longhaul-ui"]),
-    ("longhaul-cli", &["longhaul", "longhaul-broker", "longhaul-server"]),
+    ("longhaul", "longhaul-broker longhaul-memory longhaul-transport longhaul-wire pulsar"),
+    ("longhaul-broker", "longhaul-wire"),
+    ("longhaul-ui", ""),
+    ("longhaul-server", "longhaul longhaul-ui"),
+    ("longhaul-cli", "longhaul longhaul-broker longhaul-server"),
     (
         "integration-tests",
-        &[
-            "longhaul",
-            "longhaul-broker",
-            "longhaul-cli",
-            "longhaul-memory",
-            "longhaul-server",
-            "longhaul-transport",
-            "longhaul-wire",
-            CLIENT,
-        ],
+        "longhaul longhaul-broker longhaul-cli longhaul-memory longhaul-server longhaul-transport \
+         longhaul-wire pulsar",
     ),
     (
         "bench",
-        &[
-            "integration-tests",
-            "longhaul",
-            "longhaul-broker",
-            "longhaul-server",
-            "longhaul-transport",
-            "longhaul-wire",
-            CLIENT,
-        ],
+        "integration-tests longhaul longhaul-broker longhaul-server longhaul-transport \
+         longhaul-wire pulsar",
     ),
-    ("tidy", &[]),
+    ("tidy", ""),
 ];
 
 fn violations(packages: &[Value]) -> Vec<String> {
@@ -62,7 +44,7 @@ fn violations(packages: &[Value]) -> Vec<String> {
         for used in used.map(|dependency| dependency["name"].as_str().unwrap()) {
             let is_watched = used == CLIENT || ALLOWED.iter().any(|(listed, _)| *listed == used);
             // A package depends on itself to give its tests a feature.
-            if is_watched && used != name && !allowed.contains(&used) {
+            if is_watched && used != name && !allowed.split(' ').any(|it| it == used) {
                 violations.push(format!("`{name}` must not depend on `{used}`"));
             }
         }

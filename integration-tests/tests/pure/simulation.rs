@@ -19,7 +19,9 @@ fn check(seed: u64) -> Result<Report, String> {
         return Ok(report);
     }
     let violations = report.violations.join("\n  ");
-    let mut told = format!("seed {seed} (replay: LONGHAUL_SIM_SEED={seed} LONGHAUL_SIM_RUNS=1 cargo sim):\n  {violations}");
+    let mut told = format!(
+        "seed {seed} (replay: LONGHAUL_SIM_SEED={seed} LONGHAUL_SIM_RUNS=1 cargo sim):\n  {violations}"
+    );
     if from_env("LONGHAUL_SIM_SEED") == Some(seed) {
         let path = std::env::temp_dir().join(format!("longhaul-sim-{seed}.txt"));
         match std::fs::write(&path, report.history) {

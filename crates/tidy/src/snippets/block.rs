@@ -45,7 +45,8 @@ pub(super) fn blocks(page: &str) -> Vec<Block> {
 }
 
 impl Block {
-    /// The command lines of a block of shell: without prompts, answers and comments; a line that ends with a backslash goes on.
+    /// The command lines of a block of shell: without prompts, answers and comments; a line that
+    /// ends with a backslash goes on.
     pub(super) fn commands(&self) -> impl Iterator<Item = String> {
         let text = self.text.replace("\\\n", " ");
         let is_console = self.language == "console";

@@ -1,4 +1,5 @@
-//! What blocks say of the packages of the workspace: dependencies of a manifest, and command lines of cargo.
+//! What blocks say of the packages of the workspace: dependencies of a manifest, and command lines
+//! of cargo.
 
 use std::collections::BTreeSet;
 use toml::{Table, Value};
@@ -56,7 +57,8 @@ fn has_feature(package: &Package, feature: &str) -> Result<(), String> {
     Err(format!("{} has no feature `{feature}`", package.name))
 }
 
-/// Whether a command line of cargo, without its first word, names what is there. What is behind ` -- ` belongs to the program that is run.
+/// Whether a command line of cargo, without its first word, names what is there. What is behind `
+/// -- ` belongs to the program that is run.
 pub(super) fn command(packages: &[Package], words: &[&str]) -> Result<(), String> {
     let words: Vec<_> = words.iter().copied().take_while(|word| *word != "--").collect();
     let name = words.first().copied().unwrap_or_default();

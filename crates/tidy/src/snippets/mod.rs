@@ -1,4 +1,5 @@
-//! The fenced blocks of the documentation: each is run, compiled or read by a test, or says why it is not. Pure.
+//! The fenced blocks of the documentation: each is run, compiled or read by a test, or says why it
+//! is not. Pure.
 //!
 //! | block | who judges it |
 //! |---|---|
@@ -9,7 +10,8 @@
 //! | with a mark of `READERS` | the test that reads this page, and looks for its marks |
 //! | with `<!-- not run: why -->` | nobody, and readers of the source see why |
 //!
-//! Everything else is a fault: a line of another program, a block of another language, a mark that nobody reads.
+//! Everything else is a fault: a line of another program, a block of another language, a mark that
+//! nobody reads.
 
 mod block;
 mod cargo;
