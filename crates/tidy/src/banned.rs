@@ -24,8 +24,7 @@ const PURE: &[&str] = &[
     "src/worker/partition",
 ];
 
-/// The library, in which the clock alone reads time. Another reader would escape the simulated
-/// clock.
+/// The library. Only its clock reads time: another reader would escape the simulated clock.
 const CLOCKED: &[&str] = &["crates/longhaul-transport/src", "src"];
 const CLOCK: &str = "crates/longhaul-transport/src/clock";
 

@@ -1,5 +1,5 @@
-//! What files of `docker/` and `packaging/` must have in common. What each of them may have is
-//! checked by the tools in `.ci/run`: hadolint, schemas, systemd-analyze, promtool.
+//! Files of `docker/` and `packaging/` fit each other and the program. The tools in `.ci/run` check
+//! each file by itself: hadolint, schemas, systemd-analyze, promtool.
 
 use crate::tree::{read, texts};
 use serde::Deserialize;
@@ -8,10 +8,10 @@ use serde_json::Value;
 const COMPOSE: [&str; 3] =
     ["docker/compose.yaml", "docker/compose.pulsar.yaml", "docker/compose.cluster.yaml"];
 const KUBERNETES: &str = "packaging/kubernetes";
-/// Seconds of a drain if nothing is said, and those that a gateway needs besides.
+/// The default drain in seconds, and the seconds that a gateway needs after it.
 const DRAIN: u64 = 30;
 const GATEWAY_MORE: u64 = 10;
-/// Seconds besides the drain: the grace of a program, and that of its supervisor.
+/// Seconds that a worker needs after its drain: the grace of a program, and that of its supervisor.
 const WORKER_MORE: u64 = 20;
 
 /// The documents of a YAML file, with its anchors and merges resolved.
@@ -192,7 +192,7 @@ fn the_debian_package_names_files_and_settings_that_exist() {
     }
 }
 
-/// What the build of the image needs is sent to the engine; `target` alone has gigabytes.
+/// The engine is sent everything that `.dockerignore` does not name; `target` alone has gigabytes.
 #[test]
 fn the_context_of_the_image_is_what_its_build_needs() {
     assert!(

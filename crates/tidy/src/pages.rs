@@ -1,4 +1,4 @@
-//! What pages say of each other and of the code. Links and headings are checked by lychee.
+//! Pages agree with each other and with the code. lychee checks links and headings.
 
 use crate::tree::{assert_none, read, repository};
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! What is published belongs together: versions, licences, and what a registry asks for.
+//! Published packages have one version, one licence, and the metadata that a registry asks for.
 
 use crate::tree::{packages, read, texts};
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
-//! What no file has: a developer's folders, a registry by name, marks of unfinished work, spaces at
-//! the ends of lines. And what each Rust file has: a first line that says what it is for.
+//! No file names a developer's folder or a registry, or has marks of unfinished work or spaces at the
+//! ends of lines. Each Rust file begins with its purpose.
 //!
 //! A path of one machine works nowhere else, and a registry's name defeats the mirrors of users.
 

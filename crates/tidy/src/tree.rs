@@ -1,4 +1,4 @@
-//! The files of the repository, and what cargo knows of it.
+//! The files of the repository, and the packages of the workspace.
 
 use crate::code::Code;
 use serde_json::Value;
@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Folders, by name, that hold nothing of ours: build results, caches, git's own files. What is in
-/// a corpus is fed to parsers.
+/// Names of folders without text of ours: build results, caches, git's own files, input of parsers.
 const SKIPPED: [&str; 8] =
     [".cache", ".git", ".venv", "__pycache__", "build", "corpus", "node_modules", "target"];
 
