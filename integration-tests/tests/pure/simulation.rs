@@ -1,6 +1,6 @@
 //! Whole workers on a seeded broker: see `integration_tests::simulation`.
 //!
-//! `LONGHAUL_SIM_SEED=N LONGHAUL_SIM_RUNS=K` runs K seeds from N on; `cargo xtask sim --seed N` does that.
+//! `LONGHAUL_SIM_SEED=N LONGHAUL_SIM_RUNS=K cargo sim` runs K seeds from N on.
 
 use integration_tests::simulation::{Course, Order, Report, Setting, Totals, run};
 use longhaul_core::protocol::invariants::{ORDER, RESEND};
@@ -19,7 +19,9 @@ fn check(seed: u64) -> Result<Report, String> {
         return Ok(report);
     }
     let violations = report.violations.join("\n  ");
-    let mut told = format!("seed {seed} (replay: cargo xtask sim --seed {seed}):\n  {violations}");
+    let mut told = format!(
+        "seed {seed} (replay: LONGHAUL_SIM_SEED={seed} LONGHAUL_SIM_RUNS=1 cargo sim):\n  {violations}"
+    );
     if from_env("LONGHAUL_SIM_SEED") == Some(seed) {
         let path = std::env::temp_dir().join(format!("longhaul-sim-{seed}.txt"));
         match std::fs::write(&path, report.history) {
