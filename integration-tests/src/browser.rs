@@ -5,6 +5,8 @@
 use crate::sandbox::guard::Guard;
 use crate::skip::skip;
 use anyhow::{Context, Result, bail, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 use std::process::Stdio;
 use std::time::Duration;
@@ -256,11 +258,29 @@ impl Browser {
     /// # Errors
     /// The browser is gone.
     pub async fn picture(&self) -> Result<Vec<u8>> {
-        use base64::Engine;
         let url = format!("{}/screenshot", self.session);
         let answer: Value = self.http.get(url).send().await?.json().await?;
-        let text = text(&answer, "value");
-        Ok(base64::engine::general_purpose::STANDARD.decode(text)?)
+        Ok(BASE64.decode(text(&answer, "value"))?)
+    }
+
+    /// A picture of the first element that a CSS selector finds, as PNG, with so many pixels for
+    /// each of CSS.
+    ///
+    /// # Errors
+    /// There is none, or the browser is gone.
+    pub async fn picture_of(&self, selector: &str, scale: u32) -> Result<Vec<u8>> {
+        let place = format!(
+            "(() => {{
+                const it = document.querySelector({}).getBoundingClientRect();
+                const [x, y] = [it.x + scrollX, it.y + scrollY];
+                return {{ x, y, width: it.width, height: it.height, scale: {scale} }};
+            }})()",
+            json!(selector)
+        );
+        let clip = self.look(&place).await?;
+        let wanted = json!({"format": "png", "captureBeyondViewport": true, "clip": clip});
+        let answer = self.devtools("Page.captureScreenshot", wanted).await?;
+        Ok(BASE64.decode(text(&answer, "data"))?)
     }
 }
 

@@ -9,6 +9,7 @@ mod away;
 mod guarded;
 mod large;
 mod looking;
+mod picture;
 mod stage;
 
 use anyhow::Result;
