@@ -60,8 +60,8 @@ impl Bench {
     }
 }
 
-/// The first command of the README: it brings its own broker. Amid what it prints stood a coloured warning of the worker about the attempt
-/// that fails on purpose.
+/// Without a variable the example brings its own broker. Its output once had a coloured warning of
+/// the worker in it, about the attempt that fails on purpose.
 #[tokio::test]
 async fn quickstart_needs_nothing_else() -> Result<()> {
     let folder = tempfile::tempdir()?;
@@ -77,7 +77,7 @@ async fn quickstart_needs_nothing_else() -> Result<()> {
     Ok(())
 }
 
-/// The second one: the sandbox says where the broker is, and nobody else does.
+/// With variables it uses the broker that the sandbox names.
 #[tokio::test]
 async fn quickstart_shows_each_transition() -> Result<()> {
     let Some(bench) = Bench::new("quickstart").await? else { return Ok(()) };
