@@ -15,7 +15,7 @@
 //! | `block MS` | blocks its thread |
 //! | `gate` | waits until the test opens the gate |
 //! | `cancelled` | waits until it is cancelled |
-//! | `big BYTES`, `outcry BYTES` | completes with a result of that size; fails with a message of that size |
+//! | `big BYTES`, `outcry BYTES` | completes with a result, or fails with a message, of that size |
 //! | `progress DONE TOTAL TEXT` | reports progress |
 //! | `store TEXT`, `restore` | stores a checkpoint; completes with the last one |
 

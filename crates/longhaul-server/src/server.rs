@@ -51,7 +51,8 @@ pub enum StartError {
 ///
 /// # async fn serve() -> Result<(), Box<dyn std::error::Error>> {
 /// // With an admin URL queues can be created, listed and deleted.
-/// let client = Client::builder("pulsar://localhost:6650").admin_url("http://localhost:8080").connect().await?;
+/// let builder = Client::builder("pulsar://localhost:6650").admin_url("http://localhost:8080");
+/// let client = builder.connect().await?;
 /// let server = Server::start(client, ServerConfig::default()).await?;
 /// println!("{}", server.url());
 /// tokio::signal::ctrl_c().await?;

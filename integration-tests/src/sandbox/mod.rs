@@ -1,21 +1,19 @@
 //! A broker for the suites, chosen by the environment: our own, or a real Apache Pulsar.
 //!
-//! | variable | meaning |
-//! |---|---|
-//! | `LONGHAUL_TEST_BROKER` | `embedded` (default), `maven`, `docker`, `pulsar://…`, or `none`: tests that need a broker are skipped |
-//! | `LONGHAUL_TEST_ADMIN` | admin URL that belongs to a `pulsar://…`; default port 8080 of the same host |
-//! | `LONGHAUL_TEST_OWN_BROKER` | `embedded`, `maven` or `docker`: what [`Broker::from_env`] starts while the shared broker is a URL |
-//! | `LONGHAUL_TEST_PULSAR_VERSION` | version of Apache Pulsar for `maven`, `docker` and clusters; default 4.0.7, which alone brings its proxy along |
-//! | `LONGHAUL_TEST_PULSAR_SETTINGS` | further settings of brokers started by `maven` and of clusters, `name=value` with commas between; those of a test win |
-//! | `LONGHAUL_TEST_CLIENTS` | `python`, `go` or both with a comma: stock clients to be played beside that of Java |
-//! | `LONGHAUL_TEST_CLUSTER` | `1`: chaos is also done to a cluster, which takes minutes, 2 GB, Java and Maven |
-//! | `LONGHAUL_TEST_CROWD` | `1`: the crowd of HTTP workers has the size that the gateway is accepted with, which takes minutes |
-//! | `LONGHAUL_TEST_SKIPS` | a file to which each skipped test adds a line |
-//! | `LONGHAUL_TEST_CACHE` | where downloaded jars are kept; default `longhaul` in the user's cache folder |
+//! `CONTRIBUTING.md` has the variables that developers set. Three more are for special runs:
 //!
-//! With publishers limited, `maxPublishRatePerTopicInMessages=300` and `chaos mixed --short --broker maven`. With the extensible load manager,
-//! `chaos cluster --short --broker cluster` and
-//! `loadManagerClassName=org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl,loadBalancerLoadSheddingStrategy=org.apache.pulsar.broker.loadbalance.extensions.scheduler.TransferShedder`.
+//! - `LONGHAUL_TEST_OWN_BROKER`: `embedded`, `maven` or `docker`, which [`Broker::from_env`] starts
+//!   while the shared broker is a URL.
+//! - `LONGHAUL_TEST_PULSAR_SETTINGS`: further settings of brokers that `maven` starts and of
+//!   clusters, `name=value` separated by commas. Those of a test win.
+//! - `LONGHAUL_TEST_SKIPS`: a file to which each skipped test adds a line.
+//!
+//! Pulsar's proxy comes with version 4.0.7 alone. To limit publishers, set
+//! `maxPublishRatePerTopicInMessages=300` for `chaos mixed --short --broker maven`. To use the
+//! extensible load manager, set these two for `chaos cluster --short --broker cluster`, with
+//! `org.apache.pulsar.broker.loadbalance.extensions.` in front of both values:
+//! `loadManagerClassName=ExtensibleLoadManagerImpl` and
+//! `loadBalancerLoadSheddingStrategy=scheduler.TransferShedder`.
 //!
 //! [`Proxy`] stands between clients and a broker and does to their bytes what networks do. [`PulsarProxy`] is Apache Pulsar's own,
 //! for clients that cannot reach its brokers. [`Cluster`] is Apache Pulsar in seven processes, each of which may be killed.

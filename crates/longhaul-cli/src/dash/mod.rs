@@ -1,7 +1,8 @@
 //! `longhaul dash`: how the queues of a gateway stand, on a terminal.
 //!
 //! ```text
-//! state.rs ── what is shown, and what keys and answers change; tables.rs, pulse.rs ── the lists, and the heartbeats of workers
+//! state.rs ── what is shown, and what keys and answers change
+//! tables.rs, pulse.rs ── the lists, and the heartbeats of workers
 //! view.rs ── draws the state
 //! ask.rs ── asks the gateway; screen.rs ── takes the terminal, and gives it back
 //! ```

@@ -2,7 +2,8 @@
 //!
 //! ```json
 //! {"tokens": [
-//!   {"name": "ci", "sha256": "9f86d0…", "scopes": ["submit", "read"], "queues": ["mails"], "expires": "2027-01-01T00:00:00Z"}
+//!   {"name": "ci", "sha256": "9f86d0…", "scopes": ["submit", "read"], "queues": ["mails"],
+//!    "expires": "2027-01-01T00:00:00Z"}
 //! ]}
 //! ```
 

@@ -5,9 +5,9 @@
 //!
 //! | word | meaning |
 //! |---|---|
-//! | `terminal=NAME` | it is typed in another terminal, where programs go on: the answer is how their output begins |
+//! | `terminal=NAME` | for another terminal, where programs go on: the answer is how their output begins |
 //! | `everywhere` | it is typed in all terminals |
-//! | `here` | nothing: it is typed in the reader's own terminal, as a block without a comment is on a page that is typed as a whole |
+//! | `here` | nothing: it is typed in the reader's own terminal |
 //! | `only=embedded`, `only=pulsar` | it is for this engine |
 //! | `file=NAME` | it is a file, and not commands |
 //! | `python` | it needs Pulsar's client for Python |
