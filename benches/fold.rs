@@ -1,6 +1,8 @@
-//! Measures entries of the ledger and what is made of them: `cargo bench -p longhaul --features internals --bench fold`.
+//! Measures entries of the ledger and what is made of them:
+//! `cargo bench -p longhaul --features internals --bench fold`.
 //!
-//! The entries are a claim and an outcome of each task. Each row is measured five times; printed is the median.
+//! The entries are a claim and an outcome of each task. Each row is measured five times; printed is
+//! the median.
 
 use bytes::Bytes;
 use longhaul::Position;

@@ -1,6 +1,7 @@
 //! A real browser: headless Chromium, driven by its `chromedriver` over HTTP, as WebDriver says.
 //!
-//! Both come from packages of the system (Debian: `chromium` and `chromium-driver`). Where there is no `chromedriver` its tests are skipped.
+//! Both come from packages of the system (Debian: `chromium` and `chromium-driver`). Where there is
+//! no `chromedriver` its tests are skipped.
 
 use crate::sandbox::guard::Guard;
 use crate::skip::skip;
@@ -17,7 +18,8 @@ use tokio::time::timeout;
 /// How long a browser may take to start, or a page to show what it ought to.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long a look waits for a page to change, in ms. One that was left meanwhile, and is kept in order to go back to it, never says so.
+/// How long a look waits for a page to change, in ms. One that was left meanwhile, and is kept in
+/// order to go back to it, never says so.
 const LOOK_MS: u64 = 2_000;
 /// How often it is looked again.
 const LOOKS_MAX: usize = 15;
@@ -73,7 +75,8 @@ impl Browser {
         let profile = format!("--user-data-dir={}", folder.path().display());
         let arguments = [
             "--headless=new",
-            // Test machines often run all as root, where Chromium refuses to start with its sandbox.
+            // Test machines often run all as root, where Chromium refuses to start with its
+            // sandbox.
             "--no-sandbox",
             "--disable-dev-shm-usage",
             "--disable-gpu",
@@ -243,7 +246,8 @@ impl Browser {
         self.ask("goog/cdp/execute", &json!({"cmd": command, "params": parameters})).await
     }
 
-    /// What the browser has complained about since the last look: scripts that failed, and what a page's policy has kept from loading.
+    /// What the browser has complained about since the last look: scripts that failed, and what a
+    /// page's policy has kept from loading.
     ///
     /// # Errors
     /// The browser is gone.

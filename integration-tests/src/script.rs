@@ -1,7 +1,9 @@
-//! A processor whose tasks say what it does, for tests: the language of `examples/scripted.rs`, and what only tests want.
+//! A processor whose tasks say what it does, for tests: the language of `examples/scripted.rs`, and
+//! what only tests want.
 //!
-//! A payload is `NONCE|run|run|…`. The n-th run of a task does the n-th of these, the last one repeats; runs are counted by the
-//! processor, over all workers that share it. A run is a list of commands, separated by commas:
+//! A payload is `NONCE|run|run|…`. The n-th run of a task does the n-th of these, the last one
+//! repeats; runs are counted by the processor, over all workers that share it. A run is a list of
+//! commands, separated by commas:
 //!
 //! | command | meaning |
 //! |---|---|

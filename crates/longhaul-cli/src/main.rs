@@ -1,4 +1,5 @@
-//! The program `longhaul`: what a person types to see, feed and mend a queue of tasks, from the first minute to the bad night.
+//! The program `longhaul`: what a person types to see, feed and mend a queue of tasks, from the
+//! first minute to the bad night.
 //!
 //! ```text
 //! cli.rs ── the tree of commands and the global options

@@ -1,19 +1,22 @@
-//! The seam between longhaul and a broker. Internal to longhaul: it may change on any day, and what users need of it, `longhaul`
-//! itself gives them.
+//! The seam between longhaul and a broker. Internal to longhaul: it may change on any day, and what
+//! users need of it, `longhaul` itself gives them.
 //!
-//! [`Transport`] is what longhaul asks of a broker; its own session implements it, and the broker in memory that tests run on.
-//! What both sides must agree about is here too: how messages are named ([`Position`]) and described ([`Properties`]), what time
-//! it is ([`clock`]), and where a simulation stops a process ([`gate`]).
+//! [`Transport`] is what longhaul asks of a broker; its own session implements it, and the broker
+//! in memory that tests run on. What both sides must agree about is here too: how messages are
+//! named ([`Position`]) and described ([`Properties`]), what time it is ([`clock`]), and where a
+//! simulation stops a process ([`gate`]).
 //!
-//! A transport moves bytes and knows no rule of the task protocol. The protocol asks three things of it:
+//! A transport moves bytes and knows no rule of the task protocol, which asks three things of it:
 //!
-//! - **It never resends by itself.** A publish whose fate is unknown ends as [`PublishError::Unknown`]; the caller decides.
-//! - **It keeps no hidden queue of deliveries**: nothing is delivered to a [`Consumer`] that was not asked for, but for the rest of a
-//!   batch.
+//! - **It never resends by itself.** A publish whose fate is unknown ends as
+//!   [`PublishError::Unknown`]; the caller decides.
+//! - **It keeps no hidden queue of deliveries**: nothing is delivered to a [`Consumer`] that was
+//!   not asked for, but for the rest of a batch.
 //! - **An ack has a receipt**: [`Consumer::ack`] resolves when the broker has confirmed it.
 //!
-//! Invariant: no transport reconnects behind its caller's back. The first error of a [`Consumer`], [`Follower`] or
-//! [`Publisher`] is its last word: the supervisor drops it, tells the machine that the session is over, and opens a new one.
+//! Invariant: no transport reconnects behind its caller's back. The first error of a [`Consumer`],
+//! [`Follower`] or [`Publisher`] is its last word: the supervisor drops it, tells the machine that
+//! the session is over, and opens a new one.
 
 pub mod clock;
 pub mod gate;
@@ -61,7 +64,8 @@ impl fmt::Display for TopicPartition {
 pub struct Message {
     /// Where it lies; orders the messages of one partition.
     pub position: Position,
-    /// `None` when it came alone; otherwise how many messages of its entry are still to be acknowledged, itself included.
+    /// `None` when it came alone; otherwise how many messages of its entry are still to be
+    /// acknowledged, itself included.
     pub batch_size: Option<u32>,
     /// Partition key as text.
     pub key: Option<String>,
@@ -79,7 +83,8 @@ pub struct Message {
     pub publish_time_ms: u64,
     /// The cluster that it was published in, where it was replicated from another one.
     pub replicated_from: Option<String>,
-    /// How often the broker has delivered it before, as far as it remembers: not over its restarts, nor after a consumer died.
+    /// How often the broker has delivered it before, as far as it remembers: not over its restarts,
+    /// nor after a consumer died.
     pub redelivery_count: u32,
 }
 
@@ -125,8 +130,8 @@ pub struct Outgoing {
 pub enum Batching {
     /// One entry per message: for topics that other clients read compacted (M), and for tasks.
     Off,
-    /// What comes while earlier entries are without a receipt shares an entry, up to 1,000 messages: for the ledger. What
-    /// comes alone goes alone.
+    /// What comes while earlier entries are without a receipt shares an entry, up to 1,000
+    /// messages: for the ledger. What comes alone goes alone.
     On,
 }
 
@@ -173,7 +178,8 @@ pub struct Backlog {
 /// What became of a message: where it is stored, or why that is not known, or not so.
 pub type Published = Result<Position, PublishError>;
 
-/// Resolves to the position of the stored message. It never depends on being polled: dropping it takes nothing back.
+/// Resolves to the position of the stored message. It never depends on being polled: dropping it
+/// takes nothing back.
 pub type Receipt = BoxFuture<'static, Published>;
 
 /// What the broker said to an ack.
@@ -259,21 +265,22 @@ pub type ConnectionEnd = BoxFuture<'static, TransportError>;
 /// A broker, seen from a worker or a client.
 #[async_trait]
 pub trait Transport: fmt::Debug + Send + Sync + 'static {
-    /// Connects to the cluster, if no connection is there, and keeps that open until what this returns is dropped or has resolved. A transport that needs no
-    /// connections is never cut off.
+    /// Connects to the cluster, if no connection is there, and keeps that open until what this
+    /// returns is dropped or has resolved. A transport that needs no connections is never cut off.
     async fn connected(&self) -> Result<ConnectionEnd, TransportError> {
         Ok(Box::pin(std::future::pending()))
     }
 
-    /// The number of partitions of a topic; `None` when it has none, or does not exist. Creates nothing.
+    /// The number of partitions; `None` when it has none, or does not exist. Creates nothing.
     async fn partitions(&self, topic: &str) -> Result<Option<u32>, TransportError>;
 
-    /// Whether there is a topic of this name, with partitions or without. `true` where the broker does not tell. Creates nothing.
+    /// Whether there is a topic of this name, with partitions or without. `true` where the broker
+    /// does not tell. Creates nothing.
     async fn exists(&self, _topic: &str) -> Result<bool, TransportError> {
         Ok(true)
     }
 
-    /// Whether a topic may get more partitions while somebody uses it, so that it is worth counting them again.
+    /// Whether a topic may get more partitions while it is used: then they are counted again.
     fn partitions_may_grow(&self) -> bool {
         true
     }
@@ -286,7 +293,7 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
         schema: Schema,
     ) -> Result<Box<dyn Publisher>, TransportError>;
 
-    /// Opens a consumer on a durable subscription, which starts at the earliest message if it is new.
+    /// Opens a consumer on a durable subscription. A new one starts at the earliest message.
     async fn subscribe(
         &self,
         topic: &TopicPartition,
@@ -310,7 +317,7 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
         follow: Follow,
     ) -> Result<Box<dyn Follower>, TransportError>;
 
-    /// Reads the message at exactly this position, compacted or not; `None` when it is no longer there.
+    /// Reads the message at exactly this position, compacted or not; `None` when it is gone.
     async fn fetch(
         &self,
         topic: &TopicPartition,
@@ -321,21 +328,24 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
 /// Publishes to one partition, in the order of the calls.
 #[async_trait]
 pub trait Publisher: Send {
-    /// Waits for the end of this publisher: what is sent from then on fails. May be dropped and called again.
+    /// Waits for the end of this publisher: what is sent from then on fails. May be dropped and
+    /// called again.
     async fn ended(&mut self) -> TransportError;
 
-    /// Waits until a message may be handed over, for the client's queue is bounded. May be dropped and called again.
+    /// Waits until a message may be handed over, for the client's queue is bounded. May be dropped
+    /// and called again.
     ///
     /// # Errors
     /// The publisher is over.
     async fn ready(&mut self) -> Result<(), TransportError>;
 
-    /// Hands a message over at once. Whoever asks [`ready`](Self::ready) before keeps the queue within its bounds. Returns whether there is
-    /// room for another one. What is handed over to a publisher that is over is not stored and never will be.
+    /// Hands a message over at once. Whoever asks [`ready`](Self::ready) before keeps the queue
+    /// within its bounds. Returns whether there is room for another one. What is handed over to a
+    /// publisher that is over is not stored and never will be.
     fn put(&mut self, message: Outgoing, on_receipt: OnReceipt) -> bool;
 
-    /// Hands a message over; waits while the client's queue is full. An error says that the message was not handed over: it is
-    /// not stored and never will be.
+    /// Hands a message over; waits while the client's queue is full. An error says that the message
+    /// was not handed over: it is not stored and never will be.
     async fn send(&mut self, message: Outgoing) -> Result<Receipt, TransportError> {
         self.ready().await?;
         let (on_receipt, receipt) = OnReceipt::awaited();
@@ -344,14 +354,16 @@ pub trait Publisher: Send {
     }
 }
 
-/// One consumer session; dropping it ends it. What it delivered is void then, and acks without a receipt may be lost.
+/// One consumer session; dropping it ends it. What it delivered is void then, and acks without a
+/// receipt may be lost.
 #[async_trait]
 pub trait Consumer: Send {
-    /// Lets the broker deliver so many messages more. Nothing is delivered that was not asked for, but for the rest of a batch,
-    /// which then counts for what is asked for next.
+    /// Lets the broker deliver so many messages more. Nothing is delivered that was not asked for,
+    /// but for the rest of a batch, which then counts for what is asked for next.
     fn request(&mut self, count: usize);
 
-    /// The next delivery; asks for one if nothing was asked for. May be dropped and called again without losing one.
+    /// The next delivery; asks for one if nothing was asked for. May be dropped and called again
+    /// without losing one.
     async fn next(&mut self) -> Result<Message, TransportError>;
 
     /// A delivery more, if it was asked for and is here already.
@@ -377,8 +389,9 @@ pub trait Consumer: Send {
 /// Follows one partition.
 #[async_trait]
 pub trait Follower: Send {
-    /// The next message; waits at the end of the log. May be dropped and called again without losing one. In a simulation messages
-    /// may come again from the start, as with clients that reconnect by themselves.
+    /// The next message; waits at the end of the log. May be dropped and called again without
+    /// losing one. In a simulation messages may come again from the start, as with clients that
+    /// reconnect by themselves.
     async fn next(&mut self) -> Result<Message, TransportError>;
 
     /// A message more, if it is here already.
@@ -417,14 +430,15 @@ impl TransportError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TransportErrorKind {
-    /// The broker cannot be reached, the connection was lost, or it cannot serve us at the moment, because somebody else holds the
-    /// topic, say: trying again may help.
+    /// The broker cannot be reached, the connection was lost, or it cannot serve us at the moment,
+    /// because somebody else holds the topic, say: trying again may help.
     Unreachable,
     /// The broker refuses the credentials, or what they ask for.
     Unauthorized,
     /// No such topic.
     NotFound,
-    /// The broker does not allow what was asked, whoever asks: a policy of the namespace, a limit, a name that is none.
+    /// The broker does not allow what was asked, whoever asks: a policy of the namespace, a limit,
+    /// a name that is none.
     NotAllowed,
     /// The topic has a schema that does not go with ours.
     IncompatibleSchema,
@@ -437,7 +451,8 @@ pub enum TransportErrorKind {
 }
 
 impl TransportErrorKind {
-    /// Whether trying again is of no use before somebody has changed something: a permission, a policy, a topic, a setting.
+    /// Whether trying again is of no use before somebody has changed something: a permission, a
+    /// policy, a topic, a setting.
     #[must_use]
     pub const fn is_permanent(self) -> bool {
         !matches!(self, Self::Unreachable)
@@ -466,8 +481,8 @@ pub enum PublishError {
     /// The message may be stored, now or later, or not at all.
     #[error("the fate of the message is unknown: {0}")]
     Unknown(String),
-    /// The message is not stored and never will be, through no fault of its own: most often it was not even sent. Another try may
-    /// store it.
+    /// The message is not stored and never will be, through no fault of its own: most often it was
+    /// not even sent. Another try may store it.
     #[error("the message is not stored: {0}")]
     NotStored(String),
     /// The message is not stored and never will be, for what it is.

@@ -3,7 +3,8 @@
 use super::Message;
 use bytes::Bytes;
 
-/// By which key a Key_Shared subscription deals a message: that of its entry. See [`Message::order_key`].
+/// By which key a Key_Shared subscription deals a message: that of its entry. See
+/// [`Message::order_key`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OrderKey {
     /// By the message's own partition key, if it has one.
@@ -27,12 +28,14 @@ impl Message {
     }
 }
 
-/// How the consumers of a durable subscription share its messages. All that are connected have the same.
+/// How the consumers of a durable subscription share its messages. All that are connected have the
+/// same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SubscriptionType {
     /// Each message goes to any of them.
     #[default]
     Shared,
-    /// The messages of one key go to one consumer at a time, in order, and to another one only when that one has none of them any more.
+    /// The messages of one key go to one consumer at a time, in order, and to another one only when
+    /// that one has none of them any more.
     KeyShared,
 }

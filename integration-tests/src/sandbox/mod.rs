@@ -15,23 +15,28 @@
 //! `loadManagerClassName=ExtensibleLoadManagerImpl` and
 //! `loadBalancerLoadSheddingStrategy=scheduler.TransferShedder`.
 //!
-//! [`Proxy`] stands between clients and a broker and does to their bytes what networks do. [`PulsarProxy`] is Apache Pulsar's own,
-//! for clients that cannot reach its brokers. [`Cluster`] is Apache Pulsar in seven processes, each of which may be killed.
+//! [`Proxy`] stands between clients and a broker and does to their bytes what networks do.
+//! [`PulsarProxy`] is Apache Pulsar's own, for clients that cannot reach its brokers. [`Cluster`]
+//! is Apache Pulsar in seven processes, each of which may be killed.
 //!
-//! `embedded` builds and starts our own broker as a process. `maven` starts the standalone of Apache Pulsar from Maven artifacts and needs Java 17 or later and Maven; the first run
-//! downloads 235 MB. `docker` starts the official image and needs only Docker.
+//! `embedded` builds and starts our own broker as a process. `maven` starts the standalone of
+//! Apache Pulsar from Maven artifacts and needs Java 17 or later and Maven; the first run downloads
+//! 235 MB. `docker` starts the official image and needs only Docker.
 //!
-//! A test takes the shared broker by [`Sandbox::from_env`] and keeps to topics of its own ([`Sandbox::topic`]). A test that
-//! kills, stops or configures a broker takes one of its own by [`Broker::from_env`]. Each test binary is a process and would
-//! start its own shared broker; to start one for a whole run:
+//! A test takes the shared broker by [`Sandbox::from_env`] and keeps to topics of its own
+//! ([`Sandbox::topic`]). A test that kills, stops or configures a broker takes one of its own by
+//! [`Broker::from_env`]. Each test binary is a process and would start its own shared broker; to
+//! start one for a whole run:
 //!
 //! ```text
 //! cargo run -p integration-tests --bin sandbox -- run -- cargo test --workspace
 //! ```
 //!
-//! The command finds the broker by `PULSAR_SERVICE_URL` and `PULSAR_ADMIN_URL` too, as the examples and other programs do.
+//! The command finds the broker by `PULSAR_SERVICE_URL` and `PULSAR_ADMIN_URL` too, as the examples
+//! and other programs do.
 //!
-//! Invariant: no broker outlives the process that started it, not even when that process is killed (`guard.rs`).
+//! Invariant: no broker outlives the process that started it, not even when that process is killed
+//! (`guard.rs`).
 
 mod admin;
 mod broker;
@@ -67,7 +72,8 @@ const NO_BROKER: &str = "LONGHAUL_TEST_BROKER is none";
 /// The version that is started unless the environment names another.
 pub const PULSAR_VERSION: &str = "4.0.7";
 
-/// Broker of this process for all its tests. A failed start is kept too: each test would wait for the limit again.
+/// Broker of this process for all its tests. A failed start is kept too: each test would wait for
+/// the limit again.
 ///
 /// Statics are never dropped, so its guard is what ends it.
 static SHARED: OnceCell<Result<Broker, String>> = OnceCell::const_new();
@@ -80,7 +86,8 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Returns the broker named by the environment, or none when none is named: then the test is skipped.
+    /// Returns the broker named by the environment, or none when none is named: then the test is
+    /// skipped.
     ///
     /// # Errors
     /// The environment makes no sense, or the broker cannot be started.
@@ -95,7 +102,8 @@ impl Sandbox {
                 };
                 let broker = SHARED.get_or_init(start).await.as_ref();
                 let broker = broker.map_err(|cause| anyhow!("no broker: {cause}"))?;
-                // Not a clone: the connections of an HTTP client belong to the runtime of the test that opened them.
+                // Not a clone: the connections of an HTTP client belong to the runtime of the test
+                // that opened them.
                 Self::new(broker.service_url().to_owned(), broker.admin().url()).map(Some)
             }
             Choice::None => {
@@ -105,8 +113,9 @@ impl Sandbox {
         }
     }
 
-    /// How the broker of [`from_env`](Self::from_env) is run, where it is known to be Apache Pulsar. Of one that is named by its
-    /// address, what `LONGHAUL_TEST_OWN_BROKER` says is taken for its kind, too.
+    /// How the broker of [`from_env`](Self::from_env) is run, where it is known to be Apache
+    /// Pulsar. Of one that is named by its address, what `LONGHAUL_TEST_OWN_BROKER` says is taken
+    /// for its kind, too.
     ///
     /// # Errors
     /// The environment makes no sense.

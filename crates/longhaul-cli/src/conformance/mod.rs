@@ -8,8 +8,9 @@
 //! checks/ ── what a worker has to do, one function each
 //! ```
 //!
-//! A check submits tasks whose payloads say what the worker is to do with them (`docs/clients.md` has the words), breaks something, and then looks at
-//! what the log says became of the tasks, and at what came through the door. It never asks the worker.
+//! A check submits tasks whose payloads say what the worker is to do with them (`docs/clients.md`
+//! has the words), breaks something, and then looks at what the log says became of the tasks, and
+//! at what came through the door. It never asks the worker.
 
 mod candidate;
 mod checks;

@@ -2,9 +2,10 @@
 //! shell, and each answer is that of the page. On `README.md` and on the pages about HTTP and order
 //! only the blocks with a mark are typed.
 //!
-//! Once with the embedded broker, which brings itself along, and once with a gateway before the broker of `LONGHAUL_TEST_BROKER`. Ports are others than
-//! on the page, since somebody may use those. Where Pulsar's client for Python is not to be had (`LONGHAUL_TEST_CLIENTS=python` has it fetched), its part is
-//! said to be skipped, and the program `longhaul` submits that task.
+//! Once with the embedded broker, which brings itself along, and once with a gateway before the
+//! broker of `LONGHAUL_TEST_BROKER`. Ports are others than on the page, since somebody may use
+//! those. Where Pulsar's client for Python is not to be had (`LONGHAUL_TEST_CLIENTS=python` has it
+//! fetched), its part is said to be skipped, and the program `longhaul` submits that task.
 
 mod answer;
 mod page;
@@ -160,7 +161,8 @@ async fn ended(terminal: &mut Process) -> Result<(Vec<String>, String)> {
     Ok((lines, status))
 }
 
-/// Waits until a program that goes on prints the answer of the page, behind what it, or one before it, has printed already.
+/// Waits until a program that goes on prints the answer of the page, behind what it, or one before
+/// it, has printed already.
 async fn goes_on(
     terminal: &mut Process,
     run: &mut Run,

@@ -1,11 +1,13 @@
-//! The blocks of a page: what is typed where, what comes back, and files that the reader writes. Pure.
+//! The blocks of a page: what is typed where, what comes back, and files that the reader writes.
+//! Pure.
 //!
-//! A block of `console` is typed line by line; what a line begins with `$ ` for is a command, with `> ` its continuation, and the rest is the
-//! answer. A comment directly above a block says what is special about it, in words:
+//! A block of `console` is typed line by line; what a line begins with `$ ` for is a command, with
+//! `> ` its continuation, and the rest is the answer. A comment directly above a block says what is
+//! special about it, in words:
 //!
 //! | word | meaning |
 //! |---|---|
-//! | `terminal=NAME` | for another terminal, where programs go on: the answer is how their output begins |
+//! | `terminal=NAME` | for another terminal with a running program: the first lines are compared |
 //! | `everywhere` | it is typed in all terminals |
 //! | `here` | nothing: it is typed in the reader's own terminal |
 //! | `only=embedded`, `only=pulsar` | it is for this engine |
