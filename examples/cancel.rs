@@ -1,5 +1,5 @@
-//! The end of a task on request: a processor that listens ends by itself, one that does not is dropped, and one that blocks its thread is left
-//! behind. It brings its own broker.
+//! The end of a task on request: a processor that listens ends by itself, one that does not is
+//! dropped, and one that blocks its thread is left behind. It brings its own broker.
 
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
 

@@ -1,5 +1,5 @@
-//! A task that goes on where its last attempt was: the first worker is stopped half-way, as by a crash, and a second one takes over. It
-//! brings its own broker.
+//! A task that goes on where its last attempt was: the first worker is stopped half-way, as by a
+//! crash, and a second one takes over. It brings its own broker.
 
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
 

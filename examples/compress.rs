@@ -1,12 +1,14 @@
-//! Real work: compresses the files named by its tasks, reports progress, keeps checkpoints, and goes on where a killed worker stopped.
+//! Real work: compresses the files named by its tasks, reports progress, keeps checkpoints, and
+//! goes on where a killed worker stopped.
 //!
 //! ```text
 //! cargo run --release --example compress -- worker
 //! cargo run --release --example compress -- submit *.jar
 //! ```
 //!
-//! The output `FILE.zst` is a sequence of zstd frames, one per chunk. A checkpoint says how much input is in how much output, so
-//! the next attempt cuts off what the last one wrote after its checkpoint, and goes on.
+//! The output `FILE.zst` is a sequence of zstd frames, one per chunk. A checkpoint says how much
+//! input is in how much output, so the next attempt cuts off what the last one wrote after its
+//! checkpoint, and goes on.
 
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
 

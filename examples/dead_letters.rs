@@ -1,4 +1,5 @@
-//! Tasks that failed for good: listed, replayed when the cause is mended, purged. It brings its own broker.
+//! Tasks that failed for good: listed, replayed when the cause is mended, purged. It brings its own
+//! broker.
 
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
 

@@ -1,4 +1,5 @@
-//! Tasks that wait for others: a fan-in, a chain by a key, and an attempt that goes on when its parts are done. It brings its own broker.
+//! Tasks that wait for others: a fan-in, a chain by a key, and an attempt that goes on when its
+//! parts are done. It brings its own broker.
 
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
 
@@ -6,8 +7,8 @@ use longhaul::{AfterFailed, Client, TaskContext, TaskError, Text, processor_fn};
 use longhaul_broker::{Broker, BrokerConfig};
 use std::time::Duration;
 
-/// `<a> <b> …` adds numbers, of which each that is not one is a failure; `sum` adds the results of the tasks that it has waited for; `halves <number>` lets two
-/// tasks of its own do that.
+/// `<a> <b> …` adds numbers, of which each that is not one is a failure; `sum` adds the results of
+/// the tasks that it has waited for; `halves <number>` lets two tasks of its own do that.
 async fn add(client: &Client, task: Text, context: TaskContext) -> Result<u64, TaskError> {
     let words: Vec<&str> = task.0.split(' ').collect();
     match (words.as_slice(), context.predecessors()) {
@@ -49,7 +50,8 @@ async fn main() -> anyhow::Result<()> {
     });
     let worker = client.worker("sums", processor).concurrency(2).start().await?;
 
-    // A fan-in: the sum begins when its parts are over. One of them fails, and the sum runs all the same.
+    // A fan-in: the sum begins when its parts are over. One of them fails, and the sum runs all the
+    // same.
     let mut parts = Vec::new();
     for part in ["1 2", "3 4 5", "six"] {
         parts.push(client.submit("sums", &Text(part.to_owned())).await?);

@@ -1,4 +1,5 @@
-//! The worker of the greeter example: start it, then `greeter_client`. With `PULSAR_ADMIN_URL` it sets its topics up first.
+//! The worker of the greeter example: start it, then `greeter_client`. With `PULSAR_ADMIN_URL` it
+//! sets its topics up first.
 
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
 

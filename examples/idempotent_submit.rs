@@ -1,4 +1,5 @@
-//! A submit that may be repeated: of all submits with one key one task comes, whoever makes them and how often. It brings its own broker.
+//! A submit that may be repeated: of all submits with one key one task comes, whoever makes them
+//! and how often. It brings its own broker.
 
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
 

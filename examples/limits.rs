@@ -1,4 +1,5 @@
-//! Limits of a queue: so many tasks at once over all workers, one at a time for each customer, a pause. It brings its own broker.
+//! Limits of a queue: so many tasks at once over all workers, one at a time for each customer, a
+//! pause. It brings its own broker.
 
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
 

@@ -1,5 +1,5 @@
-//! What goes around each attempt: a limit on how many run at once for a customer, and a line for each with its length and its end. It brings
-//! its own broker.
+//! What goes around each attempt: a limit on how many run at once for a customer, and a line for
+//! each with its length and its end. It brings its own broker.
 
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
 #![expect(clippy::disallowed_methods, reason = "the ban on clocks is for the library")]
@@ -36,7 +36,8 @@ impl Middleware for OneAtATime {
     }
 }
 
-/// Says how each attempt has ended and how long it took, and gives its log lines a span with the customer.
+/// Says how each attempt has ended and how long it took, and gives its log lines a span with the
+/// customer.
 async fn observe(payload: Raw, context: TaskContext, next: Next) -> Result<Raw, TaskError> {
     let customer = context.properties().get("customer").cloned().unwrap_or_default();
     let started = Instant::now();

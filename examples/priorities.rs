@@ -1,4 +1,5 @@
-//! A queue with levels: what is urgent goes first, and needs no worker of its own. It brings its own broker.
+//! A queue with levels: what is urgent goes first, and needs no worker of its own. It brings its
+//! own broker.
 
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
 
@@ -24,7 +25,8 @@ async fn main() -> anyhow::Result<()> {
             }
         })
     };
-    // One task at a time. `Levels::weighted(6, 3, 1)` would give each level its part of the slots, so that none waits for ever.
+    // One task at a time. `Levels::weighted(6, 3, 1)` would give each level its part of the slots,
+    // so that none waits for ever.
     let worker = client.worker("letters", print).levels(Levels::strict()).concurrency(1);
     let worker = worker.start().await?;
     worker.ready().await;

@@ -4,14 +4,16 @@
 //! cargo run --release --example quickstart
 //! ```
 //!
-//! It starts a broker of its own inside the program, whose data vanish with it. With `PULSAR_SERVICE_URL`, such as
-//! `pulsar://127.0.0.1:6650`, it uses that one, a Pulsar or ours. With `PULSAR_ADMIN_URL`, such as `http://127.0.0.1:8080`, the worker
-//! sets its topics up there first; without, that broker makes them as they are needed.
+//! It starts a broker of its own inside the program, whose data vanish with it. With
+//! `PULSAR_SERVICE_URL`, such as `pulsar://127.0.0.1:6650`, it uses that one, a Pulsar or ours.
+//! With `PULSAR_ADMIN_URL`, such as `http://127.0.0.1:8080`, the worker sets its topics up there
+//! first; without, that broker makes them as they are needed.
 //!
-//! One of its tasks fails at its first attempt, to show what follows. `RUST_LOG=info` shows what the worker logs of all that.
+//! One of its tasks fails at its first attempt, to show what follows. `RUST_LOG=info` shows what
+//! the worker logs of all that.
 //!
-//! The tasks are submitted by a plain Pulsar producer, as any program in any language could do it, and each transition is read from
-//! the metadata topic, as any program could, too.
+//! The tasks are submitted by a plain Pulsar producer, as any program in any language could do it,
+//! and each transition is read from the metadata topic, as any program could, too.
 
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
 #![expect(clippy::large_futures, reason = "those of the crate `pulsar` are")]

@@ -45,7 +45,8 @@ async fn main() -> anyhow::Result<()> {
     println!("resized to {} x {}", small.width, small.height);
     println!("exported to {}", client.wait::<Text>(&export).await?.0);
 
-    // No processor of this worker is for that type. Another worker may have one, so it is tried again, minutes later.
+    // No processor of this worker is for that type. Another worker may have one, so it is tried
+    // again, minutes later.
     let mut watch = client.watch_key("studio", "a song").await?;
     let song = client.submission("studio", &report).task_type("play").key("a song");
     song.send().await?;

@@ -1,12 +1,14 @@
 //! A worker whose tasks say what it does: for conformance runs by clients of any language.
 //!
-//! The payload of a task is `NONCE|step|step|…`. Attempt n runs step n, the last step repeats. A step is a list of commands,
-//! separated by commas: `sleep MS`, `ok TEXT` (the result is TEXT, as raw bytes), `fail TEXT` (an error with that message),
-//! `poll COUNT MS` (up to epoch COUNT it gives the attempt back for MS), `keep TEXT` (with a checkpoint of an earlier attempt it
+//! The payload of a task is `NONCE|step|step|…`. Attempt n runs step n, the last step repeats. A
+//! step is a list of commands, separated by commas: `sleep MS`, `ok TEXT` (the result is TEXT, as
+//! raw bytes), `fail TEXT` (an error with that message), `poll COUNT MS` (up to epoch COUNT it
+//! gives the attempt back for MS), `keep TEXT` (with a checkpoint of an earlier attempt it
 //! completes with that; otherwise it stores TEXT as one, and goes on).
 //!
-//! With `--journal` it writes down what it really ran, for whoever checks it: one line `MICROSECONDS EVENT TASK EPOCH ATTEMPT`
-//! per event, where an event is `ready`, `start`, `cancelled`, `end` or `dropped`.
+//! With `--journal` it writes down what it really ran, for whoever checks it: one line
+//! `MICROSECONDS EVENT TASK EPOCH ATTEMPT` per event, where an event is `ready`, `start`,
+//! `cancelled`, `end` or `dropped`.
 //!
 //! `cargo run --example scripted -- --task-topic tasks --retention 1s`
 
@@ -82,7 +84,8 @@ struct Args {
     journal: Option<PathBuf>,
 }
 
-/// Writes each line by one call to a file opened for appending, so that a killed process leaves whole lines.
+/// Writes each line by one call to a file opened for appending, so that a killed process leaves
+/// whole lines.
 #[derive(Clone, Default)]
 struct Journal(Option<Arc<File>>);
 

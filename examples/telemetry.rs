@@ -1,5 +1,6 @@
-//! A trace of each task: who submits it and every attempt at it have a span, whatever processes they are in. The spans go to a collector, by OTLP
-//! over HTTP: the one that `OTEL_EXPORTER_OTLP_ENDPOINT` names, or `http://localhost:4318`. It brings its own broker.
+//! A trace of each task: who submits it and every attempt at it have a span, whatever processes
+//! they are in. The spans go to a collector, by OTLP over HTTP: the one that
+//! `OTEL_EXPORTER_OTLP_ENDPOINT` names, or `http://localhost:4318`. It brings its own broker.
 
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
 
@@ -17,7 +18,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 /// Where spans go, and how their context travels in the properties of tasks.
 fn trace() -> anyhow::Result<SdkTracerProvider> {
-    // The exporter's HTTP client is the crate that longhaul uses, too, without a choice who does its cryptography.
+    // The exporter's HTTP client is the crate that longhaul uses, too, without a choice who does
+    // its cryptography.
     drop(rustls::crypto::ring::default_provider().install_default());
     let exporter = SpanExporter::builder().with_http().build()?;
     let provider = SdkTracerProvider::builder().with_batch_exporter(exporter).build();
@@ -44,7 +46,8 @@ async fn main() -> anyhow::Result<()> {
     let client = Client::connect(broker.service_url()).await?;
     let worker = client.worker("letters", processor_fn(print)).start().await?;
 
-    // Whatever span surrounds the submit is its parent: here one of our own, elsewhere that of an HTTP request, say.
+    // Whatever span surrounds the submit is its parent: here one of our own, elsewhere that of an
+    // HTTP request, say.
     let order = tracing::info_span!("order");
     let letter = Text("dear customer".to_owned());
     let task = client.submit("letters", &letter).instrument(order).await?;

@@ -1,5 +1,6 @@
-//! How to test a processor: a worker and a client in a plain test, without a broker and in simulated time. Here the test is a program, so that you
-//! can see what it finds; in your project it is a function under `#[test]`.
+//! How to test a processor: a worker and a client in a plain test, without a broker and in
+//! simulated time. Here the test is a program, so that you can see what it finds; in your project
+//! it is a function under `#[test]`.
 
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
 

@@ -10,31 +10,32 @@
 //! - The module `testing`, behind the feature of that name, runs workers and clients in a unit test, without a broker and without waiting.
 //! - [`TaskMetadata`] is what the public sees of a task.
 //!
+//! [CONTRIBUTING.md]: https://docs.rs/crate/longhaul/latest/source/CONTRIBUTING.md
+//! [takeover]: https://docs.rs/crate/longhaul/latest/source/docs/pictures/takeover.png
 //! [docs/any-language.md]: https://docs.rs/crate/longhaul/latest/source/docs/any-language.md
-//! [docs/clients.md]: https://docs.rs/crate/longhaul/latest/source/docs/clients.md
-//! [docs/concepts.md]: https://docs.rs/crate/longhaul/latest/source/docs/concepts.md
 //! [docs/architecture.md]: https://docs.rs/crate/longhaul/latest/source/docs/architecture.md
 //! [docs/broker.md]: https://docs.rs/crate/longhaul/latest/source/docs/broker.md
 //! [docs/cli.md]: https://docs.rs/crate/longhaul/latest/source/docs/cli.md
-//! [docs/dialects.md]: https://docs.rs/crate/longhaul/latest/source/docs/dialects.md
+//! [docs/clients.md]: https://docs.rs/crate/longhaul/latest/source/docs/clients.md
+//! [docs/compare.md]: https://docs.rs/crate/longhaul/latest/source/docs/compare.md
+//! [docs/concepts.md]: https://docs.rs/crate/longhaul/latest/source/docs/concepts.md
+//! [docs/connecting.md]: https://docs.rs/crate/longhaul/latest/source/docs/connecting.md
 //! [docs/dashboard.md]: https://docs.rs/crate/longhaul/latest/source/docs/dashboard.md
-//! [docs/http.md]: https://docs.rs/crate/longhaul/latest/source/docs/http.md
 //! [docs/dead-letters.md]: https://docs.rs/crate/longhaul/latest/source/docs/dead-letters.md
 //! [docs/dependencies.md]: https://docs.rs/crate/longhaul/latest/source/docs/dependencies.md
+//! [docs/exec.md]: https://docs.rs/crate/longhaul/latest/source/docs/exec.md
+//! [docs/http.md]: https://docs.rs/crate/longhaul/latest/source/docs/http.md
 //! [docs/limits.md]: https://docs.rs/crate/longhaul/latest/source/docs/limits.md
 //! [docs/order.md]: https://docs.rs/crate/longhaul/latest/source/docs/order.md
-//! [docs/performance.md]: https://docs.rs/crate/longhaul/latest/source/docs/performance.md
-//! [docs/moving.md]: https://docs.rs/crate/longhaul/latest/source/docs/moving.md
-//! [docs/platform.md]: https://docs.rs/crate/longhaul/latest/source/docs/platform.md
 //! [docs/packaging.md]: https://docs.rs/crate/longhaul/latest/source/docs/packaging.md
+//! [docs/performance.md]: https://docs.rs/crate/longhaul/latest/source/docs/performance.md
+//! [docs/platform.md]: https://docs.rs/crate/longhaul/latest/source/docs/platform.md
 //! [docs/protocol.md]: https://docs.rs/crate/longhaul/latest/source/docs/protocol.md
-//! [docs/protocol.md#properties-of-a-task]: https://docs.rs/crate/longhaul/latest/source/docs/protocol.md
-//! [docs/protocol.md#which-task-goes-first]: https://docs.rs/crate/longhaul/latest/source/docs/protocol.md
-//! [docs/protocol.md#without-topic-set-up]: https://docs.rs/crate/longhaul/latest/source/docs/protocol.md
 //! [docs/reading.md]: https://docs.rs/crate/longhaul/latest/source/docs/reading.md
+//! [docs/runbooks.md]: https://docs.rs/crate/longhaul/latest/source/docs/runbooks.md
 //! [docs/schedules.md]: https://docs.rs/crate/longhaul/latest/source/docs/schedules.md
+//! [docs/sizing.md]: https://docs.rs/crate/longhaul/latest/source/docs/sizing.md
 //! [docs/start.md]: https://docs.rs/crate/longhaul/latest/source/docs/start.md
-//! [docs/storage.md]: https://docs.rs/crate/longhaul/latest/source/docs/storage.md
 //! [docs/telemetry.md]: https://docs.rs/crate/longhaul/latest/source/docs/telemetry.md
 //! [docs/tested.md]: https://docs.rs/crate/longhaul/latest/source/docs/tested.md
 //! [docs/testing.md]: https://docs.rs/crate/longhaul/latest/source/docs/testing.md

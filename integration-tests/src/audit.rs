@@ -31,8 +31,8 @@ pub struct Audited {
 /// Checks the ledger and what the metadata topic made of it. The topics must be at rest.
 ///
 /// # Errors
-/// A key was used twice, an epoch has two owners, an entry is malformed, or the last entry of a task on the metadata topic
-/// is not what the ledger says.
+/// A key was used twice, an epoch has two owners, an entry is malformed, or the last entry of a
+/// task on the metadata topic is not what the ledger says.
 pub async fn audit(
     transport: &PulsarTransport,
     ledger: &[TopicPartition],

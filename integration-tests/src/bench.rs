@@ -1,4 +1,5 @@
-//! A task topic of a test's own, with everything that belongs to it: topics, workers, watchers, and the check at the end.
+//! A task topic of a test's own, with everything that belongs to it: topics, workers, watchers, and
+//! the check at the end.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +52,8 @@ impl Bench {
         Self::named(sandbox, test, partitions, TopicOverrides::default()).await
     }
 
-    /// As [`new`](Self::new), where the metadata topic is `<T>-state`, as the code of the Java reference has it.
+    /// As [`new`](Self::new), where the metadata topic is `<T>-state`, as the code of the Java
+    /// reference has it.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -120,8 +122,8 @@ impl Bench {
         View::open(&self.transport, self.parts(&self.names.metadata)).await
     }
 
-    /// Reads ledger and metadata topic whole and checks what must hold of them, as any client can and as a test can that knows that all is at
-    /// rest; see [`audit`].
+    /// Reads ledger and metadata topic whole and checks what must hold of them, as any client can
+    /// and as a test can that knows that all is at rest; see [`audit`].
     ///
     /// # Errors
     /// It does not hold.
@@ -133,7 +135,8 @@ impl Bench {
         audit(&self.transport, &self.parts(ledger), &self.parts(metadata)).await
     }
 
-    /// Messages of the task topic that are not acknowledged, counted as entries, and how many of them workers hold.
+    /// Messages of the task topic that are not acknowledged, counted as entries, and how many of
+    /// them workers hold.
     ///
     /// # Errors
     /// The broker does not say.
@@ -158,8 +161,9 @@ impl Bench {
         self.until_backlog(|backlog| backlog == (0, 0)).await
     }
 
-    /// Waits until the subscription has passed every task. After a topic has moved, the broker has on rare occasions gone on
-    /// counting one message as held by a consumer though it is acknowledged; why is not known yet.
+    /// Waits until the subscription has passed every task. After a topic has moved, the broker has
+    /// on rare occasions gone on counting one message as held by a consumer though it is
+    /// acknowledged; why is not known yet.
     ///
     /// # Errors
     /// That does not come.

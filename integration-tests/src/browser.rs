@@ -1,10 +1,13 @@
 //! A real browser: headless Chromium, driven by its `chromedriver` over HTTP, as WebDriver says.
 //!
-//! Both come from packages of the system (Debian: `chromium` and `chromium-driver`). Where there is no `chromedriver` its tests are skipped.
+//! Both come from packages of the system (Debian: `chromium` and `chromium-driver`). Where there is
+//! no `chromedriver` its tests are skipped.
 
 use crate::sandbox::guard::Guard;
 use crate::skip::skip;
 use anyhow::{Context, Result, bail, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 use std::process::Stdio;
 use std::time::Duration;
@@ -15,7 +18,8 @@ use tokio::time::timeout;
 /// How long a browser may take to start, or a page to show what it ought to.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long a look waits for a page to change, in ms. One that was left meanwhile, and is kept in order to go back to it, never says so.
+/// How long a look waits for a page to change, in ms. One that was left meanwhile, and is kept in
+/// order to go back to it, never says so.
 const LOOK_MS: u64 = 2_000;
 /// How often it is looked again.
 const LOOKS_MAX: usize = 15;
@@ -71,7 +75,8 @@ impl Browser {
         let profile = format!("--user-data-dir={}", folder.path().display());
         let arguments = [
             "--headless=new",
-            // Test machines often run all as root, where Chromium refuses to start with its sandbox.
+            // Test machines often run all as root, where Chromium refuses to start with its
+            // sandbox.
             "--no-sandbox",
             "--disable-dev-shm-usage",
             "--disable-gpu",
@@ -241,7 +246,8 @@ impl Browser {
         self.ask("goog/cdp/execute", &json!({"cmd": command, "params": parameters})).await
     }
 
-    /// What the browser has complained about since the last look: scripts that failed, and what a page's policy has kept from loading.
+    /// What the browser has complained about since the last look: scripts that failed, and what a
+    /// page's policy has kept from loading.
     ///
     /// # Errors
     /// The browser is gone.
@@ -256,11 +262,29 @@ impl Browser {
     /// # Errors
     /// The browser is gone.
     pub async fn picture(&self) -> Result<Vec<u8>> {
-        use base64::Engine;
         let url = format!("{}/screenshot", self.session);
         let answer: Value = self.http.get(url).send().await?.json().await?;
-        let text = text(&answer, "value");
-        Ok(base64::engine::general_purpose::STANDARD.decode(text)?)
+        Ok(BASE64.decode(text(&answer, "value"))?)
+    }
+
+    /// A picture of the first element that a CSS selector finds, as PNG, with so many pixels for
+    /// each of CSS.
+    ///
+    /// # Errors
+    /// There is none, or the browser is gone.
+    pub async fn picture_of(&self, selector: &str, scale: u32) -> Result<Vec<u8>> {
+        let place = format!(
+            "(() => {{
+                const it = document.querySelector({}).getBoundingClientRect();
+                const [x, y] = [it.x + scrollX, it.y + scrollY];
+                return {{ x, y, width: it.width, height: it.height, scale: {scale} }};
+            }})()",
+            json!(selector)
+        );
+        let clip = self.look(&place).await?;
+        let wanted = json!({"format": "png", "captureBeyondViewport": true, "clip": clip});
+        let answer = self.devtools("Page.captureScreenshot", wanted).await?;
+        Ok(BASE64.decode(text(&answer, "data"))?)
     }
 }
 

@@ -1,7 +1,8 @@
 //! Builds projects of other languages once and keeps what they produce outside the source tree.
 //!
-//! An entry is named by a hash of its sources, appears whole or not at all (it is built beside its place and renamed), and
-//! is built by one process at a time (a lock file), so that test binaries which start together wait for one download.
+//! An entry is named by a hash of its sources, appears whole or not at all (it is built beside its
+//! place and renamed), and is built by one process at a time (a lock file), so that test binaries
+//! which start together wait for one download.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -64,7 +65,8 @@ impl Project {
         self.install_with(&[])
     }
 
-    /// As [`install`](Self::install), with further settings given to the tool; they are part of the entry's name.
+    /// As [`install`](Self::install), with further settings given to the tool; they are part of the
+    /// entry's name.
     pub(crate) fn install_with(&self, settings: &[&str]) -> Result<PathBuf> {
         let root = root()?;
         let entry = root.join(format!("{}-{:016x}", self.name, self.hash(settings)));
@@ -126,7 +128,8 @@ impl Project {
     }
 }
 
-/// Reports the downloads now and then, since a first run of Maven takes minutes; returns its complaints.
+/// Reports the downloads now and then, since a first run of Maven takes minutes; returns its
+/// complaints.
 fn follow(output: impl BufRead) -> Result<Vec<String>> {
     const REPORT_EVERY: usize = 50;
     let (mut jars, mut errors) = (0, Vec::new());

@@ -1,8 +1,10 @@
-//! Programs that do with a broker what users do, through the stock clients of other languages, and say what they saw.
+//! Programs that do with a broker what users do, through the stock clients of other languages, and
+//! say what they saw.
 //!
-//! They are in `java/clients`, `python` and `go`, are built when they are first needed, and kept in the cache. Each takes the
-//! service URL, the admin URL, and a name that makes its topics differ from those of other runs; it plays all its steps and
-//! prints for each a line `# step` and what it saw, without what differs from run to run.
+//! They are in `java/clients`, `python` and `go`, are built when they are first needed, and kept in
+//! the cache. Each takes the service URL, the admin URL, and a name that makes its topics differ
+//! from those of other runs; it plays all its steps and prints for each a line `# step` and what it
+//! saw, without what differs from run to run.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -150,7 +152,8 @@ pub struct ClientProgram {
 }
 
 impl ClientProgram {
-    /// Builds the program, or finds it built; none where it is not to be played, which is said as skipped.
+    /// Builds the program, or finds it built; none where it is not to be played, which is said as
+    /// skipped.
     ///
     /// # Errors
     /// The build fails.

@@ -1,7 +1,8 @@
-//! A client of the gateway that a common generator has made of its OpenAPI document, and the program that works with it.
+//! A client of the gateway that a common generator has made of its OpenAPI document, and the
+//! program that works with it.
 //!
-//! Both are in `java/gateway`: Maven fetches the generator, which makes the client, compiles it with the program, and the result is kept in the cache
-//! until the document or the program changes.
+//! Both are in `java/gateway`: Maven fetches the generator, which makes the client, compiles it
+//! with the program, and the result is kept in the cache until the document or the program changes.
 
 use crate::cache::{Project, Tool};
 use crate::clients::{java_is_missing, lines_of};
@@ -35,8 +36,8 @@ pub struct GeneratedClient {
 }
 
 impl GeneratedClient {
-    /// Generates and compiles it, or finds it built; none where that cannot be done, which is said as skipped: there is no Java, or the generator is not
-    /// there and cannot be fetched.
+    /// Generates and compiles it, or finds it built; none where that cannot be done, which is said
+    /// as skipped: there is no Java, or the generator is not there and cannot be fetched.
     ///
     /// # Errors
     /// The document cannot be made a client of, or that does not compile.
@@ -55,7 +56,8 @@ impl GeneratedClient {
         }
     }
 
-    /// Works with a gateway, on a queue that nobody else uses, and returns the lines that it prints.
+    /// Works with a gateway, on a queue that nobody else uses, and returns the lines that it
+    /// prints.
     ///
     /// # Errors
     /// It fails, or does not end.

@@ -1,7 +1,7 @@
 //! A stock Java client, as a program that knows nothing of longhaul would use it.
 //!
-//! The program is `java/watcher`, built by Maven when it is first needed and kept in the cache. Each call is a Java process
-//! and costs about a second.
+//! The program is `java/watcher`, built by Maven when it is first needed and kept in the cache.
+//! Each call is a Java process and costs about a second.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -57,8 +57,8 @@ pub struct JavaClient {
 /// How messages are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sending {
-    /// One after the other by a producer with default settings. It batches, but sends what is alone in its batch as a
-    /// plain message (clients before 2.11 sent a batch of one).
+    /// One after the other by a producer with default settings. It batches, but sends what is alone
+    /// in its batch as a plain message (clients before 2.11 sent a batch of one).
     #[default]
     OneByOne,
     /// All at once by a producer with default settings: batches of many.
@@ -77,7 +77,8 @@ pub enum JavaSchema {
     Text,
     /// `Schema.BYTES`, which registers nothing.
     Bytes,
-    /// `Schema.JSON(TaskMetadata.class)`: the payload is JSON, read and written again by the Java class.
+    /// `Schema.JSON(TaskMetadata.class)`: the payload is JSON, read and written again by the Java
+    /// class.
     Metadata,
 }
 
@@ -155,7 +156,8 @@ impl JavaClient {
         self.watch_with(service_url, topic, &[]).await
     }
 
-    /// As [`watch`](Self::watch), but sees of the compacted part of the topic only what compaction left.
+    /// As [`watch`](Self::watch), but sees of the compacted part of the topic only what compaction
+    /// left.
     ///
     /// # Errors
     /// The Java client cannot subscribe.
@@ -181,7 +183,8 @@ impl JavaClient {
         Ok(watcher)
     }
 
-    /// Starts a process with so many workers that behave as those of the Java reference do, on the subscription `longhaul`.
+    /// Starts a process with so many workers that behave as those of the Java reference do, on the
+    /// subscription `longhaul`.
     ///
     /// # Errors
     /// They do not start.
@@ -256,8 +259,8 @@ impl JavaClient {
         let Program { mut child, complaints } = self.spawn(verb, service_url, topic, options)?;
         let mut stdin = child.stdin.take().ok_or_else(|| anyhow!("no stdin"))?;
         let work = async move {
-            // The program reads all of its input before it writes, so the pipes cannot block each other. If it dies
-            // early, its status and complaints say more than our broken pipe.
+            // The program reads all of its input before it writes, so the pipes cannot block each
+            // other. If it dies early, its status and complaints say more than our broken pipe.
             stdin.write_all(input.as_bytes()).await.ok();
             drop(stdin);
             child.wait_with_output().await
@@ -401,7 +404,8 @@ pub struct JavaWorkerOptions {
     pub keep_alive: Duration,
 }
 
-/// A process with workers that behave as those of the Java reference do. Dropping it kills the process.
+/// A process with workers that behave as those of the Java reference do. Dropping it kills the
+/// process.
 #[derive(Debug)]
 pub struct JavaWorkers {
     child: Child,

@@ -1,8 +1,8 @@
 //! What happened to the tasks of a ledger, over all workers, and whether it was allowed to.
 //!
-//! Whoever drives workers tells a [`Judge`] what each of them read, started, showed, acknowledged and sealed, and it answers with
-//! [`Violation`]s. A judge is a value like any other (it can be cloned, compared and hashed), because the model carries one in each
-//! of its states.
+//! Whoever drives workers tells a [`Judge`] what each of them read, started, showed, acknowledged
+//! and sealed, and it answers with [`Violation`]s. A judge is a value like any other (it can be
+//! cloned, compared and hashed), because the model carries one in each of its states.
 
 use longhaul::TaskId;
 use longhaul_core::protocol::dead_letters::Letters;
@@ -15,8 +15,9 @@ use longhaul_core::protocol::invariants::{
 use longhaul_core::protocol::key::{Epoch, OwnerId};
 use std::collections::BTreeMap;
 
-/// An attempt of a superseded epoch started after the terminal was accepted. Clocks exclude it (a claim that comes back late
-/// is not run), not the order of the log; so the model without clocks finds it.
+/// An attempt of a superseded epoch started after the terminal was accepted. Clocks exclude it (a
+/// claim that comes back late is not run), not the order of the log; so the model without clocks
+/// finds it.
 pub const SUPERSEDED_START: &str = "a superseded attempt started after the terminal was accepted";
 
 /// What happened to the tasks of one ledger, over all workers.
@@ -39,7 +40,8 @@ struct Deeds {
     sealed: bool,
     /// Its own number of attempts, as its claims say.
     max_attempts: Option<u32>,
-    /// It may expire, as its claims say; and the epochs after which it waited for another attempt, and did not go on with one.
+    /// It may expire, as its claims say; and the epochs after which it waited for another attempt,
+    /// and did not go on with one.
     expires: bool,
     waited: Vec<Epoch>,
 }
@@ -212,7 +214,8 @@ impl Judge {
         self.judged(task, judgement);
     }
 
-    /// What is wrong when the task's message is acknowledged and a bootstrap of the ledger as it is now folds `fresh`.
+    /// What is wrong when the task's message is acknowledged and a bootstrap of the ledger as it is
+    /// now folds `fresh`.
     #[must_use]
     pub fn bootstrap_shows(&self, task: TaskId, fresh: &TaskFold) -> Option<Violation> {
         let deeds = self.tasks.get(&task)?;

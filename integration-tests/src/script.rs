@@ -1,7 +1,9 @@
-//! A processor whose tasks say what it does, for tests: the language of `examples/scripted.rs`, and what only tests want.
+//! A processor whose tasks say what it does, for tests: the language of `examples/scripted.rs`, and
+//! what only tests want.
 //!
-//! A payload is `NONCE|run|run|…`. The n-th run of a task does the n-th of these, the last one repeats; runs are counted by the
-//! processor, over all workers that share it. A run is a list of commands, separated by commas:
+//! A payload is `NONCE|run|run|…`. The n-th run of a task does the n-th of these, the last one
+//! repeats; runs are counted by the processor, over all workers that share it. A run is a list of
+//! commands, separated by commas:
 //!
 //! | command | meaning |
 //! |---|---|
@@ -15,7 +17,7 @@
 //! | `block MS` | blocks its thread |
 //! | `gate` | waits until the test opens the gate |
 //! | `cancelled` | waits until it is cancelled |
-//! | `big BYTES`, `outcry BYTES` | completes with a result of that size; fails with a message of that size |
+//! | `big BYTES`, `outcry BYTES` | completes with a result, or fails with a message, of that size |
 //! | `progress DONE TOTAL TEXT` | reports progress |
 //! | `store TEXT`, `restore` | stores a checkpoint; completes with the last one |
 

@@ -1,9 +1,12 @@
-//! Whole workers, the production driver included, on the in-memory broker in paused time: one seed, one history.
+//! Whole workers, the production driver included, on the in-memory broker in paused time: one seed,
+//! one history.
 //!
-//! A run has a restless phase, in which the seed's faults strike (lost connections, unloads, restarts, outages of one topic,
-//! compactions, trimming, late landings, frozen and killed workers, cut-off ones, partitions that are added), and a quiet one, in
-//! which everything must come to its end. Then the checks look at what the workers did and at all that was ever written. They judge by
-//! a fold of their own (`checkers/fold.rs`), and where nothing goes wrong they know how each task must end, and when.
+//! A run has a restless phase, in which the seed's faults strike (lost connections, unloads,
+//! restarts, outages of one topic, compactions, trimming, late landings, frozen and killed workers,
+//! cut-off ones, partitions that are added), and a quiet one, in which everything must come to its
+//! end. Then the checks look at what the workers did and at all that was ever written. They judge
+//! by a fold of their own (`checkers/fold.rs`), and where nothing goes wrong they know how each
+//! task must end, and when.
 
 #![expect(
     clippy::expect_used,
@@ -45,8 +48,9 @@ use setting::RESTLESS;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// By then, in simulated time after the restless phase, every task must have ended and be acknowledged. It is below R where that is an
-/// hour, so that nothing can hide behind what workers do when R is over.
+/// By then, in simulated time after the restless phase, every task must have ended and be
+/// acknowledged. It is below R where that is an hour, so that nothing can hide behind what workers
+/// do when R is over.
 const QUIET_MAX: Duration = Duration::from_secs(3_000);
 
 /// The subscription of the workers.
@@ -151,7 +155,8 @@ impl Simulation {
         self.broker.clock().now()
     }
 
-    /// One thing happens: a task is submitted or cancelled, a topic grows, or something is done to a worker.
+    /// One thing happens: a task is submitted or cancelled, a topic grows, or something is done to
+    /// a worker.
     async fn act(&mut self) {
         let index = self.rng.usize(..self.fleet.len());
         self.fleet.forget_drained(index);
@@ -196,7 +201,8 @@ impl Simulation {
         }
     }
 
-    /// Whoever reads the metadata topic gets nothing for a while. Nobody decides by it, so that nothing else may change.
+    /// Whoever reads the metadata topic gets nothing for a while. Nobody decides by it, so that
+    /// nothing else may change.
     fn silence_watchers(&mut self) {
         let time = Duration::from_millis(self.rng.u64(1..60_000));
         for partition in self.partitions() {
@@ -262,7 +268,8 @@ impl Simulation {
         self.broker.publish(&at, longhaul_core::ledger::message(&Entry::Cancel(task), b""));
     }
 
-    /// A stranger publishes what nobody may take: the claim of an epoch far ahead, or the end of an epoch that it does not own.
+    /// A stranger publishes what nobody may take: the claim of an epoch far ahead, or the end of an
+    /// epoch that it does not own.
     fn meddle(&mut self) {
         let all: Vec<TaskId> = self.submitted.keys().copied().collect();
         let Some(task) = all.get(self.rng.usize(..all.len().max(1))).copied() else { return };

@@ -1,7 +1,8 @@
 //! Tests, or parts of them, that cannot be done here: said at once, and counted.
 //!
-//! A test that is skipped passes, as far as the test harness knows. So each says a line on stderr, which the harness does not
-//! capture, and adds it to the file that `LONGHAUL_TEST_SKIPS` names. `.ci/run` counts the lines of that file in its summary.
+//! A test that is skipped passes, as far as the test harness knows. So each says a line on stderr,
+//! which the harness does not capture, and adds it to the file that `LONGHAUL_TEST_SKIPS` names.
+//! `.ci/run` counts the lines of that file in its summary.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -25,7 +26,8 @@ pub fn skip(why: &str) {
     if !said.insert(line.clone()) {
         return;
     }
-    // Not `eprintln!`, which is shown for failed tests only. That a closed stderr takes no message is no reason to fail.
+    // Not `eprintln!`, which is shown for failed tests only. That a closed stderr takes no message
+    // is no reason to fail.
     std::io::stderr().write_all(line.as_bytes()).ok();
     if let Some(path) = std::env::var_os(FILE) {
         let file = File::options().create(true).append(true).open(&path);

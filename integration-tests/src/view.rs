@@ -1,4 +1,5 @@
-//! The metadata topic as a watcher sees it, byte for byte, and what must hold of every entry whatever the test is about.
+//! The metadata topic as a watcher sees it, byte for byte, and what must hold of every entry
+//! whatever the test is about.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +14,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// How long anything may take that ought to come. Generous: a loaded machine is no fault of the code under test.
+/// How long anything may take that ought to come. Generous: a loaded machine is no fault of the
+/// code under test.
 pub const LIMIT: Duration = Duration::from_secs(90);
 
 /// Entries that may wait for the test to look at them.
@@ -76,7 +78,8 @@ impl Shown {
 }
 
 impl fmt::Display for Shown {
-    /// `FAILED 1 FINAL: reason`, `COMPLETED 2: result`, `tombstone`: what a sequence is compared by.
+    /// `FAILED 1 FINAL: reason`, `COMPLETED 2: result`, `tombstone`: what a sequence is compared
+    /// by.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(entry) = &self.metadata else { return f.write_str("tombstone") };
         let state = format!("{:?}", entry.state).to_uppercase();
@@ -143,7 +146,8 @@ impl View {
         Ok(shown)
     }
 
-    /// Reads on until an entry of the task was seen that begins with `what`, in the form of [`Shown`]'s text.
+    /// Reads on until an entry of the task was seen that begins with `what`, in the form of
+    /// [`Shown`]'s text.
     ///
     /// # Errors
     /// It does not come, or any entry breaks a rule.

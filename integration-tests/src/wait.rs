@@ -1,4 +1,5 @@
-//! Waiting for something outside this process that sends no event: the only place where the fixture polls or reads a clock.
+//! Waiting for something outside this process that sends no event: the only place where the fixture
+//! polls or reads a clock.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -39,7 +40,7 @@ pub fn stopwatch() -> impl Fn() -> Duration {
 
 /// Tells the person at the terminal what takes so long.
 pub fn say(message: &str) {
-    // Not `eprintln!`, which the test harness captures and shows for failed tests only. That a closed stderr takes no
-    // message is no reason to fail.
+    // Not `eprintln!`, which the test harness captures and shows for failed tests only. That a
+    // closed stderr takes no message is no reason to fail.
     writeln!(std::io::stderr(), "sandbox: {message}").ok();
 }

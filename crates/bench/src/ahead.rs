@@ -21,13 +21,17 @@ const REOPENED: Duration = Duration::from_secs(1);
 /// How often the broker is asked how many are left.
 const GLANCE: Duration = Duration::from_millis(20);
 
-/// Tasks of next month in front of ready ones, which only a property of their messages says, so that the broker delivers them at once.
+/// Tasks of next month in front of ready ones, which only a property of their messages says, so
+/// that the broker delivers them at once.
 ///
-/// A worker that starts has all of them delivered, keeps their ids, and runs the ready ones behind them: seconds from its start until it
-/// takes tasks, until it starts the first ready one, and until all ready ones are acknowledged; its memory for each task ahead; and the share
-/// of a core that worker and broker use while nothing happens. The same once more with another worker, with ready tasks that come to a worker
-/// at rest, and after the task topic was unloaded, which ends the session as a restart of the broker does. The CPU time is that of worker and broker
-/// until all ready ones are acknowledged: on a busy machine it tells more than the seconds, which are then mostly spent waiting for a core.
+/// A worker that starts has all of them delivered, keeps their ids, and runs the ready ones behind
+/// them: seconds from its start until it takes tasks, until it starts the first ready one, and
+/// until all ready ones are acknowledged; its memory for each task ahead; and the share of a core
+/// that worker and broker use while nothing happens. The same once more with another worker, with
+/// ready tasks that come to a worker at rest, and after the task topic was unloaded, which ends the
+/// session as a restart of the broker does. The CPU time is that of worker and broker until all
+/// ready ones are acknowledged: on a busy machine it tells more than the seconds, which are then
+/// mostly spent waiting for a core.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -119,7 +123,8 @@ async fn start(
     Ok((worker, figures))
 }
 
-/// Ready tasks come to a worker: how long until all of them are acknowledged, and the CPU time of worker and broker since it was this.
+/// Ready tasks come to a worker: how long until all of them are acknowledged, and the CPU time of
+/// worker and broker since it was this.
 async fn come(
     stage: &Stage,
     options: &Options,

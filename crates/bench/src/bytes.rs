@@ -15,7 +15,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// R and the retention of the metadata topic: after that long the keys of a task go from both topics.
+/// R and the retention of the metadata topic: after that long the keys of a task go from both
+/// topics.
 const RETENTION: Duration = Duration::from_secs(60);
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
 /// For so long a task runs.
@@ -26,12 +27,15 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// A finished task has two keys on the ledger: claim and end.
 const KEYS: usize = 2;
 
-/// What each task and each entry of it takes on task topic, ledger (C) and metadata topic (M), in bytes.
+/// What each task and each entry of it takes on task topic, ledger (C) and metadata topic (M), in
+/// bytes.
 ///
-/// All tasks of a size run at the same time for 5 s with a keep-alive each second; they have ended for a minute when their keys are removed from
-/// both topics. Then the topics are read. An entry is counted with its key, its properties, and its share of what the broker stores around
-/// the entries of the topic; an entry of the ledger shares that with those in the same batch. `of a task` is what a task takes that ends
-/// before its first keep-alive, tombstones included. Heartbeats belong to a worker: one every H (10 s) and partition.
+/// All tasks of a size run at the same time for 5 s with a keep-alive each second; they have ended
+/// for a minute when their keys are removed from both topics. Then the topics are read. An entry is
+/// counted with its key, its properties, and its share of what the broker stores around the entries
+/// of the topic; an entry of the ledger shares that with those in the same batch. `of a task` is
+/// what a task takes that ends before its first keep-alive, tombstones included. Heartbeats belong
+/// to a worker: one every H (10 s) and partition.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
     #[command(flatten)]

@@ -1,4 +1,5 @@
-//! What the program is when it has started itself: the embedded broker, apart from everything else that is measured. And how it does.
+//! What the program is when it has started itself: the embedded broker, apart from everything else
+//! that is measured. And how it does.
 
 use anyhow::Result;
 use clap::Args;

@@ -22,9 +22,10 @@ const LATENCIES: usize = 500;
 
 /// The embedded broker beside a real Pulsar, through the plain client crate, in one sitting.
 ///
-/// Both brokers run for the whole time and are measured in turn; what is printed is the median of the rounds, and the ratio. A
-/// third one, with Pulsar's own settings, is measured for latency only: the sandbox's settings make Pulsar faster than it is out of
-/// the box. Java 17 and Maven are needed; the first time 235 MB are fetched.
+/// Both brokers run for the whole time and are measured in turn; what is printed is the median of
+/// the rounds, and the ratio. A third one, with Pulsar's own settings, is measured for latency
+/// only: the sandbox's settings make Pulsar faster than it is out of the box. Java 17 and Maven are
+/// needed; the first time 235 MB are fetched.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
     /// How often each row is measured.
@@ -96,7 +97,8 @@ async fn consumer(
     Ok(builder.with_subscription_type(SubType::Shared).with_options(options).build().await?)
 }
 
-/// Sends `count` messages, so many of them without a receipt at a time. Returns messages per second.
+/// Sends `count` messages, so many of them without a receipt at a time. Returns messages per
+/// second.
 async fn send_all(
     producer: &mut Producer<TokioExecutor>,
     in_flight: usize,
@@ -128,7 +130,8 @@ async fn consume(sandbox: &Sandbox) -> Result<f64> {
     let topic = sandbox.topic("consume");
     let pulsar = connect(sandbox).await?;
     let mut consumer = consumer(&pulsar, &topic).await?;
-    // On a connection of its own: the crate's consumer and producer would wait for each other's packets.
+    // On a connection of its own: the crate's consumer and producer would wait for each other's
+    // packets.
     let publisher = connect(sandbox).await?;
     let mut producer = producer(&publisher, &topic).await?;
     send_all(&mut producer, 1000, CONSUMED).await?;

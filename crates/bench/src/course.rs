@@ -80,7 +80,8 @@ struct Watch<'a> {
     /// CPU time of workers that have ended, and of all parts at the start of the step.
     ended_cpu_s: f64,
     before_cpu_s: (f64, f64),
-    /// Of the step: its tasks so far, its time, the most memory of a worker, how long workers took to start.
+    /// Of the step: its tasks so far, its time, the most memory of a worker, how long workers took
+    /// to start.
     begun_at: usize,
     elapsed: Box<dyn Fn() -> Duration>,
     peak_mib: f64,

@@ -1,4 +1,5 @@
-//! `drain`: tasks that lie on the topic, and workers that do nothing with them, until all are acknowledged.
+//! `drain`: tasks that lie on the topic, and workers that do nothing with them, until all are
+//! acknowledged.
 
 use crate::judge::judge;
 use crate::meter::{Figures, Meter, memory_mib, thread_cpu_s};
@@ -9,11 +10,13 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use integration_tests::say;
 
-/// No-op tasks that lie on the topic, until the broker has all their acknowledgements: tasks/s, and what a task costs.
+/// No-op tasks that lie on the topic, until the broker has all their acknowledgements: tasks/s, and
+/// what a task costs.
 ///
-/// An acknowledgement follows when the outcome is read back from the ledger and the entry on the metadata topic is stored, so it comes
-/// last. The clock starts when all workers are ready; what they have done until then does not count. `busiest thread` is the CPU time of the
-/// threads of one name that use most.
+/// An acknowledgement follows when the outcome is read back from the ledger and the entry on the
+/// metadata topic is stored, so it comes last. The clock starts when all workers are ready; what
+/// they have done until then does not count. `busiest thread` is the CPU time of the threads of one
+/// name that use most.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
     #[command(flatten)]

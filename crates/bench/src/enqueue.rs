@@ -6,7 +6,8 @@ use crate::stage::Stage;
 use anyhow::{Result, ensure};
 use clap::Args;
 
-/// Callers that each submit one task after the other: tasks/s until the broker has confirmed all of them.
+/// Callers that each submit one task after the other: tasks/s until the broker has confirmed all of
+/// them.
 ///
 /// The callers share one client. `submitter` is the CPU time of this program.
 #[derive(Args, Clone, Debug)]

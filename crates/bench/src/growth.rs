@@ -8,10 +8,11 @@ use crate::worker::Plan;
 use anyhow::Result;
 use clap::Args;
 
-/// Many tasks through one worker, none of them old enough to be sealed: speed, memory and disk, step by step.
+/// Many tasks through one worker, none of them old enough to be sealed: speed, memory and disk,
+/// step by step.
 ///
-/// What is known of a finished task is kept for an hour, so memory grows; speed must not fall. The ledger's view is what its compaction left, as
-/// the broker counts it.
+/// What is known of a finished task is kept for an hour, so memory grows; speed must not fall. The
+/// ledger's view is what its compaction left, as the broker counts it.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
     #[command(flatten)]

@@ -1,4 +1,5 @@
-//! Whether a run was sound: each task ended once, as the metadata topic says, and was started once, as the workers say.
+//! Whether a run was sound: each task ended once, as the metadata topic says, and was started once,
+//! as the workers say.
 
 use crate::stage::{Stage, Topics};
 use crate::worker::Ended;

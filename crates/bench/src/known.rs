@@ -16,12 +16,14 @@ const STEADY: Duration = Duration::from_secs(3);
 /// How often it is looked at, at most.
 const LOOKS_MAX: usize = 40;
 
-/// A new worker where many tasks are known that have finished and are not sealed: seconds from its start until it takes tasks and until it
-/// has started the first one, and its memory for each known task.
+/// A new worker where many tasks are known that have finished and are not sealed: seconds from its
+/// start until it takes tasks and until it has started the first one, and its memory for each known
+/// task.
 ///
-/// The tasks are run first, by another worker, which takes a minute or two for a million. Then workers start in turn, each with one new task
-/// on the topic: where the metadata topic is empty for comparison it was deleted and made again. A worker's memory is read when it has not
-/// changed for 3 s; that of a worker on empty topics is taken off.
+/// The tasks are run first, by another worker, which takes a minute or two for a million. Then
+/// workers start in turn, each with one new task on the topic: where the metadata topic is empty
+/// for comparison it was deleted and made again. A worker's memory is read when it has not changed
+/// for 3 s; that of a worker on empty topics is taken off.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -35,7 +37,8 @@ pub(crate) struct Options {
     /// Gives each task an idempotency key of its own: what is known of it then is known, too.
     #[arg(long)]
     keys: bool,
-    /// How often a worker is started on each of the three: empty topics, all, all with an empty metadata topic.
+    /// How often a worker is started on each of the three: empty topics, all, all with an empty
+    /// metadata topic.
     #[arg(long, default_value_t = 3)]
     starts: usize,
 }

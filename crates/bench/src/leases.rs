@@ -1,4 +1,5 @@
-//! `leases`: how fast tasks are leased and reported, by so many holders at once, through one process that grants leases.
+//! `leases`: how fast tasks are leased and reported, by so many holders at once, through one
+//! process that grants leases.
 
 use crate::meter::{Figures, Meter, Times};
 use crate::sitting::{Row, Sitting};
@@ -16,8 +17,9 @@ use tokio::time::interval;
 /// How long a holder waits for a task.
 const WAIT: Duration = Duration::from_secs(2);
 
-/// Tasks that lie on the topic, each leased and reported as done: leases/s, and milliseconds of a lease and of a report. Then tasks that are submitted at
-/// a steady pace while somebody waits: milliseconds from the submit to the lease.
+/// Tasks that lie on the topic, each leased and reported as done: leases/s, and milliseconds of a
+/// lease and of a report. Then tasks that are submitted at a steady pace while somebody waits:
+/// milliseconds from the submit to the lease.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
     #[command(flatten)]

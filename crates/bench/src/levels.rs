@@ -1,4 +1,5 @@
-//! `levels`: how long tasks of a high level wait behind a backlog of others, and what the others get meanwhile.
+//! `levels`: how long tasks of a high level wait behind a backlog of others, and what the others
+//! get meanwhile.
 
 use crate::judge::judge;
 use crate::meter::{Figures, Times, now_ns, seconds_between};
@@ -12,10 +13,12 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::interval;
 
-/// Tasks of a high level that come while a backlog of others waits: milliseconds until they start, and starts of both in a second.
+/// Tasks of a high level that come while a backlog of others waits: milliseconds until they start,
+/// and starts of both in a second.
 ///
-/// Four rows: all tasks on one topic; two topics in strict order; the same with a high level that has more tasks than there are slots for;
-/// and that with weights 3 to 1. `pause` is the longest time without a start of the others, as long as both have tasks.
+/// Four rows: all tasks on one topic; two topics in strict order; the same with a high level that
+/// has more tasks than there are slots for; and that with weights 3 to 1. `pause` is the longest
+/// time without a start of the others, as long as both have tasks.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
     #[command(flatten)]

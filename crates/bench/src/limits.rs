@@ -11,11 +11,12 @@ use integration_tests::stopwatch;
 use longhaul::{QueueSettings, Rate, Raw};
 use std::time::Duration;
 
-/// No-op tasks that lie on the topic, until the broker has all their acknowledgements, of a queue without limits and of one whose limits are never
-/// reached: tasks/s, those as a part of what there is without a limit, and milliseconds from a submit to its result while nothing else is done.
+/// No-op tasks that lie on the topic, until the broker has all their acknowledgements, of a queue
+/// without limits and of one whose limits are never reached: tasks/s, those as a part of what there
+/// is without a limit, and milliseconds from a submit to its result while nothing else is done.
 ///
-/// Three rows in each round: no limit, a maximum in flight, a rate as well. Under the maximum each task has one ticket more on the register, and
-/// under both two.
+/// Three rows in each round: no limit, a maximum in flight, a rate as well. Under the maximum each
+/// task has one ticket more on the register, and under both two.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
     #[command(flatten)]

@@ -16,11 +16,13 @@ const STEPS: usize = 10;
 /// How often the ledger's view is compacted and measured after the last task.
 const SETTLE_EVERY: Duration = Duration::from_secs(15);
 
-/// Tasks at full speed with retentions of a minute, compaction by threshold and restarts of workers: for each tenth of the run speed, memory,
-/// the time that workers take to start, and the size of the ledger's compacted view.
+/// Tasks at full speed with retentions of a minute, compaction by threshold and restarts of
+/// workers: for each tenth of the run speed, memory, the time that workers take to start, and the
+/// size of the ledger's compacted view.
 ///
-/// What a worker needs must not grow with the tasks that have been: the last tenth should be as the first. After the last task the ledger's
-/// view must become as small as `--small`, or the run has failed.
+/// What a worker needs must not grow with the tasks that have been: the last tenth should be as the
+/// first. After the last task the ledger's view must become as small as `--small`, or the run has
+/// failed.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -37,7 +39,8 @@ pub(crate) struct Options {
     /// Tasks that each worker runs at once.
     #[arg(long, default_value_t = 100)]
     concurrency: usize,
-    /// Retention of ledger and metadata topic, in seconds; at least 20, because heartbeats are a thirtieth of it.
+    /// Retention of ledger and metadata topic, in seconds; at least 20, because heartbeats are a
+    /// thirtieth of it.
     #[arg(long, default_value_t = 60)]
     retention: u64,
     /// Uncompacted bytes of a topic at which the broker compacts it.
@@ -84,7 +87,8 @@ async fn measure(stage: &Stage, options: &Options) -> Result<Vec<Row>> {
     for worker in workers {
         ended.push(worker.end().await?);
     }
-    // Of the metadata topic only the last minutes are left: that all tasks are acknowledged says that none was lost.
+    // Of the metadata topic only the last minutes are left: that all tasks are acknowledged says
+    // that none was lost.
     let (tasks, started) = (options.tasks, ended.iter().map(|ended| ended.started).sum::<usize>());
     ensure!(started == tasks, "of {tasks} tasks {started} attempts were started");
     Ok(rows)

@@ -44,9 +44,10 @@ const TERMINATED: u8 = 143;
 
 /// Measures longhaul, on the embedded broker or on a real Pulsar.
 ///
-/// Broker and workers are processes of their own, so that CPU time and memory are told apart from each other and from this program, which
-/// submits the tasks and judges the outcome. A run that has lost a task or run one twice fails. Each measurement is made in rounds; printed
-/// are the medians, and from where to where the rounds went. CPU is in microseconds per task.
+/// Broker and workers are processes of their own, so that CPU time and memory are told apart from
+/// each other and from this program, which submits the tasks and judges the outcome. A run that has
+/// lost a task or run one twice fails. Each measurement is made in rounds; printed are the medians,
+/// and from where to where the rounds went. CPU is in microseconds per task.
 #[derive(Parser)]
 #[command(
     name = "bench",

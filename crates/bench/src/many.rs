@@ -13,10 +13,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Many sleeping tasks in one worker: seconds until all have started, memory, seconds from their release until all are acknowledged.
+/// Many sleeping tasks in one worker: seconds until all have started, memory, seconds from their
+/// release until all are acknowledged.
 ///
-/// The first span begins when the worker is ready. `heartbeat late` is by how much the largest gap between two heartbeats of the worker on
-/// the ledger, by their publish times, was above the interval of heartbeats H (10 s); the tasks of a worker that is late by H are taken over.
+/// The first span begins when the worker is ready. `heartbeat late` is by how much the largest gap
+/// between two heartbeats of the worker on the ledger, by their publish times, was above the
+/// interval of heartbeats H (10 s); the tasks of a worker that is late by H are taken over.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
     #[command(flatten)]

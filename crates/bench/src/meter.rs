@@ -1,4 +1,5 @@
-//! Time, CPU and memory of a run. CPU and memory are read from `/proc`, so there are none elsewhere than on Linux.
+//! Time, CPU and memory of a run. CPU and memory are read from `/proc`, so there are none elsewhere
+//! than on Linux.
 
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
@@ -56,7 +57,8 @@ impl Times {
     }
 }
 
-/// A part of what is measured, such as `worker`: its processes, and what they had used at the start.
+/// A part of what is measured, such as `worker`: its processes, and what they had used at the
+/// start.
 struct Part {
     name: &'static str,
     processes: Vec<u32>,
@@ -81,7 +83,8 @@ impl Meter {
         Ok(Self { elapsed: Box::new(stopwatch()), parts })
     }
 
-    /// How much was done per second, and what one of it cost each of the parts in microseconds of CPU; `unit` names it.
+    /// How much was done per second, and what one of it cost each of the parts in microseconds of
+    /// CPU; `unit` names it.
     pub(crate) fn read(&self, unit: &str, count: usize) -> Result<Figures> {
         let took = (self.elapsed)().as_secs_f64();
         #[expect(clippy::cast_precision_loss, reason = "a small number")]
@@ -108,7 +111,8 @@ pub(crate) fn cpu_s(id: u32) -> Result<f64> {
     Ok(read_stat(&format!("/proc/{id}/stat"))?.1)
 }
 
-/// CPU time of each thread of a process that still runs, by the threads' names without their numbers.
+/// CPU time of each thread of a process that still runs, by the threads' names without their
+/// numbers.
 pub(crate) fn thread_cpu_s(id: u32) -> Result<BTreeMap<String, f64>> {
     let mut threads = BTreeMap::new();
     for thread in std::fs::read_dir(format!("/proc/{id}/task"))? {
@@ -159,7 +163,8 @@ pub(crate) fn own_memory_mib(field: &str) -> Result<f64> {
     memory_mib(std::process::id(), field)
 }
 
-/// A figure of a process's memory: `VmRSS` for what is in RAM, `VmHWM` for the most that ever was, `RssAnon` without files.
+/// A figure of a process's memory: `VmRSS` for what is in RAM, `VmHWM` for the most that ever was,
+/// `RssAnon` without files.
 pub(crate) fn memory_mib(process: u32, field: &str) -> Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));

@@ -9,10 +9,12 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use longhaul::QueueOrder;
 
-/// No-op tasks that lie on the topic, until the broker has all their acknowledgements, of a queue without an order and of one with it, by the number of
-/// keys: tasks/s, and those as a part of what there is without an order.
+/// No-op tasks that lie on the topic, until the broker has all their acknowledgements, of a queue
+/// without an order and of one with it, by the number of keys: tasks/s, and those as a part of what
+/// there is without an order.
 ///
-/// Four rows in each round: no order with 10,000 keys, then an order with 10,000, 100, and one key. Of one key there are a tenth as many tasks.
+/// Four rows in each round: no order with 10,000 keys, then an order with 10,000, 100, and one key.
+/// Of one key there are a tenth as many tasks.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
     #[command(flatten)]

@@ -10,8 +10,9 @@ use clap::Args;
 
 /// Large no-op tasks: tasks/s, the worker's memory, and what the broker keeps of each on its disk.
 ///
-/// `payloads beyond concurrency` is by how many payloads the worker's memory grew at most from where it was ready, less those of the
-/// tasks that it runs at once. The disk is that of the broker's data when all tasks are acknowledged, less what there was before the first.
+/// `payloads beyond concurrency` is by how many payloads the worker's memory grew at most from
+/// where it was ready, less those of the tasks that it runs at once. The disk is that of the
+/// broker's data when all tasks are acknowledged, less what there was before the first.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
     #[command(flatten)]

@@ -6,7 +6,8 @@ use integration_tests::example::Process;
 use std::process::Stdio;
 use tokio::process::Command;
 
-/// Runs a shell command and returns the figures in what it has printed. It finds our broker by the variables that other programs know.
+/// Runs a shell command and returns the figures in what it has printed. It finds our broker by the
+/// variables that other programs know.
 pub(crate) async fn run(command: &str, service_url: &str) -> Result<Figures> {
     let mut shell = Command::new("sh");
     shell.arg("-c").arg(command).stdout(Stdio::piped());

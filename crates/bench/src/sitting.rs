@@ -1,5 +1,5 @@
-//! A sitting: one measurement in rounds on one broker, a peer's command in turn with it, medians as a table for people, and all of
-//! it as JSON.
+//! A sitting: one measurement in rounds on one broker, a peer's command in turn with it, medians as
+//! a table for people, and all of it as JSON.
 
 use crate::meter::Figures;
 use crate::peer;
@@ -20,8 +20,8 @@ pub(crate) type Side = (String, Vec<Figures>);
 /// What all measurements may be told.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Sitting {
-    /// `embedded`, `maven` (Java 17 and Maven are needed; the first time 235 MB are fetched), `maven-tuned`, `docker`, or the service URL
-    /// of a broker that runs.
+    /// `embedded`, `maven` (Java 17 and Maven are needed; the first time 235 MB are fetched),
+    /// `maven-tuned`, `docker`, or the service URL of a broker that runs.
     #[arg(long, env = "LONGHAUL_TEST_BROKER", default_value = "embedded", value_name = "BROKER")]
     broker: String,
     /// Admin URL that belongs to a service URL.
@@ -35,9 +35,9 @@ pub(crate) struct Sitting {
     /// How often it is measured: 3 times, or once where it takes minutes.
     #[arg(long)]
     rounds: Option<usize>,
-    /// Measures another task queue, too: a shell command that is run after each of our rounds. Of what it prints these are taken, each
-    /// as it stands last: `123/s`, `p50 1.2 ms` (p90, p99, max), `VmHWM 12.3 MiB`. A client of our broker finds it by PULSAR_SERVICE_URL or
-    /// PULSAR_URL.
+    /// Measures another task queue, too: a shell command that is run after each of our rounds. Of
+    /// what it prints these are taken, each as it stands last: `123/s`, `p50 1.2 ms` (p90, p99,
+    /// max), `VmHWM 12.3 MiB`. A client of our broker finds it by PULSAR_SERVICE_URL or PULSAR_URL.
     #[arg(long, value_name = "COMMAND")]
     peer: Option<String>,
     /// Writes the figures of all rounds to a file.

@@ -102,7 +102,8 @@ impl Stage {
         self.broker.as_ref()?.process_id()
     }
 
-    /// MiB that the broker's data take on the disk, where the broker is ours and runs on this machine.
+    /// MiB that the broker's data take on the disk, where the broker is ours and runs on this
+    /// machine.
     pub(crate) fn disk_mib(&self) -> Result<Option<f64>> {
         let folder = self.broker.as_ref().and_then(Broker::folder);
         folder.map(disk_mib).transpose()
@@ -140,7 +141,8 @@ impl Stage {
         self.submit(topics, tasks, bytes, FILLERS).await
     }
 
-    /// Has the broker close the task topic and everybody's sessions on it, and open it again when they come.
+    /// Has the broker close the task topic and everybody's sessions on it, and open it again when
+    /// they come.
     pub(crate) async fn unload(&self, topics: &Topics) -> Result<()> {
         self.sandbox.admin().unload(&topics.names.task).await
     }
@@ -309,7 +311,8 @@ impl Stage {
         self.sandbox.admin().compact(&topics.names.ledger).await
     }
 
-    /// Entries of the ledger's compacted view with what has come behind it, and the bytes in them that its writers chose.
+    /// Entries of the ledger's compacted view with what has come behind it, and the bytes in them
+    /// that its writers chose.
     pub(crate) async fn ledger_view(&self, topics: &Topics) -> Result<(usize, usize)> {
         let (mut entries, mut bytes) = (0, 0);
         let compacted = Follow { start: Start::Earliest, compacted: true };
@@ -324,7 +327,8 @@ impl Stage {
         Ok((entries, bytes))
     }
 
-    /// Entries and KiB of the ledger's compacted view, as the broker counts them; zero before its first compaction.
+    /// Entries and KiB of the ledger's compacted view, as the broker counts them; zero before its
+    /// first compaction.
     pub(crate) async fn compacted_ledger(&self, topics: &Topics) -> Result<(f64, f64)> {
         let mut sum = (0.0, 0.0);
         for part in topics.parts(&topics.names.ledger) {
@@ -340,7 +344,8 @@ impl Stage {
         Ok(sum)
     }
 
-    /// Ends the broker as an operator would: what runs it, such as a profiler, then writes what it has.
+    /// Ends the broker as an operator would: what runs it, such as a profiler, then writes what it
+    /// has.
     pub(crate) async fn close(mut self) -> Result<()> {
         match &mut self.broker {
             Some(broker) => broker.stop().await,
@@ -367,7 +372,8 @@ impl Topics {
     }
 }
 
-/// What a folder and all below it take on the disk, where nobody is kept from removing files meanwhile.
+/// What a folder and all below it take on the disk, where nobody is kept from removing files
+/// meanwhile.
 fn disk_mib(folder: &Path) -> Result<f64> {
     /// The unit of a file's blocks, whatever those of the file system are.
     const BLOCK_BYTES: u64 = 512;

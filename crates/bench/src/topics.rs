@@ -11,8 +11,9 @@ use longhaul::Raw;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Many task topics in one worker: seconds until it takes tasks, memory, connections, CPU while nothing happens, and then seconds until the
-/// last of the tasks of all topics has started, and CPU per task until then.
+/// Many task topics in one worker: seconds until it takes tasks, memory, connections, CPU while
+/// nothing happens, and then seconds until the last of the tasks of all topics has started, and CPU
+/// per task until then.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
     #[command(flatten)]

@@ -1,4 +1,5 @@
-//! `view` and `waits`: what it costs a client to look at all tasks of a queue, and to wait for many at once.
+//! `view` and `waits`: what it costs a client to look at all tasks of a queue, and to wait for many
+//! at once.
 
 use crate::meter::{Figures, Times, now_ns, own_memory_mib, seconds_between};
 use crate::sitting::Sitting;
@@ -15,8 +16,9 @@ use tokio::time::timeout;
 /// How long all waits of a run may take.
 const WAITS_LIMIT: Duration = Duration::from_secs(600);
 
-/// A view of all tasks of a queue: seconds until it has read them all, memory for each task, and how long it takes to ask it. Memory is that of
-/// this whole process behind and before, so that one round of one program is to be believed.
+/// A view of all tasks of a queue: seconds until it has read them all, memory for each task, and
+/// how long it takes to ask it. Memory is that of this whole process behind and before, so that one
+/// round of one program is to be believed.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ViewOptions {
     #[command(flatten)]
@@ -27,12 +29,14 @@ pub(crate) struct ViewOptions {
     /// Bytes of each task.
     #[arg(long, default_value_t = 100)]
     bytes: usize,
-    /// Has a worker run them first, so that ledger and metadata topic have them all. Otherwise all wait.
+    /// Has a worker run them first, so that ledger and metadata topic have them all. Otherwise all
+    /// wait.
     #[arg(long)]
     run: bool,
 }
 
-/// Many waits at once from one client: memory for each, and milliseconds from the stamp in the entry that shows the end to the end of the wait.
+/// Many waits at once from one client: memory for each, and milliseconds from the stamp in the
+/// entry that shows the end to the end of the wait.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct WaitsOptions {
     #[command(flatten)]

@@ -1,7 +1,9 @@
-//! A worker in a process of its own, so that its CPU time and its memory are those of a worker and of nothing else.
+//! A worker in a process of its own, so that its CPU time and its memory are those of a worker and
+//! of nothing else.
 //!
-//! The parent tells it by an argument what to do, and learns by lines on its standard output when it is ready, when enough attempts have
-//! started, and in the end what it has counted. SIGUSR1 lets sleeping tasks end, SIGTERM drains.
+//! The parent tells it by an argument what to do, and learns by lines on its standard output when
+//! it is ready, when enough attempts have started, and in the end what it has counted. SIGUSR1 lets
+//! sleeping tasks end, SIGTERM drains.
 
 use crate::child;
 use crate::meter::now_ns;
@@ -32,7 +34,8 @@ pub(crate) enum Work {
     /// Nothing.
     #[default]
     Nothing,
-    /// Takes the time since the one in the task's body, in nanoseconds of the machine's clock; none is taken of zero.
+    /// Takes the time since the one in the task's body, in nanoseconds of the machine's clock; none
+    /// is taken of zero.
     Latency,
     /// Waits for SIGUSR1.
     Sleep,
@@ -49,7 +52,8 @@ pub(crate) struct Plan {
     pub(crate) work: Work,
     /// A line is printed when so many attempts have started.
     pub(crate) expected: usize,
-    /// R and how long M shows what has ended; heartbeats and the self-fence fit to it. Without it all are as by default.
+    /// R and how long M shows what has ended; heartbeats and the self-fence fit to it. Without it
+    /// all are as by default.
     pub(crate) retention: Option<Duration>,
     /// Pause between two keep-alives, if not as by default.
     pub(crate) keep_alive: Option<Duration>,

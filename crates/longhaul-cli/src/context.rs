@@ -1,4 +1,5 @@
-//! What every command has at hand: the settings, the output, and a client that connects when it is asked for.
+//! What every command has at hand: the settings, the output, and a client that connects when it is
+//! asked for.
 
 use crate::connect;
 use crate::exit::{Code, Failure};

@@ -21,7 +21,8 @@ pub(crate) enum Code {
     Usage = 2,
     /// There is no such task, dead letter, schedule or context.
     NotFound = 3,
-    /// Somebody else was first: another version, another epoch, a task that is over, a key that is taken.
+    /// Somebody else was first: another version, another epoch, a task that is over, a key that is
+    /// taken.
     Conflict = 4,
     /// The broker or the gateway cannot be reached.
     Unreachable = 5,
@@ -138,7 +139,8 @@ fn code_of_one(error: &(dyn std::error::Error + 'static)) -> Option<Code> {
     of_others(error)
 }
 
-/// What went wrong between us and the broker. An error that stands for it says what it says, and is not in its chain.
+/// What went wrong between us and the broker. An error that stands for it says what it says, and is
+/// not in its chain.
 fn transport<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a TransportError> {
     match error.downcast_ref::<ConnectError>() {
         Some(ConnectError::Transport(it)) => Some(it),

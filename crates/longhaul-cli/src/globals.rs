@@ -1,5 +1,5 @@
-//! The options that every command takes. Each is a setting: the environment, a context or the file may say it as well
-//! (`settings/`), so they are texts here, and read there.
+//! The options that every command takes. Each is a setting: the environment, a context or the file
+//! may say it as well (`settings/`), so they are texts here, and read there.
 
 use clap::Args;
 
@@ -35,7 +35,8 @@ pub(crate) struct Globals {
     /// How long the command may take: 30s, 5m, PT1H. Then it exits with 124.
     #[arg(long, global = true, value_name = "TIME", help_heading = ACTING)]
     timeout: Option<String>,
-    /// How long `wait` and `watch` go on while the gateway or the broker is away; 0s: not at all. Default 5m.
+    /// How long `wait` and `watch` go on while the gateway or the broker is away; 0s: not at all.
+    /// Default 5m.
     #[arg(long, global = true, value_name = "TIME", help_heading = ACTING, hide_short_help = true)]
     reconnect_timeout: Option<String>,
     /// The context whose settings are used: see `longhaul context`.
@@ -44,7 +45,8 @@ pub(crate) struct Globals {
     /// Where a gateway is that is asked in place of the broker: http://HOST:PORT.
     #[arg(long, global = true, value_name = "URL", help_heading = CONNECTION)]
     gateway: Option<String>,
-    /// Where brokers are: pulsar://HOST:PORT or pulsar+ssl://HOST:PORT; where `longhaul dev` listens if it is not said.
+    /// Where brokers are: pulsar://HOST:PORT or pulsar+ssl://HOST:PORT; where `longhaul dev`
+    /// listens if it is not said.
     #[arg(long, global = true, value_name = "URL", help_heading = CONNECTION)]
     service_url: Option<String>,
     /// Where Pulsar's admin API is: http://HOST:PORT.
@@ -59,7 +61,8 @@ pub(crate) struct Globals {
     /// How to authenticate: token, tls, basic or oauth2, or the class of Pulsar's Java client.
     #[arg(long, global = true, value_name = "NAME", help_heading = CONNECTION, hide_short_help = true)]
     auth_plugin: Option<String>,
-    /// What that needs, as Pulsar's tools take it. Better in LONGHAUL_AUTH_PARAMS_FILE: others see command lines.
+    /// What that needs, as Pulsar's tools take it. Better in LONGHAUL_AUTH_PARAMS_FILE: others see
+    /// command lines.
     #[arg(long, global = true, value_name = "TEXT", help_heading = CONNECTION, hide_short_help = true)]
     auth_params: Option<String>,
     /// Certificate authorities to trust beside those of the system, as PEM.

@@ -1,8 +1,9 @@
-//! The program `longhaul`: what a person types to see, feed and mend a queue of tasks, from the first minute to the bad night.
+//! The program `longhaul`: what a person types to see, feed and mend a queue of tasks, from the
+//! first minute to the bad night.
 //!
 //! ```text
 //! cli.rs ── the tree of commands and the global options
-//! settings/ ── flag, environment, context, file, Pulsar's own configuration, default: one value each, and where it came from
+//! settings/ ── the value of each setting, from flag, environment, context, files or default
 //! commands/ ── one file per noun: reads arguments, asks the service, shows the answer
 //! service/ ── what the commands ask: small traits, and the side of them that speaks to Pulsar
 //! exec/ ── `worker run --exec`: programs that run for tasks, and their supervisors

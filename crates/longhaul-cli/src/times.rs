@@ -4,7 +4,8 @@ use crate::clock;
 use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp, Unit, civil};
 use std::time::{Duration, SystemTime};
 
-/// Reads a duration: ISO 8601 (`PT1H30M`, `P1D`) or in words (`90s`, `1h 30m`, `2 days`, `250ms`). A day has 24 hours.
+/// Reads a duration: ISO 8601 (`PT1H30M`, `P1D`) or in words (`90s`, `1h 30m`, `2 days`, `250ms`).
+/// A day has 24 hours.
 ///
 /// # Errors
 /// In words, with an example.
@@ -26,7 +27,8 @@ fn has_calendar_units(span: &Span) -> bool {
     span.get_years() != 0 || span.get_months() != 0
 }
 
-/// Reads an instant: ISO 8601 with an offset (`2026-11-20T07:00Z`), `now`, or a distance from now (`15m ago`, `in 2h`, `-15m`, `+2h`).
+/// Reads an instant: ISO 8601 with an offset (`2026-11-20T07:00Z`), `now`, or a distance from now
+/// (`15m ago`, `in 2h`, `-15m`, `+2h`).
 ///
 /// # Errors
 /// In words, with an example.
@@ -117,7 +119,8 @@ pub(crate) fn iso_duration(duration: Duration) -> String {
     span.map_or_else(|_| length.to_string(), |span| span.to_string())
 }
 
-/// A number and a time, as `100/1m` or `100/m`; `None` when there is something else, an error when the time cannot be read.
+/// A number and a time, as `100/1m` or `100/m`; `None` when there is something else, an error when
+/// the time cannot be read.
 pub(crate) fn rate(text: &str) -> Option<Result<(u32, Duration), String>> {
     let (count, per) = text.split_once('/')?;
     let count = count.trim().parse().ok()?;

@@ -1,4 +1,5 @@
-//! What will happen, and when. One queue for the whole simulation, so that the order of events is total.
+//! What will happen, and when. One queue for the whole simulation, so that the order of events is
+//! total.
 
 use super::log::Body;
 use longhaul_transport::{EntryId, Message, PublishError, TransportError, moment::Moment};
@@ -11,7 +12,8 @@ pub(super) type ConnectionId = u64;
 pub(super) type PartitionId = u64;
 pub(super) type AckSender = oneshot::Sender<Result<(), TransportError>>;
 
-/// One attachment of a session to the broker. What an earlier attachment left on its way to the client is void.
+/// One attachment of a session to the broker. What an earlier attachment left on its way to the
+/// client is void.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Link {
     pub(super) session: SessionId,

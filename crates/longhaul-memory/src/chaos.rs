@@ -21,7 +21,8 @@ const KINDS: [Chaos; 12] = [
     Chaos::BlackHole,
     Chaos::Suspension,
 ];
-/// Between two faults of a kind passes at least this time, whatever the plan says: else time would stand still.
+/// Between two faults of a kind passes at least this time, whatever the plan says: else time would
+/// stand still.
 const EVERY_MIN: Duration = Duration::from_millis(1);
 
 impl State {

@@ -22,7 +22,8 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 use tokio_util::task::TaskTracker;
 
-/// What one process sees of a [`MemoryBroker`](super::MemoryBroker). Clones share the fate of the process.
+/// What one process sees of a [`MemoryBroker`](super::MemoryBroker). Clones share the fate of the
+/// process.
 #[derive(Clone)]
 pub struct MemoryTransport {
     shared: Arc<Shared>,
@@ -57,7 +58,8 @@ impl MemoryTransport {
         self.connection
     }
 
-    /// One round trip: `ask` is answered when the broker can be reached. `None` from it means that no answer comes for now.
+    /// One round trip: `ask` is answered when the broker can be reached. `None` from it means that
+    /// no answer comes for now.
     async fn request<T>(
         &self,
         mut ask: impl FnMut(&mut State) -> Option<Result<T, TransportError>>,

@@ -1,4 +1,5 @@
-//! The clocks of simulated machines: tokio's clock, which tests pause and advance, as each of them shows it.
+//! The clocks of simulated machines: tokio's clock, which tests pause and advance, as each of them
+//! shows it.
 
 #![expect(clippy::disallowed_methods, reason = "simulated time is read here")]
 
@@ -30,8 +31,8 @@ pub struct MachineClock {
 }
 
 impl MachineClock {
-    /// A machine whose wall clock shows `wall_ms` now, which has been up for `uptime`, and whose clocks run too fast by `drift_ppm`
-    /// millionths.
+    /// A machine whose wall clock shows `wall_ms` now, which has been up for `uptime`, and whose
+    /// clocks run too fast by `drift_ppm` millionths.
     #[must_use]
     pub fn start(wall_ms: u64, uptime: Duration, drift_ppm: i32) -> &'static Self {
         let (start, wall) = (Instant::now(), Duration::from_millis(wall_ms));
@@ -45,8 +46,9 @@ impl MachineClock {
         Clock::Simulated(self)
     }
 
-    /// The machine stands still for so long and its monotonic clock does not notice, as when a virtual machine is saved and started
-    /// again later. Whoever runs on it must be suspended meanwhile.
+    /// The machine stands still for so long and its monotonic clock does not notice, as when a
+    /// virtual machine is saved and started again later. Whoever runs on it must be suspended
+    /// meanwhile.
     pub fn stand_still(&self, time: Duration) {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         self.stood_still.fetch_add(micros, Ordering::Relaxed);
@@ -67,7 +69,8 @@ impl SimulatedClock for MachineClock {
         self.wall + self.shown_since_start()
     }
 
-    /// The inverse of the drift: good to a few millionths of itself, and whoever waits looks at the clock again.
+    /// The inverse of the drift: good to a few millionths of itself, and whoever waits looks at the
+    /// clock again.
     fn sleep_for(&self, time: Duration) -> Duration {
         drifted(time, -self.drift_ppm)
     }

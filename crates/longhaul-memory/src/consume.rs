@@ -134,7 +134,8 @@ impl State {
         }
     }
 
-    /// What the broker thinks of a consumer and its subscription; no answer while the client is without a connection.
+    /// What the broker thinks of a consumer and its subscription; no answer while the client is
+    /// without a connection.
     pub(super) fn backlog(&mut self, id: SessionId) -> Option<Result<Backlog, TransportError>> {
         let Some(session) = self.sessions.get_mut(&id).filter(|session| session.is_open()) else {
             return Some(Err(lost("consumer", "the session is over")));
@@ -175,7 +176,8 @@ impl State {
         self.send_up(connection, at, Up::Ack(flight));
     }
 
-    /// The client had it, and even told so perhaps; the broker never will, because the connection is about to break.
+    /// The client had it, and even told so perhaps; the broker never will, because the connection
+    /// is about to break.
     fn lose_ack(&mut self, link: Link, entry: EntryId, receipt: AckSender) {
         let EntryId { ledger, entry } = entry;
         let told = self.rng.bool();

@@ -1,6 +1,8 @@
-//! What tests ask of the broker: topics, messages, exactly one fault, and what has become of it all.
+//! What tests ask of the broker: topics, messages, exactly one fault, and what has become of it
+//! all.
 //!
-//! Invariant: a method that names a partition panics when there is none, because then the test is wrong.
+//! Invariant: a method that names a partition panics when there is none, because then the test is
+//! wrong.
 
 use super::agenda::PartitionId;
 use super::faults::{Fate, Faults, Loss};
@@ -24,9 +26,10 @@ impl MemoryBroker {
         self.shared.lock().create(topic, partitions, deduplication);
     }
 
-    /// From now on the broker looks after itself: a topic that is asked for and not there is made, without partitions, and the function says
-    /// by its name whether copies of entries are dropped there. No topic gets more partitions, and nothing is added to the history, so
-    /// that weeks of simulated time cost little.
+    /// From now on the broker looks after itself: a topic that is asked for and not there is made,
+    /// without partitions, and the function says by its name whether copies of entries are dropped
+    /// there. No topic gets more partitions, and nothing is added to the history, so that weeks of
+    /// simulated time cost little.
     pub fn look_after_itself(&self, deduplication: fn(&str) -> bool) {
         let mut state = self.shared.lock();
         state.missing_topics = Some(deduplication);
@@ -38,7 +41,8 @@ impl MemoryBroker {
         self.shared.lock().delete(topic, loss);
     }
 
-    /// Deletes a topic by force, and makes it anew, empty, before a client has noticed: what a broker does that makes topics by itself.
+    /// Deletes a topic by force, and makes it anew, empty, before a client has noticed: what a
+    /// broker does that makes topics by itself.
     pub fn replace_topic(&self, topic: &str, loss: Loss) {
         self.shared.lock().replace(topic, loss);
     }
@@ -68,7 +72,8 @@ impl MemoryBroker {
         position(entry, None)
     }
 
-    /// Publishes a message of which only key and properties can be read, as when its body is encrypted or damaged.
+    /// Publishes a message of which only key and properties can be read, as when its body is
+    /// encrypted or damaged.
     pub fn publish_damaged(&self, at: &TopicPartition, message: Outgoing, cause: &str) -> Position {
         let body = Body::new(Outgoing { payload: Bytes::new(), ..message }, false);
         let entry = self.store(at, &[Body { undecodable: Some(Arc::from(cause)), ..body }], false);
@@ -122,17 +127,20 @@ impl MemoryBroker {
         self.shared.lock().set_faults(faults);
     }
 
-    /// Unloads a partition: all its sessions end, its ledger rolls, for a moment nobody can open it.
+    /// Unloads a partition: all its sessions end, its ledger rolls, for a moment nobody can open
+    /// it.
     pub fn unload(&self, at: &TopicPartition, loss: Loss) {
         self.on(at, |state, id| state.unload(id, Some(loss)));
     }
 
-    /// Takes one topic away for so long, with all its partitions: sessions end, and nobody can open it meanwhile.
+    /// Takes one topic away for so long, with all its partitions: sessions end, and nobody can open
+    /// it meanwhile.
     pub fn take_away(&self, topic: &str, time: Duration, loss: Loss) {
         self.shared.lock().take_away(topic, time, Some(loss));
     }
 
-    /// Takes the broker down for so long; data are kept, and acks above the stored mark-delete position if wanted.
+    /// Takes the broker down for so long; data are kept, and acks above the stored mark-delete
+    /// position if wanted.
     pub fn restart(&self, down: Duration, forget_acks: bool, loss: Loss) {
         self.shared.lock().restart(down, forget_acks, Some(loss));
     }
@@ -152,7 +160,8 @@ impl MemoryBroker {
         self.on(at, |state, id| state.silence_followers(id, time));
     }
 
-    /// Takes everybody's permission for the partition away, or gives it back. What is open there ends.
+    /// Takes everybody's permission for the partition away, or gives it back. What is open there
+    /// ends.
     pub fn forbid(&self, at: &TopicPartition, forbidden: bool) {
         self.on(at, |state, id| state.forbid(id, forbidden));
     }
@@ -185,12 +194,14 @@ impl MemoryBroker {
         self.on(at, State::trim);
     }
 
-    /// Drops everything up to an entry, acknowledged or not, as retention does. Followers skip it without a word.
+    /// Drops everything up to an entry, acknowledged or not, as retention does. Followers skip it
+    /// without a word.
     pub fn trim_to(&self, at: &TopicPartition, entry: EntryId) {
         self.with(at, |partition| partition.log.trim(entry));
     }
 
-    /// Decides what becomes of the next entry that a client publishes there; several calls queue up.
+    /// Decides what becomes of the next entry that a client publishes there; several calls queue
+    /// up.
     pub fn next_publish(&self, at: &TopicPartition, fate: Fate) {
         self.with(at, |partition| partition.next_fates.push_back(fate));
     }
@@ -288,13 +299,14 @@ impl Body {
 
 /// Faults of one process and its connections.
 impl MemoryTransport {
-    /// Black hole: nothing comes through in either direction, and nobody is told. What is under way to the broker arrives. The
-    /// broker ends the sessions after its keep-alive.
+    /// Black hole: nothing comes through in either direction, and nobody is told. What is under way
+    /// to the broker arrives. The broker ends the sessions after its keep-alive.
     pub fn freeze(&self) {
         self.lock().freeze(self.connection(), "frozen");
     }
 
-    /// A black hole that ends so much later. False: there is one already, or the process is stopped, and nothing changes.
+    /// A black hole that ends so much later. False: there is one already, or the process is
+    /// stopped, and nothing changes.
     pub fn freeze_for(&self, time: Duration) -> bool {
         self.lock().freeze_for(self.connection(), time)
     }
@@ -314,7 +326,8 @@ impl MemoryTransport {
         self.lock().resume(self.connection());
     }
 
-    /// SIGSTOP, and SIGCONT so much later. False: it is stopped or in a black hole already, and nothing changes.
+    /// SIGSTOP, and SIGCONT so much later. False: it is stopped or in a black hole already, and
+    /// nothing changes.
     pub fn suspend_for(&self, time: Duration) -> bool {
         self.lock().suspend_for(self.connection(), time)
     }
@@ -329,14 +342,15 @@ impl MemoryTransport {
         self.lock().restore(self.connection());
     }
 
-    /// SIGKILL: the sessions end for good. What is under way lands, or not. A new process connects anew.
+    /// SIGKILL: the sessions end for good. What is under way lands, or not. A new process connects
+    /// anew.
     pub fn kill(&self) {
         self.lock().kill(self.connection());
     }
 
-    /// The next message that is published to the partition and for which this holds, given all that was ever stored there, does not
-    /// come to its followers, and nobody is told: a broker that trims what a slow reader has not read does that, or a client that
-    /// loses its place.
+    /// The next message that is published to the partition and for which this holds, given all that
+    /// was ever stored there, does not come to its followers, and nobody is told: a broker that
+    /// trims what a slow reader has not read does that, or a client that loses its place.
     ///
     /// # Panics
     /// When there is no such partition.

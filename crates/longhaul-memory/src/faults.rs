@@ -1,7 +1,7 @@
 //! What goes wrong, how often and for how long. All of it is off until asked for.
 //!
-//! Two ways lead to a fault: a rate in [`Faults`], drawn from the seed, and a method of the broker or of a transport, for tests
-//! that want exactly one. Both end in the same code.
+//! Two ways lead to a fault: a rate in [`Faults`], drawn from the seed, and a method of the broker
+//! or of a transport, for tests that want exactly one. Both end in the same code.
 
 use std::time::Duration;
 
@@ -38,7 +38,8 @@ impl Span {
     }
 }
 
-/// How a client learns that its session is over. The broker knows at once, and delivers again what was pending.
+/// How a client learns that its session is over. The broker knows at once, and delivers again what
+/// was pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
     /// An error, again at every further call.
@@ -47,8 +48,9 @@ pub enum Loss {
     ErrorThenSilence,
     /// Nothing for so long, then an error: the client below clings to a dead address.
     SilenceThenError(Duration),
-    /// Nothing for so long, then it goes on without a word: the client below has connected anew. A follower reads from its
-    /// start again, a publisher resends what has no receipt, a consumer has a new session and nothing of the old one.
+    /// Nothing for so long, then it goes on without a word: the client below has connected anew. A
+    /// follower reads from its start again, a publisher resends what has no receipt, a consumer has
+    /// a new session and nothing of the old one.
     Replay(Duration),
     /// Nothing, for ever. No transport may do that; a watchdog is all that helps.
     Silence,
@@ -80,7 +82,8 @@ pub enum Fate {
     Late(Duration),
     /// The client sends it again so much later, though it had its receipt.
     Resent(Duration),
-    /// The first receipt gets lost; the client sends it again so much later, and that receipt counts.
+    /// The first receipt gets lost; the client sends it again so much later, and that receipt
+    /// counts.
     ResentForReceipt(Duration),
     /// The broker refuses it.
     Refused,
@@ -97,7 +100,8 @@ pub struct Losses {
     pub silence_then_error: u32,
     /// Weight of [`Loss::Replay`], for followers.
     pub replay: u32,
-    /// Weight of [`Loss::Replay`], for consumers and publishers: other clients do it, the seam forbids it.
+    /// Weight of [`Loss::Replay`], for consumers and publishers: other clients do it, the seam
+    /// forbids it.
     pub hidden_reconnect: u32,
     /// How long a silence lasts.
     pub silence: Span,
@@ -146,9 +150,11 @@ pub struct Faults {
     pub resend_after: Span,
     /// Rate of entries that the broker refuses.
     pub publish_refused: f64,
-    /// Chance of whatever is under way to be lost when its session ends; once one is lost, so is all behind it.
+    /// Chance of whatever is under way to be lost when its session ends; once one is lost, so is
+    /// all behind it.
     pub orphan_dropped: f64,
-    /// Rate of acks that are accepted and forgotten, their receipt included or not; the session is lost soon after.
+    /// Rate of acks that are accepted and forgotten, their receipt included or not; the session is
+    /// lost soon after.
     pub ack_lost: f64,
     /// Rate of requests that fail.
     pub request_error: f64,
@@ -163,8 +169,9 @@ pub struct Faults {
     /// A Key_Shared subscription deals each message to any consumer. No broker may do that.
     pub keys_dealt_to_any: bool,
 
-    /// Deliveries that the client below asks for by itself and keeps in a queue of this length, as third-party clients do. Zero:
-    /// only what was asked for is delivered, and the rest of its batch.
+    /// Deliveries that the client below asks for by itself and keeps in a queue of this length, as
+    /// third-party clients do. Zero: only what was asked for is delivered, and the rest of its
+    /// batch.
     pub prefetch: usize,
     /// How sessions end.
     pub losses: Losses,
@@ -180,22 +187,25 @@ pub struct Faults {
     pub hang: Option<Every>,
     /// No partition stores anything, as when bookies are missing.
     pub publish_stall: Option<Every>,
-    /// One topic is away, with all its partitions: its sessions end, and nobody can open it meanwhile.
+    /// One topic is away, with all its partitions: its sessions end, and nobody can open it
+    /// meanwhile.
     pub topic_outage: Option<Every>,
     /// One partition is compacted, up to any position.
     pub compaction: Option<Every>,
-    /// One partition loses its acknowledged messages; one without subscriptions what was compacted, and then is found in the
-    /// compacted view only.
+    /// One partition loses its acknowledged messages; one without subscriptions what was compacted,
+    /// and then is found in the compacted view only.
     pub trim: Option<Every>,
     /// One subscription dispatches nothing any more, until a consumer subscribes anew.
     pub subscription_stall: Option<Every>,
     /// One process is cut off: its sessions end, and it cannot connect meanwhile.
     pub cut: Option<Every>,
-    /// One process is behind a black hole: it runs on, and nothing comes through in either direction.
+    /// One process is behind a black hole: it runs on, and nothing comes through in either
+    /// direction.
     pub black_hole: Option<Every>,
     /// One process is stopped, with its connections, and goes on later.
     pub suspension: Option<Every>,
-    /// From then on, counted from the moment the plan was set, nothing goes wrong any more; delays stay.
+    /// From then on, counted from the moment the plan was set, nothing goes wrong any more; delays
+    /// stay.
     pub until: Option<Duration>,
 }
 

@@ -7,7 +7,8 @@ use longhaul_transport::{Message, Position, Start, TransportError};
 use std::sync::Arc;
 
 impl State {
-    /// Sends a follower what it has room for. What is on its way is not touched by a later compaction; what is not yet, is.
+    /// Sends a follower what it has room for. What is on its way is not touched by a later
+    /// compaction; what is not yet, is.
     pub(super) fn feed(&mut self, id: SessionId) {
         let now = self.now();
         let Some(session) = self.sessions.get_mut(&id).filter(|session| session.attached) else {
@@ -54,7 +55,8 @@ impl State {
         self.happened(Happening::Missed { by, partition, position });
     }
 
-    /// Puts a follower to its start: also after a reconnect, because the client below knows no better.
+    /// Puts a follower to its start: also after a reconnect, because the client below knows no
+    /// better.
     pub(super) fn rewind(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         let partition = session.partition;
@@ -68,7 +70,8 @@ impl State {
         partition.followers.insert(id);
     }
 
-    /// The last position of what a follower reads; no answer while the client below is without a connection.
+    /// The last position of what a follower reads; no answer while the client below is without a
+    /// connection.
     pub(super) fn last_position(
         &mut self,
         id: SessionId,

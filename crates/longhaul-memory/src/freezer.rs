@@ -1,6 +1,7 @@
 //! Freezes a process that is simulated: what SIGSTOP is to a real one.
 //!
-//! Invariant: no wake-up is lost. Whoever is woken behind a closed gate is woken again when it opens, in the same order.
+//! Invariant: no wake-up is lost. Whoever is woken behind a closed gate is woken again when it
+//! opens, in the same order.
 
 use longhaul_transport::gate::{Gate, Latch};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

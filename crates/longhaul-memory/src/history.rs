@@ -76,7 +76,8 @@ pub enum Happening {
         /// Where the message lies.
         position: Position,
     },
-    /// A client took a message: a delivery when `subscription` is there, else something that it followed.
+    /// A client took a message: a delivery when `subscription` is there, else something that it
+    /// followed.
     Received {
         /// Who took it.
         by: Arc<str>,

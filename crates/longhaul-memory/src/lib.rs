@@ -1,11 +1,14 @@
 //! A Pulsar in memory, for deterministic simulation. One seed, one history, byte for byte.
 //!
-//! [`MemoryBroker`] is the broker; [`MemoryTransport`] is what one process sees of it, and implements
-//! [`Transport`](longhaul_transport::Transport). [`MachineClock`] is the time of a machine, [`Freezer`] stops a process. Faults come from a plan ([`Faults`], drawn from the seed) or from a method, one at a time.
-//! Everything that happens stands in a [`History`]; the log of every partition is kept whole, for checkers.
+//! [`MemoryBroker`] is the broker; [`MemoryTransport`] is what one process sees of it, and
+//! implements [`Transport`](longhaul_transport::Transport). [`MachineClock`] is the time of a
+//! machine, [`Freezer`] stops a process. Faults come from a plan ([`Faults`], drawn from the seed)
+//! or from a method, one at a time. Everything that happens stands in a [`History`]; the log of
+//! every partition is kept whole, for checkers.
 //!
-//! It must run on tokio's current-thread runtime with paused time, and whatever runs above it must be deterministic too: no
-//! hash map iteration, no thread, no `select!` without `biased`, because that draws from the runtime's own random numbers.
+//! It must run on tokio's current-thread runtime with paused time, and whatever runs above it must
+//! be deterministic too: no hash map iteration, no thread, no `select!` without `biased`, because
+//! that draws from the runtime's own random numbers.
 //!
 //! ```text
 //! client ── offer ──▶ batch ──▶ agenda ──▶ log ──▶ agenda ──▶ inbox ── next ──▶ client
@@ -14,29 +17,38 @@
 //!
 //! Invariants:
 //! - The state sits behind one lock that is never held across an await.
-//! - Randomness comes from one generator, drawn in the order of events; time from the paused clock only.
+//! - Randomness comes from one generator, drawn in the order of events; time from the paused clock
+//!   only.
 //! - What the broker has stored stays in the full log, and positions only grow.
-//! - A session goes through the client's hands once: after its first error nothing of it comes to life again, unless the fault
-//!   is [`Loss::Replay`], which is what clients do that reconnect by themselves.
+//! - A session goes through the client's hands once: after its first error nothing of it comes to
+//!   life again, unless the fault is [`Loss::Replay`], which is what clients do that reconnect by
+//!   themselves.
 //!
-//! What real clients were seen to do, and the fault that does it here:
+//! What a third-party client was seen to do on Pulsar 4.0.7, and the fault that does it here:
 //!
-//! | seen on Pulsar 4.0.7 with a third-party client | here |
-//! |---|---|
-//! | unload: a reader is silent for 0.2 s or 5 s, then replays | [`MemoryBroker::unload`], [`Loss::Replay`] |
-//! | owner stops in order: replay after 5.6 s | the same, for every partition |
-//! | owner is killed, another broker takes over: silence, then the end | [`MemoryBroker::restart`], [`Loss::SilenceThenError`] |
-//! | single broker stops for 6 s, or is killed: replay when it is back | [`MemoryBroker::restart`], [`Loss::Replay`] |
-//! | topic deleted: one error, then silence for ever | [`MemoryBroker::delete_topic`], [`Loss::ErrorThenSilence`] |
-//! | bookies missing: publishes wait, readers replay | [`MemoryBroker::stall_publishes`], [`MemoryBroker::unload`] |
-//! | reader silent while others read and publish | [`MemoryBroker::silence_followers`] |
-//! | subscription silent with a backlog | [`MemoryBroker::stall_subscription`] |
-//! | a publish fails after 10 s, and lands or not | [`Fate::Lost`], [`Fate::ReceiptLost`], [`Fate::Late`] |
-//! | the client resends by itself | [`Fate::Resent`], [`Fate::ResentForReceipt`], [`Loss::Replay`] on a publisher |
-//! | acks queued and lost with the connection | [`Faults::ack_lost`], [`Faults::orphan_dropped`] |
-//! | acks forgotten by a restart | [`MemoryBroker::restart`], [`Faults::restart_forgets_acks`] |
-//! | half-open connection | [`MemoryTransport::freeze`] |
-//! | a message that no client can decode | [`MemoryBroker::publish_undecodable`] |
+//! - Unload: a reader is silent for 0.2 s or 5 s, then replays. Here: [`MemoryBroker::unload`],
+//!   [`Loss::Replay`].
+//! - Owner stops in order: replay after 5.6 s. Here: the same, for every partition.
+//! - Owner is killed, another broker takes over: silence, then the end. Here:
+//!   [`MemoryBroker::restart`], [`Loss::SilenceThenError`].
+//! - Single broker stops for 6 s, or is killed: replay when it is back. Here:
+//!   [`MemoryBroker::restart`], [`Loss::Replay`].
+//! - Topic deleted: one error, then silence for ever. Here: [`MemoryBroker::delete_topic`],
+//!   [`Loss::ErrorThenSilence`].
+//! - Bookies missing: publishes wait, readers replay. Here: [`MemoryBroker::stall_publishes`],
+//!   [`MemoryBroker::unload`].
+//! - Reader silent while others read and publish. Here: [`MemoryBroker::silence_followers`].
+//! - Subscription silent with a backlog. Here: [`MemoryBroker::stall_subscription`].
+//! - A publish fails after 10 s, and lands or not. Here: [`Fate::Lost`], [`Fate::ReceiptLost`],
+//!   [`Fate::Late`].
+//! - The client resends by itself. Here: [`Fate::Resent`], [`Fate::ResentForReceipt`],
+//!   [`Loss::Replay`] on a publisher.
+//! - Acks queued and lost with the connection. Here: [`Faults::ack_lost`],
+//!   [`Faults::orphan_dropped`].
+//! - Acks forgotten by a restart. Here: [`MemoryBroker::restart`],
+//!   [`Faults::restart_forgets_acks`].
+//! - Half-open connection. Here: [`MemoryTransport::freeze`].
+//! - A message that no client can decode. Here: [`MemoryBroker::publish_undecodable`].
 
 mod agenda;
 mod chaos;
@@ -74,7 +86,8 @@ use tokio::task::JoinSet;
 /// The wall clock at the start of every simulation, in ms since the epoch.
 const WALL_MS_AT_START: u64 = 1_800_000_000_000;
 
-/// A broker. Clones are handles to the same one; it goes with the last of them and of its transports.
+/// A broker. Clones are handles to the same one; it goes with the last of them and of its
+/// transports.
 #[derive(Clone)]
 pub struct MemoryBroker {
     shared: Arc<Shared>,

@@ -168,7 +168,8 @@ impl State {
         }
     }
 
-    /// Whether a consumer of this type may join the subscription: all that are there have the same type.
+    /// Whether a consumer of this type may join the subscription: all that are there have the same
+    /// type.
     pub(super) fn admit(
         &self,
         partition: PartitionId,
@@ -219,7 +220,8 @@ impl State {
         }
     }
 
-    /// The broker forgets a session. Receipts, deliveries and answers that are under way never arrive.
+    /// The broker forgets a session. Receipts, deliveries and answers that are under way never
+    /// arrive.
     fn detach(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get_mut(&id).filter(|session| session.attached) else {
             return;

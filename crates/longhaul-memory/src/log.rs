@@ -1,7 +1,7 @@
 //! The log of one partition: what was published, what is still there, and the compacted view. Pure.
 //!
-//! Everything ever published is kept for the checkers, by index; trimming and compaction move bounds. Invariant: positions
-//! only grow, also over unloads and restarts, because ledger ids do.
+//! Everything ever published is kept for the checkers, by index; trimming and compaction move
+//! bounds. Invariant: positions only grow, also over unloads and restarts, because ledger ids do.
 
 use bytes::Bytes;
 use longhaul_transport::{EntryId, Message, OrderKey, Position, Properties};
@@ -85,7 +85,8 @@ impl Log {
         self.messages.last().map(|message| message.position)
     }
 
-    /// Up to `limit` messages behind `after`, in the compacted view or in what is left of the whole log.
+    /// Up to `limit` messages behind `after`, in the compacted view or in what is left of the whole
+    /// log.
     pub(super) fn read(
         &self,
         after: Option<Position>,
@@ -148,8 +149,9 @@ impl Log {
         self.messages.partition_point(|message| message.position.entry_id() <= entry)
     }
 
-    /// Compacts up to an index, as Pulsar does: the last message of every key is kept, unless its payload is empty, which is what a
-    /// broker takes for a tombstone, whatever flags it carries; what has no key vanishes. The horizon never goes back, and never splits an entry.
+    /// Compacts up to an index, as Pulsar does: the last message of every key is kept, unless its
+    /// payload is empty, which is what a broker takes for a tombstone, whatever flags it carries;
+    /// what has no key vanishes. The horizon never goes back, and never splits an entry.
     pub(super) fn compact(&mut self, upto: usize) {
         let last =
             upto.min(self.messages.len()).checked_sub(1).and_then(|last| self.messages.get(last));

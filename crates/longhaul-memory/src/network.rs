@@ -28,8 +28,8 @@ impl State {
         id
     }
 
-    /// Nothing comes through any more, in either direction. What is under way to the broker arrives; after a while the broker
-    /// ends the sessions.
+    /// Nothing comes through any more, in either direction. What is under way to the broker
+    /// arrives; after a while the broker ends the sessions.
     pub(super) fn freeze(&mut self, id: ConnectionId, what: &str) -> Option<u32> {
         let connection = self.connections.get_mut(&id)?;
         if connection.frozen || connection.killed {
@@ -81,7 +81,8 @@ impl State {
         self.signals.changed.notify_waiters();
     }
 
-    /// Lets go of what waited for the thaw. What was meant for a session that the broker has ended meanwhile is lost.
+    /// Lets go of what waited for the thaw. What was meant for a session that the broker has ended
+    /// meanwhile is lost.
     fn release(&mut self, effect: Effect) {
         let Effect::Up(up) = effect else {
             self.perform(effect);
@@ -159,8 +160,8 @@ impl State {
         self.signals.changed.notify_waiters();
     }
 
-    /// The process is gone: nothing behind its gate takes another step, and the broker hears of it at once. What is under way
-    /// lands, or not.
+    /// The process is gone: nothing behind its gate takes another step, and the broker hears of it
+    /// at once. What is under way lands, or not.
     pub(super) fn kill(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.killed = true;

@@ -1,4 +1,5 @@
-//! What happens to the broker and its topics: unloaded, restarted, hung, deleted, compacted, trimmed.
+//! What happens to the broker and its topics: unloaded, restarted, hung, deleted, compacted,
+//! trimmed.
 
 use super::agenda::{Effect, PartitionId};
 use super::faults::Loss;
@@ -56,7 +57,8 @@ impl State {
         }
     }
 
-    /// Ends all sessions of a partition; its ledger rolls. Without a given loss, each session's is drawn.
+    /// Ends all sessions of a partition; its ledger rolls. Without a given loss, each session's is
+    /// drawn.
     pub(super) fn unload(&mut self, id: PartitionId, loss: Option<Loss>) {
         let ledger = self.ledger();
         let until = self.now() + UNLOAD_TIME;
@@ -100,7 +102,8 @@ impl State {
             let loss = loss.unwrap_or_else(|| self.draw_loss(session));
             self.lose(session, loss, "the broker went down");
         }
-        // What was not lost just now arrived just before; what is to land much later waits for the broker.
+        // What was not lost just now arrived just before; what is to land much later waits for the
+        // broker.
         let soon = self.now() + self.faults.publish_delay.max.max(self.faults.ack_delay.max);
         for (at, effect) in self.agenda.extract(|effect| effect.is_up(None)) {
             if at <= soon { self.perform(effect) } else { self.at(at, effect) }
@@ -212,8 +215,9 @@ impl State {
         self.compact(id, None);
     }
 
-    /// Drops what all subscriptions have acknowledged. Of a partition without subscriptions goes what was compacted: the compacted
-    /// view holds it, and a broker trims no further than its cursor.
+    /// Drops what all subscriptions have acknowledged. Of a partition without subscriptions goes
+    /// what was compacted: the compacted view holds it, and a broker trims no further than its
+    /// cursor.
     pub(super) fn trim(&mut self, id: PartitionId) {
         let Some(partition) = self.partitions.get_mut(&id) else { return };
         let positions = partition.subscriptions.values().map(|it| it.mark_delete);

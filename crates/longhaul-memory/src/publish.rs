@@ -156,7 +156,8 @@ impl State {
         }
     }
 
-    /// Sends an entry whose session is attached; else it waits for the session to be attached again, or to fail.
+    /// Sends an entry whose session is attached; else it waits for the session to be attached
+    /// again, or to fail.
     pub(super) fn transmit(
         &mut self,
         id: SessionId,

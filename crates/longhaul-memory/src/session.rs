@@ -15,7 +15,8 @@ use tokio::sync::{Notify, oneshot};
 pub(super) const PUBLISH_QUEUE_MAX: usize = 1_000;
 /// Messages of one batch.
 pub(super) const BATCH_MAX: usize = 1_000;
-/// Messages on their way to a follower or in its queue. Small, so that compactions happen while it reads.
+/// Messages on their way to a follower or in its queue. Small, so that compactions happen while it
+/// reads.
 pub(super) const FOLLOWER_QUEUE: usize = 32;
 
 /// The network between one process and the broker.
@@ -52,7 +53,8 @@ pub(super) struct Session {
     pub(super) partition: PartitionId,
     /// The broker knows the session.
     pub(super) attached: bool,
-    /// The broker has ended the session while the client was frozen; the client learns of it at the thaw.
+    /// The broker has ended the session while the client was frozen; the client learns of it at the
+    /// thaw.
     pub(super) given_up: bool,
     /// Numbers the attachments and detachments.
     pub(super) generation: u32,
@@ -110,9 +112,11 @@ pub(super) struct InFlight {
 pub(super) struct Consuming {
     pub(super) subscription: Arc<str>,
     pub(super) subscription_type: SubscriptionType,
-    /// Receipts of acks that went nowhere: the round trip that stands for a receipt succeeds after a reconnect.
+    /// Receipts of acks that went nowhere: the round trip that stands for a receipt succeeds after
+    /// a reconnect.
     pub(super) receipts: Vec<AckSender>,
-    /// Deliveries that were asked for and have not come; below zero when the rest of a batch came with the last one.
+    /// Deliveries that were asked for and have not come; below zero when the rest of a batch came
+    /// with the last one.
     pub(super) permits: i64,
     /// See [`Faults::prefetch`](super::faults::Faults::prefetch).
     pub(super) prefetch: usize,
@@ -159,7 +163,8 @@ impl Session {
         }
     }
 
-    /// What the broker may send: what was asked for, or, where a client asks by itself, the free places in its queue.
+    /// What the broker may send: what was asked for, or, where a client asks by itself, the free
+    /// places in its queue.
     pub(super) fn room(&self) -> usize {
         let queue = match &self.role {
             Role::Consumer(it) if it.prefetch == 0 => {

@@ -1,7 +1,7 @@
 //! Everything the broker knows, behind one lock that is never held across an await.
 //!
-//! Each effect is performed by the function of the same name in the file of its role: `publish`, `consume`, `follow`,
-//! `lifecycle`, `chaos`.
+//! Each effect is performed by the function of the same name in the file of its role: `publish`,
+//! `consume`, `follow`, `lifecycle`, `chaos`.
 
 use super::agenda::{Agenda, ConnectionId, Down, Effect, Link, PartitionId, SessionId, Up};
 use super::faults::{Fate, Faults, Span};
@@ -43,7 +43,8 @@ pub(super) struct State {
     pub(super) outages: u32,
     /// What waits until the broker moves again.
     pub(super) hung: Vec<Effect>,
-    /// A topic that is not there is made when it is asked for, and the function says by its name whether copies are dropped there.
+    /// A topic that is not there is made when it is asked for, and the function says by its name
+    /// whether copies are dropped there.
     pub(super) missing_topics: Option<fn(&str) -> bool>,
     next_ledger: u64,
     next_id: u64,
@@ -206,7 +207,8 @@ impl State {
         }
     }
 
-    /// Something reaches a client, unless its session is another by now or its connection is frozen.
+    /// Something reaches a client, unless its session is another by now or its connection is
+    /// frozen.
     fn come_down(&mut self, link: Link, down: Down) {
         let Some(session) = self.sessions.get(&link.session) else { return };
         if session.link(link.session) != link {

@@ -1,4 +1,5 @@
-//! A durable Shared or Key_Shared subscription: who gets what, what is acknowledged, and what of that is stored. Pure.
+//! A durable Shared or Key_Shared subscription: who gets what, what is acknowledged, and what of
+//! that is stored. Pure.
 
 use super::log::Log;
 use longhaul_transport::{EntryId, SubscriptionType};
@@ -24,7 +25,8 @@ pub(super) struct Subscription {
     acked: BTreeSet<EntryId>,
     /// The last entry that was read from the log for dispatch.
     cursor: Option<EntryId>,
-    /// To be delivered again, before anything new; or read, and to be delivered when the consumer of its key may have it.
+    /// To be delivered again, before anything new; or read, and to be delivered when the consumer
+    /// of its key may have it.
     again: BTreeSet<EntryId>,
     /// Who holds what.
     pending: BTreeMap<EntryId, u64>,
@@ -60,7 +62,8 @@ impl Subscription {
         self.consumers.is_empty() || self.subscription_type == subscription_type
     }
 
-    /// A client that comes back by itself after others have joined that share it in another way is given nothing.
+    /// A client that comes back by itself after others have joined that share it in another way is
+    /// given nothing.
     pub(super) fn join(&mut self, session: u64, subscription_type: SubscriptionType) {
         if self.admits(subscription_type) {
             self.subscription_type = subscription_type;
@@ -103,8 +106,8 @@ impl Subscription {
         Some((entry, session))
     }
 
-    /// The next entry whose consumer has room, in order for each key: a key belongs to one consumer, and moves to another one only when nobody else
-    /// holds entries of it.
+    /// The next entry whose consumer has room, in order for each key: a key belongs to one
+    /// consumer, and moves to another one only when nobody else holds entries of it.
     fn take_by_key(&mut self, log: &Log, has_room: impl Fn(u64) -> bool) -> Option<(EntryId, u64)> {
         if !self.consumers.iter().any(|session| has_room(*session)) {
             return None;
@@ -207,7 +210,8 @@ impl Subscription {
         entries.filter(|entry| !self.is_acked(*entry)).count()
     }
 
-    /// What a restart does when acks above the stored position were only in memory. All sessions have left before.
+    /// What a restart does when acks above the stored position were only in memory. All sessions
+    /// have left before.
     pub(super) fn forget_unstored(&mut self) {
         self.mark_delete = self.stored;
         self.acked.clear();

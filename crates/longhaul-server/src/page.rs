@@ -30,7 +30,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The most bytes of the head of a request.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
-/// Serves `/metrics`, for Prometheus, and `/livez`, to everybody who reaches its address. Dropping it ends it.
+/// Serves `/metrics`, for Prometheus, and `/livez`, to everybody who reaches its address. Dropping
+/// it ends it.
 #[derive(Debug)]
 pub struct MetricsPage {
     address: SocketAddr,
@@ -38,7 +39,8 @@ pub struct MetricsPage {
 }
 
 impl MetricsPage {
-    /// Starts to listen. Where the process has no recorder of metrics yet, one is installed: start this before whatever is to be measured.
+    /// Starts to listen. Where the process has no recorder of metrics yet, one is installed: start
+    /// this before whatever is to be measured.
     ///
     /// # Errors
     /// When the address cannot be listened at.

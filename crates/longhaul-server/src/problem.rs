@@ -1,4 +1,5 @@
-//! Errors as callers see them: `application/problem+json`, with a code for machines, what happened, and what to do.
+//! Errors as callers see them: `application/problem+json`, with a code for machines, what happened,
+//! and what to do.
 
 use crate::reach::Outage;
 use axum::body::Body;

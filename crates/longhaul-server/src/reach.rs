@@ -1,4 +1,5 @@
-//! Whether the gateway reaches its broker, as its client tells: requests and probes are answered by that, without trying the broker each time.
+//! Whether the gateway reaches its broker, as its client tells: requests and probes are answered by
+//! that, without trying the broker each time.
 
 use crate::clock::{self, Stopwatch};
 use crate::telemetry;
@@ -96,7 +97,8 @@ impl Reach {
         self.outage.borrow().clone()
     }
 
-    /// Waits for the broker, as long after its loss as requests may. The broker that keeps the gateway out says so itself.
+    /// Waits for the broker, as long after its loss as requests may. The broker that keeps the
+    /// gateway out says so itself.
     pub(crate) async fn admit(&self) -> Result<(), Outage> {
         if self.outage.borrow().as_ref().is_none_or(|it| it.refused) {
             return Ok(());
@@ -108,12 +110,14 @@ impl Reach {
         }
     }
 
-    /// Resolves when the broker has been away for longer than requests wait for it. One that keeps the gateway out is not away.
+    /// Resolves when the broker has been away for longer than requests wait for it. One that keeps
+    /// the gateway out is not away.
     pub(crate) async fn cut_off(&self) -> Outage {
         self.out_for_long(|it| !it.refused).await
     }
 
-    /// Resolves when nothing has come from the broker for as long, whether it is away or keeps the gateway out.
+    /// Resolves when nothing has come from the broker for as long, whether it is away or keeps the
+    /// gateway out.
     pub(crate) async fn lost(&self) -> Outage {
         self.out_for_long(|_| true).await
     }
@@ -212,7 +216,8 @@ pub(crate) mod tests {
         assert!(reach.admit().await.is_err());
     }
 
-    /// A stream of events said that the broker was back when it had begun to refuse the gateway: nothing came.
+    /// A stream of events said that the broker was back when it had begun to refuse the gateway:
+    /// nothing came.
     #[tokio::test(start_paused = true)]
     async fn a_broker_that_keeps_the_gateway_out_is_not_back() {
         let reach = Reach::new(Duration::ZERO);

@@ -1,7 +1,8 @@
 //! Files that are read again when they change: tokens and certificates.
 //!
-//! Nobody is told by the system: whoever uses the value asks at most once in a second whether a file is another one. A file that cannot be
-//! used leaves the last value in its place, and is told in the log once.
+//! Nobody is told by the system: whoever uses the value asks at most once in a second whether a
+//! file is another one. A file that cannot be used leaves the last value in its place, and is told
+//! in the log once.
 
 use crate::clock::{self, Stopwatch};
 use std::fmt::Display;

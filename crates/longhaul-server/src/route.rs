@@ -1,5 +1,5 @@
-//! The list of all routes: what each is called, who may use it, and what it takes and answers. The router, the OpenAPI document and the tests of
-//! scopes are made of it.
+//! The list of all routes: what each is called, who may use it, and what it takes and answers. The
+//! router, the OpenAPI document and the tests of scopes are made of it.
 
 mod describe;
 mod openapi;
@@ -147,7 +147,8 @@ impl RouteInfo {
 }
 
 impl Route {
-    /// A route for short requests with a small body; its handler documents itself by the calls that follow.
+    /// A route for short requests with a small body; its handler documents itself by the calls that
+    /// follow.
     pub(crate) fn new<H, T>(method: Method, path: &'static str, scope: Scope, handler: H) -> Self
     where
         H: Handler<T, Arc<Service>>,
@@ -236,7 +237,8 @@ fn api(shell: Arc<Shell>, service: Arc<Service>) -> Router {
         .layer(from_fn_with_state(Arc::new(verbs), verbs::put_in_place))
 }
 
-/// Web pages of other origins may use the gateway only where that is configured, each by its whole name.
+/// Web pages of other origins may use the gateway only where that is configured, each by its whole
+/// name.
 fn cors(shell: &Shell) -> Option<CorsLayer> {
     let origins = &shell.config.allowed_origins;
     // As browsers write them.

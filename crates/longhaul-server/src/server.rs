@@ -12,7 +12,8 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// How long it may take to leave the queues in order, of the time that the end may take; at most a quarter of that.
+/// How long it may take to leave the queues in order, of the time that the end may take; at most a
+/// quarter of that.
 const LEAVE_MAX: Duration = Duration::from_secs(5);
 
 /// Why a gateway does not start.
@@ -42,7 +43,8 @@ pub enum StartError {
 
 /// A gateway that runs.
 ///
-/// It ends with [`drain`](Self::drain). Dropping it ends it at once, as a crash would; what was answered is in the log.
+/// It ends with [`drain`](Self::drain). Dropping it ends it at once, as a crash would; what was
+/// answered is in the log.
 ///
 /// ```no_run
 /// use longhaul::Client;
@@ -51,7 +53,8 @@ pub enum StartError {
 ///
 /// # async fn serve() -> Result<(), Box<dyn std::error::Error>> {
 /// // With an admin URL queues can be created, listed and deleted.
-/// let client = Client::builder("pulsar://localhost:6650").admin_url("http://localhost:8080").connect().await?;
+/// let builder = Client::builder("pulsar://localhost:6650").admin_url("http://localhost:8080");
+/// let client = builder.connect().await?;
 /// let server = Server::start(client, ServerConfig::default()).await?;
 /// println!("{}", server.url());
 /// tokio::signal::ctrl_c().await?;
@@ -80,8 +83,9 @@ pub(crate) struct Stops {
 }
 
 impl Server {
-    /// Starts to listen. The client is connected already, and has an admin URL where queues are to be created, listed and deleted. Where the process has no
-    /// recorder of metrics yet, one is installed, which `/metrics` shows.
+    /// Starts to listen. The client is connected already, and has an admin URL where queues are to
+    /// be created, listed and deleted. Where the process has no recorder of metrics yet, one is
+    /// installed, which `/metrics` shows.
     ///
     /// # Errors
     /// When a setting cannot be used, or the address cannot be listened at.
@@ -129,8 +133,9 @@ impl Server {
         url_of(self.address, self.has_tls)
     }
 
-    /// Ends the gateway in order: it says that it is not ready, accepts no more connections, answers what waits with what there is, and finishes what
-    /// it has begun. What is not finished within the time is cut off. Returns whether everything was finished.
+    /// Ends the gateway in order: it says that it is not ready, accepts no more connections,
+    /// answers what waits with what there is, and finishes what it has begun. What is not finished
+    /// within the time is cut off. Returns whether everything was finished.
     pub async fn drain(&self, deadline: Duration) -> bool {
         self.stops.drain.cancel();
         self.tasks.close();

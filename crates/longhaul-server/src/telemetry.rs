@@ -24,7 +24,8 @@ const BROKER_LOST: &str = "longhaul_broker_lost_total";
 /// The process has one recorder, however many gateways there are in it.
 static RECORDER: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
 
-/// Has metrics recorded from now on. Where somebody else has installed a recorder already, that one gets them.
+/// Has metrics recorded from now on. Where somebody else has installed a recorder already, that one
+/// gets them.
 pub(crate) fn install() {
     RECORDER.get_or_init(|| match recorder() {
         Ok(handle) => Some(handle),

@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Reads time: the real one, or that of a simulation.
 #[derive(Clone, Copy, Debug)]
 pub enum Clock {
-    /// The machine's clocks. The monotonic one goes on while the machine is suspended, so that a worker that slept for an hour
-    /// knows that its view is an hour old.
+    /// The machine's clocks. The monotonic one goes on while the machine is suspended, so that a
+    /// worker that slept for an hour knows that its view is an hour old.
     System,
     /// The clocks of a machine that is simulated.
     Simulated(&'static dyn SimulatedClock),

@@ -1,7 +1,8 @@
 //! Where a process that is simulated can be stopped, as SIGSTOP stops a real one.
 //!
-//! A future behind a closed [`Gate`] is not polled. Time, the broker and other processes go on meanwhile, so when the gate opens
-//! again the future finds its timers run out and its inputs piled up. In production a gate is no more than a `None`.
+//! A future behind a closed [`Gate`] is not polled. Time, the broker and other processes go on
+//! meanwhile, so when the gate opens again the future finds its timers run out and its inputs piled
+//! up. In production a gate is no more than a `None`.
 
 use futures::future::Either;
 use std::fmt;
@@ -15,7 +16,8 @@ pub struct Gate(Option<Arc<dyn Latch>>);
 
 /// Says whether a gate is closed.
 pub trait Latch: fmt::Debug + Send + Sync {
-    /// Whether nothing may pass now. Whoever was held is woken when that ends, and none is forgotten.
+    /// Whether nothing may pass now. Whoever was held is woken when that ends, and none is
+    /// forgotten.
     fn holds(&self, context: &Context<'_>) -> bool;
 }
 
@@ -32,8 +34,8 @@ impl Gate {
         Self(Some(latch))
     }
 
-    /// Puts the gate in front of a future. Every future that a process spawns must be wrapped, or it runs on while frozen. One that is always
-    /// open leaves the future as it is.
+    /// Puts the gate in front of a future. Every future that a process spawns must be wrapped, or
+    /// it runs on while frozen. One that is always open leaves the future as it is.
     pub fn wrap<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
         let Some(latch) = self.0.clone() else { return Either::Left(future) };
         let mut future = Box::pin(future);

@@ -3,8 +3,9 @@
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// A point on this process's own clock, which goes on while the machine is suspended. Only differences mean anything, and only
-/// on the same machine; times that others wrote never become moments.
+/// A point on this process's own clock, which goes on while the machine is suspended. Only
+/// differences mean anything, and only on the same machine; times that others wrote never become
+/// moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Moment(pub Duration);
 

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Index;
 
-/// Texts by their names. Few, so that they are searched and not sorted; what comes from a broker shares the buffer that it came in.
+/// Texts by their names. Few, so that they are searched and not sorted; what comes from a broker
+/// shares the buffer that it came in.
 #[derive(Clone, Default)]
 pub struct Properties(Vec<(Bytes, Bytes)>);
 

@@ -1,4 +1,5 @@
-//! What a browser sends along. Where it cannot be read the answer is a page, as for everything else.
+//! What a browser sends along. Where it cannot be read the answer is a page, as for everything
+//! else.
 
 use crate::Ui;
 use crate::trouble::Trouble;

@@ -1,4 +1,5 @@
-//! The style, the script and the icon. They are part of the program, and their places name what is in them, so that browsers may keep them.
+//! The style, the script and the icon. They are part of the program, and their places name what is
+//! in them, so that browsers may keep them.
 
 use crate::{ROOT, Ui};
 use axum::Router;

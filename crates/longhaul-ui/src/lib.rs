@@ -1,9 +1,12 @@
 //! The web dashboard of longhaul's gateway.
 //!
-//! Its pages are made of what the gateway's public routes answer, and of nothing else: this crate knows no client, no topic and no task, only an [`axum::Router`] that serves `/v1`, which it
-//! calls in the same process, with the caller's token and behind the same checks. So whatever a page shows a program can ask for, and nobody sees or does more here than by the API.
+//! Its pages are made of what the gateway's public routes answer, and of nothing else: this crate
+//! knows no client, no topic and no task, only an [`axum::Router`] that serves `/v1`, which it
+//! calls in the same process, with the caller's token and behind the same checks. So whatever a
+//! page shows a program can ask for, and nobody sees or does more here than by the API.
 //!
-//! Every page is complete without scripts. A script of some hundred lines follows the queue's events and replaces the parts of a page that have changed.
+//! Every page is complete without scripts. A script of some hundred lines follows the queue's
+//! events and replaces the parts of a page that have changed.
 
 mod api;
 mod asked;
@@ -41,7 +44,8 @@ struct Ui {
     options: Options,
 }
 
-/// The routes of the dashboard, at [`ROOT`] and below; `/` leads there. `api` serves the gateway's public routes, with all of its checks.
+/// The routes of the dashboard, at [`ROOT`] and below; `/` leads there. `api` serves the gateway's
+/// public routes, with all of its checks.
 pub fn router(api: Router, options: Options) -> Router {
     let ui = Arc::new(Ui { api: Api::new(api), options });
     let pages = pages::routes().merge(session::routes()).merge(assets::routes()).with_state(ui);

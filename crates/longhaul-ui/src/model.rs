@@ -1,4 +1,5 @@
-//! What the pages read of the gateway's answers. Fields that no page shows are left out; the OpenAPI document says what all of them mean.
+//! What the pages read of the gateway's answers. Fields that no page shows are left out; the
+//! OpenAPI document says what all of them mean.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -198,7 +199,8 @@ pub(crate) struct QueueWorker {
 }
 
 impl QueueWorker {
-    /// Others take its tasks over: it has left, or was silent for more than two heartbeat intervals.
+    /// Others take its tasks over: it has left, or was silent for more than two heartbeat
+    /// intervals.
     pub(crate) const fn is_gone(&self) -> bool {
         self.last_heartbeat_at.is_none() || self.missed_heartbeats >= 2
     }

@@ -1,4 +1,5 @@
-//! Signing in: where the gateway asks for tokens, the browser keeps one in a cookie that no script can read, and that no other site has it send.
+//! Signing in: where the gateway asks for tokens, the browser keeps one in a cookie that no script
+//! can read, and that no other site has it send.
 
 use crate::asked::{Form, Query};
 use crate::parts::layout;

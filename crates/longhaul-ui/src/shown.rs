@@ -1,4 +1,5 @@
-//! Values as people read them. Whatever came from outside may hold anything: characters that steer a terminal or turn the direction of a text are shown by their names.
+//! Values as people read them. Whatever came from outside may hold anything: characters that steer
+//! a terminal or turn the direction of a text are shown by their names.
 
 use jiff::Timestamp;
 use maud::{Markup, PreEscaped, Render, html};

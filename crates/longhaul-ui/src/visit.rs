@@ -79,8 +79,8 @@ impl Visit {
         Some(percent_decode_str(name).decode_utf8().ok()?.into_owned())
     }
 
-    /// Where to go on after something has gone wrong: here once more where that may help, otherwise to the page of the queue, or to all queues
-    /// where that page is the one that there is not.
+    /// Where to go on after something has gone wrong: here once more where that may help, otherwise
+    /// to the page of the queue, or to all queues where that page is the one that there is not.
     pub(crate) fn way_on(&self, trouble: &Trouble) -> &str {
         if self.is_safe && trouble.may_pass() {
             return &self.place;

@@ -1,6 +1,7 @@
 //! Measures frames, messages and batches: `cargo bench -p longhaul-wire --bench codec`.
 //!
-//! Messages have 100 bytes and six properties, as entries of a ledger have. Each row is measured five times; printed is the median.
+//! Messages have 100 bytes and six properties, as entries of a ledger have. Each row is measured
+//! five times; printed is the median.
 
 use bytes::{Bytes, BytesMut};
 use longhaul_wire::batch::{BatchBuilder, Singles};

@@ -54,7 +54,8 @@ pub fn unpack(
             lz4::block::decompress(body, Some(size)).map(Bytes::from).map_err(corrupt)
         }
         CompressionType::Zlib => read_all(flate2::read::ZlibDecoder::new(&body[..]), size),
-        // As a whole: a stream would be given a window as large as its head asks for, of up to 128 MiB.
+        // As a whole: a stream would be given a window as large as its head asks for, of up to 128
+        // MiB.
         CompressionType::Zstd => {
             zstd::bulk::decompress(body, size).map(Bytes::from).map_err(corrupt)
         }
@@ -93,7 +94,8 @@ pub fn pack(kind: CompressionType, body: &Bytes) -> Result<Bytes, CompressionErr
 
 /// Reads at most `limit` bytes: who unpacks to more lies about its size.
 ///
-/// Who has as many needs no end of the stream: the Java client flushes what it compresses with zlib and does not finish it.
+/// Who has as many needs no end of the stream: the Java client flushes what it compresses with zlib
+/// and does not finish it.
 fn read_all(from: impl Read, limit: usize) -> Result<Bytes, CompressionError> {
     let mut out = Vec::new();
     let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
@@ -149,8 +151,8 @@ mod tests {
         }
     }
 
-    /// Batches of the Java client could not be read: it ends what it compresses with zlib by a flush, without the last block and
-    /// the checksum, which flate2 takes for an error.
+    /// Batches of the Java client could not be read: it ends what it compresses with zlib by a
+    /// flush, without the last block and the checksum, which flate2 takes for an error.
     #[test]
     fn zlib_without_its_end_is_whole_when_its_size_is() {
         let body = b"compress me ".repeat(10);

@@ -1,4 +1,5 @@
-//! Frames: `u32 total | u32 size of command | command | payload`, where the total leaves out its own four bytes.
+//! Frames: `u32 total | u32 size of command | command | payload`, where the total leaves out its
+//! own four bytes.
 
 use crate::messages::{BaseCommand, Command, MessageMetadata};
 use crate::payload::{self, Payload, PayloadError};
@@ -10,8 +11,8 @@ pub const MESSAGE_BYTES_MAX_DEFAULT: usize = 5 * 1024 * 1024;
 /// What a frame may have beside its message: Pulsar's allowance for command and metadata.
 pub const FRAME_ALLOWANCE: usize = 10 * 1024;
 
-/// Commands up to this size are put together on the stack: numbers are written byte by byte, and a growing buffer looks for room
-/// at each of them.
+/// Commands up to this size are put together on the stack: numbers are written byte by byte, and a
+/// growing buffer looks for room at each of them.
 const SMALL_BYTES: usize = 256;
 
 /// Why bytes are no frame. The stream cannot be read any further.
@@ -48,8 +49,8 @@ pub struct Frame {
     pub payload: Option<Payload>,
 }
 
-/// Takes the next frame off the front of what was read; `None` when it has not come whole. `message_bytes_max` is the agreed
-/// size of a message.
+/// Takes the next frame off the front of what was read; `None` when it has not come whole.
+/// `message_bytes_max` is the agreed size of a message.
 ///
 /// # Errors
 /// See [`FrameError`].
@@ -92,7 +93,8 @@ pub fn encode(command: impl Into<Command>, out: &mut BytesMut) {
     encode_head(command.into(), 0, out);
 }
 
-/// Appends a command with a message that is put together here: each of its bytes is written once, into `out`.
+/// Appends a command with a message that is put together here: each of its bytes is written once,
+/// into `out`.
 pub fn encode_message(
     command: impl Into<Command>,
     metadata: &MessageMetadata,
@@ -111,7 +113,8 @@ pub fn encode_with(command: impl Into<Command>, payload: &Payload, out: &mut Byt
     out.put_slice(payload.bytes());
 }
 
-/// Appends the part of a frame in front of a message of this size, for who writes the message itself without copying it.
+/// Appends the part of a frame in front of a message of this size, for who writes the message
+/// itself without copying it.
 pub fn encode_head(command: Command, payload_size: usize, out: &mut BytesMut) {
     let command = BaseCommand::from(command);
     let size = command.encoded_len();

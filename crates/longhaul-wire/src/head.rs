@@ -1,6 +1,8 @@
-//! What a consumer needs to know of a message's metadata, read in place: no text is copied that nobody looks at.
+//! What a consumer needs to know of a message's metadata, read in place: no text is copied that
+//! nobody looks at.
 //!
-//! What has anything unusual about it, a field of a later version say, is left to the decoder of the whole, which decides what is wrong.
+//! What has anything unusual about it, a field of a later version say, is left to the decoder of
+//! the whole, which decides what is wrong.
 
 use crate::messages::{KeyValue, MessageMetadata, SingleMessageMetadata};
 use bytes::Bytes;

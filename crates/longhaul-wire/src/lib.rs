@@ -1,6 +1,8 @@
-//! The Apache Pulsar binary protocol, without I/O: what the embedded broker and longhaul's own session share.
+//! The Apache Pulsar binary protocol, without I/O: what the embedded broker and longhaul's own
+//! session share.
 //!
-//! - [`messages`]: the commands and the metadata of messages, as Protocol Buffers of the second version.
+//! - [`messages`]: the commands and the metadata of messages, as Protocol Buffers of the second
+//!   version.
 //! - [`frame`]: how commands and messages lie in a stream of bytes, with limits.
 //! - [`payload`]: a message as it is sent, stored and delivered, checksum included.
 //! - [`head`]: what a consumer needs to know of its metadata.

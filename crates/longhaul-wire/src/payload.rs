@@ -5,8 +5,9 @@
 //!                       └───────── checksummed ──────────┘
 //! ```
 //!
-//! A broker stores and delivers these bytes as the producer sent them, so a [`Payload`] keeps them as they are. In front of them
-//! a sender may put `0x0e02 | u32 size | broker entry metadata`, which is dropped.
+//! A broker stores and delivers these bytes as the producer sent them, so a [`Payload`] keeps them
+//! as they are. In front of them a sender may put `0x0e02 | u32 size | broker entry metadata`,
+//! which is dropped.
 
 use crate::head::Head;
 use crate::messages::MessageMetadata;
@@ -52,7 +53,8 @@ impl std::fmt::Debug for Payload {
 }
 
 impl Payload {
-    /// Puts a message together, for who keeps it. [`encode_message`](crate::frame::encode_message) sends one without keeping it.
+    /// Puts a message together, for who keeps it. [`encode_message`](crate::frame::encode_message)
+    /// sends one without keeping it.
     #[must_use]
     pub fn new(metadata: &MessageMetadata, body: &[u8]) -> Self {
         let size = metadata.encoded_len();
@@ -61,8 +63,8 @@ impl Payload {
         Self { bytes: bytes.freeze(), metadata_end: HEAD + size }
     }
 
-    /// Takes bytes as they came or were stored. The checksum is not verified: see [`Payload::verify`]. Where there is none,
-    /// as in messages of old clients, it is added.
+    /// Takes bytes as they came or were stored. The checksum is not verified: see
+    /// [`Payload::verify`]. Where there is none, as in messages of old clients, it is added.
     ///
     /// # Errors
     /// [`PayloadError::Short`].

@@ -1,7 +1,8 @@
 //! What a broker needs to know of a message's metadata.
 //!
-//! A broker looks at the metadata of everything that is published and keeps a few numbers of them. These are read in place, and
-//! the rest is only checked: what passes can be decoded by every consumer.
+//! A broker looks at the metadata of everything that is published and keeps a few numbers of them.
+//! These are read in place, and the rest is only checked: what passes can be decoded by every
+//! consumer.
 
 use crate::head::{delimited, number, text};
 use crate::messages::MessageMetadata;
@@ -170,7 +171,8 @@ mod tests {
             prop_assert_eq!(Summary::read_usual(&bytes), Some(metadata.into()));
         }
 
-        /// What is let through by the fast reader is stored, so it must be nothing that a consumer cannot decode.
+        /// What is let through by the fast reader is stored, so it must be nothing that a consumer
+        /// cannot decode.
         #[test]
         fn it_lets_nothing_through_that_cannot_be_decoded(
             metadata in metadata(),

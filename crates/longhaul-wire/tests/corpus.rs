@@ -1,5 +1,5 @@
-//! What the fuzz targets check, on what they start from and have found, and on the same with damage. The fuzzer itself needs a
-//! nightly compiler, see `fuzz/README.md`.
+//! What the fuzz targets check, on what they start from and have found, and on the same with
+//! damage. The fuzzer itself needs a nightly compiler, see `fuzz/README.md`.
 
 #![allow(
     clippy::indexing_slicing,

@@ -1,4 +1,5 @@
-//! What stock clients and Apache Pulsar really send: all of it is understood, and written again it is the same.
+//! What stock clients and Apache Pulsar really send: all of it is understood, and written again it
+//! is the same.
 //!
 //! How the recordings were made says `recorded/README.md`.
 
@@ -25,7 +26,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Commands that are not written as they came, and why.
 const KNOWN_IN_PART: &[(&str, &str)] = &[];
 
-/// What the programs of all clients send, compressed in each way: alone, and in a batch with a digit behind it.
+/// What the programs of all clients send, compressed in each way: alone, and in a batch with a
+/// digit behind it.
 const COMPRESSED: &str = "compress me ";
 const COMPRESSED_COUNT: usize = 1000;
 /// What they send in chunks.

@@ -7,16 +7,19 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Kills, freezes, stops and unloads what a longhaul fleet is made of, and checks that nothing was lost.
+/// Kills, freezes, stops and unloads what a longhaul fleet is made of, and checks that nothing was
+/// lost.
 ///
-/// Each scenario starts worker processes (the example `scripted`) on topics of its own, submits tasks, does its worst, waits until
-/// every task has ended, then reads the task topic, the ledger and the metadata topic whole and checks them: no task lost, one
-/// accepted end per task, no epoch run twice, no write-once key used twice, attempts within their limit, the metadata topic
-/// ending with what the ledger says, every message acknowledged. It prints one table line of figures per run. The exit status
-/// is 1 when a checker found something.
+/// Each scenario starts worker processes (the example `scripted`) on topics of its own, submits
+/// tasks, does its worst, waits until every task has ended, then reads the task topic, the ledger
+/// and the metadata topic whole and checks them: no task lost, one accepted end per task, no epoch
+/// run twice, no write-once key used twice, attempts within their limit, the metadata topic ending
+/// with what the ledger says, every message acknowledged. It prints one table line of figures per
+/// run. The exit status is 1 when a checker found something.
 ///
-/// By default it starts an embedded broker of its own; `--broker maven` starts a real Pulsar from Maven artifacts (Java 17 and Maven are
-/// needed; the first time 235 MB are fetched), `--broker cluster` a whole cluster of it.
+/// By default it starts an embedded broker of its own; `--broker maven` starts a real Pulsar from
+/// Maven artifacts (Java 17 and Maven are needed; the first time 235 MB are fetched),
+/// `--broker cluster` a whole cluster of it.
 #[derive(Parser)]
 #[command(
     after_help = "Examples:\n  chaos list\n  chaos kills --seed 7\n  chaos restarts --faults 10 --broker maven\n  chaos proxy --no-deduplication\n  chaos all --short --json\n  \
@@ -25,13 +28,15 @@ use std::process::ExitCode;
 struct Args {
     /// A scenario, `list` to see them, or `all`.
     scenario: String,
-    /// Decides who is hit, and when. The same seed makes the same choices; what the processes make of them differs.
+    /// Decides who is hit, and when. The same seed makes the same choices; what the processes make
+    /// of them differs.
     #[arg(long)]
     seed: Option<u64>,
     /// Tasks; for kill-owner and freeze rounds, for prefilled finished tasks.
     #[arg(long)]
     tasks: Option<usize>,
-    /// Kills, restarts, unloads, faults of the network or of all kinds, for the scenario that is named after them.
+    /// Kills, restarts, unloads, faults of the network or of all kinds, for the scenario that is
+    /// named after them.
     #[arg(long)]
     faults: Option<usize>,
     /// Worker processes.
@@ -43,17 +48,20 @@ struct Args {
     /// Small numbers: a minute per scenario at most, and figures that say little.
     #[arg(long)]
     short: bool,
-    /// Switches the broker's deduplication of the ledger off: what a client sends twice is then there twice, and is found.
+    /// Switches the broker's deduplication of the ledger off: what a client sends twice is then
+    /// there twice, and is found.
     #[arg(long)]
     no_deduplication: bool,
-    /// Plants faults where the scenario knows any (everything, order): it must then find what is broken.
+    /// Plants faults where the scenario knows any (everything, order): it must then find what is
+    /// broken.
     #[arg(long)]
     planted: bool,
     /// Print JSON, one object per line, instead of table lines.
     #[arg(long)]
     json: bool,
-    /// `embedded`, `maven` or `docker` for a broker of its own, `cluster` for ZooKeeper, four bookies and two brokers from Maven
-    /// artifacts, or a service URL. Restarts and outage need a broker of their own, cluster needs a cluster.
+    /// `embedded`, `maven` or `docker` for a broker of its own, `cluster` for ZooKeeper, four
+    /// bookies and two brokers from Maven artifacts, or a service URL. Restarts and outage need a
+    /// broker of their own, cluster needs a cluster.
     #[arg(long, env = "LONGHAUL_TEST_BROKER", default_value = "embedded")]
     broker: String,
     /// Admin URL that belongs to a service URL.

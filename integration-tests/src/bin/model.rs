@@ -1,4 +1,5 @@
-//! Searches the states of scenarios: `model list`, `model all`, `model seal:after=1 timed-crash md:crash=1 --cap 1000000 -v`.
+//! Searches the states of scenarios: `model list`, `model all`,
+//! `model seal:after=1 timed-crash md:crash=1 --cap 1000000 -v`.
 
 use anyhow::{Context, bail};
 use integration_tests::model::{

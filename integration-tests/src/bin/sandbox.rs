@@ -49,7 +49,8 @@ async fn up() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs a command with a broker. Its data is of no further use, so in the end it is dropped and with that killed.
+/// Runs a command with a broker. Its data is of no further use, so in the end it is dropped and
+/// with that killed.
 async fn run(command: &[OsString]) -> Result<ExitCode> {
     let [program, arguments @ ..] = command else { bail!("{USAGE}") };
     let (mut interrupt, mut terminate) = signals()?;
@@ -76,7 +77,8 @@ async fn run(command: &[OsString]) -> Result<ExitCode> {
     let status = loop {
         tokio::select! {
             status = child.wait() => break status?,
-            // The terminal sends it to the command as well; what that makes of it is its own business.
+            // The terminal sends it to the command as well; what that makes of it is its own
+            // business.
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {
                 if let Some(pid) = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed())) {
@@ -98,7 +100,8 @@ fn kind() -> Option<BrokerKind> {
     }
 }
 
-/// What tells the tests about the broker and how to start another, and what tells other programs about it.
+/// What tells the tests about the broker and how to start another, and what tells other programs
+/// about it.
 fn environment(broker: &Broker, kind: BrokerKind) -> Vec<(&'static str, String)> {
     let mut variables = vec![
         ("LONGHAUL_TEST_BROKER", broker.service_url().to_owned()),

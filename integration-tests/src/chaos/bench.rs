@@ -114,13 +114,14 @@ impl Bench {
         whole(&self.names.metadata)
     }
 
-    /// Waits until so many tasks have ended, or the limit is over: what is missing then, the checkers will say.
+    /// Waits until so many tasks have ended, or the limit is over: what is missing then, the
+    /// checkers will say.
     pub(super) async fn wait_ended(&mut self, count: usize, limit: Duration) -> bool {
         self.tail.until(limit, |tail| tail.ended >= count).await
     }
 
-    /// Waits until every task on the task topic has ended and been acknowledged, as long as that takes up to `limit`, and lets
-    /// the checkers judge.
+    /// Waits until every task on the task topic has ended and been acknowledged, as long as that
+    /// takes up to `limit`, and lets the checkers judge.
     pub(super) async fn finish(&mut self, limit: Duration) -> Result<(History, Report)> {
         let tasks = read_whole(&self.transport, &self.task_topic()).await?.len();
         self.wait_ended(tasks, limit).await;
@@ -189,7 +190,8 @@ impl Bench {
     }
 }
 
-/// Sets the topics up. A broker that has just started may be too busy to answer in time; setup goes on where it stopped.
+/// Sets the topics up. A broker that has just started may be too busy to answer in time; setup goes
+/// on where it stopped.
 pub(super) async fn set_up(
     admin: &Admin,
     names: &TopicNames,

@@ -15,8 +15,8 @@ use tokio::time::sleep;
 /// Pause between two compactions of a topic that nobody asked for.
 const EVERY: Duration = Duration::from_secs(3);
 const EVERY_SHORT: Duration = Duration::from_secs(1);
-/// How long a broker that has just come back may refuse to compact.
-/// It is more than twice what one compaction may take, because one that hangs has to be over before the next one begins.
+/// How long a broker that has just come back may refuse to compact. It is more than twice what one
+/// compaction may take, because one that hangs has to be over before the next one begins.
 const LIMIT: Duration = Duration::from_secs(180);
 
 /// Compacts topics, by itself or when it is told to. Dropping it ends that.
@@ -56,7 +56,8 @@ impl Compactor {
         Ok(())
     }
 
-    /// Compacts again and again. A broker that is away, or a topic that moves, makes one fail; the next one comes.
+    /// Compacts again and again. A broker that is away, or a topic that moves, makes one fail; the
+    /// next one comes.
     pub(super) fn start(&mut self, short: bool) {
         let every = if short { EVERY_SHORT } else { EVERY };
         for topic in self.topics.clone() {

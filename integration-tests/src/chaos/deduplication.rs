@@ -1,5 +1,5 @@
-//! Takes the broker's deduplication of the ledger away. Then nothing hides a client that sends by itself what it has sent before:
-//! the entry lies on the ledger twice, and the checkers find it.
+//! Takes the broker's deduplication of the ledger away. Then nothing hides a client that sends by
+//! itself what it has sent before: the entry lies on the ledger twice, and the checkers find it.
 
 use crate::sandbox::{Admin as SandboxAdmin, Sandbox};
 use crate::wait::until;
@@ -12,7 +12,8 @@ const POLICY: &str = "deduplicationEnabled";
 /// How long the broker may take to put the policy in force.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Switches deduplication of the ledger off and makes sure that it is, and that this is all the library misses.
+/// Switches deduplication of the ledger off and makes sure that it is, and that this is all the
+/// library misses.
 pub(super) async fn switch_off(sandbox: &Sandbox, admin: &Admin, names: &TopicNames) -> Result<()> {
     let ledger = &names.ledger;
     sandbox.admin().set_policy(ledger, POLICY, &json!(false)).await?;

@@ -127,7 +127,8 @@ impl Fleet {
             .arg(folder.join(format!("{name}.journal")))
             .env("NO_COLOR", "1")
             .env("RUST_LOG", super::losses::LOG_FILTER)
-            // The scenario has set the topics up, and a worker must start on a broker whose admin API is away.
+            // The scenario has set the topics up, and a worker must start on a broker whose admin
+            // API is away.
             .env_remove("PULSAR_ADMIN_URL")
             .stdout(Stdio::null())
             .stderr(log);
@@ -254,7 +255,8 @@ impl Fleet {
         /// The kernel's unit towards programs, on every Linux.
         const MS_PER_TICK: u64 = 10;
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid(index)?))?;
-        // What follows the name in brackets; user and system time are the 14th and 15th field of all.
+        // What follows the name in brackets; user and system time are the 14th and 15th field of
+        // all.
         let (_, rest) = stat.rsplit_once(") ").context("no process name")?;
         let ticks = rest.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
         Ok(MS_PER_TICK * ticks.sum::<Result<u64, _>>()?)

@@ -121,7 +121,8 @@ impl Flow {
 /// Steers a load that goes on through all failures.
 #[derive(Debug, Default)]
 pub(super) struct Load {
-    /// Tasks that have a receipt. What failed may lie on the topic all the same; then it is a task like any other.
+    /// Tasks that have a receipt. What failed may lie on the topic all the same; then it is a task
+    /// like any other.
     submitted: Cell<usize>,
     ended: Cell<bool>,
 }
@@ -142,7 +143,8 @@ impl Load {
         self.ended.get()
     }
 
-    /// Submits tasks one after the other, with a pause, until it is ended. Several may run at a time.
+    /// Submits tasks one after the other, with a pause, until it is ended. Several may run at a
+    /// time.
     pub(super) async fn run(
         &self,
         transport: &PulsarTransport,

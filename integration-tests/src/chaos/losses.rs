@@ -1,5 +1,6 @@
-//! How the transport fared: what the workers' logs, their journals and the ledger say of connections lost, publishes lost or doubled,
-//! and silence. Figures only, for comparing one transport with another in the same scenario by the same seed; nothing is judged.
+//! How the transport fared: what the workers' logs, their journals and the ledger say of
+//! connections lost, publishes lost or doubled, and silence. Figures only, for comparing one
+//! transport with another in the same scenario by the same seed; nothing is judged.
 
 use super::Row;
 use crate::checkers::{History, Report, ViewEntry};
@@ -70,8 +71,9 @@ fn attempts(history: &History, report: &Report) -> Attempts {
 /// What the ledger shows of publishes that failed, or came twice.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Publishes {
-    /// Claims, outcomes and checkpoints that were never stored: gaps in the numbers that each worker gives them. Given up before
-    /// they were sent, or of unknown fate. What a worker lost last cannot be seen.
+    /// Claims, outcomes and checkpoints that were never stored: gaps in the numbers that each
+    /// worker gives them. Given up before they were sent, or of unknown fate. What a worker lost
+    /// last cannot be seen.
     unstored: u64,
     /// The same of heartbeats.
     heartbeats_unstored: u64,
@@ -111,7 +113,8 @@ fn publishes(history: &History) -> Publishes {
     found
 }
 
-/// How often the metadata topic was told again how a task ended: for the first entry might be lost, or was covered by a late one.
+/// How often the metadata topic was told again how a task ended: for the first entry might be lost,
+/// or was covered by a late one.
 fn ends_shown_again(history: &History) -> usize {
     let ends = |shown: &&ViewEntry| shown.metadata.as_ref().is_some_and(TaskMetadata::is_terminal);
     let shown: Vec<&ViewEntry> = history.view.iter().filter(ends).collect();
@@ -132,7 +135,8 @@ struct Silence {
     of_owner_ms: u64,
     /// Times that an owner's next heartbeat came so late that others had cause to take its tasks.
     stale: usize,
-    /// Longest time in which nobody stored a claim or an outcome, between the first and the last of them.
+    /// Longest time in which nobody stored a claim or an outcome, between the first and the last of
+    /// them.
     of_ledger_ms: u64,
 }
 

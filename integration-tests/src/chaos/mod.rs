@@ -1,8 +1,10 @@
-//! Does to worker processes and to the broker what happens to them in production, then asks the [`checkers`](crate::checkers).
+//! Does to worker processes and to the broker what happens to them in production, then asks the
+//! [`checkers`](crate::checkers).
 //!
-//! A scenario starts worker processes (the example `scripted`), submits tasks, kills, freezes, stops, unloads or cuts something,
-//! waits until every task has ended, and reads the task topic, the ledger and the metadata topic whole. Times, and how the
-//! transport fared, are figures to be read; only states are judged.
+//! A scenario starts worker processes (the example `scripted`), submits tasks, kills, freezes,
+//! stops, unloads or cuts something, waits until every task has ended, and reads the task topic,
+//! the ledger and the metadata topic whole. Times, and how the transport fared, are figures to be
+//! read; only states are judged.
 
 mod bench;
 mod compactor;
@@ -41,7 +43,8 @@ pub struct Options {
     pub in_flight: Option<usize>,
     /// Small numbers, for the test suite.
     pub short: bool,
-    /// Switches the broker's deduplication of the ledger off, so that what a client sends twice is there twice.
+    /// Switches the broker's deduplication of the ledger off, so that what a client sends twice is
+    /// there twice.
     pub no_deduplication: bool,
     /// Plants faults, where the scenario knows any: it must find them.
     pub planted: bool,
@@ -61,7 +64,8 @@ pub enum Host {
 }
 
 impl Host {
-    /// Connects to `service_url`, or starts a broker of the kind that `service_url` names, or a cluster if it says `cluster`.
+    /// Connects to `service_url`, or starts a broker of the kind that `service_url` names, or a
+    /// cluster if it says `cluster`.
     ///
     /// # Errors
     /// The broker does not start.
@@ -107,7 +111,8 @@ impl Host {
     }
 }
 
-/// The wall clock in ms since the epoch, by which journals and publish times are compared: all of it is on one machine.
+/// The wall clock in ms since the epoch, by which journals and publish times are compared: all of
+/// it is on one machine.
 fn wall_ms() -> u64 {
     Clock::System.wall_ms()
 }

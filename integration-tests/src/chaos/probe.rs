@@ -1,5 +1,5 @@
-//! A raw probe: publishes without end through the plain client and notes when each receipt came. What it waits, the brokers let
-//! everybody wait; what workers wait longer is their own doing.
+//! A raw probe: publishes without end through the plain client and notes when each receipt came.
+//! What it waits, the brokers let everybody wait; what workers wait longer is their own doing.
 
 use super::wall_ms;
 use crate::sandbox::Cluster;
@@ -71,7 +71,8 @@ impl Probe {
     }
 }
 
-/// The client's own retries are switched off as far as they go: it would stay with a dead broker's address.
+/// The client's own retries are switched off as far as they go: it would stay with a dead broker's
+/// address.
 async fn connect(url: &str, topic: &str) -> Result<Producer<TokioExecutor>> {
     let client: Pulsar<TokioExecutor> = Pulsar::builder(url, TokioExecutor)
         .with_connection_retry_options(ConnectionRetryOptions {

@@ -1,7 +1,9 @@
-//! What the submitter of a task was promised, and whether it was kept, by what task topic, journals, ledger and metadata topic say.
+//! What the submitter of a task was promised, and whether it was kept, by what task topic,
+//! journals, ledger and metadata topic say.
 //!
-//! A task's message carries its promises in a header of their own, which no worker reads, beside the properties that workers read. So a message
-//! without those properties is a planted fault: what it promises is not kept, and the judge must find it. Pure.
+//! A task's message carries its promises in a header of their own, which no worker reads, beside
+//! the properties that workers read. So a message without those properties is a planted fault: what
+//! it promises is not kept, and the judge must find it. Pure.
 
 use crate::checkers::Run;
 use anyhow::{Context, Result};
@@ -26,11 +28,13 @@ pub(super) enum Promise {
     NotBefore(u64),
     /// It has expired before it was submitted: it never runs.
     Never,
-    /// No run of it begins before these are over; when one of them has no result it fails (`fail`), is cancelled (`skip`), or runs (`run`).
+    /// No run of it begins before these are over; when one of them has no result it fails (`fail`),
+    /// is cancelled (`skip`), or runs (`run`).
     After(Vec<String>, String),
     /// Of all tasks with this key one runs and completes, and the others name that one.
     Once(String),
-    /// Of the tasks with this key no two are under way at the same time, and none is closed for one whose end had been shown before.
+    /// Of the tasks with this key no two are under way at the same time, and none is closed for one
+    /// whose end had been shown before.
     OneAtATime(String),
     /// The entry that shows its end has these tags.
     Tags(Vec<String>),

@@ -14,7 +14,8 @@ use tokio::time::{sleep, timeout};
 
 const WHOLE: Follow = Follow { start: Start::Earliest, compacted: false };
 const COMPACTED: Follow = Follow { start: Start::Earliest, compacted: true };
-/// How long reading a topic may take, and how often it is begun again when the broker goes away meanwhile.
+/// How long reading a topic may take, and how often it is begun again when the broker goes away
+/// meanwhile.
 const READ_LIMIT: Duration = Duration::from_secs(120);
 const READS_MAX: usize = 20;
 /// Pause before a lost follower is replaced.

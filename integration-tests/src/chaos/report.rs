@@ -68,7 +68,8 @@ impl Row {
             self.figure("overlaps", report.overlaps);
         }
         self.figure("compacted_away", report.compacted_away);
-        // A short run of other scenarios ends before a second heartbeat, of which there would be something to remove.
+        // A short run of other scenarios ends before a second heartbeat, of which there would be
+        // something to remove.
         if self.scenario == "compactions" && report.compacted_away.unwrap_or_default() == 0 {
             // Of the heartbeats of a worker only the last is ever left.
             self.violations
@@ -77,8 +78,8 @@ impl Row {
         self.violations.extend(report.violations.iter().map(Violation::to_string));
     }
 
-    /// Adds what the workers did not do because an invariant forbade it: each such step is a mistake of theirs, and their guard would
-    /// hide it.
+    /// Adds what the workers did not do because an invariant forbade it: each such step is a
+    /// mistake of theirs, and their guard would hide it.
     pub(super) fn refused(&mut self, logs: &str) {
         let lines = logs.lines().filter(|line| line.contains(REFUSED));
         self.violations.extend(lines.map(|line| line.trim().to_owned()));

@@ -17,7 +17,8 @@ pub struct Compacted {
     pub ledger: Vec<LedgerEntry>,
 }
 
-/// What a reader makes of a task: its state, whether its end was asked for, and the body of the last entry that counted.
+/// What a reader makes of a task: its state, whether its end was asked for, and the body of the
+/// last entry that counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Made {
     state: State,
@@ -47,7 +48,8 @@ pub(super) fn check(history: &History, compacted: &Compacted) -> Vec<Violation> 
     told.collect()
 }
 
-/// What the seals say that a reader of the view gets, whether they stand before the horizon or behind it.
+/// What the seals say that a reader of the view gets, whether they stand before the horizon or
+/// behind it.
 fn sealed(view: &[LedgerEntry]) -> EntrySet {
     let mut all = EntrySet::default();
     for message in view {
@@ -83,7 +85,8 @@ fn fold(entries: &[LedgerEntry], horizon: EntryId) -> BTreeMap<TaskId, Made> {
             made.body = message.body.clone();
         }
     }
-    // Of several requests for the same end only the last is kept, and that may lie behind the horizon.
+    // Of several requests for the same end only the last is kept, and that may lie behind the
+    // horizon.
     let later = entries.iter().filter(|message| message.position.entry_id() > horizon);
     for message in later {
         if let Ok(Entry::Cancel(task)) = &message.entry

@@ -1,5 +1,5 @@
-//! The ledger's rules once more, written from the protocol's table and not from the library: a checker that shared the library's
-//! fold would share its mistakes. `table.rs` compares the two.
+//! The ledger's rules once more, written from the protocol's table and not from the library: a
+//! checker that shared the library's fold would share its mistakes. `table.rs` compares the two.
 
 use longhaul_core::protocol::entry::{
     After, Claim, ClaimKind, Done, Entry, NextAttempt, Offer, Outcome,
@@ -111,8 +111,8 @@ impl State {
         self.stand == Stand::Running && self.epoch == epoch && self.owner == owner
     }
 
-    /// The same in the words of the library, for its invariants to be asked. Neither fold is told of seals here: they are checked by
-    /// themselves.
+    /// The same in the words of the library, for its invariants to be asked. Neither fold is told
+    /// of seals here: they are checked by themselves.
     pub(crate) fn in_library_words(&self) -> TaskFold {
         let (phase, next_attempt) = match self.stand {
             Stand::New => (Phase::New, NextAttempt::default()),
@@ -127,7 +127,8 @@ impl State {
         TaskFold { epoch: Epoch(epoch), attempt, owner, phase, cancel, next_attempt }
     }
 
-    /// Whether the library has come to the same. When the next attempt is due means something only while it is waited for.
+    /// Whether the library has come to the same. When the next attempt is due means something only
+    /// while it is waited for.
     pub(crate) fn agrees_with(&self, fold: &TaskFold) -> bool {
         let mut own = self.in_library_words();
         if own.phase != Phase::Retry {

@@ -94,7 +94,8 @@ impl Reading<'_> {
         }
     }
 
-    /// What was run under this claim began after it was accepted; the own fold says what there was then.
+    /// What was run under this claim began after it was accepted; the own fold says what there was
+    /// then.
     fn start_runs(&mut self, task: TaskId, claim: &Claim, fold: &TaskFold) {
         let (epoch, owner) = (claim.key.epoch, claim.key.owner);
         for run in self.runs.remove(&(task, epoch.0)).unwrap_or_default() {

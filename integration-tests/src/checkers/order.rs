@@ -1,4 +1,5 @@
-//! C-29, judged from the logs alone: what order the tasks of a key began in, by the checkers' own fold. Nothing of how workers keep the order is used here.
+//! C-29, judged from the logs alone: what order the tasks of a key began in, by the checkers' own
+//! fold. Nothing of how workers keep the order is used here.
 
 use super::fold::{Stand, State};
 use super::{History, Run};
@@ -25,7 +26,8 @@ pub(crate) struct Compared {
     pub(crate) troubled: usize,
     /// Pairs whose first task had no place yet, so that the second was free to begin.
     pub(crate) exempt: usize,
-    /// Tasks that began when their time had come, in a line that was dealt anew, beside one behind them that went on.
+    /// Tasks that began when their time had come, in a line that was dealt anew, beside one behind
+    /// them that went on.
     pub(crate) beside: usize,
 }
 
@@ -50,8 +52,9 @@ impl OrderJudge {
         Self { tasks, ..judge }
     }
 
-    /// The next entry, and when its publisher decided on it, in ms of the clock by which tasks have their places. `dealt_anew`: whether the task may have been
-    /// dealt to its claimer after others had been dealt it, which is asked of those that were to start later.
+    /// The next entry, and when its publisher decided on it, in ms of the clock by which tasks have
+    /// their places. `dealt_anew`: whether the task may have been dealt to its claimer after others
+    /// had been dealt it, which is asked of those that were to start later.
     pub(crate) fn read(
         &mut self,
         entry: &Entry,
@@ -93,7 +96,8 @@ impl OrderJudge {
                 "{ORDER}: task {task} began before {first} of the same key was over: {stand:?}"
             ));
         }
-        // Only one that was to wait for its time may have been overtaken, and whoever has overtaken it must be over now.
+        // Only one that was to wait for its time may have been overtaken, and whoever has overtaken
+        // it must be over now.
         for last in line.range(task..).skip(1) {
             let state = self.states.get(last).copied().unwrap_or_default();
             if has_begun(&state) && state.end().is_none() && may_be_beside {
@@ -121,8 +125,10 @@ fn has_begun(state: &State) -> bool {
     }
 }
 
-/// Processors of one key that ran at the same time, by what the workers wrote down. Those of epochs that others have taken over do not count: until such a
-/// zombie reads that it was replaced it goes on. Nor do tasks that were to start later, which may begin beside others when their line is dealt anew.
+/// Processors of one key that ran at the same time, by what the workers wrote down. Those of epochs
+/// that others have taken over do not count: until such a zombie reads that it was replaced it goes
+/// on. Nor do tasks that were to start later, which may begin beside others when their line is
+/// dealt anew.
 pub(crate) fn overlapping(tasks: &BTreeMap<TaskId, Submitted>, history: &History) -> Vec<String> {
     let mut last: BTreeMap<TaskId, u32> = BTreeMap::new();
     for run in &history.runs {

@@ -4,7 +4,8 @@ use super::Run;
 use longhaul::TaskId;
 use std::collections::BTreeMap;
 
-/// Pairs of attempts of one task that ran at the same time. What died with its process has no end and is left out.
+/// Pairs of attempts of one task that ran at the same time. What died with its process has no end
+/// and is left out.
 pub(super) fn count(runs: &[Run]) -> usize {
     let mut by_task: BTreeMap<TaskId, Vec<(u64, u64)>> = BTreeMap::new();
     for run in runs {

@@ -1,4 +1,5 @@
-//! The library's fold against the checkers' own: every state that a task can be in, and every two entries after it.
+//! The library's fold against the checkers' own: every state that a task can be in, and every two
+//! entries after it.
 
 use super::fold::State;
 use longhaul::TaskId;
@@ -79,7 +80,8 @@ const fn done(outcome: Outcome, epoch: u32, owner: OwnerId, attempt: u32) -> Ent
     Entry::Done(Done { key: key(epoch, owner), attempt, outcome, writer: None })
 }
 
-/// The ways to every state: new, running, waiting after a failure or a release, ended in each way; cancelled or not.
+/// The ways to every state: new, running, waiting after a failure or a release, ended in each way;
+/// cancelled or not.
 fn ways() -> Vec<Vec<Entry>> {
     let run = |epoch, owner| claim(ClaimKind::Run, epoch, owner, epoch);
     let running = vec![run(1, OTHER), run(2, OTHER), run(3, OWNER)];
@@ -94,7 +96,8 @@ fn ways() -> Vec<Vec<Entry>> {
     ways
 }
 
-/// Everything that can be read next: all kinds, in epochs -1, 0, +1, +2, by the owner or another, in attempts -1, 0, +1, +2.
+/// Everything that can be read next: all kinds, in epochs -1, 0, +1, +2, by the owner or another,
+/// in attempts -1, 0, +1, +2.
 fn probes(at: &State) -> Vec<Entry> {
     let around = |value: u32| [value.checked_sub(1), Some(value), Some(value + 1), Some(value + 2)];
     let mut probes = of_no_task();
@@ -135,8 +138,8 @@ fn of_no_task() -> Vec<Entry> {
     all
 }
 
-/// A fold that took any higher epoch, and one that took another owner's outcome, passed model, simulation and chaos: all of them
-/// judged by that same fold.
+/// A fold that took any higher epoch, and one that took another owner's outcome, passed model,
+/// simulation and chaos: all of them judged by that same fold.
 #[test]
 fn the_library_folds_as_the_protocol_says() {
     let mut tried = 0_u64;

@@ -317,7 +317,8 @@ fn without(story: &Story, gone: &[u64]) -> Compacted {
     Compacted { horizon, ledger: left.cloned().collect() }
 }
 
-/// Compaction once took every entry without a body for a tombstone, and no checker looked at what it had left.
+/// Compaction once took every entry without a body for a tombstone, and no checker looked at what
+/// it had left.
 #[test]
 fn what_compaction_lost_is_found() {
     let heartbeat = |number| {

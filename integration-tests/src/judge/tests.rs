@@ -1,4 +1,5 @@
-//! For each rule a sequence of deeds that breaks it, and the same sequence without the one that does.
+//! For each rule a sequence of deeds that breaks it, and the same sequence without the one that
+//! does.
 
 use super::*;
 use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, NextAttempt};
@@ -35,7 +36,8 @@ fn over(phase: Phase) -> TaskFold {
     fold(phase, 1, A, 1)
 }
 
-/// A judge to whom it was told that the task has ended like this; it has been shown, and acknowledged, if so said.
+/// A judge to whom it was told that the task has ended like this; it has been shown, and
+/// acknowledged, if so said.
 fn ended(phase: Phase, shown: bool, acked: bool) -> Judge {
     let mut judge = Judge::new(2);
     let outcome = if phase == Phase::Final { Outcome::Final } else { Outcome::Completed };

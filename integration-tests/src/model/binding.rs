@@ -1,7 +1,10 @@
-//! Keys: submitters and workers with one key, and a register. The fold and the decisions of submitters and workers are the real ones; what the ledger says of tasks is taken for granted, and known to everybody at once.
+//! Keys: submitters and workers with one key, and a register. The fold and the decisions of
+//! submitters and workers are the real ones; what the ledger says of tasks is taken for granted,
+//! and known to everybody at once.
 //!
-//! A submitter publishes its message first and binds it to the key then. A worker binds what nobody has bound, and closes what has lost. A task
-//! that is over releases a dedupe key before its end is shown.
+//! A submitter publishes its message first and binds it to the key then. A worker binds what nobody
+//! has bound, and closes what has lost. A task that is over releases a dedupe key before its end is
+//! shown.
 
 mod moves;
 mod overwriting;
@@ -122,7 +125,8 @@ struct Party {
     serial: u64,
     /// Submitter: its task message is in flight.
     submitting: bool,
-    /// Submitter: the message that it published, and in which period it had read the register to be.
+    /// Submitter: the message that it published, and in which period it had read the register to
+    /// be.
     own: Option<u8>,
     since: Period,
     /// Binds and releases that were not read back, by message.
@@ -181,7 +185,8 @@ impl Binding {
         }
     }
 
-    /// Of an idempotency key all entries but the first of each message change nothing, and need not be kept apart.
+    /// Of an idempotency key all entries but the first of each message change nothing, and need not
+    /// be kept apart.
     fn append(self, state: &mut State, entry: Entry) {
         let plain = self.fault == BindingFault::None && self.periods == 0;
         let stays = self.kind == KeyKind::Idempotency && plain;
@@ -332,7 +337,8 @@ impl System for Binding {
         state
     }
 
-    /// A follower of the compacted register says of the messages that are not over what one of the whole register says.
+    /// A follower of the compacted register says of the messages that are not over what one of the
+    /// whole register says.
     fn check(&self, state: &State, violations: &mut Vec<Violation>) {
         let (mut full, mut compacted) = (Register::default(), Register::default());
         for (at, (entry, removed)) in state.register.iter().enumerate() {

@@ -21,7 +21,8 @@ pub struct Bounds {
     pub fail: bool,
     /// Workers without a delivery claim, too.
     pub adopt: bool,
-    /// Nobody takes over a claim that its live owner still waits for: what the protocol gets from its clocks.
+    /// Nobody takes over a claim that its live owner still waits for: what the protocol gets from
+    /// its clocks.
     pub timely: bool,
     /// All tasks came in one batch.
     pub batch: bool,
@@ -51,7 +52,8 @@ pub struct Bounds {
     pub operate: u8,
     /// Tasks that expired get a dead letter, too.
     pub letters: bool,
-    /// Tasks that whoever holds them offers to anybody: workers that do not want them decide so for reasons of their own.
+    /// Tasks that whoever holds them offers to anybody: workers that do not want them decide so for
+    /// reasons of their own.
     pub offers: u8,
     /// Workers that stop stepping, keeping their deliveries.
     pub freeze: u8,
@@ -59,7 +61,8 @@ pub struct Bounds {
     pub thaw: u8,
     /// The broker notices that a worker is frozen.
     pub brokerto: bool,
-    /// Tasks expire, at any time that a worker's clock may show, and have their own number of attempts: workers give one less.
+    /// Tasks expire, at any time that a worker's clock may show, and have their own number of
+    /// attempts: workers give one less.
     pub expires: bool,
     /// Workers that drain and leave.
     pub drain: u8,
@@ -67,9 +70,11 @@ pub struct Bounds {
     pub fences: u8,
     /// Finished tasks are sealed, and their keys leave the ledger.
     pub seal: bool,
-    /// From so many keys of a task on its next claim has a base, and its older keys go; 0: none has.
+    /// From so many keys of a task on its next claim has a base, and its older keys go; 0: none
+    /// has.
     pub keys: u8,
-    /// Tombstones are published one at a time, in any order that the rules allow; else all that may go at once.
+    /// Tombstones are published one at a time, in any order that the rules allow; else all that may
+    /// go at once.
     pub single: bool,
     /// Unions of seals that are published.
     pub merges: u8,
@@ -81,12 +86,15 @@ pub struct Bounds {
     pub fetch: bool,
     /// Deliveries wait in a queue before the worker knows of them.
     pub queue: bool,
-    /// Steps after the first key of a sealed task has gone that nothing needs: troubles of all that the other budgets allow, and
-    /// seals of what is sealed. See [`Move::counts_after`](super::Move::counts_after).
+    /// Steps after the first key of a sealed task has gone that nothing needs: troubles of all that
+    /// the other budgets allow, and seals of what is sealed. See
+    /// [`Move::counts_after`](super::Move::counts_after).
     pub after: u8,
-    /// What takes time on the way to an ack: nothing (0), the ack (1), the view and the dead letter as well (2).
+    /// What takes time on the way to an ack: nothing (0), the ack (1), the view and the dead letter
+    /// as well (2).
     pub receipts: u8,
-    /// Overlap of bodies: not looked at (0), looked at (1), looked at while owners end their own bodies in time (2).
+    /// Overlap of bodies: not looked at (0), looked at (1), looked at while owners end their own
+    /// bodies in time (2).
     pub lease: u8,
     /// The rule that is broken.
     pub fault: Fault,
@@ -98,7 +106,8 @@ pub struct Bounds {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownField(pub String);
 
-/// Reads `name=value,…`, and has each field set; `None` says that there is no such field, or that it takes no such value.
+/// Reads `name=value,…`, and has each field set; `None` says that there is no such field, or that
+/// it takes no such value.
 ///
 /// # Errors
 /// Names the first part that is not `field=value`, or could not be set.

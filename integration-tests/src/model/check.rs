@@ -13,7 +13,8 @@ use longhaul_core::protocol::invariants::{
 };
 use longhaul_core::protocol::key::{Epoch, Key, OnceKey};
 
-/// Tells a history something, and takes what it objects to. A part that stays as it was keeps its place in memory.
+/// Tells a history something, and takes what it objects to. A part that stays as it was keeps its
+/// place in memory.
 pub(super) fn tell_history(
     history: &mut Part<Judge>,
     violations: &mut Vec<Violation>,
@@ -100,7 +101,8 @@ pub fn is_goal(bounds: &Bounds, world: &World) -> bool {
         if message.acked {
             return !bounds.seal || is_swept(world, id);
         }
-        // A new task in a frozen worker's hands waits for the broker; where the broker never looks, it waits for ever.
+        // A new task in a frozen worker's hands waits for the broker; where the broker never looks,
+        // it waits for ever.
         let waits = !bounds.brokerto && world.frozen.is_some() && message.at == world.frozen;
         waits && world.fold(id, false).phase == Phase::New
     })
@@ -129,8 +131,8 @@ pub(super) fn is_body(machine: &Machine, id: TaskId, epochs: impl Iterator<Item 
     epochs.eq(due)
 }
 
-/// The ledger was seen to show a claim of this process as running, and nothing here runs or awaits it, nor is its outcome among what was
-/// published.
+/// The ledger was seen to show a claim of this process as running, and nothing here runs or awaits
+/// it, nor is its outcome among what was published.
 pub(super) fn has_orphan<'a>(
     machine: &Machine,
     id: TaskId,
@@ -151,7 +153,8 @@ pub(super) fn has_orphan<'a>(
     }
 }
 
-/// Nobody sees to a delivery that can be acknowledged, so that the mark-delete position never passes it.
+/// Nobody sees to a delivery that can be acknowledged, so that the mark-delete position never
+/// passes it.
 fn rests(worker: &Worker, id: TaskId) -> bool {
     let Some(known) = worker.machine.task(id) else { return false };
     worker.machine.is_ready()

@@ -1,5 +1,6 @@
-//! Fingerprints of states: 128 bits, so that two different states of a search meet about never (at ten million states the odds
-//! are 10⁻²⁵), and parts that carry theirs, so that a step rehashes only what it changed.
+//! Fingerprints of states: 128 bits, so that two different states of a search meet about never (at
+//! ten million states the odds are 10⁻²⁵), and parts that carry theirs, so that a step rehashes
+//! only what it changed.
 
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;

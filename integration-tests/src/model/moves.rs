@@ -69,7 +69,8 @@ pub enum Move {
     Seal { worker: u8, messages: u8 },
     /// A worker publishes the union of the seals.
     Merge { worker: u8 },
-    /// A worker publishes the tombstones of all keys that may go, or only of the one of this number among them.
+    /// A worker publishes the tombstones of all keys that may go, or only of the one of this number
+    /// among them.
     Sweep { worker: u8, only: Option<u8> },
     /// Somebody cancels a task.
     Cancel { task: u8 },
@@ -103,8 +104,9 @@ pub fn moves(bounds: &Bounds, world: &World, into: &mut Vec<Move>) {
 }
 
 impl Move {
-    /// Nothing needs this step after the first key of a sealed task has gone: something goes wrong or is asked for, or a worker
-    /// closes or seals once more what is sealed. These are the steps that [`Bounds::after`] counts.
+    /// Nothing needs this step after the first key of a sealed task has gone: something goes wrong
+    /// or is asked for, or a worker closes or seals once more what is sealed. These are the steps
+    /// that [`Bounds::after`] counts.
     #[must_use]
     pub fn counts_after(self, bounds: &Bounds, world: &World) -> bool {
         let sealed = |task| world.fold(task_id(bounds, task), false).phase == Phase::Sealed;
@@ -182,7 +184,8 @@ fn all_moves(bounds: &Bounds, world: &World, into: &mut Vec<Move>) {
     }
 }
 
-/// A Key_Shared subscription deals the messages of a key in order, and to a worker only while nobody else holds any of them.
+/// A Key_Shared subscription deals the messages of a key in order, and to a worker only while
+/// nobody else holds any of them.
 fn may_deal(bounds: &Bounds, world: &World, index: usize, to: u8) -> bool {
     if bounds.fault == Fault::KeyDealtTwice {
         return true;
@@ -316,7 +319,8 @@ fn ends(bounds: &Bounds, world: &World, worker: &Worker, index: usize) -> Vec<En
     ends
 }
 
-/// Something of the task is not finished here. What waits for the other tasks of a batch is: whoever drains need not stay.
+/// Something of the task is not finished here. What waits for the other tasks of a batch is:
+/// whoever drains need not stay.
 fn in_flight(task: &Task) -> bool {
     match task.stage {
         Stage::Idle
@@ -398,7 +402,8 @@ pub fn judge(bounds: &Bounds, world: &World, worker: &Worker, task: u8) -> (Deci
     (worker.machine.decide(id, due, closes), live_owner)
 }
 
-/// The claim by which a worker closes a task that has expired, where its limits allow that: by which clock they do is its own affair.
+/// The claim by which a worker closes a task that has expired, where its limits allow that: by
+/// which clock they do is its own affair.
 pub(super) fn expires(bounds: &Bounds, worker: &Worker, task: u8) -> Option<NextClaim> {
     let id = task_id(bounds, task);
     let known = worker.machine.task(id).filter(|known| known.held || bounds.adopt)?;
@@ -409,7 +414,8 @@ pub(super) fn expires(bounds: &Bounds, worker: &Worker, task: u8) -> Option<Next
     }
 }
 
-/// The claim by which a worker offers a task that it holds and that may begin: whether it wants it is its own affair.
+/// The claim by which a worker offers a task that it holds and that may begin: whether it wants it
+/// is its own affair.
 pub(super) fn offers(bounds: &Bounds, worker: &Worker, task: u8) -> Option<NextClaim> {
     let id = task_id(bounds, task);
     let known = worker.machine.task(id).filter(|known| known.held)?;
@@ -448,7 +454,8 @@ fn is_early(bounds: &Bounds, world: &World, entry: &Entry) -> bool {
     fold.phase == Phase::Running && unstarted(bounds, world, &fold, task_number(task))
 }
 
-/// The live owner has published this claim and waits for it. With lease semantics, also: it would have ended its body by now.
+/// The live owner has published this claim and waits for it. With lease semantics, also: it would
+/// have ended its body by now.
 fn unstarted(bounds: &Bounds, world: &World, fold: &TaskFold, task: u8) -> bool {
     let id = task_id(bounds, task);
     world.workers.iter().enumerate().any(|(index, worker)| {

@@ -1,5 +1,6 @@
-//! Operators: they act upon tasks by claims of their own, read the ledger when they like, and die when they like. So each action is what somebody
-//! gone may still publish: it lands at any time, in part, or never.
+//! Operators: they act upon tasks by claims of their own, read the ledger when they like, and die
+//! when they like. So each action is what somebody gone may still publish: it lands at any time, in
+//! part, or never.
 
 use super::bounds::Bounds;
 use super::moves::Move;

@@ -1,4 +1,5 @@
-//! The scenarios, by name: the wide bounds of the command line. `tests/pure/model.rs` narrows those that a test run has no time for.
+//! The scenarios, by name: the wide bounds of the command line. `tests/pure/model.rs` narrows those
+//! that a test run has no time for.
 
 use super::bounds::{Bounds, UnknownField};
 use super::tamper::Fault;
@@ -65,7 +66,8 @@ const ADOPT: Bounds = Bounds { adopt: true, ..BASE };
 const FREEZE: Bounds = Bounds { freeze: 1, thaw: 1, crash: 0, redeliver: 0, spurious: 0, ..ADOPT };
 const MARKED: Bounds =
     Bounds { marked: true, forgets: 1, crash: 0, spurious: 0, fail: false, receipts: 1, ..ADOPT };
-/// No rule about R, mark-delete positions or the age of anything keeps these: acks are forgotten, deliveries come again.
+/// No rule about R, mark-delete positions or the age of anything keeps these: acks are forgotten,
+/// deliveries come again.
 const SEAL: Bounds = Bounds { seal: true, compact: 2, receipts: 0, ..MARKED };
 /// Two tasks, any ranges.
 const SEAL_2T: Bounds = Bounds { tasks: 2, attempts: 1, redeliver: 0, compact: 1, ..SEAL };

@@ -1,4 +1,5 @@
-//! Seals in the model: any worker seals what it may, at any time; tombstones go one by one, in every order that the rules allow.
+//! Seals in the model: any worker seals what it may, at any time; tombstones go one by one, in
+//! every order that the rules allow.
 
 use super::bounds::Bounds;
 use super::moves::Move;
@@ -66,7 +67,8 @@ fn may_seal(bounds: &Bounds, worker: &Worker, message: u8) -> bool {
     }
 }
 
-/// The keys of which the worker may publish a tombstone, by the rules or, where one is broken, without it.
+/// The keys of which the worker may publish a tombstone, by the rules or, where one is broken,
+/// without it.
 fn sweepable(bounds: &Bounds, world: &World, worker: &Worker) -> Vec<Key> {
     let machine = &worker.machine;
     match bounds.fault {
@@ -114,8 +116,8 @@ fn is_gone(world: &World, worker: &Worker, key: Key) -> bool {
     world.log.iter().any(|record| record.entry == tombstone) || worker.out.contains(&tombstone)
 }
 
-/// The keys that the worker has read, of tasks that run under a later claim: `wanted` is told whether the key is of an earlier epoch than
-/// that claim, and whether it is that of the claim.
+/// The keys that the worker has read, of tasks that run under a later claim: `wanted` is told
+/// whether the key is of an earlier epoch than that claim, and whether it is that of the claim.
 fn old_keys(world: &World, worker: &Worker, wanted: impl Fn(bool, bool) -> bool) -> Vec<Key> {
     let wanted = |entry: &Entry| {
         let (Key::Once(key), false) = (entry.key(), matches!(entry, Entry::Tombstone(_))) else {

@@ -1,5 +1,6 @@
-//! Breadth-first search of a system's states. The first violation of each kind that it meets has a shortest trace. When the
-//! whole space was visited, backward reachability says whether the goal can be reached from every state.
+//! Breadth-first search of a system's states. The first violation of each kind that it meets has a
+//! shortest trace. When the whole space was visited, backward reachability says whether the goal
+//! can be reached from every state.
 
 use longhaul_core::protocol::invariants::{PROGRESS, Violation};
 use std::collections::HashMap;

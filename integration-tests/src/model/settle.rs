@@ -118,7 +118,8 @@ impl Settle<'_> {
         if let Effect::DeadLetter(task) | Effect::View(task) = effect
             && worker.machine.is_sealed(task_id(bounds, task))
         {
-            // Another worker has closed it meanwhile. What is on its way here says the same, and nobody waits for it.
+            // Another worker has closed it meanwhile. What is on its way here says the same, and
+            // nobody waits for it.
             return;
         }
         match effect {
@@ -139,7 +140,8 @@ impl Settle<'_> {
                 let message = message_of(bounds, task);
                 let payload = worker.machine.task(id).is_some_and(|known| known.payload);
                 let trimmed = self.world.messages[usize::from(message)].trimmed;
-                // Payload gone and the mark-delete position past it: it was acknowledged, so it has its dead letter.
+                // Payload gone and the mark-delete position past it: it was acknowledged, so it has
+                // its dead letter.
                 let has_it = trimmed && !payload && message < self.world.stored;
                 if !has_it {
                     self.history(|history| history.dead_letter_stored(id));

@@ -356,7 +356,8 @@ impl Settle<'_> {
         if decision == Decision::ReadPayload {
             worker.machine.read_payload(id);
             if self.bounds.fetch {
-                // The claim follows when the payload is there and all conditions were looked at again.
+                // The claim follows when the payload is there and all conditions were looked at
+                // again.
                 return;
             }
             if self.bounds.fault != Fault::ClaimBeforePayload {

@@ -1,4 +1,5 @@
-//! One rule broken at a time. The production code has no switches for it: the harness around it lies, forgets or hurries.
+//! One rule broken at a time. The production code has no switches for it: the harness around it
+//! lies, forgets or hurries.
 
 use longhaul_core::protocol::entry::{Claim, Entry, Outcome};
 use longhaul_core::protocol::key::{Key, OnceKey};

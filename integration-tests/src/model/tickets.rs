@@ -1,8 +1,9 @@
-//! Limits over all workers: workers that take tickets at one gate of slots, begin their tasks when these are granted, and die. The fold is the real
-//! one; that a dead worker is known to be silent is taken for granted, and that claims decide who runs a task: here each worker has its own.
+//! Limits over all workers: workers that take tickets at one gate of slots, begin their tasks when
+//! these are granted, and die. The fold is the real one; that a dead worker is known to be silent
+//! is taken for granted, and that claims decide who runs a task: here each worker has its own.
 //!
-//! A worker that dies starts again under another id, and reads the register from its start, as it is compacted by then. What it held is given back by
-//! whoever sees it.
+//! A worker that dies starts again under another id, and reads the register from its start, as it
+//! is compacted by then. What it held is given back by whoever sees it.
 
 use super::fingerprint::Fingerprint;
 use super::search::System;
@@ -131,8 +132,9 @@ impl Limited {
         matches!(gates.standing(ticket), Standing::From(_))
     }
 
-    /// The tickets that a worker gives back because they are of no use: those of the dead if it is the first by rank, and others that it still sees standing
-    /// when it has read that they were given back, or rather has missed that. No more than twice each.
+    /// The tickets that a worker gives back because they are of no use: those of the dead if it is
+    /// the first by rank, and others that it still sees standing when it has read that they were
+    /// given back, or rather has missed that. No more than twice each.
     fn useless(self, state: &State, index: usize) -> impl Iterator<Item = &Ticket> {
         let seer = &state.workers[index];
         let to_end = seer.cursor == state.register.len();

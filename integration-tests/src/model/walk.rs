@@ -1,4 +1,5 @@
-//! Random walks: what lies deeper than a breadth-first search of a large scenario comes. Seeded, so that a find can be repeated.
+//! Random walks: what lies deeper than a breadth-first search of a large scenario comes. Seeded, so
+//! that a find can be repeated.
 
 use super::search::{Found, System};
 use longhaul_core::protocol::invariants::{PROGRESS, Violation};

@@ -217,7 +217,8 @@ impl World {
         self.workers.iter().enumerate().any(|(index, worker)| self.steps(index) && of(worker))
     }
 
-    /// What a follower makes of the task's entries; without those that compaction removed, or with them.
+    /// What a follower makes of the task's entries; without those that compaction removed, or with
+    /// them.
     #[must_use]
     pub fn fold(&self, task: TaskId, compacted: bool) -> TaskFold {
         let mut fold = TaskFold::default();
@@ -304,7 +305,8 @@ pub fn position(index: usize) -> Position {
     Position { ledger: 0, entry: index as u64, batch_index: None }
 }
 
-/// The worlds are small: anything beyond a byte is a mistake in the scenario, which the assertion reports.
+/// The worlds are small: anything beyond a byte is a mistake in the scenario, which the assertion
+/// reports.
 ///
 /// # Panics
 /// When the number does not fit.

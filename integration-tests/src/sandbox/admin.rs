@@ -1,6 +1,7 @@
 //! The few calls of Pulsar's admin interface that tests make.
 //!
-//! Minimal on purpose: how topics are set up for tasks is the library's business and is tested as such.
+//! Minimal on purpose: how topics are set up for tasks is the library's business and is tested as
+//! such.
 
 use std::time::Duration;
 
@@ -18,7 +19,8 @@ const COMPACTION_LIMIT: Duration = Duration::from_secs(60);
 /// Pause between two looks at a compaction.
 const COMPACTION_GLANCE: Duration = Duration::from_millis(50);
 
-/// Client of a broker's admin interface. Topics are given by full name, `persistent://tenant/namespace/name`.
+/// Client of a broker's admin interface. Topics are given by full name,
+/// `persistent://tenant/namespace/name`.
 #[derive(Clone, Debug)]
 pub struct Admin {
     url: String,
@@ -27,7 +29,8 @@ pub struct Admin {
 
 impl Admin {
     pub(super) fn new(url: &str, token: Option<&str>) -> Result<Self> {
-        // The HTTP client wants one even for plain HTTP. An error means that somebody else has installed it.
+        // The HTTP client wants one even for plain HTTP. An error means that somebody else has
+        // installed it.
         rustls::crypto::ring::default_provider().install_default().ok();
         let mut headers = HeaderMap::new();
         if let Some(token) = token {
@@ -35,7 +38,8 @@ impl Admin {
             value.set_sensitive(true);
             headers.insert(AUTHORIZATION, value);
         }
-        // No connection is kept: it would belong to the runtime of the test that opened it, and die with it under the next one.
+        // No connection is kept: it would belong to the runtime of the test that opened it, and die
+        // with it under the next one.
         let http = Client::builder().timeout(CALL_LIMIT).pool_max_idle_per_host(0);
         let http = http.default_headers(headers).build()?;
         Ok(Self { url: url.trim_end_matches('/').to_owned(), http })
@@ -110,7 +114,8 @@ impl Admin {
         Ok(url.to_owned())
     }
 
-    /// The part of its namespace that a topic belongs to: topics of one part always have the same owner.
+    /// The part of its namespace that a topic belongs to: topics of one part always have the same
+    /// owner.
     ///
     /// # Errors
     /// The broker does not answer.
@@ -196,7 +201,8 @@ impl Admin {
     /// # Errors
     /// As for [`call`](Self::call).
     pub async fn stats(&self, topic: &str) -> Result<Value> {
-        // What Pulsar counts as it goes is off after a reset of a cursor that acks have overtaken, and stays so.
+        // What Pulsar counts as it goes is off after a reset of a cursor that acks have overtaken,
+        // and stays so.
         self.call(Method::GET, &path(topic, "/stats?getPreciseBacklog=true")?, None).await
     }
 
@@ -261,7 +267,8 @@ impl Admin {
         self.call(Method::GET, &path(topic, &format!("/{policy}?applied=true"))?, None).await
     }
 
-    /// Latest schema registered for a topic: `type`, `data` (itself JSON for most types) and `properties`.
+    /// Latest schema registered for a topic: `type`, `data` (itself JSON for most types) and
+    /// `properties`.
     ///
     /// # Errors
     /// As for [`call`](Self::call).

@@ -1,6 +1,8 @@
-//! A broker that belongs to one test: it may be stopped, killed, frozen and started again on the same data and ports.
+//! A broker that belongs to one test: it may be stopped, killed, frozen and started again on the
+//! same data and ports.
 //!
-//! Fault tests need one of their own, because nobody else may rely on it. How it runs is behind [`Server`].
+//! Fault tests need one of their own, because nobody else may rely on it. How it runs is behind
+//! [`Server`].
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -22,7 +24,8 @@ use crate::wait::{say, stopwatch, until};
 const START_LIMIT: Duration = Duration::from_secs(120);
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 
-/// Without these two a message takes 8 ms from publish to receive, with them 2 ms; tests take that much less time.
+/// Without these two a message takes 8 ms from publish to receive, with them 2 ms; tests take that
+/// much less time.
 pub(super) const LATENCY: [(&str, &str); 2] =
     [("journalMaxGroupWaitMSec", "1"), ("managedLedgerNewEntriesCheckDelayInMillis", "1")];
 
@@ -38,7 +41,8 @@ pub enum BrokerKind {
 }
 
 impl BrokerKind {
-    /// Returns how the environment lets tests start brokers of their own, or none: then the test is skipped.
+    /// Returns how the environment lets tests start brokers of their own, or none: then the test is
+    /// skipped.
     ///
     /// # Errors
     /// The environment makes no sense.
@@ -89,11 +93,13 @@ impl BrokerKind {
 /// How a broker is configured.
 #[derive(Clone, Debug, Default)]
 pub struct BrokerConfig {
-    /// Further settings of `standalone.conf`; they win over the fixture's own. The embedded broker takes `maxMessageSize`.
+    /// Further settings of `standalone.conf`; they win over the fixture's own. The embedded broker
+    /// takes `maxMessageSize`.
     pub extra: Vec<(String, String)>,
     /// Lets in only who has a token, and opens a second service port with TLS.
     pub security: Option<Security>,
-    /// The command that runs the embedded broker with the arguments of its program; by default that program, built or found built.
+    /// The command that runs the embedded broker with the arguments of its program; by default that
+    /// program, built or found built.
     pub program: Option<Vec<OsString>>,
 }
 
@@ -147,7 +153,8 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// Starts a broker as the environment says, or returns none when it names no way to start one: then the test is skipped.
+    /// Starts a broker as the environment says, or returns none when it names no way to start one:
+    /// then the test is skipped.
     ///
     /// # Errors
     /// The environment makes no sense, or the broker cannot be started.
@@ -161,7 +168,8 @@ impl Broker {
     /// Starts a broker on free ports with empty data and waits until it is ready.
     ///
     /// # Errors
-    /// It cannot be started, or is not ready within two minutes; the message then ends with the broker's log.
+    /// It cannot be started, or is not ready within two minutes; the message then ends with the
+    /// broker's log.
     pub async fn launch(kind: BrokerKind, config: BrokerConfig) -> Result<Self> {
         let token = config.security.as_ref().map(|security| security.superuser_token.clone());
         let service_tls = token.as_ref().map(|_| free_port()).transpose()?;
@@ -186,8 +194,8 @@ impl Broker {
         Ok(broker)
     }
 
-    /// Starts the broker again after [`stop`](Self::stop) or [`kill`](Self::kill), on the same data and ports, and waits
-    /// until it is ready.
+    /// Starts the broker again after [`stop`](Self::stop) or [`kill`](Self::kill), on the same data
+    /// and ports, and waits until it is ready.
     ///
     /// # Errors
     /// As for [`launch`](Self::launch), or it runs already.
@@ -302,8 +310,9 @@ impl Broker {
 
 /// Finds a port that nobody listens on.
 ///
-/// Not one the kernel would give: those serve outgoing connections too. While a killed broker is away, another connection
-/// could take its port, or a client that keeps connecting to it could meet itself.
+/// Not one the kernel would give: those serve outgoing connections too. While a killed broker is
+/// away, another connection could take its port, or a client that keeps connecting to it could meet
+/// itself.
 ///
 /// # Errors
 /// None is found.

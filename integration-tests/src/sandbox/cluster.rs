@@ -1,6 +1,8 @@
-//! A cluster of Pulsar on this machine: ZooKeeper, four bookies, two brokers, each a Java process of its own that may be killed.
+//! A cluster of Pulsar on this machine: ZooKeeper, four bookies, two brokers, each a Java process
+//! of its own that may be killed.
 //!
-//! Four bookies, because an entry goes to three of them: with three in all, one that dies stops every publish until it is back.
+//! Four bookies, because an entry goes to three of them: with three in all, one that dies stops
+//! every publish until it is back.
 
 use std::time::Duration;
 
@@ -18,16 +20,16 @@ use super::{Admin, Sandbox, demanded_settings};
 use crate::example::Process;
 use crate::wait::{say, stopwatch};
 
-/// After our death: removes the folders, those of servers that just do not run included. A server that still writes at that moment
-/// has a guard of its own, which removes its folder once more.
+/// After our death: removes the folders, those of servers that just do not run included. A server
+/// that still writes at that moment has a guard of its own, which removes its folder once more.
 const AFTERMATH: &str = r#"rm -rf -- "$@""#;
 
 const BOOKIES: usize = 4;
 const BROKERS: usize = 2;
 /// For one question to a server that is just starting.
 const QUESTION_LIMIT: Duration = Duration::from_secs(5);
-/// How long ZooKeeper waits for a process that may be dead, in ms: by it a dead broker's topics move to the other one. The
-/// default of brokers is three times as long.
+/// How long ZooKeeper waits for a process that may be dead, in ms: by it a dead broker's topics
+/// move to the other one. The default of brokers is three times as long.
 const SESSION_MS: &str = "10000";
 
 /// A running cluster. Dropping it kills all of it and removes its data.
@@ -42,7 +44,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts a cluster on free ports with empty data and waits until both brokers publish and read.
+    /// Starts a cluster on free ports with empty data and waits until both brokers publish and
+    /// read.
     ///
     /// # Errors
     /// A process does not start, or not in time; the message then ends with its log.
@@ -161,7 +164,8 @@ impl Cluster {
         found.with_context(|| format!("{topic} is at {url}, which is none of ours"))
     }
 
-    /// Kills a broker by SIGKILL and waits until it is gone. Its topics move when its session with ZooKeeper is over.
+    /// Kills a broker by SIGKILL and waits until it is gone. Its topics move when its session with
+    /// ZooKeeper is over.
     ///
     /// # Errors
     /// It does not run.

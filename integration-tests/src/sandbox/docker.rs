@@ -1,6 +1,7 @@
 //! Pulsar standalone in a container, by the `docker` command.
 //!
-//! The `testcontainers` crate would add more than fifty crates for what a handful of commands do here.
+//! The `testcontainers` crate would add more than fifty crates for what a handful of commands do
+//! here.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -39,7 +40,8 @@ impl Container {
             vec!["run".to_owned(), "-d".to_owned(), "--name".to_owned(), self.name.clone()];
         let Ports { service, service_tls, web } = self.ports;
         for port in [service, web].into_iter().chain(service_tls) {
-            // The same number on both sides, because clients connect to the address that the broker advertises.
+            // The same number on both sides, because clients connect to the address that the broker
+            // advertises.
             arguments.extend(["-p".to_owned(), format!("127.0.0.1:{port}:{port}")]);
         }
         let own = [
@@ -54,7 +56,8 @@ impl Container {
         let mut entry = String::new();
         let files = self.config.security.iter().flat_map(|security| security.files());
         for (number, (name, contents)) in files.enumerate() {
-            // By the environment: a mounted file would have to be readable for the user inside the container.
+            // By the environment: a mounted file would have to be readable for the user inside the
+            // container.
             arguments.extend(["-e".to_owned(), format!("LONGHAUL_FILE_{number}={contents}")]);
             let path = format!("{}/{name}", security::FOLDER);
             entry += &format!("printf %s \"$LONGHAUL_FILE_{number}\" > {path} && ");

@@ -1,4 +1,5 @@
-//! Our own broker, as the program that users run: what is tested may be killed, and killing a thread is not the same.
+//! Our own broker, as the program that users run: what is tested may be killed, and killing a
+//! thread is not the same.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -59,7 +60,8 @@ impl Server for Embedded {
         let log = File::options().create(true).append(true).open(log)?;
         let (program, first) = self.program.split_first().context("no program")?;
         let mut command = Command::new(program);
-        // Of the variables only what tests set on purpose: the program reads its settings from the environment, too.
+        // Of the variables only what tests set on purpose: the program reads its settings from the
+        // environment, too.
         command
             .args(first)
             .args(&self.arguments)

@@ -1,8 +1,9 @@
-//! Cleans up after a process that could not: a small shell that waits for the other end of a pipe to vanish.
+//! Cleans up after a process that could not: a small shell that waits for the other end of a pipe
+//! to vanish.
 //!
-//! The kernel closes the pipe however the process ends, so this also works after `kill -9` and for statics, which are never
-//! dropped. Linux's parent-death signal would not do: it fires when the *thread* that spawned the child ends, and each test
-//! has a thread of its own.
+//! The kernel closes the pipe however the process ends, so this also works after `kill -9` and for
+//! statics, which are never dropped. Linux's parent-death signal would not do: it fires when the
+//! *thread* that spawned the child ends, and each test has a thread of its own.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -31,7 +32,8 @@ impl Guard {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // A Ctrl-C at the terminal goes to the whole foreground group, and the guard has to survive it.
+            // A Ctrl-C at the terminal goes to the whole foreground group, and the guard has to
+            // survive it.
             .process_group(0)
             .spawn()
             .context("cannot run sh")?;
@@ -42,7 +44,8 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if let Some(mut pipe) = self.shell.stdin.take() {
-            // Without this line the end of the pipe counts as our death. If the shell is gone, so is the danger.
+            // Without this line the end of the pipe counts as our death. If the shell is gone, so
+            // is the danger.
             pipe.write_all(b"released\n").ok();
         }
         self.shell.wait().ok();

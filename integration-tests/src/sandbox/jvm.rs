@@ -48,8 +48,8 @@ pub(super) struct Jvm {
 }
 
 impl Jvm {
-    /// Makes a folder with these files for a server; downloads the jars if they are not there yet. Blocks. Paths in the arguments
-    /// are seen from the folder.
+    /// Makes a folder with these files for a server; downloads the jars if they are not there yet.
+    /// Blocks. Paths in the arguments are seen from the folder.
     pub(super) fn prepare(
         name: &str,
         files: &[(&str, &str)],
@@ -81,7 +81,8 @@ pub(super) fn arguments(options: &[&str], program: &[&str]) -> Result<Vec<String
     let jars = JARS.install_with(&[&version])?.join("jars").join("*");
     let mut arguments: Vec<String> =
         OPENED.iter().map(|part| format!("--add-opens={part}=ALL-UNNAMED")).collect();
-    // Native libraries are unpacked there; those of a killed process would pile up in the system's folder.
+    // Native libraries are unpacked there; those of a killed process would pile up in the system's
+    // folder.
     arguments.push("-Djava.io.tmpdir=tmp".to_owned());
     arguments.extend(options.iter().map(|option| (*option).to_owned()));
     arguments.extend([

@@ -45,9 +45,11 @@ fn configuration(ports: Ports, config: &BrokerConfig, demanded: &[(String, Strin
         "bindAddress=127.0.0.1".to_owned(),
         "advertisedAddress=127.0.0.1".to_owned(),
         "allowLoopback=true".to_owned(),
-        // Without it the port given to the storage node is ignored, and one is taken that the kernel also gives to others.
+        // Without it the port given to the storage node is ignored, and one is taken that the
+        // kernel also gives to others.
         "allowEphemeralPorts=true".to_owned(),
-        // By itself a storage node refuses to write on a disk that is full to 95 %, however much 5 % are.
+        // By itself a storage node refuses to write on a disk that is full to 95 %, however much 5
+        // % are.
         "diskUsageThreshold=0.99".to_owned(),
         "diskUsageWarnThreshold=0.99".to_owned(),
         // 2.11 and 3.0 want to know where the machine does not tell how fast its network is.

@@ -1,39 +1,42 @@
 //! A broker for the suites, chosen by the environment: our own, or a real Apache Pulsar.
 //!
-//! | variable | meaning |
-//! |---|---|
-//! | `LONGHAUL_TEST_BROKER` | `embedded` (default), `maven`, `docker`, `pulsar://…`, or `none`: tests that need a broker are skipped |
-//! | `LONGHAUL_TEST_ADMIN` | admin URL that belongs to a `pulsar://…`; default port 8080 of the same host |
-//! | `LONGHAUL_TEST_OWN_BROKER` | `embedded`, `maven` or `docker`: what [`Broker::from_env`] starts while the shared broker is a URL |
-//! | `LONGHAUL_TEST_PULSAR_VERSION` | version of Apache Pulsar for `maven`, `docker` and clusters; default 4.0.7, which alone brings its proxy along |
-//! | `LONGHAUL_TEST_PULSAR_SETTINGS` | further settings of brokers started by `maven` and of clusters, `name=value` with commas between; those of a test win |
-//! | `LONGHAUL_TEST_CLIENTS` | `python`, `go` or both with a comma: stock clients to be played beside that of Java |
-//! | `LONGHAUL_TEST_CLUSTER` | `1`: chaos is also done to a cluster, which takes minutes, 2 GB, Java and Maven |
-//! | `LONGHAUL_TEST_CROWD` | `1`: the crowd of HTTP workers has the size that the gateway is accepted with, which takes minutes |
-//! | `LONGHAUL_TEST_SKIPS` | a file to which each skipped test adds a line |
-//! | `LONGHAUL_TEST_CACHE` | where downloaded jars are kept; default `longhaul` in the user's cache folder |
+//! `CONTRIBUTING.md` has the variables that developers set. Three more are for special runs:
 //!
-//! With publishers limited, `maxPublishRatePerTopicInMessages=300` and `chaos mixed --short --broker maven`. With the extensible load manager,
-//! `chaos cluster --short --broker cluster` and
-//! `loadManagerClassName=org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl,loadBalancerLoadSheddingStrategy=org.apache.pulsar.broker.loadbalance.extensions.scheduler.TransferShedder`.
+//! - `LONGHAUL_TEST_OWN_BROKER`: `embedded`, `maven` or `docker`, which [`Broker::from_env`] starts
+//!   while the shared broker is a URL.
+//! - `LONGHAUL_TEST_PULSAR_SETTINGS`: further settings of brokers that `maven` starts and of
+//!   clusters, `name=value` separated by commas. Those of a test win.
+//! - `LONGHAUL_TEST_SKIPS`: a file to which each skipped test adds a line.
 //!
-//! [`Proxy`] stands between clients and a broker and does to their bytes what networks do. [`PulsarProxy`] is Apache Pulsar's own,
-//! for clients that cannot reach its brokers. [`Cluster`] is Apache Pulsar in seven processes, each of which may be killed.
+//! Pulsar's proxy comes with version 4.0.7 alone. To limit publishers, set
+//! `maxPublishRatePerTopicInMessages=300` for `chaos mixed --short --broker maven`. To use the
+//! extensible load manager, set these two for `chaos cluster --short --broker cluster`, with
+//! `org.apache.pulsar.broker.loadbalance.extensions.` in front of both values:
+//! `loadManagerClassName=ExtensibleLoadManagerImpl` and
+//! `loadBalancerLoadSheddingStrategy=scheduler.TransferShedder`.
 //!
-//! `embedded` builds and starts our own broker as a process. `maven` starts the standalone of Apache Pulsar from Maven artifacts and needs Java 17 or later and Maven; the first run
-//! downloads 235 MB. `docker` starts the official image and needs only Docker.
+//! [`Proxy`] stands between clients and a broker and does to their bytes what networks do.
+//! [`PulsarProxy`] is Apache Pulsar's own, for clients that cannot reach its brokers. [`Cluster`]
+//! is Apache Pulsar in seven processes, each of which may be killed.
 //!
-//! A test takes the shared broker by [`Sandbox::from_env`] and keeps to topics of its own ([`Sandbox::topic`]). A test that
-//! kills, stops or configures a broker takes one of its own by [`Broker::from_env`]. Each test binary is a process and would
-//! start its own shared broker; to start one for a whole run:
+//! `embedded` builds and starts our own broker as a process. `maven` starts the standalone of
+//! Apache Pulsar from Maven artifacts and needs Java 17 or later and Maven; the first run downloads
+//! 235 MB. `docker` starts the official image and needs only Docker.
+//!
+//! A test takes the shared broker by [`Sandbox::from_env`] and keeps to topics of its own
+//! ([`Sandbox::topic`]). A test that kills, stops or configures a broker takes one of its own by
+//! [`Broker::from_env`]. Each test binary is a process and would start its own shared broker; to
+//! start one for a whole run:
 //!
 //! ```text
 //! cargo run -p integration-tests --bin sandbox -- run -- cargo test --workspace
 //! ```
 //!
-//! The command finds the broker by `PULSAR_SERVICE_URL` and `PULSAR_ADMIN_URL` too, as the examples and other programs do.
+//! The command finds the broker by `PULSAR_SERVICE_URL` and `PULSAR_ADMIN_URL` too, as the examples
+//! and other programs do.
 //!
-//! Invariant: no broker outlives the process that started it, not even when that process is killed (`guard.rs`).
+//! Invariant: no broker outlives the process that started it, not even when that process is killed
+//! (`guard.rs`).
 
 mod admin;
 mod broker;
@@ -69,7 +72,8 @@ const NO_BROKER: &str = "LONGHAUL_TEST_BROKER is none";
 /// The version that is started unless the environment names another.
 pub const PULSAR_VERSION: &str = "4.0.7";
 
-/// Broker of this process for all its tests. A failed start is kept too: each test would wait for the limit again.
+/// Broker of this process for all its tests. A failed start is kept too: each test would wait for
+/// the limit again.
 ///
 /// Statics are never dropped, so its guard is what ends it.
 static SHARED: OnceCell<Result<Broker, String>> = OnceCell::const_new();
@@ -82,7 +86,8 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Returns the broker named by the environment, or none when none is named: then the test is skipped.
+    /// Returns the broker named by the environment, or none when none is named: then the test is
+    /// skipped.
     ///
     /// # Errors
     /// The environment makes no sense, or the broker cannot be started.
@@ -97,7 +102,8 @@ impl Sandbox {
                 };
                 let broker = SHARED.get_or_init(start).await.as_ref();
                 let broker = broker.map_err(|cause| anyhow!("no broker: {cause}"))?;
-                // Not a clone: the connections of an HTTP client belong to the runtime of the test that opened them.
+                // Not a clone: the connections of an HTTP client belong to the runtime of the test
+                // that opened them.
                 Self::new(broker.service_url().to_owned(), broker.admin().url()).map(Some)
             }
             Choice::None => {
@@ -107,8 +113,9 @@ impl Sandbox {
         }
     }
 
-    /// How the broker of [`from_env`](Self::from_env) is run, where it is known to be Apache Pulsar. Of one that is named by its
-    /// address, what `LONGHAUL_TEST_OWN_BROKER` says is taken for its kind, too.
+    /// How the broker of [`from_env`](Self::from_env) is run, where it is known to be Apache
+    /// Pulsar. Of one that is named by its address, what `LONGHAUL_TEST_OWN_BROKER` says is taken
+    /// for its kind, too.
     ///
     /// # Errors
     /// The environment makes no sense.

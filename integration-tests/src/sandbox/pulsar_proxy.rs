@@ -1,4 +1,5 @@
-//! Pulsar's own proxy: for clients that cannot reach the brokers, who connect to it and name the broker that they mean.
+//! Pulsar's own proxy: for clients that cannot reach the brokers, who connect to it and name the
+//! broker that they mean.
 
 use anyhow::{Context, Result};
 
@@ -8,7 +9,8 @@ use super::jvm::Jvm;
 use super::node::{Node, SMALL, is_reachable, lines};
 use crate::wait::{say, stopwatch};
 
-/// Apache Pulsar's proxy before a broker. Dropping it kills it, and with it the connections through it.
+/// Apache Pulsar's proxy before a broker. Dropping it kills it, and with it the connections through
+/// it.
 #[derive(Debug)]
 pub struct PulsarProxy {
     node: Node,

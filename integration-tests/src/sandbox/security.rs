@@ -1,5 +1,6 @@
-//! What guards a broker: tokens on all its ports, and a second service port with TLS. Apache Pulsar also lets in who has a
-//! password or, with TLS, a certificate; the embedded broker knows tokens alone.
+//! What guards a broker: tokens on all its ports, and a second service port with TLS. Apache Pulsar
+//! also lets in who has a password or, with TLS, a certificate; the embedded broker knows tokens
+//! alone.
 //!
 //! The keys are the test's: it makes them, gives the broker its half here, and keeps the other.
 
@@ -12,8 +13,8 @@ const KEY: &str = "broker.key.pem";
 const CLIENT_AUTHORITY: &str = "clients.pem";
 const PASSWORDS: &str = "passwords";
 
-/// Keys of a guarded broker. Clients authenticate by token (HS256), by password or by certificate, and need permissions on what
-/// they use.
+/// Keys of a guarded broker. Clients authenticate by token (HS256), by password or by certificate,
+/// and need permissions on what they use.
 #[derive(Clone, Debug)]
 pub struct Security {
     /// The broker's certificate in PEM.
@@ -22,7 +23,8 @@ pub struct Security {
     pub key_pem: String,
     /// The secret that signs tokens, in Base64.
     pub token_secret_base64: String,
-    /// A token of the role [`SUPERUSER`](Self::SUPERUSER): for the broker's own clients and for admin calls.
+    /// A token of the role [`SUPERUSER`](Self::SUPERUSER): for the broker's own clients and for
+    /// admin calls.
     pub superuser_token: String,
     /// The authority of clients' certificates in PEM; their common names are roles.
     pub client_authority_pem: String,

@@ -10,7 +10,8 @@ use longhaul_session::machine::call::{
 use longhaul_transport::{Batching, Message};
 use std::collections::{BTreeSet, VecDeque};
 
-/// Messages of the largest batch in a history: that many may come beyond what a reader has room for.
+/// Messages of the largest batch in a history: that many may come beyond what a reader has room
+/// for.
 const BATCH_MAX: usize = 64;
 
 /// Somebody.
@@ -286,7 +287,8 @@ impl Reader {
         }
     }
 
-    /// How much compactions have taken away before it came there; `None` while it has not seen all else.
+    /// How much compactions have taken away before it came there; `None` while it has not seen all
+    /// else.
     fn taken_away(&self, world: &World) -> Option<u64> {
         let topic = (self.topic, &world.journal);
         world.ledger.taken_away(topic, self.begin, self.compacted, &self.seen)

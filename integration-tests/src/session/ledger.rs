@@ -149,7 +149,8 @@ impl Ledger {
         }
     }
 
-    /// Looks at what the broker sends: what is acknowledged, and confirmed to be, never comes again.
+    /// Looks at what the broker sends: what is acknowledged, and confirmed to be, never comes
+    /// again.
     pub(super) fn watch_down(&self, conn: u64, tap: &mut BytesMut) {
         while let Ok(Some(frame)) = frame::decode(tap, usize::MAX / 2) {
             let Command::Message(message) = frame.command else { continue };
@@ -176,8 +177,9 @@ impl Ledger {
         messages.collect()
     }
 
-    /// What a reader that began behind a place has not seen of all that is stored there: nothing, or what a compaction may have taken away
-    /// from one that reads compacted, which is what has no body or is not the last of its key. `None` while it has not seen all else.
+    /// What a reader that began behind a place has not seen of all that is stored there: nothing,
+    /// or what a compaction may have taken away from one that reads compacted, which is what has no
+    /// body or is not the last of its key. `None` while it has not seen all else.
     pub(super) fn taken_away(
         &self,
         (topic, journal): (usize, &Journal),

@@ -1,14 +1,16 @@
-//! The session's machine and the embedded broker's core, both pure, with a network between them that does what networks do: one
-//! seed, one history.
+//! The session's machine and the embedded broker's core, both pure, with a network between them
+//! that does what networks do: one seed, one history.
 //!
-//! - `network`: a connection's two streams. They are slow, are cut at any byte, or lose everything without a word.
+//! - `network`: a connection's two streams. They are slow, are cut at any byte, or lose everything
+//!   without a word.
 //! - `world`: connections, the broker, the time, and what goes wrong with them.
 //! - `actors`: publishers, consumers and readers, which do what a worker's do, in any order.
-//! - `ledger`: what was asked for and what came of it, compared with what lies on the broker's disk.
+//! - `ledger`: what was asked for and what came of it, compared with what lies on the broker's
+//!   disk.
 //!
-//! A run has a rough phase, in which the seed's faults strike, and a calm one, in which everything must come to its end: then every
-//! token has come back, every message that is stored has been delivered and acknowledged, every reader has seen all, and nothing is
-//! left open at the broker.
+//! A run has a rough phase, in which the seed's faults strike, and a calm one, in which everything
+//! must come to its end: then every token has come back, every message that is stored has been
+//! delivered and acknowledged, every reader has seen all, and nothing is left open at the broker.
 
 #![expect(
     clippy::expect_used,

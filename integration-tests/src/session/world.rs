@@ -22,11 +22,13 @@ use std::time::Duration;
 const EPOCH_MS: u64 = 1_700_000_000_000;
 /// When a broker asks a silent client for a sign of life; after twice that the client is gone.
 const BROKER_KEEP_ALIVE_MS: u64 = 30_000;
-/// How long the calm phase may take, in simulated time: two dead connections in a row, and their questions.
+/// How long the calm phase may take, in simulated time: two dead connections in a row, and their
+/// questions.
 const CALM_MS_MAX: u64 = 600_000;
 /// Connections of a client, as a transport has them for tasks and for records.
 const SLOTS: usize = 2;
-/// What a machine may have encoded and not written: its own limit, and the frame that goes beyond it.
+/// What a machine may have encoded and not written: its own limit, and the frame that goes beyond
+/// it.
 const OUT_BYTES_MAX: usize = 512 * 1024;
 
 /// One connection, both ends.
@@ -207,7 +209,8 @@ impl World {
         }
         assert!(self.pending.is_empty(), "seed {seed}: nobody answered {:?}", self.pending);
         self.ledger.check(&self.journal);
-        // What goes over a connection that is deaf, or of which only the broker knows, is none of ours any more.
+        // What goes over a connection that is deaf, or of which only the broker knows, is none of
+        // ours any more.
         let lost = self.conns.iter().filter(|(_, it)| it.is_left || it.up.is_deaf());
         let lost: Vec<u64> = lost.map(|(number, _)| *number).collect();
         lost.into_iter().for_each(|number| self.broker.disconnect(number));
@@ -363,7 +366,8 @@ impl World {
         if conn.machine.end().is_none() || conn.is_left {
             return;
         }
-        // As the driver does: what was not written is dropped, the other side learns of the end behind what was.
+        // As the driver does: what was not written is dropped, the other side learns of the end
+        // behind what was.
         conn.is_left = true;
         conn.outbox.clear();
         if self.random.bool() {

@@ -95,7 +95,8 @@ impl Evidence<'_> {
         Moment(Duration::from_millis(ms.saturating_sub(began_ms)))
     }
 
-    /// All tasks are acknowledged, the metadata topic says of each what the ledger says, and where R is short they have left both.
+    /// All tasks are acknowledged, the metadata topic says of each what the ledger says, and where
+    /// R is short they have left both.
     pub(super) fn is_settled(&self) -> bool {
         if !self.is_over() {
             return false;
@@ -108,7 +109,8 @@ impl Evidence<'_> {
     fn is_over(&self) -> bool {
         self.partitions.iter().all(|partition| {
             let place = at(&self.names.task, *partition);
-            // A restart may forget the ack of a message that was trimmed meanwhile: it cannot come again.
+            // A restart may forget the ack of a message that was trimmed meanwhile: it cannot come
+            // again.
             let there = self.broker.view(&place, false);
             let there: BTreeSet<EntryId> = there.iter().map(|it| it.position.entry_id()).collect();
             let backlog = self.broker.backlog(&place, SUBSCRIPTION);
@@ -139,7 +141,8 @@ impl Evidence<'_> {
         }
     }
 
-    /// A bootstrap of the ledger as it is now folds the same; of a sealed task it knows that it is over.
+    /// A bootstrap of the ledger as it is now folds the same; of a sealed task it knows that it is
+    /// over.
     fn check_compacted(&self, book: &Book, found: &mut Vec<String>) {
         let mut folds: BTreeMap<TaskId, State> = BTreeMap::new();
         let mut sealed: BTreeMap<i32, EntrySet> = BTreeMap::new();
@@ -209,7 +212,8 @@ impl Evidence<'_> {
         }
     }
 
-    /// Tasks end as their scripts say. Where workers die, attempts are lost; where nothing goes wrong, none is.
+    /// Tasks end as their scripts say. Where workers die, attempts are lost; where nothing goes
+    /// wrong, none is.
     fn check_fates(&self, book: &Book, found: &mut Vec<String>) {
         let done = self.fleet.deeds.lock();
         for (id, (number, _)) in self.submitted {
@@ -226,8 +230,8 @@ impl Evidence<'_> {
             }
             let Some(script) = done.scripts.get(*number) else { continue };
             let expected = script.fate(self.setting.max_attempts);
-            // Whoever began anew may have lost attempts, but no attempt succeeds that is to fail. The clock that a budget goes by may
-            // stand still.
+            // Whoever began anew may have lost attempts, but no attempt succeeds that is to fail.
+            // The clock that a budget goes by may stand still.
             let stands_still = self.setting.course == Course::Cuts && script.budget.is_some();
             let sooner = fate.end == End::Completed && fate.attempts < expected.attempts;
             let too_good = sooner && !stands_still;

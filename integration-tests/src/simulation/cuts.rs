@@ -1,4 +1,5 @@
-//! Cuts: workers are cut off for a while, or their machines stand still, or something does not come to them. One thing at a time.
+//! Cuts: workers are cut off for a while, or their machines stand still, or something does not come
+//! to them. One thing at a time.
 
 use super::Simulation;
 use super::fleet::Stop;
@@ -12,7 +13,8 @@ use std::time::Duration;
 const UNREADABLE: u8 = 6;
 
 impl Simulation {
-    /// One worker, or all of them, lose touch. Some work is cancelled at once, so that they learn of it when they begin afresh.
+    /// One worker, or all of them, lose touch. Some work is cancelled at once, so that they learn
+    /// of it when they begin afresh.
     pub(super) fn cut_off(&mut self, index: usize) {
         let (heartbeat, fence) = (self.setting.heartbeat, self.setting.self_fence);
         let longest = 2 * fence + 12 * heartbeat;
@@ -55,9 +57,10 @@ impl Simulation {
     }
 }
 
-/// The outcome of an owner that will be heard of again. Whoever misses the claim of another worker may run what that one runs, and who
-/// misses the last word of an owner may take over what it finished: the protocol rests on a log that is read whole, and a reader
-/// notices that it has not only when the owner tells how much there is.
+/// The outcome of an owner that will be heard of again. Whoever misses the claim of another worker
+/// may run what that one runs, and who misses the last word of an owner may take over what it
+/// finished: the protocol rests on a log that is read whole, and a reader notices that it has not
+/// only when the owner tells how much there is.
 fn is_outcome(log: &[Message], message: &Message) -> bool {
     let Ok(Entry::Done(done)) = ledger::read(message) else { return false };
     let last = log.iter().rev().find_map(|message| match ledger::read(message) {

@@ -1,5 +1,5 @@
-//! What workers have read, and what they did of it: no late claim runs, who is cancelled stops, who has missed something or stood still
-//! begins afresh, and nothing of before comes through that.
+//! What workers have read, and what they did of it: no late claim runs, who is cancelled stops, who
+//! has missed something or stood still begins afresh, and nothing of before comes through that.
 
 use super::checks::{Book, Evidence, at};
 use super::ledger::Logged;
@@ -18,7 +18,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What is handed over goes out within a millisecond; a broker that is sound takes no longer for anything.
+/// What is handed over goes out within a millisecond; a broker that is sound takes no longer for
+/// anything.
 const BRIEFLY: Duration = Duration::from_millis(20);
 /// A processor that is stopped is given so long.
 const STOPPED_WITHIN: Duration = Duration::from_secs(2);
@@ -128,7 +129,8 @@ fn check_reads(evidence: &Evidence<'_>, found: &mut Vec<String>) {
     }
 }
 
-/// A claim that its worker reads back more than H after it was sent is not run, and no processor begins later than that.
+/// A claim that its worker reads back more than H after it was sent is not run, and no processor
+/// begins later than that.
 fn check_late(
     evidence: &Evidence<'_>,
     book: &Book,
@@ -195,7 +197,8 @@ impl One<'_> {
         known.max_by_key(|(_, since)| **since).map(|(owner, _)| *owner)
     }
 
-    /// When it read the ledger to its end: its own heartbeat came back, which was sent after a moment, under the id of that time.
+    /// When it read the ledger to its end: its own heartbeat came back, which was sent after a
+    /// moment, under the id of that time.
     fn whole_after(&self, owners: &BTreeMap<OwnerId, Moment>, after: Moment) -> Option<Moment> {
         let reads = self.reading.read.iter().filter(|(at, _)| *at >= after);
         let whole = |(at, position): &&(Moment, Position)| {
@@ -212,8 +215,8 @@ impl One<'_> {
         self.reading.starts.iter().copied().rfind(|at| *at + BRIEFLY < before)
     }
 
-    /// What waits to be published when a worker begins afresh is dropped: nothing goes out under an id of before but what is still
-    /// its own by the ledger as it reads it again.
+    /// What waits to be published when a worker begins afresh is dropped: nothing goes out under an
+    /// id of before but what is still its own by the ledger as it reads it again.
     fn check_queue(&self, found: &mut Vec<String>, totals: &mut Totals) {
         let owners = self.owners();
         for (position, logged) in self.own() {
@@ -250,7 +253,8 @@ impl One<'_> {
         })
     }
 
-    /// Who knows that a task was cancelled stops its processor, also when it learned of that as it began afresh.
+    /// Who knows that a task was cancelled stops its processor, also when it learned of that as it
+    /// began afresh.
     fn check_stops(&self, book: &Book, found: &mut Vec<String>, totals: &mut Totals) {
         let owners = self.owners();
         let deeds = self.evidence.fleet.deeds.lock();
@@ -278,7 +282,8 @@ impl One<'_> {
         }
     }
 
-    /// When the worker, running since a moment, must have known what stands here: a heartbeat of its own from behind it came back.
+    /// When the worker, running since a moment, must have known what stands here: a heartbeat of
+    /// its own from behind it came back.
     fn knew(
         &self,
         owners: &BTreeMap<OwnerId, Moment>,
@@ -313,7 +318,8 @@ impl One<'_> {
                 let stored = &logged.stored;
                 of_owner(logged) && stored.at + 3 * heartbeat > sent && stored.at + BRIEFLY < sent
             });
-            // What is on its way at a heartbeat may have been read already, and makes up for one that has not.
+            // What is on its way at a heartbeat may have been read already, and makes up for one
+            // that has not.
             let sure = |logged: &Logged| matches!(&logged.entry, Entry::Heartbeat(beat) if beat.underway == Some(0));
             let told = self.reading.read.iter().find(|(read, place)| {
                 let logged = self.log.get(place).filter(|it| of_owner(it) && sure(it));
@@ -329,7 +335,8 @@ impl One<'_> {
         }
     }
 
-    /// Whoever has stood still for long, its clock included, begins afresh when others' clocks tell.
+    /// Whoever has stood still for long, its clock included, begins afresh when others' clocks
+    /// tell.
     fn check_standstills(&self, found: &mut Vec<String>, totals: &mut Totals) {
         let setting = &self.evidence.setting;
         let noticed = stretched(setting.self_fence + 2 * setting.heartbeat);
@@ -359,7 +366,8 @@ impl One<'_> {
                 heard(trouble.at - 6 * setting.heartbeat, trouble.at - 4 * setting.heartbeat);
             let after = heard(until - BRIEFLY, until + 4 * setting.heartbeat);
             let (Some((_, one, by)), Some((at, other, _))) = (before, after) else { continue };
-            // Whoever has stood still itself leads by less since then, which is known only when all that is compared is from after it.
+            // Whoever has stood still itself leads by less since then, which is known only when all
+            // that is compared is from after it.
             let told = !self.evidence.fleet.troubles.iter().any(|it| {
                 let recent = trouble.at - 10 * setting.heartbeat;
                 *it.worker == *by

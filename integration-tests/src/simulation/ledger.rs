@@ -1,4 +1,5 @@
-//! What the ledger says of each task, by the fold of the checkers and with the times at which its entries were stored.
+//! What the ledger says of each task, by the fold of the checkers and with the times at which its
+//! entries were stored.
 
 use crate::checkers::fold::{End, Stand, State};
 use bytes::Bytes;
@@ -45,7 +46,8 @@ pub(super) type Times = BTreeMap<(Arc<str>, EntryId), Stored>;
 /// When each owner published, and the name of its process.
 pub(super) type Owners = BTreeMap<OwnerId, (Arc<str>, Vec<Moment>)>;
 
-/// Whoever publishes what is no worker's: claims of an epoch that is not the next one, and outcomes of what it does not own.
+/// Whoever publishes what is no worker's: claims of an epoch that is not the next one, and outcomes
+/// of what it does not own.
 pub(super) const STRANGER: OwnerId = OwnerId(0x57a7);
 
 /// Reads the times from the history.
@@ -80,7 +82,8 @@ pub(super) struct Claimed {
     pub(super) epoch: u32,
     /// Of one that runs.
     pub(super) attempt: Option<u32>,
-    /// The state that it met, since when, and where the entry lies that made it. A cancellation or a checkpoint makes no other state.
+    /// The state that it met, since when, and where the entry lies that made it. A cancellation or
+    /// a checkpoint makes no other state.
     pub(super) before: State,
     pub(super) since: Moment,
     pub(super) met: Option<Position>,
@@ -98,7 +101,8 @@ pub(super) struct Story {
     pub(super) claims: Vec<Claimed>,
     /// Epochs whose attempt was given back.
     pub(super) released: BTreeSet<u32>,
-    /// Some worker has missed an outcome. Before it notices that it may count an attempt that was given back, and show so.
+    /// Some worker has missed an outcome. Before it notices that it may count an attempt that was
+    /// given back, and show so.
     pub(super) miscounted: bool,
     /// Claims that came to nothing because the epoch was taken: epoch and time.
     pub(super) lost_claims: Vec<(u32, Moment)>,
@@ -121,8 +125,8 @@ pub(super) struct Story {
     pub(super) checkpoint_keys: BTreeSet<Key>,
     /// Those of its keys that the fold did not accept, and that stand before its seal.
     rejected: BTreeSet<Key>,
-    /// The epochs whose claim has a base and is still there, each with the keys that were not accepted before it and are still there. Whoever
-    /// lags sweeps by an earlier one than the last.
+    /// The epochs whose claim has a base and is still there, each with the keys that were not
+    /// accepted before it and are still there. Whoever lags sweeps by an earlier one than the last.
     bases: BTreeMap<Epoch, (Key, BTreeSet<Key>)>,
     /// Its keys that went because of that.
     pub(super) superseded_keys: usize,
@@ -227,7 +231,8 @@ impl Told {
 }
 
 impl Told {
-    /// All tasks that a seal names are over, and known: a range covers no entry that was not folded.
+    /// All tasks that a seal names are over, and known: a range covers no entry that was not
+    /// folded.
     fn seal(&mut self, seal: &Seal, at: Moment) {
         self.seals += 1;
         let mut known = BTreeSet::new();
@@ -253,7 +258,8 @@ impl Told {
 }
 
 impl Story {
-    /// A tombstone of one of its keys was stored; says what is wrong about it: the order of tombstones is what makes them safe.
+    /// A tombstone of one of its keys was stored; says what is wrong about it: the order of
+    /// tombstones is what makes them safe.
     fn swept(&mut self, id: TaskId, key: &Key, at: Moment) -> Option<String> {
         if let Some(since) = self.superseded.remove(key) {
             self.useless_for = self.useless_for.max(at.since(since));
@@ -273,7 +279,8 @@ impl Story {
         Some(format!("{}: task {id}: {what}: {key:?}", ids::SEAL))
     }
 
-    /// A tombstone of a key of a task that is not sealed was stored: a claim with a base must have made it superfluous.
+    /// A tombstone of a key of a task that is not sealed was stored: a claim with a base must have
+    /// made it superfluous.
     fn superseded(&mut self, id: TaskId, key: &Key, rejected: bool) -> Option<String> {
         if rejected && !self.bases.is_empty() {
             for (_, before) in self.bases.values_mut() {
@@ -379,7 +386,8 @@ impl Story {
             },
             Entry::Checkpoint(key) => {
                 self.checkpoints += 1;
-                // In an epoch the serial tells: what was given up for lost may land behind what was published after it.
+                // In an epoch the serial tells: what was given up for lost may land behind what was
+                // published after it.
                 let order = |key: &OnceKey| (key.epoch, key.serial);
                 let older = match &self.checkpoint {
                     Some((kept, _)) if order(kept) > order(key) => Some(*key),
@@ -405,7 +413,8 @@ impl Story {
     }
 }
 
-/// The longest time for which nothing of an owner was stored, up to a moment, by what was stored before.
+/// The longest time for which nothing of an owner was stored, up to a moment, by what was stored
+/// before.
 pub(super) fn longest_silence(published: &[Moment], until: Moment) -> Duration {
     let times = published.iter().copied().filter(|at| *at <= until).chain([until]);
     let times: Vec<Moment> = times.collect();

@@ -1,4 +1,5 @@
-//! Queues with an order: how their tasks get keys, and what must hold of each key, by the ledger and by when processors began.
+//! Queues with an order: how their tasks get keys, and what must hold of each key, by the ledger
+//! and by when processors began.
 
 use super::checks::{Book, Evidence, at};
 use super::script::{Script, Start};
@@ -23,8 +24,8 @@ const KEYS: [&str; 3] = ["red", "green", "blue"];
 /// How many of 16 tasks have no key, and so no order.
 const WITHOUT: u8 = 2;
 
-/// Attempts of a task in a line take a tenth of the time, and its payload can be read, or not even its bytes can: what makes a line longer than the
-/// run leaves nothing to judge.
+/// Attempts of a task in a line take a tenth of the time, and its payload can be read, or not even
+/// its bytes can: what makes a line longer than the run leaves nothing to judge.
 const BRIEFER: u32 = 10;
 
 /// What lies between a worker's look at its clock and the entry that it publishes.
@@ -153,8 +154,10 @@ struct Begun<'a> {
 }
 
 impl Begun<'_> {
-    /// As [`decided_ms`], of who has sent the claim of this epoch. A claim of which nothing was heard may be stored yet, so for the worker that sent it the
-    /// task has begun: it claims it again, whoever's time has come meanwhile. What was sent before the task was dealt to it the last time counts no more.
+    /// As [`decided_ms`], of who has sent the claim of this epoch. A claim of which nothing was
+    /// heard may be stored yet, so for the worker that sent it the task has begun: it claims it
+    /// again, whoever's time has come meanwhile. What was sent before the task was dealt to it the
+    /// last time counts no more.
     fn decided_ms(&self, worker: &str, (task, epoch): (TaskId, u32), sent: Moment) -> u64 {
         let dealt = self.dealt.get(&task.entry_id()).into_iter().flatten();
         let dealt = dealt.filter(|dealt| *dealt.by == *worker && dealt.at <= sent);
@@ -188,7 +191,8 @@ fn decided_ms(evidence: &Evidence<'_>, worker: &str, sent: Moment) -> u64 {
     as_millis(sent.0.saturating_sub(still + SOON))
 }
 
-/// No processor begins before the tasks are over that come first: whoever has read the ledger up to the claim has read their ends.
+/// No processor begins before the tasks are over that come first: whoever has read the ledger up to
+/// the claim has read their ends.
 fn check_starts(
     begun: &Begun<'_>,
     book: &Book,

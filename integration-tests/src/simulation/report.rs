@@ -24,8 +24,8 @@ macro_rules! totals {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Totals {
             $($(#[doc = $doc])+ pub $name: usize,)+
-            /// The longest time from the death or the silence of a worker to the takeover of what it ran, where it is measured, in
-            /// multiples of H.
+            /// The longest time from the death or the silence of a worker to the takeover of what
+            /// it ran, where it is measured, in multiples of H.
             pub takeover_max: Heartbeats,
         }
 
@@ -75,11 +75,13 @@ totals! {
     repairs,
     /// Compactions of any topic.
     compactions,
-    /// Messages that compaction had made redundant and the broker dropped, or that were acknowledged.
+    /// Messages that compaction had made redundant and the broker dropped, or that were
+    /// acknowledged.
     trims,
     /// Deliveries of what had been delivered before.
     redeliveries,
-    /// Attempts given back: by a drain, by a claim that came back late, or put off by their processor.
+    /// Attempts given back: by a drain, by a claim that came back late, or put off by their
+    /// processor.
     releases,
     /// Checkpoints accepted.
     checkpoints,
@@ -91,11 +93,13 @@ totals! {
     failed,
     /// Claims that came to nothing because another one was first.
     lost_claims,
-    /// Of them those of workers who took their turns, while the broker was sound, at the same moment as another one.
+    /// Of them those of workers who took their turns, while the broker was sound, at the same
+    /// moment as another one.
     at_once,
     /// Waits above the first ceiling of the backoff: it grows.
     long_backoffs,
-    /// Steps that workers did not take because an invariant forbade them: each is a mistake of theirs.
+    /// Steps that workers did not take because an invariant forbade them: each is a mistake of
+    /// theirs.
     refused,
     /// Sessions that ended.
     sessions_lost,
@@ -121,7 +125,8 @@ totals! {
     order_troubled,
     /// Pairs whose first task was to wait for its time, and was overtaken.
     order_exempt,
-    /// Tasks that began when their time had come, in a line that was dealt anew, beside one behind them that went on.
+    /// Tasks that began when their time had come, in a line that was dealt anew, beside one behind
+    /// them that went on.
     order_beside,
 }
 

@@ -50,8 +50,8 @@ pub(super) fn deliveries(evidence: &Evidence<'_>) -> Deliveries {
     deliveries
 }
 
-/// A retry is claimed when it is due, and not before, also by whoever has just read the ledger from its start. Where wall clocks are
-/// wrong that one cannot know better.
+/// A retry is claimed when it is due, and not before, also by whoever has just read the ledger from
+/// its start. Where wall clocks are wrong that one cannot know better.
 fn check_due(
     evidence: &Evidence<'_>,
     readings: &Readings,
@@ -74,7 +74,8 @@ fn check_due(
     }
 }
 
-/// A retry is claimed soon after it is due, unless something was away just then; also when its payload could not be read at first.
+/// A retry is claimed soon after it is due, unless something was away just then; also when its
+/// payload could not be read at first.
 fn check_prompt(evidence: &Evidence<'_>, id: TaskId, story: &Story, found: &mut Vec<String>) {
     let setting = evidence.setting;
     if setting.skewed {
@@ -82,7 +83,8 @@ fn check_prompt(evidence: &Evidence<'_>, id: TaskId, story: &Story, found: &mut 
     }
     let slots = SLOT * (u32::try_from(setting.workers).unwrap_or(u32::MAX) + 1);
     for claim in &story.claims {
-        // Each worker counts the delay from when it reads the outcome, which may have been on its way for as long as the ledger was away.
+        // Each worker counts the delay from when it reads the outcome, which may have been on its
+        // way for as long as the ledger was away.
         let Stand::Waiting(next) = claim.before.stand else { continue };
         if next.after == After::Others {
             // `waits.rs` says when that may be.
@@ -109,8 +111,9 @@ fn stood_still(evidence: &Evidence<'_>, claim: &Claimed) -> Duration {
     still.filter(meanwhile).map(|it| it.until.map_or(Duration::ZERO, |end| end.since(it.at))).sum()
 }
 
-/// How long a claim may have waited since its task was due because reads of the payload failed: each time twice as long as before, until
-/// one succeeds. How many fail in a row is nobody's choice: what one cut has left over the next one adds to.
+/// How long a claim may have waited since its task was due because reads of the payload failed:
+/// each time twice as long as before, until one succeeds. How many fail in a row is nobody's
+/// choice: what one cut has left over the next one adds to.
 fn reads_that_failed(
     evidence: &Evidence<'_>,
     id: TaskId,
@@ -145,8 +148,9 @@ fn reads_that_failed(
     })
 }
 
-/// Whether a claim was sent before its worker had read the outcome that made the state which it met. By what that one knew it took over a
-/// running task, whose owner must have been silent: no clock decides which of the two the ledger takes first.
+/// Whether a claim was sent before its worker had read the outcome that made the state which it
+/// met. By what that one knew it took over a running task, whose owner must have been silent: no
+/// clock decides which of the two the ledger takes first.
 pub(super) fn is_blind(readings: &Readings, id: TaskId, claim: &Claimed) -> bool {
     let Some(met) = claim.met.filter(|_| matches!(claim.before.stand, Stand::Waiting(_))) else {
         return false;
@@ -162,7 +166,8 @@ fn due(evidence: &Evidence<'_>, claim: &Claimed) -> Moment {
     (claim.since + Duration::from_millis(next.delay_ms)).min(evidence.at_ms(next.at_ms))
 }
 
-/// Whoever takes a retry without a delivery waits longer than all who have one, and then for its turn.
+/// Whoever takes a retry without a delivery waits longer than all who have one, and then for its
+/// turn.
 pub(super) fn check_adopters(
     evidence: &Evidence<'_>,
     (delivered, readings): (&Deliveries, &Readings),
@@ -210,7 +215,8 @@ pub(super) fn adopted(evidence: &Evidence<'_>, book: &Book) -> usize {
     book.stories.iter().map(count).sum()
 }
 
-/// A retry waits as long as was drawn for it, and no longer than its ceiling; that of a payload which nobody can read waits long.
+/// A retry waits as long as was drawn for it, and no longer than its ceiling; that of a payload
+/// which nobody can read waits long.
 fn check_backoff(evidence: &Evidence<'_>, id: TaskId, story: &Story, found: &mut Vec<String>) {
     for (epoch, failed, delay) in &story.failures {
         let delay = Duration::from_millis(*delay);

@@ -1,4 +1,5 @@
-//! What tasks do: each follows a script that was drawn when it was submitted, so that it is known how it must end.
+//! What tasks do: each follows a script that was drawn when it was submitted, so that it is known
+//! how it must end.
 
 use super::ledger::Fate;
 use crate::checkers::fold::End;
@@ -154,7 +155,8 @@ impl Script {
         self.works
     }
 
-    /// The longest time that all attempts and what lies between them take, when none of them waits for a slot.
+    /// The longest time that all attempts and what lies between them take, when none of them waits
+    /// for a slot.
     pub(super) fn longest(&self, by_default: u32) -> Duration {
         let max_attempts = self.max_attempts(by_default);
         // A checkpoint waits until a second has passed since the last one.

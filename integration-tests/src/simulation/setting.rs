@@ -12,12 +12,12 @@ pub(super) const RESTLESS: Duration = Duration::from_secs(300);
 pub enum Course {
     /// Nothing: whatever a worker does by mistake shows.
     Calm,
-    /// Workers die, leave and are frozen, one at a time and never the first of them; the broker is sound. So it is known whose tasks
-    /// may be taken over, and when they must be.
+    /// Workers die, leave and are frozen, one at a time and never the first of them; the broker is
+    /// sound. So it is known whose tasks may be taken over, and when they must be.
     Crashes,
-    /// Workers are cut off, from one topic or from everything, their machines stand still, they miss entries: one thing at a time and
-    /// at times longer than G, while the broker is sound and nobody dies. So it is known who must begin afresh, and what must not
-    /// come through that.
+    /// Workers are cut off, from one topic or from everything, their machines stand still, they
+    /// miss entries: one thing at a time and at times longer than G, while the broker is sound and
+    /// nobody dies. So it is known who must begin afresh, and what must not come through that.
     Cuts,
     /// Everything at once, the broker included.
     Rough,
@@ -30,7 +30,8 @@ pub enum Order {
     None,
     /// They are to be.
     Keys,
-    /// A planted fault: they are to be, and the queue's settings do not say so. Workers take tasks as they come.
+    /// A planted fault: they are to be, and the queue's settings do not say so. Workers take tasks
+    /// as they come.
     Unsaid,
     /// A planted fault: they are to be, and the broker deals each message to any consumer.
     DealtToAny,
@@ -63,7 +64,8 @@ pub struct Setting {
     pub faults: Faults,
     /// Workers are killed, drained and started again.
     pub kills: bool,
-    /// H, R, G and the retention on the metadata topic are short: cuts and freezes are longer than all of them.
+    /// H, R, G and the retention on the metadata topic are short: cuts and freezes are longer than
+    /// all of them.
     pub brisk: bool,
     /// H.
     pub heartbeat: Duration,
@@ -73,15 +75,16 @@ pub struct Setting {
     pub ledger_retention: Duration,
     /// How long the metadata topic shows a finished task.
     pub retention: Duration,
-    /// Each machine has a wall clock of its own, and a clock that runs too fast or too slow by up to two hundredths.
+    /// Each machine has a wall clock of its own, and a clock that runs too fast or too slow by up
+    /// to two hundredths.
     pub skewed: bool,
     /// The broker drops what a client sends twice on the ledger, as the protocol needs it.
     pub deduplication: bool,
 }
 
 impl Setting {
-    /// The setting of a seed: a fifth of them calm, a fifth with crashes, a fifth with cuts, the others rough; every other one brisk,
-    /// and all with cuts; a quarter of each with an order.
+    /// The setting of a seed: a fifth of them calm, a fifth with crashes, a fifth with cuts, the
+    /// others rough; every other one brisk, and all with cuts; a quarter of each with an order.
     #[must_use]
     pub fn of(seed: u64) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
@@ -148,8 +151,9 @@ impl Setting {
     }
 }
 
-/// The protocol asks that R is far above the time for which a broker or a network may hold an entry back, and a mark-delete
-/// position that the broker has reported unstored. Processes may be cut off and frozen as long as before.
+/// The protocol asks that R is far above the time for which a broker or a network may hold an entry
+/// back, and a mark-delete position that the broker has reported unstored. Processes may be cut off
+/// and frozen as long as before.
 fn shortened(faults: &Faults) -> Faults {
     const SHORT: Span = Span::millis(100, 3_000);
     let shorter = |every: Option<Every>| every.map(|it| Every { lasts: SHORT, ..it });

@@ -1,4 +1,5 @@
-//! What tasks' messages say about when they run: none starts before its time, none is claimed after it has expired, and none expires that had begun.
+//! What tasks' messages say about when they run: none starts before its time, none is claimed after
+//! it has expired, and none expires that had begun.
 
 use super::checks::{Book, Evidence};
 use super::fleet::SKEW_MAX;
@@ -16,7 +17,8 @@ use std::time::Duration;
 const SOON: Duration = Duration::from_secs(1);
 
 pub(super) fn check(evidence: &Evidence<'_>, book: &Book, found: &mut Vec<String>) {
-    // A machine that stands still, and a process that is frozen, do late what was right when they looked.
+    // A machine that stands still, and a process that is frozen, do late what was right when they
+    // looked.
     let timely = matches!(evidence.setting.course, Course::Calm | Course::Crashes);
     let skew = if evidence.setting.skewed { SKEW_MAX } else { Duration::ZERO };
     for (id, (_, submitted)) in evidence.submitted {

@@ -1,5 +1,5 @@
-//! When things may happen, and when they must: takeovers, self-fences, and the end of tasks where nothing goes wrong. Retries:
-//! `retries.rs`.
+//! When things may happen, and when they must: takeovers, self-fences, and the end of tasks where
+//! nothing goes wrong. Retries: `retries.rs`.
 
 use super::checks::{Book, Evidence, at};
 use super::fences::Readings;
@@ -71,8 +71,8 @@ pub(super) fn stretched(time: Duration) -> Duration {
     time.mul_f64(1.0 + 2.0 * f64::from(DRIFT_PPM_MAX) / 1e6)
 }
 
-/// Why a takeover should not have been. The owner must have been silent on the ledger for 2 H, and where it is known what was done to
-/// the workers, that must be the reason.
+/// Why a takeover should not have been. The owner must have been silent on the ledger for 2 H, and
+/// where it is known what was done to the workers, that must be the reason.
 fn unfounded(evidence: &Evidence<'_>, book: &Book, id: TaskId, claim: &Claimed) -> Option<String> {
     let owner = claim.before.owner;
     let published = book.owners.get(&id.partition).and_then(|owners| owners.get(&owner));
@@ -95,8 +95,9 @@ fn unfounded(evidence: &Evidence<'_>, book: &Book, id: TaskId, claim: &Claimed) 
     (!founded).then(|| format!("nothing was done to {name}"))
 }
 
-/// How many claims came to nothing since another worker took the task over just before. Of the workers without a delivery one at a time tries
-/// that, and each waits for those before it; but who has heard of the owner at other times may come to the same moment once in a while.
+/// How many claims came to nothing since another worker took the task over just before. Of the
+/// workers without a delivery one at a time tries that, and each waits for those before it; but who
+/// has heard of the owner at other times may come to the same moment once in a while.
 pub(super) fn at_once(story: &Story) -> usize {
     let rivals = |claim: &Claimed| {
         let near = |at: Moment| at.since(claim.at) < SLOT / 2 && at >= claim.at;
@@ -106,7 +107,8 @@ pub(super) fn at_once(story: &Story) -> usize {
     story.takeovers().map(rivals).sum()
 }
 
-/// Nobody claims a new task that was not delivered to it, unless to close it because it was cancelled: an empty fold proves nothing.
+/// Nobody claims a new task that was not delivered to it, unless to close it because it was
+/// cancelled: an empty fold proves nothing.
 fn check_delivered(
     evidence: &Evidence<'_>,
     delivered: &Deliveries,
@@ -135,7 +137,8 @@ fn check_fences(evidence: &Evidence<'_>, found: &mut Vec<String>) {
         // The view was up to H old before.
         time + stretched(evidence.setting.heartbeat) + SOON >= shrunk(evidence.setting.self_fence)
     };
-    // Each partition of the ledger fences itself, and once more when the first heartbeat that comes back had waited for the thaw.
+    // Each partition of the ledger fences itself, and once more when the first heartbeat that comes
+    // back had waited for the thaw.
     let long = evidence.fleet.troubles.iter().filter(long).count();
     let missed = evidence.broker.look_at_history(|history| {
         let missed = |event: &&Event| matches!(event.what, Happening::Missed { .. });
@@ -152,7 +155,8 @@ fn check_fences(evidence: &Evidence<'_>, found: &mut Vec<String>) {
 fn check_ends(evidence: &Evidence<'_>, book: &Book, found: &mut Vec<String>) {
     let max = evidence.setting.max_attempts;
     let longest = |task: &TaskId| evidence.script(*task).unwrap_or_default().longest(max);
-    // With one slot for all of them, they run one after the other; a partition that was added is seen within a minute.
+    // With one slot for all of them, they run one after the other; a partition that was added is
+    // seen within a minute.
     let work: Duration = evidence.submitted.keys().map(longest).sum();
     let bound = stretched(work) + Duration::from_secs(90);
     for (id, (_, submitted)) in evidence.submitted {
@@ -166,7 +170,8 @@ fn check_ends(evidence: &Evidence<'_>, book: &Book, found: &mut Vec<String>) {
     }
 }
 
-/// The key of a checkpoint goes soon after there is a later one: a task that runs for days leaves no pile of them.
+/// The key of a checkpoint goes soon after there is a later one: a task that runs for days leaves
+/// no pile of them.
 fn check_useless(evidence: &Evidence<'_>, book: &Book, found: &mut Vec<String>) {
     let soon = stretched(evidence.setting.ledger_retention / 4) + SOON;
     for (id, story) in book.stories.iter().filter(|(_, it)| it.useless_for > soon) {
@@ -190,8 +195,8 @@ fn check_goodbyes(evidence: &Evidence<'_>, book: &Book, found: &mut Vec<String>)
     }
 }
 
-/// C-17: when a worker dies or falls silent, what it runs is taken over within 2 H and a few slots: the first worker, to which nothing
-/// happens, has read of it and has a slot.
+/// C-17: when a worker dies or falls silent, what it runs is taken over within 2 H and a few slots:
+/// the first worker, to which nothing happens, has read of it and has a slot.
 fn measure(evidence: &Evidence<'_>, book: &Book, found: &mut Vec<String>) -> (usize, Heartbeats) {
     let heartbeat = evidence.setting.heartbeat;
     let slots = SLOT * (u32::try_from(evidence.setting.workers).unwrap_or(u32::MAX) + 1);

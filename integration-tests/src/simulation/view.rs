@@ -1,5 +1,6 @@
-//! What people see: the metadata topic says what the ledger says before a task is acknowledged and when all is over, says once how a task
-//! ended unless that may be lost, and removes nothing before its time; and who failed for good has a dead letter.
+//! What people see: the metadata topic says what the ledger says before a task is acknowledged and
+//! when all is over, says once how a task ended unless that may be lost, and removes nothing before
+//! its time; and who failed for good has a dead letter.
 
 use super::SUBSCRIPTION;
 use super::checks::{Book, Evidence, at};
@@ -87,11 +88,13 @@ fn says(shown: &Shown, story: &Story) -> bool {
         && text == body
 }
 
-/// Whether the metadata topic is in order about a task that has ended: the last entry says how, or the task has left after one that did.
+/// Whether the metadata topic is in order about a task that has ended: the last entry says how, or
+/// the task has left after one that did.
 fn is_in_order(evidence: &Evidence<'_>, entries: &[Shown], story: &Story) -> bool {
     let said = entries.iter().any(|it| says(it, story));
     match entries.last() {
-        // What lands there after the ledger has forgotten the task stays: R is far above the time that a publish takes.
+        // What lands there after the ledger has forgotten the task stays: R is far above the time
+        // that a publish takes.
         Some(last) if story.sealed.is_some_and(|sealed| last.stored.at > sealed) => said,
         Some(Shown { what: None, .. }) => said && evidence.setting.brisk,
         Some(last) => says(last, story) && !evidence.setting.brisk,
@@ -99,7 +102,8 @@ fn is_in_order(evidence: &Evidence<'_>, entries: &[Shown], story: &Story) -> boo
     }
 }
 
-/// The metadata topic is in order: it shows how each task ended, and where the retention is short shows it no more.
+/// The metadata topic is in order: it shows how each task ended, and where the retention is short
+/// shows it no more.
 pub(super) fn agrees(evidence: &Evidence<'_>, book: &Book) -> bool {
     let shown = shown(evidence, book);
     book.stories.iter().all(|(id, story)| {
@@ -170,8 +174,9 @@ impl Shown {
     }
 }
 
-/// How a task ended is shown once, unless the first entry may be lost: who ended it had been silent for 2 H. Asked where the broker is sound,
-/// so that each entry is stored, and who is heard is heard by all.
+/// How a task ended is shown once, unless the first entry may be lost: who ended it had been silent
+/// for 2 H. Asked where the broker is sound, so that each entry is stored, and who is heard is
+/// heard by all.
 fn shown_too_often(
     evidence: &Evidence<'_>,
     book: &Book,
@@ -186,7 +191,8 @@ fn shown_too_often(
     let [first, again] = again else { return None };
     let owner = story.state.owner;
     let heard = book.owners.values().filter_map(|owners| owners.get(&owner)).flat_map(|it| &it.1);
-    // Before it is shown again the body and the payload are read. An owner that is heard of meanwhile comes too late.
+    // Before it is shown again the body and the payload are read. An owner that is heard of
+    // meanwhile comes too late.
     let before = again.stored.sent;
     let last = heard.copied().filter(|at| *at + READS <= before).max().unwrap_or_default();
     // Its clock may be fast by two hundredths, and so may be that of who listens.
@@ -198,8 +204,9 @@ fn shown_too_often(
     })
 }
 
-/// A task leaves the metadata topic when its retention is over, counted from when its entry was written: it may have been on its way for long. Not
-/// asked where wall clocks are wrong: of two that are ahead each takes the other's word.
+/// A task leaves the metadata topic when its retention is over, counted from when its entry was
+/// written: it may have been on its way for long. Not asked where wall clocks are wrong: of two
+/// that are ahead each takes the other's word.
 fn removed_too_soon(evidence: &Evidence<'_>, entries: &[Shown]) -> Option<String> {
     if evidence.setting.skewed {
         return None;

@@ -1,4 +1,5 @@
-//! Tasks that wait for others: none starts before those that its message names are over, by what the ledger says of them and when that was stored.
+//! Tasks that wait for others: none starts before those that its message names are over, by what
+//! the ledger says of them and when that was stored.
 
 use super::checks::{Book, Evidence};
 use super::script::Start;

@@ -1,5 +1,5 @@
-//! The examples in `docs/any-language.md`: each is what a broker has really stored, with times, ledger numbers and owners made the same in
-//! every run.
+//! The examples in `docs/any-language.md`: each is what a broker has really stored, with times,
+//! ledger numbers and owners made the same in every run.
 //!
 //! With `LONGHAUL_WRITE_DOCS=1` the test writes the page's examples instead of comparing them.
 

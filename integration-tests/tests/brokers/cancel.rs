@@ -1,9 +1,10 @@
-//! Every future of the transport, dropped at any moment: nothing is left open at the broker, nothing is lost or done twice, and the
-//! transport works on.
+//! Every future of the transport, dropped at any moment: nothing is left open at the broker,
+//! nothing is lost or done twice, and the transport works on.
 //!
-//! Several actors share one transport to an embedded broker. `LONGHAUL_CANCEL_ROUNDS` asks for more calls than the usual 2,000.
-//! What is called and where it is dropped comes from a seed, which a failed test shows and `LONGHAUL_CANCEL_SEED` sets. The broker
-//! and its connection are real, so that a seed need not fail each time.
+//! Several actors share one transport to an embedded broker. `LONGHAUL_CANCEL_ROUNDS` asks for more
+//! calls than the usual 2,000. What is called and where it is dropped comes from a seed, which a
+//! failed test shows and `LONGHAUL_CANCEL_SEED` sets. The broker and its connection are real, so
+//! that a seed need not fail each time.
 
 #![expect(clippy::expect_used, reason = "a test that panics has failed")]
 #![allow(
@@ -40,8 +41,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Who waits for a wake-up that does not come is interrupted all the same.
 const NAP: Duration = Duration::from_millis(20);
 
-/// Polls a future a few times, or for a moment, and drops it, or takes its result if it has one by then. One that is dropped when it
-/// was just woken has its result waiting, unseen.
+/// Polls a future a few times, or for a moment, and drops it, or takes its result if it has one by
+/// then. One that is dropped when it was just woken has its result waiting, unseen.
 async fn interrupt<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     match fastrand::u8(0..10) {
@@ -408,7 +409,8 @@ async fn scene(broker: &Broker) -> Result<Arc<Scene>> {
     });
     let scene = Arc::new(Scene { transport, url, topics: topics.collect() });
     for topic in 0..TOPICS {
-        // The topic and its subscription exist from the beginning. Another one, which nobody reads, keeps everything there.
+        // The topic and its subscription exist from the beginning. Another one, which nobody reads,
+        // keeps everything there.
         for name in [SUBSCRIPTION, "kept"] {
             drop(Transport::consumer(&scene.transport, scene.topic(topic), name).await?);
         }

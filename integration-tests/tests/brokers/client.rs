@@ -1,5 +1,5 @@
-//! The client against a real broker: it submits, waits, looks, watches and cancels. No worker runs here: the tests write the
-//! metadata topic themselves, as any worker would.
+//! The client against a real broker: it submits, waits, looks, watches and cancels. No worker runs
+//! here: the tests write the metadata topic themselves, as any worker would.
 //!
 //! The broker is that of `LONGHAUL_TEST_BROKER`.
 
@@ -51,7 +51,8 @@ impl Bench {
         for topic in [&bench.names.ledger, &bench.names.metadata, &bench.names.task] {
             bench.admin.create_topic(topic, partitions).await?;
         }
-        // Without one the broker trims what lies before the ledger in use, as soon as deduplication has a cursor there.
+        // Without one the broker trims what lies before the ledger in use, as soon as deduplication
+        // has a cursor there.
         bench.admin.create_subscription(&bench.names.task, "longhaul").await?;
         Ok(Some(bench))
     }
@@ -220,7 +221,8 @@ async fn a_task_is_submitted_awaited_looked_at_and_evicted() -> Result<()> {
     let topic = bench.metadata(-1);
     tombstone(&bench.transport, &topic, Batching::Off, [task.id.to_string()]).await?;
     ensure!(client.get(&task).await?.is_none());
-    // A client that starts when compaction has taken the last entries of the topic away must not wait for them.
+    // A client that starts when compaction has taken the last entries of the topic away must not
+    // wait for them.
     bench.compact(&names.metadata).await?;
     let late = Client::connect(&bench.broker).await?;
     let looked = within("an answer", late.get(&task)).await?;
@@ -329,7 +331,8 @@ async fn a_thousand_waits_share_a_follower_and_outlive_unloads() -> Result<()> {
     Ok(())
 }
 
-/// With partitions and without: whoever looked at a misspelt queue made its ledger and its metadata topic.
+/// With partitions and without: whoever looked at a misspelt queue made its ledger and its metadata
+/// topic.
 #[tokio::test]
 async fn a_queue_that_does_not_exist_is_told_and_not_made() -> Result<()> {
     for partitions in [None, Some(3)] {
@@ -438,8 +441,8 @@ async fn submit_over_unloads(bench: &Bench, count: usize) -> Result<Moved> {
     Ok(Moved { stored, unknown, found, found_ids })
 }
 
-/// What has no receipt when the topic moves is of unknown fate, and is not sent again: although this broker drops no duplicates, no
-/// task lies there twice.
+/// What has no receipt when the topic moves is of unknown fate, and is not sent again: although
+/// this broker drops no duplicates, no task lies there twice.
 #[tokio::test]
 async fn every_receipt_names_a_task_whatever_moves() -> Result<()> {
     let Some(bench) = Bench::new("moves", None).await? else { return Ok(()) };
@@ -450,8 +453,8 @@ async fn every_receipt_names_a_task_whatever_moves() -> Result<()> {
     Ok(())
 }
 
-/// With the broker's deduplication only a second hand-over by the client itself could make a task twice, because another publisher
-/// has another name.
+/// With the broker's deduplication only a second hand-over by the client itself could make a task
+/// twice, because another publisher has another name.
 #[tokio::test]
 async fn no_task_is_handed_over_twice() -> Result<()> {
     let Some(bench) = Bench::new("once", None).await? else { return Ok(()) };

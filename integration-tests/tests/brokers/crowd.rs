@@ -1,6 +1,8 @@
-//! Gateways beside each other, killed and started again: workers in any language get each task done once, whatever gateway they ask.
+//! Gateways beside each other, killed and started again: workers in any language get each task done
+//! once, whatever gateway they ask.
 //!
-//! Who is killed, and what is judged, is in the chaos scenario `crowd`. `LONGHAUL_TEST_CROWD=1` makes it the size of the issue that asked for it.
+//! Who is killed, and what is judged, is in the chaos scenario `crowd`. `LONGHAUL_TEST_CROWD=1`
+//! makes it the size of the issue that asked for it.
 
 use anyhow::{Context, Result, ensure};
 use integration_tests::chaos::{Host, Options, Scenario};

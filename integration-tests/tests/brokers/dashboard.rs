@@ -1,6 +1,8 @@
-//! The dashboard in a real browser, before a gateway on a real broker: what people see, click and type.
+//! The dashboard in a real browser, before a gateway on a real broker: what people see, click and
+//! type.
 //!
-//! One browser goes through all of it. `LONGHAUL_TEST_DASHBOARD_PICTURES` names a folder for a picture of each page.
+//! One browser goes through all of it. `LONGHAUL_TEST_DASHBOARD_PICTURES` names a folder for a
+//! picture of each page.
 
 #![expect(clippy::indexing_slicing, reason = "what an answer lacks is null, and ends the test")]
 
@@ -9,6 +11,7 @@ mod away;
 mod guarded;
 mod large;
 mod looking;
+mod picture;
 mod stage;
 
 use anyhow::Result;

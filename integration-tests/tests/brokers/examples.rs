@@ -20,8 +20,8 @@ use tokio::time::timeout;
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How long a worker that nothing keeps busy may take to drain.
 const DRAIN_LIMIT: Duration = Duration::from_secs(60);
-/// The file that is compressed: as many chunks as the worker stores checkpoints, of which there is at most one a second. So it is
-/// still at work when its first checkpoint has been seen.
+/// The file that is compressed: as many chunks as the worker stores checkpoints, of which there is
+/// at most one a second. So it is still at work when its first checkpoint has been seen.
 const FILE_BYTES: usize = 8 * 1024 * 1024;
 
 /// A broker, a folder, and topics of one test.
@@ -60,8 +60,8 @@ impl Bench {
     }
 }
 
-/// The first command of the README: it brings its own broker. Amid what it prints stood a coloured warning of the worker about the attempt
-/// that fails on purpose.
+/// Without a variable the example brings its own broker. Its output once had a coloured warning of
+/// the worker in it, about the attempt that fails on purpose.
 #[tokio::test]
 async fn quickstart_needs_nothing_else() -> Result<()> {
     let folder = tempfile::tempdir()?;
@@ -77,7 +77,7 @@ async fn quickstart_needs_nothing_else() -> Result<()> {
     Ok(())
 }
 
-/// The second one: the sandbox says where the broker is, and nobody else does.
+/// With variables it uses the broker that the sandbox names.
 #[tokio::test]
 async fn quickstart_shows_each_transition() -> Result<()> {
     let Some(bench) = Bench::new("quickstart").await? else { return Ok(()) };
@@ -258,7 +258,8 @@ async fn the_schedule_fires() -> Result<()> {
     Ok(())
 }
 
-/// The second task waits for the first one, by a snooze or several, and both take as long as they take.
+/// The second task waits for the first one, by a snooze or several, and both take as long as they
+/// take.
 #[tokio::test]
 async fn the_middleware_times() -> Result<()> {
     let printed = printed("middleware").await?;

@@ -1,4 +1,5 @@
-//! The gateway before a real broker: queues are made, listed and deleted, tasks go through two gateways, and a queue that does not exist is none.
+//! The gateway before a real broker: queues are made, listed and deleted, tasks go through two
+//! gateways, and a queue that does not exist is none.
 //!
 //! The broker is that of `LONGHAUL_TEST_BROKER`.
 
@@ -167,7 +168,8 @@ async fn a_queue_without_levels_takes_no_priorities_and_can_get_them() -> Result
     Ok(())
 }
 
-/// The document is complete and true: what a common generator makes of it compiles, works, and finds each answer as it is described.
+/// The document is complete and true: what a common generator makes of it compiles, works, and
+/// finds each answer as it is described.
 #[tokio::test]
 async fn a_client_that_is_generated_from_the_document_works_with_leases() -> Result<()> {
     let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };

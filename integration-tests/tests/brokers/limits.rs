@@ -62,7 +62,8 @@ impl Drop for Running {
     }
 }
 
-/// A client on the broker, and a topic of so many partitions; `None` when the environment names no broker.
+/// A client on the broker, and a topic of so many partitions; `None` when the environment names no
+/// broker.
 async fn bench(test: &str, partitions: Option<u32>) -> Result<Option<(Client, String)>> {
     let Some(sandbox) = Sandbox::from_env().await? else { return Ok(None) };
     let client = Client::builder(sandbox.service_url()).admin_url(sandbox.admin().url());

@@ -1,7 +1,9 @@
-//! Everything that speaks to a broker, in one program: one broker serves all suites but those that start their own.
+//! Everything that speaks to a broker, in one program: one broker serves all suites but those that
+//! start their own.
 //!
-//! Which broker it is says `LONGHAUL_TEST_BROKER`; see `integration_tests::sandbox`. A suite runs alone by the name of its module:
-//! `cargo test -p integration-tests --test brokers -- topics::`. What does harm to processes is in the program `chaos`.
+//! Which broker it is says `LONGHAUL_TEST_BROKER`; see `integration_tests::sandbox`. A suite runs
+//! alone by the name of its module: `cargo test -p integration-tests --test brokers -- topics::`.
+//! What does harm to processes is in the program `chaos`.
 
 mod any_language;
 mod cancel;

@@ -1,5 +1,5 @@
-//! Order per key on a broker: workers come, go and fail, and the tasks of a key begin one after the other. Judged from the ledger, by the keys that stand on
-//! the task topic.
+//! Order per key on a broker: workers come, go and fail, and the tasks of a key begin one after the
+//! other. Judged from the ledger, by the keys that stand on the task topic.
 //!
 //! The broker is that of `LONGHAUL_TEST_BROKER`.
 
@@ -31,7 +31,8 @@ struct Bench {
 }
 
 impl Bench {
-    /// A queue with an order, on a topic of so many partitions; `None` when the environment names no broker.
+    /// A queue with an order, on a topic of so many partitions; `None` when the environment names
+    /// no broker.
     async fn new(test: &str, partitions: Option<u32>) -> Result<Option<Self>> {
         let Some(sandbox) = Sandbox::from_env().await? else { return Ok(None) };
         let url = sandbox.service_url().to_owned();

@@ -1,5 +1,6 @@
-//! The clients of documents 001 and 002, as somebody writes them who has only the document: scripts of Python's standard library in `integration-tests/peers`, which
-//! start `longhaul dev`, do to it what those documents say may happen, and look at what is answered.
+//! The clients of documents 001 and 002, as somebody writes them who has only the document: scripts
+//! of Python's standard library in `integration-tests/peers`, which start `longhaul dev`, do to it
+//! what those documents say may happen, and look at what is answered.
 //!
 //! They mostly wait: leases of document 001 last 30 s.
 

@@ -1,4 +1,5 @@
-//! Workers with the processors of a user, on a broker: threads that do not end, payloads that are too large.
+//! Workers with the processors of a user, on a broker: threads that do not end, payloads that are
+//! too large.
 //!
 //! The broker is that of `LONGHAUL_TEST_BROKER`.
 

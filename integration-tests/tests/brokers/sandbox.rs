@@ -1,4 +1,5 @@
-//! The fixture itself: a real Pulsar starts, does as it is told, and a stock Java client sees and sends what it should.
+//! The fixture itself: a real Pulsar starts, does as it is told, and a stock Java client sees and
+//! sends what it should.
 
 #![allow(
     clippy::indexing_slicing,
@@ -86,7 +87,8 @@ async fn java_sees_entries_tombstones_and_nonsense() -> Result<()> {
     let (url, topic) = (sandbox.service_url(), sandbox.topic("metadata"));
     sandbox.admin().create_topic(&topic).await?;
 
-    // Attaching registers the schema, as on a fresh topic that a Java program watches before anybody writes.
+    // Attaching registers the schema, as on a fresh topic that a Java program watches before
+    // anybody writes.
     let mut watcher = java.watch(url, &topic).await?;
     assert_schema_is_the_references(&sandbox.admin().schema(&topic).await?);
 
@@ -265,7 +267,8 @@ async fn ledgers(sandbox: &Sandbox, topic: &str) -> Result<u64> {
     Ok(ids.filter_map(|ledger| ledger["ledgerId"].as_u64()).max().unwrap_or(0))
 }
 
-/// Java programs attach to a topic only if its schema is compatible, so the stand-in has to register the same.
+/// Java programs attach to a topic only if its schema is compatible, so the stand-in has to
+/// register the same.
 #[track_caller]
 fn assert_schema_is_the_references(schema: &Value) {
     assert_eq!(schema["type"], "JSON");

@@ -1,4 +1,5 @@
-//! Schedules on a real broker: several workers, one of which dies, and one that comes after a downtime.
+//! Schedules on a real broker: several workers, one of which dies, and one that comes after a
+//! downtime.
 //!
 //! The broker is that of `LONGHAUL_TEST_BROKER`.
 

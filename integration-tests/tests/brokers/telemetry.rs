@@ -1,4 +1,5 @@
-//! The example `telemetry` sends its spans to a collector: here is one that speaks OTLP over HTTP, on loopback, and keeps what it gets.
+//! The example `telemetry` sends its spans to a collector: here is one that speaks OTLP over HTTP,
+//! on loopback, and keeps what it gets.
 
 use anyhow::{Context, Result, ensure};
 use integration_tests::example::{Process, program};
@@ -84,7 +85,8 @@ fn attribute(span: &Span, name: &str) -> Option<String> {
     }
 }
 
-/// A task that failed at night could not be found from the request that had submitted it: its attempts had spans of their own, of no trace.
+/// A task that failed at night could not be found from the request that had submitted it: its
+/// attempts had spans of their own, of no trace.
 #[tokio::test]
 async fn submit_and_attempts_are_one_trace() -> Result<()> {
     let (collector, mut listening) = (Collector::default(), JoinSet::new());

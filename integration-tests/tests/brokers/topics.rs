@@ -1,4 +1,5 @@
-//! Sets topics up on a real broker, breaks what was set, and has it found and mended, or has a worker refuse to start on it.
+//! Sets topics up on a real broker, breaks what was set, and has it found and mended, or has a
+//! worker refuse to start on it.
 //!
 //! The broker is that of `LONGHAUL_TEST_BROKER`.
 
@@ -20,7 +21,8 @@ use reqwest::Method;
 use serde_json::json;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Looks at the broker before a test gives up: a policy is in force some milliseconds after it was set.
+/// Looks at the broker before a test gives up: a policy is in force some milliseconds after it was
+/// set.
 const LOOKS_MAX: usize = 100;
 const LOOK_PAUSE: Duration = Duration::from_millis(50);
 

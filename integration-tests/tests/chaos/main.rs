@@ -1,8 +1,9 @@
 //! A short form of each chaos scenario: what is judged are states, never times.
 //!
-//! The broker is that of `LONGHAUL_TEST_BROKER`. Scenarios that stop it start one of their own, and are skipped where that variable
-//! is a URL and `LONGHAUL_TEST_OWN_BROKER` says nothing. That on a cluster takes three minutes and 2 GB, and needs
-//! `LONGHAUL_TEST_CLUSTER=1`, Java and Maven. The figures of a full run: `cargo run -p integration-tests --bin chaos -- all`.
+//! The broker is that of `LONGHAUL_TEST_BROKER`. Scenarios that stop it start one of their own, and
+//! are skipped where that variable is a URL and `LONGHAUL_TEST_OWN_BROKER` says nothing. That on a
+//! cluster takes three minutes and 2 GB, and needs `LONGHAUL_TEST_CLUSTER=1`, Java and Maven. The
+//! figures of a full run: `cargo run -p integration-tests --bin chaos -- all`.
 
 use anyhow::{Context, Result, ensure};
 use integration_tests::chaos::{Host, Options, Scenario};
@@ -10,7 +11,8 @@ use integration_tests::sandbox::{Broker, BrokerConfig, Sandbox};
 use integration_tests::{say, skip};
 use tokio::sync::Mutex;
 
-/// One scenario at a time: each has several processes, and two would be fighting for the processor instead of the faults.
+/// One scenario at a time: each has several processes, and two would be fighting for the processor
+/// instead of the faults.
 static TURN: Mutex<()> = Mutex::const_new(());
 
 async fn on_any_broker(name: &str) -> Result<()> {
@@ -102,7 +104,8 @@ async fn everything_at_once_keeps_each_promise() -> Result<()> {
     on_its_own_broker("everything").await
 }
 
-/// The properties that promises rest on are left out of all messages: the judge has to find each kind of promise that was not kept.
+/// The properties that promises rest on are left out of all messages: the judge has to find each
+/// kind of promise that was not kept.
 #[tokio::test]
 async fn a_promise_that_is_not_kept_is_found() -> Result<()> {
     let turn = TURN.lock().await;
@@ -126,7 +129,8 @@ async fn an_order_outlives_kills_and_restarts() -> Result<()> {
     on_its_own_broker("order").await
 }
 
-/// Nobody tells the queue to keep an order: the judge has to find tasks that began before their turn, and processors of a key that ran at once.
+/// Nobody tells the queue to keep an order: the judge has to find tasks that began before their
+/// turn, and processors of a key that ran at once.
 #[tokio::test]
 async fn an_order_that_nobody_keeps_is_found() -> Result<()> {
     let turn = TURN.lock().await;

@@ -1,4 +1,5 @@
-//! Deploys under load: worker after worker is drained while another one takes its place, in simulated time.
+//! Deploys under load: worker after worker is drained while another one takes its place, in
+//! simulated time.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
 
@@ -92,7 +93,8 @@ fn deploy(patience: Duration) -> (Runs, TestEngine, Vec<TaskRef>) {
     (runs, engine, tasks)
 }
 
-/// What all of them have in common: the first attempt is the only one, and nothing ran twice at a time.
+/// What all of them have in common: the first attempt is the only one, and nothing ran twice at a
+/// time.
 fn check(runs: &Runs, tasks: &[TaskRef]) -> usize {
     let runs = runs.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
     assert_eq!(runs.len(), tasks.len());

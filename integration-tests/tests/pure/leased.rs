@@ -1,4 +1,5 @@
-//! Leases: the invariants hold however gateways, holders and the log behave, and a broken rule is found.
+//! Leases: the invariants hold however gateways, holders and the log behave, and a broken rule is
+//! found.
 
 use integration_tests::model::{
     LeaseFault, Leased, LeasedBounds, Options, Report, Walks, explore, walk,
@@ -31,8 +32,8 @@ fn holds_at_first(text: &str) {
     assert!(report.found.is_empty(), "{text}: {report}");
 }
 
-/// This invariant, and perhaps more, is violated with this rule broken. That none is when it is followed, in the same scenario and as far, is what the
-/// other tests ask.
+/// This invariant, and perhaps more, is violated with this rule broken. That none is when it is
+/// followed, in the same scenario and as far, is what the other tests ask.
 #[track_caller]
 fn finds(fault: LeaseFault, text: &str, id: &str) {
     let report = search(text, fault, CAP);

@@ -1,6 +1,8 @@
-//! Everything that needs no broker, in one program: the model, the simulations, and the wire crate against another client.
+//! Everything that needs no broker, in one program: the model, the simulations, and the wire crate
+//! against another client.
 //!
-//! A suite runs alone by the name of its module: `cargo test -p integration-tests --test pure -- model::`.
+//! A suite runs alone by the name of its module:
+//! `cargo test -p integration-tests --test pure -- model::`.
 
 mod deploys;
 mod leased;

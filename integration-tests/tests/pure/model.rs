@@ -1,7 +1,8 @@
 //! The model: where the rules are followed the invariants hold, and a broken rule is found.
 //!
-//! Each scenario is searched completely, so that progress (C-08) is decided as well, but for those that are named as capped.
-//! The bounds are those that fit a test run; `cargo run -p integration-tests --bin model -- all` searches the wider ones.
+//! Each scenario is searched completely, so that progress (C-08) is decided as well, but for those
+//! that are named as capped. The bounds are those that fit a test run;
+//! `cargo run -p integration-tests --bin model -- all` searches the wider ones.
 
 use integration_tests::judge::SUPERSEDED_START;
 use integration_tests::model::{
@@ -51,8 +52,8 @@ fn violates(text: &str, ids: &[&str]) -> Report {
     report
 }
 
-/// All of these invariants, and perhaps more, are violated in this scenario with this rule broken; and in the same scenario, searched
-/// as far, none is when the rule is followed.
+/// All of these invariants, and perhaps more, are violated in this scenario with this rule broken;
+/// and in the same scenario, searched as far, none is when the rule is followed.
 #[track_caller]
 fn finds(fault: Fault, text: &str, ids: &[&str], cap: usize) {
     let report = search(text, |bounds| Bounds { fault, ..bounds }, cap);
@@ -74,13 +75,15 @@ fn anybody_claims() {
     holds_at_first(&["adopt"]);
 }
 
-/// Workers whose wall clocks differ take tasks for expired at any time, while others claim, fail or give them back.
+/// Workers whose wall clocks differ take tasks for expired at any time, while others claim, fail or
+/// give them back.
 #[test]
 fn tasks_expire() {
     holds(&["expire", "expire-crash:redeliver=0,compact=0,fail=0"]);
 }
 
-/// Operators delete, fail and release tasks, with a ledger that they have read at any time before, and die in between.
+/// Operators delete, fail and release tasks, with a ledger that they have read at any time before,
+/// and die in between.
 #[test]
 fn operators_act() {
     holds(&["operate:compact=0,fail=0,crash=0,spurious=0"]);
@@ -98,8 +101,8 @@ fn operators_act() {
     finds(Fault::StaleActionCounts, "operate", &["C-25"], NEAR / 3);
 }
 
-/// An operator does not wait until a claim that was accepted before has been read back: that attempt may start, and is stopped when its worker
-/// reads on. Nothing else may start.
+/// An operator does not wait until a claim that was accepted before has been read back: that
+/// attempt may start, and is stopped when its worker reads on. Nothing else may start.
 #[test]
 fn an_operator_may_be_faster_than_the_start_of_an_attempt() {
     let report = violates("operate-untimely:compact=0,fail=0,crash=0,spurious=0", &["C-05"]);
@@ -107,7 +110,8 @@ fn an_operator_may_be_faster_than_the_start_of_an_attempt() {
     assert_eq!(what, [SUPERSEDED_START], "{report}");
 }
 
-/// An expired task gets its dead letter before it is shown and acknowledged, where the queue says so.
+/// An expired task gets its dead letter before it is shown and acknowledged, where the queue says
+/// so.
 #[test]
 fn expired_tasks_get_dead_letters() {
     holds_at_first(&["dlq-expired"]);
@@ -276,8 +280,9 @@ fn tasks_wait_for_others() {
     holds_at_first(&["park-crash", "park-live", "park-giveup", "park-keep", "park-seal-crash"]);
 }
 
-/// Whoever holds a task may offer it at any time: it still runs once, and always can end.
-/// Two workers and two tasks of one key on a Key_Shared subscription: the second begins when the first is over, whoever has run that, and both end.
+/// Whoever holds a task may offer it at any time: it still runs once, and always can end. Two
+/// workers and two tasks of one key on a Key_Shared subscription: the second begins when the first
+/// is over, whoever has run that, and both end.
 #[test]
 fn tasks_of_a_key_are_run_in_order() {
     holds(&[
@@ -336,7 +341,8 @@ fn random_walks_violate_nothing() {
     }
 }
 
-/// C-12. With a crash of a submitter or worker, and workers that do not wait for submitters, the search is capped.
+/// C-12. With a crash of a submitter or worker, and workers that do not wait for submitters, the
+/// search is capped.
 #[test]
 fn idempotency_keys_are_bound_once() {
     let report = explore(&Binding::default(), Options { cap: COMPLETE_MAX, states: false });
@@ -346,8 +352,8 @@ fn idempotency_keys_are_bound_once() {
     assert!(report.found.is_empty(), "{report}");
 }
 
-/// Each submit is answered with a task that runs or has run, no two tasks of a key run at once, and none is lost to one that was shown to be over
-/// before it was submitted.
+/// Each submit is answered with a task that runs or has run, no two tasks of a key run at once, and
+/// none is lost to one that was shown to be over before it was submitted.
 #[test]
 fn dedupe_keys_are_bound_released_and_bound_again() {
     let binding = Binding { kind: KeyKind::Dedupe, ..Binding::default() };
@@ -357,7 +363,8 @@ fn dedupe_keys_are_bound_released_and_bound_again() {
     }
 }
 
-/// No two tasks of a key run at once, no overwriter loses against an earlier task, and the last one runs unless it loses against a later one.
+/// No two tasks of a key run at once, no overwriter loses against an earlier task, and the last one
+/// runs unless it loses against a later one.
 #[test]
 fn overwriters_take_the_place_of_earlier_tasks() {
     let two = Binding { kind: KeyKind::Dedupe, overwriters: 1, ..Binding::default() };
@@ -386,8 +393,8 @@ fn faults_about_overwriters_are_found() {
     }
 }
 
-/// Two messages of the key are over at the start. What is said of them is renewed by nobody, forgotten and removed, while a submitter reads it or
-/// submits the next one.
+/// Two messages of the key are over at the start. What is said of them is renewed by nobody,
+/// forgotten and removed, while a submitter reads it or submits the next one.
 const fn aged(kind: KeyKind) -> Binding {
     let fault = BindingFault::None;
     let (submitters, workers, crash) = (1, 1, 0);
@@ -443,7 +450,8 @@ fn faults_about_keys_are_found() {
     assert!(report.violated().contains(&"C-12"), "{report}");
 }
 
-/// No more tasks run at once than the limit says, whoever dies and whatever is compacted, and all of them come to their end.
+/// No more tasks run at once than the limit says, whoever dies and whatever is compacted, and all
+/// of them come to their end.
 #[test]
 fn limits_hold_over_workers_that_die() {
     let two = Limited::default();

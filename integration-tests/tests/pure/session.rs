@@ -1,8 +1,9 @@
-//! The session's machine against the embedded broker's core: seeds with everything in them, and a cut at every byte. And against a
-//! broker that keeps to no rule: what the fuzz target `session` checks, on random scripts and on what the fuzzer has found.
+//! The session's machine against the embedded broker's core: seeds with everything in them, and a
+//! cut at every byte. And against a broker that keeps to no rule: what the fuzz target `session`
+//! checks, on random scripts and on what the fuzzer has found.
 //!
-//! `LONGHAUL_SESSION_SEEDS` asks for more seeds, `LONGHAUL_SESSION_SEED` for one; `LONGHAUL_SESSION_SCRIPTS` asks for more scripts,
-//! `LONGHAUL_SESSION_SCRIPT` for one.
+//! `LONGHAUL_SESSION_SEEDS` asks for more seeds, `LONGHAUL_SESSION_SEED` for one;
+//! `LONGHAUL_SESSION_SCRIPTS` asks for more scripts, `LONGHAUL_SESSION_SCRIPT` for one.
 
 #![allow(clippy::print_stdout, reason = "the figures are for whoever runs it by hand")]
 #![allow(
@@ -62,8 +63,8 @@ fn a_seed_leads_to_one_history() {
     }
 }
 
-/// A connection that ends behind any byte, on either side. `LONGHAUL_SESSION_CUTS=all` tries each of some 55,000 places, and not only
-/// one in seven.
+/// A connection that ends behind any byte, on either side. `LONGHAUL_SESSION_CUTS=all` tries each
+/// of some 55,000 places, and not only one in seven.
 #[test]
 fn a_cut_at_any_byte_breaks_no_promise() {
     let step = if var("LONGHAUL_SESSION_CUTS").is_ok_and(|it| it == "all") { 1 } else { 7 };

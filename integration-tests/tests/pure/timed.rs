@@ -1,4 +1,5 @@
-//! The model with time: workers are whole partitions with their clocks, and a broken rule about time is found.
+//! The model with time: workers are whole partitions with their clocks, and a broken rule about
+//! time is found.
 
 use integration_tests::model::{
     Options, Report, TimeFault, Timed, TimedBounds, explore, find_timed,
@@ -30,8 +31,8 @@ fn holds_at_first(text: &str) {
     assert!(report.found.is_empty(), "{text}: {report}");
 }
 
-/// This invariant, and perhaps more, is violated with this rule broken; and in the same scenario, searched as far, none is when the rule
-/// is followed.
+/// This invariant, and perhaps more, is violated with this rule broken; and in the same scenario,
+/// searched as far, none is when the rule is followed.
 #[track_caller]
 fn finds(fault: TimeFault, text: &str, id: &str, cap: usize) {
     let report = search(text, |bounds| TimedBounds { fault, ..bounds }, cap);
@@ -80,14 +81,15 @@ fn a_task_is_sealed_in_time() {
     holds_at_first("timed-seal");
 }
 
-/// A reader that lost an entry always notices in the end. It did not: an outcome that was on its way stood in for the claim that was lost,
-/// and was not missed by the next heartbeat.
+/// A reader that lost an entry always notices in the end. It did not: an outcome that was on its
+/// way stood in for the claim that was lost, and was not missed by the next heartbeat.
 #[test]
 fn a_reader_that_lost_an_entry_notices() {
     holds("timed-lose");
 }
 
-/// A worker whose clock stood still notices when it reads what has piled up. It did not: each heartbeat was compared with the last one.
+/// A worker whose clock stood still notices when it reads what has piled up. It did not: each
+/// heartbeat was compared with the last one.
 #[test]
 fn a_worker_whose_clock_stood_still_notices() {
     holds_at_first("timed-stand");

@@ -1,4 +1,5 @@
-//! A connection to a gateway. It does as little as possible: what is measured is the gateway, and both share the machine.
+//! A connection to a gateway. It does as little as possible: what is measured is the gateway, and
+//! both share the machine.
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;

@@ -27,10 +27,12 @@ const SETTLING_S: u64 = 8;
 /// Connections that are opened at the same time.
 const OPENED_AT_ONCE: usize = 500;
 
-/// Tasks that are submitted over HTTP, then leased and reported one by one: requests/s and their milliseconds. A lease is one request and its report
-/// another. Then tasks at a steady pace while somebody waits: milliseconds from the submit to the lease. Then long polls that get nothing.
+/// Tasks that are submitted over HTTP, then leased and reported one by one: requests/s and their
+/// milliseconds. A lease is one request and its report another. Then tasks at a steady pace while
+/// somebody waits: milliseconds from the submit to the lease. Then long polls that get nothing.
 ///
-/// Gateway and broker are processes of their own; `caller` is the CPU time of this program, which shares the machine with them.
+/// Gateway and broker are processes of their own; `caller` is the CPU time of this program, which
+/// shares the machine with them.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
     #[command(flatten)]

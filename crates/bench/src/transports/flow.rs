@@ -1,5 +1,5 @@
-//! The whole flow of a task, as our worker has it: a claim on C, read back; PROCESSING on M, whose receipt nobody awaits; the outcome
-//! on C, read back; COMPLETED on M, awaited; the ack on T.
+//! The whole flow of a task, as our worker has it: a claim on C, read back; PROCESSING on M, whose
+//! receipt nobody awaits; the outcome on C, read back; COMPLETED on M, awaited; the ack on T.
 
 use super::peer::{Consumer, Peer};
 use super::plan::Plan;
@@ -37,7 +37,8 @@ pub(super) async fn flow<P: Peer>(plan: &Plan) -> Result<Figures> {
 }
 
 impl<P: Peer> Flow<P> {
-    /// Takes so many tasks from T through to their acks. Returns how long the tasks took, and how long their claims.
+    /// Takes so many tasks from T through to their acks. Returns how long the tasks took, and how
+    /// long their claims.
     async fn work(&self, tasks: &mut P::Consumer, count: usize) -> Result<(Times, Times)> {
         let (mut task_times, mut claim_times) = (Times::new()?, Times::new()?);
         let mut running = FuturesUnordered::new();

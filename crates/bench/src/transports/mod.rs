@@ -1,12 +1,14 @@
-//! The third-party client crate against our own session: the same scenarios over one small seam, alternating in one sitting.
+//! The third-party client crate against our own session: the same scenarios over one small seam,
+//! alternating in one sitting.
 //!
 //! - `peer`: the seam; `stock` and `session` are what stands behind it.
 //! - `plan`: what can be measured, and what a child process is told.
 //! - `stage`, `flow`, `pieces`: the scenarios.
 //! - `sitting`: the parent: brokers, rounds, medians.
 //!
-//! Each run is a process of its own, so that its CPU time and its memory are those of one transport alone. All that a scenario does
-//! beside the transport is done by one task, as in our worker, so that what is measured is not the scheduler.
+//! Each run is a process of its own, so that its CPU time and its memory are those of one transport
+//! alone. All that a scenario does beside the transport is done by one task, as in our worker, so
+//! that what is measured is not the scheduler.
 
 mod flow;
 mod peer;
@@ -26,10 +28,12 @@ use plan::{Library, Plan, Scenario};
 use std::io::Write;
 use tokio::task::JoinSet;
 
-/// What a child process does: one run, as its plan says. It prints the figures as a line for the parent.
+/// What a child process does: one run, as its plan says. It prints the figures as a line for the
+/// parent.
 pub(crate) async fn child(plan: &str) -> Result<()> {
     let plan: Plan = serde_json::from_str(plan).context("the plan")?;
-    // Not on the main thread, which would wake and sleep for what the runtime's own threads do without that.
+    // Not on the main thread, which would wake and sleep for what the runtime's own threads do
+    // without that.
     let mut run = JoinSet::new();
     match plan.side.library {
         Library::Crate => run.spawn(run_with::<stock::StockPeer>(plan)),

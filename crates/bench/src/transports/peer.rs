@@ -1,4 +1,5 @@
-//! The seam of the comparison: what the scenarios need of a transport, and nothing that only one side has.
+//! The seam of the comparison: what the scenarios need of a transport, and nothing that only one
+//! side has.
 
 use anyhow::Result;
 use bytes::Bytes;
@@ -34,8 +35,8 @@ pub(super) trait Peer: Sized + Send + Sync + 'static {
     /// Follows a topic from its first message on.
     fn follower(&self, topic: &str) -> impl Future<Output = Result<Self::Follower>> + Send;
 
-    /// Consumes a Shared subscription, with so many messages at most that are delivered and not acknowledged, where the side can
-    /// limit them.
+    /// Consumes a Shared subscription, with so many messages at most that are delivered and not
+    /// acknowledged, where the side can limit them.
     fn consumer(
         &self,
         topic: &str,

@@ -29,29 +29,37 @@ const ACK_LIMIT: Duration = Duration::from_secs(30);
 const IDLE: Duration = Duration::from_secs(10);
 /// Tasks without a receipt while a task topic is filled.
 const FILL_IN_FLIGHT: usize = 1_000;
-/// The crate `pulsar` against longhaul's own session: the same scenarios over one small seam, in turn, in one sitting.
+/// The crate `pulsar` against longhaul's own session: the same scenarios over one small seam, in
+/// turn, in one sitting.
 ///
-/// Each run is a process of its own: CPU time and memory are those of one transport alone. Each row is measured in rounds, the
-/// sides in turn, there and back; printed are medians and ranges as Markdown tables. What is measured:
+/// Each run is a process of its own: CPU time and memory are those of one transport alone. Each row
+/// is measured in rounds, the sides in turn, there and back; printed are medians and ranges as
+/// Markdown tables. What is measured:
 ///
-/// - flow: the whole flow of a task with 100 or 1,000 tasks in flight. A claim on C is read back; PROCESSING goes to M and nobody
-///   waits for its receipt; the outcome goes to C and is read back; COMPLETED goes to M and its receipt is awaited; the task's
-///   message is acknowledged. Entries of C have six properties.
-/// - each, both, claim: parts of that. publish: one message with 100 bytes, with 1 to 1,000 in flight.
-/// - latency: 100 messages per second, until the receipt and until they are read. consume: take and acknowledge.
+/// - flow: the whole flow of a task with 100 or 1,000 tasks in flight. A claim on C is read back;
+///   PROCESSING goes to M and nobody waits for its receipt; the outcome goes to C and is read back;
+///   COMPLETED goes to M and its receipt is awaited; the task's message is acknowledged. Entries of
+///   C have six properties.
+/// - each, both, claim: parts of that. publish: one message with 100 bytes, with 1 to 1,000 in
+///   flight.
+/// - latency: 100 messages per second, until the receipt and until they are read. consume: take and
+///   acknowledge.
 /// - idle: memory of a transport that has open what a worker has open, and of a real worker.
 ///
-/// The crate has three clients (publishing, following, consuming) with a queue of 100 commands; batched it sends 1,000 messages or what
-/// has come within 1 ms. The session batches what comes while four entries are without a receipt. Our worker is `session, C batched,
-/// M not`. CPU is in microseconds per task or message. The session's acks have receipts, which are waited for; the crate is asked
-/// a question behind its last one. After each run the broker must have counted all acks.
+/// The crate has three clients (publishing, following, consuming) with a queue of 100 commands;
+/// batched it sends 1,000 messages or what has come within 1 ms. The session batches what comes
+/// while four entries are without a receipt. Our worker is `session, C batched, M not`. CPU is in
+/// microseconds per task or message. The session's acks have receipts, which are waited for; the
+/// crate is asked a question behind its last one. After each run the broker must have counted all
+/// acks.
 ///
-/// On the broker `maven` Pulsar has its own settings; on `maven-tuned` its journal and its dispatch wait for nothing
-/// (`journalMaxGroupWaitMSec=0`, `managedLedgerNewEntriesCheckDelayInMillis=0`).
+/// On the broker `maven` Pulsar has its own settings; on `maven-tuned` its journal and its dispatch
+/// wait for nothing (`journalMaxGroupWaitMSec=0`, `managedLedgerNewEntriesCheckDelayInMillis=0`).
 #[derive(Args, Clone, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Options {
-    /// `embedded`, `maven` (Java 17 and Maven are needed; the first time 235 MB are fetched) or `maven-tuned`.
+    /// `embedded`, `maven` (Java 17 and Maven are needed; the first time 235 MB are fetched) or
+    /// `maven-tuned`.
     #[arg(long, default_value = "embedded")]
     broker: String,
     /// How often each side of a row is measured.
@@ -63,7 +71,8 @@ pub(crate) struct Options {
     /// Measures only sides whose name contains this, such as `session` or `session, C batched`.
     #[arg(long, default_value = "")]
     only: String,
-    /// Runs each child under a command, such as `perf record -g -o child.data`; its output must not go to stdout.
+    /// Runs each child under a command, such as `perf record -g -o child.data`; its output must not
+    /// go to stdout.
     #[arg(long)]
     under: Option<String>,
     /// Rows, or kinds of rows; without any all. `list` lists them.

@@ -1,4 +1,5 @@
-//! What the scenarios have in common: publishers that many tasks share, entries that come back, a number of tasks under way.
+//! What the scenarios have in common: publishers that many tasks share, entries that come back, a
+//! number of tasks under way.
 
 use super::peer::{Entry, Follower, Peer, Publisher};
 use super::plan::Plan;
@@ -78,7 +79,8 @@ impl<P: Peer> Ledger<P> {
         Ok((Self { publisher: Shared::new(publisher), echo: Echo::default() }, follower))
     }
 
-    /// Publishes an entry and waits until it is read back. Its receipt says nothing more, so nobody waits for it.
+    /// Publishes an entry and waits until it is read back. Its receipt says nothing more, so nobody
+    /// waits for it.
     pub(super) async fn write(&self, entry: Entry) -> Result<()> {
         let come = self.echo.of(&entry.key);
         self.publisher.send(entry).await?;

@@ -1,6 +1,7 @@
-//! The crate `pulsar`, as its best known settings have it: a client per role, because what shares a connection waits for each other's
-//! packets; a queue of 100 commands, each of which costs 5 KB at once, that is waited for when it is full; batches of 1,000 messages
-//! or 1 ms. Its followers are exclusive, non-durable consumers, because its reader acknowledges what it reads.
+//! The crate `pulsar`, as its best known settings have it: a client per role, because what shares a
+//! connection waits for each other's packets; a queue of 100 commands, each of which costs 5 KB at
+//! once, that is waited for when it is full; batches of 1,000 messages or 1 ms. Its followers are
+//! exclusive, non-durable consumers, because its reader acknowledges what it reads.
 
 #![expect(clippy::large_futures, reason = "those of the crate are")]
 
@@ -128,8 +129,9 @@ impl Consumer for StockConsumer {
         Ok(self.stream.ack_with_id(&self.topic, id).await?)
     }
 
-    /// An ack of the crate is only queued. A question behind all of them, on the same connection, is answered when they have arrived;
-    /// not before all messages are taken, because until then the crate's engine waits for us.
+    /// An ack of the crate is only queued. A question behind all of them, on the same connection,
+    /// is answered when they have arrived; not before all messages are taken, because until then
+    /// the crate's engine waits for us.
     async fn settled(&mut self) -> Result<()> {
         self.stream.get_last_message_id().await?;
         Ok(())

@@ -40,7 +40,8 @@ fn each_help_has_two_examples_that_can_be_typed() {
     }
 }
 
-/// Options that came behind a group of others stood in the help under its heading: tokens of the gateway under "Embedded broker".
+/// Options that came behind a group of others stood in the help under its heading: tokens of the
+/// gateway under "Embedded broker".
 #[test]
 fn options_stand_under_their_own_headings() {
     let mut found = Vec::new();
@@ -90,7 +91,8 @@ fn each_setting_is_in_the_documentation() {
     }
 }
 
-/// The words of a line as a shell divides them, up to the end of the first command; quotes are all that is known beside that.
+/// The words of a line as a shell divides them, up to the end of the first command; quotes are all
+/// that is known beside that.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
     for it in line.chars() {

@@ -63,7 +63,8 @@ pub(crate) async fn run(command: &Dash, context: &Context) -> anyhow::Result<()>
     dash::run(gateway(context)?, options).await
 }
 
-/// The gateway, which is waited for without end and without a word: the dashboard says what is wrong.
+/// The gateway, which is waited for without end and without a word: the dashboard says what is
+/// wrong.
 fn gateway(context: &Context) -> anyhow::Result<Gateway> {
     let default = [("gateway", GATEWAY)];
     let said = context.settings.text("gateway").is_none().then_some(default);

@@ -50,7 +50,8 @@ Examples:
   longhaul dead replay tasks@12:3:-1
   longhaul dead replay tasks --all --contains 'status 503' --reason 'the service is back' --yes")]
     Replay(Many),
-    /// Mark dead letters as handled: those of the tasks that are named, or all of a queue that a filter takes.
+    /// Mark dead letters as handled: those of the tasks that are named, or all of a queue that a
+    /// filter takes.
     #[command(after_help = "\
 Examples:
   longhaul dead purge tasks@12:3:-1 --reason 'nobody wants it'

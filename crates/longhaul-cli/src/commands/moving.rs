@@ -50,7 +50,8 @@ struct Running {
     /// How long tasks that run may take to end.
     #[arg(long, value_name = "TIME", value_parser = times::duration, default_value = "10m")]
     wait: Duration,
-    /// Takes tasks that run from their workers: their attempts count as used up, and the next ones go on from their checkpoints.
+    /// Takes tasks that run from their workers: their attempts count as used up, and the next ones
+    /// go on from their checkpoints.
     #[arg(long)]
     take_running: bool,
 }

@@ -1,5 +1,6 @@
-//! The ports of this program, all in one place so that none is named twice. Metrics have none of their own: those of the gateway are under `/metrics` of
-//! its port, those of the broker under that of its admin API.
+//! The ports of this program, all in one place so that none is named twice. Metrics have none of
+//! their own: those of the gateway are under `/metrics` of its port, those of the broker under that
+//! of its admin API.
 
 /// Where `longhaul dev` and `longhaul server start` listen, unless they are told otherwise.
 #[derive(Clone, Copy, Debug)]
@@ -8,7 +9,8 @@ pub(crate) struct Ports {
     pub(crate) broker: &'static str,
     /// The gateway.
     pub(crate) http: &'static str,
-    /// The embedded broker's admin API and its metrics. Not Pulsar's 8080, which something else has on most machines of developers.
+    /// The embedded broker's admin API and its metrics. Not Pulsar's 8080, which something else has
+    /// on most machines of developers.
     pub(crate) admin: &'static str,
 }
 

@@ -17,7 +17,8 @@ use std::time::Duration;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Queue {
-    /// List the queues of a namespace; needs the admin API. One that has had no worker yet, and was not set up, is not among them.
+    /// List the queues of a namespace; needs the admin API. One that has had no worker yet, and was
+    /// not set up, is not among them.
     #[command(
         visible_alias = "ls",
         after_help = "\

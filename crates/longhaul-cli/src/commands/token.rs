@@ -18,7 +18,8 @@ use std::time::Duration;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Token {
-    /// Make a token for callers of the gateway and print it. The file keeps its sum alone: it is not shown again.
+    /// Make a token for callers of the gateway and print it. The file keeps its sum alone: it is
+    /// not shown again.
     #[command(after_help = "\
 Examples:
   longhaul token create ci --scopes submit,read --queues mails --expires 90d --file tokens.json
@@ -49,7 +50,8 @@ Examples:
         #[command(flatten)]
         file: InFile,
     },
-    /// Make the secret that tokens of the embedded broker are signed with, in a file that its owner alone may read.
+    /// Make the secret that tokens of the embedded broker are signed with, in a file that its owner
+    /// alone may read.
     #[command(after_help = "\
 Examples:
   longhaul token secret broker.key
@@ -97,7 +99,8 @@ pub(crate) struct Create {
 
 #[derive(Debug, Args)]
 pub(crate) struct InFile {
-    /// The file of the tokens, which gateways are given by --http-tokens; that of the settings without it.
+    /// The file of the tokens, which gateways are given by --http-tokens; that of the settings
+    /// without it.
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
 }

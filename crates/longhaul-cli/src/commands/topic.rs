@@ -14,7 +14,8 @@ const LOOKS_EVERY: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Topic {
-    /// Make the topics of a queue as the task protocol needs them, or put them right; needs the admin API.
+    /// Make the topics of a queue as the task protocol needs them, or put them right; needs the
+    /// admin API.
     #[command(after_help = "\
 Examples:
   longhaul topic setup tasks --admin-url http://localhost:8080
@@ -26,7 +27,8 @@ Examples:
   longhaul topic check tasks --admin-url http://localhost:8080
   longhaul topic check tasks -o json")]
     Check(Check),
-    /// Have the broker compact the topics of a queue now; needs the admin API. It does so by itself as they grow.
+    /// Have the broker compact the topics of a queue now; needs the admin API. It does so by itself
+    /// as they grow.
     #[command(after_help = "\
 Examples:
   longhaul topic compact tasks --admin-url http://localhost:8080
@@ -63,7 +65,8 @@ pub(crate) struct Setup {
     /// The topics of the levels high and low, too: without them no task may have a --priority.
     #[arg(long, conflicts_with = "dry_run")]
     levels: bool,
-    /// Where the subscription was lost: makes it at the earliest message, so that tasks which are still there come again.
+    /// Where the subscription was lost: makes it at the earliest message, so that tasks which are
+    /// still there come again.
     #[arg(long)]
     replay: bool,
     /// Tells what would be done, and does nothing.

@@ -36,8 +36,8 @@ Examples:
     },
     /// Have a worker take nothing new, finish what it runs, and end, wherever it is.
     ///
-    /// It drains as after SIGTERM. What still runs when its time for that is over is given back, and other workers go on with it. A worker that works on
-    /// several queues leaves them all.
+    /// It drains as after SIGTERM. What still runs when its time for that is over is given back,
+    /// and other workers go on with it. A worker that works on several queues leaves them all.
     #[command(after_help = "\
 Examples:
   longhaul worker drain tasks worker-7 --reason 'its machine is to be replaced'
@@ -53,8 +53,9 @@ Examples:
     },
     /// Be a worker that runs a program for each task, until Ctrl-C or SIGTERM.
     ///
-    /// The payload is the program's standard input, and what it prints is the result. Exit code 0 is success, 65 a failure for good, and after any other the
-    /// task is tried again. Progress, checkpoints and more: docs/exec.md.
+    /// The payload is the program's standard input, and what it prints is the result. Exit code 0
+    /// is success, 65 a failure for good, and after any other the task is tried again. Progress,
+    /// checkpoints and more: docs/exec.md.
     Run(Box<WorkerRun>),
 }
 

@@ -1,4 +1,5 @@
-//! A door between a worker and its gateway: it passes requests on, and does to some of them what networks and busy gateways do.
+//! A door between a worker and its gateway: it passes requests on, and does to some of them what
+//! networks and busy gateways do.
 
 use crate::clock;
 use anyhow::{Context, bail};

@@ -1,4 +1,5 @@
-//! What the checks stand on: a broker, a gateway that all of them share, and for each check a queue and workers.
+//! What the checks stand on: a broker, a gateway that all of them share, and for each check a queue
+//! and workers.
 
 use super::candidate::{Candidate, Orders, Place, last_lines};
 use super::door::Door;
@@ -122,7 +123,8 @@ impl Scene<'_> {
         Gateway::start(&self.stage.recipe).await
     }
 
-    /// Submits a task whose n-th attempt does the n-th list of steps, and further ones the last; up to 3 of them, one right after the other.
+    /// Submits a task whose n-th attempt does the n-th list of steps, and further ones the last; up
+    /// to 3 of them, one right after the other.
     ///
     /// # Errors
     /// When it cannot be submitted.
@@ -226,8 +228,9 @@ impl Scene<'_> {
         }
     }
 
-    /// Waits until a worker has begun with this attempt of a task, and said so by the step [`begun`]. That it is leased is not enough: the answer may
-    /// be under way, and with it the lease would be lost.
+    /// Waits until a worker has begun with this attempt of a task, and said so by the step
+    /// [`begun`]. That it is leased is not enough: the answer may be under way, and with it the
+    /// lease would be lost.
     ///
     /// # Errors
     /// When nobody has begun in time.

@@ -37,7 +37,8 @@ const FLAT_FOR: Duration = Duration::from_secs(60);
 /// Asks a gateway.
 pub(crate) struct Asker {
     pub(crate) gateway: Gateway,
-    /// Queues that had no topics for priorities, and when that was seen: not to ask for them each time.
+    /// Queues that had no topics for priorities, and when that was seen: not to ask for them each
+    /// time.
     flat: Mutex<HashMap<String, Instant>>,
 }
 

@@ -1,13 +1,15 @@
 //! `longhaul dash`: how the queues of a gateway stand, on a terminal.
 //!
 //! ```text
-//! state.rs ── what is shown, and what keys and answers change; tables.rs, pulse.rs ── the lists, and the heartbeats of workers
+//! state.rs ── what is shown, and what keys and answers change
+//! tables.rs, pulse.rs ── the lists, and the heartbeats of workers
 //! view.rs ── draws the state
 //! ask.rs ── asks the gateway; screen.rs ── takes the terminal, and gives it back
 //! ```
 //!
-//! State and view are pure. The loop here has no rule of its own: it brings keys, answers and the time to the state, and does what that returns. One request for
-//! a list and one that changes something are under way at most.
+//! State and view are pure. The loop here has no rule of its own: it brings keys, answers and the
+//! time to the state, and does what that returns. One request for a list and one that changes
+//! something are under way at most.
 
 mod ask;
 mod pulse;

@@ -1,13 +1,15 @@
 //! How long a worker has been silent, and how many heartbeats are missing. Pure.
 //!
-//! Heartbeats carry the time of the worker's clock, which may differ from the clock here. The difference is learned from heartbeats that are seen as they come.
+//! Heartbeats carry the time of the worker's clock, which may differ from the clock here. The
+//! difference is learned from heartbeats that are seen as they come.
 
 use std::collections::VecDeque;
 
 /// How often workers give a heartbeat unless they are told otherwise.
 const INTERVAL_MS: u64 = 10_000;
 
-/// So many distances between heartbeats are remembered. The middle one of them is the interval: a heartbeat that was not seen, or one out of turn, does not change it.
+/// So many distances between heartbeats are remembered. The middle one of them is the interval: a
+/// heartbeat that was not seen, or one out of turn, does not change it.
 const GAPS_MAX: usize = 5;
 
 /// The heartbeats of one owner, as far as they were seen.
@@ -50,7 +52,8 @@ impl Pulse {
         u64::try_from(distance(self.last_ms, now_ms).saturating_sub(self.ahead_ms)).unwrap_or(0)
     }
 
-    /// Heartbeats that ought to have come. One that is late by less than half an interval is not missed yet.
+    /// Heartbeats that ought to have come. One that is late by less than half an interval is not
+    /// missed yet.
     pub(crate) fn missed(&self, now_ms: u64) -> u64 {
         let interval = self.interval_ms();
         let late = (2 * self.silence_ms(now_ms)).saturating_sub(interval);

@@ -1,4 +1,5 @@
-//! Takes the terminal, and gives it back however the program ends: in order, by an error, or by a panic.
+//! Takes the terminal, and gives it back however the program ends: in order, by an error, or by a
+//! panic.
 
 use ratatui::DefaultTerminal;
 use std::io;
@@ -38,7 +39,8 @@ impl DerefMut for Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // After a panic that was done before it was told. Once more would put the cursor back to where it was, and what is written next over the message.
+        // After a panic that was done before it was told. Once more would put the cursor back to
+        // where it was, and what is written next over the message.
         if !std::thread::panicking() {
             ratatui::restore();
         }
@@ -56,7 +58,8 @@ mod tests {
     /// Set where this program is the copy of itself that is to panic.
     const PANICS: &str = "LONGHAUL_TEST_PANICS";
 
-    /// A shell that echoes nothing and has no cursor is all that is left of a program that dies with the terminal in its hands.
+    /// A shell that echoes nothing and has no cursor is all that is left of a program that dies
+    /// with the terminal in its hands.
     #[test]
     fn a_panic_gives_the_terminal_back_before_it_is_told() {
         if std::env::var_os(PANICS).is_some() {

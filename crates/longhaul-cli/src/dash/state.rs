@@ -1,4 +1,5 @@
-//! What the dashboard shows, and what keys and answers change. Pure: times come with the events, and what is to be asked is returned.
+//! What the dashboard shows, and what keys and answers change. Pure: times come with the events,
+//! and what is to be asked is returned.
 
 #![expect(
     clippy::wildcard_enum_match_arm,

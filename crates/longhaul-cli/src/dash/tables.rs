@@ -1,6 +1,7 @@
 //! The lists as rows of text. Pure.
 //!
-//! Columns stand in the order of their weight: where the window is narrow, the last ones are left out.
+//! Columns stand in the order of their weight: where the window is narrow, the last ones are left
+//! out.
 
 use super::pulse::Pulse;
 use super::state::{Answer, Dash, QueueLine};

@@ -17,7 +17,8 @@ use std::time::Duration;
 pub(crate) struct WorkerRun {
     /// The queue: the name of its task topic.
     pub(crate) queue: String,
-    /// The program with its arguments, split into words without a shell. It runs the tasks that no --type names.
+    /// The program with its arguments, split into words without a shell. It runs the tasks that no
+    /// --type names.
     #[arg(long, value_name = "COMMAND", required_unless_present = "types")]
     pub(crate) exec: Option<String>,
     /// The program of the tasks of one type (the property TASK_TYPE). May be repeated.
@@ -44,7 +45,8 @@ pub(crate) struct WorkerRun {
     /// How long a program may go on after SIGTERM, until SIGKILL
     #[arg(long, value_name = "DURATION", env = "LONGHAUL_GRACE", default_value = "10s", value_parser = duration)]
     pub(crate) grace: Duration,
-    /// How long programs may go on once the worker is to end. Then they get SIGTERM, and their tasks are given back
+    /// How long programs may go on once the worker is to end. Then they get SIGTERM, and their
+    /// tasks are given back
     #[arg(long, value_name = "DURATION", env = "LONGHAUL_DRAIN", default_value = "30s", value_parser = duration)]
     pub(crate) drain: Duration,
     /// Runs programs at this niceness: 19 leaves the processors to everything else
@@ -59,18 +61,21 @@ pub(crate) struct WorkerRun {
         default_value = "65"
     )]
     pub(crate) fatal_exit_codes: Vec<u8>,
-    /// How often the worker says that it is alive: after two of these without a word, another one takes its tasks over
+    /// How often the worker says that it is alive: after two of these without a word, another one
+    /// takes its tasks over
     #[arg(long, value_name = "DURATION", env = "LONGHAUL_HEARTBEAT", default_value = "10s", value_parser = duration)]
     pub(crate) heartbeat: Duration,
-    /// The worker's name, by which lists show it and `worker drain` finds it: give each of a queue its own, such as the name of its pod [default: one drawn
-    /// at the start]
+    /// The worker's name, by which lists show it and `worker drain` finds it: give each of a queue
+    /// its own, such as the name of its pod [default: one drawn at the start]
     #[arg(long, value_name = "TEXT", env = "LONGHAUL_WORKER_NAME")]
     pub(crate) name: Option<String>,
-    /// Where it serves its metrics (`/metrics`) and a sign of life (`/livez`), such as 127.0.0.1:7072; none if it is not said. Beyond
-    /// this machine only with LONGHAUL_INSECURE=true, because everybody may read them
+    /// Where it serves its metrics (`/metrics`) and a sign of life (`/livez`), such as
+    /// 127.0.0.1:7072; none if it is not said. Beyond this machine only with
+    /// LONGHAUL_INSECURE=true, because everybody may read them
     #[arg(long, value_name = "HOST:PORT", env = "LONGHAUL_WORKER_METRICS")]
     pub(crate) metrics: Option<SocketAddr>,
-    /// Anything else to tell workers apart by, such as a version: lists of workers and tasks show it
+    /// Anything else to tell workers apart by, such as a version: lists of workers and tasks show
+    /// it
     #[arg(long, value_name = "TEXT", env = "LONGHAUL_LABEL", default_value = "")]
     pub(crate) label: String,
 }

@@ -12,8 +12,8 @@ pub(crate) struct CommandLine {
 }
 
 impl CommandLine {
-    /// Splits a command line into words. Quotes and backslashes mean what they mean to a shell, and nothing else does: no variable is
-    /// replaced, no file name expanded, no pipe made.
+    /// Splits a command line into words. Quotes and backslashes mean what they mean to a shell, and
+    /// nothing else does: no variable is replaced, no file name expanded, no pipe made.
     ///
     /// # Errors
     /// It has no words, or a quote without an end.

@@ -1,4 +1,5 @@
-//! The end of a worker: it takes nothing new, lets its programs end, ends those that do not, and tells how far it has come.
+//! The end of a worker: it takes nothing new, lets its programs end, ends those that do not, and
+//! tells how far it has come.
 
 use super::args::{MARGIN, WorkerRun};
 use super::processor::Attempts;
@@ -13,7 +14,8 @@ use std::time::Duration;
 /// How often a drain tells how far it has come, when nothing changes.
 const TELL_EVERY: Duration = Duration::from_secs(5);
 
-/// Runs a worker until Ctrl-C or SIGTERM, or until somebody drains it by its name, and drains it. A second signal stops it at once.
+/// Runs a worker until Ctrl-C or SIGTERM, or until somebody drains it by its name, and drains it. A
+/// second signal stops it at once.
 ///
 /// # Errors
 /// The worker ended by an error, or was stopped while programs ran.
@@ -32,8 +34,9 @@ pub(crate) async fn run(
             return Ok(worker.join().await?);
         }
     }
-    // It listens to the same signals. After the first one programs end by themselves until `drain` is over, and by force in the grace after
-    // it, so that the worker itself need not give anything back.
+    // It listens to the same signals. After the first one programs end by themselves until `drain`
+    // is over, and by force in the grace after it, so that the worker itself need not give anything
+    // back.
     let limit = args.drain + args.grace + MARGIN;
     let mut drained = Drained::default();
     let told = worker.told_to_drain();
@@ -68,7 +71,8 @@ struct Drained {
     was_stopped: bool,
 }
 
-/// Tells what happens after the first signal, or after somebody has asked for the drain by the worker's name. Ends only at the second signal.
+/// Tells what happens after the first signal, or after somebody has asked for the drain by the
+/// worker's name. Ends only at the second signal.
 async fn drain(
     (signals, told): (&mut Signals, impl Future<Output = ()>),
     limit: Duration,

@@ -2,7 +2,8 @@
 
 use longhaul::TaskContext;
 
-/// The system refuses a program with a variable above 128 KiB; larger properties are for the payload.
+/// The system refuses a program with a variable above 128 KiB; larger properties are for the
+/// payload.
 const VALUE_BYTES_MAX: usize = 32 * 1024;
 
 /// All together, as arguments and environment share a part of the stack.

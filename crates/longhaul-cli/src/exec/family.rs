@@ -18,7 +18,8 @@ pub(crate) struct Family {
 }
 
 impl Family {
-    /// Descendants whose parents have ended become children of this process, whatever group they are in.
+    /// Descendants whose parents have ended become children of this process, whatever group they
+    /// are in.
     pub(crate) const ADOPTS: bool = cfg!(target_os = "linux");
 
     /// Before the program is started.
@@ -49,7 +50,8 @@ impl Family {
     pub(crate) fn signal(&self, signal: Signal) {
         let adopted: Vec<Pid> = children().into_iter().filter(|pid| *pid != self.leader).collect();
         let in_group = |pid: &Pid| getpgid(Some(*pid)) == Ok(self.leader);
-        // The group has the leader's number until its last member is gone, and then anybody may get it.
+        // The group has the leader's number until its last member is gone, and then anybody may get
+        // it.
         if self.status.is_none() || adopted.iter().any(in_group) {
             // It may be empty, or of other users.
             kill_process_group(self.leader, signal).ok();
@@ -87,7 +89,8 @@ impl Family {
     }
 }
 
-/// Ends what a supervisor that was killed has left behind: the processes of its session, as far as Linux lists them.
+/// Ends what a supervisor that was killed has left behind: the processes of its session, as far as
+/// Linux lists them.
 pub(crate) fn end_session(session: Pid) {
     // A process may have started another one while the list was read.
     const SWEEPS: usize = 5;

@@ -1,4 +1,5 @@
-//! Lines out of what a program writes, in bounded memory: whatever it writes, and however long its lines are.
+//! Lines out of what a program writes, in bounded memory: whatever it writes, and however long its
+//! lines are.
 
 use std::collections::VecDeque;
 

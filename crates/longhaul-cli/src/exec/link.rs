@@ -1,10 +1,13 @@
-//! What a worker and the supervisor of one program say to each other, on a socket that is the supervisor's standard input.
+//! What a worker and the supervisor of one program say to each other, on a socket that is the
+//! supervisor's standard input.
 //!
-//! First the worker sends the program's ends of four pipes, as file descriptors beside the length of what follows, and then the
-//! [`Spec`]. The supervisor answers in lines, each a [`Said`]. Later a byte [`TERMINATE`] asks for the program's end; the end of the
-//! stream, which also comes when the worker is killed, ends the program at once.
+//! First the worker sends the program's ends of four pipes, as file descriptors beside the length
+//! of what follows, and then the [`Spec`]. The supervisor answers in lines, each a [`Said`]. Later
+//! a byte [`TERMINATE`] asks for the program's end; the end of the stream, which also comes when
+//! the worker is killed, ends the program at once.
 //!
-//! Passing them over a socket needs no `unsafe`, as inheriting them by number would, and no program gets the descriptors of another.
+//! Passing them over a socket needs no `unsafe`, as inheriting them by number would, and no program
+//! gets the descriptors of another.
 
 use anyhow::{Context, bail, ensure};
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -73,7 +76,8 @@ pub(crate) fn send_ends(socket: impl AsFd, ends: &Ends, length: u32) -> anyhow::
     Ok(())
 }
 
-/// Receives the ends, and the number of bytes that follow. A program that is started inherits none of them.
+/// Receives the ends, and the number of bytes that follow. A program that is started inherits none
+/// of them.
 ///
 /// # Errors
 /// The other side is gone, or is no worker.

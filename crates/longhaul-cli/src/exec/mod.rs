@@ -1,7 +1,9 @@
-//! `worker run --exec`: a worker that runs a program for each task. What programs see of it is described in `docs/exec.md`.
+//! `worker run --exec`: a worker that runs a program for each task. What programs see of it is
+//! described in `docs/exec.md`.
 //!
-//! [`processor`] decides what the end of a program means; [`program`] is one that runs, as the worker sees it; [`supervisor`] is the process
-//! between the two, which never lets a program outlive its worker, and [`link`] what the two say to each other.
+//! [`processor`] decides what the end of a program means; [`program`] is one that runs, as the
+//! worker sees it; [`supervisor`] is the process between the two, which never lets a program
+//! outlive its worker, and [`link`] what the two say to each other.
 
 mod args;
 mod command;
@@ -31,7 +33,8 @@ use std::sync::Arc;
 /// Runs a worker until it is told to end.
 ///
 /// # Errors
-/// An option is wrong, the broker cannot be reached, or the worker was stopped before its tasks were over.
+/// An option is wrong, the broker cannot be reached, or the worker was stopped before its tasks
+/// were over.
 pub(crate) async fn run(args: &WorkerRun, context: &Context) -> anyhow::Result<()> {
     let wrong = |error: anyhow::Error| Failure::usage(format!("{error:#}"));
     let Commands { any, typed } = args.commands().map_err(wrong)?;

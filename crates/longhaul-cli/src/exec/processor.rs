@@ -115,8 +115,8 @@ impl Exec {
             return Err(TaskError::fatal(self.too_large()));
         }
         if was_stopped {
-            // An exit code says nothing then: many programs end by 0 after SIGTERM, wherever they are. Of a cancelled attempt no
-            // answer is used, and the others are given back.
+            // An exit code says nothing then: many programs end by 0 after SIGTERM, wherever they
+            // are. Of a cancelled attempt no answer is used, and the others are given back.
             return Err(TaskError::snooze(Duration::from_secs(1)));
         }
         let reason = |what: &str| match last_lines.as_str() {

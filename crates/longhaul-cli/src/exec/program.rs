@@ -1,4 +1,5 @@
-//! A program that runs for one attempt, as the worker sees it: its streams, its supervisor, its end.
+//! A program that runs for one attempt, as the worker sees it: its streams, its supervisor, its
+//! end.
 
 use super::family;
 use super::lines::{LineSplitter, Tail, printable};
@@ -26,7 +27,8 @@ pub(crate) const SUPERVISE: &str = "supervise-program";
 /// The longest line of stderr that is kept; the library cuts log lines further.
 const STDERR_LINE_BYTES_MAX: usize = 1_000;
 
-/// So many wrong reports of an attempt are told; a program that writes something else there may write much.
+/// So many wrong reports of an attempt are told; a program that writes something else there may
+/// write much.
 const COMPLAINTS_MAX: usize = 10;
 
 /// After the program's end: for a process that nobody could end, and that still has its stdout.
@@ -60,7 +62,8 @@ pub(crate) enum End {
 #[derive(Debug)]
 pub(crate) struct Heard {
     pub(crate) end: End,
-    /// All that it has written to stdout; none if that is too large, or could not be read to its end.
+    /// All that it has written to stdout; none if that is too large, or could not be read to its
+    /// end.
     pub(crate) output: Option<Bytes>,
     /// It has written more than it may.
     pub(crate) too_large: bool,
@@ -72,7 +75,8 @@ pub(crate) struct Heard {
 }
 
 impl Program {
-    /// Starts a program, by a supervisor. When this is dropped the program is killed, and all that it has started.
+    /// Starts a program, by a supervisor. When this is dropped the program is killed, and all that
+    /// it has started.
     ///
     /// # Errors
     /// The system has no resources for it.
@@ -167,7 +171,8 @@ impl Program {
     }
 }
 
-/// This program, also when its file was replaced meanwhile: a supervisor is always that of its worker.
+/// This program, also when its file was replaced meanwhile: a supervisor is always that of its
+/// worker.
 fn own_program() -> anyhow::Result<PathBuf> {
     if cfg!(target_os = "linux") {
         return Ok("/proc/self/exe".into());
@@ -299,7 +304,8 @@ impl Told<'_> {
         self.context.checkpoint(bytes).await.map_err(|error| error.to_string())
     }
 
-    /// A wrong report is told to the author of the program, and to whoever watches the task; it costs the task nothing.
+    /// A wrong report is told to the author of the program, and to whoever watches the task; it
+    /// costs the task nothing.
     fn complain(&self, line: &str, cause: &str) {
         let count = {
             let mut state = self.state();

@@ -1,4 +1,5 @@
-//! What a program reports while it runs: one line each, on the file descriptor that `LONGHAUL_FD` names.
+//! What a program reports while it runs: one line each, on the file descriptor that `LONGHAUL_FD`
+//! names.
 
 use super::lines::{Line, printable};
 use crate::times::duration;
@@ -61,7 +62,8 @@ impl Report {
     }
 }
 
-/// The second number may be missing, because it is not known: then a message that begins with a number has `-` before it.
+/// The second number may be missing, because it is not known: then a message that begins with a
+/// number has `-` before it.
 fn progress(rest: &str) -> Result<Report, NoReport> {
     let (done, rest) = next_word(rest);
     let done = done.parse().map_err(|_| {

@@ -1,8 +1,10 @@
-//! The supervisor of one program: a process of its own, between a worker and the program that it runs for a task.
+//! The supervisor of one program: a process of its own, between a worker and the program that it
+//! runs for a task.
 //!
-//! It starts the program in a process group, tells the worker how it ends, and ends the whole group when the worker asks for it, when the
-//! program has ended and left something behind, and when the worker is gone, which the kernel tells it however the worker has ended.
-//! Only a parent learns of these things without a race, so each program has one.
+//! It starts the program in a process group, tells the worker how it ends, and ends the whole group
+//! when the worker asks for it, when the program has ended and left something behind, and when the
+//! worker is gone, which the kernel tells it however the worker has ended. Only a parent learns of
+//! these things without a race, so each program has one.
 //!
 //! On Linux it also adopts what has left the group (as its child subreaper), and ends that as well.
 
@@ -27,7 +29,8 @@ use tokio::signal::unix::{SignalKind, signal};
 /// After SIGKILL: a process that sits in the kernel for longer is left behind.
 const KILL_WAIT: Duration = Duration::from_secs(5);
 
-/// Variables of this prefix are the worker's own, with secrets among them: programs get none but those made for them.
+/// Variables of this prefix are the worker's own, with secrets among them: programs get none but
+/// those made for them.
 const OWN_PREFIX: &str = "LONGHAUL_";
 
 /// Runs as the supervisor that a worker has started. Nothing may have opened a file before.
@@ -43,8 +46,8 @@ pub(crate) fn main() -> ExitCode {
 }
 
 fn supervise() -> anyhow::Result<()> {
-    // A session of its own: Ctrl-C at the worker's terminal does not reach it, no program asks for a password there, and what a killed
-    // supervisor leaves behind can be found.
+    // A session of its own: Ctrl-C at the worker's terminal does not reach it, no program asks for
+    // a password there, and what a killed supervisor leaves behind can be found.
     rustix::process::setsid().context("this command is for workers, which start it themselves")?;
     let stdin = rustix::stdio::stdin();
     let (ends, length) = receive_ends(stdin).context("no program is supervised")?;
@@ -141,7 +144,8 @@ impl Program {
         let timer = tokio::time::sleep(Duration::MAX);
         tokio::pin!(timer);
         loop {
-            // What the program has left behind gets no grace of its own, but that of a SIGTERM goes on without its leader.
+            // What the program has left behind gets no grace of its own, but that of a SIGTERM goes
+            // on without its leader.
             let in_grace = stage == Stage::Terminating && Family::ADOPTS;
             if stage != Stage::Killing && !in_grace && self.family.leader_has_ended() {
                 stage = Stage::Killing;

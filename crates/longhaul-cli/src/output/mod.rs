@@ -1,4 +1,5 @@
-//! What the program writes: results to standard output, in the form that was asked for; notes to standard error.
+//! What the program writes: results to standard output, in the form that was asked for; notes to
+//! standard error.
 
 mod progress;
 pub(crate) mod text;
@@ -214,7 +215,8 @@ impl Output {
         for column in table.column_iter_mut() {
             column.set_padding((0, 2));
         }
-        // Names and states are copied and compared: where a terminal is narrow the others are cut into lines.
+        // Names and states are copied and compared: where a terminal is narrow the others are cut
+        // into lines.
         for column in table.column_iter_mut().take(2) {
             column.set_constraint(ColumnConstraint::ContentWidth);
         }

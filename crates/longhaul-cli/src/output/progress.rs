@@ -4,7 +4,8 @@ use super::{Output, text};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{self, IsTerminal};
 
-/// A line on standard error that changes in place; nothing where standard error is no terminal, or `--quiet` was said.
+/// A line on standard error that changes in place; nothing where standard error is no terminal, or
+/// `--quiet` was said.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,

@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// The text with its control characters spelled out: what a task says must not move the cursor, change colours or hide itself. The marks that
-/// turn the direction of writing around are among them.
+/// The text with its control characters spelled out: what a task says must not move the cursor,
+/// change colours or hide itself. The marks that turn the direction of writing around are among
+/// them.
 pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     replaced(text, |it| it == '\n')
 }

@@ -1,7 +1,8 @@
 //! What the commands ask for, and who answers.
 //!
-//! A trait for each noun, with plain records in and out, so that a command neither knows nor cares who answers. [`Pulsar`] does, by the library's
-//! client, and [`gateway::Gateway`] does, over HTTP. The records are also what `-o json` shows, so their names are an interface.
+//! A trait for each noun, with plain records in and out, so that a command neither knows nor cares
+//! who answers. [`Pulsar`] does, by the library's client, and [`gateway::Gateway`] does, over HTTP.
+//! The records are also what `-o json` shows, so their names are an interface.
 
 pub(crate) mod gateway;
 pub(crate) mod letters;
@@ -33,7 +34,8 @@ impl Pulsar {
         Ok(Self { client: context.client().await?, patience })
     }
 
-    /// Refuses a queue that does not exist: brokers make topics when they are first used, so that a misspelt name would make some.
+    /// Refuses a queue that does not exist: brokers make topics when they are first used, so that a
+    /// misspelt name would make some.
     ///
     /// # Errors
     /// When there is none, or the broker cannot be reached.

@@ -30,7 +30,8 @@ pub(crate) trait Queues {
     async fn stats(&self, queue: &str) -> anyhow::Result<Stats>;
     /// What applies to its tasks.
     async fn settings(&self, queue: &str) -> anyhow::Result<Settings>;
-    /// Changes the settings by a JSON merge patch (RFC 7396), if they have this version; or whichever they have.
+    /// Changes the settings by a JSON merge patch (RFC 7396), if they have this version; or
+    /// whichever they have.
     async fn change(&self, queue: &str, version: Option<u64>, patch: &Value)
     -> anyhow::Result<u64>;
     /// Has workers begin tasks, or not.

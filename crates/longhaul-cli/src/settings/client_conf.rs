@@ -64,7 +64,8 @@ impl ClientConf {
     }
 }
 
-/// Reads properties of Java: `key=value`, `key: value` or `key value`, comments with `#` or `!`, and lines that go on behind a backslash.
+/// Reads properties of Java: `key=value`, `key: value` or `key value`, comments with `#` or `!`,
+/// and lines that go on behind a backslash.
 fn properties(text: &str) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut lines = text.lines();

@@ -9,7 +9,8 @@
 //! token-file = "/run/secrets/pulsar"
 //! ```
 //!
-//! It is written whole and then put in place, readable by its owner alone, since credentials may be in it.
+//! It is written whole and then put in place, readable by its owner alone, since credentials may be
+//! in it.
 
 use super::{SETTINGS, Source, Value};
 use crate::exit::Failure;
@@ -31,8 +32,8 @@ pub(crate) struct File {
 }
 
 impl File {
-    /// Reads the file that `LONGHAUL_CONFIG` names, or `longhaul/config.toml` in the folder of configurations. One that does not exist says nothing,
-    /// unless it was named.
+    /// Reads the file that `LONGHAUL_CONFIG` names, or `longhaul/config.toml` in the folder of
+    /// configurations. One that does not exist says nothing, unless it was named.
     ///
     /// # Errors
     /// When it cannot be read.

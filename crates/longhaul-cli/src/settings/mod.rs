@@ -1,10 +1,12 @@
 //! Every setting, where it may be said, and where its value came from.
 //!
-//! The first that says it counts: flag, `LONGHAUL_*`, the context, the top of the file, then what Pulsar's own tools read
-//! (`PULSAR_SERVICE_URL`, the `client.conf` of `PULSAR_CLIENT_CONF`), then the default.
+//! The first that says it counts: flag, `LONGHAUL_*`, the context, the top of the file, then what
+//! Pulsar's own tools read (`PULSAR_SERVICE_URL`, the `client.conf` of `PULSAR_CLIENT_CONF`), then
+//! the default.
 //!
-//! Invariant: credentials go nowhere that they were not meant for. Those of Pulsar's own configuration are used only with an address
-//! that comes from there as well, and of two ways to authenticate the one counts that was said more specifically.
+//! Invariant: credentials go nowhere that they were not meant for. Those of Pulsar's own
+//! configuration are used only with an address that comes from there as well, and of two ways to
+//! authenticate the one counts that was said more specifically.
 
 pub(crate) mod client_conf;
 pub(crate) mod file;
@@ -139,7 +141,8 @@ impl Settings {
     /// Reads all settings.
     ///
     /// # Errors
-    /// When the file, `client.conf` or a secret's file cannot be read, or the context does not exist.
+    /// When the file, `client.conf` or a secret's file cannot be read, or the context does not
+    /// exist.
     pub(crate) fn read(sources: &Sources<'_>) -> Result<Self, Failure> {
         let environment = |name: &str| (sources.environment)(name).filter(|it| !it.is_empty());
         // One that may be said several times takes what stands behind it each time.
@@ -243,7 +246,8 @@ fn from_environment(
     Ok(Some(Value { text: text.trim().to_owned(), source }))
 }
 
-/// What Pulsar's own tools read, where nobody says a service URL. Returns what of it is not followed.
+/// What Pulsar's own tools read, where nobody says a service URL. Returns what of it is not
+/// followed.
 fn take_pulsars(
     values: &mut BTreeMap<&'static str, Value>,
     environment: &dyn Fn(&str) -> Option<String>,

@@ -1,5 +1,5 @@
-//! Secrets that are looked for wherever they must not be: each is a text that occurs nowhere else, and everything that a service writes is searched for it, its log at
-//! the level trace included.
+//! Secrets that are looked for wherever they must not be: each is a text that occurs nowhere else,
+//! and everything that a service writes is searched for it, its log at the level trace included.
 
 use super::stage::longhaul;
 use reqwest::{Client, Method};
@@ -166,7 +166,8 @@ async fn mistakes(service: &Service, written: &mut Written) {
     }
 }
 
-/// A task from its submit to its end, with secrets in each part of it. Returns the owner id of its lease, which is a secret of its holder.
+/// A task from its submit to its end, with secrets in each part of it. Returns the owner id of its
+/// lease, which is a secret of its holder.
 async fn a_task(service: &Service, written: &mut Written) -> String {
     let queue = "/v1/queues/mails";
     assert_eq!(service.by(ADMIN, "PUT", queue, &json!({})).await.0, 200);

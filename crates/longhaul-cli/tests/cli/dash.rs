@@ -1,4 +1,5 @@
-//! The dashboard on a terminal: what stands there is read from a pseudo-terminal, against a real gateway.
+//! The dashboard on a terminal: what stands there is read from a pseudo-terminal, against a real
+//! gateway.
 
 use super::stage::{Stage, longhaul};
 use pty_process::Size;
@@ -86,7 +87,8 @@ impl Dash {
         }
     }
 
-    /// What the program writes next. Times on the terminal change each second, so that a limit for one piece would be none.
+    /// What the program writes next. Times on the terminal change each second, so that a limit for
+    /// one piece would be none.
     fn piece(&self, deadline: Instant) -> Result<Vec<u8>, RecvTimeoutError> {
         self.written.recv_timeout(deadline.saturating_duration_since(now()))
     }
@@ -97,7 +99,8 @@ impl Dash {
         self.until(words, |shown| shown.contains(words))
     }
 
-    /// Waits for its end; says its exit code and what stands on the terminal then. The terminal is to be as it was.
+    /// Waits for its end; says its exit code and what stands on the terminal then. The terminal is
+    /// to be as it was.
     #[track_caller]
     fn ended(mut self) -> (Option<i32>, String) {
         let deadline = now() + PATIENCE;
@@ -273,7 +276,8 @@ fn it_goes_on_when_the_gateway_is_back() {
     stage.end();
 }
 
-/// In a window of 40 by 12 columns are left out, and in a smaller one lines; nothing ends the program.
+/// In a window of 40 by 12 columns are left out, and in a smaller one lines; nothing ends the
+/// program.
 #[test]
 fn windows_may_be_small_and_change() {
     let stage = Stage::with_gateway();
@@ -300,7 +304,8 @@ fn windows_may_be_small_and_change() {
     stage.end();
 }
 
-/// The program once stayed open after a q, and a run of all tests with it: a key that came together with a new size was left unread until the next one came.
+/// The program once stayed open after a q, and a run of all tests with it: a key that came together
+/// with a new size was left unread until the next one came.
 #[test]
 fn a_key_that_comes_with_a_new_size_counts() {
     let stage = Stage::with_gateway();

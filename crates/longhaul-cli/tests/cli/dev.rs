@@ -120,7 +120,8 @@ fn ask(url: &str, method: &str, path: &str, body: &str) -> Option<String> {
     Some(answer)
 }
 
-/// A client of the dialect cannot make its queue. What a queue without priorities is asked for leaves it without.
+/// A client of the dialect cannot make its queue. What a queue without priorities is asked for
+/// leaves it without.
 #[test]
 fn a_dialect_works_in_a_fresh_directory_and_reads_make_no_topics() {
     let folder = TempDir::new().unwrap();
@@ -238,7 +239,8 @@ fn the_demo_shows_success_failure_and_retry() {
     assert_eq!(dev.end(Signal::INT), Some(0));
 }
 
-/// The samples of the demo have a second before they are told to end: in that time the second signal comes.
+/// The samples of the demo have a second before they are told to end: in that time the second
+/// signal comes.
 #[test]
 fn a_second_signal_ends_it_at_once() {
     let folder = TempDir::new().unwrap();

@@ -1,4 +1,5 @@
-//! The program as people use it: transcripts of commands, and services that are started, killed and started again.
+//! The program as people use it: transcripts of commands, and services that are started, killed and
+//! started again.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
-//! What is watched of the program: health, and metrics by the names that alerts and the dashboard use.
+//! What is watched of the program: health, and metrics by the names that alerts and the dashboard
+//! use.
 
 use super::stage::longhaul;
 use regex::Regex;
@@ -16,8 +17,8 @@ const SCALED_OBJECT: &str = include_str!("../../../../packaging/kubernetes/keda/
 const PAGES: [&str; 2] =
     [include_str!("../../../../docs/telemetry.md"), include_str!("../../../../docs/broker.md")];
 
-/// These come with what they count, which does not happen here: workers that die or freeze, a network that fails, a disk that fills. They stand in the
-/// documentation.
+/// These come with what they count, which does not happen here: workers that die or freeze, a
+/// network that fails, a disk that fills. They stand in the documentation.
 const OF_MISHAPS: [&str; 5] = [
     "longhaul_takeover_seconds",
     "longhaul_fenced_writes_total",

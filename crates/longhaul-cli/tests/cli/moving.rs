@@ -1,4 +1,5 @@
-//! A queue is moved from one embedded broker to another while tasks are submitted, and the program that moves it is killed again and again.
+//! A queue is moved from one embedded broker to another while tasks are submitted, and the program
+//! that moves it is killed again and again.
 
 mod broker_killed;
 
@@ -16,7 +17,8 @@ use tokio::runtime::Runtime;
 
 const QUEUE: &str = "tasks";
 
-/// After so many ms the program is killed: in the middle of each of its steps, as far as they take that long.
+/// After so many ms the program is killed: in the middle of each of its steps, as far as they take
+/// that long.
 const KILLED_AFTER_MS: [u64; 14] =
     [150, 250, 320, 400, 480, 560, 640, 720, 800, 900, 1_000, 1_200, 1_500, 2_000];
 

@@ -1,4 +1,5 @@
-//! Options of `longhaul dev` and `longhaul server start` that cannot be used: told before anything listens, as an error of usage, with the option that helps.
+//! Options of `longhaul dev` and `longhaul server start` that cannot be used: told before anything
+//! listens, as an error of usage, with the option that helps.
 
 use super::stage::longhaul;
 use std::net::TcpListener;

@@ -1,4 +1,5 @@
-//! Each transcript in `tests/cmd` has a broker of its own, so that its tasks always have the same ids.
+//! Each transcript in `tests/cmd` has a broker of its own, so that its tasks always have the same
+//! ids.
 
 use super::stage::Stage;
 use std::io::{Read, Write};
@@ -74,7 +75,8 @@ fn wrong_input_is_told() {
     play(Stage::new(), "wrong");
 }
 
-/// A failure reason that clears the screen would do so on the terminal of whoever looks at the task.
+/// A failure reason that clears the screen would do so on the terminal of whoever looks at the
+/// task.
 #[test]
 fn control_characters_of_tasks_reach_no_terminal() {
     let stage = Stage::with_worker();
@@ -99,7 +101,8 @@ fn control_characters_of_tasks_reach_no_terminal() {
     stage.end();
 }
 
-/// It said `sound`, and had read nothing: the tasks were on the topic, and their claims were looked for on the partitions.
+/// It said `sound`, and had read nothing: the tasks were on the topic, and their claims were looked
+/// for on the partitions.
 #[test]
 fn a_verification_says_what_it_has_not_read() {
     let stage = Stage::new();

@@ -1,4 +1,5 @@
-//! Queues that do not exist: a misspelt name is told, before a broker as before a gateway, and makes nothing.
+//! Queues that do not exist: a misspelt name is told, before a broker as before a gateway, and
+//! makes nothing.
 
 use super::stage::Stage;
 use std::io::{Read, Write};
@@ -143,7 +144,8 @@ fn a_priority_is_refused_where_nobody_serves_it() {
     stage.end();
 }
 
-/// The page began with the settings of a queue that was not there yet, and said nothing of how it is made.
+/// The page began with the settings of a queue that was not there yet, and said nothing of how it
+/// is made.
 #[test]
 fn the_commands_of_the_page_about_order_work_as_printed() {
     let stage = Stage::new();

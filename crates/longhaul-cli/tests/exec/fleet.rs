@@ -1,4 +1,5 @@
-//! A fleet that is scaled up and down, as Kubernetes does it: SIGTERM to a pod that works, another one beside it.
+//! A fleet that is scaled up and down, as Kubernetes does it: SIGTERM to a pod that works, another
+//! one beside it.
 
 use crate::stage::Stage;
 use crate::support::{Worker, until};
@@ -31,7 +32,8 @@ async fn fill(stage: &Stage, gate: &str) -> Vec<TaskRef> {
     tasks
 }
 
-/// Each round a worker whose slots are all in use is told to end while another one comes: it is drained, never killed, and no attempt is lost.
+/// Each round a worker whose slots are all in use is told to end while another one comes: it is
+/// drained, never killed, and no attempt is lost.
 #[tokio::test]
 async fn busy_workers_that_are_scaled_down_are_drained_and_no_attempt_is_lost() {
     let stage = Stage::new().await;
@@ -42,7 +44,8 @@ async fn busy_workers_that_are_scaled_down_are_drained_and_no_attempt_is_lost() 
         let new = stage.script(SCRIPT, &["--drain", "10m"]).await;
         old.signal(Signal::TERM);
         old.line_with(&format!("draining: {TASKS} programs run")).await;
-        // All slots of the old one are in use, and it takes nothing: these run at the new one, beside them.
+        // All slots of the old one are in use, and it takes nothing: these run at the new one,
+        // beside them.
         let after = fill(&stage, &format!("gate-{}", round + 1)).await;
         std::fs::write(stage.folder.path().join(format!("gate-{round}")), "").unwrap();
         let (status, lines) = old.ended().await;

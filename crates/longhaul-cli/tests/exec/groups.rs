@@ -55,7 +55,8 @@ async fn a_program_that_ignores_sigterm_is_killed_after_the_grace() {
     assert_eq!(stage.end(&task).await.outcome, Some(TaskOutcome::Cancelled));
 }
 
-/// A shell ends at SIGTERM, and what it had started had no grace any more, or was left behind for ever.
+/// A shell ends at SIGTERM, and what it had started had no grace any more, or was left behind for
+/// ever.
 #[tokio::test]
 async fn descendants_have_the_same_grace_and_the_same_end() {
     let stage = Stage::new().await;
@@ -154,7 +155,8 @@ async fn a_killed_supervisor_is_a_failed_attempt_and_leaves_no_process() {
     assert_eq!((end.result.as_deref(), end.attempts), (Some(&b"done\n"[..]), 2));
 }
 
-/// Ctrl-C goes to all processes of a terminal's foreground, and a service manager may signal all of a service's.
+/// Ctrl-C goes to all processes of a terminal's foreground, and a service manager may signal all of
+/// a service's.
 #[tokio::test]
 async fn signals_to_a_supervisor_are_not_for_it() {
     let stage = Stage::new().await;

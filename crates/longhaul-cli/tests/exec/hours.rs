@@ -46,7 +46,8 @@ async fn a_drained_worker_lets_its_programs_end() {
     assert_eq!(stage.client.get(&later).await.unwrap(), None, "nobody has taken it");
 }
 
-/// As after SIGTERM: the worker of that name takes nothing new, its program ends by itself, and another worker goes on.
+/// As after SIGTERM: the worker of that name takes nothing new, its program ends by itself, and
+/// another worker goes on.
 #[tokio::test]
 async fn a_worker_that_is_drained_by_its_name_lets_its_programs_end() {
     let stage = Stage::new().await;

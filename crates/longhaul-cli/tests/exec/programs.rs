@@ -165,7 +165,8 @@ async fn a_program_has_no_open_files_but_its_own() {
     if !cfg!(target_os = "linux") {
         return;
     }
-    // Whoever has started this test may have left files open for everybody. One more is the folder that is listed.
+    // Whoever has started this test may have left files open for everybody. One more is the folder
+    // that is listed.
     let inherited = String::from_utf8(output("ls", &["/proc/self/fd"], b"")).unwrap();
     let mut expected: Vec<&str> = inherited.lines().chain(["4"]).collect();
     expected.sort_unstable();

@@ -124,7 +124,8 @@ impl Stage {
     }
 }
 
-/// The life of the processes that have opened a pipe for writing: `exec 9> "$LIFE"` does, and their children inherit it.
+/// The life of the processes that have opened a pipe for writing: `exec 9> "$LIFE"` does, and their
+/// children inherit it.
 pub(crate) struct Life {
     pub(crate) path: PathBuf,
     heard: mpsc::Receiver<Option<String>>,

@@ -1,4 +1,5 @@
-//! The packages of `clients/`: their own tests, their types, what is in them, and the snippets of their pages.
+//! The packages of `clients/`: their own tests, their types, what is in them, and the snippets of
+//! their pages.
 
 use crate::language::{needs, run, top, typescript_package, version};
 use crate::stage::gateway;
@@ -25,7 +26,8 @@ async fn the_package_for_python_does_what_it_says() {
     python_snippets(&stage.url).await;
 }
 
-/// A worker of the page, what a submitter of the page gets from it, and a watch of the page that sees it.
+/// A worker of the page, what a submitter of the page gets from it, and a watch of the page that
+/// sees it.
 async fn python_snippets(url: &str) {
     let page = std::fs::read_to_string(top().join("clients/python/README.md")).unwrap();
     let snippet = |name: &str| snippet(&page, name).replace(SHOWN, url);

@@ -75,7 +75,8 @@ pub(crate) async fn gateway() -> Gateway {
     Gateway { url: stage.server.url(), _stage: stage }
 }
 
-/// Asks for the end of a worker, and waits for it. One that is killed may have been granted a lease just then, which costs its task an attempt.
+/// Asks for the end of a worker, and waits for it. One that is killed may have been granted a lease
+/// just then, which costs its task an attempt.
 pub(crate) async fn leaves(worker: Worker) {
     worker.signal(Signal::TERM);
     ends(worker).await;

@@ -1,4 +1,5 @@
-//! What the tests of programs share: to wait for what must come, to follow a process line by line, and to say what is skipped.
+//! What the tests of programs share: to wait for what must come, to follow a process line by line,
+//! and to say what is skipped.
 
 use longhaul::{TaskMetadata, Watch, WatchEvent};
 use rustix::process::{Pid, Signal, kill_process};
@@ -30,7 +31,8 @@ pub(crate) async fn until(watch: &mut Watch, fits: impl Fn(&TaskMetadata) -> boo
     soon("an entry", search).await
 }
 
-/// Says that the running test is skipped, and why; `LONGHAUL_TEST_SKIPS` names a file that counts that.
+/// Says that the running test is skipped, and why; `LONGHAUL_TEST_SKIPS` names a file that counts
+/// that.
 pub(crate) fn skip(why: &str) {
     let line = format!("skipped: {}: {why}\n", std::thread::current().name().unwrap_or("?"));
     std::io::stderr().write_all(line.as_bytes()).unwrap();

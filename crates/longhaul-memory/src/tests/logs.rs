@@ -23,8 +23,8 @@ async fn compaction_keeps_the_last_of_a_key_and_no_tombstone() {
     assert!(view.iter().all(|message| !message.null));
 }
 
-/// Only what is marked as null was once dropped here. A broker looks at the size alone, so a ledger whose claims had no body was
-/// whole in every simulation and lost them on every broker.
+/// Only what is marked as null was once dropped here. A broker looks at the size alone, so a ledger
+/// whose claims had no body was whole in every simulation and lost them on every broker.
 #[tokio::test(start_paused = true)]
 async fn compaction_takes_whatever_is_empty_for_a_tombstone() {
     let (broker, _) = quiet();

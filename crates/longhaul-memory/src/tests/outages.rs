@@ -46,7 +46,8 @@ async fn an_unload_as_the_crate_shows_it() {
     assert!(send(&mut publisher, "c").await.await.is_ok());
 }
 
-/// A seed in ten thousand once had two workers run one epoch: its ledger was read out of order, which no broker does.
+/// A seed in ten thousand once had two workers run one epoch: its ledger was read out of order,
+/// which no broker does.
 #[tokio::test(start_paused = true)]
 async fn what_waits_for_a_thaw_and_for_the_broker_stays_in_order() {
     let (broker, worker) = quiet();

@@ -27,7 +27,8 @@ pub enum Scope {
     Work,
     /// To look at everything, payloads and results included unless they are hidden.
     Read,
-    /// To change queues, schedules and limits, and to act upon tasks: cancel, delete, replay, purge. It includes the other scopes.
+    /// To change queues, schedules and limits, and to act upon tasks: cancel, delete, replay,
+    /// purge. It includes the other scopes.
     Admin,
 }
 

@@ -2,7 +2,8 @@
 //!
 //! ```json
 //! {"tokens": [
-//!   {"name": "ci", "sha256": "9f86d0…", "scopes": ["submit", "read"], "queues": ["mails"], "expires": "2027-01-01T00:00:00Z"}
+//!   {"name": "ci", "sha256": "9f86d0…", "scopes": ["submit", "read"], "queues": ["mails"],
+//!    "expires": "2027-01-01T00:00:00Z"}
 //! ]}
 //! ```
 
@@ -45,7 +46,8 @@ pub struct TokenFileError {
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct TokenEntry {
-    /// Who acts with it, in the log of actions. Two tokens may have one name: the next one stands beside the last until all callers have it.
+    /// Who acts with it, in the log of actions. Two tokens may have one name: the next one stands
+    /// beside the last until all callers have it.
     pub name: String,
     /// Its SHA-256 in 64 hexadecimal digits.
     pub sha256: String,
@@ -80,7 +82,8 @@ struct Document {
     tokens: Vec<TokenEntry>,
 }
 
-/// The file of the tokens, to look at it and to change it. Gateways that run read it again when it has changed.
+/// The file of the tokens, to look at it and to change it. Gateways that run read it again when it
+/// has changed.
 ///
 /// ```
 /// use longhaul_server::{Scope, TokenEntry, TokenFile};
@@ -157,7 +160,8 @@ impl TokenFile {
         self.entries.extract_if(.., is_meant).collect()
     }
 
-    /// Puts the file in place as a whole, with the owner and the permissions of the former one; a new one is its owner's alone.
+    /// Puts the file in place as a whole, with the owner and the permissions of the former one; a
+    /// new one is its owner's alone.
     ///
     /// # Errors
     /// When it cannot be written, or was changed since it was read.

@@ -1,5 +1,6 @@
-//! What grants and looks after leases: one [`Leases`] for each queue, opened when somebody asks for it, and for every queue that is there, so that leases which
-//! fall silent are ended though nobody asks.
+//! What grants and looks after leases: one [`Leases`] for each queue, opened when somebody asks for
+//! it, and for every queue that is there, so that leases which fall silent are ended though nobody
+//! asks.
 
 use super::{QueueName, ServiceError};
 use crate::config::{Dialect, ServerConfig};
@@ -70,7 +71,8 @@ impl Desks {
         }
     }
 
-    /// The desk of a queue. The first one who asks waits until it has connected; if he gives up, it connects all the same.
+    /// The desk of a queue. The first one who asks waits until it has connected; if he gives up, it
+    /// connects all the same.
     pub(super) async fn of(
         &self,
         queue: &QueueName,
@@ -97,7 +99,8 @@ impl Desks {
         Some(found)
     }
 
-    /// Says why a desk has ended, unless the next one that is opened may do better: with the settings that stand on the ledger, if those have kept it out.
+    /// Says why a desk has ended, unless the next one that is opened may do better: with the
+    /// settings that stand on the ledger, if those have kept it out.
     async fn end_of(&self, queue: &QueueName, ended: &Leases) -> Result<(), WorkerError> {
         match ended.drain(Duration::ZERO).await {
             Err(WorkerError::Refused(LedgerConfigError::Differs { ledger, .. })) => {
@@ -135,7 +138,8 @@ impl Desks {
         futures::future::join_all(drains).await;
     }
 
-    /// One that is there is kept, unless it has ended, or the queue has got topics for priorities since.
+    /// One that is there is kept, unless it has ended, or the queue has got topics for priorities
+    /// since.
     fn opening(
         &self,
         queue: &QueueName,

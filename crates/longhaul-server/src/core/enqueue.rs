@@ -10,7 +10,8 @@ use std::time::{Duration, SystemTime};
 /// Tasks of a batch whose receipts are awaited at once.
 const IN_FLIGHT_MAX: usize = 256;
 
-/// Properties that the gateway's fields say: a caller who sets them by name would get past their checks.
+/// Properties that the gateway's fields say: a caller who sets them by name would get past their
+/// checks.
 const RESERVED: [&str; 19] = [
     "AFTER",
     "AFTER_FAILED",

@@ -25,7 +25,8 @@ pub(crate) struct Events {
 }
 
 impl Service {
-    /// Opens the changes of a level of a queue: behind a place, or, without one, from what stands now or from the next change on.
+    /// Opens the changes of a level of a queue: behind a place, or, without one, from what stands
+    /// now or from the next change on.
     pub(crate) async fn events(
         &self,
         queue: &QueueName,
@@ -46,7 +47,8 @@ impl Service {
 }
 
 impl Events {
-    /// The next one, and how far that is; `None` when there are no more, because the topic cannot be followed any longer.
+    /// The next one, and how far that is; `None` when there are no more, because the topic cannot
+    /// be followed any longer.
     pub(crate) async fn next(&mut self) -> Option<Result<(Event, String), ServiceError>> {
         let level = self.level;
         let name = |id: TaskId| TaskName { level, id };

@@ -1,7 +1,8 @@
 //! Which queues there are, as the admin API said last.
 //!
-//! Every request asks whether its queue exists, so that the answer is remembered, and asked for anew by one request at a time. While the admin API
-//! cannot be asked, what it said before goes on to count: tasks can be submitted as long as the broker takes them.
+//! Every request asks whether its queue exists, so that the answer is remembered, and asked for
+//! anew by one request at a time. While the admin API cannot be asked, what it said before goes on
+//! to count: tasks can be submitted as long as the broker takes them.
 
 use super::QueueName;
 use crate::clock::{self, Stopwatch};
@@ -41,8 +42,9 @@ struct Seen {
 }
 
 impl Asked {
-    /// Whether it is to be asked by somebody who came at this time, for a queue that it has told of before or not; notes that it is, if so. Who came before
-    /// it was asked last has that answer: so one that was made elsewhere is found at once, and many who ask at the same time ask once.
+    /// Whether it is to be asked by somebody who came at this time, for a queue that it has told of
+    /// before or not; notes that it is, if so. Who came before it was asked last has that answer:
+    /// so one that was made elsewhere is found at once, and many who ask at the same time ask once.
     pub(super) fn may_ask(&mut self, came: Stopwatch, is_told: bool) -> bool {
         let rests = |at: Stopwatch| is_told && at.read() < ASK_EVERY;
         let may = self.at.is_none_or(|at| at.read() > came.read() && !rests(at));

@@ -1,4 +1,5 @@
-//! Leases: granted, kept alive, reported on, found; and what a gateway does about them though nobody asks.
+//! Leases: granted, kept alive, reported on, found; and what a gateway does about them though
+//! nobody asks.
 
 use super::{QueueName, Service, ServiceError, TaskName};
 use crate::clock;
@@ -15,7 +16,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// Whoever asks first waits so long until the queue's ledger is read.
 const READY_MAX: Duration = Duration::from_secs(10);
 
-/// An action upon a task is stored when its queue is opened here; its answer waits no longer than this for that.
+/// An action upon a task is stored when its queue is opened here; its answer waits no longer than
+/// this for that.
 const SEE_TO_MAX: Duration = Duration::from_millis(250);
 
 /// Who reports, as the log names it.
@@ -101,7 +103,8 @@ impl Service {
     ) -> Result<(), ServiceError> {
         let desk = self.ready_desk(by.queue).await?;
         if last != KeepAlive::default() {
-            // An end that is told once more finds a lease that is over: what the log says of the end is the answer then.
+            // An end that is told once more finds a lease that is over: what the log says of the
+            // end is the answer then.
             match desk.keep_alive(token, last).await {
                 Ok(_)
                 | Err(
@@ -135,7 +138,8 @@ impl Service {
         Ok(self.ready_desk(queue).await?.find(&task.id).await?)
     }
 
-    /// Has the leases of all queues looked after that there are, and remembers which other gateways do so, until the gateway ends.
+    /// Has the leases of all queues looked after that there are, and remembers which other gateways
+    /// do so, until the gateway ends.
     pub(crate) async fn look_after_leases(&self, end: CancellationToken) {
         let mut every = tokio::time::interval(LOOK_EVERY);
         while end.run_until_cancelled(every.tick()).await.is_some() {
@@ -164,7 +168,8 @@ impl Service {
         self.peers.note(&seen.flatten().collect::<Vec<_>>());
     }
 
-    /// Has a queue looked after here, if it is not yet: what was asked of its tasks is done though nobody asks for leases.
+    /// Has a queue looked after here, if it is not yet: what was asked of its tasks is done though
+    /// nobody asks for leases.
     pub(super) async fn see_to(&self, queue: &QueueName) {
         if !self.desks.has(queue)
             && let Err(error) = self.desk(queue).await

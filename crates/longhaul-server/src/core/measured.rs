@@ -4,12 +4,13 @@ use super::{QueueName, Service, ServiceError};
 use longhaul::{Priority, TaskView};
 use std::time::Duration;
 
-/// How long a reader of the metrics waits for the counts. A view that is read for the first time may take longer, and is read on for the next reader.
+/// How long a reader of the metrics waits for the counts. A view that is read for the first time
+/// may take longer, and is read on for the next reader.
 const COUNT_TIME: Duration = Duration::from_secs(5);
 
 impl Service {
-    /// Sets the gauges of the queues that are to be measured. One that cannot be counted keeps the values that it had, because an autoscaler must not take
-    /// silence for an empty queue.
+    /// Sets the gauges of the queues that are to be measured. One that cannot be counted keeps the
+    /// values that it had, because an autoscaler must not take silence for an empty queue.
     pub(crate) async fn measure(&self) {
         let counted = self.measured.iter().map(|queue| async move {
             match tokio::time::timeout(COUNT_TIME, self.measure_queue(queue)).await {

@@ -1,4 +1,5 @@
-//! What can be done to queues and tasks, apart from HTTP: functions on a [`Service`], one file per resource.
+//! What can be done to queues and tasks, apart from HTTP: functions on a [`Service`], one file per
+//! resource.
 
 mod actions;
 mod desks;

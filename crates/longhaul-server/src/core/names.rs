@@ -57,8 +57,8 @@ impl fmt::Display for QueueName {
     }
 }
 
-/// The name of a task in its queue: its id, behind the level of the queue that it was submitted to unless that is the normal one, such as
-/// `high~12:0:-1`.
+/// The name of a task in its queue: its id, behind the level of the queue that it was submitted to
+/// unless that is the normal one, such as `high~12:0:-1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TaskName {
     pub(crate) level: Priority,

@@ -16,7 +16,8 @@ impl Peers {
         Self { own, seen: Mutex::default() }
     }
 
-    /// These workers are there. Without other gateways among them those that were seen before stay: they are all that is known.
+    /// These workers are there. Without other gateways among them those that were seen before stay:
+    /// they are all that is known.
     pub(super) fn note(&self, workers: &[WorkerInfo]) {
         let gateway = |worker: &WorkerInfo| {
             let url = worker.identity.as_ref()?.label.strip_prefix(LABEL)?;

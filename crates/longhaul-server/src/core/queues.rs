@@ -12,7 +12,8 @@ use longhaul::{
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// How long somebody waits for the admin API to tell once more of a queue that it has told of before.
+/// How long somebody waits for the admin API to tell once more of a queue that it has told of
+/// before.
 const ASK_AGAIN_MAX: Duration = Duration::from_secs(1);
 
 /// How a queue is to be made.
@@ -27,9 +28,10 @@ pub(crate) struct Creation {
 }
 
 impl Service {
-    /// Refuses a queue that does not exist, as far as that can be known: by the admin API. Brokers make topics when they are first used, so that a
-    /// misspelt name would be a queue that nobody works on. Returns whether the queue has topics for priorities; where nobody can tell, they come into
-    /// being when they are first used.
+    /// Refuses a queue that does not exist, as far as that can be known: by the admin API. Brokers
+    /// make topics when they are first used, so that a misspelt name would be a queue that nobody
+    /// works on. Returns whether the queue has topics for priorities; where nobody can tell, they
+    /// come into being when they are first used.
     pub(crate) async fn check_queue(&self, queue: &QueueName) -> Result<bool, ServiceError> {
         if let Some(has_levels) = self.known.fresh(queue) {
             return Ok(has_levels);
@@ -73,8 +75,8 @@ impl Service {
         }
     }
 
-    /// Makes a queue that does not exist and is used, where the gateway is told to make such, or serves a dialect on it; returns whether it has topics for
-    /// priorities.
+    /// Makes a queue that does not exist and is used, where the gateway is told to make such, or
+    /// serves a dialect on it; returns whether it has topics for priorities.
     async fn make_for_use(&self, queue: &QueueName) -> Result<bool, ServiceError> {
         let levels = if self.create_queues {
             true
@@ -94,8 +96,9 @@ impl Service {
         Ok(levels)
     }
 
-    /// The same for what would wait for a queue, or leave something behind for one, that does not exist: a gateway that does not know the admin API takes any queue
-    /// to exist, and asks the broker here.
+    /// The same for what would wait for a queue, or leave something behind for one, that does not
+    /// exist: a gateway that does not know the admin API takes any queue to exist, and asks the
+    /// broker here.
     pub(super) async fn check_there(&self, queue: &QueueName) -> Result<(), ServiceError> {
         self.check_queue(queue).await?;
         let found = self.client.has_queue(&self.topic(queue)).await;
@@ -105,7 +108,8 @@ impl Service {
         Err(ServiceError::NoQueue(queue.clone()))
     }
 
-    /// The same for a level of a queue: one without topics has no tasks, and a look at it would make the topics.
+    /// The same for a level of a queue: one without topics has no tasks, and a look at it would
+    /// make the topics.
     pub(super) async fn check_level(
         &self,
         queue: &QueueName,
@@ -117,7 +121,8 @@ impl Service {
         Err(ServiceError::NoLevels(queue.clone()))
     }
 
-    /// The same for a task: there is none on a level without topics. Those may have been made elsewhere since it was told, so that it is asked once more.
+    /// The same for a task: there is none on a level without topics. Those may have been made
+    /// elsewhere since it was told, so that it is asked once more.
     pub(super) async fn check_task(
         &self,
         queue: &QueueName,
@@ -231,7 +236,8 @@ impl Service {
         Ok(version)
     }
 
-    /// Deletes all tasks of a queue that a filter takes and that are not over; returns how many were, and how many could not be.
+    /// Deletes all tasks of a queue that a filter takes and that are not over; returns how many
+    /// were, and how many could not be.
     pub(crate) async fn purge(
         &self,
         queue: &QueueName,

@@ -1,4 +1,5 @@
-//! Keys whose first request is in progress in this gateway. What the key stands for is bound in the log, for all gateways and for long.
+//! Keys whose first request is in progress in this gateway. What the key stands for is bound in the
+//! log, for all gateways and for long.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};

@@ -1,4 +1,5 @@
-//! Views of all tasks of a queue, opened when somebody asks, kept up to date while they are asked, and closed when nobody has asked for a while.
+//! Views of all tasks of a queue, opened when somebody asks, kept up to date while they are asked,
+//! and closed when nobody has asked for a while.
 
 use crate::clock::{self, Stopwatch};
 use futures::future::{BoxFuture, FutureExt, Shared};
@@ -9,7 +10,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio_util::task::TaskTracker;
 
-/// The most views that are open: beyond that the one makes room that nobody has asked for the longest time.
+/// The most views that are open: beyond that the one makes room that nobody has asked for the
+/// longest time.
 const OPEN_MAX: usize = 256;
 
 /// A view that nobody has asked for so long is closed.
@@ -40,7 +42,8 @@ impl Views {
         Self { client, open: Mutex::default(), tasks: TaskTracker::new() }
     }
 
-    /// The view of a task topic. The first one who asks waits until it has been read; if he gives up, it is read on for the next one.
+    /// The view of a task topic. The first one who asks waits until it has been read; if he gives
+    /// up, it is read on for the next one.
     pub(super) async fn of(&self, topic: &str) -> Result<TaskView, TaskViewError> {
         let opening = self.opening(topic);
         let view = opening.clone().await;

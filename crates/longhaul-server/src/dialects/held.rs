@@ -1,11 +1,13 @@
-//! Whether a report is that of the lease which holds a task. These dialects name a lease by the worker and by a number that grows; our lease is found by them.
+//! Whether a report is that of the lease which holds a task. These dialects name a lease by the
+//! worker and by a number that grows; our lease is found by them.
 
 use crate::core::{QueueName, Reporter, Service, ServiceError, Task, TaskName};
 use longhaul::{KeepAlive, LeaseOutcome, LeaseToken, ReportError, TaskStatus};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// A gateway that has not read of a lease yet, which another one has granted, looks again so often, and so soon.
+/// A gateway that has not read of a lease yet, which another one has granted, looks again so often,
+/// and so soon.
 const LOOKS_MAX: u32 = 100;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -20,8 +22,8 @@ pub(super) enum Held {
     No(&'static str),
 }
 
-/// Ends the lease of a worker, if it holds the task; says how it stands otherwise. What is not known to count is told once more: a lease that has just
-/// expired is known as such a moment later.
+/// Ends the lease of a worker, if it holds the task; says how it stands otherwise. What is not
+/// known to count is told once more: a lease that has just expired is known as such a moment later.
 pub(super) async fn settle(
     service: &Service,
     by: (&QueueName, &str),
@@ -42,7 +44,8 @@ pub(super) async fn settle(
     }
 }
 
-/// How the lease of a worker stands. Without a number the current one is meant, if it is the worker's.
+/// How the lease of a worker stands. Without a number the current one is meant, if it is the
+/// worker's.
 async fn held(
     service: &Service,
     queue: &QueueName,
@@ -93,7 +96,8 @@ async fn look(
     })
 }
 
-/// Whether the last lease of a task was ended by a report, or from outside, and not by its silence: then nobody owns it, as in document 001.
+/// Whether the last lease of a task was ended by a report, or from outside, and not by its silence:
+/// then nobody owns it, as in document 001.
 fn was_ended(task: &Task) -> bool {
     let attempts = task.info.as_ref().map(|info| info.attempts);
     let Some(shown) = task.shown.as_ref().filter(|it| Some(it.attempts) == attempts) else {

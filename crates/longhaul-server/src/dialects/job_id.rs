@@ -1,7 +1,9 @@
-//! A job's id in document 001 is a UUID. Ours says which task it is, so that any gateway reads it, without a table of ids.
+//! A job's id in document 001 is a UUID. Ours says which task it is, so that any gateway reads it,
+//! without a table of ids.
 //!
-//! It is a UUID of version 8, whose 122 free bits hold, from the highest: the ledger (48 bits), the place in a batch and one more (12, zero outside of
-//! batches), the entry (40), the partition and one more (20), the level of the queue (2). What does not fit has no such id.
+//! It is a UUID of version 8, whose 122 free bits hold, from the highest: the ledger (48 bits), the
+//! place in a batch and one more (12, zero outside of batches), the entry (40), the partition and
+//! one more (20), the level of the queue (2). What does not fit has no such id.
 
 use crate::core::TaskName;
 use longhaul::{Priority, TaskId};

@@ -173,12 +173,14 @@ async fn job(
     }))
 }
 
-/// When a job is available, in s, while that is ahead: one whose lease has run out is so at once (1.20).
+/// When a job is available, in s, while that is ahead: one whose lease has run out is so at once
+/// (1.20).
 fn available_at(info: &TaskInfo, status: TaskStatus) -> Option<u64> {
     due_ahead(info.due_ms, status).map(|due| due.div_ceil(1_000))
 }
 
-/// Before when a task does not begin, in ms, while that is ahead: one that may begin is due already.
+/// Before when a task does not begin, in ms, while that is ahead: one that may begin is due
+/// already.
 pub(super) fn due_ahead(due_ms: Option<u64>, status: TaskStatus) -> Option<u64> {
     due_ms.filter(|_| status != TaskStatus::Ready)
 }
@@ -189,7 +191,8 @@ pub(super) fn tries_of(properties: Option<&BTreeMap<String, String>>) -> u32 {
     own.unwrap_or(DIALECT_TRIES)
 }
 
-/// How many attempts of a task have failed: neither the one that runs nor the one that brought it to its end has.
+/// How many attempts of a task have failed: neither the one that runs nor the one that brought it
+/// to its end has.
 fn failed_attempts(info: &TaskInfo, status: TaskStatus) -> u32 {
     match JobState::from(status) {
         JobState::Leased | JobState::Done => info.attempts.saturating_sub(1),

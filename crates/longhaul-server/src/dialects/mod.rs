@@ -1,5 +1,5 @@
-//! Dialects: the routes, bodies and codes of other task queues, as thin adapters on the same service. Each is switched on by the configuration, and works on the
-//! one queue that it names.
+//! Dialects: the routes, bodies and codes of other task queues, as thin adapters on the same
+//! service. Each is switched on by the configuration, and works on the one queue that it names.
 
 mod held;
 mod job_id;
@@ -52,7 +52,8 @@ fn queue<'a>(service: &'a Service, caller: &Caller) -> Result<&'a QueueName, Pro
     Ok(queue)
 }
 
-/// Reads JSON, whatever its content type is said to be, and fields that are not known left out: both as the servers do that callers were written for.
+/// Reads JSON, whatever its content type is said to be, and fields that are not known left out:
+/// both as the servers do that callers were written for.
 fn read<T: DeserializeOwned>(body: &Body) -> Result<T, Problem> {
     let malformed = |error: serde_json::Error| {
         Problem::bad_request(

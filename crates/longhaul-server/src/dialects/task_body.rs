@@ -144,7 +144,8 @@ pub(super) async fn task(
         Err(ServiceError::Gone(_) | ServiceError::NoTask(_)) => None,
         Err(error) => return Err(error),
     };
-    // Where only the metadata topic has the payload it is not known how often its submitter wants it tried.
+    // Where only the metadata topic has the payload it is not known how often its submitter wants
+    // it tried.
     let properties = payload.as_ref().and_then(|it| it.properties.as_ref());
     let max_retries = properties.map(|it| tries_of(Some(it)).saturating_sub(1));
     let payload = payload.as_ref().filter(|_| !hidden);

@@ -1,6 +1,8 @@
-//! The routes of document 002: `/tasks`, `/tasks/lease`, `/tasks/{id}`, `/tasks/{id}/ack`, `/tasks/{id}/nack`, `/stats`.
+//! The routes of document 002: `/tasks`, `/tasks/lease`, `/tasks/{id}`, `/tasks/{id}/ack`,
+//! `/tasks/{id}/nack`, `/stats`.
 //!
-//! The document names the routes, the states and what follows what; the fields of the bodies are ours.
+//! The document names the routes, the states and what follows what; the fields of the bodies are
+//! ours.
 
 use super::held::{Held, settle};
 use super::task_body::{Stats, TaskBody, priority_of, stats, task};

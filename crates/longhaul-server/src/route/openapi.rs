@@ -25,7 +25,8 @@ pub(crate) fn document() -> &'static str {
     &DOCUMENT
 }
 
-/// Leaves out defaults of `null`: they say nothing, and with one beside a reference that may be null common generators make clients that do not compile.
+/// Leaves out defaults of `null`: they say nothing, and with one beside a reference that may be
+/// null common generators make clients that do not compile.
 fn without_null_defaults(schema: &mut RefOr<Schema>) {
     let none = |default: &mut Option<Value>| *default = default.take().filter(|it| !it.is_null());
     match schema {

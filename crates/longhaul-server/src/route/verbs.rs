@@ -1,6 +1,7 @@
 //! Verbs at the end of a path, as in `POST /v1/queues/mails/tasks/12:0:-1:cancel`.
 //!
-//! The router knows only whole segments, and the id before the verb has colons, too. So the verb gets a segment of its own before the route is looked up.
+//! The router knows only whole segments, and the id before the verb has colons, too. So the verb
+//! gets a segment of its own before the route is looked up.
 
 use axum::extract::{Request, State};
 use axum::http::{Method, Uri};
@@ -9,7 +10,8 @@ use axum::response::Response;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// What stands before a verb in the paths that the router sees. No name of a queue begins with it, and no id.
+/// What stands before a verb in the paths that the router sees. No name of a queue begins with it,
+/// and no id.
 const MARK: &str = "/~";
 
 /// The path by which the router knows a route.
@@ -57,8 +59,9 @@ fn fits(pattern: &str, path: &str) -> bool {
     pattern.split('/').all(fits) && segments.next().is_none()
 }
 
-/// Gives the verb of a request its own segment: behind POST, which all verbs have, any word, and otherwise those that there are, so that another method is
-/// told apart from a path that does not exist.
+/// Gives the verb of a request its own segment: behind POST, which all verbs have, any word, and
+/// otherwise those that there are, so that another method is told apart from a path that does not
+/// exist.
 pub(super) async fn put_in_place(
     State(verbs): State<Arc<Verbs>>,
     mut request: Request,

@@ -71,7 +71,8 @@ async fn whole(body: axum::body::Body, limit: usize, time: Duration) -> Result<B
     Ok(read.to_bytes())
 }
 
-/// Reads a form of the dashboard whole before its page is asked for: as large as the payload of a task, and no slower than other bodies.
+/// Reads a form of the dashboard whole before its page is asked for: as large as the payload of a
+/// task, and no slower than other bodies.
 pub(crate) async fn form(
     State(shell): State<Arc<Shell>>,
     request: Request,
@@ -118,7 +119,8 @@ impl Body {
                 detail,
             ));
         }
-        // To serde an array of the values of its fields would do, and for all else it names a type of ours.
+        // To serde an array of the values of its fields would do, and for all else it names a type
+        // of ours.
         let begins_object = self.bytes.trim_ascii_start().first() == Some(&b'{');
         if !begins_object && let Ok(value) = serde_json::from_slice::<Value>(&self.bytes) {
             return Err(json_unfit(&format!("it is {}, and an object is expected", kind(&value))));
@@ -143,7 +145,8 @@ const fn kind(value: &Value) -> &'static str {
 pub(crate) fn in_plain_words(said: &str) -> String {
     let mut words = String::with_capacity(said.len());
     let mut rest = said;
-    // It stands behind this only, and what callers have sent stands before: in quotes, and not after this word.
+    // It stands behind this only, and what callers have sent stands before: in quotes, and not
+    // after this word.
     while let Some((before, behind)) = rest.split_once("expected ") {
         words.push_str(before);
         words.push_str("expected ");
@@ -162,7 +165,8 @@ pub(crate) fn in_plain_words(said: &str) -> String {
 }
 
 impl Body {
-    /// An array or an object in the place of a word is a fault of syntax to serde, and JSON nevertheless.
+    /// An array or an object in the place of a word is a fault of syntax to serde, and JSON
+    /// nevertheless.
     fn problem(&self, error: &serde_json::Error) -> Problem {
         if error.is_syntax() && serde_json::from_slice::<Value>(&self.bytes).is_ok() {
             return json_unfit(&error.to_string());

@@ -1,4 +1,5 @@
-//! What is checked of a request when its route is known: who asks, whether there is room, and how long it may take.
+//! What is checked of a request when its route is known: who asks, whether there is room, and how
+//! long it may take.
 
 use super::{Shell, body};
 use crate::auth::{Identity, Scope};
@@ -27,7 +28,8 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Whether payloads and results are hidden from it. Who acts without a token is nobody in particular, whatever it may do.
+    /// Whether payloads and results are hidden from it. Who acts without a token is nobody in
+    /// particular, whatever it may do.
     pub(crate) fn is_blind(&self) -> bool {
         let sees = self.identity.name.is_some() && self.identity.may(Scope::Admin);
         self.shell.config.hide_payloads && !sees
@@ -214,7 +216,8 @@ fn lost(outage: Outage, only_looks: bool) -> Problem {
     Problem::unavailable("outcome_unknown", detail)
 }
 
-/// What the request holds is free when its answer is: at once, or, where that is a stream, when that ends.
+/// What the request holds is free when its answer is: at once, or, where that is a stream, when
+/// that ends.
 fn hold(response: Response, held: Held) -> Response {
     use http_body_util::BodyExt;
     if hyper::body::Body::size_hint(response.body()).exact().is_some() {

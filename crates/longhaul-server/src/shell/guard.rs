@@ -1,4 +1,5 @@
-//! What is checked of every request, whatever its route: that it was meant for this host, and that no web page of somebody else has sent it.
+//! What is checked of every request, whatever its route: that it was meant for this host, and that
+//! no web page of somebody else has sent it.
 
 use super::{Shell, host};
 use crate::config::ServerConfig;

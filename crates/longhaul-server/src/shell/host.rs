@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-/// A name or a number without a port: in lower case, without brackets and without the dot that ends a full name.
+/// A name or a number without a port: in lower case, without brackets and without the dot that ends
+/// a full name.
 pub(crate) fn parse(text: &str) -> Option<String> {
     let number = text.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
     if let Ok(number) = number.unwrap_or(text).parse::<IpAddr>() {

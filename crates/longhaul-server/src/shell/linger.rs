@@ -1,8 +1,9 @@
 //! Reads over what is left of the body of a request that was refused.
 //!
-//! Many clients send a request whole before they read its answer. A connection that is closed while they send is reset by the system, which takes the answer with
-//! it: they would see a broken pipe, and not that the body is too long, or the token wrong. So the answer is sent at once, and the rest of the body is thrown away
-//! behind it, within limits.
+//! Many clients send a request whole before they read its answer. A connection that is closed while
+//! they send is reset by the system, which takes the answer with it: they would see a broken pipe,
+//! and not that the body is too long, or the token wrong. So the answer is sent at once, and the
+//! rest of the body is thrown away behind it, within limits.
 
 use super::Shell;
 use axum::body::{Body, Bytes};
@@ -19,7 +20,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// How long the rest of a body is read over, for how long nothing may come of it, and how many bytes it may have.
+/// How long the rest of a body is read over, for how long nothing may come of it, and how many
+/// bytes it may have.
 const LINGER_TIME: Duration = Duration::from_secs(10);
 const LINGER_PAUSE: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 256 * 1024 * 1024;

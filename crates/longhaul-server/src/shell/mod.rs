@@ -1,4 +1,5 @@
-//! What stands between the network and the routes: connections, TLS, and the checks that every request goes through.
+//! What stands between the network and the routes: connections, TLS, and the checks that every
+//! request goes through.
 
 mod accept;
 mod body;

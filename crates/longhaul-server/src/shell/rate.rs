@@ -1,4 +1,5 @@
-//! How many requests each caller may make: a bucket for each, as GCRA keeps it, by the one instant at which it is full again.
+//! How many requests each caller may make: a bucket for each, as GCRA keeps it, by the one instant
+//! at which it is full again.
 
 use super::Shell;
 use crate::auth::Identity;
@@ -14,7 +15,8 @@ use std::time::Duration;
 /// The most callers that have buckets of their own: beyond them there is one for all others.
 const CALLERS_MAX: usize = 10_000;
 
-/// So often those are forgotten whose bucket is full: nothing tells them from callers that never came.
+/// So often those are forgotten whose bucket is full: nothing tells them from callers that never
+/// came.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
 /// The bits of an IPv6 address that name a network: whoever has one has all addresses in it.

@@ -21,13 +21,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use utoipa::IntoParams;
 
-/// So often a comment is sent while nothing happens, so that nobody on the way takes the connection for dead.
+/// So often a comment is sent while nothing happens, so that nobody on the way takes the connection
+/// for dead.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 struct EventQuery {
-    /// `earliest`: the last event of each task that is still shown comes first. Otherwise what happens from now on.
+    /// `earliest`: the last event of each task that is still shown comes first. Otherwise what
+    /// happens from now on.
     from: Option<String>,
     /// As the header `Last-Event-ID`, for clients that cannot set it.
     last_event_id: Option<String>,
@@ -46,7 +48,8 @@ pub(super) fn routes() -> Vec<Route> {
     ]
 }
 
-/// The id of an event before which there was none: browsers take an empty one for no id, and would miss what comes before they are back.
+/// The id of an event before which there was none: browsers take an empty one for no id, and would
+/// miss what comes before they are back.
 const START: &str = "start";
 
 /// Where the caller was; the default place is the start.
@@ -96,7 +99,8 @@ struct Watcher {
 }
 
 impl Watcher {
-    /// Waits until the gateway has lost its broker, or has it again, and says so. It has no id: what follows goes on behind what came before.
+    /// Waits until the gateway has lost its broker, or has it again, and says so. It has no id:
+    /// what follows goes on behind what came before.
     async fn notice(&self) -> axum::response::sse::Event {
         let event = axum::response::sse::Event::default();
         let reach = &self.caller.shell.reach;
@@ -110,7 +114,8 @@ impl Watcher {
     }
 }
 
-/// The next event. When there are no more the stream ends, and the client comes again with the last id.
+/// The next event. When there are no more the stream ends, and the client comes again with the last
+/// id.
 async fn next((mut events, mut to): (Events, Watcher)) -> Option<(Sent, (Events, Watcher))> {
     loop {
         let next = tokio::select! {

@@ -1,4 +1,5 @@
-//! Bodies by which tasks are submitted: JSON, or the payload as it is with everything else behind `?`.
+//! Bodies by which tasks are submitted: JSON, or the payload as it is with everything else behind
+//! `?`.
 
 use super::values::{Instant, Length, Words};
 use crate::core::{NewTask, ServiceError, TaskName};

@@ -143,7 +143,8 @@ fn a_drain_waits_for_what_has_begun_and_not_for_ever() {
     with_gateway(config(), async |server| {
         let mut begun = TcpStream::connect(server.address()).await.unwrap();
         begun.write_all((head(TASKS, 2) + "{").as_bytes()).await.unwrap();
-        // Its head is read when another request on another connection is answered after it; a drain before would close the connection unread.
+        // Its head is read when another request on another connection is answered after it; a drain
+        // before would close the connection unread.
         for _ in 0..20 {
             exchange(&server, &get("/healthz")).await;
         }

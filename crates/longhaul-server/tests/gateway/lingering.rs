@@ -16,7 +16,8 @@ enum Framing {
     Chunks,
 }
 
-/// Sends all of a request, then reads its answer: on a thread, since a client that only sends must not depend on one that also reads.
+/// Sends all of a request, then reads its answer: on a thread, since a client that only sends must
+/// not depend on one that also reads.
 fn sent_whole(
     server: &Server,
     path: &str,
@@ -94,7 +95,8 @@ fn whoever_has_no_token_is_told_so_though_he_sends_before_he_reads() {
     });
 }
 
-/// What is read over has an end: nobody keeps a connection busy for ever with a body that is thrown away.
+/// What is read over has an end: nobody keeps a connection busy for ever with a body that is thrown
+/// away.
 #[test]
 fn a_body_without_an_end_is_not_read_over_for_ever() {
     with_gateway(config(), async |server| {

@@ -5,7 +5,8 @@ use longhaul::testing::TestEngine;
 use longhaul_server::{Server, StartError};
 use std::time::Duration;
 
-/// What `printf %s TOKEN | sha256sum` prints of `test` and of `zebra`. No figure of the metrics has one of them in it.
+/// What `printf %s TOKEN | sha256sum` prints of `test` and of `zebra`. No figure of the metrics has
+/// one of them in it.
 const TEST: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
 const ZEBRA: &str = "676cb75018edccf10fce6f376f2124e02c3293fa3fe8f953c75386198c714514";
 

@@ -82,7 +82,8 @@ fn whole(queue: &str, found: &Queue, all: &str) -> Markup {
     }
 }
 
-/// A change, upon the version that the page showed: if another one stands by now nothing is changed.
+/// A change, upon the version that the page showed: if another one stands by now nothing is
+/// changed.
 #[derive(Debug, Deserialize)]
 pub(super) struct Change {
     version: u64,

@@ -22,7 +22,8 @@ use std::sync::Arc;
 use crate::trouble::Trouble;
 use crate::visit::Visit;
 
-/// The part of a page's place that names the level of a queue's tasks: each level is listed by itself.
+/// The part of a page's place that names the level of a queue's tasks: each level is listed by
+/// itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {

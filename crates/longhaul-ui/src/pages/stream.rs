@@ -1,4 +1,5 @@
-//! What passes through as it is: events, and bytes to be saved. Browsers ask for both with a cookie, where programs send a token.
+//! What passes through as it is: events, and bytes to be saved. Browsers ask for both with a
+//! cookie, where programs send a token.
 
 use crate::asked::{Path, Query};
 use crate::trouble::Trouble;

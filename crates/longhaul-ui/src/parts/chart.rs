@@ -33,7 +33,8 @@ pub(crate) fn throughput(series: &Series) -> Markup {
     }
 }
 
-/// How long tasks took from their submission to their end: the median, and what 95 of 100 stay below.
+/// How long tasks took from their submission to their end: the median, and what 95 of 100 stay
+/// below.
 pub(crate) fn latency(series: &Series) -> Markup {
     let most = series.steps.iter().filter_map(|step| step.latency_p95_ms).max();
     let width = step_width(series);

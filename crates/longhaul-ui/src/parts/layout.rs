@@ -23,7 +23,8 @@ pub(crate) fn bare(visit: &Visit, title: &str, body: &Markup) -> Markup {
     frame(visit, title, &html! {}, body, &Kept::ByAsking)
 }
 
-/// A page of a queue; `page` is its place below the queue's. What has changed of its content is replaced when the queue's events tell of news.
+/// A page of a queue; `page` is its place below the queue's. What has changed of its content is
+/// replaced when the queue's events tell of news.
 pub(crate) fn of_queue(
     visit: &Visit,
     queue: &str,
@@ -48,7 +49,8 @@ fn nav(queue: &str, page: Option<&str>) -> Markup {
     }
 }
 
-/// Why there is no page. One that was only looked at, and that is not there because the gateway has no broker, is asked for again by its script.
+/// Why there is no page. One that was only looked at, and that is not there because the gateway has
+/// no broker, is asked for again by its script.
 pub(crate) fn trouble(visit: &Visit, trouble: &Trouble) -> Markup {
     let is_away = trouble.is_broker_away();
     let title = match trouble.status.canonical_reason() {
@@ -77,7 +79,8 @@ enum Kept {
     ByEvents(String),
     /// By asking for it now and then.
     ByAsking,
-    /// It stands in the place of one that cannot be had without the broker, and is asked for until that one is there.
+    /// It stands in the place of one that cannot be had without the broker, and is asked for until
+    /// that one is there.
     UntilItIsThere,
     /// Not at all: it says why something was not done.
     AsItIs,

@@ -66,7 +66,8 @@ fn json(bytes: &[u8]) -> Option<&str> {
     text.starts_with(['{', '[']).then_some(text)
 }
 
-/// Lays JSON out over lines. It stays as it was written: large numbers, the order of fields, and fields that are there twice.
+/// Lays JSON out over lines. It stays as it was written: large numbers, the order of fields, and
+/// fields that are there twice.
 fn indented(json: &str) -> String {
     let mut out = String::with_capacity(json.len() * 2);
     let (mut depth, mut in_text, mut is_escaped) = (0_usize, false, false);

@@ -10,7 +10,8 @@ pub(crate) enum Head {
     Number(&'static str),
 }
 
-/// A table that scrolls by itself where it is wider than the window. Without rows it says what is missing.
+/// A table that scrolls by itself where it is wider than the window. Without rows it says what is
+/// missing.
 pub(crate) fn table(
     id: &str,
     caption: &str,

@@ -1,4 +1,5 @@
-//! What happened to a task, over time: who held it when, when nothing was heard of them, and what was written by somebody who did not hold it any more.
+//! What happened to a task, over time: who held it when, when nothing was heard of them, and what
+//! was written by somebody who did not hold it any more.
 
 use crate::model::{Entry, History, Silence, Worker};
 use crate::parts;
@@ -74,7 +75,8 @@ impl End {
     }
 }
 
-/// Who held the task, in the order of epochs. `until` is when the last one is still seen holding it.
+/// Who held the task, in the order of epochs. `until` is when the last one is still seen holding
+/// it.
 fn holds(entries: &[Entry], until: u64) -> Vec<Hold> {
     let mut holds: Vec<Hold> = Vec::new();
     for entry in entries {

@@ -1,4 +1,5 @@
-//! What buttons do: each form of each page asks the gateway for one thing, and where pages only show there is no form, and nothing is done.
+//! What buttons do: each form of each page asks the gateway for one thing, and where pages only
+//! show there is no form, and nothing is done.
 
 use crate::fake::{Like, PLACES, Site};
 use crate::markup::{Form, forms, tags};

@@ -10,7 +10,8 @@ fn site() -> Site {
     Site::new(Like { text: "no way to it", is_away: true, ..Like::default() }, |_| {})
 }
 
-/// Whoever looked at a page was told that a service was unavailable, without a way to any other page, and had to come back himself.
+/// Whoever looked at a page was told that a service was unavailable, without a way to any other
+/// page, and had to come back himself.
 #[tokio::test]
 async fn each_page_says_that_the_broker_is_away_and_comes_back_by_itself() {
     let site = site();
@@ -37,7 +38,8 @@ async fn no_page_that_is_there_says_so() {
     }
 }
 
-/// What an action was answered stays until it was read: the page behind it would have taken its place.
+/// What an action was answered stays until it was read: the page behind it would have taken its
+/// place.
 #[tokio::test]
 async fn an_action_that_was_refused_is_not_tried_again_by_itself() {
     let site = site();

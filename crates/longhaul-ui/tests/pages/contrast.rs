@@ -1,4 +1,5 @@
-//! The colours of the style, by the rules of WCAG 2.2, level AA: 4.5 to 1 for texts (1.4.3), 3 to 1 for what is drawn and for the borders of fields (1.4.11).
+//! The colours of the style, by the rules of WCAG 2.2, level AA: 4.5 to 1 for texts (1.4.3), 3 to 1
+//! for what is drawn and for the borders of fields (1.4.11).
 
 use std::collections::BTreeMap;
 

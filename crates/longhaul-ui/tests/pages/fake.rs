@@ -1,4 +1,5 @@
-//! A gateway that answers the same to everybody, with one text wherever it shows what somebody else has written.
+//! A gateway that answers the same to everybody, with one text wherever it shows what somebody else
+//! has written.
 
 use axum::Router;
 use axum::body::{Body, to_bytes};

@@ -11,7 +11,8 @@ const HOSTILE: &str = "</title></textarea></pre></script><script>alert(1)</scrip
 const HIDDEN: [char; 9] =
     ['\u{202e}', '\u{2066}', '\u{200b}', '\u{feff}', '\u{7}', '\u{1b}', '\u{9b}', '\u{0}', '\r'];
 
-/// The tags with the names of their attributes, without those that name hidden characters, and without lines that a text has.
+/// The tags with the names of their attributes, without those that name hidden characters, and
+/// without lines that a text has.
 fn structure(answer: &Answer) -> Vec<(String, Vec<String>)> {
     let names = |tag: Tag| (tag.name, tag.attributes.into_iter().map(|it| it.0).collect());
     let shown = pieces(&answer.text).into_iter().filter_map(|piece| match piece {
@@ -53,7 +54,8 @@ async fn a_text_is_shown_whole() {
     }
 }
 
-/// A browser obeys such characters in a tooltip and in the title of a window as well. Fields of forms have to give them back as they are.
+/// A browser obeys such characters in a tooltip and in the title of a window as well. Fields of
+/// forms have to give them back as they are.
 #[tokio::test]
 async fn hidden_characters_stand_nowhere_but_in_fields() {
     for (place, answer) in Site::of(HOSTILE).pages().await {

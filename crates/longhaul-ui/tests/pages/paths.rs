@@ -75,7 +75,8 @@ async fn what_is_filtered_for_reaches_the_gateway() {
     }
 }
 
-/// What could not be read was answered with a line of text, without the way back, and what was not found with a link to itself.
+/// What could not be read was answered with a line of text, without the way back, and what was not
+/// found with a link to itself.
 #[tokio::test]
 async fn what_cannot_be_read_or_is_not_there_has_a_page_that_leads_on() {
     let site = Site::of("plain");

@@ -15,7 +15,8 @@ async fn the_workers_of_each_priority_are_shown() {
     }
 }
 
-/// A worker that had died long ago was named as the one that takes the tasks of another over: all that the gateway had not forgotten were.
+/// A worker that had died long ago was named as the one that takes the tasks of another over: all
+/// that the gateway had not forgotten were.
 #[tokio::test]
 async fn only_workers_that_are_alive_take_tasks_over() {
     let site = Site::of("holder");

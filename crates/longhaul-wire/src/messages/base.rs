@@ -1,7 +1,8 @@
 //! The envelope of all commands.
 //!
-//! Pulsar declares it as a number beside one optional field for each command, of which exactly one is set. On the wire that is
-//! the same as a `oneof`, and the number of the command is the number of its field.
+//! Pulsar declares it as a number beside one optional field for each command, of which exactly one
+//! is set. On the wire that is the same as a `oneof`, and the number of the command is the number
+//! of its field.
 
 use super::{
     CommandAck, CommandAckResponse, CommandActiveConsumerChange, CommandAuthChallenge,

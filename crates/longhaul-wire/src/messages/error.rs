@@ -34,7 +34,8 @@ pub enum ServerError {
     ProducerFenced = 25,
 }
 
-/// The code of an error as it came. A later broker may have more of them, and its number is then all there is to say.
+/// The code of an error as it came. A later broker may have more of them, and its number is then
+/// all there is to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorCode {
     Known(ServerError),

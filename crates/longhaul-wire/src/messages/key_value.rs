@@ -7,7 +7,8 @@ use prost::{DecodeError, Message};
 const KEY: u32 = 1;
 const VALUE: u32 = 2;
 
-/// Two texts, which share the buffer that they came in. What is read is UTF-8, as the format demands of texts.
+/// Two texts, which share the buffer that they came in. What is read is UTF-8, as the format
+/// demands of texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct KeyValue {
     /// The name.

@@ -56,7 +56,8 @@ impl MessageIdData {
         self.ledger_id == u64::MAX && self.entry_id == u64::MAX
     }
 
-    /// Where in a batch it is. Clients say that it is in none by leaving it out, or by a number below zero.
+    /// Where in a batch it is. Clients say that it is in none by leaving it out, or by a number
+    /// below zero.
     #[must_use]
     pub fn index_in_batch(&self) -> Option<usize> {
         self.batch_index.and_then(|index| usize::try_from(index).ok())

@@ -1,7 +1,7 @@
 //! Frames of real clients and brokers, each kind of them once.
 //!
-//! A file is the frames as they were on the wire, each behind a byte that says who sent it, and all of it compressed: a chunk of
-//! a message has a megabyte that says little.
+//! A file is the frames as they were on the wire, each behind a byte that says who sent it, and all
+//! of it compressed: a chunk of a message has a megabyte that says little.
 
 use bytes::{Bytes, BytesMut};
 use longhaul_wire::batch::Singles;
@@ -90,8 +90,8 @@ fn corrupt() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the recording is damaged")
 }
 
-/// What frames that are alike have in common: the command, which fields it and its metadata have, names and small numbers that
-/// say what a message consists of; not any other numbers and texts.
+/// What frames that are alike have in common: the command, which fields it and its metadata have,
+/// names and small numbers that say what a message consists of; not any other numbers and texts.
 fn shape(side: Side, bytes: &Bytes) -> String {
     let mut shape = format!("{side:?} ");
     match frame::decode(&mut BytesMut::from(&bytes[..]), MESSAGE_BYTES_MAX) {

@@ -35,8 +35,9 @@ struct Reader {
     test: &'static str,
 }
 
-const READERS: [Reader; 11] = [
+const READERS: [Reader; 12] = [
     Reader { page: "README.md", mark: Some("test-command"), test: ".ci/run" },
+    Reader { page: "README.md", mark: Some("tour: "), test: TOUR },
     Reader { page: "SECURITY.md", mark: Some("test: tokens"), test: TOKENS },
     Reader { page: "clients/python/README.md", mark: Some("test: "), test: PACKAGES },
     Reader { page: "clients/typescript/README.md", mark: Some("test: "), test: PACKAGES },

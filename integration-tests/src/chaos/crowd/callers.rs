@@ -17,7 +17,8 @@ use tokio::time::sleep;
 /// The silence that ends a lease.
 pub(super) const LEASE_TIME: Duration = Duration::from_secs(1);
 
-/// How long somebody hangs: until its lease must have ended, which takes a gateway a second beyond the silence, and up to three where the machine starts several Pulsars meanwhile. A lease that
+/// How long somebody hangs: until its lease must have ended, which takes a gateway a second beyond
+/// the silence, and up to three where the machine starts several Pulsars meanwhile. A lease that
 /// nobody has ended yet may still be reported on.
 const HANG: Duration = Duration::from_secs(5);
 
@@ -31,10 +32,12 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// How long a request is repeated.
 const REPEAT_LIMIT_MS: u64 = 180_000;
 
-/// One of so many tasks is submitted twice at once, at both gateways: as if the first answer had been lost.
+/// One of so many tasks is submitted twice at once, at both gateways: as if the first answer had
+/// been lost.
 const TWICE_ONE_IN: usize = 10;
 
-/// One of so many requests for a task does not wait for one, as the plain clients of document 002 do not; and one of so many asks for tasks of a type.
+/// One of so many requests for a task does not wait for one, as the plain clients of document 002
+/// do not; and one of so many asks for tasks of a type.
 const AT_ONCE_ONE_IN: usize = 3;
 const TYPED_ONE_IN: usize = 10;
 
@@ -191,14 +194,16 @@ impl Callers {
         Ok(done)
     }
 
-    /// Asks for a lease without waiting for one. A gateway that nobody asks for tasks receives none, and so cannot acknowledge those that have ended and come
-    /// to it from one that was killed.
+    /// Asks for a lease without waiting for one. A gateway that nobody asks for tasks receives
+    /// none, and so cannot acknowledge those that have ended and come to it from one that was
+    /// killed.
     pub(super) async fn knock(&self, gateway: usize) -> Result<()> {
         let request = json!({ "worker": "judge", "wait": "0s" });
         self.ask(gateway, Method::POST, "leases", Some(&request)).await.map(drop)
     }
 
-    /// Does what is planned, and reports it until somebody has said what becomes of that, as any worker would.
+    /// Does what is planned, and reports it until somebody has said what becomes of that, as any
+    /// worker would.
     async fn handle(
         &self,
         token: &str,

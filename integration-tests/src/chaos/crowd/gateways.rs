@@ -100,7 +100,8 @@ impl Gateways {
         self.kills.subscribe()
     }
 
-    /// Kills one after the other by SIGKILL, and starts each again, on another port, until it is over. Returns the number of kills.
+    /// Kills one after the other by SIGKILL, and starts each again, on another port, until it is
+    /// over. Returns the number of kills.
     pub(super) async fn kill_in_turn(
         &mut self,
         every: Duration,
@@ -122,7 +123,8 @@ impl Gateways {
         }
     }
 
-    /// Starts one. Where it ends at once, because the broker is away, it is started again, as whoever runs it would do.
+    /// Starts one. Where it ends at once, because the broker is away, it is started again, as
+    /// whoever runs it would do.
     async fn begin(&mut self, number: usize) -> Result<()> {
         let mut cause = None;
         for _ in 0..STARTS_MAX {

@@ -1,4 +1,5 @@
-//! A crowd: gateways as processes beside each other, and workers and submitters that speak HTTP to them.
+//! A crowd: gateways as processes beside each other, and workers and submitters that speak HTTP to
+//! them.
 
 mod callers;
 mod gateways;
@@ -53,8 +54,9 @@ pub(super) struct Size {
     pub(super) kill_every: Duration,
     /// Tasks are submitted until there have been so many kills of gateways.
     pub(super) kills_min: usize,
-    /// How long it may take until everything is shown that has ended. How a lease has ended shows the gateway that has written the end; if that was killed before, another
-    /// one does, 2 H later, which is 20 s. With less than that, what was left to the dead is not judged.
+    /// How long it may take until everything is shown that has ended. How a lease has ended shows
+    /// the gateway that has written the end; if that was killed before, another one does, 2 H
+    /// later, which is 20 s. With less than that, what was left to the dead is not judged.
     pub(super) settle_max: Duration,
 }
 
@@ -92,7 +94,8 @@ impl Folder {
     }
 }
 
-/// When something happened to a broker, and when callers were served again, in ms of the wall clock.
+/// When something happened to a broker, and when callers were served again, in ms of the wall
+/// clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outage {
     pub(super) what: &'static str,
@@ -127,7 +130,8 @@ struct Answers {
 }
 
 impl Crowd {
-    /// Gateways before a Pulsar, for a namespace of their own: they look after every queue of it. `bundles` says in how many parts brokers divide it.
+    /// Gateways before a Pulsar, for a namespace of their own: they look after every queue of it.
+    /// `bundles` says in how many parts brokers divide it.
     pub(super) async fn new(
         sandbox: &Sandbox,
         admins: &str,
@@ -299,8 +303,9 @@ impl Crowd {
         Ok(())
     }
 
-    /// Whether what is wrong may still pass. Ends that are left to killed gateways are waited for as long as the size says; what these gateways had
-    /// not acknowledged comes back by itself, which takes a busy Pulsar more than that.
+    /// Whether what is wrong may still pass. Ends that are left to killed gateways are waited for
+    /// as long as the size says; what these gateways had not acknowledged comes back by itself,
+    /// which takes a busy Pulsar more than that.
     fn may_settle(&self, report: &Report, waited: Duration) -> bool {
         let differs = |it: &&Violation| matches!(it, Violation::ViewDiffers(..));
         let left = report.violations.iter().filter(differs).count() as u64;
@@ -310,7 +315,8 @@ impl Crowd {
         waited < limit && report.violations.iter().any(may_pass)
     }
 
-    /// Takes from the report what nobody has shown yet because it is left to gateways that were killed, where that is not waited for.
+    /// Takes from the report what nobody has shown yet because it is left to gateways that were
+    /// killed, where that is not waited for.
     fn left_to_the_dead(&self, report: &mut Report, kills: usize) -> BTreeSet<TaskId> {
         let mut left = BTreeSet::new();
         if self.size.settle_max >= SETTLED {
@@ -417,7 +423,8 @@ fn first<'a>(tries: impl Iterator<Item = &'a told::Try>, outage: &Outage) -> Opt
     accepted.map(|it| it.answered_ms.saturating_sub(outage.at_ms)).min()
 }
 
-/// How long after their deadline leases were ended that hung, in ms, by the clocks of those who published.
+/// How long after their deadline leases were ended that hung, in ms, by the clocks of those who
+/// published.
 fn past_deadline(log: &Log, leases: &[Leased]) -> Vec<u64> {
     let hung = leases.iter().filter(|it| it.plan == Plan::Hang);
     let logged = hung.filter_map(|it| log.epochs.get(&(it.task, it.epoch)));

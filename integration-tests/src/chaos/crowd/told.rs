@@ -1,4 +1,5 @@
-//! What the callers of gateways were answered: all that is known of a run without looking into the log.
+//! What the callers of gateways were answered: all that is known of a run without looking into the
+//! log.
 
 use longhaul::TaskId;
 use std::ops::RangeInclusive;

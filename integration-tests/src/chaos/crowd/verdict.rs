@@ -1,6 +1,8 @@
-//! What must hold between what callers were answered and what the log says, whatever was killed meanwhile. Pure, so that tests can plant faults.
+//! What must hold between what callers were answered and what the log says, whatever was killed
+//! meanwhile. Pure, so that tests can plant faults.
 //!
-//! That the log by itself is sound say the [`checkers`](crate::checkers); they are told of every lease that a worker was given as of an attempt that was run.
+//! That the log by itself is sound say the [`checkers`](crate::checkers); they are told of every
+//! lease that a worker was given as of an attempt that was run.
 
 use super::log::{Epoch, Log};
 use super::told::{Answered, Leased, Plan, Shown, Submitted};
@@ -19,9 +21,11 @@ pub(super) struct Evidence {
     pub(super) leases: Vec<Leased>,
     pub(super) submits: Vec<Submitted>,
     pub(super) log: Log,
-    /// When the log was away, in ms of the wall clock: nobody could end a lease then, and behind that each has its whole time again.
+    /// When the log was away, in ms of the wall clock: nobody could end a lease then, and behind
+    /// that each has its whole time again.
     pub(super) outages: Vec<RangeInclusive<u64>>,
-    /// Tasks whose end nobody shows yet, and need not: see [`Size::settle_max`](super::Size::settle_max).
+    /// Tasks whose end nobody shows yet, and need not: see
+    /// [`Size::settle_max`](super::Size::settle_max).
     pub(super) left: BTreeSet<TaskId>,
     /// The tasks, as each gateway shows them.
     pub(super) shown: Vec<BTreeMap<TaskId, Shown>>,
@@ -40,7 +44,8 @@ pub(super) fn judge(evidence: &Evidence) -> Vec<String> {
     found
 }
 
-/// Each lease that a worker was given is one of the log, and what its reports were answered is what counts there.
+/// Each lease that a worker was given is one of the log, and what its reports were answered is what
+/// counts there.
 fn leases(evidence: &Evidence, found: &mut Vec<String>) {
     let mut given = BTreeSet::new();
     for leased in &evidence.leases {
@@ -91,7 +96,8 @@ fn report(
     }
 }
 
-/// Whether the attempt has failed in another way while its failure was being reported: then the report is confirmed, for what it says is so.
+/// Whether the attempt has failed in another way while its failure was being reported: then the
+/// report is confirmed, for what it says is so.
 fn failed_meanwhile(leased: &Leased, logged: &Epoch) -> bool {
     let sent_ms = leased.tries.last().map_or(u64::MAX, |last| last.sent_ms);
     let failed = logged.ended.as_ref().is_some_and(|ended| {
@@ -140,7 +146,8 @@ fn successes(evidence: &Evidence, found: &mut Vec<String>) {
     }
 }
 
-/// Of each key there is one task, which is the one that every submit was answered with; what else is there was never run.
+/// Of each key there is one task, which is the one that every submit was answered with; what else
+/// is there was never run.
 fn submits(evidence: &Evidence, found: &mut Vec<String>) {
     let log = &evidence.log;
     let mut by_key: BTreeMap<&str, Vec<TaskId>> = BTreeMap::new();

@@ -12,7 +12,8 @@ const REST_LIMIT: Duration = Duration::from_secs(60);
 
 pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
-    // With a grace the processor lives long enough to write down when it was told; without, FAILED comes at once.
+    // With a grace the processor lives long enough to write down when it was told; without, FAILED
+    // comes at once.
     for (name, grace) in [("budget grace 0", 0), ("budget grace 1 s", 1000)] {
         let grace = Duration::from_millis(grace);
         rows.push(one(host, options, name, grace).await?);

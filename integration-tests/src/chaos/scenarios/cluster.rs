@@ -1,5 +1,5 @@
-//! A cluster's processes killed one at a time, and topics unloaded, under load: how long workers stand still, beside how long the
-//! brokers let a plain publisher stand still.
+//! A cluster's processes killed one at a time, and topics unloaded, under load: how long workers
+//! stand still, beside how long the brokers let a plain publisher stand still.
 
 use super::faults::{Submitters, rest};
 use crate::chaos::bench::Bench;
@@ -15,7 +15,8 @@ use std::ops::Range;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// A little more work than the workers can do, and some in reserve: so they start tasks all the time, and a pause is a stall.
+/// A little more work than the workers can do, and some in reserve: so they start tasks all the
+/// time, and a pause is a stall.
 const RUN_MS: Range<u64> = 450..550;
 const SUBMIT_EVERY: Duration = Duration::from_millis(160);
 const RESERVE: usize = 100;
@@ -23,13 +24,15 @@ const RESERVE: usize = 100;
 const AFTER: Duration = Duration::from_secs(4);
 /// How long a bookie is away.
 const BOOKIE_AWAY: Duration = Duration::from_secs(12);
-/// How long brokers and workers may take until all go on after a broker's death; its session alone takes 10 s.
+/// How long brokers and workers may take until all go on after a broker's death; its session alone
+/// takes 10 s.
 const RECOVERY_LIMIT: Duration = Duration::from_secs(120);
 
 /// How long the tasks may take that have piled up in the meantime.
 const PILE_LIMIT: Duration = Duration::from_secs(600);
 
-/// A stretch of time in which one thing was done, and the longest pauses that ended in it or were not over, in ms.
+/// A stretch of time in which one thing was done, and the longest pauses that ended in it or were
+/// not over, in ms.
 struct Step {
     name: &'static str,
     /// In which no worker started a task.
@@ -119,7 +122,8 @@ impl Stage<'_> {
         self.watched("bookie_back", from)
     }
 
-    /// Waits until the probe has a receipt again, and after that every worker has started a task: both from the new owner.
+    /// Waits until the probe has a receipt again, and after that every worker has started a task:
+    /// both from the new owner.
     async fn all_go_on(&self) -> Result<()> {
         let dead_ms = wall_ms();
         until("all go on", RECOVERY_LIMIT, async || {

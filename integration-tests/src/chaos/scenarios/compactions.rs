@@ -46,7 +46,8 @@ async fn strike(bench: &mut Bench, faults: Vec<Fault>) -> Result<()> {
     let mut frozen: Vec<usize> = Vec::new();
     for fault in faults {
         sleep(Duration::from_millis(bench.rng.u64(300..1500))).await;
-        // Whoever was frozen longest thaws: a freeze lasts from one fault to a few, often longer than what makes an owner stale.
+        // Whoever was frozen longest thaws: a freeze lasts from one fault to a few, often longer
+        // than what makes an owner stale.
         if frozen.len() == FROZEN_MAX || (!frozen.is_empty() && bench.rng.u8(0..3) == 0) {
             bench.fleet.signal(frozen.remove(0), Signal::CONT)?;
         }

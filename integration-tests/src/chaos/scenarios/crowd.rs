@@ -1,4 +1,5 @@
-//! Gateways killed and started again under a crowd of HTTP workers and submitters; of a cluster a broker and a bookie, too.
+//! Gateways killed and started again under a crowd of HTTP workers and submitters; of a cluster a
+//! broker and a bookie, too.
 
 use crate::chaos::crowd::{Crowd, Outage, Progress, SETTLED, Size};
 use crate::chaos::{Host, Options, Row, wall_ms};
@@ -28,7 +29,8 @@ const SHORT: Size = Size {
     settle_max: Duration::from_secs(2),
 };
 
-/// On a cluster tasks are submitted for as long as something is killed, at a pace that the workers keep up with.
+/// On a cluster tasks are submitted for as long as something is killed, at a pace that the workers
+/// keep up with.
 const WHOLE_CLUSTER: Size = Size { submit_every: Duration::from_millis(250), ..WHOLE };
 const SHORT_CLUSTER: Size = Size {
     tasks: 100,
@@ -42,7 +44,8 @@ const SHORT_CLUSTER: Size = Size {
 /// How long all goes well before something is killed, and after it.
 const BETWEEN: Duration = Duration::from_secs(4);
 
-/// How long brokers and gateways may take until all goes on; the dead broker's session alone takes 10 s.
+/// How long brokers and gateways may take until all goes on; the dead broker's session alone takes
+/// 10 s.
 const RECOVERY_LIMIT: Duration = Duration::from_secs(120);
 
 pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> {
@@ -90,7 +93,8 @@ struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// Kills the broker that has the topics and then a bookie, in each round; the last round of a short run does not start them again.
+    /// Kills the broker that has the topics and then a bookie, in each round; the last round of a
+    /// short run does not start them again.
     async fn rounds(&mut self, rounds: usize, seed: u64, short: bool, topic: &str) -> Result<()> {
         let mut rng = fastrand::Rng::with_seed(seed);
         for round in 1..=rounds {

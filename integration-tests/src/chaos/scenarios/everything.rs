@@ -1,8 +1,10 @@
-//! Every feature at once under every fault: levels, keys, tasks that wait for others, schedules of single tasks, expiry, checkpoints, snoozes, tags and
-//! own numbers of attempts, while workers are killed and frozen, topics unloaded, the broker restarted, ledgers and metadata topics compacted.
+//! Every feature at once under every fault: levels, keys, tasks that wait for others, schedules of
+//! single tasks, expiry, checkpoints, snoozes, tags and own numbers of attempts, while workers are
+//! killed and frozen, topics unloaded, the broker restarted, ledgers and metadata topics compacted.
 //!
-//! Each message says what its task was promised; in the end all promises are judged (`promises.rs`), beside what the checkers and `Client::verify` say
-//! of the logs. A new feature is a [`Kind`] here and a `Promise` there.
+//! Each message says what its task was promised; in the end all promises are judged
+//! (`promises.rs`), beside what the checkers and `Client::verify` say of the logs. A new feature is
+//! a [`Kind`] here and a `Promise` there.
 
 use super::faults::rouse;
 use super::mixed::{Count, Fault, strike};
@@ -34,7 +36,8 @@ const REST_LIMIT: Duration = Duration::from_secs(180);
 /// Pause of a submitter between two groups of tasks, and for how long it goes on without any fault.
 const SUBMIT_EVERY: Duration = Duration::from_millis(700);
 const CALM: Duration = Duration::from_secs(7);
-/// Tasks of the queue's own topic that run while the first faults come, and for how many ms: a worker that is killed or frozen has something to lose.
+/// Tasks of the queue's own topic that run while the first faults come, and for how many ms: a
+/// worker that is killed or frozen has something to lose.
 const LONG: usize = 8;
 const LONG_MS: u64 = 5_000;
 /// A task that polls gives its attempt back so often: enough for claims with a base.
@@ -43,7 +46,8 @@ const SCHEDULE: &str = "chaos";
 const FIRE_EVERY: Duration = Duration::from_secs(2);
 /// Tasks with a dedupe key have one of so many.
 const DEDUPE_KEYS: u32 = 2;
-/// Where the submitters submit. They share the keys, which belong to the queue, whatever its levels.
+/// Where the submitters submit. They share the keys, which belong to the queue, whatever its
+/// levels.
 const SUBMITTERS: [Priority; 4] =
     [Priority::Normal, Priority::Normal, Priority::High, Priority::Low];
 const NORMAL_SUBMITTERS: usize = 2;
@@ -309,7 +313,8 @@ impl<'a> Submitter<'a> {
     }
 }
 
-/// Waits until all tasks of all levels have ended, has the logs checked, and tells what became of each task.
+/// Waits until all tasks of all levels have ended, has the logs checked, and tells what became of
+/// each task.
 async fn finish(bench: &mut Bench, levels: &[TopicNames]) -> Result<BTreeMap<TaskId, Fate>> {
     for names in levels {
         let tasks = read_whole(&bench.transport, &whole(&names.task)).await?.len();

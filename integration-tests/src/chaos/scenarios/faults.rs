@@ -19,16 +19,19 @@ const SUBMIT_EVERY: Duration = Duration::from_millis(600);
 const SUBMITTERS: usize = 4;
 /// How long a task runs: some end before the next fault, some are hit by it.
 const RUN_MS: Range<u64> = 200..2500;
-/// One of so many tasks waits for something, and is snoozed so many times: enough for claims with a base.
+/// One of so many tasks waits for something, and is snoozed so many times: enough for claims with a
+/// base.
 const POLLERS_ONE_IN: u32 = 6;
 const POLLS: u32 = 10;
-/// Tasks submitted between two restarts, and how long that may take. Pulsar standalone, killed, now and then finds a ledger of its own
-/// that it cannot recover yet ("error code: -10", the topic of its policies), and answers nobody for two minutes.
+/// Tasks submitted between two restarts, and how long that may take. Pulsar standalone, killed, now
+/// and then finds a ledger of its own that it cannot recover yet ("error code: -10", the topic of
+/// its policies), and answers nobody for two minutes.
 const BETWEEN: usize = 20;
 const BETWEEN_LIMIT: Duration = Duration::from_secs(300);
 /// How long the rest may take after the last fault.
 const REST_LIMIT: Duration = Duration::from_secs(180);
-/// After the last fault new tasks are submitted this often, and so many times until every worker must have started one.
+/// After the last fault new tasks are submitted this often, and so many times until every worker
+/// must have started one.
 const ROUSE_PAUSE: Duration = Duration::from_secs(3);
 const IDLE_ROUNDS_MAX: u32 = 20;
 

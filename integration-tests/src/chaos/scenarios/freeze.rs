@@ -29,7 +29,8 @@ pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> 
     let mut orphans = Vec::new();
     let mut fenced = 0;
     for _ in 0..rounds {
-        // One kind is still running when its worker thaws, the other has its result ready at that moment.
+        // One kind is still running when its worker thaws, the other has its result ready at that
+        // moment.
         let long = Script::new(format!("sleep 20000,ok zombie|sleep 1000,{HEIR}"));
         let short = Script::new(format!("sleep 3000,ok zombie|sleep 1000,{HEIR}"));
         let scripts = [vec![long; EACH], vec![short; EACH]].concat();
@@ -103,7 +104,8 @@ fn judge(
     row.spread("late_on_M_to_repair min/p50/max", repairs(history));
 }
 
-/// For each entry on M of a lower epoch than one before it: how long until the next one of the highest.
+/// For each entry on M of a lower epoch than one before it: how long until the next one of the
+/// highest.
 fn repairs(history: &History) -> Vec<u64> {
     let mut waits = Vec::new();
     for (at, late) in history.view.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! Everything at once: kills, freezes, unloads and restarts of the broker, in random order, under load.
+//! Everything at once: kills, freezes, unloads and restarts of the broker, in random order, under
+//! load.
 
 use super::faults::{Submitters, bench, rest, restart};
 use crate::chaos::bench::Bench;
@@ -60,7 +61,8 @@ pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> 
     Ok(vec![bench.into_row()])
 }
 
-/// Lets these faults happen, one after the other. A broker that is not ours is not restarted: a topic of these is unloaded instead.
+/// Lets these faults happen, one after the other. A broker that is not ours is not restarted: a
+/// topic of these is unloaded instead.
 pub(super) async fn strike(
     bench: &mut Bench,
     host: &mut Host,

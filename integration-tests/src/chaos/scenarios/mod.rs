@@ -47,7 +47,8 @@ impl Scenario {
         SCENARIOS.iter().find(|scenario| scenario.name == name)
     }
 
-    /// Whether `all` has it: it does with a cluster what cannot be done to one broker, and the other way round.
+    /// Whether `all` has it: it does with a cluster what cannot be done to one broker, and the
+    /// other way round.
     #[must_use]
     pub fn suits(&self, host: &Host) -> bool {
         let (is_cluster, is_own) = (matches!(host, Host::Cluster(_)), matches!(host, Host::Own(_)));

@@ -1,4 +1,5 @@
-//! A queue with an order, while its workers are killed, frozen and drained, and the broker is restarted: the tasks of each key one at a time, in order.
+//! A queue with an order, while its workers are killed, frozen and drained, and the broker is
+//! restarted: the tasks of each key one at a time, in order.
 
 use super::faults::restart;
 use crate::chaos::bench::Bench;
@@ -40,7 +41,8 @@ const BETWEEN_LIMIT: Duration = Duration::from_secs(300);
 const REST_LIMIT: Duration = Duration::from_secs(180);
 const DRAIN_LIMIT: Duration = Duration::from_secs(30);
 
-/// What may lie between a worker's look at the clock and the publish time of its entry, on a busy machine.
+/// What may lie between a worker's look at the clock and the publish time of its entry, on a busy
+/// machine.
 const SOON_MS: u64 = 500;
 
 /// How long a worker may take to begin something.
@@ -133,7 +135,8 @@ async fn strike(bench: &mut Bench, host: &mut Host, options: &Options, load: &Lo
             }
         }
         *done.entry(format!("{fault:?}").to_lowercase()).or_default() += 1;
-        // Whoever was frozen sleeps through a kill, and longer than others wait before they take over.
+        // Whoever was frozen sleeps through a kill, and longer than others wait before they take
+        // over.
         if fault == Fault::Drain
             && let Some(worker) = frozen.take()
         {

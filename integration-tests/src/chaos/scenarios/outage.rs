@@ -64,7 +64,8 @@ async fn one(
     if report.takeovers > 0 || report.attempt_max > 1 {
         row.violations.push("a task was taken over, or an attempt burned".to_owned());
     }
-    // A claim that was under way when the broker went may come back too late, and is then given back.
+    // A claim that was under way when the broker went may come back too late, and is then given
+    // back.
     row.figure("claims_given_back", report.released);
     let during = |us: u64| us / 1000 > from && us / 1000 < back;
     let ended_during: Vec<_> = history

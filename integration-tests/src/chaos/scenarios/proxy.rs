@@ -1,7 +1,8 @@
-//! The network between workers and broker cut, delayed and half dead, for each worker by itself, under load.
+//! The network between workers and broker cut, delayed and half dead, for each worker by itself,
+//! under load.
 //!
-//! Each worker has a forwarder of its own, and a fault befalls one of its connections or all of them. Tasks are submitted past the
-//! forwarders, and the checkers read past them, too.
+//! Each worker has a forwarder of its own, and a fault befalls one of its connections or all of
+//! them. Tasks are submitted past the forwarders, and the checkers read past them, too.
 
 use super::faults::{Submitters, rest};
 use crate::chaos::bench::Bench;

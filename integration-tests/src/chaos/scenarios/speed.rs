@@ -116,7 +116,8 @@ async fn bare(host: &Host, options: &Options, tasks: usize, paced: usize) -> Res
     Ok(bench.into_row())
 }
 
-/// Takes and acknowledges the same messages on a Shared subscription, as the seam lets a worker do it. Returns messages/s.
+/// Takes and acknowledges the same messages on a Shared subscription, as the seam lets a worker do
+/// it. Returns messages/s.
 async fn consume(bench: &Bench, count: usize) -> Result<u64> {
     let mut consumer = bench.transport.consumer(&bench.task_topic(), "bare").await?;
     let from = wall_us();

@@ -1,4 +1,5 @@
-//! Overwriters: a worker closes what makes room for them, waits for what runs, and binds them when the key is free.
+//! Overwriters: a worker closes what makes room for them, waits for what runs, and binds them when
+//! the key is free.
 
 use super::{Binding, BindingFault, Move, Phase, State, periods, violated};
 use longhaul_core::protocol::invariants::{BINDING, Violation};
@@ -47,7 +48,8 @@ impl Binding {
         (it.phase, it.ended) = (Phase::Ended, ended);
     }
 
-    /// Of the overwriters the last one is superseded by nobody: it runs, or has lost to a later task.
+    /// Of the overwriters the last one is superseded by nobody: it runs, or has lost to a later
+    /// task.
     pub(super) fn highest_counts(self, state: &State, violations: &mut Vec<Violation>) {
         let messages = || (0_u8..).zip(&state.messages);
         let Some((highest, last)) = messages().filter(|(_, it)| it.overwrites).last() else {

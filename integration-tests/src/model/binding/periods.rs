@@ -1,7 +1,7 @@
 //! Periods of the register: holds that are renewed, forgotten and removed.
 //!
-//! A worker begins a period when it sees no hold of a task that is not over which was not renewed. What may be removed is tombstoned one by one, and
-//! readers are in the middle of it.
+//! A worker begins a period when it sees no hold of a task that is not over which was not renewed.
+//! What may be removed is tombstoned one by one, and readers are in the middle of it.
 
 use super::{Binding, BindingFault, Message, Move, Party, Phase, State, position, task, violated};
 use longhaul_core::protocol::invariants::{BINDING, Violation};

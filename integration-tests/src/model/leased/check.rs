@@ -52,7 +52,8 @@ pub(super) fn is_told_rightly(world: &LeasedWorld, epoch: Epoch, reported: Repor
     })
 }
 
-/// The ledger shows a lease that this incarnation has asked for and nobody was given, and it is not on its way back.
+/// The ledger shows a lease that this incarnation has asked for and nobody was given, and it is not
+/// on its way back.
 fn is_orphan(world: &LeasedWorld, gateway: &Gateway) -> bool {
     let (machine, fold) = (&gateway.machine, gateway.machine.fold(TASK));
     let token = (fold.epoch, fold.owner);

@@ -120,7 +120,8 @@ fn working(world: &LeasedWorld, number: u8, gateway: &Gateway, into: &mut Vec<Le
     }
 }
 
-/// Whether it takes what the holder of this lease says: by what production answers, and if nothing is being done about the lease.
+/// Whether it takes what the holder of this lease says: by what production answers, and if nothing
+/// is being done about the lease.
 fn hears_of(gateway: &Gateway, token: Token) -> bool {
     let free = gateway.stage().is_free() || gateway.attends() == Some(token);
     free && gateway.over != Some(token.0)

@@ -126,7 +126,8 @@ impl Settle<'_> {
         gateway.out.push(entry);
     }
 
-    /// Whether an end may be published, by what the world knows: in the name of the lease, and because its holder has said so or was silent for too long.
+    /// Whether an end may be published, by what the world knows: in the name of the lease, and
+    /// because its holder has said so or was silent for too long.
     fn judge_end(&mut self, gateway: &Gateway, done: &Done) {
         let token = (done.key.epoch, done.key.owner);
         let is_claim = |entry: &Entry| {

@@ -15,7 +15,8 @@ pub enum LeaseFault {
     EndInOwnName,
     /// A gateway lets go of a lease because another one is about to renew it.
     LetGoUnread,
-    /// A gateway takes a lease that nobody reports on for one that was never granted, and gives it back.
+    /// A gateway takes a lease that nobody reports on for one that was never granted, and gives it
+    /// back.
     GrantedReleased,
     /// The end of a silent lease is that of whichever lease runs when it is published.
     EpochUnchecked,

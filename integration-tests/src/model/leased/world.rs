@@ -161,7 +161,8 @@ impl LeasedWorld {
         ends.collect()
     }
 
-    /// Everything that was published so far and may lie in the log now or later, with what this gateway has in flight in the middle of its step.
+    /// Everything that was published so far and may lie in the log now or later, with what this
+    /// gateway has in flight in the middle of its step.
     pub(super) fn published<'a>(
         &'a self,
         number: u8,

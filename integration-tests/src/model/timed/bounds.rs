@@ -12,19 +12,21 @@ pub struct TimedBounds {
     pub attempts: u8,
     /// Ticks of H/2 until the world ends.
     pub ticks: u8,
-    /// No clock stands still before this tick: a worker must know the others for 2 H before it can notice.
+    /// No clock stands still before this tick: a worker must know the others for 2 H before it can
+    /// notice.
     pub calm: u8,
-    /// Trouble comes in the first ticks only, up to this one, and bodies that take longer than a tick.
+    /// Trouble comes in the first ticks only, up to this one, and bodies that take longer than a
+    /// tick.
     pub troubled: u8,
-    /// For each worker and tick: what it published has not all landed, or it has not read all. The same for a message that could be
-    /// delivered.
+    /// For each worker and tick: what it published has not all landed, or it has not read all. The
+    /// same for a message that could be delivered.
     pub lag: u8,
     /// Only this worker is slow; any, if there is no such worker.
     pub laggard: u8,
     /// Times at which nothing lands, for as long as trouble lasts or shorter.
     pub outage: u8,
-    /// What a worker has in flight lands in one go, and a worker reads all that is there: what happens in between is what the other
-    /// scenarios are about.
+    /// What a worker has in flight lands in one go, and a worker reads all that is there: what
+    /// happens in between is what the other scenarios are about.
     pub coarse: bool,
     /// Attempts that fail.
     pub fail: u8,
@@ -34,7 +36,8 @@ pub struct TimedBounds {
     pub crash: u8,
     /// Workers that stop stepping while all clocks go on.
     pub freeze: u8,
-    /// Workers that stop stepping and whose clocks stand still, as when a virtual machine is stopped.
+    /// Workers that stop stepping and whose clocks stand still, as when a virtual machine is
+    /// stopped.
     pub stand: u8,
     /// Connections that break: what was published and has not landed is lost, or lands later.
     pub giveup: u8,
@@ -46,7 +49,8 @@ pub struct TimedBounds {
     pub cancel: u8,
     /// Compactions of the whole ledger.
     pub compact: u8,
-    /// The task is to be sealed and its keys to leave the ledger, R after its end, in the world's time.
+    /// The task is to be sealed and its keys to leave the ledger, R after its end, in the world's
+    /// time.
     pub seal: bool,
     /// The rule that is broken.
     pub fault: TimeFault,
@@ -55,7 +59,8 @@ pub struct TimedBounds {
 }
 
 impl TimedBounds {
-    /// A reader that lost entries, or whose clock stood still, may do anything until it notices: that it does is all that is asked.
+    /// A reader that lost entries, or whose clock stood still, may do anything until it notices:
+    /// that it does is all that is asked.
     pub(super) const fn only_notices(&self) -> bool {
         self.lose > 0 || self.stand > 0
     }

@@ -76,7 +76,8 @@ impl Steps<'_> {
             }
             Action::SetAside { violation, .. } => self.violations.push(violation),
             Action::Stop { epoch, why: Stop::Fenced | Stop::SetAside | Stop::LetGo, .. } => {
-                // A superseded body is gone at once: how long it may take is not what this family is about.
+                // A superseded body is gone at once: how long it may take is not what this family
+                // is about.
                 if worker.bodies.remove(&epoch).is_some() {
                     worker.core.handle_processor_gone(TASK, epoch, now);
                 }
@@ -169,7 +170,8 @@ impl Steps<'_> {
         worker.core.handle_entry(&inbound, worker.clock(now), wall_ms(now));
     }
 
-    /// Whether a claim may be published now, by what the world knows and not by what the worker thinks.
+    /// Whether a claim may be published now, by what the world knows and not by what the worker
+    /// thinks.
     fn judge_claim(&mut self, worker: &Worker, claim: &Claim) {
         let machine = worker.core.machine();
         let Some(known) = machine.task(TASK) else { return };
@@ -225,7 +227,8 @@ impl Steps<'_> {
             && let Some((earlier, read)) = before
         {
             let ahead = TICK * u32::from(sent.saturating_sub(earlier).saturating_sub(clock - read));
-            // How far the uptime had run ahead when the comparison began is not known to one heartbeat.
+            // How far the uptime had run ahead when the comparison began is not known to one
+            // heartbeat.
             if ahead > G + H {
                 self.violated(FOLLOWERS, "a worker whose clock stood still goes on");
             }
@@ -238,8 +241,9 @@ impl Steps<'_> {
 }
 
 impl Worker {
-    /// By what it has read, and when that had landed: a heartbeat of its own has come back that was sent more than 2 H after the last
-    /// word of the owner, and after the last gap between its own heartbeats.
+    /// By what it has read, and when that had landed: a heartbeat of its own has come back that was
+    /// sent more than 2 H after the last word of the owner, and after the last gap between its own
+    /// heartbeats.
     fn is_silent(&self, owner: OwnerId) -> bool {
         let spoke = self.account.spoke.get(&owner).copied().unwrap_or(0);
         let since = spoke.max(self.account.since);

@@ -159,7 +159,8 @@ impl Steps<'_> {
         }
     }
 
-    /// The next entry of the ledger. A bootstrap reads the heartbeats first that everybody else has read.
+    /// The next entry of the ledger. A bootstrap reads the heartbeats first that everybody else has
+    /// read.
     fn read(&mut self, worker: &mut Worker) {
         let now = self.world.now;
         if worker.read == 0 {

@@ -1,5 +1,5 @@
-//! One rule about time broken at a time. As in the other scenarios, production has no switches for it: the harness gives a partition
-//! wrong times, wrong entries or wrong settings.
+//! One rule about time broken at a time. As in the other scenarios, production has no switches for
+//! it: the harness gives a partition wrong times, wrong entries or wrong settings.
 
 use super::world::{TICK, Worker};
 use longhaul_core::protocol::entry::{Entry, Outcome};
@@ -51,7 +51,8 @@ impl TimeFault {
         all.find(|fault| format!("{fault:?}") == name)
     }
 
-    /// The time that a worker is told when it reads an entry, which was sent at `sent` by its clock.
+    /// The time that a worker is told when it reads an entry, which was sent at `sent` by its
+    /// clock.
     pub(super) fn time_of_reading(
         self,
         worker: &Worker,

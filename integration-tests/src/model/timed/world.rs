@@ -38,7 +38,8 @@ pub struct TimedWorld {
     pub(super) log: Part<Log>,
     /// The workers.
     pub(super) workers: Vec<Part<Worker>>,
-    /// What workers that crashed, fenced themselves or lost their connection had in flight: it may still land.
+    /// What workers that crashed, fenced themselves or lost their connection had in flight: it may
+    /// still land.
     pub(super) ghosts: Vec<Vec<Sent>>,
     /// The worker that the broker has delivered the task's message to.
     pub(super) at: Option<u8>,
@@ -135,7 +136,8 @@ pub(super) struct Account {
     pub(super) proof: Option<u8>,
     /// Since when heartbeats came back without a gap.
     pub(super) since: u8,
-    /// The last live heartbeat read of each owner: when it was sent, and the own clock's ticks when it was read.
+    /// The last live heartbeat read of each owner: when it was sent, and the own clock's ticks when
+    /// it was read.
     pub(super) beats: BTreeMap<OwnerId, (u8, u8)>,
     /// An entry was not read.
     pub(super) lost: bool,
@@ -244,7 +246,8 @@ impl TimedWorld {
         !self.outage && self.ghosts.is_empty() && ended
     }
 
-    /// What a follower makes of the task's entries; without those that compaction removed, or with them.
+    /// What a follower makes of the task's entries; without those that compaction removed, or with
+    /// them.
     pub(super) fn fold(&self, compacted: bool) -> TaskFold {
         let mut fold = TaskFold::default();
         for record in self.log.records.iter().filter(|record| !(compacted && record.removed)) {

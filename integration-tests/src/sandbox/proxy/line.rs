@@ -1,7 +1,8 @@
 //! One connection through the forwarder.
 //!
-//! Four loops: each direction has one that reads into a queue and one that takes from it and writes. A direction's fault lives in
-//! its writing loop, so that the sender's side goes on as if nothing were.
+//! Four loops: each direction has one that reads into a queue and one that takes from it and
+//! writes. A direction's fault lives in its writing loop, so that the sender's side goes on as if
+//! nothing were.
 
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
@@ -183,7 +184,8 @@ async fn read(from: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// Writes what the queue brings, as the weather lets it. Ends with the queue, or when the receiver takes no more.
+/// Writes what the queue brings, as the weather lets it. Ends with the queue, or when the receiver
+/// takes no more.
 async fn write(
     mut queue: mpsc::Receiver<Chunk>,
     to: Arc<TcpStream>,

@@ -6,7 +6,8 @@ use longhaul_wire::messages::Command;
 
 /// A frame above this is a message, and not worth a look.
 const ANSWER_BYTES_MAX: usize = 4 * 1024;
-/// What comes to clients may be larger than what they may send: a batch is delivered with what the broker adds to it.
+/// What comes to clients may be larger than what they may send: a batch is delivered with what the
+/// broker adds to it.
 const FRAME_BYTES_MAX: usize = 2 * (MESSAGE_BYTES_MAX_DEFAULT + FRAME_ALLOWANCE);
 
 /// Takes what the broker sends as it comes and returns it frame by frame.
@@ -25,7 +26,8 @@ impl Rewriter {
         Self { service_url: service_url.to_owned(), buffer: BytesMut::new() }
     }
 
-    /// Takes bytes and returns the frames that are whole by now, in one piece; empty if there is none.
+    /// Takes bytes and returns the frames that are whole by now, in one piece; empty if there is
+    /// none.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<Bytes, NoFrame> {
         self.buffer.extend_from_slice(bytes);
         let mut out = BytesMut::new();
@@ -46,7 +48,8 @@ impl Rewriter {
         }
     }
 
-    /// The answer to a lookup with our address; none for all other frames. What this cannot read is for the client to judge.
+    /// The answer to a lookup with our address; none for all other frames. What this cannot read is
+    /// for the client to judge.
     fn rewritten(&self, frame: &[u8]) -> Option<BytesMut> {
         if frame.len() > ANSWER_BYTES_MAX {
             return None;

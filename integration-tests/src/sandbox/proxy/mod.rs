@@ -1,12 +1,13 @@
-//! A TCP forwarder between clients and a broker that does to their bytes what networks do: it lets them wait, keeps them, and cuts
-//! connections in the middle of frames.
+//! A TCP forwarder between clients and a broker that does to their bytes what networks do: it lets
+//! them wait, keeps them, and cuts connections in the middle of frames.
 //!
-//! A client that asks where a topic is would go around it: the answer names the broker. So the forwarder reads the frames that go
-//! to the client and puts its own address into answers to lookups; everything else passes byte by byte. That works on any broker,
-//! needs no setting there, and leaves the way of those alone who do not come through here.
+//! A client that asks where a topic is would go around it: the answer names the broker. So the
+//! forwarder reads the frames that go to the client and puts its own address into answers to
+//! lookups; everything else passes byte by byte. That works on any broker, needs no setting there,
+//! and leaves the way of those alone who do not come through here.
 //!
-//! Invariant: bytes are never changed, doubled or put into another order, as TCP does none of that. What a fault loses, it loses
-//! together with the connection.
+//! Invariant: bytes are never changed, doubled or put into another order, as TCP does none of that.
+//! What a fault loses, it loses together with the connection.
 
 mod line;
 mod lookup;
@@ -38,7 +39,8 @@ pub struct Way {
     pub jitter: Duration,
     /// How many may pass in a second.
     pub bytes_per_second: Option<NonZeroU32>,
-    /// They are taken and kept: the sender notices nothing, the receiver hears nothing. They go on when this ends.
+    /// They are taken and kept: the sender notices nothing, the receiver hears nothing. They go on
+    /// when this ends.
     pub held: bool,
 }
 
@@ -56,10 +58,12 @@ pub struct Weather {
 pub struct Cut {
     /// By RST; otherwise by FIN.
     pub reset: bool,
-    /// So many bytes still pass before, in either direction, if they come soon: the cut then falls into the middle of a frame.
+    /// So many bytes still pass before, in either direction, if they come soon: the cut then falls
+    /// into the middle of a frame.
     pub after_bytes: usize,
-    /// How much later the broker notices. What the client had sent before, held bytes included, still reaches the broker then,
-    /// and so may come after what the client has sent on its next connection.
+    /// How much later the broker notices. What the client had sent before, held bytes included,
+    /// still reaches the broker then, and so may come after what the client has sent on its next
+    /// connection.
     pub broker_later: Option<Duration>,
 }
 
@@ -109,8 +113,8 @@ struct Handle {
 }
 
 impl Proxy {
-    /// Listens on a free port of this machine and forwards to the broker of `service_url`, `pulsar://host:port`. The seed decides
-    /// how bytes jitter.
+    /// Listens on a free port of this machine and forwards to the broker of `service_url`,
+    /// `pulsar://host:port`. The seed decides how bytes jitter.
     ///
     /// # Errors
     /// The URL names no plain broker, or there is no free port.

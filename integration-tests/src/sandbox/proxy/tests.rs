@@ -1,4 +1,5 @@
-//! The forwarder in front of a listener that is no broker: bytes are enough to see what it does to them.
+//! The forwarder in front of a listener that is no broker: bytes are enough to see what it does to
+//! them.
 
 use super::*;
 use crate::wait::{stopwatch, until};

@@ -18,7 +18,8 @@ pub(super) async fn upon_tasks(stage: &Stage) -> Result<()> {
     ensure!(status(stage, &id).await? == json!("running"), "{id}");
     stage.ask("Take it from its worker", "it hangs").await?;
     browser.until_shown("claimed for attempt 2").await?;
-    // The history is read from the log, and the task from a view that may be behind: the form has to name the epoch that is failed.
+    // The history is read from the log, and the task from a view that may be behind: the form has
+    // to name the epoch that is failed.
     let facts = "[...document.querySelectorAll('#facts div')].map((fact) => fact.textContent)";
     browser.until(&format!("{facts}.includes('Attempts2')")).await?;
     stage.ask("Fail it for good", "no use").await?;
@@ -53,7 +54,8 @@ async fn status(stage: &Stage, id: &str) -> Result<Value> {
     Ok(task["status"].clone())
 }
 
-/// The tasks with a type that have a dead letter: what the stage has submitted has one, and fails whenever it runs.
+/// The tasks with a type that have a dead letter: what the stage has submitted has one, and fails
+/// whenever it runs.
 async fn letters(stage: &Stage) -> Result<Vec<String>> {
     let found = stage.api(Method::GET, "/dead", json!({})).await?;
     let all = found["dead_letters"].as_array().context("a list")?;

@@ -1,4 +1,5 @@
-//! A queue with many tasks: how soon its pages are there, how large they are, and that one can go through them.
+//! A queue with many tasks: how soon its pages are there, how large they are, and that one can go
+//! through them.
 
 use super::stage::{PATIENCE, Stage};
 use anyhow::{Context, Result, ensure};
@@ -17,7 +18,8 @@ const UNDERWAY: usize = 2_000;
 /// What a page may weigh, with its style, its script and its icon, as it comes over the wire.
 const BYTES_MAX: f64 = 150_000.0;
 
-/// Far more than a page takes, and far less than one that draws every task would: how long it takes on a good machine stands in `docs/dashboard.md`.
+/// Far more than a page takes, and far less than one that draws every task would: how long it takes
+/// on a good machine stands in `docs/dashboard.md`.
 const PAINT_MS_MAX: f64 = 5_000.0;
 
 /// How many pages of the list are turned.

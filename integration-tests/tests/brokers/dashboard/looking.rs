@@ -1,4 +1,5 @@
-//! What the pages show, by light and in the dark, on a small screen, while things happen, without their script, and by keyboard.
+//! What the pages show, by light and in the dark, on a small screen, while things happen, without
+//! their script, and by keyboard.
 
 use super::stage::{Stage, WORKER};
 use anyhow::{Context, Result, ensure};
@@ -27,7 +28,8 @@ fn pages(stage: &Stage) -> Vec<(String, String)> {
     ]
 }
 
-/// The colours and sizes that people have: nothing is wider than the window, and no page looks the same in the dark.
+/// The colours and sizes that people have: nothing is wider than the window, and no page looks the
+/// same in the dark.
 pub(super) async fn at_every_page(stage: &Stage) -> Result<()> {
     let browser = &stage.browser;
     let folder = std::env::var_os("LONGHAUL_TEST_DASHBOARD_PICTURES");
@@ -59,7 +61,8 @@ pub(super) async fn at_every_page(stage: &Stage) -> Result<()> {
     browser.devtools("Emulation.setEmulatedMedia", json!({"features": []})).await.map(|_| ())
 }
 
-/// A payload, a key, a type and a failure of HTML and scripts: they are seen, and nothing of them runs, loads or becomes a part of the page.
+/// A payload, a key, a type and a failure of HTML and scripts: they are seen, and nothing of them
+/// runs, loads or becomes a part of the page.
 pub(super) async fn at_something_hostile(stage: &Stage) -> Result<()> {
     let browser = &stage.browser;
     for below in [

@@ -47,7 +47,7 @@ pub(super) async fn gateway(
     Ok(Server::start(client.clone(), config).await?)
 }
 
-async fn make_queue(server: &Server, queue: &str) -> Result<()> {
+pub(super) async fn make_queue(server: &Server, queue: &str) -> Result<()> {
     let url = format!("{}/v1/queues/{queue}", server.url());
     let made = reqwest::Client::new().put(url).send().await?;
     ensure!(made.status() == 200, "{}", made.text().await?);

@@ -1,4 +1,5 @@
-//! A gateway that has lost its way to the broker names one that has not: 503 with a hint, by the routes of document 002.
+//! A gateway that has lost its way to the broker names one that has not: 503 with a hint, by the
+//! routes of document 002.
 
 use super::*;
 use integration_tests::sandbox::{Broker, BrokerConfig, Proxy};
@@ -41,7 +42,8 @@ fn header(answer: &Response, name: &str) -> Option<String> {
     Some(answer.headers().get(name)?.to_str().ok()?.to_owned())
 }
 
-/// Submits a task. A Pulsar that has just started may be too slow for the first tries: the gateway takes it for away then, and says so.
+/// Submits a task. A Pulsar that has just started may be too slow for the first tries: the gateway
+/// takes it for away then, and says so.
 async fn submitted(gateway: &Gateway, payload: &str) -> Result<Response> {
     until("a task is taken", PATIENCE, async || {
         let answer = gateway.post_002("/tasks", json!({"payload": payload})).await?;
@@ -89,7 +91,8 @@ async fn a_gateway_without_its_broker_names_one_that_has_it() -> Result<()> {
     let refused = cut.http.get(counts).send().await?;
     ensure!(refused.status() == 503, "{refused:?}");
     ensure!(header(&refused, "longhaul-gateway") == Some(whole.server.url()), "{refused:?}");
-    // Whoever follows the hint gets what he wanted: one of the tasks, whichever of them the other gateway had not been given before it was cut off.
+    // Whoever follows the hint gets what he wanted: one of the tasks, whichever of them the other
+    // gateway had not been given before it was cut off.
     let leased = until("a lease", PATIENCE, async || {
         let answer = whole.post_002("/tasks/lease", wants.clone()).await?;
         Ok((answer.status() == 200).then_some(answer))

@@ -9,7 +9,8 @@ use std::time::Instant;
 /// Tasks that are cancelled together.
 const TOGETHER: usize = 1_000;
 
-/// How long an end may take on a machine that is busy with all other tests. On a quiet one it is a second at most.
+/// How long an end may take on a machine that is busy with all other tests. On a quiet one it is a
+/// second at most.
 const END_MAX: Duration = Duration::from_secs(20);
 
 /// What somebody does to a task, and how it ends by that.
@@ -84,8 +85,8 @@ async fn both_are_there(gateways: [&Gateway; 2], queue: &str) -> Result<()> {
     Ok(())
 }
 
-/// Thirteen minutes after it was cancelled a task was still ready, and of a forced failure neither the wait nor the dead letters knew: both were done
-/// when somebody asked for a lease.
+/// Thirteen minutes after it was cancelled a task was still ready, and of a forced failure neither
+/// the wait nor the dead letters knew: both were done when somebody asked for a lease.
 #[tokio::test]
 async fn waiting_tasks_end_though_nobody_asks_for_leases() -> Result<()> {
     let Some(broker) = Broker::from_env(BrokerConfig::default()).await? else { return Ok(()) };

@@ -1,11 +1,13 @@
-//! A gateway whose broker dies says so within seconds, to what is under way and to what comes, and is itself again when the broker is back.
+//! A gateway whose broker dies says so within seconds, to what is under way and to what comes, and
+//! is itself again when the broker is back.
 
 use super::*;
 use integration_tests::sandbox::{Broker, BrokerConfig};
 use integration_tests::{stopwatch, until};
 use reqwest::Response;
 
-/// An answer of a gateway that has lost its broker takes 2 s by default; a client of the broker gives up after 20 to 30 s.
+/// An answer of a gateway that has lost its broker takes 2 s by default; a client of the broker
+/// gives up after 20 to 30 s.
 const SOON: Duration = Duration::from_secs(10);
 
 impl Gateway {
@@ -112,8 +114,8 @@ async fn a_gateway_whose_broker_is_dead_says_so_soon_and_is_itself_again() -> Re
     Ok(())
 }
 
-/// Of many who asked at once for a queue that the gateway did not know yet, the first was told that the admin API does not answer, and the others that there is no
-/// such queue.
+/// Of many who asked at once for a queue that the gateway did not know yet, the first was told that
+/// the admin API does not answer, and the others that there is no such queue.
 #[tokio::test]
 async fn a_queue_that_nobody_can_tell_of_is_not_said_to_be_missing() -> Result<()> {
     const REQUESTS: usize = 20;

@@ -99,7 +99,8 @@ async fn each_worker_gets_the_tasks_of_its_type_through_its_own_gateway() -> Res
     other.succeed(&queue, &rest).await
 }
 
-/// What a gateway is not asked for it offers, so that the other one has it, though a thousand that nobody wants lie before it.
+/// What a gateway is not asked for it offers, so that the other one has it, though a thousand that
+/// nobody wants lie before it.
 #[tokio::test]
 async fn a_task_reaches_the_gateway_that_is_asked_for_it() -> Result<()> {
     let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };

@@ -1,6 +1,8 @@
-//! Wrong input: every route of the OpenAPI document with every kind of it, on a socket. Each has its status and its code, and nothing is done.
+//! Wrong input: every route of the OpenAPI document with every kind of it, on a socket. Each has
+//! its status and its code, and nothing is done.
 //!
-//! What a route takes is read from the document, so that a new route is in here by itself; a new kind of body needs an example of what would be right.
+//! What a route takes is read from the document, so that a new route is in here by itself; a new
+//! kind of body needs an example of what would be right.
 
 use super::*;
 use integration_tests::sandbox::Sandbox;

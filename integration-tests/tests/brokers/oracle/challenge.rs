@@ -1,4 +1,5 @@
-//! A guarded Pulsar asks for a new token when the old one ends: the one command that it sends nobody else.
+//! A guarded Pulsar asks for a new token when the old one ends: the one command that it sends
+//! nobody else.
 
 use crate::oracle::connection::{Connection, Event};
 use crate::oracle::proxy::{Proxy, Treatment};

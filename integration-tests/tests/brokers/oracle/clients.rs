@@ -1,7 +1,8 @@
 //! What stock clients see of the embedded broker, and what they see of Pulsar.
 //!
-//! The programs print only what is the same in each run, so what one sees of Pulsar is kept in `java.txt`, `python.txt` and
-//! `go.txt`, and what it sees of the embedded broker must be the same, but for the differences that are wanted.
+//! The programs print only what is the same in each run, so what one sees of Pulsar is kept in
+//! `java.txt`, `python.txt` and `go.txt`, and what it sees of the embedded broker must be the same,
+//! but for the differences that are wanted.
 
 use super::{Difference, PULSAR, Traces, compare, record_or_compare, recorded, selected, tell};
 use anyhow::{Context, Result, ensure};
@@ -9,8 +10,9 @@ use integration_tests::clients::{ClientProgram, Language};
 use integration_tests::{sandbox, skip};
 use longhaul_broker::{Broker, BrokerConfig};
 
-/// Size of the largest message. Chunks are as large where the client cannot be told otherwise, and with Pulsar's default of 5 MiB
-/// each of them is too large for its storage, which then answers nobody any more.
+/// Size of the largest message. Chunks are as large where the client cannot be told otherwise, and
+/// with Pulsar's default of 5 MiB each of them is too large for its storage, which then answers
+/// nobody any more.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 /// Where what a client sees is meant to differ.

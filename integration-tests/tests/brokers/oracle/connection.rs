@@ -1,7 +1,8 @@
 //! A connection that hides nothing: it sends any command, and hands out whatever comes.
 //!
-//! It reads all the time, because a broker may ask at any moment whether it lives: Pulsar does so before it refuses a second
-//! producer of a name or a second exclusive consumer, and takes the place from whoever does not answer.
+//! It reads all the time, because a broker may ask at any moment whether it lives: Pulsar does so
+//! before it refuses a second producer of a name or a second exclusive consumer, and takes the
+//! place from whoever does not answer.
 
 use anyhow::{Context, Result, bail};
 use bytes::BytesMut;

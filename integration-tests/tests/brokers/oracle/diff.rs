@@ -1,6 +1,7 @@
 //! Shows where two traces part, and what was done there.
 
-/// Lines that only one of both has, `-` for the first and `+` for the second, each group under the note that stands before it.
+/// Lines that only one of both has, `-` for the first and `+` for the second, each group under the
+/// note that stands before it.
 pub(crate) fn show(left: &str, right: &str) -> String {
     let (left, right): (Vec<&str>, Vec<&str>) = (left.lines().collect(), right.lines().collect());
     let common = common_after(&left, &right);

@@ -1,8 +1,9 @@
 //! The wire crate between stock clients and a broker.
 //!
-//! First as a witness: `LONGHAUL_FRAMES_RECORD=all` records what the clients and the scripts of this test send to Pulsar and to the
-//! embedded broker, and what they are answered, for the tests of the crate. Then as an interpreter: each frame is decoded, its
-//! batch unpacked, and all of it packed and encoded again, and nobody must notice.
+//! First as a witness: `LONGHAUL_FRAMES_RECORD=all` records what the clients and the scripts of
+//! this test send to Pulsar and to the embedded broker, and what they are answered, for the tests
+//! of the crate. Then as an interpreter: each frame is decoded, its batch unpacked, and all of it
+//! packed and encoded again, and nobody must notice.
 
 use crate::oracle::challenge;
 use crate::oracle::clients::{self, ours, pulsar};

@@ -1,13 +1,15 @@
-//! The embedded broker against Apache Pulsar 4.0.7: the same scripts of raw commands, and what each broker answers.
+//! The embedded broker against Apache Pulsar 4.0.7: the same scripts of raw commands, and what each
+//! broker answers.
 //!
-//! What Pulsar answers is kept in `pulsar-4.0.7.txt`, so that the comparison needs no Pulsar. Where the environment names one,
-//! the record is compared with it, too; `LONGHAUL_ORACLE_RECORD=1` writes it anew instead. Differences that are wanted are
-//! listed with their reasons in `differences.rs`. `clients.rs` does the same with the stock clients of other languages, and
-//! `frames.rs` puts the wire crate between both.
-//! `LONGHAUL_ORACLE_ONLY=seek` plays only the scripts with that in their names.
+//! What Pulsar answers is kept in `pulsar-4.0.7.txt`, so that the comparison needs no Pulsar. Where
+//! the environment names one, the record is compared with it, too; `LONGHAUL_ORACLE_RECORD=1`
+//! writes it anew instead. Differences that are wanted are listed with their reasons in
+//! `differences.rs`. `clients.rs` does the same with the stock clients of other languages, and
+//! `frames.rs` puts the wire crate between both. `LONGHAUL_ORACLE_ONLY=seek` plays only the scripts
+//! with that in their names.
 //!
-//! The broker to be judged is one that is started here, or the one named by `LONGHAUL_ORACLE_BROKER` (`pulsar://…`) and
-//! `LONGHAUL_ORACLE_ADMIN` (`http://…`).
+//! The broker to be judged is one that is started here, or the one named by
+//! `LONGHAUL_ORACLE_BROKER` (`pulsar://…`) and `LONGHAUL_ORACLE_ADMIN` (`http://…`).
 
 #![allow(
     clippy::indexing_slicing,
@@ -127,7 +129,8 @@ async fn play(url: &str, admin: &str) -> Traces {
     futures::stream::iter(played).buffer_unordered(AT_ONCE).collect().await
 }
 
-/// Whether a script is to be played: all of them, unless the environment names a part of one's name.
+/// Whether a script is to be played: all of them, unless the environment names a part of one's
+/// name.
 fn selected(name: &str) -> bool {
     std::env::var(ONLY).map_or(true, |only| name.contains(&only))
 }

@@ -1,8 +1,8 @@
-//! A proxy between clients and a broker, which keeps each frame that it has not seen the like of, and passes it on as it is or
-//! encoded anew.
+//! A proxy between clients and a broker, which keeps each frame that it has not seen the like of,
+//! and passes it on as it is or encoded anew.
 //!
-//! It answers for the broker's address in lookups, since clients would connect past it otherwise: that answer is the one frame
-//! that is always changed, and it is kept as the broker sent it.
+//! It answers for the broker's address in lookups, since clients would connect past it otherwise:
+//! that answer is the one frame that is always changed, and it is kept as the broker sent it.
 
 use crate::oracle::anew;
 use crate::oracle::recording::{Recording, Side};
@@ -16,7 +16,8 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// What says that it is larger than this is no frame of a broker of these tests, and is passed on unseen with all behind it.
+/// What says that it is larger than this is no frame of a broker of these tests, and is passed on
+/// unseen with all behind it.
 const FRAME_BYTES_MAX: usize = 16 << 20;
 
 /// What happens to frames on their way.
@@ -44,7 +45,8 @@ struct Shared {
 #[derive(Default)]
 struct Seen {
     recording: Recording,
-    /// What the wire crate could not read or encode anew. Clients do not always show that they miss something.
+    /// What the wire crate could not read or encode anew. Clients do not always show that they miss
+    /// something.
     failures: Vec<String>,
 }
 

@@ -1,5 +1,5 @@
-//! Frames as text that is the same for all brokers that behave alike: ids by order of appearance, no times, no texts for
-//! people, no names that a broker makes up.
+//! Frames as text that is the same for all brokers that behave alike: ids by order of appearance,
+//! no times, no texts for people, no names that a broker makes up.
 
 #![expect(
     clippy::wildcard_enum_match_arm,

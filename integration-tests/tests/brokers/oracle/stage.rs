@@ -1,4 +1,5 @@
-//! Where a script plays: connections to one broker, its admin interface, and the trace of what was seen.
+//! Where a script plays: connections to one broker, its admin interface, and the trace of what was
+//! seen.
 
 use crate::oracle::connection::{Connection, Event};
 use crate::oracle::show::Names;
@@ -11,7 +12,8 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// How long the first answers may take. They are counted, so this passes only where something is missing.
+/// How long the first answers may take. They are counted, so this passes only where something is
+/// missing.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// What stands before the reason why a script was not played to its end.
 pub(crate) const FAILED: &str = "! ";
@@ -47,8 +49,8 @@ impl Stage {
         self.trace
     }
 
-    /// The name of a topic of this script alone. It is looked up first, as all clients do: until then no broker of a cluster
-    /// feels responsible for it.
+    /// The name of a topic of this script alone. It is looked up first, as all clients do: until
+    /// then no broker of a cluster feels responsible for it.
     pub(crate) async fn topic(&self, name: &str) -> Result<String> {
         let (run, script) = (&self.watched.run, self.script);
         let topic = format!("persistent://public/default/oracle-{run}-{script}-{name}");
@@ -146,7 +148,8 @@ impl Stage {
         Ok(())
     }
 
-    /// As [`answers`](Self::answers), of messages whose bodies begin with their keys, where only the order within a key means something.
+    /// As [`answers`](Self::answers), of messages whose bodies begin with their keys, where only
+    /// the order within a key means something.
     pub(crate) async fn answers_by_key(&mut self, at: usize, at_least: usize) -> Result<()> {
         let mut lines = self.read(at, at_least).await?;
         let key = |line: &str| line.rsplit('`').nth(1).and_then(|body| body.chars().next());

@@ -23,7 +23,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// How soon a failure must be told.
 const SOON: Duration = Duration::from_secs(15);
 
-/// A failed start is kept too: each test would wait for it again. Statics are never dropped; the broker's own guard ends it.
+/// A failed start is kept too: each test would wait for it again. Statics are never dropped; the
+/// broker's own guard ends it.
 static SHARED: OnceCell<Result<Option<Guarded>, String>> = OnceCell::const_new();
 
 /// A broker that lets in only who has a token.
@@ -53,7 +54,8 @@ impl Guarded {
             client_authority_pem: authority.pem(),
             passwords: format!("{ROLE}:{PASSWORD_HASH}\n"),
         };
-        // A real Pulsar looks every second whose token has ended; by itself it does so once a minute.
+        // A real Pulsar looks every second whose token has ended; by itself it does so once a
+        // minute.
         let extra = vec![("authenticationRefreshCheckSeconds".to_owned(), "1".to_owned())];
         let config = BrokerConfig { extra, security: Some(security), ..BrokerConfig::default() };
         let Some(broker) = Broker::from_env(config).await? else { return Ok(None) };
@@ -112,8 +114,8 @@ impl Guarded {
         Ok(names)
     }
 
-    /// Starts a worker, submits a task, and reads its result, all by this client; and again after the topics have moved, when
-    /// everything has to be looked up and opened anew.
+    /// Starts a worker, submits a task, and reads its result, all by this client; and again after
+    /// the topics have moved, when everything has to be looked up and opened anew.
     pub(crate) async fn run_tasks(&self, client: &Client, test: &str) -> Result<()> {
         let names = self.topics(test).await?;
         let run = async {
@@ -135,8 +137,8 @@ impl Guarded {
     }
 }
 
-/// Connects, which must fail soon, and with all that a user needs: the kind, the address that was tried, and words of the cause.
-/// Returns what the user reads.
+/// Connects, which must fail soon, and with all that a user needs: the kind, the address that was
+/// tried, and words of the cause. Returns what the user reads.
 pub(crate) async fn check_refused(
     client: ClientBuilder,
     address: &str,

@@ -1,4 +1,5 @@
-//! Ways to say who we are, other than by a token's text: token files, passwords, certificates, an OAuth2 issuer.
+//! Ways to say who we are, other than by a token's text: token files, passwords, certificates, an
+//! OAuth2 issuer.
 //!
 //! Passwords and certificates need a real Pulsar: the embedded broker knows tokens alone.
 
@@ -63,7 +64,8 @@ async fn a_token_file_lets_tasks_run() -> Result<()> {
     guarded.run_tasks(&client, "token-file").await
 }
 
-/// A broker asks again when a token ends. Who then has a new one keeps the connection and all that is open on it.
+/// A broker asks again when a token ends. Who then has a new one keeps the connection and all that
+/// is open on it.
 #[tokio::test]
 async fn a_token_that_ends_is_renewed_without_a_new_connection() -> Result<()> {
     let Some(guarded) = Guarded::from_env().await? else { return Ok(()) };
@@ -85,7 +87,8 @@ async fn a_token_that_ends_is_renewed_without_a_new_connection() -> Result<()> {
     let mut lost = loser.consumer(&topic, "lost").await?;
     fs::write(&renewed, guarded.token())?;
 
-    // Both tokens ended at the same time: who has lost its connection was asked no earlier than who has not.
+    // Both tokens ended at the same time: who has lost its connection was asked no earlier than who
+    // has not.
     let end = timeout(PATIENCE, lost.next()).await.context("the old token is good for ever")?;
     ensure!(end.is_err(), "a delivery");
     let message = Outgoing { payload: "still here".into(), ..Outgoing::default() };
@@ -179,7 +182,8 @@ async fn a_client_certificate_that_proves_nothing_is_refused() -> Result<()> {
     let url = guarded.url_tls();
     let past = certified_client(guarded, guarded.authority.certify_role_of_the_past(ROLE)?);
     check_refused(past, url, Unauthorized, "our client certificate").await?;
-    // Pulsar does not say what is wrong with these. The second one's authority only bears the right one's name.
+    // Pulsar does not say what is wrong with these. The second one's authority only bears the right
+    // one's name.
     for authority in ["another", "longhaul tests"] {
         let certified = Authority::new(authority)?.certify_role(ROLE)?;
         let client = certified_client(guarded, certified);

@@ -1,7 +1,8 @@
-//! Tokens and TLS: with the right ones tasks run, and everything else is told soon and with its cause.
+//! Tokens and TLS: with the right ones tasks run, and everything else is told soon and with its
+//! cause.
 //!
-//! One broker serves all tests: it wants a token on every port and has a second service port with TLS, under a certificate of an
-//! authority that this suite makes for itself.
+//! One broker serves all tests: it wants a token on every port and has a second service port with
+//! TLS, under a certificate of an authority that this suite makes for itself.
 //!
 //! That nobody listens, or that a host has no address, is tested in `sequences/joining.rs`.
 
@@ -74,7 +75,8 @@ async fn a_token_that_is_wrong_or_missing_is_refused_at_the_start() -> Result<()
     Ok(())
 }
 
-/// The token is good, but nobody has granted its role anything. That shows only when a topic is used.
+/// The token is good, but nobody has granted its role anything. That shows only when a topic is
+/// used.
 #[tokio::test]
 async fn a_role_without_permission_is_told_which_topic_it_may_not_use() -> Result<()> {
     let Some(guarded) = Guarded::from_env().await? else { return Ok(()) };
@@ -97,7 +99,8 @@ async fn a_certificate_of_another_authority_is_refused() -> Result<()> {
     let Some(guarded) = Guarded::from_env().await? else { return Ok(()) };
     let url = guarded.url_tls();
     let client = || Client::builder(url).token(guarded.token());
-    // The public authorities alone; another authority of one's own; one that only bears the right one's name.
+    // The public authorities alone; another authority of one's own; one that only bears the right
+    // one's name.
     check_refused(client(), url, Refused, "UnknownIssuer").await?;
     for name in ["another", "longhaul tests"] {
         let other = Authority::new(name)?.pem();
@@ -107,7 +110,8 @@ async fn a_certificate_of_another_authority_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// The broker's certificate names an address alone, so the host's name leads to the right broker with the wrong certificate.
+/// The broker's certificate names an address alone, so the host's name leads to the right broker
+/// with the wrong certificate.
 #[tokio::test]
 async fn a_certificate_of_another_name_is_refused() -> Result<()> {
     let Some(guarded) = Guarded::from_env().await? else { return Ok(()) };
@@ -118,7 +122,8 @@ async fn a_certificate_of_another_name_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// No Pulsar is needed here: the handshake fails before its first byte. A broker would have to be started for this alone.
+/// No Pulsar is needed here: the handshake fails before its first byte. A broker would have to be
+/// started for this alone.
 #[tokio::test]
 async fn a_certificate_from_the_past_is_refused() -> Result<()> {
     let authority = Authority::new("longhaul tests")?;

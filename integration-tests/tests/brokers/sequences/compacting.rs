@@ -1,5 +1,5 @@
-//! The ledger and the metadata topic are compacted while tasks run: by call and by threshold. Workers that come after it find what was
-//! there before it.
+//! The ledger and the metadata topic are compacted while tasks run: by call and by threshold.
+//! Workers that come after it find what was there before it.
 
 use crate::sequences::plain::Plain;
 use crate::sequences::{SILENCE, drain};
@@ -80,8 +80,8 @@ enum By {
     Threshold,
 }
 
-/// Compacts both topics, until something was removed from the ledger: of the heartbeats of a worker only the last is ever left, and a
-/// compaction that removes nothing proves nothing.
+/// Compacts both topics, until something was removed from the ledger: of the heartbeats of a worker
+/// only the last is ever left, and a compaction that removes nothing proves nothing.
 async fn compact(bench: &Bench, by: By) -> Result<()> {
     let (ledger, metadata) = (&bench.names().ledger, &bench.names().metadata);
     for (topic, removed_min) in [(metadata, 0), (ledger, 1)] {
@@ -117,7 +117,8 @@ async fn compacted(bench: &Bench, topic: &str, field: &str) -> Result<u64> {
     value.with_context(|| format!("{topic}: no {field} in the statistics"))
 }
 
-/// Has the broker deliver everything again that lies on the task topic, whether acknowledged or not, to whoever is there.
+/// Has the broker deliver everything again that lies on the task topic, whether acknowledged or
+/// not, to whoever is there.
 async fn deliver_all_again(bench: &Bench, first: TaskId) -> Result<()> {
     let topic = bench.names().task.replacen("://", "/", 1);
     let place = json!({"ledgerId": first.ledger, "entryId": first.entry, "partitionIndex": -1});
@@ -182,8 +183,9 @@ async fn nothing_starts_again(test: &str, by: By) -> Result<()> {
     drain([third]).await
 }
 
-/// Twenty tasks that ran on one worker were all started again on a second one, under the same fencing tokens: compaction had removed
-/// their claims, which had no body, and the results without bytes with them.
+/// Twenty tasks that ran on one worker were all started again on a second one, under the same
+/// fencing tokens: compaction had removed their claims, which had no body, and the results without
+/// bytes with them.
 #[tokio::test]
 async fn nothing_starts_again_after_a_compaction_by_call() -> Result<()> {
     nothing_starts_again("compacted-by-call", By::Call).await
@@ -195,7 +197,8 @@ async fn nothing_starts_again_after_a_compaction_by_threshold() -> Result<()> {
     nothing_starts_again("compacted-by-threshold", By::Threshold).await
 }
 
-/// The attempts of a worker that died once had never been after a compaction: they were run again under their number.
+/// The attempts of a worker that died once had never been after a compaction: they were run again
+/// under their number.
 #[tokio::test]
 async fn the_heir_of_a_crash_reads_a_compacted_ledger() -> Result<()> {
     let Some(bench) = Bench::new("compacted-crash").await? else { return Ok(()) };

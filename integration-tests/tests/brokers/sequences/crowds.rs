@@ -54,7 +54,8 @@ async fn forty_exceed_their_duration_in_three_partitions() -> Result<()> {
     play(FIRST_ATTEMPT_EXCEEDS_MAX_DURATION, Some(3), TASKS, TASKS).await
 }
 
-/// A Java producer with default settings batches. The reference dies of it; here each message is a task with an id of its own.
+/// A Java producer with default settings batches. The reference dies of it; here each message is a
+/// task with an id of its own.
 #[tokio::test]
 async fn batches_of_a_java_producer_are_shared_by_two_workers() -> Result<()> {
     const COUNT: usize = 120;

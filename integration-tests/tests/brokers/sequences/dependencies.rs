@@ -6,8 +6,8 @@ use anyhow::{Result, ensure};
 use integration_tests::bench::Bench;
 use longhaul::{Client, TaskContext, TaskError, TaskRef, Text, processor_fn};
 
-/// `fan <words>` has a task for each word, and waits for them; `join` says what the tasks have that it has waited for; any other task is its own result, but
-/// `fail` fails.
+/// `fan <words>` has a task for each word, and waits for them; `join` says what the tasks have that
+/// it has waited for; any other task is its own result, but `fail` fails.
 async fn work(client: &Client, task: Text, context: TaskContext) -> Result<Text, TaskError> {
     let mut words = task.0.split(' ');
     match words.next() {

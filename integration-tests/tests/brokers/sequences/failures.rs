@@ -108,7 +108,8 @@ async fn a_result_above_the_limit_fails_the_task_for_good() -> Result<()> {
     drain([worker]).await
 }
 
-/// An error's text of megabytes once fitted into no message: its outcome was refused and published again, for ever.
+/// An error's text of megabytes once fitted into no message: its outcome was refused and published
+/// again, for ever.
 #[tokio::test]
 async fn an_error_of_any_length_ends_the_attempt() -> Result<()> {
     let Some(bench) = Bench::new("outcry").await? else { return Ok(()) };
@@ -145,7 +146,8 @@ async fn a_result_that_fits_into_no_message_fails_the_task_for_good() -> Result<
     drain([worker]).await
 }
 
-/// The properties of a dead letter take up room too. Its payload goes, if both do not fit; once it was refused for ever.
+/// The properties of a dead letter take up room too. Its payload goes, if both do not fit; once it
+/// was refused for ever.
 #[tokio::test]
 async fn a_task_of_the_largest_size_fails_for_good() -> Result<()> {
     const BYTES: usize = 5_242_700;
@@ -303,8 +305,8 @@ async fn a_running_task_is_kept_alive_in_public() -> Result<()> {
     drain([worker]).await
 }
 
-/// A body that never looks up would stop the reference's only thread. Here it holds up neither heartbeats nor other tasks, and
-/// its slot comes back when it ends at last.
+/// A body that never looks up would stop the reference's only thread. Here it holds up neither
+/// heartbeats nor other tasks, and its slot comes back when it ends at last.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_body_that_blocks_its_thread_holds_up_nobody() -> Result<()> {
     let Some(bench) = Bench::new("blocking").await? else { return Ok(()) };

@@ -67,7 +67,8 @@ async fn a_worker_that_does_not_fit_to_the_others_says_so_and_ends() -> Result<(
     drain([worker]).await
 }
 
-/// What users type wrong first. The error must name what was tried and why it failed, and come soon.
+/// What users type wrong first. The error must name what was tried and why it failed, and come
+/// soon.
 #[tokio::test]
 async fn an_unreachable_broker_is_named_at_once() -> Result<()> {
     const SOON: Duration = Duration::from_secs(15);

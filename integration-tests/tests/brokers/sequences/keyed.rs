@@ -92,7 +92,8 @@ async fn of_the_priorities_of_one_key_one_is_run() -> Result<()> {
     Ok(())
 }
 
-/// A document is indexed once, as it was last changed, whatever its task does when the next change comes. The topic has partitions.
+/// A document is indexed once, as it was last changed, whatever its task does when the next change
+/// comes. The topic has partitions.
 #[tokio::test]
 async fn a_task_is_overwritten_until_it_runs() -> Result<()> {
     let Some(bench) = Bench::with_partitions("overwritten", Some(3)).await? else { return Ok(()) };

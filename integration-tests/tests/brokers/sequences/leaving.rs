@@ -65,8 +65,8 @@ async fn what_still_runs_at_the_deadline_runs_elsewhere_as_the_same_attempt() ->
     drain([second]).await
 }
 
-/// The entry of a failed attempt was once left behind in the queue of a worker that drained: the task looked as if it still ran
-/// until the next worker took it.
+/// The entry of a failed attempt was once left behind in the queue of a worker that drained: the
+/// task looked as if it still ran until the next worker took it.
 #[tokio::test]
 async fn a_drain_shows_the_failure_it_waited_for() -> Result<()> {
     let Some(bench) = Bench::new("drain-failure").await? else { return Ok(()) };

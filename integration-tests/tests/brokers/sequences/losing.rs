@@ -101,7 +101,8 @@ async fn a_batch_outlives_the_worker_that_held_it() -> Result<()> {
     drain([second]).await
 }
 
-/// Unloading is what a broker does with a topic that another one is to serve: everybody is disconnected from it.
+/// Unloading is what a broker does with a topic that another one is to serve: everybody is
+/// disconnected from it.
 #[tokio::test]
 async fn topics_that_move_cost_no_attempt() -> Result<()> {
     const COUNT: usize = 10;
@@ -134,8 +135,8 @@ async fn topics_that_move_cost_no_attempt() -> Result<()> {
     drain([worker]).await
 }
 
-/// A ledger that was deleted under its workers is made anew by the broker for whoever asks first, and its positions go on: nobody missed
-/// the old one.
+/// A ledger that was deleted under its workers is made anew by the broker for whoever asks first,
+/// and its positions go on: nobody missed the old one.
 #[tokio::test]
 async fn a_ledger_that_is_replaced_is_noticed() -> Result<()> {
     let Some(bench) = Bench::new("replaced").await? else { return Ok(()) };
@@ -150,7 +151,8 @@ async fn a_ledger_that_is_replaced_is_noticed() -> Result<()> {
     let other = start(bench.worker(scripted.named("second")).await?).await?;
     other.ready().await;
     scripted.open_gate();
-    // The task begins anew, and nobody knows any more when it was claimed first: a view would complain.
+    // The task begins anew, and nobody knows any more when it was claimed first: a view would
+    // complain.
     bench.all_acknowledged().await?;
     let shown = read_whole(bench.transport(), &bench.parts(&bench.names().metadata)[0]).await?;
     let last = Shown::read(shown.last().context("nothing is shown")?)?;

@@ -1,5 +1,5 @@
-//! Workers of the Java reference and of longhaul on one subscription, in the mode `legacy`. The Java ones behave as the reference was seen
-//! to: they read no ledger, and run what they get.
+//! Workers of the Java reference and of longhaul on one subscription, in the mode `legacy`. The
+//! Java ones behave as the reference was seen to: they read no ledger, and run what they get.
 
 use crate::sequences::drain;
 use crate::sequences::plain::Plain;
@@ -89,7 +89,8 @@ async fn rust_worker(
     Ok(handle)
 }
 
-/// The soak of the reference, a thousand times as fast: 15 workers, 100 tasks that bring a result, fail or exceed their duration.
+/// The soak of the reference, a thousand times as fast: 15 workers, 100 tasks that bring a result,
+/// fail or exceed their duration.
 #[tokio::test]
 async fn the_soak_of_the_reference_misses_no_result() -> Result<()> {
     const TASKS: usize = 100;
@@ -141,8 +142,8 @@ async fn the_soak_of_the_reference_misses_no_result() -> Result<()> {
     drain(workers).await
 }
 
-/// From Java to Rust, worker by worker, each of which dies at work: no task is lost. A fleet of the reference alone leaves the tasks of a killed worker where
-/// another one holds them.
+/// From Java to Rust, worker by worker, each of which dies at work: no task is lost. A fleet of the
+/// reference alone leaves the tasks of a killed worker where another one holds them.
 #[tokio::test]
 async fn a_fleet_goes_from_java_to_rust_under_kills() -> Result<()> {
     const TASKS: usize = 40;

@@ -1,5 +1,5 @@
-//! Whole tasks through a real worker on a real broker: what each of them shows on the metadata topic, entry by entry, and what the
-//! ledger says of it at the end.
+//! Whole tasks through a real worker on a real broker: what each of them shows on the metadata
+//! topic, entry by entry, and what the ledger says of it at the end.
 //!
 //! Each test has topics of its own and they run side by side against one broker.
 

@@ -66,8 +66,8 @@ impl Plain {
         Ok(ids)
     }
 
-    /// Asks for the end of a task, as anybody can who may write to the ledger. The body says its form and nothing else: compaction
-    /// takes an empty one for a tombstone.
+    /// Asks for the end of a task, as anybody can who may write to the ledger. The body says its
+    /// form and nothing else: compaction takes an empty one for a tombstone.
     pub(crate) async fn cancel(bench: &Bench, task: TaskId) -> Result<()> {
         let parts = bench.parts(&bench.names().ledger);
         let part = parts.iter().find(|part| part.partition == task.partition).context("none")?;

@@ -52,8 +52,8 @@ async fn a_client_sees_all_tasks_their_workers_and_their_history() -> Result<()>
     drain([worker]).await
 }
 
-/// A dashboard that hangs, or whose host is gone, must not hold up the workers: its subscription on the metadata topic keeps a place in the log
-/// and nothing else.
+/// A dashboard that hangs, or whose host is gone, must not hold up the workers: its subscription on
+/// the metadata topic keeps a place in the log and nothing else.
 #[tokio::test]
 async fn a_subscription_on_the_metadata_topic_that_stands_still_slows_no_worker() -> Result<()> {
     const COUNT: usize = 200;

@@ -1,4 +1,5 @@
-//! The four sequences that the tests of the Java reference assert, seen by a stock Java client, and byte for byte.
+//! The four sequences that the tests of the Java reference assert, seen by a stock Java client, and
+//! byte for byte.
 
 use crate::sequences::plain::Plain;
 use crate::sequences::{SILENCE, drain};

@@ -10,7 +10,8 @@ use integration_tests::view::LIMIT;
 use longhaul::TaskId;
 use std::collections::BTreeMap;
 
-/// Java first is what `reference` does. Here the worker registers the schema, and Java programs attach to what it left.
+/// Java first is what `reference` does. Here the worker registers the schema, and Java programs
+/// attach to what it left.
 #[tokio::test]
 async fn a_java_program_attaches_to_what_a_worker_has_written() -> Result<()> {
     let Some(bench) = Bench::new("rust-first").await? else { return Ok(()) };
@@ -56,7 +57,8 @@ fn view_len(view: &integration_tests::view::View, ends: &BTreeMap<TaskId, (&str,
     ends.keys().map(|id| view.entries(*id).len()).sum()
 }
 
-/// The other way round, with a table view on the fresh topic: nothing is there, and the worker's schema fits to Java's.
+/// The other way round, with a table view on the fresh topic: nothing is there, and the worker's
+/// schema fits to Java's.
 #[tokio::test]
 async fn a_worker_writes_where_a_java_program_was_first() -> Result<()> {
     let Some(bench) = Bench::new("java-first").await? else { return Ok(()) };

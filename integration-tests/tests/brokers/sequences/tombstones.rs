@@ -25,7 +25,8 @@ async fn until_null(watcher: &mut Watcher, tasks: &[TaskId]) -> Result<()> {
     Ok(())
 }
 
-/// Which form of a tombstone readers take for a null, and which of them compaction removes, differs between versions of brokers.
+/// Which form of a tombstone readers take for a null, and which of them compaction removes, differs
+/// between versions of brokers.
 #[tokio::test]
 async fn what_is_evicted_is_null_to_java_and_compacts_away() -> Result<()> {
     let Some(bench) = Bench::new("evicted").await? else { return Ok(()) };
@@ -56,8 +57,8 @@ async fn what_is_evicted_is_null_to_java_and_compacts_away() -> Result<()> {
     Ok(())
 }
 
-/// Where the broker enforces schemas it refuses producers that name none, on topics that have one: the metadata topic has that of
-/// the Java reference.
+/// Where the broker enforces schemas it refuses producers that name none, on topics that have one:
+/// the metadata topic has that of the Java reference.
 #[tokio::test]
 async fn enforced_schemas_keep_nothing_from_being_shown_and_evicted() -> Result<()> {
     let Some(bench) = Bench::new("enforced").await? else { return Ok(()) };

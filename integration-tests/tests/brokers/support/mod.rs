@@ -170,7 +170,8 @@ pub(crate) async fn until(what: &str, mut look: impl AsyncFnMut() -> Result<bool
     .await?
 }
 
-/// Tries again while the topic moves: while it cannot be reached. Any other error is one, and so is the last when time is up.
+/// Tries again while the topic moves: while it cannot be reached. Any other error is one, and so is
+/// the last when time is up.
 pub(crate) async fn retry<T>(
     mut attempt: impl AsyncFnMut() -> Result<T, TransportError>,
 ) -> Result<T> {

@@ -14,8 +14,9 @@ const LETTERS: usize = 20;
 /// For what the broker or a worker does within seconds.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A stock Pulsar that trims every second, and deletes what was idle for ten seconds, instead of after a minute or two. Set-up itself
-/// must not take that long between making a topic and saying that it stays.
+/// A stock Pulsar that trims every second, and deletes what was idle for ten seconds, instead of
+/// after a minute or two. Set-up itself must not take that long between making a topic and saying
+/// that it stays.
 fn hasty() -> BrokerConfig {
     let settings = [
         ("brokerDeleteInactiveTopicsFrequencySeconds", "1"),
@@ -28,9 +29,10 @@ fn hasty() -> BrokerConfig {
     BrokerConfig { extra, ..BrokerConfig::default() }
 }
 
-/// Set-up did not know the dead letters, and a stock Pulsar deleted the idle topic with all of them 79 s after the last worker had
-/// gone. Beside the dead letters of a topic that was set up stand the same messages on one that was not: when the broker has
-/// deleted that one, it has had its chance at the others, too.
+/// Set-up did not know the dead letters, and a stock Pulsar deleted the idle topic with all of them
+/// 79 s after the last worker had gone. Beside the dead letters of a topic that was set up stand
+/// the same messages on one that was not: when the broker has deleted that one, it has had its
+/// chance at the others, too.
 #[tokio::test]
 async fn dead_letters_outlive_the_workers() -> Result<()> {
     let Some(kind) = BrokerKind::from_env()? else { return Ok(()) };

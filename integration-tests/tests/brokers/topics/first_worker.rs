@@ -11,7 +11,8 @@ use std::time::Duration;
 
 const DRAIN: Duration = Duration::from_secs(30);
 
-/// A first worker said what was wrong with its topics, seven times over, and left it at that although it could have put it right.
+/// A first worker said what was wrong with its topics, seven times over, and left it at that
+/// although it could have put it right.
 #[tokio::test]
 async fn it_sets_its_topics_up_if_it_may() -> Result<()> {
     let Some(bench) = Bench::new("first").await? else { return Ok(()) };
@@ -46,7 +47,8 @@ async fn a_client_sets_topics_up_with_its_own_subscription() -> Result<()> {
     Ok(())
 }
 
-/// The embedded broker did what the protocol needs by name, but did not say so: check found seven things wrong.
+/// The embedded broker did what the protocol needs by name, but did not say so: check found seven
+/// things wrong.
 #[tokio::test]
 async fn on_the_embedded_broker_topics_are_right_without_set_up() -> Result<()> {
     let broker = Broker::start(BrokerConfig::default())?;

@@ -34,7 +34,8 @@ impl TaskProcessor for Noting {
     }
 }
 
-/// A queue with levels was three task topics, to be made and named one by one, with a worker for each.
+/// A queue with levels was three task topics, to be made and named one by one, with a worker for
+/// each.
 #[tokio::test]
 async fn a_worker_makes_the_levels_of_its_queue_and_works_on_all() -> Result<()> {
     let Some(bench) = Bench::new("levels").await? else { return Ok(()) };

@@ -1,4 +1,5 @@
-//! What is asked for or decided elsewhere: a longer history, enforced schemas, required encryption, replication.
+//! What is asked for or decided elsewhere: a longer history, enforced schemas, required encryption,
+//! replication.
 
 use super::{Bench, LOOK_PAUSE, LOOKS_MAX};
 use crate::support::note;

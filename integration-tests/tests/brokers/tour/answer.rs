@@ -1,8 +1,9 @@
 //! Whether an answer is the one of the page, but for what differs from run to run. Pure.
 //!
-//! What may differ is known by its looks: ids of tasks and leases, instants, durations, how far a task is, names of workers and people, and how much room there is between columns. An id
-//! stands for the same task on the whole page: where it is seen first it is told which task that is, and commands that name it are
-//! typed with that. `...` alone on a line stands for any lines.
+//! What may differ is known by its looks: ids of tasks and leases, instants, durations, how far a
+//! task is, names of workers and people, and how much room there is between columns. An id stands
+//! for the same task on the whole page: where it is seen first it is told which task that is, and
+//! commands that name it are typed with that. `...` alone on a line stands for any lines.
 
 use anyhow::{Context, Result, bail, ensure};
 use regex::{Captures, Regex};

@@ -1,9 +1,11 @@
-//! `docs/tour.md` and `docs/start.md`, as their readers follow them: each command is typed into a shell, and each answer is that of the page. Of the pages
-//! about HTTP and order it is the blocks with a mark.
+//! `docs/tour.md` and `docs/start.md`, as their readers follow them: each command is typed into a
+//! shell, and each answer is that of the page. On `README.md` and on the pages about HTTP and order
+//! only the blocks with a mark are typed.
 //!
-//! Once with the embedded broker, which brings itself along, and once with a gateway before the broker of `LONGHAUL_TEST_BROKER`. Ports are others than
-//! on the page, since somebody may use those. Where Pulsar's client for Python is not to be had (`LONGHAUL_TEST_CLIENTS=python` has it fetched), its part is
-//! said to be skipped, and the program `longhaul` submits that task.
+//! Once with the embedded broker, which brings itself along, and once with a gateway before the
+//! broker of `LONGHAUL_TEST_BROKER`. Ports are others than on the page, since somebody may use
+//! those. Where Pulsar's client for Python is not to be had (`LONGHAUL_TEST_CLIENTS=python` has it
+//! fetched), its part is said to be skipped, and the program `longhaul` submits that task.
 
 mod answer;
 mod page;
@@ -25,6 +27,7 @@ use tokio::time::timeout;
 /// The pages, from the top of the repository.
 const TOUR: &str = "docs/tour.md";
 const START: &str = "docs/start.md";
+const README: &str = "README.md";
 
 /// Pages of which some blocks are typed, each with what those before it have left.
 const HTTP: [&str; 3] = ["docs/http.md", "docs/dialects.md", "docs/order.md"];
@@ -158,7 +161,8 @@ async fn ended(terminal: &mut Process) -> Result<(Vec<String>, String)> {
     Ok((lines, status))
 }
 
-/// Waits until a program that goes on prints the answer of the page, behind what it, or one before it, has printed already.
+/// Waits until a program that goes on prints the answer of the page, behind what it, or one before
+/// it, has printed already.
 async fn goes_on(
     terminal: &mut Process,
     run: &mut Run,
@@ -221,6 +225,13 @@ async fn the_tour_with_the_embedded_broker() -> Result<()> {
 #[tokio::test]
 async fn the_start_in_five_minutes() -> Result<()> {
     with_the_embedded_broker().await?.follow(START, &read(START)?, "embedded").await
+}
+
+#[tokio::test]
+async fn the_three_commands_of_the_readme() -> Result<()> {
+    let steps = steps(README, &read(README)?, Blocks::Marked, "embedded")?;
+    ensure!(steps.len() == 3, "the README has {} commands with a mark", steps.len());
+    with_the_embedded_broker().await?.take(README, steps).await
 }
 
 #[tokio::test]

@@ -1,13 +1,15 @@
-//! The blocks of a page: what is typed where, what comes back, and files that the reader writes. Pure.
+//! The blocks of a page: what is typed where, what comes back, and files that the reader writes.
+//! Pure.
 //!
-//! A block of `console` is typed line by line; what a line begins with `$ ` for is a command, with `> ` its continuation, and the rest is the
-//! answer. A comment directly above a block says what is special about it, in words:
+//! A block of `console` is typed line by line; what a line begins with `$ ` for is a command, with
+//! `> ` its continuation, and the rest is the answer. A comment directly above a block says what is
+//! special about it, in words:
 //!
 //! | word | meaning |
 //! |---|---|
-//! | `terminal=NAME` | it is typed in another terminal, where programs go on: the answer is how their output begins |
+//! | `terminal=NAME` | for another terminal with a running program: the first lines are compared |
 //! | `everywhere` | it is typed in all terminals |
-//! | `here` | nothing: it is typed in the reader's own terminal, as a block without a comment is on a page that is typed as a whole |
+//! | `here` | nothing: it is typed in the reader's own terminal |
 //! | `only=embedded`, `only=pulsar` | it is for this engine |
 //! | `file=NAME` | it is a file, and not commands |
 //! | `python` | it needs Pulsar's client for Python |

@@ -268,7 +268,7 @@ async fn the_mark_delete_position_moves_over_acknowledged_entries() -> Result<()
     }
     ensure!(covers(stored[4]).await?);
     broker.unload(&topic).await?;
-    // The next ledger is empty; what lies in the earlier one is still covered. A broker under load once named the beginning of
-    // the topic first.
+    // The next ledger is empty; what lies in the earlier one is still covered. A broker under load
+    // once named the beginning of the topic first.
     support::until("the mark-delete position", async || covers(stored[4]).await).await
 }

@@ -55,7 +55,8 @@ async fn fetch_finds_what_only_the_compacted_view_still_has() -> Result<()> {
     let batched =
         publish(&transport, &topic, Batching::On, (4..8).map(|i| format!("k{i}"))).await?;
     tombstone(&transport, &topic, Batching::Off, ["k1".to_owned(), "k5".to_owned()]).await?;
-    // Compaction's cursor is the only one, so an unload after it lets the broker trim what is compacted.
+    // Compaction's cursor is the only one, so an unload after it lets the broker trim what is
+    // compacted.
     broker.compact(&topic).await?;
     broker.unload(&topic).await?;
     let later = support::retry(async || {
@@ -107,7 +108,8 @@ async fn an_unload_ends_sessions_and_nothing_is_missed() -> Result<()> {
         if round == 10 {
             broker.unload(&topic).await?;
         }
-        // The publisher's session is over, too: what it is given is not handed over, and the next one takes it.
+        // The publisher's session is over, too: what it is given is not handed over, and the next
+        // one takes it.
         let receipt = match publisher.send(outgoing(&format!("u{round}"))).await {
             Ok(receipt) => receipt,
             Err(_) => {

@@ -1,4 +1,5 @@
-//! The transport seam against a real broker: every promise of `longhaul_transport`, on `PulsarTransport`.
+//! The transport seam against a real broker: every promise of `longhaul_transport`, on
+//! `PulsarTransport`.
 //!
 //! The broker is that of `LONGHAUL_TEST_BROKER`. Credentials and TLS are the suite `security`'s.
 

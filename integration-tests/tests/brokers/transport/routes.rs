@@ -1,6 +1,8 @@
-//! Ways to a topic's broker that only a real Pulsar has: its proxy, and brokers that send us on to one another.
+//! Ways to a topic's broker that only a real Pulsar has: its proxy, and brokers that send us on to
+//! one another.
 //!
-//! Each test first asks by hand what the broker answers to a lookup, so that it cannot pass where the way is not taken.
+//! Each test first asks by hand what the broker answers to a lookup, so that it cannot pass where
+//! the way is not taken.
 
 use crate::support::{Broker, within};
 use crate::transport::{EARLIEST, follow_to, keys, publish, take};

@@ -86,7 +86,8 @@ fn row(out: &mut String, row: &Row, y: usize) {
     }
 }
 
-/// Where each attempt is drawn as a bar: lane, and the rows at which it begins and ends. One that never ends goes on to the trouble that ended it.
+/// Where each attempt is drawn as a bar: lane, and the rows at which it begins and ends. One that
+/// never ends goes on to the trouble that ended it.
 fn bars(rows: &[Row]) -> Vec<(usize, usize, usize)> {
     let mut found = Vec::new();
     for (at, row) in rows.iter().enumerate() {

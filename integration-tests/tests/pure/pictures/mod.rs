@@ -1,4 +1,5 @@
-//! The pictures of `docs/concepts.md` are what workers really do: whole workers on the in-memory broker in paused time, drawn from what they wrote and read.
+//! The pictures of `docs/concepts.md` are what workers really do: whole workers on the in-memory
+//! broker in paused time, drawn from what they wrote and read.
 //!
 //! With `LONGHAUL_WRITE_DOCS=1` the tests write the pictures instead of comparing them.
 

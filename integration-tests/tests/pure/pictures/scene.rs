@@ -27,7 +27,8 @@ pub(super) const METADATA: usize = 5;
 const BEGIN: Duration = Duration::from_secs(2);
 /// When something happens to worker A, behind the submit.
 const TROUBLE: Duration = Duration::from_secs(13);
-/// How long worker A is cut off: longer than it takes to replace it, and not so long that the other one has ended the task.
+/// How long worker A is cut off: longer than it takes to replace it, and not so long that the other
+/// one has ended the task.
 const AWAY: Duration = Duration::from_secs(25);
 const SUBSCRIPTION: &str = "longhaul";
 /// A heartbeat.
@@ -268,7 +269,8 @@ fn shown(
     together(rows)
 }
 
-/// What both workers read at the same time is one row, and so is what a worker writes twice, since nobody has confirmed the first one.
+/// What both workers read at the same time is one row, and so is what a worker writes twice, since
+/// nobody has confirmed the first one.
 fn together(rows: Vec<Row>) -> Vec<Row> {
     let mut found: Vec<Row> = Vec::new();
     for row in rows {

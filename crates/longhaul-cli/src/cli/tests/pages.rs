@@ -41,7 +41,8 @@ fn parts(page: &str) -> Vec<(Option<&str>, &str)> {
     parts
 }
 
-/// The command lines of the program within blocks of shell, without prompts; a line that ends with a backslash goes on.
+/// The command lines of the program within blocks of shell, without prompts; a line that ends with
+/// a backslash goes on.
 fn typed(page: &str) -> Vec<String> {
     let blocks = parts(page).into_iter().flat_map(|(language, block)| {
         let block = block.replace("\\\n", " ");
@@ -68,7 +69,8 @@ fn named(page: &str) -> Vec<String> {
     commands.map(|it| it.replace('\n', " ")).collect()
 }
 
-/// Whether a command is only named, without what it is for: an argument, or the value of its last option.
+/// Whether a command is only named, without what it is for: an argument, or the value of its last
+/// option.
 fn is_named(error: &clap::Error) -> bool {
     let is_incomplete = matches!(
         error.kind(),

@@ -51,7 +51,8 @@ pub(super) async fn run(check: &Check, context: &Context) -> anyhow::Result<()> 
     Err(Failure::new(Code::Unreachable, format!("{url}: {status}: {shown}")).into())
 }
 
-/// Where to ask for what listens at an address: one that stands for all of the machine is reached by loopback.
+/// Where to ask for what listens at an address: one that stands for all of the machine is reached
+/// by loopback.
 fn reached(listens: SocketAddr) -> SocketAddr {
     let ip = match listens.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -61,8 +62,9 @@ fn reached(listens: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, listens.port())
 }
 
-/// It sends no secret, and asks an address of this machine, which no certificate names: so any certificate will do. Where the gateway asks for one of its clients,
-/// that of the settings is shown.
+/// It sends no secret, and asks an address of this machine, which no certificate names: so any
+/// certificate will do. Where the gateway asks for one of its clients, that of the settings is
+/// shown.
 fn client(settings: &Settings) -> anyhow::Result<reqwest::Client> {
     // Another part of the program may have chosen it before, and it is the same.
     rustls::crypto::ring::default_provider().install_default().ok();

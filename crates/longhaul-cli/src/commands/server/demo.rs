@@ -1,4 +1,5 @@
-//! Sample tasks, and a worker for them: one that takes its time and tells how far it is, one that fails at first, one that fails for good.
+//! Sample tasks, and a worker for them: one that takes its time and tells how far it is, one that
+//! fails at first, one that fails for good.
 
 use crate::output::{Format, Output};
 use crate::service::Pulsar;

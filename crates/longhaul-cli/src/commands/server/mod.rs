@@ -30,8 +30,8 @@ Examples:
     Start(Box<Start>),
     /// Ask the gateway of this machine whether it is ready: for health checks of containers.
     ///
-    /// It asks where --http, LONGHAUL_HTTP or the file say that the gateway listens, over TLS where that has a certificate. Exit code 0: it is ready; 5: it is not, or nobody
-    /// answers.
+    /// It asks where --http, LONGHAUL_HTTP or the file say that the gateway listens, over TLS where
+    /// that has a certificate. Exit code 0: it is ready; 5: it is not, or nobody answers.
     #[command(after_help = "\
 Examples:
   longhaul server check
@@ -101,7 +101,8 @@ pub(crate) async fn dev(it: &Dev, context: &Context) -> anyhow::Result<()> {
 /// As [`dev`].
 async fn start(it: &Start, context: &Context) -> anyhow::Result<()> {
     let settings = context.settings_with(it.said())?;
-    // Options first, then ports: one that is taken would hide the wrong option, and be told in its place.
+    // Options first, then ports: one that is taken would hide the wrong option, and be told in its
+    // place.
     let mut options = Options::read(&settings)?;
     let (engine, client) = match settings.text("engine") {
         Some("embedded") => {

@@ -29,7 +29,8 @@ Examples:
   longhaul task watch tasks@12:3:-1 --until running
   longhaul task watch tasks@12:3:-1 -o jsonl")]
 pub(crate) struct Watch {
-    /// The queue, by the name of its task topic; or one task as QUEUE@ID, which is watched until it is over.
+    /// The queue, by the name of its task topic; or one task as QUEUE@ID, which is watched until it
+    /// is over.
     what: String,
     /// Ends as soon as a task has this status.
     #[arg(long, value_name = "STATUS", value_parser = status)]

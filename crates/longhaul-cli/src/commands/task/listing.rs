@@ -51,8 +51,8 @@ pub(crate) struct Count {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Which tasks")]
 pub(crate) struct FilterArgs {
-    /// Those with this status; of several, with commas in between, any of them: scheduled, ready, waiting, claimed, running, retrying,
-    /// completed, failed, cancelled, expired, ended.
+    /// Those with this status; of several, with commas in between, any of them: scheduled, ready,
+    /// waiting, claimed, running, retrying, completed, failed, cancelled, expired, ended.
     #[arg(short, long, value_name = "STATUSES", value_delimiter = ',', value_parser = status)]
     status: Vec<&'static str>,
     /// Those with this tag; of several, all of them.

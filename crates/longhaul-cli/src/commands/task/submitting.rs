@@ -119,7 +119,8 @@ pub(crate) struct TermArgs {
     /// How many attempts it has.
     #[arg(long, value_name = "COUNT")]
     max_attempts: Option<u32>,
-    /// Pauses between attempts: 1s..5m (random, below a ceiling that doubles), or a list such as 1s,10s,1m.
+    /// Pauses between attempts: 1s..5m (random, below a ceiling that doubles), or a list such as
+    /// 1s,10s,1m.
     #[arg(long, value_name = "PAUSES", value_parser = retry)]
     retry: Option<RetryPolicy>,
     /// The limits of this key apply to it.

@@ -12,7 +12,8 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 /// How often somebody who waits looks whether the worker has left.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// A worker that is not heard of for so long has died: twice the longest heartbeat of a ledger that is kept for an hour, and a little.
+/// A worker that is not heard of for so long has died: twice the longest heartbeat of a ledger that
+/// is kept for an hour, and a little.
 const SILENCE_MAX: Duration = Duration::from_secs(360);
 
 /// Somebody who waits is told that a worker was not heard of for so long.
@@ -87,7 +88,8 @@ async fn gone(
     }
 }
 
-/// Whether it has not been heard of for a while: most workers say every few seconds that they are alive.
+/// Whether it has not been heard of for a while: most workers say every few seconds that they are
+/// alive.
 fn is_silent(worker: &Worker) -> bool {
     let silent = worker.last_heartbeat_ms.map(|at| clock::wall_ms().saturating_sub(at));
     silent.is_some_and(|silent| u128::from(silent) > SILENCE_TOLD.as_millis())

@@ -28,7 +28,8 @@ pub(super) async fn told_to_wait(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Behind each request that was refused the next one of its kind comes no sooner than was asked for.
+/// Behind each request that was refused the next one of its kind comes no sooner than was asked
+/// for.
 fn waits(calls: &[Call], kind: &Kind) -> anyhow::Result<()> {
     let pause = Duration::from_secs(PAUSE.into()) - Duration::from_millis(200);
     let of_kind: Vec<&Call> = calls.iter().filter(|call| call.kind == *kind).collect();

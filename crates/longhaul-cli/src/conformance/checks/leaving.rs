@@ -33,7 +33,8 @@ pub(super) async fn taken_away(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     scene.take_away(&task).await?;
     let refused = |calls: &[Call]| calls.iter().any(is_refusal);
     scene.door.until("a report on the lease that is over", PATIENCE, refused).await?;
-    // The worker has ended both tasks, and may have said what it must not say, when this one is over.
+    // The worker has ended both tasks, and may have said what it must not say, when this one is
+    // over.
     scene.end(&task, PATIENCE).await?;
     let after = scene.submit(&json!([[{ "sleep": 9 }, { "succeed": "" }]])).await?;
     scene.succeeds(&after, b"", 1).await?;

@@ -1,4 +1,5 @@
-//! Server-sent events of a gateway, over as many connections as it takes: each goes on behind the last event of the one before.
+//! Server-sent events of a gateway, over as many connections as it takes: each goes on behind the
+//! last event of the one before.
 
 use super::Gateway;
 use super::tasks::Told;

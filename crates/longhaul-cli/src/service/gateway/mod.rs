@@ -149,7 +149,8 @@ impl Gateway {
         })
     }
 
-    /// Sends a request. One that comes too soon behind others is sent again when the gateway says, a few times.
+    /// Sends a request. One that comes too soon behind others is sent again when the gateway says,
+    /// a few times.
     async fn send(&self, mut request: RequestBuilder) -> anyhow::Result<Response> {
         let mut pauses = 0;
         loop {
@@ -242,7 +243,8 @@ fn token(settings: &Settings) -> Result<Option<String>, Failure> {
     Ok(Some(text.trim().to_owned()))
 }
 
-/// How long to wait before a request is sent again that came too soon behind others. `None`: it was not that, or it takes too long.
+/// How long to wait before a request is sent again that came too soon behind others. `None`: it was
+/// not that, or it takes too long.
 fn pause(response: &Response) -> Option<Duration> {
     if response.status() != StatusCode::TOO_MANY_REQUESTS {
         return None;

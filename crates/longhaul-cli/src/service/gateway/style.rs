@@ -1,4 +1,5 @@
-//! Names of fields: `maxInFlight` in documents of the library and here, `max_in_flight` in a gateway's.
+//! Names of fields: `maxInFlight` in documents of the library and here, `max_in_flight` in a
+//! gateway's.
 
 use serde_json::{Map, Value};
 

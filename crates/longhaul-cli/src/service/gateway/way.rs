@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 /// The header in which a gateway that cannot help names another one.
 const HINT: &str = "longhaul-gateway";
 
-/// Pauses between tries: doubling, and shortened by up to a half by chance, so that many who wait do not come back together.
+/// Pauses between tries: doubling, and shortened by up to a half by chance, so that many who wait
+/// do not come back together.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
@@ -26,7 +27,8 @@ const WELL_AFTER: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Way {
     configured: Url,
-    /// A token is shown: it goes to the host that was configured, and nowhere else. Who may write to a ledger may name any host.
+    /// A token is shown: it goes to the host that was configured, and nowhere else. Who may write
+    /// to a ledger may name any host.
     has_token: bool,
     patience: Patience,
     state: Mutex<State>,
@@ -113,8 +115,8 @@ impl Way {
         self.lock().refusal = Refusal { by: Some(by.clone()), passes, after, is_hint };
     }
 
-    /// Another gateway is named. Returns whether it is one that may be asked: nothing goes from an encrypted connection to one that is not, and no token to
-    /// another host.
+    /// Another gateway is named. Returns whether it is one that may be asked: nothing goes from an
+    /// encrypted connection to one that is not, and no token to another host.
     pub(super) fn hinted(&self, url: &str) -> bool {
         let Ok(url) = Url::parse(url) else { return false };
         let is_safe = url.scheme() == "https" || self.configured.scheme() == "http";
@@ -306,7 +308,8 @@ pub(super) mod tests {
         assert_eq!(ask(), ("http://there:2/".to_owned(), false));
     }
 
-    /// Who waits on a terminal waits and watches at once: both are refused, and one of them turns to the other gateway.
+    /// Who waits on a terminal waits and watches at once: both are refused, and one of them turns
+    /// to the other gateway.
     #[test]
     fn two_requests_that_are_refused_turn_to_the_other_gateway_once() {
         let way = here(HOUR);
@@ -354,7 +357,8 @@ pub(super) mod tests {
         );
     }
 
-    /// A gateway's answer names another one by what stands on the ledger: whoever may write there could have had the token sent to any host.
+    /// A gateway's answer names another one by what stands on the ledger: whoever may write there
+    /// could have had the token sent to any host.
     #[test]
     fn a_token_goes_to_no_other_host() {
         for (configured, named, expected) in [

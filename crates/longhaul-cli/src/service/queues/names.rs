@@ -1,4 +1,5 @@
-//! The names of settings. A misspelt one would be stored, as if a newer version of longhaul had written it, and nothing would follow it.
+//! The names of settings. A misspelt one would be stored, as if a newer version of longhaul had
+//! written it, and nothing would follow it.
 
 use crate::exit::Failure;
 use serde_json::Value;
@@ -34,7 +35,8 @@ static SETTINGS: Names = Names::Fields(&[
     ("order", None),
 ]);
 
-/// Refuses a patch that names a setting which is none. What a newer version has written may be named, and anything may be taken away.
+/// Refuses a patch that names a setting which is none. What a newer version has written may be
+/// named, and anything may be taken away.
 pub(super) fn check(patch: &Value, stands: &Value) -> Result<(), Failure> {
     look("", patch, Some(stands), &SETTINGS)
 }

@@ -8,7 +8,8 @@ use serde::Serialize;
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// All entries about a task that are still there, and a row for each time in which nothing was heard of who held it.
+/// All entries about a task that are still there, and a row for each time in which nothing was
+/// heard of who held it.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct History {
@@ -78,7 +79,8 @@ impl History {
 }
 
 impl Entry {
-    /// Nothing was heard of a holder from one time to another, or until now: so many heartbeats are missing, of which one was due in each such time.
+    /// Nothing was heard of a holder from one time to another, or until now: so many heartbeats are
+    /// missing, of which one was due in each such time.
     pub(crate) fn silent(
         epoch: u32,
         (from_ms, to_ms): (u64, Option<u64>),

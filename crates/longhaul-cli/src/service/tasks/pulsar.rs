@@ -43,7 +43,8 @@ impl Tasks for Pulsar {
             let entry = self.client.wait_metadata(task).await?;
             Ok(self.shown(task, entry))
         };
-        // A worker shows the end of a task that was closed by hand when the task comes to it: of one with a delay, hours later.
+        // A worker shows the end of a task that was closed by hand when the task comes to it: of
+        // one with a delay, hours later.
         tokio::select! {
             shown = shown => shown,
             Some(closed) = self.closed_and_not_shown(task) => Ok(closed),
@@ -109,7 +110,8 @@ impl Tasks for Pulsar {
     async fn act(&self, task: &TaskRef, act: Act, reason: &str) -> anyhow::Result<()> {
         let client = &self.client;
         self.require(&task.topic).await?;
-        // A request to end is stored whatever it names; a person wants to know that it names nothing.
+        // A request to end is stored whatever it names; a person wants to know that it names
+        // nothing.
         if matches!(act, Act::Cancel | Act::Kill) {
             self.require_open(task).await?;
         }
@@ -188,7 +190,8 @@ impl Pulsar {
         (event == WatchEvent::CaughtUp).then_some(Change::CaughtUp)
     }
 
-    /// A task that the ledger shows as over while nobody shows its end. A worker that has ended it shows that a moment later, and why.
+    /// A task that the ledger shows as over while nobody shows its end. A worker that has ended it
+    /// shows that a moment later, and why.
     async fn closed_and_not_shown(&self, task: &TaskRef) -> Option<Task> {
         let closed = self.closed(task).await?;
         tokio::time::sleep(SHOWN_WITHIN).await;

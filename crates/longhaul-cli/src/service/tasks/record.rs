@@ -11,7 +11,8 @@ use longhaul::{Progress, SubmittedTask, TaskCounts, TaskInfo, TaskMetadata, Task
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// A task as its entry on the metadata topic shows it, or as it was submitted if nobody has claimed it.
+/// A task as its entry on the metadata topic shows it, or as it was submitted if nobody has claimed
+/// it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Task {

@@ -4,7 +4,8 @@ use super::*;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// After so many ms one of the brokers is killed, each in its turn: in the middle of each step of a move, as far as they take that long.
+/// After so many ms one of the brokers is killed, each in its turn: in the middle of each step of a
+/// move, as far as they take that long.
 const KILLED_AFTER_MS: [u64; 10] = [100, 300, 600, 800, 1_000, 1_200, 1_400, 1_700, 2_000, 2_500];
 
 /// Tasks that are submitted before each of these moves.

@@ -50,7 +50,8 @@ impl Subscriber for Logged {
 /// The events, each with the names of its fields, of those that have an event's name.
 pub(super) fn logged(done: impl FnOnce()) -> Vec<(String, Vec<String>)> {
     let logged = Logged::default();
-    // With a single subscriber in the process, tracing asks that of whichever test comes to a line first, which has none: the events were missing in two of seven runs.
+    // With a single subscriber in the process, tracing asks that of whichever test comes to a line
+    // first, which has none: the events were missing in two of seven runs.
     let _other = tracing::Dispatch::new(Logged::default());
     tracing::subscriber::with_default(logged.clone(), done);
     let events = logged.0.lock().unwrap().clone();

@@ -203,7 +203,8 @@ fn events(bench: &Bench) {
     has("ack_rejected", &["job_id", "worker_id", "lease_id", "reason"]);
 }
 
-/// Reports. A poll that found nothing has waited for as long as a lease lasts, so that one which was granted beside it may be over.
+/// Reports. A poll that found nothing has waited for as long as a lease lasts, so that one which
+/// was granted beside it may be over.
 fn settle(bench: &Bench, verb: &str, worker: &str, job: &serde_json::Value) {
     let answer = report(bench, verb, worker, job);
     assert!(answer == OK() || answer == conflict("lease_expired"), "{answer:?}");

@@ -82,7 +82,8 @@ pub(super) fn ack_twice(bench: &Bench) {
     assert_eq!(state(bench, job["id"].as_str().unwrap()), "DONE");
 }
 
-/// It was `lease_expired`. Whoever has failed a job does not own it any more; nobody does until the next poll.
+/// It was `lease_expired`. Whoever has failed a job does not own it any more; nobody does until the
+/// next poll.
 pub(super) fn fail_twice(bench: &Bench) {
     let id = enqueue(bench, "work");
     let job = poll(bench, "ann");

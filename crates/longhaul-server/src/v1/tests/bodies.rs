@@ -1,4 +1,5 @@
-//! What routes say of bodies that are JSON, and not what they take; and that a body may be left out where the document says so.
+//! What routes say of bodies that are JSON, and not what they take; and that a body may be left out
+//! where the document says so.
 
 use crate::testing::Bench;
 use serde_json::{Value, json};

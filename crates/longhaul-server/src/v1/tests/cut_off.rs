@@ -1,4 +1,5 @@
-//! A gateway that has lost its broker says so, soon, and is itself again when the broker is back. What tells it so is told here by the test.
+//! A gateway that has lost its broker says so, soon, and is itself again when the broker is back.
+//! What tells it so is told here by the test.
 
 use super::streaming::read_until;
 use crate::config::ServerConfig;
@@ -82,7 +83,8 @@ fn readiness_does_not_say_where_the_broker_is() {
     assert!(detail.contains("log says why") && !detail.contains("b:6650"), "{detail}");
 }
 
-/// A broker that refuses the gateway says so to each request, and no other gateway is asked to wait for that.
+/// A broker that refuses the gateway says so to each request, and no other gateway is asked to wait
+/// for that.
 #[test]
 fn a_gateway_that_is_kept_out_is_not_ready() {
     let bench = bench();
@@ -125,7 +127,8 @@ fn endless() -> Body {
     Body::from_stream(start.chain(futures::stream::pending()))
 }
 
-/// Its connection stays, for what browsers read streams by gives up at an error; what comes afterwards goes on behind what came before.
+/// Its connection stays, for what browsers read streams by gives up at an error; what comes
+/// afterwards goes on behind what came before.
 #[test]
 fn streams_say_when_the_broker_is_lost_and_when_it_is_back() {
     let bench = bench();

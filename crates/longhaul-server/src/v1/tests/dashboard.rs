@@ -1,4 +1,5 @@
-//! The dashboard before the real routes: each page is made of what they answer, its forms do what they say, and other sites get nothing done by it.
+//! The dashboard before the real routes: each page is made of what they answer, its forms do what
+//! they say, and other sites get nothing done by it.
 
 use crate::config::{Dashboard, ServerConfig};
 use crate::testing::{Answer, Bench};
@@ -45,7 +46,8 @@ fn worked() -> (Bench, String, String) {
     (bench, ids.remove(0), running)
 }
 
-/// The timeline showed who held a task, and not that nothing was heard of the holder for the better part of it.
+/// The timeline showed who held a task, and not that nothing was heard of the holder for the better
+/// part of it.
 #[test]
 fn the_timeline_shows_when_nothing_was_heard_of_the_holder() {
     let (bench, _, running) = worked();
@@ -132,7 +134,8 @@ fn a_form_does_what_it_says() {
     assert_eq!(left["dead_letters"], json!([]), "{left}");
 }
 
-/// The form of another site is sent with the address of this one; where there are no tokens no cookie keeps it out.
+/// The form of another site is sent with the address of this one; where there are no tokens no
+/// cookie keeps it out.
 #[test]
 fn forms_of_other_sites_do_nothing() {
     let (bench, _, running) = worked();
@@ -176,7 +179,8 @@ fn it_shows_only_or_is_not_there() {
     assert_eq!(off.send(form(&pause, "reason=")).status, 404);
 }
 
-/// A page goes through the checks of the routes that it is made of: what is hidden there is hidden here.
+/// A page goes through the checks of the routes that it is made of: what is hidden there is hidden
+/// here.
 #[test]
 fn what_is_hidden_is_hidden_on_pages() {
     let bench = Bench::with(ServerConfig { hide_payloads: true, ..ServerConfig::default() });

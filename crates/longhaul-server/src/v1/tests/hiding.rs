@@ -1,4 +1,5 @@
-//! What a gateway that hides payloads shows, by every route that looks at something, dialects included.
+//! What a gateway that hides payloads shows, by every route that looks at something, dialects
+//! included.
 
 use crate::auth::Scope;
 use crate::config::{Dialect, ServerConfig};
@@ -54,7 +55,8 @@ fn shows(text: &str) -> bool {
 }
 
 impl Hiding {
-    /// A queue with a task that has completed, one that has failed for good, and one that runs, with a checkpoint.
+    /// A queue with a task that has completed, one that has failed for good, and one that runs,
+    /// with a checkpoint.
     fn new(hide_payloads: bool, has_tokens: bool) -> Self {
         let tokens = has_tokens.then(token_file);
         let config = ServerConfig {
@@ -195,7 +197,8 @@ fn whoever_may_not_see_something_is_told_so() {
     assert_eq!((&seen["payload"], seen.get("hidden")), (&json!(PAYLOAD), None));
 }
 
-/// A submitter or worker is not shown what somebody else has submitted under the same key, or what a lease does not give him any more.
+/// A submitter or worker is not shown what somebody else has submitted under the same key, or what
+/// a lease does not give him any more.
 #[test]
 fn workers_are_shown_the_payloads_of_their_leases_alone() {
     let hiding = Hiding::new(true, true);

@@ -172,7 +172,8 @@ fn a_lease_belongs_to_no_gateway() {
     assert_eq!(report(&other, &lease, succeeded()).status, 200);
 }
 
-/// Within a second or so of its deadline, with nobody asking for tasks: `look_after_leases` has opened the queue.
+/// Within a second or so of its deadline, with nobody asking for tasks: `look_after_leases` has
+/// opened the queue.
 #[test]
 fn a_silent_lease_of_a_gateway_that_is_gone_is_ended_by_another_one() {
     let mut config = ServerConfig::default();
@@ -414,7 +415,8 @@ fn priorities_are_leased_in_their_order() {
     assert_eq!(order, ["high", "normal", "low"]);
 }
 
-/// The workers of a queue had another heartbeat than the gateway's default: the gateway was refused by the ledger, and leased nothing, for ever.
+/// The workers of a queue had another heartbeat than the gateway's default: the gateway was refused
+/// by the ledger, and leased nothing, for ever.
 #[test]
 fn a_gateway_takes_over_the_settings_of_the_queues_ledger() {
     let bench = Bench::new();
@@ -428,8 +430,9 @@ fn a_gateway_takes_over_the_settings_of_the_queues_ledger() {
     assert_eq!(report(&bench, &lease, succeeded()).status, 200);
 }
 
-/// A gateway looks after each queue, also after one for which nobody has asked it yet. It wrote its own settings to an empty ledger then, and the queue's first worker, which
-/// had others, was refused.
+/// A gateway looks after each queue, also after one for which nobody has asked it yet. It wrote its
+/// own settings to an empty ledger then, and the queue's first worker, which had others, was
+/// refused.
 #[test]
 fn a_gateway_that_leases_nothing_leaves_the_settings_to_workers() {
     let bench = Bench::new();

@@ -37,7 +37,8 @@ fn what_happens_is_logged_with_the_fields_of_document_001_and_without_secrets() 
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt().with_max_level(Level::TRACE).with_ansi(false);
     let subscriber = subscriber.with_writer(move || writer.clone()).finish();
-    // With a single subscriber in the process, tracing asks that of whichever test comes to a line first, which has none.
+    // With a single subscriber in the process, tracing asks that of whichever test comes to a line
+    // first, which has none.
     let _other = tracing::Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish());
     tracing::subscriber::with_default(subscriber, || {
         let bench = Bench::with(ServerConfig { token_file, ..ServerConfig::default() });

@@ -108,7 +108,8 @@ fn a_batch_says_of_each_what_became_of_it() {
         {"payload": "d", "tags": ["x"]},
         ["e"],
     ]});
-    // A topic's first task has its partitions looked up, and the order of a batch may be another one then.
+    // A topic's first task has its partitions looked up, and the order of a batch may be another
+    // one then.
     bench.submit("tasks", "first");
     let answer = bench.post("/v1/queues/tasks/tasks:batch", tasks).json();
     let outcomes = answer["outcomes"].as_array().unwrap();

@@ -139,7 +139,8 @@ fn paths_and_queries_that_name_nothing_are_refused() {
     assert_eq!((verb.status.as_u16(), verb.code()), (404, "task_not_found".to_owned()));
 }
 
-/// Each path of the document by each method that it does not have. `GET …:drain` was 404, or an invalid name of a queue.
+/// Each path of the document by each method that it does not have. `GET …:drain` was 404, or an
+/// invalid name of a queue.
 #[test]
 fn a_wrong_method_is_told_with_the_right_ones() {
     const METHODS: [&str; 6] = ["get", "put", "post", "patch", "delete", "options"];

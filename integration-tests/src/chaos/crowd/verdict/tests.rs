@@ -8,7 +8,8 @@ const fn task(entry: u64) -> TaskId {
     TaskId { ledger: 7, entry, partition: -1, batch_index: None }
 }
 
-/// Well done at once, after a failure, after a silence; failed for good; and a duplicate of the first.
+/// Well done at once, after a failure, after a silence; failed for good; and a duplicate of the
+/// first.
 const DONE: TaskId = task(1);
 const RETRIED: TaskId = task(2);
 const SILENT: TaskId = task(3);
@@ -213,7 +214,8 @@ fn each_planted_fault_is_found() {
     }
 }
 
-/// Whose answer was lost may be told that its report came too late, and yet it counts: that was not known.
+/// Whose answer was lost may be told that its report came too late, and yet it counts: that was not
+/// known.
 #[test]
 fn a_report_whose_answer_was_lost_may_count() {
     let mut evidence = sound();

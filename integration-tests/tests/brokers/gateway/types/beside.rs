@@ -9,8 +9,9 @@ const DONE: usize = 200;
 /// How often the time from a submit to its lease is taken at each gateway.
 const SAMPLED: usize = 50;
 
-/// How much longer they may take then, on a machine that is busy with all other tests: less than when such tasks went back to the broker. On a quiet one it
-/// was 0.6 s for the gateway at most, and 0.2 s for the worker.
+/// How much longer they may take then, on a machine that is busy with all other tests: less than
+/// when such tasks went back to the broker. On a quiet one it was 0.6 s for the gateway at most,
+/// and 0.2 s for the worker.
 const FACTOR: f64 = 1.5;
 const MORE: Duration = Duration::from_secs(5);
 
@@ -83,7 +84,8 @@ fn is_little_more(alone: Duration, beside: Duration) -> Result<()> {
     Ok(())
 }
 
-/// How long the work takes, beside somebody who asks this gateway for a type of which there is nothing, if one does.
+/// How long the work takes, beside somebody who asks this gateway for a type of which there is
+/// nothing, if one does.
 async fn beside_one_in_vain(
     asking: Option<(&Gateway, &str)>,
     working: impl Future<Output = Result<Duration>>,
@@ -95,7 +97,8 @@ async fn beside_one_in_vain(
     }
 }
 
-/// An idle request kept all that it was given for a second, again and again: 12.7 s instead of 2.2 s.
+/// An idle request kept all that it was given for a second, again and again: 12.7 s instead of 2.2
+/// s.
 #[tokio::test]
 async fn whoever_asks_for_what_there_is_not_costs_another_gateway_little() -> Result<()> {
     let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };

@@ -195,7 +195,8 @@ pub(super) async fn exclusive(stage: &mut Stage) -> Result<()> {
 
 pub(super) async fn failover(stage: &mut Stage) -> Result<()> {
     let (p, a, b) = (stage.connect().await?, stage.connect().await?, stage.connect().await?);
-    // Of a topic without partitions the active consumer is chosen by a hash of its name, which differs from run to run.
+    // Of a topic without partitions the active consumer is chosen by a hash of its name, which
+    // differs from run to run.
     let whole = stage.topic("whole").await?;
     stage.admin_topic("PUT", &whole, "/partitions", "2").await?;
     let topic = stage.topic("whole-partition-0").await?;
@@ -225,7 +226,8 @@ pub(super) async fn failover(stage: &mut Stage) -> Result<()> {
     stage.answers_sorted(a, 1).await?;
     stage.quiet().await?;
     stage.ask(a, close_consumer(2, 9), 1).await?;
-    // Pulsar takes its time to tell the last one, and a message that is published meanwhile is confirmed first.
+    // Pulsar takes its time to tell the last one, and a message that is published meanwhile is
+    // confirmed first.
     stage.answers(b, 4).await?;
     stage.quiet().await?;
     more(stage, p, 3..4).await?;
