@@ -29,6 +29,8 @@ const fn judge(package: &'static str, target: &'static str, seconds_max: u64) ->
 }
 
 const LIBRARY: Judge = judge("longhaul", "longhaul", 30);
+const CORE: Judge = judge("longhaul-core", "longhaul_core", 30);
+const SESSION: Judge = judge("longhaul-session", "longhaul_session", 30);
 const WIRE: Judge = judge("longhaul-wire", "longhaul_wire", 30);
 const CORPUS: Judge = judge("longhaul-wire", "corpus", 30);
 const RECORDINGS: Judge = judge("longhaul-wire", "recordings", 30);
@@ -41,24 +43,32 @@ const BROKERS: Judge = judge("integration-tests", "brokers", 6);
 
 /// All areas.
 pub const AREAS: &[Area] = &[
-    Area::library("protocol", &["src/protocol/", "crates/longhaul-transport/src/moment.rs"]),
-    Area::library("machine", &["src/worker/machine/"]),
-    Area::library("partition", &["src/worker/partition/"]),
-    Area::library("metadata", &["src/worker/metadata/"]),
-    Area::library(
-        "worker-session",
-        &["src/supervise/", "src/worker/session.rs", "src/worker/session/publishing.rs"],
+    Area::core(
+        "protocol",
+        &["crates/longhaul-core/src/protocol/", "crates/longhaul-types/src/moment.rs"],
     ),
-    Area::library("session", &["src/transport/session/"]),
+    Area::core("machine", &["crates/longhaul-core/src/machine/"]),
+    Area::core("partition", &["crates/longhaul-core/src/partition/"]),
+    Area::core("metadata", &["crates/longhaul-core/src/metadata/"]),
+    Area {
+        name: "worker-session",
+        paths: &["src/supervise/", "src/worker/session.rs", "src/worker/session/publishing.rs"],
+        judges: &[LIBRARY, PURE, BROKERS],
+    },
+    Area {
+        name: "session",
+        paths: &["crates/longhaul-session/src/"],
+        judges: &[SESSION, PURE, BROKERS],
+    },
     Area {
         name: "wire",
         paths: &["crates/longhaul-wire/src/"],
-        judges: &[WIRE, CORPUS, RECORDINGS, BROKER, LIBRARY, PURE, BROKERS],
+        judges: &[WIRE, CORPUS, RECORDINGS, BROKER, SESSION, PURE, BROKERS],
     },
     Area {
         name: "broker",
         paths: &["crates/longhaul-broker/src/machine/", "crates/longhaul-broker/src/state/"],
-        judges: &[BROKER, BAD_INPUT, PURE, LIBRARY, BROKERS],
+        judges: &[BROKER, BAD_INPUT, PURE, BROKERS],
     },
 ];
 
@@ -90,8 +100,8 @@ impl Judge {
 }
 
 impl Area {
-    const fn library(name: &'static str, paths: &'static [&'static str]) -> Self {
-        Self { name, paths, judges: &[LIBRARY, PURE, BROKERS] }
+    const fn core(name: &'static str, paths: &'static [&'static str]) -> Self {
+        Self { name, paths, judges: &[CORE, LIBRARY, PURE, BROKERS] }
     }
 
     /// The area of a file.
@@ -113,16 +123,16 @@ mod tests {
     #[test]
     fn a_file_belongs_to_one_area_at_most() {
         let area = |path| Area::of(path).map(|area| area.name);
-        assert_eq!(area("src/protocol/fold.rs"), Some("protocol"));
+        assert_eq!(area("crates/longhaul-core/src/protocol/fold.rs"), Some("protocol"));
         assert_eq!(area("src/worker/session.rs"), Some("worker-session"));
-        assert_eq!(area("src/transport/session/machine/mod.rs"), Some("session"));
+        assert_eq!(area("crates/longhaul-session/src/machine/mod.rs"), Some("session"));
         assert_eq!(area("crates/longhaul-broker/src/state/mod.rs"), Some("broker"));
         assert_eq!(area("src/worker/driver/mod.rs"), None);
     }
 
     #[test]
     fn a_file_belongs_to_its_crate() {
-        assert_eq!(crate_of("src/protocol/fold.rs"), "");
+        assert_eq!(crate_of("src/supervise/mod.rs"), "");
         assert_eq!(crate_of("crates/longhaul-wire/src/lib.rs"), "crates/longhaul-wire/");
     }
 }

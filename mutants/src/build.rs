@@ -319,7 +319,7 @@ fn command(places: &Places, verb: &[&str]) -> Command {
     }
     command
         .args(verb)
-        .args(["--features", "longhaul/internals,longhaul/oauth2,longhaul-broker/testing"])
+        .args(["--features", "longhaul/testing,longhaul/oauth2,longhaul-broker/testing"])
         .current_dir(&places.copy)
         .env("CARGO_TARGET_DIR", &places.target)
         .env("CARGO_PROFILE_DEV_DEBUG", "0")

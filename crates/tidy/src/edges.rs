@@ -9,25 +9,28 @@ const CLIENT: &str = "pulsar";
 
 /// The packages of the workspace, each with what it may use of them and of the client.
 const ALLOWED: &[(&str, &str)] = &[
+    ("longhaul-types", ""),
     ("longhaul-wire", ""),
-    ("longhaul-transport", ""),
+    ("longhaul-transport", "longhaul-types"),
+    ("longhaul-core", "longhaul-types"),
     // For tests only: those of this project, and with the feature `testing` those of users.
     ("longhaul-memory", "longhaul-transport"),
+    ("longhaul-session", "longhaul-memory longhaul-transport longhaul-types longhaul-wire"),
+    ("longhaul-admin", "longhaul-core longhaul-session longhaul-transport longhaul-types"),
     // The broker is for its examples.
-    ("longhaul", "longhaul-broker longhaul-memory longhaul-transport longhaul-wire pulsar"),
+    (
+        "longhaul",
+        "longhaul-admin longhaul-broker longhaul-core longhaul-memory longhaul-session \
+         longhaul-transport",
+    ),
     ("longhaul-broker", "longhaul-wire"),
     ("longhaul-ui", ""),
     ("longhaul-server", "longhaul longhaul-ui"),
     ("longhaul-cli", "longhaul longhaul-broker longhaul-server"),
     (
         "integration-tests",
-        "longhaul longhaul-broker longhaul-cli longhaul-memory longhaul-server longhaul-transport \
-         longhaul-wire pulsar",
-    ),
-    (
-        "bench",
-        "integration-tests longhaul longhaul-broker longhaul-server longhaul-transport \
-         longhaul-wire pulsar",
+        "longhaul longhaul-broker longhaul-cli longhaul-core longhaul-memory longhaul-server \
+         longhaul-session longhaul-transport longhaul-wire",
     ),
     ("tidy", ""),
 ];

@@ -6,7 +6,7 @@
 use crate::tree::{Tree, assert_none, repository, tree};
 use std::collections::BTreeMap;
 
-const DEFINITIONS: &str = "src/protocol/invariants/ids.rs";
+const DEFINITIONS: &str = "crates/longhaul-core/src/protocol/invariants/ids.rs";
 const DOCUMENT: &str = "docs/protocol.md";
 /// Sources that serve tests only.
 const TEST_SUPPORT: &str = "integration-tests/";
