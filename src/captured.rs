@@ -39,7 +39,8 @@ impl Log {
     /// Captures what this thread logs.
     pub(crate) fn capture() -> (Self, Guard) {
         let log = Self::default();
-        // With a single subscriber in the process, tracing asks that of whichever test comes to a line first, which has none.
+        // With a single subscriber in the process, tracing asks that of whichever test comes to a
+        // line first, which has none.
         let other = Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish());
         let own = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).finish();
         let guard = Guard { _captured: tracing::subscriber::set_default(own), _other: other };

@@ -25,19 +25,23 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerConfig {
-    /// Name of the Shared subscription on the task topic; workers with the same name share the tasks. It is set at the client
-    /// ([`ClientBuilder::subscription`](crate::ClientBuilder::subscription)), which needs it, too: names of topics follow from it.
+    /// Name of the Shared subscription on the task topic; workers with the same name share the
+    /// tasks. It is set at the client
+    /// ([`ClientBuilder::subscription`](crate::ClientBuilder::subscription)), which needs it, too:
+    /// names of topics follow from it.
     pub(crate) subscription: String,
     /// It leases what it claims, and processes nothing itself.
     pub(crate) leases: Option<LeaseTerms>,
     /// Tasks that run at once. Default 16.
     pub concurrency: usize,
-    /// Attempts that a task has. Attempts that died with their worker count, those given back by a drain do not. Default 3.
+    /// Attempts that a task has. Attempts that died with their worker count, those given back by a
+    /// drain do not. Default 3.
     pub max_attempts: u32,
-    /// How long an attempt may take at a task whose message does not say it by `MAX_TASK_DURATION`; then it is cancelled and has failed.
-    /// Default `None`: as long as it takes.
+    /// How long an attempt may take at a task whose message does not say it by `MAX_TASK_DURATION`;
+    /// then it is cancelled and has failed. Default `None`: as long as it takes.
     pub max_duration: Option<Duration>,
-    /// H: how often the worker says that it is alive. A worker silent for 2 H loses its tasks to others. Default 10 s.
+    /// H: how often the worker says that it is alive. A worker silent for 2 H loses its tasks to
+    /// others. Default 10 s.
     pub heartbeat: Duration,
     /// How often a running task's entry on the metadata topic is renewed. Default 5 min.
     pub keep_alive: Duration,
@@ -45,42 +49,53 @@ pub struct WorkerConfig {
     pub retention: Duration,
     /// R: how long a finished task stays in the ledger. Default 1 h.
     pub ledger_retention: Duration,
-    /// How long an idempotency key is remembered at least, from the end of its task, and how long a period of the register is: at most three
-    /// times as long. That of the worker which is first by rank counts. Never less than 10 heartbeats; default 7 days.
+    /// How long an idempotency key is remembered at least, from the end of its task, and how long a
+    /// period of the register is: at most three times as long. That of the worker which is first by
+    /// rank counts. Never less than 10 heartbeats; default 7 days.
     pub key_retention: Duration,
-    /// G: a worker cut off from the ledger for longer starts afresh; what it runs goes on if it is still its own. At most R/4.
-    /// Default 10 min.
+    /// G: a worker cut off from the ledger for longer starts afresh; what it runs goes on if it is
+    /// still its own. At most R/4. Default 10 min.
     pub self_fence: Duration,
-    /// How long a task waits between attempts, if its message does not say it. A list of intervals also says how many attempts there are:
-    /// `max_attempts` does not count then.
+    /// How long a task waits between attempts, if its message does not say it. A list of intervals
+    /// also says how many attempts there are: `max_attempts` does not count then.
     pub backoff: RetryPolicy,
-    /// How long a processor may go on after [`cancelled`](crate::TaskContext::cancelled) before its future is dropped. Default 5 s.
+    /// How long a processor may go on after [`cancelled`](crate::TaskContext::cancelled) before its
+    /// future is dropped. Default 5 s.
     pub cancel_grace: Duration,
-    /// How long running tasks may take to end when somebody drains the worker [by its name](crate::Client::drain_worker); what still runs then is
-    /// given back. [`run_until_signal`](crate::WorkerHandle::run_until_signal) puts its own time in the place of this one. Default 30 s.
+    /// How long running tasks may take to end when somebody drains the worker
+    /// [by its name](crate::Client::drain_worker); what still runs then is given back.
+    /// [`run_until_signal`](crate::WorkerHandle::run_until_signal) puts its own time in the place
+    /// of this one. Default 30 s.
     pub drain_limit: Duration,
     /// The largest result, in bytes; a larger one fails the task for good. Default 1 MiB.
     pub result_bytes_max: usize,
-    /// The largest payload that a task's entries on the metadata topic carry, in bytes: each of them carries it. A larger one is left out,
-    /// and whoever watches reads it on the task topic, by the task's id. At most 1 MiB; default 64 KiB.
+    /// The largest payload that a task's entries on the metadata topic carry, in bytes: each of
+    /// them carries it. A larger one is left out, and whoever watches reads it on the task topic,
+    /// by the task's id. At most 1 MiB; default 64 KiB.
     pub shown_task_bytes_max: usize,
-    /// The most bytes held of tasks that do not run: payloads that wait for a slot, payloads and results whose end is not written yet.
-    /// At the ceiling no more tasks are taken until there is room. Default 256 MiB.
+    /// The most bytes held of tasks that do not run: payloads that wait for a slot, payloads and
+    /// results whose end is not written yet. At the ceiling no more tasks are taken until there is
+    /// room. Default 256 MiB.
     pub held_bytes_max: usize,
-    /// Runs tasks that were replicated from another cluster, too. They have another id in each cluster, and run once in each of
-    /// those whose workers say so. All workers of a subscription should say the same. Default false: they run where they were submitted.
+    /// Runs tasks that were replicated from another cluster, too. They have another id in each
+    /// cluster, and run once in each of those whose workers say so. All workers of a subscription
+    /// should say the same. Default false: they run where they were submitted.
     pub run_replicated: bool,
-    /// What you call this worker: a deployment, a zone, a version of your program. Its heartbeats say it, and the entries of the tasks that
-    /// it runs, in [`TaskMetadata::worker`](crate::TaskMetadata::worker); the first 128 bytes. Default: nothing.
+    /// What you call this worker: a deployment, a zone, a version of your program. Its heartbeats
+    /// say it, and the entries of the tasks that it runs, in
+    /// [`TaskMetadata::worker`](crate::TaskMetadata::worker); the first 128 bytes. Default:
+    /// nothing.
     pub label: String,
     /// Who the worker says it is; set when it starts.
     pub(crate) identity: WorkerIdentity,
-    /// Workers of the Java reference work on the same subscription. They do not read the ledger, so this worker reads the metadata topic before a
-    /// claim and before a start: it leaves alone what they run, and goes on from their attempts and ends. [`keep_alive`](Self::keep_alive) and
+    /// Workers of the Java reference work on the same subscription. They do not read the ledger, so
+    /// this worker reads the metadata topic before a claim and before a start: it leaves alone what
+    /// they run, and goes on from their attempts and ends. [`keep_alive`](Self::keep_alive) and
     /// [`max_attempts`](Self::max_attempts) must be theirs. Default false.
     pub legacy: bool,
-    /// Which tasks get a dead letter, and how many letters are kept for how long. All workers of a queue should say the same. Default: those that
-    /// failed for good, until somebody has handled them.
+    /// Which tasks get a dead letter, and how many letters are kept for how long. All workers of a
+    /// queue should say the same. Default: those that failed for good, until somebody has handled
+    /// them.
     pub dead_letters: DeadLetterPolicy,
 }
 
@@ -133,7 +148,8 @@ impl WorkerConfig {
         const CONCURRENCY_MAX: usize = 100_000;
         // The entry on the metadata topic carries it in Base64, and fits into Pulsar's 5 MiB.
         const RESULT_BYTES_MAX: usize = 3 * 1024 * 1024;
-        // With a result of the default size the entry fits into a message; one that does not is shown without the task.
+        // With a result of the default size the entry fits into a message; one that does not is
+        // shown without the task.
         const SHOWN_TASK_BYTES_MAX: usize = 1024 * 1024;
         // One task and its result at least.
         const HELD_BYTES_MIN: usize = 16 * 1024 * 1024;
@@ -242,7 +258,8 @@ impl WorkerConfig {
 
     /// The part that all workers on a ledger share.
     pub(crate) fn ledger(&self) -> LedgerConfig {
-        // The ledger tells whole milliseconds, and a worker must agree with what it has written itself.
+        // The ledger tells whole milliseconds, and a worker must agree with what it has written
+        // itself.
         let whole = |time: Duration| {
             Duration::from_secs(time.as_secs())
                 + Duration::from_millis(u64::from(time.subsec_millis()))
@@ -278,8 +295,8 @@ mod tests {
         assert_eq!(WorkerConfig::default().validate(), Ok(()));
     }
 
-    /// With a self-fence of a seventh of R no worker could start: it refused the settings that it had written itself, which say whole
-    /// milliseconds.
+    /// With a self-fence of a seventh of R no worker could start: it refused the settings that it
+    /// had written itself, which say whole milliseconds.
     #[test]
     fn a_worker_agrees_with_the_settings_that_it_writes() {
         let third = Duration::from_secs(10) / 3;

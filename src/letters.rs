@@ -1,9 +1,11 @@
-//! Messages on the topic of the dead letters: the one place in which they are told apart, and marks are written.
+//! Messages on the topic of the dead letters: the one place in which they are told apart, and marks
+//! are written.
 
 use crate::transport::{Message, Outgoing};
 use longhaul_core::task::{Properties, TaskId, text};
 
-/// On a mark, and on an entry of the ledger by an operator: who it was, what was done, why, and what came of it.
+/// On a mark, and on an entry of the ledger by an operator: who it was, what was done, why, and
+/// what came of it.
 const BY: &str = "by";
 const ACT: &str = "act";
 const WHY: &str = "why";
@@ -18,7 +20,8 @@ pub(crate) enum Kind {
     Mark(TaskId),
 }
 
-/// Tells what a message is; `None` for what is neither. Letters of other programs may have no key, and name the task by a property alone.
+/// Tells what a message is; `None` for what is neither. Letters of other programs may have no key,
+/// and name the task by a property alone.
 pub(crate) fn kind(message: &Message) -> Option<Kind> {
     let of_key = || message.key.as_deref()?.parse().ok();
     if message.null {
@@ -28,7 +31,8 @@ pub(crate) fn kind(message: &Message) -> Option<Kind> {
     named.or_else(of_key).map(Kind::Letter)
 }
 
-/// The mark that the letters of a task are handled: who has done what, why, and the task that came of it. To any keyed topic it is a tombstone.
+/// The mark that the letters of a task are handled: who has done what, why, and the task that came
+/// of it. To any keyed topic it is a tombstone.
 pub(crate) fn mark(
     task: TaskId,
     operator: &str,

@@ -1,13 +1,18 @@
 //! Long-running tasks on Apache Pulsar. A tour of the crate, and then the README:
 //!
 //! - [`Client`] connects, submits tasks and follows them; [`Client::worker`] builds a worker.
-//! - [`TaskProcessor`] is what you write, [`TaskContext`] what it is given, [`TaskError`] how it says what follows a failure.
-//! - [`WorkerConfig`] holds every setting with its default, [`WorkerHandle`] drains and stops a worker.
-//! - [`Router`] gives one worker several types of tasks, [`Middleware`] puts code of yours around its attempts.
-//! - [`Queue`] limits and pauses a queue, [`DeadLetters`] lists and replays what failed for good, [`TaskView`] shows all tasks, [`Client::history`]
-//!   what happened to one; `Schedules`, behind the feature `schedules`, submit tasks at fixed times.
+//! - [`TaskProcessor`] is what you write, [`TaskContext`] what it is given, [`TaskError`] how it
+//!   says what follows a failure.
+//! - [`WorkerConfig`] holds every setting with its default, [`WorkerHandle`] drains and stops a
+//!   worker.
+//! - [`Router`] gives one worker several types of tasks, [`Middleware`] puts code of yours around
+//!   its attempts.
+//! - [`Queue`] limits and pauses a queue, [`DeadLetters`] lists and replays what failed for good,
+//!   [`TaskView`] shows all tasks, [`Client::history`] what happened to one; `Schedules`, behind
+//!   the feature `schedules`, submit tasks at fixed times.
 //! - [`topics`] names, sets up and checks the topics.
-//! - The module `testing`, behind the feature of that name, runs workers and clients in a unit test, without a broker and without waiting.
+//! - The module `testing`, behind the feature of that name, runs workers and clients in a unit
+//!   test, without a broker and without waiting.
 //! - [`TaskMetadata`] is what the public sees of a task.
 //!
 //! [CONTRIBUTING.md]: https://docs.rs/crate/longhaul/latest/source/CONTRIBUTING.md
@@ -43,7 +48,8 @@
 //! [docs/upgrading.md]: https://docs.rs/crate/longhaul/latest/source/docs/upgrading.md
 //! [docs/workers.md]: https://docs.rs/crate/longhaul/latest/source/docs/workers.md
 //!
-// Of two definitions of a link the first one counts: from the documentation the paths of the README lead nowhere.
+// Of two definitions of a link the first one counts: from the documentation the paths of the README
+// lead nowhere.
 #![doc = include_str!("../README.md")]
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What is measured, for whoever records it by the facade of the crate `metrics`. Without the feature `metrics` none of it is compiled in.
-//! The list: docs/telemetry.md.
+//! What is measured, for whoever records it by the facade of the crate `metrics`. Without the
+//! feature `metrics` none of it is compiled in. The list: docs/telemetry.md.
 
 pub(crate) mod spans;
 
@@ -34,7 +34,8 @@ pub(crate) fn lost(queue: &str) {
     count("longhaul_attempts_total", &[("queue", queue), ("outcome", "lost")]);
 }
 
-/// So long after the last sign of life of the worker that has lost it, the claim by which this one takes a task over is accepted.
+/// So long after the last sign of life of the worker that has lost it, the claim by which this one
+/// takes a task over is accepted.
 pub(crate) fn took_over(queue: &str, silent: Duration) {
     observe("longhaul_takeover_seconds", queue, silent);
 }
@@ -133,7 +134,8 @@ pub(crate) mod tests {
     pub(crate) struct Notes(Arc<Mutex<BTreeMap<String, f64>>>);
 
     impl Notes {
-        /// The sum of a counter, the last value of a gauge or of a histogram. Of one its greatest value is noted with `longest ` before its name.
+        /// The sum of a counter, the last value of a gauge or of a histogram. Of one its greatest
+        /// value is noted with `longest ` before its name.
         pub(crate) fn get(&self, name: &str) -> Option<f64> {
             self.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied()
         }

@@ -26,7 +26,8 @@ pub enum SetupTopicsError {
 }
 
 impl Client {
-    /// The task topics of a namespace (`public/default`) that were set up for the client's subscription, by name.
+    /// The task topics of a namespace (`public/default`) that were set up for the client's
+    /// subscription, by name.
     ///
     /// # Errors
     /// See [`SetupTopicsError`].
@@ -67,9 +68,10 @@ impl Client {
         Ok(dry_run(admin, &names, &TopicSettings { subscription, ..settings }).await?)
     }
 
-    /// Makes the topics of a task topic as the task protocol needs them, or puts right what is not, through the admin API
-    /// ([`ClientBuilder::admin_url`]). What is right is left alone, so that it may be called at every start. It is what
-    /// [`topics::setup`](crate::topics::setup) does with the default settings, and what a worker with an admin URL does by itself.
+    /// Makes the topics of a task topic as the task protocol needs them, or puts right what is not,
+    /// through the admin API ([`ClientBuilder::admin_url`]). What is right is left alone, so that
+    /// it may be called at every start. It is what [`topics::setup`](crate::topics::setup) does
+    /// with the default settings, and what a worker with an admin URL does by itself.
     ///
     /// ```no_run
     /// # #[tokio::main(flavor = "current_thread")]
@@ -91,7 +93,8 @@ impl Client {
         self.setup_topics_with(task_topic, TopicSettings::default()).await
     }
 
-    /// As [`setup_topics`](Self::setup_topics), with other settings: partitions, retentions. The subscription is the client's.
+    /// As [`setup_topics`](Self::setup_topics), with other settings: partitions, retentions. The
+    /// subscription is the client's.
     ///
     /// # Errors
     /// See [`SetupTopicsError`].
@@ -115,8 +118,9 @@ impl Client {
         Ok([high?, low?])
     }
 
-    /// As [`setup_topics_with`](Self::setup_topics_with), for a queue with levels: the topics of `<T>`, `<T>-high` and `<T>-low`. A level that is new
-    /// gets as many partitions as the task topic has.
+    /// As [`setup_topics_with`](Self::setup_topics_with), for a queue with levels: the topics of
+    /// `<T>`, `<T>-high` and `<T>-low`. A level that is new gets as many partitions as the task
+    /// topic has.
     ///
     /// # Errors
     /// See [`SetupTopicsError`].
@@ -135,7 +139,8 @@ impl Client {
 }
 
 impl Client {
-    /// Has the broker compact the topics of a task topic and of its levels: see [`topics::compact`](crate::topics::compact()).
+    /// Has the broker compact the topics of a task topic and of its levels: see
+    /// [`topics::compact`](crate::topics::compact()).
     ///
     /// # Errors
     /// See [`SetupTopicsError`].
@@ -162,9 +167,11 @@ impl Client {
 }
 
 impl ClientBuilder {
-    /// Where Pulsar's admin API is, such as `http://localhost:8080`, or `http://one:8080,two:8080` with several hosts that are tried in turn:
-    /// workers then check their topics before they start, set them up ([`Client::setup_topics`]), and say what is at risk if that cannot
-    /// be done. It is given the client's credentials, and trusts the client's certificate authorities alone if there are any.
+    /// Where Pulsar's admin API is, such as `http://localhost:8080`, or `http://one:8080,two:8080`
+    /// with several hosts that are tried in turn: workers then check their topics before they
+    /// start, set them up ([`Client::setup_topics`]), and say what is at risk if that cannot be
+    /// done. It is given the client's credentials, and trusts the client's certificate authorities
+    /// alone if there are any.
     pub fn admin_url(mut self, url: impl Into<String>) -> Self {
         self.settings.admin_url = Some(url.into());
         self
@@ -172,7 +179,8 @@ impl ClientBuilder {
 }
 
 impl Settings {
-    /// The admin API, if its URL is known: with the same credentials, and the own certificate authorities if there are any.
+    /// The admin API, if its URL is known: with the same credentials, and the own certificate
+    /// authorities if there are any.
     pub(super) fn admin(&self) -> Result<Option<Admin>, AdminError> {
         let ConnectOptions { credentials, tls, .. } = &self.options;
         let mut options = AdminOptions { credentials: credentials.clone(), tls: tls.clone() };

@@ -29,13 +29,15 @@ pub enum CancelError {
 }
 
 impl Client {
-    /// Asks for the end of a task, whether it waits, runs or is to be tried again. Resolves when the request is stored.
+    /// Asks for the end of a task, whether it waits, runs or is to be tried again. Resolves when
+    /// the request is stored.
     ///
-    /// A processor that runs hears of it as soon as its worker has read the request, and has the worker's
-    /// [cancel grace](crate::WorkerBuilder::cancel_grace) to end. Whatever it answers then, the task is not tried again.
+    /// A processor that runs hears of it as soon as its worker has read the request, and has the
+    /// worker's [cancel grace](crate::WorkerBuilder::cancel_grace) to end. Whatever it answers
+    /// then, the task is not tried again.
     ///
-    /// The request stays until it is met. It may come too late: a task that completes first stays completed. How the task
-    /// ended is what [`wait`](Self::wait) tells.
+    /// The request stays until it is met. It may come too late: a task that completes first stays
+    /// completed. How the task ended is what [`wait`](Self::wait) tells.
     ///
     /// # Errors
     /// When the request could not be stored. Cancelling again does no harm.
@@ -43,7 +45,8 @@ impl Client {
         self.cancel_for(task, "").await
     }
 
-    /// As [`cancel`](Self::cancel), with a reason, which is in the [log of actions](Self::action_log).
+    /// As [`cancel`](Self::cancel), with a reason, which is in the
+    /// [log of actions](Self::action_log).
     ///
     /// # Errors
     /// As [`cancel`](Self::cancel).
@@ -58,16 +61,19 @@ impl Client {
         self.end_task(task, &message).await
     }
 
-    /// As [`cancel`](Self::cancel), without waiting for the processor: it has no grace, and its slot is free within a second of the worker's
-    /// reading the request.
+    /// As [`cancel`](Self::cancel), without waiting for the processor: it has no grace, and its
+    /// slot is free within a second of the worker's reading the request.
     ///
-    /// An asynchronous processor is dropped at its next await point. One that blocks its thread cannot be ended from outside: it is left behind
-    /// and goes on until it returns, beside the tasks that get its slot. What it returns is not used. A worker leaves behind as many processors as
-    /// it has slots; the next one keeps its slot until one of them has ended. [`WorkerStats::left_behind`](crate::WorkerStats::left_behind)
-    /// counts them, and the log names each. A task may be killed after it was cancelled in vain.
+    /// An asynchronous processor is dropped at its next await point. One that blocks its thread
+    /// cannot be ended from outside: it is left behind and goes on until it returns, beside the
+    /// tasks that get its slot. What it returns is not used. A worker leaves behind as many
+    /// processors as it has slots; the next one keeps its slot until one of them has ended.
+    /// [`WorkerStats::left_behind`](crate::WorkerStats::left_behind) counts them, and the log names
+    /// each. A task may be killed after it was cancelled in vain.
     ///
-    /// Nothing is promised of what the processor does outside meanwhile: its [fencing token](crate::TaskContext::fencing_token) stays the last one
-    /// of the task. A worker of a version that does not know the request takes it for one to cancel.
+    /// Nothing is promised of what the processor does outside meanwhile: its
+    /// [fencing token](crate::TaskContext::fencing_token) stays the last one of the task. A worker
+    /// of a version that does not know the request takes it for one to cancel.
     ///
     /// # Errors
     /// As [`cancel`](Self::cancel).

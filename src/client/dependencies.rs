@@ -8,12 +8,15 @@ use longhaul_core::task::text;
 use std::collections::BTreeMap;
 
 impl Submission {
-    /// The task begins when these are over: tasks of the same topic, up to 1,000, whatever their partitions. A chain, a fan-in and a group with
-    /// a callback are all of this kind: the last task names the ones before. It has no slot and no payload in any worker while it waits.
+    /// The task begins when these are over: tasks of the same topic, up to 1,000, whatever their
+    /// partitions. A chain, a fan-in and a group with a callback are all of this kind: the last
+    /// task names the ones before. It has no slot and no payload in any worker while it waits.
     ///
-    /// If one of them has no result the task fails with that reason, unless [`after_failed`](Self::after_failed) says otherwise. Its processor
-    /// finds their results: [`TaskContext::predecessors`](crate::TaskContext::predecessors). A task that does not exist is refused when this one
-    /// is sent, as far as the broker tells its last id; what slips through counts as one without a result.
+    /// If one of them has no result the task fails with that reason, unless
+    /// [`after_failed`](Self::after_failed) says otherwise. Its processor finds their results:
+    /// [`TaskContext::predecessors`](crate::TaskContext::predecessors). A task that does not exist
+    /// is refused when this one is sent, as far as the broker tells its last id; what slips through
+    /// counts as one without a result.
     ///
     /// ```no_run
     /// use longhaul::{AfterFailed, Client, SubmitError, TaskRef, Text};
@@ -37,8 +40,9 @@ impl Submission {
     }
 
     /// The task begins when the task with this key is over, too: the one that has it as its
-    /// [`idempotency_key`](Self::idempotency_key) or, if none has, as its [`dedupe_key`](Self::dedupe_key). That may be submitted later. Of a dedupe key the
-    /// task counts that holds it, or held it last, when this one is parked.
+    /// [`idempotency_key`](Self::idempotency_key) or, if none has, as its
+    /// [`dedupe_key`](Self::dedupe_key). That may be submitted later. Of a dedupe key the task
+    /// counts that holds it, or held it last, when this one is parked.
     ///
     /// A key that no task has taken a day later counts as a task without a result.
     pub fn after_key(self, key: impl Into<String>) -> Self {

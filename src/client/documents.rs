@@ -1,4 +1,5 @@
-//! Documents on a register, read and changed by people: what has a name and versions, such as schedules and the settings of a queue.
+//! Documents on a register, read and changed by people: what has a name and versions, such as
+//! schedules and the settings of a queue.
 
 use super::Client;
 use super::publishers::PublishFailure;
@@ -51,8 +52,8 @@ impl Client {
         read.map_err(DocumentError::Transport)
     }
 
-    /// Publishes the version of a document after this one, and waits until it is known whether that was accepted. Empty content deletes the document.
-    /// Returns the new version.
+    /// Publishes the version of a document after this one, and waits until it is known whether that
+    /// was accepted. Empty content deletes the document. Returns the new version.
     pub(super) async fn change_document(
         &self,
         register: &Followed,
@@ -83,7 +84,8 @@ impl Client {
         }
     }
 
-    /// Publishes tombstones for the entries of a document that say nothing any more. Should one get lost the next change publishes it again.
+    /// Publishes tombstones for the entries of a document that say nothing any more. Should one get
+    /// lost the next change publishes it again.
     async fn remove_outdated(&self, register: &Followed, name: &DocumentName) {
         for key in register.look_at_documents(|documents| documents.removable(name)) {
             let tombstone = Entry::Tombstone(Key::Document(key));

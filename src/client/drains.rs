@@ -1,7 +1,10 @@
-//! Workers, drained from outside by people: a drain request on the register of their queue, addressed to one process.
+//! Workers, drained from outside by people: a drain request on the register of their queue,
+//! addressed to one process.
 //!
-//! A drain request is a document of a kind of its own, named as the worker's instance, which is drawn anew at each start: so it never reaches a worker that has the
-//! same name later. The worker removes it when it has drained. If it dies before that, whoever drains another worker of the queue does, a day later.
+//! A drain request is a document of a kind of its own, named as the worker's instance, which is
+//! drawn anew at each start: so it never reaches a worker that has the same name later. The worker
+//! removes it when it has drained. If it dies before that, whoever drains another worker of the
+//! queue does, a day later.
 
 use super::registers::Followed;
 use super::tasks::{TaskFilter, TaskStatus, TaskView, TaskViewError, WorkerInfo};
@@ -15,7 +18,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A request to a worker that has gone without removing it is kept for so long: the worker may be cut off and come back.
+/// A request to a worker that has gone without removing it is kept for so long: the worker may be
+/// cut off and come back.
 const KEPT_MS: u64 = 24 * 3600 * 1000;
 
 /// The most names that an error lists.
@@ -38,7 +42,8 @@ pub enum DrainError {
         "`{0}` is no worker that longhaul runs: it holds leases of a gateway, and decides itself when it asks for no more; stop it where it runs"
     )]
     HoldsLeases(String),
-    /// It is a gateway, or grants leases as one does. It would open the queue anew as soon as somebody asks it for a lease.
+    /// It is a gateway, or grants leases as one does. It would open the queue anew as soon as
+    /// somebody asks it for a lease.
     #[error(
         "`{0}` grants leases and may serve many queues, so it is not drained for one of them: end its process with SIGTERM, by which it drains; its leases live on"
     )]
@@ -99,13 +104,15 @@ impl DrainRequest {
 }
 
 impl Client {
-    /// Has a worker drain, wherever it runs: it takes nothing new, lets running tasks end, gives back what still runs after its
-    /// [`drain_limit`](crate::WorkerConfig::drain_limit), and ends, as by its own [handle](crate::WorkerHandle::drain) or a SIGTERM. A worker that
-    /// works on several queues leaves them all. It is named as [`TaskView::workers`] shows it: by its name, one of its owner ids or its instance.
-    /// Returns who that is; whether it has left shows in the view.
+    /// Has a worker drain, wherever it runs: it takes nothing new, lets running tasks end, gives
+    /// back what still runs after its [`drain_limit`](crate::WorkerConfig::drain_limit), and ends,
+    /// as by its own [handle](crate::WorkerHandle::drain) or a SIGTERM. A worker that works on
+    /// several queues leaves them all. It is named as [`TaskView::workers`] shows it: by its name,
+    /// one of its owner ids or its instance. Returns who that is; whether it has left shows in the
+    /// view.
     ///
-    /// The queue is named by its task topic, without a priority. Who did it, and why, is in the [log of actions](Self::action_log). To a worker that drains
-    /// already nothing more is said.
+    /// The queue is named by its task topic, without a priority. Who did it, and why, is in the
+    /// [log of actions](Self::action_log). To a worker that drains already nothing more is said.
     ///
     /// # Errors
     /// When there is no such worker, or it cannot be drained by its name.
@@ -194,7 +201,8 @@ impl Client {
     }
 }
 
-/// A worker with levels reads the register of its queue, and none of a level: a request there would have no effect, and be said to have one.
+/// A worker with levels reads the register of its queue, and none of a level: a request there would
+/// have no effect, and be said to have one.
 fn refuse_level(topic: &str) -> Result<(), DrainError> {
     let is_level =
         [Priority::High, Priority::Low].iter().any(|level| topic.ends_with(level.suffix()));
@@ -212,7 +220,8 @@ fn find(workers: &[WorkerInfo], name: &str) -> Result<Arc<WorkerIdentity>, Drain
         let said = worker.identity.as_ref();
         worker.owner == name || said.is_some_and(|said| said.name == name || said.instance == name)
     };
-    // A worker has an owner id for each partition. Who has not said which instance it is stands for itself.
+    // A worker has an owner id for each partition. Who has not said which instance it is stands for
+    // itself.
     let key = |worker: &WorkerInfo| {
         let instance = worker.identity.as_ref().map(|said| said.instance.clone());
         instance.filter(|instance| !instance.is_empty()).unwrap_or_else(|| worker.owner.clone())

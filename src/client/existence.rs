@@ -1,9 +1,12 @@
-//! Whether a queue exists, and whether a task can: by the partitions of its topic, and by the last id that was given there.
+//! Whether a queue exists, and whether a task can: by the partitions of its topic, and by the last
+//! id that was given there.
 //!
-//! Ids are given in order, so one behind the last was never given. What is known is remembered, own submissions included: a wait for the own
-//! task asks nobody. Where the broker does not tell, any id may be one. An error that may pass is no answer, and the next wait asks again.
+//! Ids are given in order, so one behind the last was never given. What is known is remembered, own
+//! submissions included: a wait for the own task asks nobody. Where the broker does not tell, any
+//! id may be one. An error that may pass is no answer, and the next wait asks again.
 //!
-//! That a queue is there is remembered for half a minute: somebody else may have deleted it, and whoever went on to read it would make it anew.
+//! That a queue is there is remembered for half a minute: somebody else may have deleted it, and
+//! whoever went on to read it would make it anew.
 
 use crate::clock::runtime_now;
 use crate::transport::{
@@ -59,7 +62,8 @@ impl Existence {
             if now - *known < QUEUE_KNOWN_FOR {
                 return Ok(true);
             }
-            // Whoever comes while it is asked again goes by what was known before, and does not ask as well.
+            // Whoever comes while it is asked again goes by what was known before, and does not ask
+            // as well.
             *known = now;
         }
         match self.transport.exists(topic).await {
@@ -118,7 +122,8 @@ impl Existence {
         }
         let failures = self.failures(&place);
         let _asking = self.asking.lock().await;
-        // Somebody else may have asked meanwhile. Where nobody answers one try is enough for all who wait for it.
+        // Somebody else may have asked meanwhile. Where nobody answers one try is enough for all
+        // who wait for it.
         if let Some(verdict) = self.judge(&place, id) {
             return verdict;
         }

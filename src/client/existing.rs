@@ -1,19 +1,22 @@
 //! Queues that do not exist are told, and not made by whoever looks at them.
 //!
-//! Brokers make topics when they are first used: a ledger and a metadata topic beside a task topic that is misspelt would be a queue of which nobody
-//! knows. So whatever reads a queue asks for its task topic first, which creates nothing. Who submits to a queue or works on it makes it, and a watch may come
-//! before both.
+//! Brokers make topics when they are first used: a ledger and a metadata topic beside a task topic
+//! that is misspelt would be a queue of which nobody knows. So whatever reads a queue asks for its
+//! task topic first, which creates nothing. Who submits to a queue or works on it makes it, and a
+//! watch may come before both.
 
 use super::Client;
 use crate::topics::{Priority, TopicNames};
 use crate::transport::{TransportError, TransportErrorKind};
 
 impl Client {
-    /// Whether there is a queue with this task topic, whose name is not usable otherwise. Makes nothing. `true` where the broker does not tell: one before 3.0.6,
-    /// or one that refuses to.
+    /// Whether there is a queue with this task topic, whose name is not usable otherwise. Makes
+    /// nothing. `true` where the broker does not tell: one before 3.0.6, or one that refuses to.
     ///
-    /// What reads a queue does so by itself, such as [`tasks`](Self::tasks) or [`history`](Self::history), and fails with
-    /// [`TransportErrorKind::NotFound`] if there is none. A [`watch`](Self::watch) may begin before there is a queue, and its settings and schedules may be made before it.
+    /// What reads a queue does so by itself, such as [`tasks`](Self::tasks) or
+    /// [`history`](Self::history), and fails with [`TransportErrorKind::NotFound`] if there is
+    /// none. A [`watch`](Self::watch) may begin before there is a queue, and its settings and
+    /// schedules may be made before it.
     ///
     /// ```no_run
     /// # async fn pause(client: longhaul::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -32,9 +35,10 @@ impl Client {
         self.inner.existence.has_queue(&names.task).await
     }
 
-    /// Whether a queue has topics for tasks of this priority, as [`topics::setup_levels`](crate::topics::setup_levels) and workers with
-    /// [levels](crate::WorkerBuilder::levels) make them. Where it has none such a task waits until somebody works there. Makes nothing; `true` where the
-    /// broker does not tell.
+    /// Whether a queue has topics for tasks of this priority, as
+    /// [`topics::setup_levels`](crate::topics::setup_levels) and workers with
+    /// [levels](crate::WorkerBuilder::levels) make them. Where it has none such a task waits until
+    /// somebody works there. Makes nothing; `true` where the broker does not tell.
     ///
     /// # Errors
     /// As [`has_queue`](Self::has_queue).
@@ -46,7 +50,8 @@ impl Client {
         self.inner.transport.exists(&level.ledger).await
     }
 
-    /// Refuses a queue that does not exist, before anything beside its task topic is opened. An error that may pass is met by whoever goes on.
+    /// Refuses a queue that does not exist, before anything beside its task topic is opened. An
+    /// error that may pass is met by whoever goes on.
     pub(super) async fn require_queue(&self, names: &TopicNames) -> Result<(), TransportError> {
         match self.inner.existence.has_queue(&names.task).await {
             Ok(false) => {

@@ -1,4 +1,5 @@
-//! A scripted broker for the tests of the client: logs in memory, and failures where a test asks for them.
+//! A scripted broker for the tests of the client: logs in memory, and failures where a test asks
+//! for them.
 
 use crate::transport::{
     Batching, Consumer, Follow, Follower, Message, OnReceipt, Outgoing, PublishError, Publisher,

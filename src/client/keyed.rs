@@ -1,7 +1,8 @@
-//! Submits with a key: of all messages with the key one is the task, and every submit answers with that one.
+//! Submits with a key: of all messages with the key one is the task, and every submit answers with
+//! that one.
 //!
-//! The message is published first and bound to its key then, so nothing is ever reserved: a submitter may die anywhere. A second
-//! message of the key costs a message that is closed unseen.
+//! The message is published first and bound to its key then, so nothing is ever reserved: a
+//! submitter may die anywhere. A second message of the key costs a message that is closed unseen.
 
 mod turns;
 
@@ -22,11 +23,14 @@ use std::collections::BTreeMap;
 const BINDS_MAX: usize = 3;
 
 impl Submission {
-    /// Of all tasks with this idempotency key one is run, until its workers have forgotten the key, by default 7 days or more after the end of that task
-    /// ([`WorkerBuilder::key_retention`](crate::WorkerBuilder::key_retention)). Every submit with it answers with that one: also one that is repeated because
-    /// the first had no answer, and one after a restart. Text of 1 to 256 bytes.
+    /// Of all tasks with this idempotency key one is run, until its workers have forgotten the key,
+    /// by default 7 days or more after the end of that task
+    /// ([`WorkerBuilder::key_retention`](crate::WorkerBuilder::key_retention)). Every submit with
+    /// it answers with that one: also one that is repeated because the first had no answer, and one
+    /// after a restart. Text of 1 to 256 bytes.
     ///
-    /// The key belongs to the queue, whatever the priority: the answer is that one task, on the topic of its own priority.
+    /// The key belongs to the queue, whatever the priority: the answer is that one task, on the
+    /// topic of its own priority.
     ///
     /// The first submit with a key makes the client read the register, and follow it from then on.
     ///
@@ -47,28 +51,35 @@ impl Submission {
         self.property(IDEMPOTENCY_KEY, key)
     }
 
-    /// Of all tasks with this dedupe key that are not over one is run, and a submit with it answers with that one. When that task is over, as the
-    /// metadata topic shows it, the key is free, and the next submit makes a task. Text of 1 to 256 bytes; a task has an idempotency key or a dedupe key,
-    /// not both.
+    /// Of all tasks with this dedupe key that are not over one is run, and a submit with it answers
+    /// with that one. When that task is over, as the metadata topic shows it, the key is free, and
+    /// the next submit makes a task. Text of 1 to 256 bytes; a task has an idempotency key or a
+    /// dedupe key, not both.
     pub fn dedupe_key(self, key: impl Into<String>) -> Self {
         self.property(DEDUPE_KEY, key)
     }
 
-    /// With a dedupe key: this task takes the place of the one that holds the key, instead of the other way round, if that is not over.
+    /// With a dedupe key: this task takes the place of the one that holds the key, instead of the
+    /// other way round, if that is not over.
     ///
-    /// - One that does not run, whether it is new, scheduled, between two attempts, or waits for others, is closed as cancelled: its entry on the metadata topic
-    ///   says `Superseded by` and the id of this task ([`TaskMetadata::superseded_by`](crate::TaskMetadata::superseded_by)).
-    /// - One that runs is not touched. This task waits, without a slot, and is run when that one is over: an update that comes too late is not lost. Should that one
-    ///   fail and have attempts left, it is closed then.
+    /// - One that does not run, whether it is new, scheduled, between two attempts, or waits for
+    ///   others, is closed as cancelled: its entry on the metadata topic says `Superseded by` and
+    ///   the id of this task ([`TaskMetadata::superseded_by`](crate::TaskMetadata::superseded_by)).
+    /// - One that runs is not touched. This task waits, without a slot, and is run when that one is
+    ///   over: an update that comes too late is not lost. Should that one fail and have attempts
+    ///   left, it is closed then.
     ///
-    /// All of the earlier task is replaced: payload, headers, scheduled time, expiry and limits. Whoever wants to change one thing and to keep the rest
-    /// submits the rest again. Of two that overwrite each other the later message counts, and the answer is the task of this one, which may be superseded in its
-    /// turn, or the later one if that stands already. A task that waits for the earlier one (`AFTER`) finds that it has no result.
+    /// All of the earlier task is replaced: payload, headers, scheduled time, expiry and limits.
+    /// Whoever wants to change one thing and to keep the rest submits the rest again. Of two that
+    /// overwrite each other the later message counts, and the answer is the task of this one, which
+    /// may be superseded in its turn, or the later one if that stands already. A task that waits
+    /// for the earlier one (`AFTER`) finds that it has no result.
     ///
-    /// Ids say which of two messages is the later one where both are in one partition of one topic. So all tasks with a dedupe key go to the partition of the key,
-    /// and a task with the key that is elsewhere is not overwritten: the answer is that one, as it is without this. It may be on the
-    /// topic of another priority, have been published by a producer that has not set the key as the key of its message, or before the topic had as many
-    /// partitions.
+    /// Ids say which of two messages is the later one where both are in one partition of one topic.
+    /// So all tasks with a dedupe key go to the partition of the key, and a task with the key that
+    /// is elsewhere is not overwritten: the answer is that one, as it is without this. It may be on
+    /// the topic of another priority, have been published by a producer that has not set the key as
+    /// the key of its message, or before the topic had as many partitions.
     ///
     /// ```no_run
     /// use longhaul::{Client, Text};
@@ -88,8 +99,8 @@ impl Submission {
         self.property(OVERWRITE, "true")
     }
 
-    /// With a key: refuses a task whose payload differs from that of the task which holds the key, by [`SubmitError::Conflict`]. Without this
-    /// the answer is that task, whatever its payload.
+    /// With a key: refuses a task whose payload differs from that of the task which holds the key,
+    /// by [`SubmitError::Conflict`]. Without this the answer is that task, whatever its payload.
     pub const fn strict(mut self) -> Self {
         self.strict = true;
         self
@@ -127,8 +138,8 @@ fn overwrites(properties: &BTreeMap<String, String>) -> Result<bool, SubmitError
 }
 
 impl Client {
-    /// The partition for a task with this key. Those with one order key are in one, and those with one dedupe key, where ids say which of them is the
-    /// later.
+    /// The partition for a task with this key. Those with one order key are in one, and those with
+    /// one dedupe key, where ids say which of them is the later.
     async fn place_of(
         &self,
         topic: &str,

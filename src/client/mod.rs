@@ -1,8 +1,9 @@
-//! The client: submits tasks, waits for their results, watches and cancels them, and starts workers. It has no power that others lack: a task is a plain
-//! message on the task topic, a result is read from the metadata topic, and a cancellation is a plain message on the ledger.
+//! The client: submits tasks, waits for their results, watches and cancels them, and starts
+//! workers. It has no power that others lack: a task is a plain message on the task topic, a result
+//! is read from the metadata topic, and a cancellation is a plain message on the ledger.
 //!
-//! What it keeps open lives as long as its last clone: a publisher for each partition that was published to, a follower for each
-//! partition of a metadata topic that was asked about.
+//! What it keeps open lives as long as its last clone: a publisher for each partition that was
+//! published to, a follower for each partition of a metadata topic that was asked about.
 
 #[cfg(feature = "admin")]
 mod admin;
@@ -96,8 +97,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A connection to a Pulsar cluster. Cheap to clone; keep one, because it remembers what it has read and keeps open what it has
-/// opened.
+/// A connection to a Pulsar cluster. Cheap to clone; keep one, because it remembers what it has
+/// read and keeps open what it has opened.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -232,7 +233,8 @@ impl Client {
         Self::new(Self::builder(String::new()).settings, Preflight::default(), transport)
     }
 
-    /// A worker on a task topic, with the client's subscription and topic names. It opens connections of its own.
+    /// A worker on a task topic, with the client's subscription and topic names. It opens
+    /// connections of its own.
     pub fn worker<P: TaskProcessor>(
         &self,
         task_topic: impl Into<String>,
@@ -242,7 +244,8 @@ impl Client {
         let task_topic = task_topic.into();
         let overrides = self.inner.settings.overrides.clone();
         let preflight = self.inner.preflight.clone();
-        // Its worker makes the task topic, at the latest when it consumes it: until then who looks at the queue by this client names no wrong one.
+        // Its worker makes the task topic, at the latest when it consumes it: until then who looks
+        // at the queue by this client names no wrong one.
         if let Ok(names) = self.names(&task_topic) {
             self.inner.existence.note_queue(&names.task);
         }
@@ -266,8 +269,8 @@ impl Client {
         Self::new(settings, Preflight::default(), transport)
     }
 
-    /// Decodes task and result of an entry that names a [`codec`](TaskMetadata::codec), which it does not any more then. Others stay as they
-    /// are. [`wait`](Self::wait) does so by itself.
+    /// Decodes task and result of an entry that names a [`codec`](TaskMetadata::codec), which it
+    /// does not any more then. Others stay as they are. [`wait`](Self::wait) does so by itself.
     ///
     /// # Errors
     /// When this client has no codec of that name, or the bytes are not of that codec.
@@ -350,8 +353,8 @@ impl ClientBuilder {
         self.credentials(Credentials::token(token))
     }
 
-    /// Authenticates with the token in a file, which is read again for every connection and whenever the broker wants to see a
-    /// newer one: a token may be rotated while workers run.
+    /// Authenticates with the token in a file, which is read again for every connection and
+    /// whenever the broker wants to see a newer one: a token may be rotated while workers run.
     pub fn token_file(self, path: impl Into<PathBuf>) -> Self {
         self.credentials(Credentials::token_file(path))
     }
@@ -373,8 +376,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Shows a certificate to the broker and to the admin API; both it and its private key are PEM. Without other credentials
-    /// it is what authenticates us, too. It needs `pulsar+ssl://`.
+    /// Shows a certificate to the broker and to the admin API; both it and its private key are PEM.
+    /// Without other credentials it is what authenticates us, too. It needs `pulsar+ssl://`.
     pub fn client_certificate(
         mut self,
         certificate_pem: impl Into<Vec<u8>>,
@@ -394,8 +397,9 @@ impl ClientBuilder {
         self
     }
 
-    /// The same as [`client_certificate`](Self::client_certificate), in files, which are read again for each connection: certificates
-    /// may be renewed while workers run. The admin API is shown what they hold when the client connects.
+    /// The same as [`client_certificate`](Self::client_certificate), in files, which are read again
+    /// for each connection: certificates may be renewed while workers run. The admin API is shown
+    /// what they hold when the client connects.
     pub fn client_certificate_files(
         mut self,
         certificate: impl Into<PathBuf>,
@@ -410,20 +414,22 @@ impl ClientBuilder {
         self
     }
 
-    /// The same as [`ca_certificate`](Self::ca_certificate), in a file, which is read again for each connection.
+    /// The same as [`ca_certificate`](Self::ca_certificate), in a file, which is read again for
+    /// each connection.
     pub fn ca_certificate_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.settings.options.tls.ca_certificate_path = Some(path.into());
         self
     }
 
-    /// Which of its addresses a broker is to name in answer to a lookup, where it advertises several: a name of its
-    /// `advertisedListeners`.
+    /// Which of its addresses a broker is to name in answer to a lookup, where it advertises
+    /// several: a name of its `advertisedListeners`.
     pub fn listener_name(mut self, name: impl Into<String>) -> Self {
         self.settings.options.listener_name = Some(name.into());
         self
     }
 
-    /// Silence after which a broker is asked whether it is there; after twice that its connection is given up. Default 30 s.
+    /// Silence after which a broker is asked whether it is there; after twice that its connection
+    /// is given up. Default 30 s.
     pub fn keep_alive(mut self, time: Duration) -> Self {
         self.settings.options.keep_alive = time;
         self
@@ -435,15 +441,16 @@ impl ClientBuilder {
         self
     }
 
-    /// What the broker's statistics call the consumers of this client and its workers, such as the name of a host or pod. By default
-    /// it names the process and is otherwise random.
+    /// What the broker's statistics call the consumers of this client and its workers, such as the
+    /// name of a host or pod. By default it names the process and is otherwise random.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.settings.options.name = name.into();
         self
     }
 
-    /// The subscription of the client's workers, and of those whose tasks it waits for, watches and cancels; names of topics follow from it.
-    /// Workers of the same subscription share the tasks, those of another one get each task, too. Default `longhaul`.
+    /// The subscription of the client's workers, and of those whose tasks it waits for, watches and
+    /// cancels; names of topics follow from it. Workers of the same subscription share the tasks,
+    /// those of another one get each task, too. Default `longhaul`.
     pub fn subscription(mut self, name: impl Into<String>) -> Self {
         self.settings.subscription = name.into();
         self
@@ -461,22 +468,25 @@ impl ClientBuilder {
         self
     }
 
-    /// The name of the codec that submissions are encoded by which name none themselves ([`Submission::codec`]). Default none.
+    /// The name of the codec that submissions are encoded by which name none themselves
+    /// ([`Submission::codec`]). Default none.
     pub fn encode_with(mut self, codec: impl Into<String>) -> Self {
         self.settings.codecs.default = Some(codec.into());
         self
     }
 
-    /// How many attempts workers of the Java reference have on the client's topics (`maxTaskAttempts`, 3 by default there). Their entries do not say
-    /// which failure is the last, so that without this number a wait for such a task ends when its entry is evicted, and a view shows it as ready until then. Entries of longhaul's
-    /// workers say it themselves. Default none.
+    /// How many attempts workers of the Java reference have on the client's topics
+    /// (`maxTaskAttempts`, 3 by default there). Their entries do not say which failure is the last,
+    /// so that without this number a wait for such a task ends when its entry is evicted, and a
+    /// view shows it as ready until then. Entries of longhaul's workers say it themselves. Default
+    /// none.
     pub fn java_attempts(mut self, attempts: u32) -> Self {
         self.settings.java_attempts = Some(attempts);
         self
     }
 
-    /// Who acts upon tasks by this client: the entries of what it closes, releases, replays and purges name this. Up to 128 bytes; by default the
-    /// user of this process at this machine.
+    /// Who acts upon tasks by this client: the entries of what it closes, releases, replays and
+    /// purges name this. Up to 128 bytes; by default the user of this process at this machine.
     pub fn operator(mut self, name: impl Into<String>) -> Self {
         self.settings.operator = Some(name.into());
         self
@@ -485,7 +495,8 @@ impl ClientBuilder {
     /// Connects.
     ///
     /// # Errors
-    /// When the broker cannot be reached or refuses, within seconds, or a name or the admin URL is not usable.
+    /// When the broker cannot be reached or refuses, within seconds, or a name or the admin URL is
+    /// not usable.
     pub async fn connect(self) -> Result<Client, ConnectError> {
         let settings = self.settings.check()?;
         #[cfg(feature = "admin")]

@@ -1,7 +1,8 @@
 //! Publishers, one per topic partition, kept open while the client lives.
 //!
-//! A service owns each publisher, which is opened again when it has failed. It hands every message over once: what was handed
-//! over and has no receipt is of unknown fate, and only the caller can know whether sending it again does harm.
+//! A service owns each publisher, which is opened again when it has failed. It hands every message
+//! over once: what was handed over and has no receipt is of unknown fate, and only the caller can
+//! know whether sending it again does harm.
 
 use super::service::Tasks;
 use crate::supervise::{Connections, KeptPublisher, Service};
@@ -48,8 +49,8 @@ impl Publishers {
         Self { transport, connections, queues: Mutex::default(), tasks: Tasks::default() }
     }
 
-    /// Publishes a message and waits for its receipt. A caller that gives up leaves the fate of the message open, once it has been
-    /// handed over.
+    /// Publishes a message and waits for its receipt. A caller that gives up leaves the fate of the
+    /// message open, once it has been handed over.
     pub(super) async fn publish(
         &self,
         topic: &TopicPartition,
@@ -85,7 +86,8 @@ async fn serve(mut publisher: KeptPublisher, mut jobs: mpsc::Receiver<Job>) {
             continue;
         }
         match publisher.ready_persistently().await {
-            // Who has given up while no publisher could be opened was told that it is not sent, or not known.
+            // Who has given up while no publisher could be opened was told that it is not sent, or
+            // not known.
             Ok(()) if answer.is_closed() => {}
             Ok(()) => {
                 let told = |published: Published| published.map_err(PublishFailure::Sent);
@@ -95,7 +97,8 @@ async fn serve(mut publisher: KeptPublisher, mut jobs: mpsc::Receiver<Job>) {
             Err(error) => {
                 let not_sent = || Err(PublishFailure::NotSent(error.clone()));
                 drop(answer.send(not_sent()));
-                // Who has waited as long as this one need not wait as long again for the same answer.
+                // Who has waited as long as this one need not wait as long again for the same
+                // answer.
                 while let Ok(job) = jobs.try_recv() {
                     drop(job.answer.send(not_sent()));
                 }

@@ -15,7 +15,8 @@ pub enum WaitError {
     /// The task failed for good.
     #[error("the task failed after {attempts} attempt{}: {reason}", if *attempts == 1 { "" } else { "s" })]
     Failed {
-        /// Why the last attempt failed, in the plainest words that there are: see [`TaskMetadata::reason`].
+        /// Why the last attempt failed, in the plainest words that there are: see
+        /// [`TaskMetadata::reason`].
         reason: String,
         /// What kind of end it was.
         outcome: TaskOutcome,
@@ -25,7 +26,8 @@ pub enum WaitError {
     /// The task ended, but its result cannot be read as the type asked for.
     #[error("the result cannot be decoded: {0}")]
     Decode(PayloadError),
-    /// No message of its topic has this id, and none ever will: the partition does not exist, or the id was not given yet.
+    /// No message of its topic has this id, and none ever will: the partition does not exist, or
+    /// the id was not given yet.
     #[error("no task {task}: {cause}")]
     NoSuchTask {
         /// What was waited for.
@@ -59,14 +61,17 @@ pub enum GetError {
 impl Client {
     /// Waits for a task's result.
     ///
-    /// It has no time limit of its own: put a limit around it with [`tokio::time::timeout`]. Dropping the wait harms nothing. While the
-    /// broker is away the wait goes on. An id that no message can have is an error, as far as the broker tells the last one.
+    /// It has no time limit of its own: put a limit around it with [`tokio::time::timeout`].
+    /// Dropping the wait harms nothing. While the broker is away the wait goes on. An id that no
+    /// message can have is an error, as far as the broker tells the last one.
     ///
-    /// The first wait on a partition of a topic reads its metadata topic from the start; later ones share what was read, for as
-    /// long as the client lives. What is kept of each task that is not evicted yet is where its last entry lies, some hundred bytes.
+    /// The first wait on a partition of a topic reads its metadata topic from the start; later ones
+    /// share what was read, for as long as the client lives. What is kept of each task that is not
+    /// evicted yet is where its last entry lies, some hundred bytes.
     ///
     /// # Errors
-    /// When the task failed for good, its result is of another type, or the metadata topic cannot be followed.
+    /// When the task failed for good, its result is of another type, or the metadata topic cannot
+    /// be followed.
     pub async fn wait<Output: FromPayload>(&self, task: &TaskRef) -> Result<Output, WaitError> {
         let mut end = self.end(task).await?;
         if end.codec.is_some() {
@@ -91,8 +96,8 @@ impl Client {
         Ok(Arc::unwrap_or_clone(self.end(task).await?))
     }
 
-    /// What the metadata topic shows of a task now; `None` when no worker has claimed it yet, or its entry was evicted. Ends
-    /// within a minute.
+    /// What the metadata topic shows of a task now; `None` when no worker has claimed it yet, or
+    /// its entry was evicted. Ends within a minute.
     ///
     /// # Errors
     /// When the metadata topic cannot be read.

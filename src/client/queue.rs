@@ -1,4 +1,5 @@
-//! The settings of a queue, read and changed by people: limits, and what applies to tasks that do not say it.
+//! The settings of a queue, read and changed by people: limits, and what applies to tasks that do
+//! not say it.
 
 use super::registers::Followed;
 use super::{Client, DocumentError};
@@ -27,8 +28,9 @@ pub struct VersionedSettings {
 }
 
 impl Client {
-    /// The settings of a queue, named by its task topic: limits that hold over all workers, and what applies to tasks whose messages do not say
-    /// it. A change takes effect in each worker as soon as it is read, within a second.
+    /// The settings of a queue, named by its task topic: limits that hold over all workers, and
+    /// what applies to tasks whose messages do not say it. A change takes effect in each worker as
+    /// soon as it is read, within a second.
     ///
     /// ```no_run
     /// use longhaul::{Client, DocumentError, Rate};
@@ -56,8 +58,8 @@ impl Queue {
     /// The settings that stand.
     ///
     /// # Errors
-    /// When the register cannot be read. [`DocumentError::Invalid`] when this version of longhaul cannot read the settings that stand: see
-    /// [`Queue::repair`].
+    /// When the register cannot be read. [`DocumentError::Invalid`] when this version of longhaul
+    /// cannot read the settings that stand: see [`Queue::repair`].
     pub async fn settings(&self) -> Result<VersionedSettings, DocumentError> {
         let (register, name) = self.register().await?;
         let (version, content) = register.look_at_documents(|documents| {
@@ -72,12 +74,13 @@ impl Queue {
         Ok(VersionedSettings { version, settings })
     }
 
-    /// Changes the settings, if this version of them still stands, and returns the next one. What this version of longhaul does not know of them
-    /// stays as it is.
+    /// Changes the settings, if this version of them still stands, and returns the next one. What
+    /// this version of longhaul does not know of them stays as it is.
     ///
     /// # Errors
-    /// [`DocumentError::VersionConflict`] when another version stands: somebody else has changed them meanwhile, and nothing was changed here.
-    /// [`DocumentError::Invalid`] when a setting is out of its bounds.
+    /// [`DocumentError::VersionConflict`] when another version stands: somebody else has changed
+    /// them meanwhile, and nothing was changed here. [`DocumentError::Invalid`] when a setting is
+    /// out of its bounds.
     pub async fn update(
         &self,
         expected_version: u64,
@@ -91,12 +94,15 @@ impl Queue {
         self.write(expected_version, &settings).await
     }
 
-    /// Writes settings in the place of some that cannot be read, and returns their version: those that apply meanwhile, the last that could be read,
-    /// with this change; without a change, the same again. What this version of longhaul cannot read another one may, which has
-    /// written it: then change it with that one. Settings that can be read are changed as well, whatever their version.
+    /// Writes settings in the place of some that cannot be read, and returns their version: those
+    /// that apply meanwhile, the last that could be read, with this change; without a change, the
+    /// same again. What this version of longhaul cannot read another one may, which has written it:
+    /// then change it with that one. Settings that can be read are changed as well, whatever their
+    /// version.
     ///
     /// # Errors
-    /// As [`Queue::update`]; when somebody else changes the settings at the same time it is tried again, with those.
+    /// As [`Queue::update`]; when somebody else changes the settings at the same time it is tried
+    /// again, with those.
     pub async fn repair(&self, change: impl Fn(&mut QueueSettings)) -> Result<u64, DocumentError> {
         let mut conflicts = 0;
         loop {
@@ -128,10 +134,12 @@ impl Queue {
         self.client.change_document(&register, &name, (version, Bytes::from(content))).await
     }
 
-    /// From now on no worker begins a task, or another attempt of one. What runs goes on. Returns the version that stands.
+    /// From now on no worker begins a task, or another attempt of one. What runs goes on. Returns
+    /// the version that stands.
     ///
     /// # Errors
-    /// As [`Queue::update`]; when somebody else changes the settings at the same time it is tried again.
+    /// As [`Queue::update`]; when somebody else changes the settings at the same time it is tried
+    /// again.
     pub async fn pause(&self) -> Result<u64, DocumentError> {
         self.set_paused(true).await
     }

@@ -1,4 +1,5 @@
-//! Whether a client reaches its cluster: told by the end of a connection and by what comes of the next ones, without asking.
+//! Whether a client reaches its cluster: told by the end of a connection and by what comes of the
+//! next ones, without asking.
 
 use super::Client;
 use super::service::Tasks;
@@ -10,7 +11,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// The longest wait before it is tried again to connect: somebody waits for the answer to a request.
+/// The longest wait before it is tried again to connect: somebody waits for the answer to a
+/// request.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Whether a client reaches its cluster. Made by [`Client::reach`]; ends with the client.
@@ -47,8 +49,10 @@ pub(super) struct Watched {
 }
 
 impl Client {
-    /// Tells from now on whether the client reaches its cluster: whether a host of the service URL takes it in. It holds a connection for that, learns of its end at
-    /// once, and connects again with pauses of up to a second. That a host is reached does not mean that each topic is: its broker may be another one.
+    /// Tells from now on whether the client reaches its cluster: whether a host of the service URL
+    /// takes it in. It holds a connection for that, learns of its end at once, and connects again
+    /// with pauses of up to a second. That a host is reached does not mean that each topic is: its
+    /// broker may be another one.
     pub fn reach(&self) -> Reach {
         let Watched { told, tasks } = &self.inner.reach;
         let told = told.get_or_init(|| {
@@ -67,8 +71,9 @@ impl Reach {
         state(self.0.borrow().as_ref())
     }
 
-    /// Waits until it stands otherwise than it was told last: a connection has come or gone, or the next try to connect has failed. `None` when the client has
-    /// gone. May be dropped and called again.
+    /// Waits until it stands otherwise than it was told last: a connection has come or gone, or the
+    /// next try to connect has failed. `None` when the client has gone. May be dropped and called
+    /// again.
     pub async fn changed(&mut self) -> Option<ConnectionState> {
         self.0.changed().await.ok()?;
         Some(state(self.0.borrow_and_update().as_ref()))
@@ -127,7 +132,8 @@ mod tests {
         assert!(soon(reach.changed()).await.is_none(), "the client has gone");
     }
 
-    /// A listener that closes what it accepts is no broker: each try fails, and the outage lasts since the first of them.
+    /// A listener that closes what it accepts is no broker: each try fails, and the outage lasts
+    /// since the first of them.
     #[tokio::test]
     async fn an_outage_is_told_and_lasts_since_it_began() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,5 +1,5 @@
-//! Registers, followed from the first submit with a key on: one follower for each, shared by all who submit. What a register says lies
-//! under a lock that is never held across a wait.
+//! Registers, followed from the first submit with a key on: one follower for each, shared by all
+//! who submit. What a register says lies under a lock that is never held across a wait.
 
 use super::keyed::Turns;
 use super::partition;
@@ -54,7 +54,8 @@ pub(super) struct Followed {
 #[derive(Debug, Default)]
 struct Read {
     fold: Register,
-    /// Documents that this client has published and that are not read back yet, or were, and what came of them.
+    /// Documents that this client has published and that are not read back yet, or were, and what
+    /// came of them.
     awaited: BTreeMap<Stamp, Option<Verdict>>,
 }
 
@@ -120,7 +121,8 @@ impl Registers {
         followed
     }
 
-    /// Publishes that a task is to hold a key, and waits until that is read back: then the register says what became of it.
+    /// Publishes that a task is to hold a key, and waits until that is read back: then the register
+    /// says what became of it.
     pub(super) async fn bind(
         &self,
         publishers: &Publishers,
@@ -138,7 +140,8 @@ impl Registers {
         Stamp { writer: self.writer, serial }
     }
 
-    /// Publishes an entry, and waits until it is read back. Says what came of a document, if that is known.
+    /// Publishes an entry, and waits until it is read back. Says what came of a document, if that
+    /// is known.
     pub(super) async fn publish(
         &self,
         publishers: &Publishers,
@@ -224,7 +227,8 @@ struct Reader {
 }
 
 impl Reader {
-    /// The first read is tried for a while; from then on the register is followed until the client has gone.
+    /// The first read is tried for a while; from then on the register is followed until the client
+    /// has gone.
     async fn run(self, first: Service) {
         let from_start = Follow { start: Start::Earliest, compacted: true };
         let mut follower = KeptFollower::new(first, from_start);

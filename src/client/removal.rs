@@ -4,8 +4,9 @@ use super::{Client, SetupTopicsError};
 use crate::topics::{SetupError, remove};
 
 impl Client {
-    /// Deletes a queue: its task topic, those of its levels, and all that belong to them, through the admin API
-    /// ([`ClientBuilder::admin_url`](crate::ClientBuilder::admin_url)). End its workers first: see [`topics::remove`](crate::topics::remove).
+    /// Deletes a queue: its task topic, those of its levels, and all that belong to them, through
+    /// the admin API ([`ClientBuilder::admin_url`](crate::ClientBuilder::admin_url)). End its
+    /// workers first: see [`topics::remove`](crate::topics::remove).
     ///
     /// # Errors
     /// See [`SetupTopicsError`]. It can be repeated.

@@ -1,7 +1,8 @@
-//! Which partition of a task topic the next task goes to: round robin, or by a key, with the number of partitions read again every minute.
+//! Which partition of a task topic the next task goes to: round robin, or by a key, with the number
+//! of partitions read again every minute.
 //!
-//! One service per task topic looks the number up, however many callers submit, and goes on with the last known number when a
-//! later look fails.
+//! One service per task topic looks the number up, however many callers submit, and goes on with
+//! the last known number when a later look fails.
 
 use super::service::Tasks;
 use crate::clock::Clock;
@@ -51,8 +52,8 @@ impl Routes {
         self.partition(topic, |turn| turn.fetch_add(1, Ordering::Relaxed)).await
     }
 
-    /// The partition for tasks with this key; -1 on a topic that has none. It is the one to which Pulsar's client for Java sends messages with
-    /// that key, unless it is told otherwise.
+    /// The partition for tasks with this key; -1 on a topic that has none. It is the one to which
+    /// Pulsar's client for Java sends messages with that key, unless it is told otherwise.
     pub(super) async fn of_key(&self, topic: &str, key: &str) -> Result<i32, TransportError> {
         self.partition(topic, |_| java_hash(key)).await
     }
@@ -110,7 +111,8 @@ async fn look(
     }
 }
 
-/// Pulsar's `JavaStringHash`, the default of the routing by message keys: `String.hashCode` of Java, without its sign.
+/// Pulsar's `JavaStringHash`, the default of the routing by message keys: `String.hashCode` of
+/// Java, without its sign.
 fn java_hash(key: &str) -> u32 {
     let hash = |hash: u32, unit| hash.wrapping_mul(31).wrapping_add(u32::from(unit));
     key.encode_utf16().fold(0, hash) & 0x7fff_ffff
@@ -120,7 +122,8 @@ fn java_hash(key: &str) -> u32 {
 mod tests {
     use super::*;
 
-    /// What `String.hashCode` answers, as Java's documentation defines it, by hand for the short ones.
+    /// What `String.hashCode` answers, as Java's documentation defines it, by hand for the short
+    /// ones.
     #[test]
     fn keys_are_hashed_as_java_does() {
         // 'k' is 107; "ab" is 97 * 31 + 98; "polygenelubricants" is known to have the hash -2^31.

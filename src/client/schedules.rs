@@ -1,4 +1,5 @@
-//! Schedules of a queue: made, changed and read by people. What fires them: `src/worker/driver/schedules.rs`.
+//! Schedules of a queue: made, changed and read by people. What fires them:
+//! `src/worker/driver/schedules.rs`.
 
 use super::Client;
 use super::documents::DocumentError;
@@ -14,7 +15,8 @@ use longhaul_core::schedule::{Schedule, ScheduleError, TRIGGERS_MAX, TaskTemplat
 use longhaul_core::task::text;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How often a change that does not depend on what it changes is tried while others change the same schedule.
+/// How often a change that does not depend on what it changes is tried while others change the same
+/// schedule.
 const TRIES_MAX: usize = 8;
 
 /// How many of the next firings are told.
@@ -94,7 +96,8 @@ pub enum SchedulesError {
 }
 
 impl Client {
-    /// The schedules of a queue, by its task topic. Its workers fire them; they must have the feature `schedules`, too.
+    /// The schedules of a queue, by its task topic. Its workers fire them; they must have the
+    /// feature `schedules`, too.
     ///
     /// ```no_run
     /// use longhaul::{Client, Schedule, Text};
@@ -120,11 +123,13 @@ struct Found {
 }
 
 impl Schedules {
-    /// Makes a schedule that submits this task: payload, properties and priority are taken from the [submission](Client::submission), which is
-    /// not sent. Its name has 1 to 200 bytes, without slashes. Returns its version.
+    /// Makes a schedule that submits this task: payload, properties and priority are taken from the
+    /// [submission](Client::submission), which is not sent. Its name has 1 to 200 bytes, without
+    /// slashes. Returns its version.
     ///
     /// # Errors
-    /// When there is one of this name, when it cannot be used or will never fire, and as [`DocumentError`].
+    /// When there is one of this name, when it cannot be used or will never fire, and as
+    /// [`DocumentError`].
     pub async fn create(
         &self,
         name: &str,
@@ -143,8 +148,9 @@ impl Schedules {
         self.put(&register, &document, version, &schedule).await
     }
 
-    /// Changes a schedule, if it has this version. Its tasks stay as they are: see [`Schedules::set_task`]. When it is given other
-    /// [times](Schedule::with_times_of), only slots from then on count. Returns the new version.
+    /// Changes a schedule, if it has this version. Its tasks stay as they are: see
+    /// [`Schedules::set_task`]. When it is given other [times](Schedule::with_times_of), only slots
+    /// from then on count. Returns the new version.
     ///
     /// ```no_run
     /// use longhaul::{Overlap, Schedule, Schedules, SchedulesError};
@@ -158,7 +164,8 @@ impl Schedules {
     /// ```
     ///
     /// # Errors
-    /// [`DocumentError::VersionConflict`] when somebody else has changed it, and as [`create`](Self::create).
+    /// [`DocumentError::VersionConflict`] when somebody else has changed it, and as
+    /// [`create`](Self::create).
     pub async fn update(
         &self,
         name: &str,
@@ -182,7 +189,8 @@ impl Schedules {
         self.put(&register, &document, version, &schedule).await
     }
 
-    /// Has a schedule submit this task from now on, if it has this version. Returns the new version.
+    /// Has a schedule submit this task from now on, if it has this version. Returns the new
+    /// version.
     ///
     /// # Errors
     /// As [`update`](Self::update).
@@ -218,7 +226,8 @@ impl Schedules {
         self.change(name, |schedule, _| Ok(Some(Schedule { paused: true, ..schedule }))).await
     }
 
-    /// Goes on with a schedule that is paused. Slots that have passed meanwhile are not made up for.
+    /// Goes on with a schedule that is paused. Slots that have passed meanwhile are not made up
+    /// for.
     ///
     /// # Errors
     /// When there is none, and as [`DocumentError`].
@@ -231,8 +240,9 @@ impl Schedules {
         self.change(name, resume).await
     }
 
-    /// Fires a schedule now, paused or not. Its overlap policy holds: under [`Overlap::Skip`](crate::Overlap::Skip) nothing comes of it
-    /// while a task of the schedule is not over.
+    /// Fires a schedule now, paused or not. Its overlap policy holds: under
+    /// [`Overlap::Skip`](crate::Overlap::Skip) nothing comes of it while a task of the schedule is
+    /// not over.
     ///
     /// # Errors
     /// When there is none, and as [`DocumentError`].

@@ -1,12 +1,14 @@
-//! Views of the metadata topic, one per partition, shared by all who wait or look: a thousand waits cost one follower.
+//! Views of the metadata topic, one per partition, shared by all who wait or look: a thousand waits
+//! cost one follower.
 //!
-//! A service follows the partition and owns the follower; the view itself lies under a lock that is never held across a wait. The view
-//! knows where the last entry of a task lies and whether it is the end; what it says is fetched when somebody asks, so that the memory
-//! of a client does not grow with payloads and results. After an outage the service goes on behind what it has read.
+//! A service follows the partition and owns the follower; the view itself lies under a lock that is
+//! never held across a wait. The view knows where the last entry of a task lies and whether it is
+//! the end; what it says is fetched when somebody asks, so that the memory of a client does not
+//! grow with payloads and results. After an outage the service goes on behind what it has read.
 //!
-//! It starts with the first question and ends with the client. While the broker is away it tries again without end: a task may
-//! take hours, and a wait has the time limit that its caller gives it. What is no matter of time, such as missing rights, ends
-//! the service and every wait.
+//! It starts with the first question and ends with the client. While the broker is away it tries
+//! again without end: a task may take hours, and a wait has the time limit that its caller gives
+//! it. What is no matter of time, such as missing rights, ends the service and every wait.
 
 use super::service::Tasks;
 use super::view::{Change, ShownTask, ShownTasks};
@@ -100,7 +102,8 @@ impl Views {
             };
             match self.fetch(topic, id, ended).await {
                 Ok(Some(metadata)) => return Ok(Arc::new(metadata)),
-                // Either it was evicted, or another entry has taken its place: the topic says which of the two.
+                // Either it was evicted, or another entry has taken its place: the topic says which
+                // of the two.
                 Ok(None) => match self.look(topic, id).await {
                     Ok(Some(shown)) if shown.at != ended => {}
                     Ok(_) => {
@@ -124,7 +127,8 @@ impl Views {
     ) -> Result<Option<TaskMetadata>, TransportError> {
         let reading = async {
             let mut gone = None;
-            // An entry that is not there any more has gone for another one, if the next look shows that.
+            // An entry that is not there any more has gone for another one, if the next look shows
+            // that.
             while let Some(shown) =
                 self.look(topic, id).await?.filter(|shown| gone != Some(shown.at))
             {
@@ -162,7 +166,8 @@ impl Views {
             let (transport, topic) = (Arc::clone(&self.transport), topic.clone());
             async move { transport.fetch(&topic, at).await }
         });
-        // A topic that has taken the place of the one that was read may have an entry of another task there.
+        // A topic that has taken the place of the one that was read may have an entry of another
+        // task there.
         let Some(message) = fetching.await? else { return Ok(None) };
         let WatchEvent::Updated { id: shown, metadata, .. } = WatchEvent::read(&message) else {
             return Ok(None);
@@ -266,7 +271,8 @@ struct Reader {
     topic: TopicPartition,
     shared: Arc<Shared>,
     asked: mpsc::Receiver<Question>,
-    /// Questions that are answered when the follower has come to the end that the topic had when they were taken up.
+    /// Questions that are answered when the follower has come to the end that the topic had when
+    /// they were taken up.
     open: Vec<Question>,
 }
 
@@ -301,7 +307,8 @@ impl Reader {
         loop {
             self.answer(until);
             let is_asked = !self.open.is_empty();
-            // New questions wait until the open ones are answered, so that many of them cannot keep the follower from reading.
+            // New questions wait until the open ones are answered, so that many of them cannot keep
+            // the follower from reading.
             tokio::select! {
                 asked = self.asked.recv_many(&mut self.open, QUESTIONS_MAX), if !is_asked => {
                     if asked == 0 {

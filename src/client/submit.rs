@@ -1,7 +1,8 @@
 //! Submits tasks: plain messages on the task topic, unbatched, in turns to its partitions.
 //!
-//! A publish is never repeated, neither here nor in the transport below: when the topic moves before the receipt came, the fate of
-//! the task is unknown. Whoever gets [`SubmitError::Unknown`] alone knows whether a second run does harm. With an idempotency key it does none.
+//! A publish is never repeated, neither here nor in the transport below: when the topic moves
+//! before the receipt came, the fate of the task is unknown. Whoever gets [`SubmitError::Unknown`]
+//! alone knows whether a second run does harm. With an idempotency key it does none.
 
 use super::keyed::key_of;
 use super::publishers::PublishFailure;
@@ -36,7 +37,8 @@ pub enum SubmitError {
     /// The task has no form as bytes.
     #[error("the task cannot be encoded: {0}")]
     Encode(PayloadError),
-    /// What was said about how the task is to be run cannot be written as a property of its message.
+    /// What was said about how the task is to be run cannot be written as a property of its
+    /// message.
     #[error("{name}: {problem}")]
     Property {
         /// The property.
@@ -84,8 +86,8 @@ pub enum SubmitError {
         "the task may or may not exist, and submitting it again may run it twice: no receipt: {0}"
     )]
     Unknown(String),
-    /// A task with a key: its message was sent, and it is not known whether it is stored, or holds its key. The same submit once more is
-    /// safe: it answers with the one task of the key.
+    /// A task with a key: its message was sent, and it is not known whether it is stored, or holds
+    /// its key. The same submit once more is safe: it answers with the one task of the key.
     #[error("the task may or may not exist; submitting it again with the same key is safe: {0}")]
     Unbound(String),
 }
@@ -131,13 +133,15 @@ impl fmt::Debug for Submission {
 }
 
 impl Client {
-    /// Submits a task and resolves when the broker has stored it. Dropping the future half-way leaves open whether the task
-    /// exists.
+    /// Submits a task and resolves when the broker has stored it. Dropping the future half-way
+    /// leaves open whether the task exists.
     ///
-    /// A task is sent once. When the topic moves to another broker before the receipt came, that is [`SubmitError::Unknown`].
+    /// A task is sent once. When the topic moves to another broker before the receipt came, that is
+    /// [`SubmitError::Unknown`].
     ///
     /// # Errors
-    /// See [`SubmitError`]. After [`SubmitError::Unknown`] the task may exist; after any other it does not.
+    /// See [`SubmitError`]. After [`SubmitError::Unknown`] the task may exist; after any other it
+    /// does not.
     pub fn submit<T: ToPayload + ?Sized>(
         &self,
         topic: &str,
@@ -162,10 +166,12 @@ impl Client {
         }
     }
 
-    /// Submits many tasks, with up to 256 receipts awaited at once. The stream has one result per task, in their order, and takes
-    /// no further task while it is not asked. Who drops it leaves open whether the tasks under way exist.
+    /// Submits many tasks, with up to 256 receipts awaited at once. The stream has one result per
+    /// task, in their order, and takes no further task while it is not asked. Who drops it leaves
+    /// open whether the tasks under way exist.
     ///
-    /// To submit until the first error: `client.submit_all(topic, tasks).try_collect::<Vec<_>>().await` with
+    /// To submit until the first error:
+    /// `client.submit_all(topic, tasks).try_collect::<Vec<_>>().await` with
     /// `futures::TryStreamExt`.
     pub fn submit_all<T, I>(
         &self,
@@ -190,28 +196,33 @@ impl Submission {
         self
     }
 
-    /// What you call the task: entries on the metadata topic carry it ([`TaskMetadata::task_key`](crate::TaskMetadata::task_key)), and
-    /// [`Client::find`] and [`Client::watch_key`] look for it. Text of 1 to 256 bytes. It is a name and nothing else: two tasks may have
-    /// the same, and both are run.
+    /// What you call the task: entries on the metadata topic carry it
+    /// ([`TaskMetadata::task_key`](crate::TaskMetadata::task_key)), and [`Client::find`] and
+    /// [`Client::watch_key`] look for it. Text of 1 to 256 bytes. It is a name and nothing else:
+    /// two tasks may have the same, and both are run.
     pub fn key(self, key: impl Into<String>) -> Self {
         self.property(TASK_KEY, key)
     }
 
-    /// Encodes the payload by the client's codec of this name, and names it in the property `TASK_CODEC`: see [`Codec`](crate::Codec).
-    /// A submission that has this property already is sent as it is.
+    /// Encodes the payload by the client's codec of this name, and names it in the property
+    /// `TASK_CODEC`: see [`Codec`](crate::Codec). A submission that has this property already is
+    /// sent as it is.
     pub fn codec(mut self, name: impl Into<String>) -> Self {
         self.codec = Some(name.into());
         self
     }
 
-    /// What kind of task it is: a [`Router`](crate::Router) chooses the processor by it, and entries on the metadata topic carry it
+    /// What kind of task it is: a [`Router`](crate::Router) chooses the processor by it, and
+    /// entries on the metadata topic carry it
     /// ([`TaskMetadata::task_type`](crate::TaskMetadata::task_type)). Text of 1 to 128 bytes.
     pub fn task_type(self, task_type: impl Into<String>) -> Self {
         self.property(TASK_TYPE, task_type)
     }
 
-    /// Which level of the queue the task goes to: the topic `<T>-high`, `<T>` or `<T>-low`, which the [`TaskRef`] names. Its workers must work on
-    /// that, too: see [`WorkerBuilder::levels`](crate::WorkerBuilder::levels). The register of keys is that of `<T>` in any case.
+    /// Which level of the queue the task goes to: the topic `<T>-high`, `<T>` or `<T>-low`, which
+    /// the [`TaskRef`] names. Its workers must work on that, too: see
+    /// [`WorkerBuilder::levels`](crate::WorkerBuilder::levels). The register of keys is that of
+    /// `<T>` in any case.
     pub fn priority(mut self, priority: Priority) -> Self {
         self.priority = priority;
         self

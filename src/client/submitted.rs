@@ -58,7 +58,8 @@ pub enum SubmittedError {
 }
 
 impl Client {
-    /// A task as it was submitted, claimed or not; `None` when its message is not on the task topic any more, or never was.
+    /// A task as it was submitted, claimed or not; `None` when its message is not on the task topic
+    /// any more, or never was.
     ///
     /// ```no_run
     /// # async fn show(client: longhaul::Client, task: longhaul::TaskRef) -> Result<(), longhaul::SubmittedError> {

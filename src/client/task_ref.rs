@@ -7,7 +7,8 @@ use std::str::FromStr;
 
 /// A task: the topic that it was submitted to, and its id there.
 ///
-/// Its text form is `topic@id`, such as `persistent://public/default/tasks@21426:0:-1`, and can be read back.
+/// Its text form is `topic@id`, such as `persistent://public/default/tasks@21426:0:-1`, and can be
+/// read back.
 ///
 /// ```
 /// use longhaul::TaskRef;

@@ -1,5 +1,6 @@
-//! How a task is to be run, as its submitter says it: each setter writes a property of the task's message, which any Pulsar producer can set
-//! as well. What cannot be written is an error of [`Submission::send`].
+//! How a task is to be run, as its submitter says it: each setter writes a property of the task's
+//! message, which any Pulsar producer can set as well. What cannot be written is an error of
+//! [`Submission::send`].
 
 use super::submit::{Submission, SubmitError};
 use jiff::Timestamp;
@@ -39,13 +40,14 @@ impl Submission {
         self.term(text::MAX_TASK_DURATION, format_limit(budget).map_err(|error| error.to_string()))
     }
 
-    /// The longest that the task may take, from its first claim on, over all attempts and the pauses between them. Then it has failed for good,
-    /// and a running attempt is cancelled.
+    /// The longest that the task may take, from its first claim on, over all attempts and the
+    /// pauses between them. Then it has failed for good, and a running attempt is cancelled.
     pub fn max_total_duration(self, budget: Duration) -> Self {
         self.term(text::MAX_TOTAL_DURATION, format_limit(budget).map_err(|error| error.to_string()))
     }
 
-    /// How long an attempt may report nothing: no progress, no checkpoint and no log line. Then it is cancelled and has failed.
+    /// How long an attempt may report nothing: no progress, no checkpoint and no log line. Then it
+    /// is cancelled and has failed.
     pub fn no_progress_timeout(self, limit: Duration) -> Self {
         self.term(text::NO_PROGRESS_TIMEOUT, format_limit(limit).map_err(|error| error.to_string()))
     }
@@ -60,8 +62,8 @@ impl Submission {
         self.term(text::MAX_ATTEMPTS, written)
     }
 
-    /// How long the task waits between its attempts, instead of as long as the worker says. A list of up to 100 intervals makes one attempt more
-    /// than there are intervals.
+    /// How long the task waits between its attempts, instead of as long as the worker says. A list
+    /// of up to 100 intervals makes one attempt more than there are intervals.
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         let RetryPolicy { base, max, intervals } = policy;
         self.properties.remove(text::RETRY_BACKOFF);
@@ -72,8 +74,8 @@ impl Submission {
         self.term(text::RETRY_INTERVALS, written_intervals(&intervals))
     }
 
-    /// The task is not started before this instant; a past one means now. It may be months ahead: the broker keeps the task until then, and
-    /// where it cannot, the workers keep its id.
+    /// The task is not started before this instant; a past one means now. It may be months ahead:
+    /// the broker keeps the task until then, and where it cannot, the workers keep its id.
     ///
     /// ```no_run
     /// use longhaul::{Client, SubmitError, TaskRef, Text};
@@ -101,15 +103,16 @@ impl Submission {
         self.term(text::DELAY, format_duration(delay).map_err(|error| error.to_string()))
     }
 
-    /// No attempt of the task begins after this instant: then it ends as expired. An attempt that runs goes on, and so does one that
-    /// another worker takes over.
+    /// No attempt of the task begins after this instant: then it ends as expired. An attempt that
+    /// runs goes on, and so does one that another worker takes over.
     pub fn expires_at(self, at: SystemTime) -> Self {
         let at = Timestamp::try_from(at).map_err(|error| error.to_string());
         self.term(text::EXPIRES_AT, at.map(|at| at.to_string()))
     }
 
-    /// Adds a word to find the task by; its entries on the metadata topic have it ([`TaskMetadata::tags`](crate::TaskMetadata::tags)). Up to 16
-    /// of 1 to 64 bytes each, without commas.
+    /// Adds a word to find the task by; its entries on the metadata topic have it
+    /// ([`TaskMetadata::tags`](crate::TaskMetadata::tags)). Up to 16 of 1 to 64 bytes each, without
+    /// commas.
     pub fn tag(mut self, tag: impl Into<String>) -> Self {
         self.tags.push(tag.into());
         let written = check_tags(&self.tags).map(|()| self.tags.join(","));
@@ -121,8 +124,9 @@ impl Submission {
         tags.into_iter().fold(self, Self::tag)
     }
 
-    /// The limits of this key apply to the task, beside those of its queue: how many tasks with it run at once, how many begin in a time. Which ones, say
-    /// the settings of the queue ([`Client::queue`](crate::Client::queue)). Text of 1 to 256 bytes.
+    /// The limits of this key apply to the task, beside those of its queue: how many tasks with it
+    /// run at once, how many begin in a time. Which ones, say the settings of the queue
+    /// ([`Client::queue`](crate::Client::queue)). Text of 1 to 256 bytes.
     pub fn limit_key(self, key: impl Into<String>) -> Self {
         let key = key.into();
         let problem = format!("a key has 1 to 256 bytes, this one has {}", key.len());
@@ -130,11 +134,14 @@ impl Submission {
         self.term(text::LIMIT_KEY, if fits { Ok(key) } else { Err(problem) })
     }
 
-    /// On a queue with an order ([`QueueSettings::order`](crate::QueueSettings::order)): of all tasks with this key one is run at a time, in the order in which they
-    /// were submitted. The next one begins when the one before it is over: completed, failed for good, cancelled or expired. It is the key of the task's message,
-    /// too, as producers of Pulsar set it, and decides the partition. Text of 1 to 256 bytes.
+    /// On a queue with an order ([`QueueSettings::order`](crate::QueueSettings::order)): of all
+    /// tasks with this key one is run at a time, in the order in which they were submitted. The
+    /// next one begins when the one before it is over: completed, failed for good, cancelled or
+    /// expired. It is the key of the task's message, too, as producers of Pulsar set it, and
+    /// decides the partition. Text of 1 to 256 bytes.
     ///
-    /// A task that is to start later takes its place when its time has come. On a queue without an order the key changes nothing but the partition.
+    /// A task that is to start later takes its place when its time has come. On a queue without an
+    /// order the key changes nothing but the partition.
     pub fn order_key(self, key: impl Into<String>) -> Self {
         let key = key.into();
         let problem =

@@ -100,7 +100,8 @@ async fn a_wait_ends_with_an_outcome_and_not_with_a_failure_that_is_tried_again(
     assert_eq!(bench.client.wait_metadata(&task(ID)).await.unwrap().attempts, 2);
 }
 
-/// It ended when the entry was evicted, a day later: Java workers do not say which failure is the last.
+/// It ended when the entry was evicted, a day later: Java workers do not say which failure is the
+/// last.
 #[tokio::test(start_paused = true)]
 async fn a_wait_ends_with_the_last_failure_of_a_java_worker() {
     let mut bench = bench();
@@ -139,7 +140,8 @@ async fn a_result_of_another_type_is_an_error() {
     assert!(matches!(end, Err(WaitError::Decode(_))), "{end:?}");
 }
 
-/// A task that borrows what it says, or that is only ever written, could not be submitted: it had to be readable as well.
+/// A task that borrows what it says, or that is only ever written, could not be submitted: it had
+/// to be readable as well.
 #[tokio::test(start_paused = true)]
 async fn whatever_can_be_serialized_is_submitted() {
     #[derive(serde::Serialize)]
@@ -434,7 +436,8 @@ async fn own_tasks_are_known_to_exist_and_many_waits_ask_once() {
     assert_eq!(bench.fake.world().lookers_opened, 1);
 }
 
-/// One error while the broker was away was remembered for good: a wait for an id that cannot exist never ended, hours later, too.
+/// One error while the broker was away was remembered for good: a wait for an id that cannot exist
+/// never ended, hours later, too.
 #[tokio::test(start_paused = true)]
 async fn an_error_that_may_pass_is_not_remembered_as_an_answer() {
     let bench = bench();

@@ -1,12 +1,13 @@
 //! What a partition of the metadata topic M shows of each task. Pure.
 //!
-//! M is a view, and its last entry of a task may be a late one of a worker that was replaced. So an entry of a lower epoch than
-//! one seen before is ignored, as is one that takes an ended task back within its epoch. Entries without an epoch, of other
-//! implementations, are taken as they come.
+//! M is a view, and its last entry of a task may be a late one of a worker that was replaced. So an
+//! entry of a lower epoch than one seen before is ignored, as is one that takes an ended task back
+//! within its epoch. Entries without an epoch, of other implementations, are taken as they come.
 //!
 //! Entries may come again: what lies at or before the last position read changes nothing.
 //!
-//! Memory: where the last entry of each task lies, until the task is evicted there. What it says is read again when somebody asks.
+//! Memory: where the last entry of each task lies, until the task is evicted there. What it says is
+//! read again when somebody asks.
 
 use super::watch::WatchEvent;
 use crate::transport::Message;
@@ -122,14 +123,15 @@ impl ShownTask {
     }
 }
 
-/// Whether an entry of this epoch, if it says one, comes too late behind one of that epoch; each with whether it shows the task's end.
+/// Whether an entry of this epoch, if it says one, comes too late behind one of that epoch; each
+/// with whether it shows the task's end.
 pub(super) fn is_late(shown: (u32, bool), entry: (Option<u32>, bool)) -> bool {
     let ((own, shows_end), (Some(other), ended)) = (shown, entry) else { return false };
     other < own || (other == own && shows_end && !ended)
 }
 
-/// Whether a failure at this attempt is the end of its task, which an entry of the Java reference does not say: its workers have so many, if
-/// that is known.
+/// Whether a failure at this attempt is the end of its task, which an entry of the Java reference
+/// does not say: its workers have so many, if that is known.
 pub(super) fn is_java_end(java_attempts: Option<u32>, epoch: Option<u32>, attempt: u32) -> bool {
     epoch.is_none() && java_attempts.is_some_and(|attempts| attempt >= attempts)
 }

@@ -1,7 +1,7 @@
 //! Watches a metadata topic: every entry of every task, as it comes.
 //!
-//! A watch owns its followers and runs nowhere else: it reads when it is asked, and a slow watcher slows down nobody but itself.
-//! When the broker was away it goes on behind what it has shown.
+//! A watch owns its followers and runs nowhere else: it reads when it is asked, and a slow watcher
+//! slows down nobody but itself. When the broker was away it goes on behind what it has shown.
 
 mod place;
 
@@ -31,8 +31,8 @@ pub enum WatchEvent {
         id: TaskId,
         /// The entry.
         metadata: TaskMetadata,
-        /// The epoch that it speaks of. An entry of a lower epoch than one seen before comes late, from a worker that was
-        /// replaced. `None` for entries of other implementations.
+        /// The epoch that it speaks of. An entry of a lower epoch than one seen before comes late,
+        /// from a worker that was replaced. `None` for entries of other implementations.
         epoch: Option<u32>,
     },
     /// A task's entry was taken away, after its retention.
@@ -40,8 +40,8 @@ pub enum WatchEvent {
         /// The task.
         id: TaskId,
     },
-    /// What stood on the topic when the watch began has been shown; what follows is news. Comes once. A watch from the latest
-    /// entry begins with it.
+    /// What stood on the topic when the watch began has been shown; what follows is news. Comes
+    /// once. A watch from the latest entry begins with it.
     CaughtUp,
     /// An entry that is not one.
     Undecodable {
@@ -58,7 +58,8 @@ pub enum WatchEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WatchFrom {
-    /// With the last entry of every task that is not evicted yet. Entries in between may be shown, too.
+    /// With the last entry of every task that is not evicted yet. Entries in between may be shown,
+    /// too.
     Earliest,
     /// With the next entry.
     Latest,
@@ -98,7 +99,8 @@ impl WatchEvent {
     }
 }
 
-/// A stream of [`WatchEvent`]s. It goes on while the broker is away, and ends after its first error.
+/// A stream of [`WatchEvent`]s. It goes on while the broker is away, and ends after its first
+/// error.
 ///
 /// ```no_run
 /// use longhaul::{Client, WatchEvent};
@@ -172,8 +174,8 @@ enum Step {
 }
 
 impl Client {
-    /// Watches the tasks of a topic, from the last entry of every task that is not evicted yet. It may begin before there is a queue of this name:
-    /// [`has_queue`](Self::has_queue) tells.
+    /// Watches the tasks of a topic, from the last entry of every task that is not evicted yet. It
+    /// may begin before there is a queue of this name: [`has_queue`](Self::has_queue) tells.
     ///
     /// # Errors
     /// When the metadata topic cannot be followed.
@@ -222,8 +224,9 @@ impl Client {
         Ok(Watch { source, steps, partitions, behind, wanted: None, place, ended: false })
     }
 
-    /// Watches the tasks of a topic that their submitters gave this key: see [`Submission::key`](crate::Submission::key). It reads
-    /// all entries and shows those of these tasks.
+    /// Watches the tasks of a topic that their submitters gave this key: see
+    /// [`Submission::key`](crate::Submission::key). It reads all entries and shows those of these
+    /// tasks.
     ///
     /// ```no_run
     /// use longhaul::{Client, WatchEvent};
@@ -253,8 +256,9 @@ impl Client {
         Ok(Watch { wanted: Some(wanted), ..self.watch(topic).await? })
     }
 
-    /// The task that its submitter gave this key, if a worker has claimed it and its entry is not evicted yet: the one that was claimed
-    /// last, if there are several. It reads the metadata topic once from the start, and keeps nothing of it.
+    /// The task that its submitter gave this key, if a worker has claimed it and its entry is not
+    /// evicted yet: the one that was claimed last, if there are several. It reads the metadata
+    /// topic once from the start, and keeps nothing of it.
     ///
     /// # Errors
     /// As [`watch`](Self::watch).
@@ -334,8 +338,8 @@ struct Source {
 }
 
 impl Source {
-    /// The number of partitions. A metadata topic that nobody has set up comes into being partition by partition, and the task
-    /// topic tells how many there will be.
+    /// The number of partitions. A metadata topic that nobody has set up comes into being partition
+    /// by partition, and the task topic tells how many there will be.
     async fn partitions(&self, task_topic: String) -> Result<Option<u32>, TransportError> {
         let own = count(&self.transport, &self.topic).await?;
         // Who watches may be kept out of the task topic.
@@ -372,7 +376,8 @@ struct PartitionWatch {
     follower: KeptFollower,
     /// What lies at or before it was shown, or is older than the watch.
     last: Option<Position>,
-    /// What stood there when the watch began ends here (`None`: nothing did), until it has been shown.
+    /// What stood there when the watch began ends here (`None`: nothing did), until it has been
+    /// shown.
     until: Option<Option<Position>>,
     failed: bool,
 }

@@ -17,7 +17,8 @@ pub struct LeasesBuilder {
     terms: LeaseTerms,
 }
 
-/// Stands where a worker has its processor: the tasks of this one are leased, and none is processed.
+/// Stands where a worker has its processor: the tasks of this one are leased, and none is
+/// processed.
 #[derive(Debug)]
 pub(crate) struct Lessor;
 
@@ -32,25 +33,29 @@ impl TaskProcessor for Lessor {
 
 impl LeasesBuilder {
     pub(crate) fn new(worker: WorkerBuilder<Lessor>) -> Self {
-        // So many leases may be looked after at once; who holds one hears of a cancellation with the next keep-alive.
+        // So many leases may be looked after at once; who holds one hears of a cancellation with
+        // the next keep-alive.
         let worker = worker.concurrency(LEASES_MAX).cancel_grace(CANCEL_GRACE);
         Self { worker, terms: LeaseTerms::default() }
     }
 
-    /// The silence after which a lease is ended whose request says nothing else: between 100 ms and a week. Default 30 s.
+    /// The silence after which a lease is ended whose request says nothing else: between 100 ms and
+    /// a week. Default 30 s.
     pub const fn lease_time(mut self, time: Duration) -> Self {
         self.terms.lease_time = time;
         self
     }
 
-    /// Whether a task whose lease was silent for too long may be leased again at once, instead of after the backoff. That costs it an attempt all
-    /// the same. Set it alike for all gateways of a queue. Default false.
+    /// Whether a task whose lease was silent for too long may be leased again at once, instead of
+    /// after the backoff. That costs it an attempt all the same. Set it alike for all gateways of a
+    /// queue. Default false.
     pub const fn expired_at_once(mut self, at_once: bool) -> Self {
         self.terms.expired_at_once = at_once;
         self
     }
 
-    /// Changes settings that leases share with workers, such as the number of attempts and the backoff.
+    /// Changes settings that leases share with workers, such as the number of attempts and the
+    /// backoff.
     pub fn settings(mut self, change: impl FnOnce(&mut WorkerConfig)) -> Self {
         self.worker = self.worker.settings(change);
         self
@@ -68,7 +73,8 @@ impl LeasesBuilder {
         self
     }
 
-    /// Whether topics may be made and changed before it starts: see [`WorkerBuilder::set_up_topics`].
+    /// Whether topics may be made and changed before it starts: see
+    /// [`WorkerBuilder::set_up_topics`].
     #[cfg(feature = "admin")]
     pub fn set_up_topics(mut self, allowed: bool) -> Self {
         self.worker = self.worker.set_up_topics(allowed);

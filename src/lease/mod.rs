@@ -1,6 +1,7 @@
 //! Leases: tasks for workers that do not speak Pulsar.
 //!
-//! A lease is an accepted claim whose owner id belongs to the lease itself: see `worker/machine/leases.rs`.
+//! A lease is an accepted claim whose owner id belongs to the lease itself: see
+//! `worker/machine/leases.rs`.
 
 mod builder;
 mod terms;
@@ -21,14 +22,17 @@ use std::time::Duration;
 use tokio::sync::{Mutex, oneshot};
 use tokio::time::timeout;
 
-/// How long an answer about a lease may take: what the log has not confirmed by then may count or not.
+/// How long an answer about a lease may take: what the log has not confirmed by then may count or
+/// not.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// The shortest time that a request waits, whatever it says: a task that is there must be delivered and claimed before it can be leased. A request that
-/// waited for none of that got nothing as a rule, though there were tasks.
+/// The shortest time that a request waits, whatever it says: a task that is there must be delivered
+/// and claimed before it can be leased. A request that waited for none of that got nothing as a
+/// rule, though there were tasks.
 const LOOK_MIN: Duration = Duration::from_millis(250);
 
-/// How long a request that has waited as long as it may goes on waiting for claims that were published for it.
+/// How long a request that has waited as long as it may goes on waiting for claims that were
+/// published for it.
 const LAST_MAX: Duration = Duration::from_secs(5);
 
 /// The most requests for leases that may wait at once.
@@ -47,11 +51,13 @@ pub(crate) const WORKER_BYTES_MAX: usize = 256;
 pub(crate) const LEASE_TIME: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(7 * 24 * 3600);
 
-/// Leases the tasks of a queue to workers that do not speak Pulsar, such as those behind an HTTP gateway.
+/// Leases the tasks of a queue to workers that do not speak Pulsar, such as those behind an HTTP
+/// gateway.
 ///
-/// Any number of these may work on one queue, in any number of processes, beside workers of any kind. A lease belongs to none of them: any of them
-/// takes its reports, and it outlives the one that has granted it. A lease that is silent for too long is ended, as a failed attempt, by whichever is
-/// there.
+/// Any number of these may work on one queue, in any number of processes, beside workers of any
+/// kind. A lease belongs to none of them: any of them takes its reports, and it outlives the one
+/// that has granted it. A lease that is silent for too long is ended, as a failed attempt, by
+/// whichever is there.
 ///
 /// Dropping the last clone ends this one at once, as a crash would; the leases live on.
 ///
@@ -120,7 +126,8 @@ impl Leases {
         self.shared.view.is_ready()
     }
 
-    /// Whether it has ended, by a drain or an error: it grants nothing and takes no report any more.
+    /// Whether it has ended, by a drain or an error: it grants nothing and takes no report any
+    /// more.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         // Only a drain holds the lock, for a moment.
@@ -134,8 +141,10 @@ impl Leases {
         self.shared.view.stats()
     }
 
-    /// Up to as many leases as are asked for, as soon as there is one; none when none came in the time that the request may wait, which is 250 ms at least: so long
-    /// it takes to see what is there. Dropping the future ends the wait: a lease that was on its way is given back, at no attempt.
+    /// Up to as many leases as are asked for, as soon as there is one; none when none came in the
+    /// time that the request may wait, which is 250 ms at least: so long it takes to see what is
+    /// there. Dropping the future ends the wait: a lease that was on its way is given back, at no
+    /// attempt.
     ///
     /// # Errors
     /// When the request is out of its bounds, or too many others wait.
@@ -160,7 +169,8 @@ impl Leases {
             Ok(Ok(leases)) => Ok(leases),
             Ok(Err(_)) => Err(LeaseError::Stopped),
             Err(_) => {
-                // From here on nothing is granted to it; what was granted at the last moment is not lost.
+                // From here on nothing is granted to it; what was granted at the last moment is not
+                // lost.
                 granted.close();
                 Ok(granted.try_recv().unwrap_or_default())
             }
@@ -172,7 +182,8 @@ impl Leases {
     /// Says that whoever holds the lease is alive, and what it has to tell.
     ///
     /// # Errors
-    /// When the lease is not the task's current one any more, or the log did not confirm it in time.
+    /// When the lease is not the task's current one any more, or the log did not confirm it in
+    /// time.
     pub async fn keep_alive(
         &self,
         token: &LeaseToken,
@@ -185,7 +196,8 @@ impl Leases {
     /// Ends the lease. A success that the same lease has reported before is confirmed again.
     ///
     /// # Errors
-    /// When the lease is not the task's current one any more, what is reported is too large, or the log did not confirm it in time.
+    /// When the lease is not the task's current one any more, what is reported is too large, or the
+    /// log did not confirm it in time.
     pub async fn report(
         &self,
         token: &LeaseToken,
@@ -202,7 +214,8 @@ impl Leases {
         self.ask(|reply| Asked::Find { task: *task, reply }).await
     }
 
-    /// Grants nothing new, and leaves. The leases live on: whoever is asked about them takes them over.
+    /// Grants nothing new, and leaves. The leases live on: whoever is asked about them takes them
+    /// over.
     ///
     /// # Errors
     /// The error that had ended it before.

@@ -23,7 +23,8 @@ pub struct LeaseRequest {
 }
 
 impl LeaseRequest {
-    /// One lease for this worker, which may be called anything: at most 256 bytes without control characters. It waits no longer than it takes to look.
+    /// One lease for this worker, which may be called anything: at most 256 bytes without control
+    /// characters. It waits no longer than it takes to look.
     #[must_use]
     pub fn of(worker: impl Into<String>) -> Self {
         Self {
@@ -41,20 +42,23 @@ impl LeaseRequest {
         Self { count, ..self }
     }
 
-    /// Waits so long for the first one. With zero it still takes as long as granting one takes, up to a second.
+    /// Waits so long for the first one. With zero it still takes as long as granting one takes, up
+    /// to a second.
     #[must_use]
     pub fn wait(self, wait: Duration) -> Self {
         Self { wait, ..self }
     }
 
-    /// The silence after which these leases are ended, between 100 ms and a week, instead of that of [`LeasesBuilder::lease_time`](super::LeasesBuilder::lease_time).
+    /// The silence after which these leases are ended, between 100 ms and a week, instead of that
+    /// of [`LeasesBuilder::lease_time`](super::LeasesBuilder::lease_time).
     #[must_use]
     pub fn lease_time(self, lease_time: Duration) -> Self {
         Self { lease_time: Some(lease_time), ..self }
     }
 
-    /// Tasks of these types only, 1 to 16 of them: see [`Submission::task_type`](crate::Submission::task_type). A task without a type is leased only to who
-    /// asks for tasks of any type.
+    /// Tasks of these types only, 1 to 16 of them: see
+    /// [`Submission::task_type`](crate::Submission::task_type). A task without a type is leased
+    /// only to who asks for tasks of any type.
     #[must_use]
     pub fn types(self, types: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { types: Some(types.into_iter().map(Into::into).collect()), ..self }
@@ -142,10 +146,12 @@ pub struct Kept {
     pub lease_time: Duration,
     /// When that will have passed, by the clock of this machine.
     pub expires_at: SystemTime,
-    /// Somebody has asked for the end of the task: whoever holds the lease should stop, and report anything.
+    /// Somebody has asked for the end of the task: whoever holds the lease should stop, and report
+    /// anything.
     pub cancelled: bool,
-    /// Whether the checkpoint is in the log, if there was one. Checkpoints are written once a second, the newest one: one that is not there yet when
-    /// this is answered, after a quarter of the lease time at the latest, comes with the next.
+    /// Whether the checkpoint is in the log, if there was one. Checkpoints are written once a
+    /// second, the newest one: one that is not there yet when this is answered, after a quarter of
+    /// the lease time at the latest, comes with the next.
     pub checkpoint_stored: Option<bool>,
 }
 

@@ -5,7 +5,8 @@ use longhaul_core::task::TaskId;
 use std::fmt;
 use std::str::FromStr;
 
-/// Names a lease: the task, the epoch, which grows with each lease of the task, and the owner id that belongs to the lease alone.
+/// Names a lease: the task, the epoch, which grows with each lease of the task, and the owner id
+/// that belongs to the lease alone.
 ///
 /// Its text form is `task/epoch/owner`, and can be read back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

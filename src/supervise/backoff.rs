@@ -5,7 +5,8 @@ use std::time::Duration;
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
-/// Waits before sessions are opened again: from 100 ms, doubling to 5 s, less up to a half by chance.
+/// Waits before sessions are opened again: from 100 ms, doubling to 5 s, less up to a half by
+/// chance.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     next: Duration,
@@ -23,8 +24,9 @@ impl Backoff {
         Self { max, ..Self::new(rng) }
     }
 
-    /// For a worker, whose heartbeats others wait for: after an outage of the broker, who came back first once took over the tasks
-    /// of who still waited for the next try, because that was longer than the silence that others bear.
+    /// For a worker, whose heartbeats others wait for: after an outage of the broker, who came back
+    /// first once took over the tasks of who still waited for the next try, because that was longer
+    /// than the silence that others bear.
     pub(crate) fn of_worker(rng: fastrand::Rng, heartbeat: Duration) -> Self {
         let max = (heartbeat / 2).clamp(BACKOFF_MIN, BACKOFF_MAX);
         Self::up_to(rng, max)
@@ -34,8 +36,8 @@ impl Backoff {
         self.next = BACKOFF_MIN;
     }
 
-    /// What was open for as long as the longest wait was worth opening: the next wait is short again. What can be opened and then
-    /// fails at once must not be tried at full speed.
+    /// What was open for as long as the longest wait was worth opening: the next wait is short
+    /// again. What can be opened and then fails at once must not be tried at full speed.
     pub(crate) fn was_open_for(&mut self, time: Duration) {
         if time >= self.max {
             self.reset();
@@ -53,7 +55,8 @@ impl Backoff {
 mod tests {
     use super::*;
 
-    /// The wait of one worker must stay below the silence that others bear, which is two heartbeats.
+    /// The wait of one worker must stay below the silence that others bear, which is two
+    /// heartbeats.
     #[test]
     fn a_worker_waits_for_half_a_heartbeat_at_most() {
         for (heartbeat, max) in [
@@ -76,7 +79,8 @@ mod tests {
         }
     }
 
-    /// No test noticed when waits were longer than they should be at most, or could be nothing at all. Time is tokio's, which passes at once here.
+    /// No test noticed when waits were longer than they should be at most, or could be nothing at
+    /// all. Time is tokio's, which passes at once here.
     #[tokio::test(start_paused = true)]
     async fn waits_double_and_are_shortened_by_half_at_most() {
         let mut backoff = Backoff::new(fastrand::Rng::with_seed(1));

@@ -1,5 +1,6 @@
-//! Whether the sessions of a worker, or of a client, with the broker are open: publishers, followers and consumers of all partitions
-//! together. The log tells each outage once, and when it is over.
+//! Whether the sessions of a worker, or of a client, with the broker are open: publishers,
+//! followers and consumers of all partitions together. The log tells each outage once, and when it
+//! is over.
 
 use crate::clock::Clock;
 use crate::telemetry;
@@ -15,15 +16,16 @@ use std::time::Duration;
 pub enum ConnectionState {
     /// Every session is open.
     Connected,
-    /// Something cannot be reached; it is tried again, with growing waits of up to 5 s, until it can. Running tasks go on.
+    /// Something cannot be reached; it is tried again, with growing waits of up to 5 s, until it
+    /// can. Running tasks go on.
     Reconnecting {
         /// For how long.
         elapsed: Duration,
         /// What went wrong last.
         cause: TransportError,
     },
-    /// The broker refuses something, and will until somebody has changed something: a permission, a policy, a topic that was deleted.
-    /// It is tried again meanwhile, as above.
+    /// The broker refuses something, and will until somebody has changed something: a permission, a
+    /// policy, a topic that was deleted. It is tried again meanwhile, as above.
     Refused {
         /// For how long not every session has been open and at work.
         elapsed: Duration,
@@ -65,7 +67,8 @@ impl State {
     }
 }
 
-/// Whether the two would be told by the same words. Why something cannot be reached changes with every try.
+/// Whether the two would be told by the same words. Why something cannot be reached changes with
+/// every try.
 fn is_same(one: &TransportError, other: &TransportError) -> bool {
     let words = |error: &TransportError| (error.address.clone(), error.cause.clone());
     one.kind == other.kind && (!one.kind.is_permanent() || words(one) == words(other))
@@ -121,7 +124,8 @@ impl Connections {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state, and says so when something else stands in the way than before, or nothing any more.
+    /// Changes the state, and says so when something else stands in the way than before, or nothing
+    /// any more.
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         change(&mut state);
@@ -168,8 +172,8 @@ impl Monitor {
         self.failed(cause);
     }
 
-    /// In the session, which is open, the broker has refused something. It will when that is tried again, too, in this session and the
-    /// next ones, until it is [`accepted`](Self::accepted).
+    /// In the session, which is open, the broker has refused something. It will when that is tried
+    /// again, too, in this session and the next ones, until it is [`accepted`](Self::accepted).
     pub(crate) fn refused(&self, cause: &TransportError) {
         if cause.kind.is_permanent() {
             self.connections.change(|state| drop(state.refused.insert(self.id, cause.clone())));
@@ -194,7 +198,8 @@ impl Monitor {
         self.connections.change(|state| drop(state.down.insert(self.id, cause.clone())));
     }
 
-    /// What came of something that is done again and again without a session of its own: this went wrong, or nothing.
+    /// What came of something that is done again and again without a session of its own: this went
+    /// wrong, or nothing.
     pub(crate) fn tell(&self, cause: Option<&TransportError>) {
         match cause {
             None => self.opened(),
@@ -204,7 +209,8 @@ impl Monitor {
 }
 
 impl Drop for Monitor {
-    /// Nobody wants it open any more. If nothing else stands in the way nothing was made good, either: that is no news.
+    /// Nobody wants it open any more. If nothing else stands in the way nothing was made good,
+    /// either: that is no news.
     fn drop(&mut self) {
         let mut state = self.connections.lock();
         state.down.remove(&self.id);
@@ -242,7 +248,8 @@ mod tests {
         assert_eq!(connections.lost(), 1);
     }
 
-    /// What the broker refused for good looked like an outage, was told at the level of debugging, and never counted.
+    /// What the broker refused for good looked like an outage, was told at the level of debugging,
+    /// and never counted.
     #[test]
     fn what_is_refused_for_good_is_told_apart_and_once() {
         let connections = Arc::new(Connections::new(Clock::System));
@@ -274,7 +281,8 @@ mod tests {
         assert_eq!((state().as_str(), connections.refusals()), ("", 3));
     }
 
-    /// No test noticed when an outage was taken for a refusal, and when a service that had ended went on to be refused.
+    /// No test noticed when an outage was taken for a refusal, and when a service that had ended
+    /// went on to be refused.
     #[test]
     fn what_passes_is_not_refused_and_what_has_ended_is_not_either() {
         let connections = Arc::new(Connections::new(Clock::System));
@@ -301,7 +309,8 @@ mod tests {
         }
     }
 
-    /// No test noticed when the refusal of a service that had ended was still held to be told: the same one, of the next service, was not.
+    /// No test noticed when the refusal of a service that had ended was still held to be told: the
+    /// same one, of the next service, was not.
     #[test]
     fn the_end_of_a_refused_service_is_forgotten_if_nothing_else_stands_in_the_way() {
         for (others, refusals) in [(0, 2), (1, 1)] {
@@ -337,7 +346,8 @@ mod tests {
         }
     }
 
-    /// No test noticed when an outage lasted since the machine had started, or only since its cause had changed.
+    /// No test noticed when an outage lasted since the machine had started, or only since its cause
+    /// had changed.
     #[test]
     fn an_outage_lasts_since_the_first_of_its_causes() {
         static CLOCK: Standing = Standing(AtomicU64::new(100));

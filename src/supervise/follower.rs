@@ -9,10 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long whoever is catching up waits for the next message before it asks again where the topic ends.
+/// How long whoever is catching up waits for the next message before it asks again where the topic
+/// ends.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
-/// Follows one partition, from session to session: each goes on behind the last message of the one before.
+/// Follows one partition, from session to session: each goes on behind the last message of the one
+/// before.
 pub(crate) struct KeptFollower {
     service: Service,
     follow: Follow,
@@ -57,7 +59,8 @@ impl KeptFollower {
         Ok(self.follower.insert(open).as_mut())
     }
 
-    /// Opens a session for somebody who has not waited yet, and tries that for a while. Returns the last message that stands there.
+    /// Opens a session for somebody who has not waited yet, and tries that for a while. Returns the
+    /// last message that stands there.
     pub(crate) async fn open_persistently(&mut self) -> Result<Option<Position>, TransportError> {
         let opening = self.opening();
         let opening = || {
@@ -107,8 +110,9 @@ impl KeptFollower {
         Ok(message)
     }
 
-    /// The next message. Who reads up to an `end`, which the topic had when it was looked up, gets `None` when nothing comes for a while: the
-    /// end was looked up again, for compaction may have removed what stood there.
+    /// The next message. Who reads up to an `end`, which the topic had when it was looked up, gets
+    /// `None` when nothing comes for a while: the end was looked up again, for compaction may have
+    /// removed what stood there.
     pub(crate) async fn next_up_to(
         &mut self,
         end: Option<&mut Option<Position>>,

@@ -1,10 +1,12 @@
 //! Keeps sessions with the broker open, for workers and clients alike.
 //!
-//! A session works until its first error, and another one is opened after a pause. Every error is returned: whoever asks again gets
-//! the next session, so that each caller decides for itself whether and for how long to go on.
+//! A session works until its first error, and another one is opened after a pause. Every error is
+//! returned: whoever asks again gets the next session, so that each caller decides for itself
+//! whether and for how long to go on.
 //!
 //! - [`Service`]: opens sessions of any kind, and waits between them as long as they fail.
-//! - [`KeptFollower`] goes on behind the last message that it has read, [`KeptPublisher`] with the next message.
+//! - [`KeptFollower`] goes on behind the last message that it has read, [`KeptPublisher`] with the
+//!   next message.
 //! - [`WholeFollower`] reads a topic to its end first, and says when it is there.
 //! - [`count`] and [`recount`]: how many partitions topics have.
 //! - [`Connections`]: whether all sessions of a worker are open; the log tells each outage once.

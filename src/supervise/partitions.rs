@@ -21,8 +21,8 @@ pub(crate) async fn count(
     .await
 }
 
-/// Counts the partitions of some topics a minute from now, or at the next minute at which the broker answers for all of them. Never ends
-/// where their number cannot change.
+/// Counts the partitions of some topics a minute from now, or at the next minute at which the
+/// broker answers for all of them. Never ends where their number cannot change.
 pub(crate) async fn recount<const N: usize>(
     transport: Arc<dyn Transport>,
     clock: Clock,

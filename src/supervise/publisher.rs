@@ -5,8 +5,8 @@ use crate::transport::{Batching, OnReceipt, Outgoing, Publisher, Schema, Transpo
 use futures::future::BoxFuture;
 use std::sync::Arc;
 
-/// Publishes to one partition, from session to session. Nothing is handed over twice: what had no receipt when its session ended is of
-/// unknown fate.
+/// Publishes to one partition, from session to session. Nothing is handed over twice: what had no
+/// receipt when its session ended is of unknown fate.
 pub(crate) struct KeptPublisher {
     service: Service,
     batching: Batching,
@@ -44,7 +44,8 @@ impl KeptPublisher {
         ready.inspect_err(|error| self.lost(error))
     }
 
-    /// The same for somebody who has not waited yet: another session is opened at once, and that is tried for a while.
+    /// The same for somebody who has not waited yet: another session is opened at once, and that is
+    /// tried for a while.
     pub(crate) async fn ready_persistently(&mut self) -> Result<(), TransportError> {
         if let Some(publisher) = &mut self.publisher {
             match publisher.ready().await {
@@ -68,7 +69,8 @@ impl KeptPublisher {
         }
     }
 
-    /// Hands a message over, after [`ready`](Self::ready). Returns whether there is room for another one.
+    /// Hands a message over, after [`ready`](Self::ready). Returns whether there is room for
+    /// another one.
     pub(crate) fn put(&mut self, message: Outgoing, on_receipt: OnReceipt) -> bool {
         self.publisher.as_mut().is_some_and(|publisher| publisher.put(message, on_receipt))
     }

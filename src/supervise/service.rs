@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long the broker is tried to be reached before who waits is told. Long enough for a broker to restart.
+/// How long the broker is tried to be reached before who waits is told. Long enough for a broker to
+/// restart.
 const REACH_TIME_MAX: Duration = Duration::from_secs(20);
 
 /// Opens the sessions of one publisher, follower or consumer.
@@ -70,8 +71,8 @@ impl Service {
         }
     }
 
-    /// Opens a session for somebody who waits for it and has not waited yet: at once, and again for a while if the broker cannot be
-    /// reached.
+    /// Opens a session for somebody who waits for it and has not waited yet: at once, and again for
+    /// a while if the broker cannot be reached.
     pub(crate) async fn open_persistently<S, F>(
         &mut self,
         opening: impl Fn() -> F,
@@ -110,7 +111,8 @@ impl Service {
     }
 }
 
-/// Tries again, with a growing pause, while the broker cannot be reached; gives up after 20 s and at every other error.
+/// Tries again, with a growing pause, while the broker cannot be reached; gives up after 20 s and
+/// at every other error.
 pub(crate) async fn persistently<T, F>(
     address: &str,
     attempt: impl Fn() -> F,

@@ -1,4 +1,5 @@
-//! A topic that is read whole: from its start to where it ended when that was looked up, and followed from then on.
+//! A topic that is read whole: from its start to where it ended when that was looked up, and
+//! followed from then on.
 
 use super::KeptFollower;
 use crate::transport::{Message, Position, TransportError};
@@ -41,7 +42,8 @@ impl WholeFollower {
         self.follower.has_read()
     }
 
-    /// What comes next. After an error the next call goes on where this one stopped. May be dropped and called again.
+    /// What comes next. After an error the next call goes on where this one stopped. May be dropped
+    /// and called again.
     pub(crate) async fn next(&mut self) -> Result<Reading, TransportError> {
         loop {
             match &mut self.stage {

@@ -1,6 +1,7 @@
-//! The spans of submits and attempts. With the feature `otel` they are as the messaging conventions of OpenTelemetry want them, and the context of
-//! who submits is in the properties of the task, by the propagator that the program has chosen. Without it nothing of that is compiled in,
-//! and what is left is the span `task` around an attempt. For users: docs/telemetry.md.
+//! The spans of submits and attempts. With the feature `otel` they are as the messaging conventions
+//! of OpenTelemetry want them, and the context of who submits is in the properties of the task, by
+//! the propagator that the program has chosen. Without it nothing of that is compiled in, and what
+//! is left is the span `task` around an attempt. For users: docs/telemetry.md.
 
 #[cfg(feature = "otel")]
 mod otel;

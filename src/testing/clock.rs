@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::runtime::Handle;
 
-/// The broker's clock; between two calls of the engine, when no runtime is there to ask, what it showed last. Time stands still then.
+/// The broker's clock; between two calls of the engine, when no runtime is there to ask, what it
+/// showed last. Time stands still then.
 #[derive(Debug)]
 pub(super) struct EngineClock {
     broker: Clock,
@@ -16,7 +17,8 @@ pub(super) struct EngineClock {
 }
 
 impl EngineClock {
-    /// Must be called in the runtime of the engine. Clocks are copied into whatever reads time, so each engine leaves one behind.
+    /// Must be called in the runtime of the engine. Clocks are copied into whatever reads time, so
+    /// each engine leaves one behind.
     pub(super) fn start(broker: Clock) -> &'static Self {
         let (now, wall) = (AtomicU64::default(), AtomicU64::default());
         let clock: &'static Self = Box::leak(Box::new(Self { broker, now, wall }));

@@ -32,15 +32,17 @@ impl EngineRef {
         Clock::Simulated(self.clock).wall_ms()
     }
 
-    /// What workers in an engine go by if the test says nothing else. Heartbeats are what time costs in a simulation, so that they come
-    /// every hour instead of every ten seconds: then a month takes milliseconds.
+    /// What workers in an engine go by if the test says nothing else. Heartbeats are what time
+    /// costs in a simulation, so that they come every hour instead of every ten seconds: then a
+    /// month takes milliseconds.
     pub(crate) fn config() -> WorkerConfig {
         const HOUR: Duration = Duration::from_secs(3600);
         let (heartbeat, self_fence, ledger_retention) = (HOUR, 6 * HOUR, 24 * HOUR);
         WorkerConfig { heartbeat, self_fence, ledger_retention, ..WorkerConfig::default() }
     }
 
-    /// Starts a worker on the runtime that calls this, which must be that of the engine: processors run there, too, and all in simulated time.
+    /// Starts a worker on the runtime that calls this, which must be that of the engine: processors
+    /// run there, too, and all in simulated time.
     pub(crate) async fn start(&self, plan: Plan) -> Result<WorkerHandle, WorkerError> {
         // Also the handle of the worker reads it, between two calls of the engine too.
         let clock = Clock::Simulated(self.clock);
@@ -50,7 +52,8 @@ impl EngineRef {
         let around = Surroundings {
             transport: Arc::new(transport),
             clock,
-            // Owner ids come from it: each worker has its own, and the same ones in every run of the test.
+            // Owner ids come from it: each worker has its own, and the same ones in every run of
+            // the test.
             rng: fastrand::Rng::with_seed(number),
             gate: gate.clone(),
             bodies: Handle::current(),

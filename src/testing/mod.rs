@@ -1,7 +1,8 @@
-//! For unit tests of your own processors: real workers and a real client in one test, without a broker, in simulated time. With the feature
-//! `testing`; a stable interface.
+//! For unit tests of your own processors: real workers and a real client in one test, without a
+//! broker, in simulated time. With the feature `testing`; a stable interface.
 //!
-//! [`TestEngine`] is the broker, the clock and the runtime of one test; [`Transition`] is a step of a task.
+//! [`TestEngine`] is the broker, the clock and the runtime of one test; [`Transition`] is a step of
+//! a task.
 //!
 #![doc = include_str!("../../docs/testing.md")]
 #![doc = include_str!("../../docs/dependencies.md")]
@@ -39,13 +40,16 @@ use tokio::sync::oneshot;
 /// How much simulated time a wait may take, unless the test says otherwise: 30 days.
 const TIME_LIMIT: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// How much real time a call may take. A call needs milliseconds; one that needs minutes will never end.
+/// How much real time a call may take. A call needs milliseconds; one that needs minutes will never
+/// end.
 const REAL_TIME_LIMIT: Duration = Duration::from_secs(120);
 
-/// A broker in memory, simulated time, and the runtime in which the workers and clients of one test run.
+/// A broker in memory, simulated time, and the runtime in which the workers and clients of one test
+/// run.
 ///
-/// Time passes only while a method of the engine runs. Whenever nobody has anything to do, the clock jumps to the next timer, so that a pause
-/// of a day takes no time. The same test takes the same steps each time.
+/// Time passes only while a method of the engine runs. Whenever nobody has anything to do, the
+/// clock jumps to the next timer, so that a pause of a day takes no time. The same test takes the
+/// same steps each time.
 ///
 /// Methods panic where a test has gone wrong, with what it did: they are for tests only.
 ///
@@ -88,11 +92,12 @@ impl Default for TestEngine {
 }
 
 impl TestEngine {
-    /// An engine without topics, workers and tasks. Topics come into being when they are used, without partitions.
+    /// An engine without topics, workers and tasks. Topics come into being when they are used,
+    /// without partitions.
     ///
     /// # Panics
-    /// Inside an async test, such as one with `#[tokio::test]`: the engine brings its own runtime. What is to be awaited is awaited by
-    /// [`run`](Self::run).
+    /// Inside an async test, such as one with `#[tokio::test]`: the engine brings its own runtime.
+    /// What is to be awaited is awaited by [`run`](Self::run).
     #[must_use]
     #[track_caller]
     pub fn new() -> Self {
@@ -133,15 +138,17 @@ impl TestEngine {
         self
     }
 
-    /// Gives up after this much real time within one call, and not after two minutes. A processor that never waits for anything keeps the
-    /// simulated clock from moving. One that blocks the thread, without an `await`, cannot be given up.
+    /// Gives up after this much real time within one call, and not after two minutes. A processor
+    /// that never waits for anything keeps the simulated clock from moving. One that blocks the
+    /// thread, without an `await`, cannot be given up.
     #[must_use]
     pub const fn real_time_limit(mut self, limit: Duration) -> Self {
         self.real_limit = limit;
         self
     }
 
-    /// Makes a task topic with so many partitions, and the topics that belong to it. Only needed for a topic with partitions.
+    /// Makes a task topic with so many partitions, and the topics that belong to it. Only needed
+    /// for a topic with partitions.
     ///
     /// # Panics
     /// When the name is not that of a task topic.
@@ -162,7 +169,8 @@ impl TestEngine {
         &self.broker
     }
 
-    /// The client of the test. All of [`Client`] works but what needs the admin API; workers that it builds start in this engine.
+    /// The client of the test. All of [`Client`] works but what needs the admin API; workers that
+    /// it builds start in this engine.
     #[must_use]
     pub const fn client(&self) -> &Client {
         &self.client
@@ -177,7 +185,8 @@ impl TestEngine {
         self.client.worker(task_topic, processor)
     }
 
-    /// Starts a worker. Dropping the handle ends it as a crash would; `engine.run(worker.drain(..))` lets it leave in order.
+    /// Starts a worker. Dropping the handle ends it as a crash would;
+    /// `engine.run(worker.drain(..))` lets it leave in order.
     ///
     /// # Panics
     /// When it does not start, with the reason.
@@ -208,7 +217,8 @@ impl TestEngine {
     /// As [`Client::wait`]: how the task has ended, if not with a result.
     ///
     /// # Panics
-    /// When the task is not over within the [limit](Self::time_limit), with the steps that it has taken.
+    /// When the task is not over within the [limit](Self::time_limit), with the steps that it has
+    /// taken.
     #[track_caller]
     pub fn wait<R: FromPayload>(&self, task: &TaskRef) -> Result<R, WaitError> {
         match self.drive(Some(self.limit), self.client.wait(task)) {
@@ -234,7 +244,8 @@ impl TestEngine {
     /// Lets this much time pass.
     ///
     /// # Panics
-    /// When it does not pass within the [limit on real time](Self::real_time_limit), because a processor never waits for anything.
+    /// When it does not pass within the [limit on real time](Self::real_time_limit), because a
+    /// processor never waits for anything.
     #[track_caller]
     pub fn advance(&self, time: Duration) {
         // The timer is made where the runtime is.
@@ -250,16 +261,18 @@ impl TestEngine {
         Duration::from_millis(self.now_ms().saturating_sub(self.start_ms))
     }
 
-    /// The wall clock of the simulation, in ms since the epoch: what a task's times are compared with.
+    /// The wall clock of the simulation, in ms since the epoch: what a task's times are compared
+    /// with.
     #[must_use]
     pub fn now_ms(&self) -> u64 {
         Clock::Simulated(self.clock).wall_ms()
     }
 
-    /// What the task has gone through so far, as its entries on the metadata topic show it to everybody. An entry that only renews the
-    /// one before it, or adds progress, is left out.
+    /// What the task has gone through so far, as its entries on the metadata topic show it to
+    /// everybody. An entry that only renews the one before it, or adds progress, is left out.
     ///
-    /// They can be compared with texts: `assert_eq!(engine.transitions(&task), ["PROCESSING 1", "COMPLETED 1"])`.
+    /// They can be compared with texts:
+    /// `assert_eq!(engine.transitions(&task), ["PROCESSING 1", "COMPLETED 1"])`.
     ///
     /// # Panics
     /// When the task's topic is none of this engine's.
@@ -292,13 +305,14 @@ impl TestEngine {
         );
     }
 
-    /// Runs a future for at most so much simulated time, and never for minutes of real time: a task that never waits would keep the clock
-    /// from moving for ever.
+    /// Runs a future for at most so much simulated time, and never for minutes of real time: a task
+    /// that never waits would keep the clock from moving for ever.
     fn drive<F: Future>(&self, limit: Option<Duration>, future: F) -> Result<F::Output, Stuck> {
         let (done, watched) = mpsc::channel::<()>();
         let (bark, barked) = oneshot::channel();
         let real_limit = self.real_limit;
-        // It ends when `done` is dropped. Without a thread the test is not watched, and no worse for it.
+        // It ends when `done` is dropped. Without a thread the test is not watched, and no worse
+        // for it.
         let watch = move || {
             if watched.recv_timeout(real_limit) == Err(mpsc::RecvTimeoutError::Timeout) {
                 bark.send(()).ok();

@@ -26,7 +26,8 @@ fn message_of(test: impl FnOnce()) -> String {
         .unwrap_or_else(|| (*panic.downcast_ref::<&str>().unwrap()).to_owned())
 }
 
-/// Two attempts fail and ask for ten days each; heartbeats of ten seconds made this test take seconds.
+/// Two attempts fail and ask for ten days each; heartbeats of ten seconds made this test take
+/// seconds.
 #[test]
 fn retries_over_weeks_keep_their_times() {
     let engine = TestEngine::new();
@@ -126,8 +127,8 @@ fn a_task_outlives_the_crash_of_its_worker_and_a_drain_costs_no_attempt() {
     engine.assert_transitions(&task, ["PROCESSING 1", "FAILED 0", "PROCESSING 1", "COMPLETED 1"]);
 }
 
-/// A handle read another clock between two calls of the engine: the deadline of a drain that was asked for there had passed long ago, and running
-/// tasks were given back.
+/// A handle read another clock between two calls of the engine: the deadline of a drain that was
+/// asked for there had passed long ago, and running tasks were given back.
 #[test]
 fn a_handle_reads_the_simulated_clock_between_two_calls() {
     let engine = TestEngine::new();
@@ -179,7 +180,8 @@ fn a_test_that_went_wrong_says_how() {
     );
 }
 
-/// `block_on` inside a runtime says that a runtime cannot be started there, and not what to do instead.
+/// `block_on` inside a runtime says that a runtime cannot be started there, and not what to do
+/// instead.
 #[tokio::test]
 async fn an_async_test_is_told_to_be_a_plain_one() {
     let said = message_of(|| drop(TestEngine::new()));

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 /// A step of a task: an entry of the metadata topic.
 ///
-/// As a text it is the state and the number of the attempt, and for a task that failed for good its outcome:
+/// As a text it is the state and the number of the attempt, and for a task that failed for good its
+/// outcome:
 ///
 /// | text | meaning |
 /// |---|---|

@@ -14,9 +14,11 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tracing::Span;
 
-/// Processes tasks of one kind by code that blocks its thread: it calculates for long, or waits for something that is not asynchronous.
+/// Processes tasks of one kind by code that blocks its thread: it calculates for long, or waits for
+/// something that is not asynchronous.
 ///
-/// [`blocking`] makes it a [`TaskProcessor`], which runs each attempt on a thread of its own (`tokio::task::spawn_blocking`).
+/// [`blocking`] makes it a [`TaskProcessor`], which runs each attempt on a thread of its own
+/// (`tokio::task::spawn_blocking`).
 ///
 /// ```
 /// use longhaul::{BlockingProcessor, TaskContext, TaskError, TaskProcessor, TestContext, blocking};
@@ -48,9 +50,11 @@ use tracing::Span;
 /// # }
 /// ```
 ///
-/// A thread cannot be ended from outside, so it should ask [`TaskContext::is_cancelled`] now and then. One that does not keeps its slot, after
-/// its cancellation, until it returns; only [`Client::kill`](crate::Client::kill) frees the slot at once. Tokio has 512 such threads by
-/// default (`max_blocking_threads` of its runtime): an attempt that finds none waits for one, within its budget.
+/// A thread cannot be ended from outside, so it should ask [`TaskContext::is_cancelled`] now and
+/// then. One that does not keeps its slot, after its cancellation, until it returns; only
+/// [`Client::kill`](crate::Client::kill) frees the slot at once. Tokio has 512 such threads by
+/// default (`max_blocking_threads` of its runtime): an attempt that finds none waits for one,
+/// within its budget.
 pub trait BlockingProcessor: Send + Sync + 'static {
     /// The task, read from the payload: any type that `serde` can deserialize.
     type Task: FromPayload;
@@ -69,7 +73,8 @@ pub fn blocking<P: BlockingProcessor>(processor: P) -> Blocking<P> {
     Blocking(Arc::new(processor))
 }
 
-/// Makes a processor of a function or closure that blocks its thread: what [`BlockingProcessor`] says holds for it, too.
+/// Makes a processor of a function or closure that blocks its thread: what [`BlockingProcessor`]
+/// says holds for it, too.
 ///
 /// ```no_run
 /// use longhaul::{Client, TaskContext, Text, blocking_fn};

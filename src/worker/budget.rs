@@ -11,7 +11,8 @@ pub(crate) enum Deadline {
     Clock {
         clock: Clock,
         at: Moment,
-        /// Timers stand still while the machine is suspended, so the clock is looked at again this often.
+        /// Timers stand still while the machine is suspended, so the clock is looked at again this
+        /// often.
         look_every: Duration,
     },
     /// By tokio's clock, which the unit test of a processor may pause.
@@ -50,7 +51,8 @@ async fn wait_out(remaining: impl Fn() -> Duration, look_every: Duration) {
 mod tests {
     use super::*;
 
-    /// A machine that was suspended for an hour once let a budget of a minute run on for a minute after it woke up.
+    /// A machine that was suspended for an hour once let a budget of a minute run on for a minute
+    /// after it woke up.
     #[tokio::test(start_paused = true)]
     async fn a_suspended_machine_does_not_stretch_a_budget() {
         let (seconds, timer) = (Duration::from_secs, longhaul_memory::simulated_clock(0));

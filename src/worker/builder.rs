@@ -23,7 +23,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Builds a worker; see [`Client::worker`](crate::Client::worker). What is not set has the default of [`WorkerConfig`].
+/// Builds a worker; see [`Client::worker`](crate::Client::worker). What is not set has the default
+/// of [`WorkerConfig`].
 ///
 /// ```no_run
 /// use longhaul::{Client, TaskProcessor, WorkerError, WorkerHandle};
@@ -102,7 +103,8 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         WorkerBuilder { setup, processor: processor.with(middleware) }
     }
 
-    /// The worker starts in this test engine and not on Pulsar, if there is one, and has its settings where none are set.
+    /// The worker starts in this test engine and not on Pulsar, if there is one, and has its
+    /// settings where none are set.
     #[cfg(feature = "testing")]
     pub(crate) fn engine(mut self, engine: Option<EngineRef>) -> Self {
         if engine.is_some() {
@@ -119,14 +121,16 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         self
     }
 
-    /// Topics that belong to the task topic that the worker was made for, and whose names differ from the derived ones.
+    /// Topics that belong to the task topic that the worker was made for, and whose names differ
+    /// from the derived ones.
     pub fn topics(mut self, overrides: TopicOverrides) -> Self {
         self.setup.overrides = overrides;
         self
     }
 
-    /// Works on one more task topic, with the same processor, and the same slots for the tasks of all topics. Each topic has a ledger, a
-    /// metadata topic and dead letters of its own; [`TaskContext::topic`](crate::TaskContext::topic) says which one a task is from.
+    /// Works on one more task topic, with the same processor, and the same slots for the tasks of
+    /// all topics. Each topic has a ledger, a metadata topic and dead letters of its own;
+    /// [`TaskContext::topic`](crate::TaskContext::topic) says which one a task is from.
     ///
     /// ```no_run
     /// # use longhaul::{Client, TaskProcessor, WorkerError, WorkerHandle};
@@ -138,7 +142,8 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         self.also_with(task_topic, Share::default())
     }
 
-    /// Works on one more task topic, with this share of the slots: by weight, or before all topics of a lower precedence.
+    /// Works on one more task topic, with this share of the slots: by weight, or before all topics
+    /// of a lower precedence.
     ///
     /// ```no_run
     /// # use longhaul::{Client, Share, TaskProcessor, WorkerError, WorkerHandle};
@@ -157,8 +162,9 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         self
     }
 
-    /// Works on the levels of the task topic, too: `<T>-high` and `<T>-low`, to which [`Submission::priority`](crate::Submission::priority)
-    /// and any producer may submit. With an admin URL the worker makes them; otherwise
+    /// Works on the levels of the task topic, too: `<T>-high` and `<T>-low`, to which
+    /// [`Submission::priority`](crate::Submission::priority) and any producer may submit. With an
+    /// admin URL the worker makes them; otherwise
     /// [`Client::setup_levels`](crate::Client::setup_levels) does.
     ///
     /// ```no_run
@@ -173,20 +179,23 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         self
     }
 
-    /// The share of the slots that the topic has which the worker was made for. By default weight 1, as each [`also`](Self::also) has.
+    /// The share of the slots that the topic has which the worker was made for. By default weight
+    /// 1, as each [`also`](Self::also) has.
     pub fn share(mut self, share: Share) -> Self {
         self.setup.share = share;
         self
     }
 
-    /// What the broker's statistics call the consumers of this worker, such as the name of a host or pod; its producers have it among
-    /// their metadata. By default the client's name and some random digits.
+    /// What the broker's statistics call the consumers of this worker, such as the name of a host
+    /// or pod; its producers have it among their metadata. By default the client's name and some
+    /// random digits.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.setup.options = self.setup.options.name(name);
         self
     }
 
-    /// Which tasks get a dead letter, and how many letters are kept for how long: see [`DeadLetterPolicy`].
+    /// Which tasks get a dead letter, and how many letters are kept for how long: see
+    /// [`DeadLetterPolicy`].
     pub fn dead_letters(mut self, policy: DeadLetterPolicy) -> Self {
         self.setup.config.dead_letters = policy;
         self
@@ -198,7 +207,8 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         self
     }
 
-    /// The subscription that this worker shares with others: its client's, so that both mean the same topics.
+    /// The subscription that this worker shares with others: its client's, so that both mean the
+    /// same topics.
     pub(crate) fn subscription(mut self, name: impl Into<String>) -> Self {
         self.setup.config.subscription = name.into();
         self
@@ -233,7 +243,8 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         self
     }
 
-    /// How long an attempt may take at a task whose message does not say it: see [`WorkerConfig::max_duration`].
+    /// How long an attempt may take at a task whose message does not say it: see
+    /// [`WorkerConfig::max_duration`].
     pub fn max_duration(mut self, limit: Duration) -> Self {
         self.setup.config.max_duration = Some(limit);
         self
@@ -257,9 +268,10 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         self
     }
 
-    /// How long an idempotency key is remembered at least, from the end of its task; at most three times as long. Set it alike for all workers of a queue: the
-    /// one that is first by rank decides. Longer than a message may lie on the task topic: when a message comes whose loss was forgotten, it is run.
-    /// Never less than 10 heartbeats; default 7 days.
+    /// How long an idempotency key is remembered at least, from the end of its task; at most three
+    /// times as long. Set it alike for all workers of a queue: the one that is first by rank
+    /// decides. Longer than a message may lie on the task topic: when a message comes whose loss
+    /// was forgotten, it is run. Never less than 10 heartbeats; default 7 days.
     pub fn key_retention(mut self, retention: Duration) -> Self {
         self.setup.config.key_retention = retention;
         self
@@ -271,8 +283,9 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         self
     }
 
-    /// How long a task waits between attempts whose message does not say it: these pauses, one after the other. They make one attempt more than
-    /// there are of them, whatever [`WorkerBuilder::max_attempts`] says.
+    /// How long a task waits between attempts whose message does not say it: these pauses, one
+    /// after the other. They make one attempt more than there are of them, whatever
+    /// [`WorkerBuilder::max_attempts`] says.
     pub fn retry_intervals(mut self, intervals: impl Into<Vec<Duration>>) -> Self {
         self.setup.config.backoff = RetryPolicy::intervals(intervals);
         self
@@ -284,13 +297,15 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         self
     }
 
-    /// How long running tasks may take to end when the worker is drained from outside: see [`WorkerConfig::drain_limit`].
+    /// How long running tasks may take to end when the worker is drained from outside: see
+    /// [`WorkerConfig::drain_limit`].
     pub fn drain_limit(mut self, limit: Duration) -> Self {
         self.setup.config.drain_limit = limit;
         self
     }
 
-    /// Runs tasks that were replicated from another cluster, too: see [`WorkerConfig::run_replicated`].
+    /// Runs tasks that were replicated from another cluster, too: see
+    /// [`WorkerConfig::run_replicated`].
     pub fn run_replicated(mut self, run: bool) -> Self {
         self.setup.config.run_replicated = run;
         self
@@ -302,8 +317,9 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         self
     }
 
-    /// Whether the worker may make and change topics before it starts, as [`Client::setup_topics`](crate::Client::setup_topics) does. It
-    /// needs the client's admin URL for that. Default true; otherwise it only says what is at risk.
+    /// Whether the worker may make and change topics before it starts, as
+    /// [`Client::setup_topics`](crate::Client::setup_topics) does. It needs the client's admin URL
+    /// for that. Default true; otherwise it only says what is at risk.
     #[cfg(feature = "admin")]
     pub fn set_up_topics(mut self, allowed: bool) -> Self {
         self.setup.preflight.set_up(allowed);
@@ -312,12 +328,13 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
 
     /// Starts the worker, on a thread of its own. Processors run on the runtime that calls this.
     ///
-    /// If the client knows the admin API, the topics are checked first, and set up where they are not as they should be. What cannot be
-    /// set up is logged with what is at risk. While a cluster fails over this takes up to a minute for each of the two.
+    /// If the client knows the admin API, the topics are checked first, and set up where they are
+    /// not as they should be. What cannot be set up is logged with what is at risk. While a cluster
+    /// fails over this takes up to a minute for each of the two.
     ///
     /// # Errors
-    /// When a setting or a topic's name is wrong, the broker cannot be reached, or the check finds that the subscription is gone
-    /// although the ledger remembers tasks.
+    /// When a setting or a topic's name is wrong, the broker cannot be reached, or the check finds
+    /// that the subscription is gone although the ledger remembers tasks.
     pub async fn start(self) -> Result<WorkerHandle, WorkerError> {
         let Self { setup, processor } = self;
         setup.begin(Arc::new(processor)).await
@@ -325,8 +342,9 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
 }
 
 impl Setup {
-    /// A plain function that boxes the future, so that the worker is compiled once, in this crate. What an `async fn` awaits is compiled by each crate that
-    /// polls it: the LLVM IR of the example `checkpoint` was 49 MB, and is 14.
+    /// A plain function that boxes the future, so that the worker is compiled once, in this crate.
+    /// What an `async fn` awaits is compiled by each crate that polls it: the LLVM IR of the
+    /// example `checkpoint` was 49 MB, and is 14.
     fn begin(
         self,
         processor: Arc<dyn ErasedProcessor>,

@@ -1,4 +1,5 @@
-//! Attempts at tasks whose payloads are encoded by a codec. Others pass through at the price of one look at their properties.
+//! Attempts at tasks whose payloads are encoded by a codec. Others pass through at the price of one
+//! look at their properties.
 
 use super::erased::ErasedProcessor;
 use super::processor::{Coding, TaskContext};

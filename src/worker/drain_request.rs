@@ -1,4 +1,5 @@
-//! A request to drain that comes from outside: what the handle and the driver of a worker know of it together.
+//! A request to drain that comes from outside: what the handle and the driver of a worker know of
+//! it together.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -26,7 +26,8 @@ impl<P: TaskProcessor> ErasedProcessor for P {
     ) -> BoxFuture<'static, Result<Bytes, TaskError>> {
         async move {
             let decoded = P::Task::from_payload(&payload);
-            // The task may be meant for a newer version of the processor, which another worker has already or this one gets next.
+            // The task may be meant for a newer version of the processor, which another worker has
+            // already or this one gets next.
             let task = decoded
                 .map_err(|cause| TaskError::unsuitable(text::undecodable(&cause.to_string())))?;
             drop(payload);

@@ -1,7 +1,8 @@
-//! Runs one attempt: decodes the payload, contains panics, keeps the budget, cancels first kindly and then by force.
+//! Runs one attempt: decodes the payload, contains panics, keeps the budget, cancels first kindly
+//! and then by force.
 //!
-//! The body runs on the user's runtime, everything around it on the worker's own: a body that blocks its thread cannot stop
-//! heartbeats, keep-alives or the clock of its own budget.
+//! The body runs on the user's runtime, everything around it on the worker's own: a body that
+//! blocks its thread cannot stop heartbeats, keep-alives or the clock of its own budget.
 
 use super::blocking::AbortOnDrop;
 use super::budget::Deadline;
@@ -143,7 +144,8 @@ pub(crate) struct AttemptEnd {
     pub(crate) task: TaskId,
     pub(crate) epoch: Epoch,
     pub(crate) ending: Ending,
-    /// The body has not ended: it ignores its cancellation and blocks its thread. It keeps its slot, unless it was killed.
+    /// The body has not ended: it ignores its cancellation and blocks its thread. It keeps its
+    /// slot, unless it was killed.
     pub(crate) stuck: Option<StuckBody>,
 }
 
@@ -171,15 +173,17 @@ impl PartialEq for StuckBody {
 
 impl Eq for StuckBody {}
 
-/// After its future was dropped, a body that does not block its thread is gone at the next await point.
+/// After its future was dropped, a body that does not block its thread is gone at the next await
+/// point.
 const ABORT_WAIT: Duration = Duration::from_millis(500);
 
 /// When a task whose body was aborted from outside is tried again.
 pub(super) const ABORTED_WAIT: Duration = Duration::from_secs(10);
 
-/// Runs an attempt to its end. Its body begins when the last checkpoint is there, which may have to be read first; an attempt that is
-/// over by then never begins. Nor does one that was held up until others may have taken its task over, by that read or because the
-/// process stood still: whether its claim still counts only the ledger knows.
+/// Runs an attempt to its end. Its body begins when the last checkpoint is there, which may have to
+/// be read first; an attempt that is over by then never begins. Nor does one that was held up until
+/// others may have taken its task over, by that read or because the process stood still: whether
+/// its claim still counts only the ledger knows.
 ///
 /// A worker may have a hundred thousand of these: what few of them need is boxed.
 pub(crate) async fn attend(
@@ -282,8 +286,8 @@ async fn wait_for<T>(
     }
 }
 
-/// Lets a body that was cancelled end within its grace, unless it is killed, then ends it by force. Returns one that does not let itself be
-/// ended.
+/// Lets a body that was cancelled end within its grace, unless it is killed, then ends it by force.
+/// Returns one that does not let itself be ended.
 async fn stop(mut handle: JoinHandle<()>, grace: Duration, shared: &Shared) -> Option<StuckBody> {
     tokio::select! {
         biased;
@@ -311,7 +315,8 @@ thread_local! {
     static PANIC_PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Remembers where a panic happened, which the panic itself does not say. The hook that was there goes on as before.
+/// Remembers where a panic happened, which the panic itself does not say. The hook that was there
+/// goes on as before.
 fn note_panic_places() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -365,7 +370,8 @@ mod tests {
         }
     }
 
-    /// Runs an attempt that may begin within a second; its body is held up behind this gate, and its context takes so long.
+    /// Runs an attempt that may begin within a second; its body is held up behind this gate, and
+    /// its context takes so long.
     async fn ending(gate: Gate, reads_for: Duration) -> Ending {
         ending_of(Arc::default(), None, gate, reads_for).await
     }
@@ -408,7 +414,8 @@ mod tests {
         attend(processor, attempt, Handle::current(), gate).await.ending
     }
 
-    /// A worker that had stood still for longer than a budget began the body all the same, and cancelled it at once.
+    /// A worker that had stood still for longer than a budget began the body all the same, and
+    /// cancelled it at once.
     #[tokio::test(start_paused = true)]
     async fn a_body_whose_budget_is_used_up_does_not_begin() {
         for (budget, begins) in [(Duration::ZERO, false), (SECOND, true)] {
@@ -419,7 +426,8 @@ mod tests {
         }
     }
 
-    /// A process was suspended just before a body began. Two minutes later it began, on a task that others had ended and sealed.
+    /// A process was suspended just before a body began. Two minutes later it began, on a task that
+    /// others had ended and sealed.
     #[tokio::test(start_paused = true)]
     async fn a_body_that_is_held_up_does_not_begin_later() {
         for (held_up, begins) in [(SECOND / 2, true), (2 * SECOND, false)] {

@@ -47,13 +47,14 @@ pub enum WorkerError {
     /// The ledger's settings keep this worker out.
     #[error("this worker's settings differ from those of its ledger")]
     Refused(#[from] LedgerConfigError),
-    /// The subscription is gone although the ledger remembers tasks: a new one would deliver finished tasks again. Nothing was
-    /// created; the text names the remedy.
+    /// The subscription is gone although the ledger remembers tasks: a new one would deliver
+    /// finished tasks again. Nothing was created; the text names the remedy.
     #[cfg(feature = "admin")]
     #[error("{}: {}; at risk: {}; remedy: {}", .0.topic, .0.what, .0.risk, .0.remedy)]
     SubscriptionLost(Box<Finding>),
-    /// A drain gave up waiting for what was still under way 10 s after its deadline: outcomes or acks that the broker did not confirm,
-    /// or a processor that ignores its cancellation. Other workers take these tasks over. The task is one of them, if it is known.
+    /// A drain gave up waiting for what was still under way 10 s after its deadline: outcomes or
+    /// acks that the broker did not confirm, or a processor that ignores its cancellation. Other
+    /// workers take these tasks over. The task is one of them, if it is known.
     #[error("the drain gave up waiting for what was under way{}", .0.map(|task| format!(", task {task} for one")).unwrap_or_default())]
     DrainGaveUp(Option<TaskId>),
     /// The worker's own thread could not be started, or ended without a word.
@@ -70,8 +71,8 @@ impl From<DriverError> for WorkerError {
     }
 }
 
-/// A running worker. Dropping it stops the worker at once, as a crash would: its tasks are taken over after 2 heartbeat
-/// intervals. [`WorkerHandle::drain`] is the graceful way.
+/// A running worker. Dropping it stops the worker at once, as a crash would: its tasks are taken
+/// over after 2 heartbeat intervals. [`WorkerHandle::drain`] is the graceful way.
 ///
 /// ```no_run
 /// use longhaul::{WorkerError, WorkerHandle};
@@ -133,13 +134,15 @@ impl WorkerHandle {
         self.door.clone()
     }
 
-    /// Resolves when the worker has read the ledger and takes tasks, or when it has ended: then [`join`](Self::join) says why.
+    /// Resolves when the worker has read the ledger and takes tasks, or when it has ended: then
+    /// [`join`](Self::join) says why.
     pub async fn ready(&self) {
         self.view.ready().await;
     }
 
-    /// Whether the worker has read the ledger, and every session with the broker is open: what a readiness probe asks for. A task that was
-    /// set aside ([`WorkerStats::violations`]) does not change it: the worker goes on with all others.
+    /// Whether the worker has read the ledger, and every session with the broker is open: what a
+    /// readiness probe asks for. A task that was set aside ([`WorkerStats::violations`]) does not
+    /// change it: the worker goes on with all others.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.view.is_ready()
@@ -162,7 +165,8 @@ impl WorkerHandle {
         self.view.stats()
     }
 
-    /// Takes nothing new, lets running tasks end, and gives back at `deadline` what still runs, without costing it an attempt.
+    /// Takes nothing new, lets running tasks end, and gives back at `deadline` what still runs,
+    /// without costing it an attempt.
     ///
     /// # Errors
     /// When the worker had ended by an error before, or gave up waiting 10 s after the deadline.
@@ -183,10 +187,11 @@ impl WorkerHandle {
         });
     }
 
-    /// Resolves when the worker has read that it is to drain because somebody has asked for it from outside: see
-    /// [`Client::drain_worker`](crate::Client::drain_worker). It does so by itself, as if [`request_drain`](Self::request_drain) had been called with
-    /// [`WorkerConfig::drain_limit`](crate::WorkerConfig::drain_limit), and [`join`](Self::join) resolves at its end. This is for those who have to know
-    /// that it has begun.
+    /// Resolves when the worker has read that it is to drain because somebody has asked for it from
+    /// outside: see [`Client::drain_worker`](crate::Client::drain_worker). It does so by itself, as
+    /// if [`request_drain`](Self::request_drain) had been called with
+    /// [`WorkerConfig::drain_limit`](crate::WorkerConfig::drain_limit), and [`join`](Self::join)
+    /// resolves at its end. This is for those who have to know that it has begun.
     pub fn told_to_drain(&self) -> impl Future<Output = ()> + Send + use<> {
         let request = Arc::clone(&self.drain_request);
         async move { request.arrived().await }
@@ -210,8 +215,8 @@ impl WorkerHandle {
         result
     }
 
-    /// Runs until Ctrl-C or SIGTERM, or until somebody [drains](crate::Client::drain_worker) the worker from outside, then drains; a second signal
-    /// stops at once.
+    /// Runs until Ctrl-C or SIGTERM, or until somebody [drains](crate::Client::drain_worker) the
+    /// worker from outside, then drains; a second signal stops at once.
     ///
     /// # Errors
     /// The error that ended the worker.
@@ -298,8 +303,8 @@ impl Plan {
     /// The same with one more task topic, whose tasks share the worker's slots.
     ///
     /// # Errors
-    /// When one of these names has another use already, or the weight is out of its bounds. Two topics may have their dead letters, and
-    /// their register, in common.
+    /// When one of these names has another use already, or the weight is out of its bounds. Two
+    /// topics may have their dead letters, and their register, in common.
     pub fn and(mut self, topics: TopicNames, share: Share) -> Result<Self, WorkerError> {
         if self.topics.len() >= TOPICS_MAX {
             return Err(TopicNameError::TooMany(TOPICS_MAX).into());
@@ -348,8 +353,8 @@ pub struct Surroundings {
     pub bodies: Handle,
 }
 
-/// A worker as a future to be run on the current runtime, and the handle to it. `start` runs it on a thread of its own; a
-/// simulation runs several on one.
+/// A worker as a future to be run on the current runtime, and the handle to it. `start` runs it on
+/// a thread of its own; a simulation runs several on one.
 ///
 /// # Errors
 /// When the broker cannot be reached.
@@ -409,7 +414,8 @@ async fn count_partitions(
     stream::iter(topics).map(count).buffered(COUNTED_AT_ONCE).try_collect().await
 }
 
-/// Tells whoever waits until the worker is ready that it has ended, also when it was dropped half-way.
+/// Tells whoever waits until the worker is ready that it has ended, also when it was dropped
+/// half-way.
 struct AnnounceEnd(Arc<Stats>);
 
 impl Drop for AnnounceEnd {
@@ -418,7 +424,8 @@ impl Drop for AnnounceEnd {
     }
 }
 
-/// Starts a worker on a thread and runtime of its own, so that no processor can hold up its heartbeats.
+/// Starts a worker on a thread and runtime of its own, so that no processor can hold up its
+/// heartbeats.
 pub(crate) async fn start<C, F>(plan: Plan, connect: C) -> Result<WorkerHandle, WorkerError>
 where
     C: FnOnce() -> F + Send + 'static,

@@ -27,7 +27,8 @@ fn host_name() -> String {
 mod tests {
     use super::*;
 
-    /// Nobody could tell which process on which machine ran a task: heartbeats and entries named a random number.
+    /// Nobody could tell which process on which machine ran a task: heartbeats and entries named a
+    /// random number.
     #[test]
     fn a_worker_says_who_it_is_and_is_read_back() {
         let identity = of_this_process("mailer-1", "blue");

@@ -1,7 +1,9 @@
-//! How much a worker may hold of what it does not run: deliveries that wait, and finished tasks whose end is not written yet. Pure.
+//! How much a worker may hold of what it does not run: deliveries that wait, and finished tasks
+//! whose end is not written yet. Pure.
 //!
-//! Nothing else bounds it. Slots bound what runs; but while the ledger, the metadata topic or the dead letters cannot be written, the
-//! task topic goes on delivering, and tasks that were claimed go on ending.
+//! Nothing else bounds it. Slots bound what runs; but while the ledger, the metadata topic or the
+//! dead letters cannot be written, the task topic goes on delivering, and tasks that were claimed
+//! go on ending.
 
 /// Tasks held beyond one for each slot: what a fast worker has on its way to the broker.
 const TASKS_BEYOND_SLOTS: usize = 1_000;
@@ -9,7 +11,8 @@ const TASKS_BEYOND_SLOTS: usize = 1_000;
 /// What a delivery is taken for, in bytes, while none is held that tells better.
 const DELIVERY_BYTES: usize = 4 * 1024;
 
-/// Tasks that are held and do not run: their payloads, and the results or reasons of those that have ended.
+/// Tasks that are held and do not run: their payloads, and the results or reasons of those that
+/// have ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Load {
     pub(super) tasks: usize,

@@ -1,5 +1,6 @@
-//! A queue between the driver and the services around it. Putting something in never waits, so the driver cannot be held up by a
-//! slow broker; what bounds the queue is how much the driver has under way: slots, heartbeats, and what `intake.rs` lets it hold.
+//! A queue between the driver and the services around it. Putting something in never waits, so the
+//! driver cannot be held up by a slow broker; what bounds the queue is how much the driver has
+//! under way: slots, heartbeats, and what `intake.rs` lets it hold.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,7 +37,8 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Puts an item in the place of all that is queued: a question that is not answered yet is of no use beside a newer one.
+    /// Puts an item in the place of all that is queued: a question that is not answered yet is of
+    /// no use beside a newer one.
     pub(super) fn put_alone(&self, item: T) {
         self.clear();
         self.put(item);

@@ -7,8 +7,9 @@ use longhaul_core::task::Raw;
 use std::fmt;
 use std::sync::Arc;
 
-/// Wraps attempts, whatever their types: it is given the payload as bytes and gives back the result as bytes. Between the two it calls
-/// [`Next::run`]. What it does before and after, with what it calls it, and whether it does at all, is its own affair.
+/// Wraps attempts, whatever their types: it is given the payload as bytes and gives back the result
+/// as bytes. Between the two it calls [`Next::run`]. What it does before and after, with what it
+/// calls it, and whether it does at all, is its own affair.
 ///
 /// A type may implement it, and so may an asynchronous function or closure:
 ///
@@ -35,16 +36,20 @@ use std::sync::Arc;
 /// # }
 /// ```
 ///
-/// [`WorkerBuilder::middleware`](crate::WorkerBuilder::middleware) puts it around all processors of a worker, [`TaskProcessor::with`]
-/// around one of them, such as one of a [`Router`](crate::Router). The one that was added last is the outermost. It is inside the span of the
-/// attempt, its panics are failed attempts, and the budget, a cancellation and the grace after it count for it as for the processor. A payload
-/// that the submitter's codec has encoded is decoded before.
+/// [`WorkerBuilder::middleware`](crate::WorkerBuilder::middleware) puts it around all processors of
+/// a worker, [`TaskProcessor::with`] around one of them, such as one of a
+/// [`Router`](crate::Router). The one that was added last is the outermost. It is inside the span
+/// of the attempt, its panics are failed attempts, and the budget, a cancellation and the grace
+/// after it count for it as for the processor. A payload that the submitter's codec has encoded is
+/// decoded before.
 ///
-/// What it drops half-way, the processor included, is dropped as any future is: at its next await point.
+/// What it drops half-way, the processor included, is dropped as any future is: at its next await
+/// point.
 pub trait Middleware: Send + Sync + 'static {
     /// Runs one attempt.
     ///
-    /// An implementation writes it as `async fn around(&self, payload: Raw, context: TaskContext, next: Next) -> Result<Raw, TaskError>`.
+    /// An implementation writes it as
+    /// `async fn around(&self, payload: Raw, context: TaskContext, next: Next) -> Result<Raw, TaskError>`.
     fn around(
         &self,
         payload: Raw,
@@ -75,8 +80,8 @@ impl Next {
     /// Runs it. An error says what follows by its [`kind`](TaskError::kind).
     ///
     /// # Errors
-    /// What the processor says; that it cannot decode the payload, with the kind [`Elsewhere`](crate::TaskErrorKind::Elsewhere); or that its
-    /// result cannot be encoded.
+    /// What the processor says; that it cannot decode the payload, with the kind
+    /// [`Elsewhere`](crate::TaskErrorKind::Elsewhere); or that its result cannot be encoded.
     pub async fn run(&self, payload: Raw, context: TaskContext) -> Result<Raw, TaskError> {
         Arc::clone(&self.0).run(payload.0, context).await.map(Raw)
     }

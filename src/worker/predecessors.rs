@@ -1,4 +1,5 @@
-//! The tasks that a task has waited for, as its processor sees them. Nothing is read of them before it asks.
+//! The tasks that a task has waited for, as its processor sees them. Nothing is read of them before
+//! it asks.
 
 use crate::transport::{Follow, Start, TopicPartition, Transport, TransportError};
 use bytes::Bytes;
@@ -23,7 +24,8 @@ pub enum PredecessorOutcome {
     Missing,
 }
 
-/// A task that this one has waited for: see [`TaskContext::predecessors`](crate::TaskContext::predecessors).
+/// A task that this one has waited for: see
+/// [`TaskContext::predecessors`](crate::TaskContext::predecessors).
 #[derive(Clone)]
 pub struct Predecessor {
     name: String,
@@ -97,9 +99,11 @@ impl Predecessor {
         self.outcome
     }
 
-    /// Reads its result; `None` if it has none, or if that is gone, because its retention is over. A result that a codec has encoded is read as it was encoded.
+    /// Reads its result; `None` if it has none, or if that is gone, because its retention is over.
+    /// A result that a codec has encoded is read as it was encoded.
     ///
-    /// It is read from the ledger, or, some time after the task has ended (an hour by default), from the metadata topic, which is read through for that.
+    /// It is read from the ledger, or, some time after the task has ended (an hour by default),
+    /// from the metadata topic, which is read through for that.
     ///
     /// # Errors
     /// When the broker does not answer, or the result is of another type.

@@ -1,9 +1,10 @@
-//! What a worker looks at before it starts, and before anything is created: whether its topics are as the protocol needs them. What it
-//! can set up it sets up.
+//! What a worker looks at before it starts, and before anything is created: whether its topics are
+//! as the protocol needs them. What it can set up it sets up.
 //!
-//! The policies of topics can be read and set through the admin API alone. Where none is configured, or it does not answer, the worker
-//! starts and says what is not known. It refuses to start in one case: the subscription is gone although the ledger remembers
-//! tasks. A new one would deliver finished tasks again, and what the old one held is known to nobody.
+//! The policies of topics can be read and set through the admin API alone. Where none is
+//! configured, or it does not answer, the worker starts and says what is not known. It refuses to
+//! start in one case: the subscription is gone although the ledger remembers tasks. A new one would
+//! deliver finished tasks again, and what the old one held is known to nobody.
 
 use super::handle::WorkerError;
 use crate::config::WorkerConfig;
@@ -20,7 +21,8 @@ use longhaul_session::{ConnectOptions, PulsarTransport};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long the admin API may take for all its answers to a check, and then to a set-up; longer than both go on while a cluster fails over.
+/// How long the admin API may take for all its answers to a check, and then to a set-up; longer
+/// than both go on while a cluster fails over.
 const ADMIN_TIME_MAX: Duration = Duration::from_secs(FAILOVER_TIME_MAX.as_secs() + 30);
 /// How long the ledger may be silent before its end is reached.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
@@ -52,8 +54,8 @@ impl Preflight {
         self.leaves_alone = !allowed;
     }
 
-    /// Checks the topics through the admin API, sets up what it can, and says what is at risk after that. Those of a level of a queue get
-    /// as many partitions as the queue has.
+    /// Checks the topics through the admin API, sets up what it can, and says what is at risk after
+    /// that. Those of a level of a queue get as many partitions as the queue has.
     ///
     /// # Errors
     /// [`WorkerError::SubscriptionLost`], or the ledger has to be read and cannot be.
@@ -66,7 +68,8 @@ impl Preflight {
     ) -> Result<(), WorkerError> {
         let topic = &topics.task;
         let Some(admin) = &self.admin else {
-            // Often somebody else has seen to them, and the embedded broker does so by itself: no reason to warn.
+            // Often somebody else has seen to them, and the embedded broker does so by itself: no
+            // reason to warn.
             tracing::info!(
                 topic,
                 "no admin URL: the topics are taken as they are. On Pulsar they need to be set up once, see `Client::setup_topics`"
@@ -175,7 +178,8 @@ async fn remembers_tasks(
     Ok(false)
 }
 
-/// Whether somebody has claimed a task. A cancel proves no delivery: it may come before the first worker.
+/// Whether somebody has claimed a task. A cancel proves no delivery: it may come before the first
+/// worker.
 fn is_of_an_attempt(message: &Message) -> bool {
     matches!(ledger::read(message), Ok(Entry::Claim(_) | Entry::Done(_) | Entry::Checkpoint(_)))
 }

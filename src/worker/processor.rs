@@ -60,21 +60,25 @@ pub(super) const CHECKPOINT_BYTES_MAX: usize = 64 * 1024;
 /// # }
 /// ```
 ///
-/// An attempt may be the second one, because the first failed or its worker died. For a moment two attempts may overlap, when a
-/// worker that was cut off does not know yet that it was replaced: only one result is ever accepted, and a processor that
-/// changes something outside passes [`TaskContext::fencing_token`] along.
+/// An attempt may be the second one, because the first failed or its worker died. For a moment two
+/// attempts may overlap, when a worker that was cut off does not know yet that it was replaced:
+/// only one result is ever accepted, and a processor that changes something outside passes
+/// [`TaskContext::fencing_token`] along.
 ///
-/// It runs on the tokio runtime that started the worker. Code that blocks its thread would hold up other tasks there, though never the
-/// worker's heartbeats: it belongs into a [`BlockingProcessor`](crate::BlockingProcessor).
+/// It runs on the tokio runtime that started the worker. Code that blocks its thread would hold up
+/// other tasks there, though never the worker's heartbeats: it belongs into a
+/// [`BlockingProcessor`](crate::BlockingProcessor).
 pub trait TaskProcessor: Send + Sync + 'static {
     /// The task, read from the payload: any type that `serde` can deserialize.
     type Task: FromPayload;
     /// The result: any type that `serde` can serialize.
     type Output: ToPayload;
 
-    /// Runs one attempt. An error fails it and another attempt follows, unless the error says otherwise. A panic is an error.
+    /// Runs one attempt. An error fails it and another attempt follows, unless the error says
+    /// otherwise. A panic is an error.
     ///
-    /// An implementation writes it as `async fn process(&self, task: .., context: TaskContext) -> Result<.., TaskError>`.
+    /// An implementation writes it as
+    /// `async fn process(&self, task: .., context: TaskContext) -> Result<.., TaskError>`.
     fn process(
         &self,
         task: Self::Task,
@@ -90,7 +94,8 @@ pub trait TaskProcessor: Send + Sync + 'static {
     }
 }
 
-/// What a processor is given besides its task. Cheap to clone. [`TestContext`](crate::TestContext) makes one for a unit test.
+/// What a processor is given besides its task. Cheap to clone. [`TestContext`](crate::TestContext)
+/// makes one for a unit test.
 ///
 /// ```
 /// use longhaul::{TaskContext, TaskError};
@@ -146,7 +151,8 @@ pub(crate) struct Shared {
     pub(crate) predecessors: Vec<Predecessor>,
     pub(crate) cancelled: CancellationToken,
     pub(crate) deadline: Option<Deadline>,
-    /// What goes to the driver: it shows progress when it is time to, and publishes a checkpoint again and again until it is stored.
+    /// What goes to the driver: it shows progress when it is time to, and publishes a checkpoint
+    /// again and again until it is stored.
     pub(crate) reports: Arc<Reports>,
     /// Where blocking processors run it.
     pub(crate) threads: Threads,
@@ -162,13 +168,14 @@ pub enum CheckpointError {
     /// The codec of the task cannot encode it.
     #[error("checkpoint not encoded: {0}")]
     NotEncoded(PayloadError),
-    /// The attempt is over or its worker has stopped, and nobody can tell any more whether it is stored.
+    /// The attempt is over or its worker has stopped, and nobody can tell any more whether it is
+    /// stored.
     #[error("checkpoint not stored: {0}")]
     NotStored(&'static str),
 }
 
-/// Identifies the attempt to the outside world: a store that remembers the highest epoch it has seen of a task and refuses lower
-/// ones cannot be changed by a worker that was replaced.
+/// Identifies the attempt to the outside world: a store that remembers the highest epoch it has
+/// seen of a task and refuses lower ones cannot be changed by a worker that was replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FencingToken {
     /// The task.
@@ -187,7 +194,8 @@ impl TaskContext {
         Self { coding: Some(Arc::new(coding)), ..self }
     }
 
-    /// The name of the codec that its payload was encoded by, by the property `TASK_CODEC` of its message.
+    /// The name of the codec that its payload was encoded by, by the property `TASK_CODEC` of its
+    /// message.
     #[must_use]
     pub fn codec(&self) -> Option<&str> {
         self.named(text::TASK_CODEC)
@@ -228,14 +236,17 @@ impl TaskContext {
         &self.shared.properties
     }
 
-    /// What kind of task its submitter calls it, by the property `TASK_TYPE` of its message: see [`Router`](crate::Router).
+    /// What kind of task its submitter calls it, by the property `TASK_TYPE` of its message: see
+    /// [`Router`](crate::Router).
     #[must_use]
     pub fn task_type(&self) -> Option<&str> {
         self.named(text::TASK_TYPE)
     }
 
-    /// The tasks that this one has waited for, in the order of their names: those of the last [`TaskError::after`], or else those that its submitter has named
-    /// ([`Submission::after`](crate::Submission::after)). Their results are read when you ask for them.
+    /// The tasks that this one has waited for, in the order of their names: those of the last
+    /// [`TaskError::after`], or else those that its submitter has named
+    /// ([`Submission::after`](crate::Submission::after)). Their results are read when you ask for
+    /// them.
     ///
     /// ```
     /// use longhaul::{TaskContext, TaskError};
@@ -261,8 +272,9 @@ impl TaskContext {
         &self.shared.predecessors
     }
 
-    /// Resolves when the attempt should end: its budget is used up, the task was cancelled, another worker has taken over, or the
-    /// worker shuts down. What the processor returns after that is not used. Its future is dropped when the cancel grace is over.
+    /// Resolves when the attempt should end: its budget is used up, the task was cancelled, another
+    /// worker has taken over, or the worker shuts down. What the processor returns after that is
+    /// not used. Its future is dropped when the cancel grace is over.
     pub async fn cancelled(&self) {
         self.shared.cancelled.cancelled().await;
     }
@@ -279,25 +291,29 @@ impl TaskContext {
         self.shared.deadline.map(|deadline| deadline.remaining())
     }
 
-    /// Tells whoever watches how far the task has come. Cheap: at most one report a second is published, the newest.
+    /// Tells whoever watches how far the task has come. Cheap: at most one report a second is
+    /// published, the newest.
     pub fn progress(&self, done: u64, total: u64, message: impl Into<String>) {
         let progress = Progress { done, total, message: message.into() };
         self.shared.reports.give_progress(progress);
     }
 
-    /// Writes a line for whoever watches the task: entries on the metadata topic carry the newest 32 of the attempt
-    /// ([`TaskMetadata::log`](crate::TaskMetadata::log)), also the one with which it ends. A line is cut at 256 bytes. Cheap: as with
-    /// progress, at most one entry a second is published for what is new.
+    /// Writes a line for whoever watches the task: entries on the metadata topic carry the newest
+    /// 32 of the attempt ([`TaskMetadata::log`](crate::TaskMetadata::log)), also the one with which
+    /// it ends. A line is cut at 256 bytes. Cheap: as with progress, at most one entry a second is
+    /// published for what is new.
     pub fn log(&self, line: impl Into<String>) {
         self.shared.reports.give_line(line.into());
     }
 
-    /// Keeps bytes that the next attempt finds in [`last_checkpoint`](Self::last_checkpoint), whatever happens to this one. The newest
-    /// counts: what was given before and is not stored yet is dropped.
+    /// Keeps bytes that the next attempt finds in [`last_checkpoint`](Self::last_checkpoint),
+    /// whatever happens to this one. The newest counts: what was given before and is not stored yet
+    /// is dropped.
     ///
-    /// It does not wait for the ledger. The worker publishes at most one checkpoint a second, and again until it is stored, so while
-    /// the ledger is away a processor just goes on, and what it gave last is stored when the ledger is back. If the worker dies before,
-    /// the next attempt finds an earlier one. Who must know that it is stored waits with
+    /// It does not wait for the ledger. The worker publishes at most one checkpoint a second, and
+    /// again until it is stored, so while the ledger is away a processor just goes on, and what it
+    /// gave last is stored when the ledger is back. If the worker dies before, the next attempt
+    /// finds an earlier one. Who must know that it is stored waits with
     /// [`checkpoint_stored`](Self::checkpoint_stored).
     ///
     /// # Errors
@@ -327,8 +343,8 @@ impl TaskContext {
         Ok(())
     }
 
-    /// Resolves when the newest [`checkpoint`](Self::checkpoint) is stored, or a newer one; at once if none was given. As long as the
-    /// ledger is away it waits.
+    /// Resolves when the newest [`checkpoint`](Self::checkpoint) is stored, or a newer one; at once
+    /// if none was given. As long as the ledger is away it waits.
     ///
     /// # Errors
     /// When the worker has stopped, or the attempt is over for it.

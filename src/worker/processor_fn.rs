@@ -8,7 +8,8 @@ use std::marker::PhantomData;
 
 /// Makes a processor of an asynchronous function or closure.
 ///
-/// A processor with state, or one that is tested on its own, is better a type that implements [`TaskProcessor`].
+/// A processor with state, or one that is tested on its own, is better a type that implements
+/// [`TaskProcessor`].
 ///
 /// ```no_run
 /// use longhaul::{Client, TaskContext, TaskError, processor_fn};

@@ -1,7 +1,9 @@
-//! What a processor reports while it runs, progress, log lines and checkpoints, and what it learns of them.
+//! What a processor reports while it runs, progress, log lines and checkpoints, and what it learns
+//! of them.
 //!
-//! The newest report counts, of log lines the newest few. The driver is told that there is one, once until it has used it, and it uses one a second: an attempt that reports
-//! without rest is two events a second, and one that reports nothing costs nothing.
+//! The newest report counts, of log lines the newest few. The driver is told that there is one,
+//! once until it has used it, and it uses one a second: an attempt that reports without rest is two
+//! events a second, and one that reports nothing costs nothing.
 
 use super::budget::Deadline;
 use super::driver::Event;
@@ -111,7 +113,8 @@ impl Reports {
         Self { watched, ..self }
     }
 
-    /// Resolves when the attempt has reported nothing for as long as it may; never if it may for ever.
+    /// Resolves when the attempt has reported nothing for as long as it may; never if it may for
+    /// ever.
     pub(super) async fn silent_for_too_long(&self) {
         let Some((Silence { clock, limit, look_every }, heard)) = &self.watched else {
             return pending().await;
@@ -288,7 +291,8 @@ mod tests {
         (Reports::new(listener), driver)
     }
 
-    /// A processor that reported in a loop kept the worker busy with nothing else: each look of the driver made the next report news.
+    /// A processor that reported in a loop kept the worker busy with nothing else: each look of the
+    /// driver made the next report news.
     #[test]
     fn the_driver_is_told_once_until_it_has_used_a_report() {
         let (reports, driver) = reports();

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Processes tasks of several types on one topic. Which processor is a task's says the property `TASK_TYPE` of its message, which
-/// [`Submission::task_type`](crate::Submission::task_type) sets and any Pulsar producer may set.
+/// Processes tasks of several types on one topic. Which processor is a task's says the property
+/// `TASK_TYPE` of its message, which [`Submission::task_type`](crate::Submission::task_type) sets
+/// and any Pulsar producer may set.
 ///
 /// ```no_run
 /// use longhaul::{Client, Router, TaskContext, TaskError, TaskProcessor, Text, processor_fn};
@@ -39,9 +40,9 @@ use std::sync::Arc;
 /// # }
 /// ```
 ///
-/// A task whose type has no processor here may have one at another worker, in a rolling deploy for example. So it is tried again after a
-/// long pause, as a payload is that cannot be decoded; when no attempt is left it has failed for good, with the type and this worker's
-/// types in the reason.
+/// A task whose type has no processor here may have one at another worker, in a rolling deploy for
+/// example. So it is tried again after a long pause, as a payload is that cannot be decoded; when
+/// no attempt is left it has failed for good, with the type and this worker's types in the reason.
 #[derive(Clone, Default)]
 pub struct Router {
     routes: BTreeMap<String, Arc<dyn ErasedProcessor>>,
@@ -62,7 +63,8 @@ impl Router {
         self
     }
 
-    /// Adds the processor of tasks without a type. Without it they are tried again elsewhere, as those of an unknown type are.
+    /// Adds the processor of tasks without a type. Without it they are tried again elsewhere, as
+    /// those of an unknown type are.
     #[must_use]
     pub fn untyped(mut self, processor: impl TaskProcessor) -> Self {
         self.untyped = Some(Arc::new(processor));

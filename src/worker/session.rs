@@ -1,5 +1,6 @@
-//! A publisher, a follower and a consumer service, each a loop that works from session to session. The machine is told what it must know: that a consumer session
-//! was lost, that the fate of a publish is unknown.
+//! A publisher, a follower and a consumer service, each a loop that works from session to session.
+//! The machine is told what it must know: that a consumer session was lost, that the fate of a
+//! publish is unknown.
 
 mod publishing;
 mod whole;
@@ -23,19 +24,22 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// A subscription may fall silent for good although there is a backlog, after an outage of the broker's storage for one;
-/// subscribing anew heals it. So a consumer that waited this long for a delivery asks for the backlog, and subscribes anew if
-/// there is more than what workers hold or have begun, as far as the ledger tells. Others may hold the rest, or it is delayed: only
-/// the broker knows.
+/// A subscription may fall silent for good although there is a backlog, after an outage of the
+/// broker's storage for one; subscribing anew heals it. So a consumer that waited this long for a
+/// delivery asks for the backlog, and subscribes anew if there is more than what workers hold or
+/// have begun, as far as the ledger tells. Others may hold the rest, or it is delayed: only the
+/// broker knows.
 const IDLE_MAX: Duration = Duration::from_secs(600);
-/// A session that has delivered nothing yet asks sooner, for stalls begin when brokers and topics come back, and it holds nothing
-/// that would be delivered again. The time doubles whenever that did not help.
+/// A session that has delivered nothing yet asks sooner, for stalls begin when brokers and topics
+/// come back, and it holds nothing that would be delivered again. The time doubles whenever that
+/// did not help.
 const IDLE_MIN: Duration = Duration::from_secs(15);
 
 /// A session that holds much waits so long for each entry at least.
 const PATIENCE_EACH: Duration = Duration::from_millis(10);
 
-/// Messages that are passed on to the driver together, and the bytes after which no further one is added.
+/// Messages that are passed on to the driver together, and the bytes after which no further one is
+/// added.
 const AT_ONCE_MAX: usize = 256;
 const BYTES_AT_ONCE_MAX: usize = 256 * 1024;
 
@@ -71,8 +75,9 @@ pub(super) enum Followed {
     Gone,
 }
 
-/// A follower service. After an error it goes on behind what it has passed on, in the same topic where a landmark tells: one that takes its
-/// place is another one. When it is asked it looks up where the topic ends; a question is lost with a session.
+/// A follower service. After an error it goes on behind what it has passed on, in the same topic
+/// where a landmark tells: one that takes its place is another one. When it is asked it looks up
+/// where the topic ends; a question is lost with a session.
 pub(super) async fn follow(
     service: Service,
     follow: Follow,
@@ -106,7 +111,8 @@ pub(super) async fn follow(
     }
 }
 
-/// A message and those behind it that are there already, so many that the driver takes them at one go.
+/// A message and those behind it that are there already, so many that the driver takes them at one
+/// go.
 fn with_more(
     message: Message,
     count_max: usize,
@@ -150,7 +156,8 @@ pub(super) enum Consumed {
     Acked(Vec<EntryId>),
 }
 
-/// A consumer service. Nothing is delivered beyond the credit, so that tasks wait at the broker and not here.
+/// A consumer service. Nothing is delivered beyond the credit, so that tasks wait at the broker and
+/// not here.
 pub(super) async fn consume(
     mut service: Service,
     (subscription, by_key): (String, Arc<AtomicBool>),
@@ -210,7 +217,8 @@ pub(super) async fn consume(
     }
 }
 
-/// The session is over for good. What it held goes to others, so that they acknowledge what ends: here nothing is left to be done about it.
+/// The session is over for good. What it held goes to others, so that they acknowledge what ends:
+/// here nothing is left to be done about it.
 async fn leave(
     session: ConsumerSession,
     commands: &Mailbox<ConsumerCommand>,
@@ -238,12 +246,13 @@ struct ConsumerSession {
     credit: usize,
     /// The broker deals by key: what others hold may be in the way of the whole backlog.
     by_key: bool,
-    /// How long to wait for the next delivery, and since when we do. Whatever else the session does meanwhile does not count.
+    /// How long to wait for the next delivery, and since when we do. Whatever else the session does
+    /// meanwhile does not count.
     patience: Duration,
     silent_since: Moment,
     clock: Clock,
-    /// Entries that are known to be in the hands of some worker. The broker counts them with the backlog, and tells only how many the
-    /// asking consumer holds, not the others.
+    /// Entries that are known to be in the hands of some worker. The broker counts them with the
+    /// backlog, and tells only how many the asking consumer holds, not the others.
     open: Arc<AtomicU64>,
     monitor: Arc<Monitor>,
     /// Entries that were delivered, and neither acknowledged nor given back.
@@ -350,7 +359,8 @@ impl ConsumerSession {
         Ok(())
     }
 
-    /// To subscribe anew has all that is held delivered again, a million tasks of next month perhaps: that must not be what the broker is busy with.
+    /// To subscribe anew has all that is held delivered again, a million tasks of next month
+    /// perhaps: that must not be what the broker is busy with.
     fn patience(&self) -> Duration {
         let held = u32::try_from(self.held.len()).unwrap_or(u32::MAX);
         self.patience.max(PATIENCE_EACH * held)

@@ -1,12 +1,13 @@
-//! Who gets the next free slot of a worker that works on several task topics, and how many deliveries each of them is to have at hand for
-//! that. Pure.
+//! Who gets the next free slot of a worker that works on several task topics, and how many
+//! deliveries each of them is to have at hand for that. Pure.
 //!
-//! Of the topics that want a slot those of the highest precedence come first. Among these come first those that hold less than their share
-//! of the slots: the part that their weight is of the weights of all that want or hold one. Then the one that has started the fewest tasks
-//! for its weight, where a topic that had nothing to start gains nothing by that.
+//! Of the topics that want a slot those of the highest precedence come first. Among these come
+//! first those that hold less than their share of the slots: the part that their weight is of the
+//! weights of all that want or hold one. Then the one that has started the fewest tasks for its
+//! weight, where a topic that had nothing to start gains nothing by that.
 //!
-//! So a topic without a running task of its own is passed over only a limited number of times, however long the tasks of the others
-//! take, and a topic that is alone has all slots.
+//! So a topic without a running task of its own is passed over only a limited number of times,
+//! however long the tasks of the others take, and a topic that is alone has all slots.
 
 use crate::config::ConfigError;
 use longhaul_core::protocol::moment::Moment;
@@ -14,19 +15,22 @@ use longhaul_core::task::Priority;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Deliveries of a topic that wait for a slot or are on their way while all slots are taken, for each partition: without one there the
-/// topic would miss its turn, and two show that more may come. Topics that share by weight have as many as they may start at once, up to
-/// a limit, for those that wait in vain are handed back after a second.
+/// Deliveries of a topic that wait for a slot or are on their way while all slots are taken, for
+/// each partition: without one there the topic would miss its turn, and two show that more may
+/// come. Topics that share by weight have as many as they may start at once, up to a limit, for
+/// those that wait in vain are handed back after a second.
 const AT_HAND_MIN: usize = 2;
 const AT_HAND_MAX: usize = 16;
-/// The same for a topic that goes before others and shares with none: one that comes while the broker delivers must not be overtaken.
+/// The same for a topic that goes before others and shares with none: one that comes while the
+/// broker delivers must not be overtaken.
 const AT_HAND_ABOVE: usize = 4;
 
-/// With more partitions than that in all topics of a precedence only some of them have deliveries at hand: each would be handed back after
-/// a second.
+/// With more partitions than that in all topics of a precedence only some of them have deliveries
+/// at hand: each would be handed back after a second.
 const AT_HAND_LANES_MAX: usize = 64;
 
-/// How long the broker may take to deliver what it has. After all credit of a topic was used, lower ones wait for so long.
+/// How long the broker may take to deliver what it has. After all credit of a topic was used, lower
+/// ones wait for so long.
 const SETTLES_WITHIN: Duration = Duration::from_millis(20);
 
 /// One start of a topic with weight 1.
@@ -35,8 +39,9 @@ const STRIDE: u128 = 1 << 32;
 /// The greatest weight.
 const WEIGHT_MAX: u32 = 10_000;
 
-/// What part of a worker's slots a task topic gets while others want them, too; see [`WorkerBuilder::also_with`](crate::WorkerBuilder::also_with).
-/// What one topic does not need the others have.
+/// What part of a worker's slots a task topic gets while others want them, too; see
+/// [`WorkerBuilder::also_with`](crate::WorkerBuilder::also_with). What one topic does not need the
+/// others have.
 ///
 /// ```
 /// use longhaul::Share;
@@ -61,13 +66,15 @@ impl Default for Share {
 }
 
 impl Share {
-    /// A part of the slots: the weight is compared with those of the other topics of the same precedence. From 1 to 10,000.
+    /// A part of the slots: the weight is compared with those of the other topics of the same
+    /// precedence. From 1 to 10,000.
     #[must_use]
     pub const fn weight(weight: u32) -> Self {
         Self { precedence: 0, weight }
     }
 
-    /// Topics of a higher precedence always come first: what they leave is for those below, which wait as long as it takes.
+    /// Topics of a higher precedence always come first: what they leave is for those below, which
+    /// wait as long as it takes.
     #[must_use]
     pub const fn precedence(self, precedence: i32) -> Self {
         Self { precedence, ..self }
@@ -82,7 +89,8 @@ impl Share {
     }
 }
 
-/// How a worker shares its slots among the levels of a queue; see [`WorkerBuilder::levels`](crate::WorkerBuilder::levels).
+/// How a worker shares its slots among the levels of a queue; see
+/// [`WorkerBuilder::levels`](crate::WorkerBuilder::levels).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Levels {
     pub(super) high: Share,
@@ -91,14 +99,16 @@ pub struct Levels {
 }
 
 impl Levels {
-    /// High before normal before low: what waits on a lower level waits until nothing waits above it.
+    /// High before normal before low: what waits on a lower level waits until nothing waits above
+    /// it.
     #[must_use]
     pub const fn strict() -> Self {
         let share = Share::weight(1);
         Self { high: share.precedence(1), normal: share, low: share.precedence(-1) }
     }
 
-    /// By weight: while all three have tasks that wait, each gets its part of the slots, and none waits for ever. From 1 to 10,000.
+    /// By weight: while all three have tasks that wait, each gets its part of the slots, and none
+    /// waits for ever. From 1 to 10,000.
     #[must_use]
     pub const fn weighted(high: u32, normal: u32, low: u32) -> Self {
         let (high, normal, low) = (Share::weight(high), Share::weight(normal), Share::weight(low));
@@ -170,7 +180,8 @@ impl Shares {
         Self { slots, topics: Vec::new(), groups: BTreeMap::new(), on_demand: false }
     }
 
-    /// The same, but no topic has deliveries at hand that no slot is free for: whoever leases tasks holds none that nobody asks for.
+    /// The same, but no topic has deliveries at hand that no slot is free for: whoever leases tasks
+    /// holds none that nobody asks for.
     pub(super) const fn on_demand(mut self) -> Self {
         self.on_demand = true;
         self
@@ -278,8 +289,8 @@ impl Shares {
         self.at_hand(topic) > 0
     }
 
-    /// How many a partition has: those of topics that go before others do, and those of topics that share with others if they are not
-    /// too many.
+    /// How many a partition has: those of topics that go before others do, and those of topics that
+    /// share with others if they are not too many.
     fn at_hand(&self, topic: u16) -> usize {
         let Some(served) = self.topics.get(usize::from(topic)) else { return 0 };
         let Some(group) = self.groups.get(&served.share.precedence) else { return 0 };
@@ -295,7 +306,8 @@ impl Shares {
         if is_lowest { 0 } else { AT_HAND_ABOVE }
     }
 
-    /// How many deliveries a partition of the topic may have on their way, of which so many wait here already.
+    /// How many deliveries a partition of the topic may have on their way, of which so many wait
+    /// here already.
     pub(super) fn credit(
         &self,
         topic: u16,

@@ -40,7 +40,8 @@ pub(super) struct Stats {
     lags: Mutex<BTreeMap<LaneId, Lag>>,
 }
 
-/// A reading of what a worker counts, all of it since its start, by [`WorkerHandle::stats`](crate::WorkerHandle::stats).
+/// A reading of what a worker counts, all of it since its start, by
+/// [`WorkerHandle::stats`](crate::WorkerHandle::stats).
 ///
 /// ```no_run
 /// use longhaul::WorkerHandle;
@@ -64,8 +65,9 @@ pub struct WorkerStats {
     pub started: u64,
     /// Of them, attempts at tasks whose worker had fallen silent.
     pub takeovers: u64,
-    /// Tasks that this worker has completed: the ledger has accepted it, as of those below. What was accepted while the worker was cut off
-    /// from the ledger, and is read when it starts afresh, is not counted.
+    /// Tasks that this worker has completed: the ledger has accepted it, as of those below. What
+    /// was accepted while the worker was cut off from the ledger, and is read when it starts
+    /// afresh, is not counted.
     pub completed: u64,
     /// Tasks that have failed for good here.
     pub failed: u64,
@@ -73,17 +75,21 @@ pub struct WorkerStats {
     pub retried: u64,
     /// Tasks that were cancelled while they ran here.
     pub cancelled: u64,
-    /// Attempts that were given back and do not count: by a drain, a snooze, or because they could not begin in time.
+    /// Attempts that were given back and do not count: by a drain, a snooze, or because they could
+    /// not begin in time.
     pub released: u64,
     /// Attempts that run now.
     pub running: u64,
-    /// Tasks that are held now and do not run: they wait for a slot or their time, or their end is being written.
+    /// Tasks that are held now and do not run: they wait for a slot or their time, or their end is
+    /// being written.
     pub waiting: u64,
-    /// How far the worker's reading of the ledger is behind, on the partition where it is the most: how long its last heartbeat took to
-    /// come back from there or, if that is longer, one is on its way that has not. It is milliseconds unless the broker or the worker
-    /// is overloaded, or they are cut off from each other. A worker that is far behind claims nothing.
+    /// How far the worker's reading of the ledger is behind, on the partition where it is the most:
+    /// how long its last heartbeat took to come back from there or, if that is longer, one is on
+    /// its way that has not. It is milliseconds unless the broker or the worker is overloaded, or
+    /// they are cut off from each other. A worker that is far behind claims nothing.
     pub lag: Duration,
-    /// How long attempts took that have ended here: upper bounds, and how many took longer than the bound before and not longer than this.
+    /// How long attempts took that have ended here: upper bounds, and how many took longer than the
+    /// bound before and not longer than this.
     pub durations: Vec<(Duration, u64)>,
     /// Attempts that were stopped because another worker had taken over.
     pub fenced: u64,
@@ -91,28 +97,35 @@ pub struct WorkerStats {
     pub self_fenced: u64,
     /// Processors that blocked their thread and ignored their cancellation.
     pub stuck: u64,
-    /// Of them, those that were killed and still run, without a slot: see [`Client::kill`](crate::Client::kill).
+    /// Of them, those that were killed and still run, without a slot: see
+    /// [`Client::kill`](crate::Client::kill).
     pub left_behind: u64,
     /// Ledger entries that nothing could be made of.
     pub malformed: u64,
-    /// Messages that were skipped because they come from another cluster: tasks, ledger entries, entries on the metadata topic.
+    /// Messages that were skipped because they come from another cluster: tasks, ledger entries,
+    /// entries on the metadata topic.
     pub replicated: u64,
     /// Entries on the metadata topic that had to be published again after a zombie's.
     pub repaired: u64,
-    /// Sessions with the broker that were lost: publishers, followers, consumers. An unload costs five per partition.
+    /// Sessions with the broker that were lost: publishers, followers, consumers. An unload costs
+    /// five per partition.
     pub sessions_lost: u64,
-    /// Times that the broker delivered nothing although it had something, and the worker subscribed anew.
+    /// Times that the broker delivered nothing although it had something, and the worker subscribed
+    /// anew.
     pub stalls: u64,
-    /// Times that the broker began to refuse something for good: see [`ConnectionState::Refused`](crate::ConnectionState::Refused); or
-    /// claims and outcomes one by one, in sessions that go on.
+    /// Times that the broker began to refuse something for good: see
+    /// [`ConnectionState::Refused`](crate::ConnectionState::Refused); or claims and outcomes one by
+    /// one, in sessions that go on.
     pub refusals: u64,
-    /// Times that the ledger of a partition was deleted under the worker, which then read it, or what took its place, from its start.
+    /// Times that the ledger of a partition was deleted under the worker, which then read it, or
+    /// what took its place, from its start.
     pub ledgers_lost: u64,
-    /// Times that the register was deleted under the worker, which then read what took its place from its start: keys that were bound are
-    /// forgotten.
+    /// Times that the register was deleted under the worker, which then read what took its place
+    /// from its start: keys that were bound are forgotten.
     pub registers_lost: u64,
-    /// Tasks that this worker has set aside because its next step about them would have broken an invariant of the protocol: the step
-    /// was not taken, and other workers go on with the task. Always zero, unless longhaul has a bug: the log names the invariant.
+    /// Tasks that this worker has set aside because its next step about them would have broken an
+    /// invariant of the protocol: the step was not taken, and other workers go on with the task.
+    /// Always zero, unless longhaul has a bug: the log names the invariant.
     pub violations: u64,
     /// Ledger entries that changed nothing, by reason.
     pub ignored: BTreeMap<String, u64>,
@@ -128,8 +141,8 @@ struct Outcomes {
     released: AtomicU64,
 }
 
-/// Counts durations. The first bucket ends at a millisecond, each further one at the double of the one before; the last one, which ends at
-/// 25 days, has all that is longer, too.
+/// Counts durations. The first bucket ends at a millisecond, each further one at the double of the
+/// one before; the last one, which ends at 25 days, has all that is longer, too.
 #[derive(Debug, Default)]
 struct Durations([AtomicU64; 32]);
 
@@ -176,7 +189,8 @@ impl Stats {
     pub(super) fn took(&self, time: Duration) {
         self.durations.note(time);
     }
-    /// So many attempts run, and so many tasks are held and do not. Returns whether the first number is news.
+    /// So many attempts run, and so many tasks are held and do not. Returns whether the first
+    /// number is news.
     pub(super) fn hold(&self, running: usize, waiting: usize) -> bool {
         let number = |count| u64::try_from(count).unwrap_or(u64::MAX);
         self.waiting.store(number(waiting), Ordering::Relaxed);
@@ -320,7 +334,8 @@ mod tests {
         assert_eq!(durations.read(), expected.map(|(millis, count)| (bound(millis), count)));
     }
 
-    /// A partition that had fenced itself and was ready again passed for two, and the worker for ready while another one was not.
+    /// A partition that had fenced itself and was ready again passed for two, and the worker for
+    /// ready while another one was not.
     #[test]
     fn a_partition_is_ready_once() {
         let stats = Stats::default();

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 /// Why an attempt has no result, and what follows.
 ///
-/// The operator `?` turns into one that is tried again: any error type, `anyhow::Error`, `Box<dyn Error + Send + Sync>`, a `String` and a
-/// `&str`. For this it is no [`std::error::Error`] itself. Its message has all causes, `outer: middle: root`, and stands on the metadata
-/// topic and in the log.
+/// The operator `?` turns into one that is tried again: any error type, `anyhow::Error`,
+/// `Box<dyn Error + Send + Sync>`, a `String` and a `&str`. For this it is no [`std::error::Error`]
+/// itself. Its message has all causes, `outer: middle: root`, and stands on the metadata topic and
+/// in the log.
 ///
 /// ```
 /// use longhaul::{TaskError, TaskErrorKind};
@@ -57,7 +58,8 @@ pub enum TaskErrorKind {
     Retry,
     /// Another attempt after this delay, if one is left.
     RetryAfter(Duration),
-    /// Another attempt after one of the longest pauses, if one is left: another worker may do better by then.
+    /// Another attempt after one of the longest pauses, if one is left: another worker may do
+    /// better by then.
     Elsewhere,
     /// Nothing: the task has failed for good.
     Fatal,
@@ -80,8 +82,8 @@ impl TaskError {
         Self::new(TaskErrorKind::RetryAfter(delay), cause)
     }
 
-    /// This worker cannot do it, another one may: try again after one of the longest pauses of the backoff, between half the highest one and
-    /// all of it, if an attempt is left.
+    /// This worker cannot do it, another one may: try again after one of the longest pauses of the
+    /// backoff, between half the highest one and all of it, if an attempt is left.
     #[must_use]
     pub fn elsewhere(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::new(TaskErrorKind::Elsewhere, cause)
@@ -110,18 +112,20 @@ impl TaskError {
 
     /// Not now: try again after this delay, at least a second, without counting the attempt.
     ///
-    /// Each round costs two small entries on the ledger, which go after a few more rounds: a task that waits for hours had better snooze
-    /// for minutes than for seconds.
+    /// Each round costs two small entries on the ledger, which go after a few more rounds: a task
+    /// that waits for hours had better snooze for minutes than for seconds.
     #[must_use]
     pub const fn snooze(delay: Duration) -> Self {
         let kind = TaskErrorKind::Snooze(delay);
         Self { kind, message: String::new(), is_reason: false, after: None }
     }
 
-    /// Go on when these tasks are over, without counting the attempt: tasks of the same topic, up to 1,000. Meanwhile the task has no slot and no payload in
-    /// any worker. The next attempt begins from the start, with the last checkpoint, and finds them in
-    /// [`TaskContext::predecessors`](crate::TaskContext::predecessors). It begins also if some of them have no result, unless
-    /// [`after_failed`](Self::after_failed) says otherwise. If all of them are over it begins after a second, as after the shortest snooze.
+    /// Go on when these tasks are over, without counting the attempt: tasks of the same topic, up
+    /// to 1,000. Meanwhile the task has no slot and no payload in any worker. The next attempt
+    /// begins from the start, with the last checkpoint, and finds them in
+    /// [`TaskContext::predecessors`](crate::TaskContext::predecessors). It begins also if some of
+    /// them have no result, unless [`after_failed`](Self::after_failed) says otherwise. If all of
+    /// them are over it begins after a second, as after the shortest snooze.
     ///
     /// ```
     /// use longhaul::{Client, TaskContext, TaskError, Text};
@@ -176,7 +180,8 @@ impl TaskError {
         self.kind
     }
 
-    /// The error and its causes, the outermost first. Empty for a snooze, and where other tasks are waited for.
+    /// The error and its causes, the outermost first. Empty for a snooze, and where other tasks are
+    /// waited for.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
@@ -199,7 +204,8 @@ impl TaskError {
 }
 
 impl AfterTasks {
-    /// The list of them, or why there is none: tasks of another topic than this one cannot be waited for.
+    /// The list of them, or why there is none: tasks of another topic than this one cannot be
+    /// waited for.
     pub(super) fn list(&self, topic: &str) -> Result<WaitsFor, String> {
         if let Some(task) = self.tasks.iter().find(|task| task.topic != topic) {
             return Err(format!("{task} cannot be waited for: it is a task of another topic"));
@@ -232,7 +238,8 @@ impl fmt::Display for TaskError {
     }
 }
 
-/// An error and its causes. A cause with which the text before it ends is not said again: many errors print theirs.
+/// An error and its causes. A cause with which the text before it ends is not said again: many
+/// errors print theirs.
 fn chain(error: &(dyn Error + 'static)) -> String {
     /// Nothing that is further down is told: a chain may be a circle.
     const LINKS_MAX: usize = 32;
@@ -282,7 +289,8 @@ mod tests {
         assert_eq!(error.to_string(), message);
     }
 
-    /// The message was that of the outermost error alone: `the order cannot be read` told nobody why.
+    /// The message was that of the outermost error alone: `the order cannot be read` told nobody
+    /// why.
     #[test]
     fn the_message_has_the_whole_chain_of_causes_and_none_of_them_twice() {
         let chain = "the order cannot be read: \
@@ -293,7 +301,8 @@ mod tests {
         assert_eq!((fatal.kind(), fatal.message()), (TaskErrorKind::Fatal, chain));
     }
 
-    /// In a processor `?` took types that implement `Error`, so neither `anyhow::Error` nor a boxed error, nor a text.
+    /// In a processor `?` took types that implement `Error`, so neither `anyhow::Error` nor a boxed
+    /// error, nor a text.
     #[test]
     fn what_an_attempt_may_meet_turns_into_an_error_that_is_tried_again() {
         use anyhow::Context;

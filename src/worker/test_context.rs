@@ -14,9 +14,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Makes the context of an attempt for the unit test of a processor, and records what the processor reports.
+/// Makes the context of an attempt for the unit test of a processor, and records what the processor
+/// reports.
 ///
-/// Neither a worker nor a broker is behind it. A budget goes by tokio's clock, so a test whose time is paused does not wait for it.
+/// Neither a worker nor a broker is behind it. A budget goes by tokio's clock, so a test whose time
+/// is paused does not wait for it.
 ///
 /// ```
 /// use longhaul::{TaskContext, TaskError, TaskProcessor, TestContext};
@@ -91,7 +93,8 @@ impl Default for TestContext {
 }
 
 impl TestContext {
-    /// The first attempt at task `1:0:-1` of the topic `tasks`: without properties, a checkpoint or a budget.
+    /// The first attempt at task `1:0:-1` of the topic `tasks`: without properties, a checkpoint or
+    /// a budget.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -133,7 +136,8 @@ impl TestContext {
         self
     }
 
-    /// The epoch of the fencing token. By default that of a task which was claimed once for each attempt.
+    /// The epoch of the fencing token. By default that of a task which was claimed once for each
+    /// attempt.
     #[must_use]
     pub fn epoch(mut self, epoch: u32) -> Self {
         self.epoch = Some(epoch);
@@ -161,7 +165,8 @@ impl TestContext {
         self
     }
 
-    /// A context for [`TaskProcessor::process`](crate::TaskProcessor::process). A budget runs from now.
+    /// A context for [`TaskProcessor::process`](crate::TaskProcessor::process). A budget runs from
+    /// now.
     ///
     /// # Panics
     /// If there is a budget and no tokio runtime.
@@ -204,13 +209,15 @@ impl TestContext {
         lock(&self.recording.progress).clone()
     }
 
-    /// All lines that were logged, the oldest first, as they would be shown. A worker shows the newest 32.
+    /// All lines that were logged, the oldest first, as they would be shown. A worker shows the
+    /// newest 32.
     #[must_use]
     pub fn log(&self) -> Vec<String> {
         lock(&self.recording.lines).clone()
     }
 
-    /// All checkpoints that were given, the oldest first; each of them passes for stored. A worker stores the newest of a second.
+    /// All checkpoints that were given, the oldest first; each of them passes for stored. A worker
+    /// stores the newest of a second.
     #[must_use]
     pub fn checkpoints(&self) -> Vec<Bytes> {
         lock(&self.recording.checkpoints).clone()

@@ -4,12 +4,14 @@ use super::calls::AdminCalls;
 use super::http::{AdminError, AdminOptions, Http};
 use std::time::Duration;
 
-/// For how long [`setup`](super::setup) and [`check`](super::check) try again what brokers cannot answer while a cluster fails over
-/// ([`AdminErrorKind::Unavailable`](super::AdminErrorKind::Unavailable)), all calls together. Pulsar notices a dead broker by its session,
-/// after 30 s by default.
+/// For how long [`setup`](super::setup) and [`check`](super::check) try again what brokers cannot
+/// answer while a cluster fails over
+/// ([`AdminErrorKind::Unavailable`](super::AdminErrorKind::Unavailable)), all calls together.
+/// Pulsar notices a dead broker by its session, after 30 s by default.
 pub const FAILOVER_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// The way to Pulsar's admin API, for [`setup`](super::setup), [`check`](super::check) and [`dry_run`](super::dry_run). Cheap to clone.
+/// The way to Pulsar's admin API, for [`setup`](super::setup), [`check`](super::check) and
+/// [`dry_run`](super::dry_run). Cheap to clone.
 ///
 /// ```no_run
 /// use longhaul::topics::{Admin, AdminOptions, TopicNames, TopicSettings, check};
@@ -32,10 +34,12 @@ pub struct Admin {
 impl Admin {
     /// The admin API at `url`, for example `http://localhost:8080`. Connects to nothing yet.
     ///
-    /// Further hosts follow after commas, `http://one:8080,two:8080`: they are tried in turn until one answers.
+    /// Further hosts follow after commas, `http://one:8080,two:8080`: they are tried in turn until
+    /// one answers.
     ///
     /// # Errors
-    /// [`AdminErrorKind::Invalid`](super::AdminErrorKind::Invalid) when the URL, the token or the certificates cannot be used.
+    /// [`AdminErrorKind::Invalid`](super::AdminErrorKind::Invalid) when the URL, the token or the
+    /// certificates cannot be used.
     pub fn new(url: &str, options: &AdminOptions) -> Result<Self, AdminError> {
         Ok(Self { calls: AdminCalls::new(Http::new(url, options)?) })
     }
@@ -45,7 +49,8 @@ impl Admin {
         &self.calls
     }
 
-    /// The calls for one piece of work that goes on when a cluster fails over: they are tried again for [`FAILOVER_TIME_MAX`].
+    /// The calls for one piece of work that goes on when a cluster fails over: they are tried again
+    /// for [`FAILOVER_TIME_MAX`].
     pub(super) fn retrying(&self) -> AdminCalls {
         self.calls.retrying(FAILOVER_TIME_MAX)
     }

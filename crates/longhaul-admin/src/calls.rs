@@ -1,7 +1,9 @@
-//! The calls of Pulsar's admin API that longhaul needs. It decides nothing: see `setup` and `check` for that.
+//! The calls of Pulsar's admin API that longhaul needs. It decides nothing: see `setup` and `check`
+//! for that.
 //!
-//! A *topic* is the whole of it; where a call is about one partition, it says so and takes the name under which the broker
-//! knows that partition: `…-partition-N`, or the topic's own name when it has none.
+//! A *topic* is the whole of it; where a call is about one partition, it says so and takes the name
+//! under which the broker knows that partition: `…-partition-N`, or the topic's own name when it
+//! has none.
 mod testing;
 
 use super::http::{AdminError, AdminErrorKind, Call, Http};
@@ -123,7 +125,8 @@ impl AdminCalls {
         self.http.done(&call).await
     }
 
-    /// Raises the number of partitions. The broker makes the topic's subscriptions on the new ones too.
+    /// Raises the number of partitions. The broker makes the topic's subscriptions on the new ones
+    /// too.
     ///
     /// # Errors
     /// When the topic has none, or more than that.
@@ -133,7 +136,8 @@ impl AdminCalls {
         self.http.done(&call).await
     }
 
-    /// Makes the partitions of a partitioned topic that are missing, for example because they were deleted while inactive.
+    /// Makes the partitions of a partitioned topic that are missing, for example because they were
+    /// deleted while inactive.
     ///
     /// # Errors
     /// When the topic is not partitioned.
@@ -220,8 +224,8 @@ impl AdminCalls {
         found(self.http.json(&call).await)
     }
 
-    /// Whether one partition has any subscription that keeps messages while nobody consumes; `false` when there is no such
-    /// partition.
+    /// Whether one partition has any subscription that keeps messages while nobody consumes;
+    /// `false` when there is no such partition.
     pub(super) async fn has_durable_subscription(
         &self,
         partition: &str,
@@ -244,7 +248,8 @@ impl AdminCalls {
         Ok(schema.is_some())
     }
 
-    /// Whether the broker asks every producer to encrypt. `false` where the token, or the broker, does not let us know.
+    /// Whether the broker asks every producer to encrypt. `false` where the token, or the broker,
+    /// does not let us know.
     pub(super) async fn requires_encryption(&self) -> bool {
         let path = ["brokers", "configuration", "runtime"];
         let settings: Result<Settings, _> = self.http.json(&call(Method::GET, &path)).await;

@@ -47,9 +47,10 @@ struct Told {
     last_error: String,
 }
 
-/// Has the broker compact the ledger, the metadata topic and the register of a task topic, and those of its levels, and returns when that has begun.
-/// Nothing depends on it: a reader of a compacted topic has less to read. What is under way already goes on, and what does not exist is left out.
-/// Dead letters are not compacted.
+/// Has the broker compact the ledger, the metadata topic and the register of a task topic, and
+/// those of its levels, and returns when that has begun. Nothing depends on it: a reader of a
+/// compacted topic has less to read. What is under way already goes on, and what does not exist is
+/// left out. Dead letters are not compacted.
 ///
 /// # Errors
 /// When the admin API cannot be asked, or refuses.
@@ -69,7 +70,8 @@ pub async fn compact(
     Ok(())
 }
 
-/// How far the compactions have come that [`compact`] has asked for, or anybody else, for each partition that there is.
+/// How far the compactions have come that [`compact`] has asked for, or anybody else, for each
+/// partition that there is.
 ///
 /// # Errors
 /// When the admin API cannot be asked, or refuses.
@@ -110,7 +112,8 @@ impl AdminCalls {
     /// How far the compaction of one partition has come.
     ///
     /// # Errors
-    /// [`AdminErrorKind::NotFound`] when there is no such partition, or for the name of a topic that has partitions.
+    /// [`AdminErrorKind::NotFound`] when there is no such partition, or for the name of a topic
+    /// that has partitions.
     pub async fn compaction(&self, partition: &str) -> Result<CompactionState, AdminError> {
         let call = self.topic_call(Method::GET, partition, &["compaction"])?;
         let Told { status, last_error } = self.http.json(&call).await?;

@@ -1,8 +1,9 @@
 //! One call of the admin API: where it goes, what comes back, and what its failure means.
 //!
-//! Several hosts are tried in turn, beginning with the one that answered last. Brokers answer 307 for a topic that another broker owns, and the client below would drop the token on the way to another
-//! host. So redirects are followed here: the same method, body and token, a limited number of times, and never from `https`
-//! to `http`. A secret appears in no error and in no `Debug`.
+//! Several hosts are tried in turn, beginning with the one that answered last. Brokers answer 307
+//! for a topic that another broker owns, and the client below would drop the token on the way to
+//! another host. So redirects are followed here: the same method, body and token, a limited number
+//! of times, and never from `https` to `http`. A secret appears in no error and in no `Debug`.
 
 mod hosts;
 
@@ -59,10 +60,12 @@ pub struct AdminError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AdminErrorKind {
-    /// No answer from any host: no connection, no trust in the certificate, or not in time. What was asked for may have happened.
+    /// No answer from any host: no connection, no trust in the certificate, or not in time. What
+    /// was asked for may have happened.
     Unreachable,
-    /// A broker answered that it cannot serve this now, or sent us on to one that does not answer: a cluster does so while the topics of
-    /// a dead broker move to others, for a minute at most as a rule.
+    /// A broker answered that it cannot serve this now, or sent us on to one that does not answer:
+    /// a cluster does so while the topics of a dead broker move to others, for a minute at most as
+    /// a rule.
     Unavailable,
     /// 401 or 403.
     Unauthorized,
@@ -100,8 +103,8 @@ fn shown_reason(reason: &str) -> String {
 /// Credentials for the admin API, and the certificate authorities to trust there.
 #[derive(Clone, Debug, Default)]
 pub struct AdminOptions {
-    /// Tokens go as `Authorization: Bearer …`, name and password as `Basic …`. They follow redirects, because the broker that
-    /// owns a topic asks for them too.
+    /// Tokens go as `Authorization: Bearer …`, name and password as `Basic …`. They follow
+    /// redirects, because the broker that owns a topic asks for them too.
     pub credentials: Credentials,
     /// For `https://` only.
     pub tls: TlsOptions,
@@ -160,7 +163,8 @@ impl Http {
         }
         let tls = tls_config(&options.tls, is_encrypted)
             .map_err(|cause| invalid("TLS cannot be set up", Some(cause.into())))?;
-        // Brokers redirect to addresses inside their cluster, and Pulsar's own protocol takes no proxy either.
+        // Brokers redirect to addresses inside their cluster, and Pulsar's own protocol takes no
+        // proxy either.
         let client = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
             .redirect(reqwest::redirect::Policy::none())
@@ -173,7 +177,8 @@ impl Http {
         Ok(Self { client, hosts, credentials, retry_until: None })
     }
 
-    /// The same, but calls that are not available at the moment are tried again for so long from now, all of them together.
+    /// The same, but calls that are not available at the moment are tried again for so long from
+    /// now, all of them together.
     pub(super) fn retrying(&self, time: Duration) -> Self {
         Self { retry_until: Some(Clock::System.now() + time), ..self.clone() }
     }
@@ -424,7 +429,8 @@ fn broker_reason(answer: &[u8]) -> String {
     }
 }
 
-/// The beginning of a text on one line, so that a stack trace or a page of HTML does not fill a terminal.
+/// The beginning of a text on one line, so that a stack trace or a page of HTML does not fill a
+/// terminal.
 fn excerpt(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");

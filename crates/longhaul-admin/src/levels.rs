@@ -4,8 +4,8 @@ use crate::calls::found;
 use crate::{Admin, AdminError, SetupError, SetupReport, TopicSettings, setup};
 use longhaul_core::topics::TopicNames;
 
-/// Makes the topics of a queue and of its levels as the protocol needs them: [`setup`] for each. A level that is new gets as many partitions as
-/// the task topic has.
+/// Makes the topics of a queue and of its levels as the protocol needs them: [`setup`] for each. A
+/// level that is new gets as many partitions as the task topic has.
 ///
 /// # Errors
 /// See [`SetupError`]. Steps already taken stay taken.

@@ -34,7 +34,8 @@ pub async fn queues(
 }
 
 impl AdminCalls {
-    /// All topics of a namespace, by full name; those with partitions count once beside their partitions.
+    /// All topics of a namespace, by full name; those with partitions count once beside their
+    /// partitions.
     async fn topics(&self, namespace: &str) -> Result<Vec<String>, AdminError> {
         let any = format!("{namespace}/any");
         let parts = TopicParts::parse(&any).map_err(|e| self.refuse(&Method::GET, e))?;

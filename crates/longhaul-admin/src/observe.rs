@@ -81,8 +81,8 @@ impl fmt::Display for Shape {
 pub(super) struct PartitionState {
     /// The topic's count includes it, but the broker may have deleted it, or never made it.
     pub(super) exists: bool,
-    /// Whether the subscription that the topic's role asks for is there: the workers' on the task topic, any durable one on
-    /// the dead letters.
+    /// Whether the subscription that the topic's role asks for is there: the workers' on the task
+    /// topic, any durable one on the dead letters.
     pub(super) subscribed: bool,
     pub(super) compaction_cursor: bool,
     pub(super) has_entries: bool,

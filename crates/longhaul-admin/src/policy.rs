@@ -12,7 +12,8 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Policy {
-    /// How long, and up to which size, messages stay that every subscription has acknowledged. -1 is unlimited.
+    /// How long, and up to which size, messages stay that every subscription has acknowledged. -1
+    /// is unlimited.
     Retention {
         /// Time in minutes.
         minutes: i64,
@@ -214,8 +215,8 @@ impl Default for InactiveTopic {
 pub(super) enum PolicySource {
     /// Topic, namespace and broker together: the value in force.
     Applied,
-    /// The namespace alone, because the broker has no topic policies. What it does not say is the broker's own default,
-    /// which no call shows: Pulsar's is assumed.
+    /// The namespace alone, because the broker has no topic policies. What it does not say is the
+    /// broker's own default, which no call shows: Pulsar's is assumed.
     Namespace,
 }
 

@@ -1,7 +1,8 @@
-//! Backlog quotas: what the broker does once a subscription has so much, or so old messages, to read. Pure.
+//! Backlog quotas: what the broker does once a subscription has so much, or so old messages, to
+//! read. Pure.
 //!
-//! One that is set for a namespace holds for its topics, too. Then one reader that stands still stops every worker, or the broker skips what
-//! was not read.
+//! One that is set for a namespace holds for its topics, too. Then one reader that stands still
+//! stops every worker, or the broker skips what was not read.
 
 use super::check::{FindingKind, Severity};
 use super::observe::Role;
@@ -161,7 +162,8 @@ const fn risk(
             "the broker skips states of tasks that a subscription has not read, and may delete some that were never compacted",
         ),
         (Role::Task, false) => match kind {
-            // Who submits has to wait while too many tasks are open: that is what such a limit is for.
+            // Who submits has to wait while too many tasks are open: that is what such a limit is
+            // for.
             QuotaKind::Size => return None,
             QuotaKind::Age => (
                 Severity::Warning,
@@ -196,7 +198,8 @@ mod tests {
     const ROLES: [Role; 5] =
         [Role::Task, Role::Metadata, Role::Ledger, Role::Register, Role::DeadLetters];
 
-    /// What Pulsar 4 answers for a topic without quotas, what a bare broker does, and what a later version may say.
+    /// What Pulsar 4 answers for a topic without quotas, what a bare broker does, and what a later
+    /// version may say.
     #[test]
     fn without_a_limit_there_is_nothing_to_find() {
         let none = r#"{"limit":-1,"limitSize":-1,"limitTime":-1,"policy":"producer_request_hold"}"#;

@@ -4,8 +4,9 @@ use super::admin::Admin;
 use super::http::{AdminError, AdminErrorKind};
 use longhaul_core::topics::TopicNames;
 
-/// Deletes a task topic, those of its levels, and all that belong to them, even while clients use them. Tasks that run then go on, and what their
-/// workers publish at the end is lost. What does not exist is left out, so that a removal that failed half-way can be repeated.
+/// Deletes a task topic, those of its levels, and all that belong to them, even while clients use
+/// them. Tasks that run then go on, and what their workers publish at the end is lost. What does
+/// not exist is left out, so that a removal that failed half-way can be repeated.
 ///
 /// Workers that still run make topics of these names again, without their policies: end them first.
 ///

@@ -8,8 +8,9 @@ use super::policy::{Policies, Policy, Retention, on_off};
 use super::quota;
 use super::settings::TopicSettings;
 
-/// Uncompacted bytes at which the broker compacts the ledger or the metadata by itself. It is fixed: half the compacted size would
-/// save work on a ledger of more than 128 MiB, but that size changes all the time, and seals keep it far below.
+/// Uncompacted bytes at which the broker compacts the ledger or the metadata by itself. It is
+/// fixed: half the compacted size would save work on a ledger of more than 128 MiB, but that size
+/// changes all the time, and seals keep it far below.
 pub(super) const COMPACTION_THRESHOLD_BYTES: u64 = 64 * 1024 * 1024;
 
 const UNLIMITED: i64 = -1;
@@ -57,7 +58,8 @@ pub(super) fn unmet(
     bookies: Option<u32>,
 ) -> Vec<Unmet> {
     let mut unmet = Vec::new();
-    // Acknowledged tasks are kept for an outage of bookies alone: the embedded broker says that it has none.
+    // Acknowledged tasks are kept for an outage of bookies alone: the embedded broker says that it
+    // has none.
     let is_idle = |unmet: &Unmet| {
         role == Role::Task && bookies == Some(0) && unmet.kind == FindingKind::RetentionTooShort
     };

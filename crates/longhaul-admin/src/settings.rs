@@ -3,15 +3,17 @@
 use longhaul_core::topics::{DEFAULT_SUBSCRIPTION, TopicNameError, check_subscription};
 use std::time::Duration;
 
-/// Most partitions that are ever asked for. The broker itself has no limit by default: a typing error of three zeros makes
-/// it create as many topics, and every worker follows all partitions of the ledger.
+/// Most partitions that are ever asked for. The broker itself has no limit by default: a typing
+/// error of three zeros makes it create as many topics, and every worker follows all partitions of
+/// the ledger.
 pub const PARTITIONS_MAX: u32 = 1_000;
 
-/// Longest ledger retention: ten years. Four times as much still fits into the broker's 32-bit count of minutes.
+/// Longest ledger retention: ten years. Four times as much still fits into the broker's 32-bit
+/// count of minutes.
 pub const LEDGER_RETENTION_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// How far back the ledger, the metadata and the handled dead letters can be read: how long the broker keeps entries that
-/// compaction has replaced, or that everybody has acknowledged.
+/// How far back the ledger, the metadata and the handled dead letters can be read: how long the
+/// broker keeps entries that compaction has replaced, or that everybody has acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HistoryRetention {
     /// Four times the ledger retention: the least with which workers that read slowly miss nothing.
@@ -26,17 +28,18 @@ pub enum HistoryRetention {
 /// What the topics of a task topic are made for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicSettings {
-    /// How long a finished task stays in the ledger, counted from when the subscription has passed it: R. The broker keeps
-    /// acknowledged tasks at most as long.
+    /// How long a finished task stays in the ledger, counted from when the subscription has passed
+    /// it: R. The broker keeps acknowledged tasks at most as long.
     pub ledger_retention: Duration,
     /// How long the broker keeps the raw ledger and the raw metadata.
     pub history_retention: HistoryRetention,
-    /// Partitions of the task topic. `None` leaves an existing topic as it is, and makes a new one without partitions.
+    /// Partitions of the task topic. `None` leaves an existing topic as it is, and makes a new one
+    /// without partitions.
     pub partitions: Option<u32>,
     /// The durable subscription through which workers receive tasks.
     pub subscription: String,
-    /// Make the subscription at the earliest message even though the ledger already has entries, so that whatever the task
-    /// topic still holds is delivered again.
+    /// Make the subscription at the earliest message even though the ledger already has entries, so
+    /// that whatever the task topic still holds is delivered again.
     pub replay: bool,
 }
 

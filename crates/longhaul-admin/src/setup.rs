@@ -1,9 +1,11 @@
 //! Makes the topics of a task topic as the protocol needs them.
 //!
-//! It works in rounds: look, plan, act, look again, until nothing is left to do. What is as it should be is left alone, so
-//! that running it twice changes nothing. It deletes nothing: it lowers no retention, except on a topic that it has just made.
+//! It works in rounds: look, plan, act, look again, until nothing is left to do. What is as it
+//! should be is left alone, so that running it twice changes nothing. It deletes nothing: it lowers
+//! no retention, except on a topic that it has just made.
 //!
-//! Invariant: ledger and metadata cover every partition of the task topic before the task topic has it.
+//! Invariant: ledger and metadata cover every partition of the task topic before the task topic has
+//! it.
 
 use super::admin::Admin;
 use super::calls::AdminCalls;
@@ -19,7 +21,8 @@ use std::time::Duration;
 
 /// Rounds of planning and acting. One is enough unless someone else changes the topics meanwhile.
 const ROUNDS_MAX: usize = 5;
-/// Looks at the result of a round that was taken whole. A policy is in force 3 to 50 ms after it was set.
+/// Looks at the result of a round that was taken whole. A policy is in force 3 to 50 ms after it
+/// was set.
 const LOOKS_MAX: usize = 20;
 /// Pause between two looks.
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
@@ -106,7 +109,8 @@ pub enum SetupError {
     /// A call failed. Setup can be run again: it goes on where it stopped.
     #[error("the admin API refused or failed")]
     Admin(#[from] AdminError),
-    /// Pulsar can neither take partitions away nor divide a topic that has none: nothing was changed.
+    /// Pulsar can neither take partitions away nor divide a topic that has none: nothing was
+    /// changed.
     #[error(
         "{topic} has {found}, which cannot become {wanted}: set it up with what it has, or use another topic"
     )]
@@ -118,7 +122,8 @@ pub enum SetupError {
         /// What it should have.
         wanted: String,
     },
-    /// The subscription is gone although the ledger remembers its tasks, and `replay` was not asked for: nothing was changed.
+    /// The subscription is gone although the ledger remembers its tasks, and `replay` was not asked
+    /// for: nothing was changed.
     #[error("{0}")]
     SubscriptionLost(Box<Finding>),
     /// Everything was tried, and these errors remain.
@@ -130,7 +135,8 @@ fn lines(findings: &[Finding]) -> String {
     findings.iter().map(|finding| format!("\n{finding}")).collect()
 }
 
-/// Makes topics and puts them right; [`Client::setup_topics`](crate::Client::setup_topics) does it with the client's settings.
+/// Makes topics and puts them right; [`Client::setup_topics`](crate::Client::setup_topics) does it
+/// with the client's settings.
 ///
 /// ```no_run
 /// use longhaul::topics::{Admin, AdminOptions, TopicNames, TopicSettings, setup};
@@ -147,8 +153,8 @@ fn lines(findings: &[Finding]) -> String {
 /// # }
 /// ```
 ///
-/// Creates and changes whatever is not as the protocol needs it, and reads it back. While a cluster fails over it tries again for
-/// [`FAILOVER_TIME_MAX`](super::FAILOVER_TIME_MAX).
+/// Creates and changes whatever is not as the protocol needs it, and reads it back. While a cluster
+/// fails over it tries again for [`FAILOVER_TIME_MAX`](super::FAILOVER_TIME_MAX).
 ///
 /// # Errors
 /// See [`SetupError`]. Steps already taken stay taken.
@@ -201,8 +207,8 @@ fn created(steps: &[Step]) -> String {
     created.collect::<Vec<_>>().join(" ")
 }
 
-/// Takes the steps of one round, up to the first that fails in a way that another round may mend: the broker refuses what
-/// another setup is doing at the same moment. That failure is handed back.
+/// Takes the steps of one round, up to the first that fails in a way that another round may mend:
+/// the broker refuses what another setup is doing at the same moment. That failure is handed back.
 async fn take_all(
     admin: &AdminCalls,
     round: Vec<Step>,

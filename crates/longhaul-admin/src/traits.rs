@@ -1,6 +1,8 @@
-//! What a topic is subject to beside the policies that set-up sets: enforced schemas, required encryption, replication.
+//! What a topic is subject to beside the policies that set-up sets: enforced schemas, required
+//! encryption, replication.
 //!
-//! Others decide about these, often for a whole namespace and for reasons of their own, so they are only reported.
+//! Others decide about these, often for a whole namespace and for reasons of their own, so they are
+//! only reported.
 
 use super::calls::AdminCalls;
 use super::check::{FindingKind, Severity};
@@ -11,7 +13,8 @@ use serde::Deserialize;
 const SCHEMA_VALIDATION: &str = "schemaValidationEnforced";
 const REPLICATION: &str = "replication";
 
-/// What was read. A broker that does not know such a thing, or a token that may not read it, counts as a no.
+/// What was read. A broker that does not know such a thing, or a token that may not read it, counts
+/// as a no.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Traits {
     /// Producers must name a schema where the topic has one.

@@ -1,6 +1,8 @@
-//! Measures entries of the ledger and what is made of them: `cargo bench -p longhaul-core --bench fold`.
+//! Measures entries of the ledger and what is made of them:
+//! `cargo bench -p longhaul-core --bench fold`.
 //!
-//! The entries are a claim and an outcome of each task. Each row is measured five times; printed is the median.
+//! The entries are a claim and an outcome of each task. Each row is measured five times; printed is
+//! the median.
 
 use bytes::Bytes;
 use longhaul_core::ledger;

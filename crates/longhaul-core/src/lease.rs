@@ -94,8 +94,8 @@ impl Reported {
         }
     }
 
-    /// Whether the end that counts is the one that was reported. Another gateway may have been faster, with what its holder had said there, or
-    /// because it had said nothing.
+    /// Whether the end that counts is the one that was reported. Another gateway may have been
+    /// faster, with what its holder had said there, or because it had said nothing.
     #[must_use]
     pub const fn counts_as(self, end: &Outcome) -> bool {
         match (self, end) {
@@ -199,7 +199,8 @@ mod tests {
     use crate::protocol::entry::NextAttempt;
     use crate::protocol::invariants::LEASE_END;
 
-    /// Who gave a task back, at no attempt, was told so when its silence had cost it one; and who had failed it for good when it was tried again.
+    /// Who gave a task back, at no attempt, was told so when its silence had cost it one; and who
+    /// had failed it for good when it was tried again.
     #[test]
     fn only_the_end_that_counts_is_confirmed() {
         let (failed, given_back) =

@@ -9,7 +9,8 @@ use longhaul_types::{Message, Outgoing};
 /// What a key takes, more often than not.
 const KEY_BYTES: usize = 96;
 
-/// The message of an entry. `content` is what its body holds: a result, a failure reason, a checkpoint, or nothing.
+/// The message of an entry. `content` is what its body holds: a result, a failure reason, a
+/// checkpoint, or nothing.
 #[must_use]
 pub fn message(entry: &Entry, content: &[u8]) -> Outgoing {
     let null = matches!(entry, Entry::Tombstone(_));
@@ -23,7 +24,8 @@ pub(crate) fn keyed(key: String, properties: Properties, payload: Bytes, null: b
     Outgoing { key: Some(key), properties, payload, null, ..Outgoing::default() }
 }
 
-/// On a request to cancel a task: that its processor is not waited for. Who does not know it takes it for a request to cancel.
+/// On a request to cancel a task: that its processor is not waited for. Who does not know it takes
+/// it for a request to cancel.
 const KILL: &str = "kill";
 
 /// The message that asks for the end of a task, without waiting for its processor.
@@ -46,7 +48,8 @@ const OPERATOR: &str = "by";
 /// On the same: what was done.
 const ACTION: &str = "act";
 
-/// The message of an entry by which an operator acts upon a task. Who does not know what it says besides takes it for a worker's.
+/// The message of an entry by which an operator acts upon a task. Who does not know what it says
+/// besides takes it for a worker's.
 #[must_use]
 pub fn by_operator(entry: &Entry, reason: &str, operator: &str, action: &'static str) -> Outgoing {
     signed(message(entry, reason.as_bytes()), operator, action)
@@ -60,8 +63,8 @@ pub fn signed(mut message: Outgoing, operator: &str, action: &'static str) -> Ou
     message
 }
 
-/// Who published an entry as an operator, and what was done. Both are said: a renewal of a lease has the first property as well, and names by
-/// it the worker that looks after the lease.
+/// Who published an entry as an operator, and what was done. Both are said: a renewal of a lease
+/// has the first property as well, and names by it the worker that looks after the lease.
 #[must_use]
 pub fn operator(message: &Message) -> Option<(&str, &str)> {
     let said = |property| message.properties.get(property);
@@ -71,8 +74,8 @@ pub fn operator(message: &Message) -> Option<(&str, &str)> {
 /// Reads an entry.
 ///
 /// # Errors
-/// When the message is not an entry that this version knows, comes from another cluster, or cannot be read whole: what one worker
-/// cannot read, none must act upon.
+/// When the message is not an entry that this version knows, comes from another cluster, or cannot
+/// be read whole: what one worker cannot read, none must act upon.
 pub fn read(message: &Message) -> Result<Entry, EntryError> {
     if message.replicated_from.is_some() {
         return Err(EntryError::Replicated);
@@ -83,7 +86,8 @@ pub fn read(message: &Message) -> Result<Entry, EntryError> {
     Entry::read(message.key.as_deref(), &message.properties, &message.payload, message.null)
 }
 
-/// What the body of an entry's message holds; `None` when it has no body of a form that this version knows.
+/// What the body of an entry's message holds; `None` when it has no body of a form that this
+/// version knows.
 #[must_use]
 pub fn content(message: &Message) -> Option<Bytes> {
     body::decode(&message.payload)
@@ -102,8 +106,8 @@ mod tests {
         Message { key, properties, payload, null, ..Message::at(position) }
     }
 
-    /// Every renewal of a lease, three in each lease time, stood in the log of actions, as one without a name by an owner id, and in the history of its task as an
-    /// operator's.
+    /// Every renewal of a lease, three in each lease time, stood in the log of actions, as one
+    /// without a name by an owner id, and in the history of its task as an operator's.
     #[test]
     fn a_renewal_of_a_lease_is_no_action_of_an_operator() {
         let task = TaskId { ledger: 4, entry: 1, partition: -1, batch_index: None };

@@ -1,7 +1,8 @@
-//! Workers of the Java reference on the same subscription: what they show on M, and what follows for a claim. Pure. Only in the mode
-//! `legacy`; without it no worker reads M before a claim.
+//! Workers of the Java reference on the same subscription: what they show on M, and what follows
+//! for a claim. Pure. Only in the mode `legacy`; without it no worker reads M before a claim.
 //!
-//! They neither write nor read the ledger, and run what they get at once. So M is all that tells of them: an entry without epoch and owner.
+//! They neither write nor read the ledger, and run what they get at once. So M is all that tells of
+//! them: an entry without epoch and owner.
 //!
 //! | M shows last, without an owner | this worker |
 //! |---|---|
@@ -11,10 +12,12 @@
 //! | COMPLETED, FAILED without attempts left, PROCESSING of the last attempt, older | claims, and ends the attempt as M shows, without running it |
 //! | nothing, or an entry of longhaul | claims as always |
 //!
-//! - **When**: before a claim, and again between the accepted claim and the start of the processor. Each time M is read up to an end that was
-//!   asked for after the question arose.
-//! - **After the claim** a PROCESSING that has appeared means that the attempt is given back, without costing an attempt.
-//! - **What M alone tells of** is never claimed: a task that no delivery and no entry of the ledger names is left to its worker.
+//! - **When**: before a claim, and again between the accepted claim and the start of the processor.
+//!   Each time M is read up to an end that was asked for after the question arose.
+//! - **After the claim** a PROCESSING that has appeared means that the attempt is given back,
+//!   without costing an attempt.
+//! - **What M alone tells of** is never claimed: a task that no delivery and no entry of the ledger
+//!   names is left to its worker.
 
 use crate::protocol::key::Epoch;
 use crate::protocol::moment::Moment;
@@ -22,7 +25,8 @@ use crate::task::{Position, TaskId, TaskState};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// An end of M that is not reached after this long is asked for again: compaction may have removed what stood there, or the question was lost.
+/// An end of M that is not reached after this long is asked for again: compaction may have removed
+/// what stood there, or the question was lost.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
 /// An answer that nobody has asked about for so long says nothing any more.
@@ -124,8 +128,8 @@ impl Legacy {
         }
     }
 
-    /// An entry of M was read: of this task, if it names one, and by a worker of the reference, if there is an entry. Anything else about the task,
-    /// a tombstone too, takes its place.
+    /// An entry of M was read: of this task, if it names one, and by a worker of the reference, if
+    /// there is an entry. Anything else about the task, a tombstone too, takes its place.
     pub(super) fn read(
         &mut self,
         at: Position,

@@ -1,7 +1,7 @@
 //! Who we are to a broker, and to its admin API.
 //!
-//! Nothing is remembered that may change outside: a token's file is read again for every connection and whenever a broker
-//! asks anew, so that a rotated token is picked up without a restart.
+//! Nothing is remembered that may change outside: a token's file is read again for every connection
+//! and whenever a broker asks anew, so that a rotated token is picked up without a restart.
 //!
 //! Invariant: no secret shows in a `Debug` form or in an error.
 
@@ -23,7 +23,8 @@ use tokio::time::timeout;
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 /// How long reading it may take: it may lie on a network's disk.
 pub(super) const FILE_TIME_MAX: Duration = Duration::from_secs(5);
-/// How long it may take until there are credentials, where nothing else limits it: others may ask the same issuer, and are waited for.
+/// How long it may take until there are credentials, where nothing else limits it: others may ask
+/// the same issuer, and are waited for.
 pub(super) const DATA_TIME_MAX: Duration = Duration::from_secs(15);
 
 /// Who we are to a broker.
@@ -66,7 +67,8 @@ impl Credentials {
         Self(Kind::Token(Secret::new(text)))
     }
 
-    /// A token in a file, which is read for every connection, and again whenever a broker wants to see a newer one.
+    /// A token in a file, which is read for every connection, and again whenever a broker wants to
+    /// see a newer one.
     #[must_use]
     pub fn token_file(path: impl Into<PathBuf>) -> Self {
         Self(Kind::TokenFile(path.into()))
@@ -78,8 +80,8 @@ impl Credentials {
         Self(Kind::Basic { user: user.into(), password: Secret::new(password) })
     }
 
-    /// The client certificate of [`TlsOptions::client`](super::TlsOptions::client): the broker takes its subject for our role
-    /// (`AuthenticationProviderTls`).
+    /// The client certificate of [`TlsOptions::client`](super::TlsOptions::client): the broker
+    /// takes its subject for our role (`AuthenticationProviderTls`).
     #[must_use]
     pub fn client_certificate() -> Self {
         Self(Kind::ClientCertificate)
@@ -122,7 +124,8 @@ impl Credentials {
         }
     }
 
-    /// What the broker wants to see, fresh for each connection and each challenge. Takes a limited time.
+    /// What the broker wants to see, fresh for each connection and each challenge. Takes a limited
+    /// time.
     ///
     /// # Errors
     /// A file cannot be read, or an issuer gives no token in time.
@@ -148,8 +151,8 @@ impl Credentials {
         }
     }
 
-    /// What has been shown is of no use any more: the broker refuses it, or asks for something newer. Does nothing if there is something
-    /// newer already.
+    /// What has been shown is of no use any more: the broker refuses it, or asks for something
+    /// newer. Does nothing if there is something newer already.
     pub(super) async fn forget(&self, shown: Option<&Bytes>) {
         #[cfg(feature = "oauth2")]
         if let (Kind::OAuth2(source), Some(token)) = (&self.0, shown) {
@@ -322,7 +325,8 @@ mod tests {
         assert_eq!(data(&Credentials::token_file(&path)).await.unwrap().len(), limit);
     }
 
-    /// What is not there need not be shown to the admin API, and nobody on the way can use a certificate that is only seen.
+    /// What is not there need not be shown to the admin API, and nobody on the way can use a
+    /// certificate that is only seen.
     #[test]
     fn what_kind_they_are_is_known() {
         for (credentials, none, certificate, secret) in [

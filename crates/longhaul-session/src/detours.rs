@@ -55,8 +55,8 @@ mod tests {
         Detour { moved, by, proxied: false }
     }
 
-    /// The next broker may hand the topic on as well, and a word of a minute ago would lead back; another cluster is where the topic
-    /// stays.
+    /// The next broker may hand the topic on as well, and a word of a minute ago would lead back;
+    /// another cluster is where the topic stays.
     #[test]
     fn a_broker_is_believed_for_a_minute_and_another_cluster_for_good() {
         let at = |seconds| Moment(Duration::from_secs(seconds));

@@ -1,7 +1,8 @@
 //! Opens a byte stream to a broker, and says in words what goes wrong there.
 //!
-//! A name may have several addresses, and the first of them may be dead. So each address gets its share of the time, which
-//! the handshake counts towards, and what one does not use is left for the others.
+//! A name may have several addresses, and the first of them may be dead. So each address gets its
+//! share of the time, which the handshake counts towards, and what one does not use is left for the
+//! others.
 
 use super::options::Endpoint;
 use longhaul_transport::clock::Clock;
@@ -27,7 +28,8 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 /// What a session reads from and writes to.
 pub(crate) type Wire = Box<dyn Stream>;
 
-/// Opens a stream within this time, from the name lookup to the end of the handshake. `tls` is ignored for an endpoint without it.
+/// Opens a stream within this time, from the name lookup to the end of the handshake. `tls` is
+/// ignored for an endpoint without it.
 pub(crate) async fn dial_within(
     endpoint: &Endpoint,
     tls: Option<&Arc<ClientConfig>>,
@@ -78,7 +80,8 @@ async fn dial_addresses(
     Err(TransportError::new(kind, endpoint, causes.join("; ")))
 }
 
-/// What answers in the stead of a broker, by the first bytes that it sends: four or more. None for all that may be Pulsar.
+/// What answers in the stead of a broker, by the first bytes that it sends: four or more. None for
+/// all that may be Pulsar.
 pub(crate) fn foreign(first_bytes: &[u8]) -> Option<&'static str> {
     if first_bytes.starts_with(b"HTTP") {
         Some("an HTTP server answers: use the broker's binary port")
@@ -90,8 +93,9 @@ pub(crate) fn foreign(first_bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// What a stream's error means that comes between our greeting and the broker's. A broker refuses a client certificate as
-/// late as that: TLS 1.3 ends the handshake before the certificate is looked at.
+/// What a stream's error means that comes between our greeting and the broker's. A broker refuses a
+/// client certificate as late as that: TLS 1.3 ends the handshake before the certificate is looked
+/// at.
 pub(crate) fn greeting_failed(endpoint: &Endpoint, failure: &io::Error) -> TransportError {
     match our_certificate_refused(failure) {
         Some(cause) => TransportError::new(TransportErrorKind::Unauthorized, endpoint, cause),
@@ -103,14 +107,16 @@ pub(crate) fn greeting_failed(endpoint: &Endpoint, failure: &io::Error) -> Trans
     }
 }
 
-/// The other end closed the stream instead of greeting us. A broker that refuses us says so. One without a word goes down at
-/// this moment, or its port is one with TLS and what came was not encrypted.
+/// The other end closed the stream instead of greeting us. A broker that refuses us says so. One
+/// without a word goes down at this moment, or its port is one with TLS and what came was not
+/// encrypted.
 pub(crate) fn hung_up(endpoint: &Endpoint) -> TransportError {
     let hint = if endpoint.tls { "" } else { ": if this is a port with TLS, use pulsar+ssl://" };
     unreachable(endpoint, &format!("the connection was closed at the greeting{hint}"))
 }
 
-/// Whether the other end has closed the connection. It is a reset when it had not read all that we sent.
+/// Whether the other end has closed the connection. It is a reset when it had not read all that we
+/// sent.
 pub(crate) fn is_hang_up(failure: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     [BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof].contains(&failure.kind())
@@ -179,7 +185,8 @@ async fn open(
     }
 }
 
-/// At a port without TLS a broker hangs up, because it cannot read what we send, and other servers answer in their own tongue.
+/// At a port without TLS a broker hangs up, because it cannot read what we send, and other servers
+/// answer in their own tongue.
 fn no_handshake(failure: &io::Error) -> Failure {
     let what = "TLS handshake";
     if is_hang_up(failure) {

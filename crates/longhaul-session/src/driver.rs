@@ -1,7 +1,9 @@
-//! The task that owns a connection: it moves bytes between the machine and the socket, and results to those who wait.
+//! The task that owns a connection: it moves bytes between the machine and the socket, and results
+//! to those who wait.
 //!
-//! What waits here is bounded by what the machine's callers may have under way: publishers by their room in bytes, consumers by
-//! their permits, to which the machine holds the broker, questions by their number. So the channel of calls needs no bound of its own, and nobody who has something to
+//! What waits here is bounded by what the machine's callers may have under way: publishers by their
+//! room in bytes, consumers by their permits, to which the machine holds the broker, questions by
+//! their number. So the channel of calls needs no bound of its own, and nobody who has something to
 //! say ever waits for a slow broker while holding something else up.
 
 use super::credentials::Credentials;
@@ -32,7 +34,8 @@ const CALLS_AT_ONCE_MAX: usize = 1_024;
 const READ_BYTES: usize = 64 * 1024;
 /// By these a frame says how long it is.
 const FRAME_HEAD_BYTES: usize = 4;
-/// How long what is under way when the last user leaves may take: publishes to be stored, acks to be taken.
+/// How long what is under way when the last user leaves may take: publishes to be stored, acks to
+/// be taken.
 const FAREWELL_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Who waits for an answer.
@@ -67,8 +70,8 @@ pub(super) enum Delivery {
 pub(super) type Calls = mpsc::UnboundedSender<Call<Waiter, Unanswered>>;
 type Machine = Connection<Waiter, Unanswered>;
 
-/// A channel without a bound of its own. What goes through one is bounded by what its users may have under way: see the module's
-/// documentation.
+/// A channel without a bound of its own. What goes through one is bounded by what its users may
+/// have under way: see the module's documentation.
 #[expect(clippy::disallowed_methods, reason = "permits, room and the number of questions bound it")]
 pub(super) fn unbounded<T>() -> (mpsc::UnboundedSender<T>, mpsc::UnboundedReceiver<T>) {
     mpsc::unbounded_channel()
@@ -140,7 +143,8 @@ enum Step {
 }
 
 impl Driver {
-    /// A driver for a wire that is connected, and where to call it. `opened` is told when the broker has taken us in, or why not.
+    /// A driver for a wire that is connected, and where to call it. `opened` is told when the
+    /// broker has taken us in, or why not.
     pub(super) fn new(
         machine: Machine,
         wire: Wire,
@@ -173,7 +177,8 @@ impl Driver {
         self.work().await;
         let gone = error::unreachable(&self.address, "the connection was closed");
         self.machine.fail(gone);
-        // What was called meanwhile is answered too. Not by `try_recv`: that overlooks a call which is just being made.
+        // What was called meanwhile is answered too. Not by `try_recv`: that overlooks a call which
+        // is just being made.
         self.calls.close();
         while let Some(call) = self.calls.recv().await {
             self.machine.handle(call, self.around.clock.now());
@@ -202,7 +207,8 @@ impl Driver {
         let mut alarm = Alarm::new();
         loop {
             let now = self.around.clock.now();
-            // Not only when the alarm rings: while there is always something to read it would never be heard.
+            // Not only when the alarm rings: while there is always something to read it would never
+            // be heard.
             self.machine.tick(now);
             // What was opened and nobody waits for any more is closed here, which is written next.
             self.pass_on();
@@ -269,7 +275,8 @@ impl Driver {
         if self.machine.is_open()
             && let Some(opened) = self.opened.take()
         {
-            // Whoever opened us may have given up; then we end with the last handle, which is gone already.
+            // Whoever opened us may have given up; then we end with the last handle, which is gone
+            // already.
             drop(opened.send(Ok(())));
         }
     }
@@ -364,7 +371,8 @@ impl Driver {
         }
     }
 
-    /// Gets fresh credentials: a token's file is read again, and an issuer asked for another token than the broker has seen.
+    /// Gets fresh credentials: a token's file is read again, and an issuer asked for another token
+    /// than the broker has seen.
     fn refresh(&self) {
         let Surroundings { credentials, shown, tracker, .. } = &self.around;
         let (credentials, shown) = (credentials.clone(), shown.clone());
@@ -377,7 +385,8 @@ impl Driver {
     }
 }
 
-/// Writes a part of what waits, or lets the stream pass on what it holds back. Says whether nothing is left. May be dropped.
+/// Writes a part of what waits, or lets the stream pass on what it holds back. Says whether nothing
+/// is left. May be dropped.
 async fn push(writer: &mut WriteHalf<Wire>, outbox: &mut BytesMut) -> io::Result<bool> {
     if outbox.is_empty() {
         writer.flush().await.map(|()| true)
@@ -386,7 +395,8 @@ async fn push(writer: &mut WriteHalf<Wire>, outbox: &mut BytesMut) -> io::Result
     }
 }
 
-/// A timer that is rarely set: what is due moves on with every frame, and is looked at when it would have been due.
+/// A timer that is rarely set: what is due moves on with every frame, and is looked at when it
+/// would have been due.
 struct Alarm {
     sleep: std::pin::Pin<Box<Sleep>>,
     at: Option<Moment>,

@@ -18,9 +18,10 @@ pub(super) fn server(address: impl Display, code: i32, text: &str) -> TransportE
     TransportError::new(kind(code), address, format_args!("{code}: {text}"))
 }
 
-/// What passes by itself counts as not reachable: whoever asks again later, with a new lookup, may be served. So does an error that
-/// the broker has no word for, and a topic or subscription that is busy: while one moves, those who were connected before may still
-/// hold it, and who holds it for good is named in the broker's text.
+/// What passes by itself counts as not reachable: whoever asks again later, with a new lookup, may
+/// be served. So does an error that the broker has no word for, and a topic or subscription that is
+/// busy: while one moves, those who were connected before may still hold it, and who holds it for
+/// good is named in the broker's text.
 fn kind(code: ErrorCode) -> TransportErrorKind {
     use ServerError as E;
     let ErrorCode::Known(error) = code else { return TransportErrorKind::Refused };
@@ -69,7 +70,8 @@ mod tests {
         assert_eq!(kind(999), TransportErrorKind::Refused);
     }
 
-    /// A checksum that was wrong on the way, or a consumer that the broker had lost, was taken for its last word.
+    /// A checksum that was wrong on the way, or a consumer that the broker had lost, was taken for
+    /// its last word.
     #[test]
     fn what_another_connection_mends_is_passing() {
         for code in [9, 13] {
@@ -80,9 +82,10 @@ mod tests {
         }
     }
 
-    /// A broker went down while clients waited for their tasks. Its successor was asked while the old sessions were not gone yet, and
-    /// answered that the producer, or the consumer, was busy, or that something unexpected had happened. The clients took that for the
-    /// last word, and every wait failed, though the topic was served a second later.
+    /// A broker went down while clients waited for their tasks. Its successor was asked while the
+    /// old sessions were not gone yet, and answered that the producer, or the consumer, was busy,
+    /// or that something unexpected had happened. The clients took that for the last word, and
+    /// every wait failed, though the topic was served a second later.
     #[test]
     fn what_a_broker_answers_during_a_failover_is_asked_again() {
         for (code, name) in [(0, "UnknownError"), (5, "ConsumerBusy"), (16, "ProducerBusy")] {

@@ -19,7 +19,8 @@ const WINDOW: u32 = 1_000;
 /// How long an entry that must be there may take to come.
 const FETCH_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// What has been taken of what was delivered, and not told to the machine. It is told when it is much.
+/// What has been taken of what was delivered, and not told to the machine. It is told when it is
+/// much.
 #[derive(Debug, Default)]
 pub(super) struct Untold {
     count: usize,
@@ -163,10 +164,12 @@ pub(super) async fn fetch(
     topic: &str,
     at: Position,
 ) -> Result<Option<Message>, TransportError> {
-    // The whole log first, the compacted view next: trimming may have left an entry only there, and compaction only here.
+    // The whole log first, the compacted view next: trimming may have left an entry only there, and
+    // compaction only here.
     let mut in_time = true;
     for compacted in [false, true] {
-        // The whole entry is asked for, so that something comes even if the batch has no such message.
+        // The whole entry is asked for, so that something comes even if the batch has no such
+        // message.
         let entry = StartPlace::At(Position { batch_index: None, ..at });
         let mut reader =
             SessionFollower::open_at(Arc::clone(&link), topic.to_owned(), entry, compacted, 0)
@@ -178,7 +181,8 @@ pub(super) async fn fetch(
         reader.link.call(Call::Request { consumer: reader.id, count: 1 });
         match timeout(FETCH_TIME_MAX, reader.wait()).await {
             Ok(came) => came?,
-            // Where nothing is left of the log up to its end, nothing comes of it until somebody publishes.
+            // Where nothing is left of the log up to its end, nothing comes of it until somebody
+            // publishes.
             Err(_) => in_time = false,
         }
         let found =

@@ -6,14 +6,18 @@
 //!                                             dial ── socket
 //! ```
 //!
-//! - [`machine`]: a connection as a pure state machine; all rules are there. `driver.rs` moves bytes and results.
-//! - `pool.rs`: connections by broker and purpose; lookups with redirects and proxies. `detours.rs`: where topics go that move.
+//! - [`machine`]: a connection as a pure state machine; all rules are there. `driver.rs` moves
+//!   bytes and results.
+//! - `pool.rs`: connections by broker and purpose; lookups with redirects and proxies.
+//!   `detours.rs`: where topics go that move.
 //! - `publisher.rs`, `consumer.rs`, `follower.rs`: what the seam's users hold in their hands.
-//! - `options.rs`, `credentials.rs`, `oauth2.rs`, `tls.rs`, `dial.rs`: how to reach a broker, credentials, trusted certificate authorities.
+//! - `options.rs`, `credentials.rs`, `oauth2.rs`, `tls.rs`, `dial.rs`: how to reach a broker,
+//!   credentials, trusted certificate authorities.
 //!
-//! The promises of the seam, and where they are kept: a publish is written once (`machine::producer`); nothing is delivered that was
-//! not asked for (`machine::flow`); an ack is confirmed by the broker (`machine::consumer`); nothing reconnects by itself: whoever
-//! opens anew gets a new lookup (`pool.rs`). Every future of the transport may be dropped at any moment.
+//! The promises of the seam, and where they are kept: a publish is written once
+//! (`machine::producer`); nothing is delivered that was not asked for (`machine::flow`); an ack is
+//! confirmed by the broker (`machine::consumer`); nothing reconnects by itself: whoever opens anew
+//! gets a new lookup (`pool.rs`). Every future of the transport may be dropped at any moment.
 
 mod consumer;
 mod credentials;
@@ -72,11 +76,12 @@ pub struct PulsarTransport {
 }
 
 impl PulsarTransport {
-    /// Connects to a cluster. Returns within 10 s, whatever is wrong with the hosts; who asks an issuer for a token waits up to 15 s more.
+    /// Connects to a cluster. Returns within 10 s, whatever is wrong with the hosts; who asks an
+    /// issuer for a token waits up to 15 s more.
     ///
     /// # Errors
-    /// When a setting is wrong, there are no credentials to be had, no host answers, what answers is not a broker, TLS fails, or the
-    /// credentials are refused.
+    /// When a setting is wrong, there are no credentials to be had, no host answers, what answers
+    /// is not a broker, TLS fails, or the credentials are refused.
     pub async fn connect(options: ConnectOptions) -> Result<Self, TransportError> {
         Self::open(options).await
     }

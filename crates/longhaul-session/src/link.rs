@@ -9,7 +9,8 @@ use std::sync::Arc;
 use tokio::sync::mpsc::error::SendError;
 use tokio::sync::{mpsc, oneshot};
 
-/// A handle to a connection's driver. The last one to go ends the connection, once what is under way is done.
+/// A handle to a connection's driver. The last one to go ends the connection, once what is under
+/// way is done.
 #[derive(Debug)]
 pub(super) struct Link {
     calls: Calls,
@@ -36,7 +37,8 @@ impl Link {
         self.end.get().cloned().unwrap_or_else(gone)
     }
 
-    /// Waits until nothing can be asked any more, and says why. Until then the connection is in use.
+    /// Waits until nothing can be asked any more, and says why. Until then the connection is in
+    /// use.
     pub(super) async fn ended(&self) -> TransportError {
         self.call(Call::Watch);
         let _watch = Watch(self);
@@ -74,8 +76,8 @@ impl Link {
         }
     }
 
-    /// The machine answers every question within its time; who drops the wait takes nothing back. A driver that is gone drops the
-    /// question.
+    /// The machine answers every question within its time; who drops the wait takes nothing back. A
+    /// driver that is gone drops the question.
     pub(super) async fn ask(&self, question: Question) -> Answered {
         let (asker, answer) = oneshot::channel();
         self.call(Call::Ask(question, Waiter::Question(asker)));
@@ -114,8 +116,9 @@ impl Drop for Watch<'_> {
     }
 }
 
-/// A wait for something to be opened. Who drops it may do so when the answer is there and not looked at: the driver, which has
-/// delivered it, takes what was opened for used. It is closed here then; while there is no answer, the driver closes it.
+/// A wait for something to be opened. Who drops it may do so when the answer is there and not
+/// looked at: the driver, which has delivered it, takes what was opened for used. It is closed here
+/// then; while there is no answer, the driver closes it.
 struct Opening<'a> {
     link: &'a Link,
     answer: oneshot::Receiver<Answered>,

@@ -1,12 +1,15 @@
 //! Tokens of an OAuth2 issuer, by client credentials, as Pulsar's own clients get them.
 //!
-//! A key file names the client, its secret and the issuer; the issuer's discovery document names where tokens are given. A
-//! token is kept until shortly before it expires, and however many connections want one, it is asked for once.
+//! A key file names the client, its secret and the issuer; the issuer's discovery document names
+//! where tokens are given. A token is kept until shortly before it expires, and however many
+//! connections want one, it is asked for once.
 //!
-//! Everything is read and built anew for each token: a rotated key is picked up, and no HTTP connection is kept, which would
-//! belong to the runtime of the client or worker that was the first to ask.
+//! Everything is read and built anew for each token: a rotated key is picked up, and no HTTP
+//! connection is kept, which would belong to the runtime of the client or worker that was the first
+//! to ask.
 //!
-//! Invariant: neither the secret nor a token shows in a `Debug` form or in an error, not even if the issuer repeats it.
+//! Invariant: neither the secret nor a token shows in a `Debug` form or in an error, not even if
+//! the issuer repeats it.
 
 use super::credentials::{DATA_TIME_MAX, FILE_TIME_MAX, Secret, read_secret};
 use super::is_loopback;
@@ -56,8 +59,8 @@ enum Key {
 }
 
 impl OAuth2 {
-    /// A key file: JSON with `client_id`, `client_secret` and `issuer_url`, as issuers and clouds give it out. It is read for each
-    /// token.
+    /// A key file: JSON with `client_id`, `client_secret` and `issuer_url`, as issuers and clouds
+    /// give it out. It is read for each token.
     #[must_use]
     pub fn key_file(path: impl Into<PathBuf>) -> Self {
         Self::new(Key::File(path.into()))
@@ -156,7 +159,8 @@ impl TokenSource {
         Self { options, current: Mutex::new(None) }
     }
 
-    /// A token that is good for a while yet. Another one's attempt that has to be waited for takes of the time, too.
+    /// A token that is good for a while yet. Another one's attempt that has to be waited for takes
+    /// of the time, too.
     pub(super) async fn token(&self, time_max: Duration) -> Result<Bytes, TransportError> {
         match timeout(time_max, self.current_or_new()).await {
             Ok(result) => result,
@@ -169,7 +173,8 @@ impl TokenSource {
         }
     }
 
-    /// A token that a broker refuses, or does not take for fresh, is not kept for the next one who asks.
+    /// A token that a broker refuses, or does not take for fresh, is not kept for the next one who
+    /// asks.
     pub(super) async fn forget(&self, token: &Bytes) {
         let mut current = self.current.lock().await;
         if current.as_ref().is_some_and(|current| current.token == token) {
@@ -202,7 +207,8 @@ fn lifetime(seconds: f64) -> Option<Duration> {
     Some(stated.min(LIFETIME_MAX) * parts / of)
 }
 
-/// The key file, as Pulsar's clients share it. Its `type` is not looked at: whoever gives out keys calls them as they like.
+/// The key file, as Pulsar's clients share it. Its `type` is not looked at: whoever gives out keys
+/// calls them as they like.
 #[derive(Deserialize)]
 struct KeyFile {
     client_id: String,
@@ -290,7 +296,8 @@ impl<'a> Issuer<'a> {
             .timeout(REQUEST_TIME_MAX)
             .user_agent(concat!("longhaul/", env!("CARGO_PKG_VERSION")));
         if is_here(&url) {
-            // An issuer is often outside, behind the proxy that the environment names; this one is not.
+            // An issuer is often outside, behind the proxy that the environment names; this one is
+            // not.
             http = http.no_proxy();
         }
         let http = http.build().map_err(|cause| invalid(&cause.without_url().to_string()))?;

@@ -1,4 +1,5 @@
-//! How to reach a broker: service URL, credentials, TLS; and what follows from them before anything is sent.
+//! How to reach a broker: service URL, credentials, TLS; and what follows from them before anything
+//! is sent.
 
 use super::credentials::{Credentials, FILE_TIME_MAX};
 use super::machine::Times;
@@ -24,19 +25,23 @@ const HOSTS_MAX: usize = 16;
 /// Where a Pulsar cluster is, the credentials for it, and the certificate authorities to trust.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
-    /// `pulsar://host:port` or `pulsar+ssl://host:port`; further hosts follow after commas and are tried in random order.
+    /// `pulsar://host:port` or `pulsar+ssl://host:port`; further hosts follow after commas and are
+    /// tried in random order.
     pub service_url: String,
     /// Who we are.
     pub credentials: Credentials,
     /// Whom we trust, and what we show of ourselves in the handshake. For `pulsar+ssl://` only.
     pub tls: TlsOptions,
-    /// Which of its addresses a broker is to name in answer to a lookup, where it has several (`advertisedListeners`).
+    /// Which of its addresses a broker is to name in answer to a lookup, where it has several
+    /// (`advertisedListeners`).
     pub listener_name: Option<String>,
-    /// Silence after which we ask whether the broker is there; after twice that the connection is given up. Default 30 s.
+    /// Silence after which we ask whether the broker is there; after twice that the connection is
+    /// given up. Default 30 s.
     pub keep_alive: Duration,
     /// How long the broker may take to answer a question, or to confirm a publish. Default 30 s.
     pub answer_time: Duration,
-    /// What the broker's statistics call our consumers and producers. By default something that no other process has.
+    /// What the broker's statistics call our consumers and producers. By default something that no
+    /// other process has.
     pub name: String,
 }
 
@@ -48,7 +53,8 @@ pub(crate) struct Prepared {
 }
 
 impl ConnectOptions {
-    /// Options for a service URL, without credentials and with the authorities that the system trusts.
+    /// Options for a service URL, without credentials and with the authorities that the system
+    /// trusts.
     #[must_use]
     pub fn new(service_url: impl Into<String>) -> Self {
         let Times { keep_alive, answer } = Times::default();
@@ -90,7 +96,8 @@ impl ConnectOptions {
         Times { keep_alive: self.keep_alive, answer: self.answer_time }
     }
 
-    /// Checks all that can be checked without asking anyone, and warns of a secret that would be readable on its way.
+    /// Checks all that can be checked without asking anyone, and warns of a secret that would be
+    /// readable on its way.
     pub(crate) fn prepare(&self) -> Result<Prepared, TransportError> {
         let invalid = |cause: &dyn fmt::Display| {
             TransportError::new(TransportErrorKind::Invalid, &self.service_url, cause)
@@ -226,7 +233,8 @@ pub(crate) fn full_topic_name(name: &str) -> String {
     }
 }
 
-/// Whether what goes to this host stays on this machine, as far as its name tells. IPv6 addresses may have their brackets.
+/// Whether what goes to this host stays on this machine, as far as its name tells. IPv6 addresses
+/// may have their brackets.
 #[must_use]
 pub fn is_loopback(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
@@ -309,8 +317,8 @@ mod tests {
         }
     }
 
-    /// A client certificate whose files were missing would have been looked for at the first connection, and one that nothing encrypts
-    /// was never shown.
+    /// A client certificate whose files were missing would have been looked for at the first
+    /// connection, and one that nothing encrypts was never shown.
     #[test]
     fn a_client_certificate_is_given_and_shown_in_a_handshake() {
         let authority = Authority::new("ours");

@@ -1,6 +1,7 @@
 //! The connections of a transport: one per broker and purpose, opened by who needs it first.
 //!
-//! A connection is opened in a task of its own, so that whoever gives up waiting for it harms nobody else who waits.
+//! A connection is opened in a task of its own, so that whoever gives up waiting for it harms
+//! nobody else who waits.
 
 use super::credentials::DATA_TIME_MAX;
 use super::detours::{Detour, Detours};
@@ -29,9 +30,11 @@ use tokio_util::task::TaskTracker;
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(8);
 /// For the hosts, and for what they are shown.
 const TIMES: (Duration, Duration) = (CONNECT_TIME_MAX, DATA_TIME_MAX);
-/// The part of a host's time that is kept for the greeting when connecting takes long: one of eight.
+/// The part of a host's time that is kept for the greeting when connecting takes long: one of
+/// eight.
 const GREETING_PARTS: u32 = 8;
-/// How long a host of the service URL may be silent before the next one is asked as well, where any of them will do.
+/// How long a host of the service URL may be silent before the next one is asked as well, where any
+/// of them will do.
 const HEAD_START: Duration = Duration::from_millis(250);
 /// The least that a host has to take us in.
 const SHARE_MIN: Duration = Duration::from_millis(250);
@@ -62,7 +65,8 @@ struct Budget {
     until: Moment,
     /// Hosts that share it. What one of them does not use is left for the others.
     untried: u32,
-    /// What our credentials have taken, in µs: a slow issuer is no host's fault, and takes nothing of their time.
+    /// What our credentials have taken, in µs: a slow issuer is no host's fault, and takes nothing
+    /// of their time.
     credentials_us: Arc<AtomicU64>,
     /// What they may take, for all hosts together.
     credentials_max: Duration,
@@ -88,8 +92,8 @@ impl Budget {
         self.credentials_us.fetch_add(took, Ordering::Relaxed);
     }
 
-    /// The next host's part. Never nothing: who waited for what somebody else had begun may find its own time used up, and a host that
-    /// is well need not suffer for it.
+    /// The next host's part. Never nothing: who waited for what somebody else had begun may find
+    /// its own time used up, and a host that is well need not suffer for it.
     fn share(&self) -> Duration {
         (self.left() / self.untried).max(SHARE_MIN)
     }
@@ -130,7 +134,8 @@ pub(super) struct Pool {
     prepared: Prepared,
     tracker: TaskTracker,
     places: Mutex<HashMap<Target, Opening>>,
-    /// The host of the service URL that is asked first: the one that answered last, or the next one if that could not help.
+    /// The host of the service URL that is asked first: the one that answered last, or the next one
+    /// if that could not help.
     preferred: AtomicUsize,
     detours: Arc<Detours>,
 }
@@ -170,8 +175,9 @@ impl Pool {
         self.connected().await.map(drop)
     }
 
-    /// A connection to any broker that answers. The hosts are asked side by side, each a moment after the one before it: whoever wants to know whether there is
-    /// a broker does not wait for those that are silent.
+    /// A connection to any broker that answers. The hosts are asked side by side, each a moment
+    /// after the one before it: whoever wants to know whether there is a broker does not wait for
+    /// those that are silent.
     pub(super) async fn connected(&self) -> Result<Arc<Link>, TransportError> {
         let hosts = &self.prepared.endpoints;
         let first = self.preferred.load(Ordering::Relaxed);
@@ -279,12 +285,14 @@ impl Pool {
         Err(error::refused(endpoint, format_args!("too many redirects for {topic}")))
     }
 
-    /// A host that takes us in and yet cannot help is not the first to be asked the next time: its neighbours may be well.
+    /// A host that takes us in and yet cannot help is not the first to be asked the next time: its
+    /// neighbours may be well.
     fn judge<T>(&self, service: &Service, outcome: &Result<T, TransportError>) {
         if outcome.as_ref().is_err_and(|error| error.kind == TransportErrorKind::Unreachable) {
             // Behind the last one they begin anew.
             let next = service.index + 1;
-            // Of many that see the same failure only the first moves on: two steps may lead back to it.
+            // Of many that see the same failure only the first moves on: two steps may lead back to
+            // it.
             let (order, index) = (Ordering::Relaxed, service.index);
             self.preferred.compare_exchange(index, next, order, order).ok();
         }
@@ -352,7 +360,8 @@ fn is_over(opening: &Opening) -> bool {
     opening.clone().now_or_never().is_some_and(|opened| opened.map_or(true, |link| link.is_over()))
 }
 
-/// The failures of all hosts as one. What tells more than silence comes first and is the kind: asking again would not help.
+/// The failures of all hosts as one. What tells more than silence comes first and is the kind:
+/// asking again would not help.
 fn nobody_answers(service_url: &str, mut failures: Vec<TransportError>) -> TransportError {
     failures.sort_by_key(|failure| failure.kind == TransportErrorKind::Unreachable);
     match failures.as_slice() {
@@ -380,7 +389,8 @@ fn next(lookup: &Lookup, service: &Endpoint) -> Result<(Endpoint, Option<String>
         return Ok((service.clone(), Some(owner.authority())));
     }
     if owner.tls != service.tls {
-        // Our credentials would go there in plain text, or the other way round nobody has set up TLS.
+        // Our credentials would go there in plain text, or the other way round nobody has set up
+        // TLS.
         let cause = format_args!("the topic's broker is {owner}, and not {what} as the service is");
         return Err(error::refused(service, cause));
     }

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Notify;
 
-/// Bytes of messages that a publisher may have without a receipt, but for the last one; the callers of further ones wait.
+/// Bytes of messages that a publisher may have without a receipt, but for the last one; the callers
+/// of further ones wait.
 const ROOM_BYTES: usize = 16 * 1024 * 1024;
 
 /// What the messages of a publisher take up that have no receipt.
@@ -58,7 +59,8 @@ impl Drop for Taken {
     }
 }
 
-/// A producer in the hands of its user; it is closed when that one drops it, once everything is stored.
+/// A producer in the hands of its user; it is closed when that one drops it, once everything is
+/// stored.
 pub(super) struct SessionPublisher {
     link: Arc<Link>,
     id: u64,
@@ -104,7 +106,8 @@ impl Publisher for SessionPublisher {
     fn put(&mut self, message: Outgoing, on_receipt: OnReceipt) -> bool {
         let bytes = weight(&message);
         if bytes > self.message_bytes_max {
-            // Told before it takes up room; the machine, which knows its metadata to the byte, has the last word.
+            // Told before it takes up room; the machine, which knows its metadata to the byte, has
+            // the last word.
             let bytes_max = self.message_bytes_max;
             on_receipt.tell(Err(PublishError::TooLarge { bytes, bytes_max }));
         } else {

@@ -1,7 +1,8 @@
 //! Whom we trust, and what we show of ourselves in a handshake.
 //!
-//! The provider of cryptography is passed along and never taken from the process, where others may have chosen none or another
-//! one. The host's name is always checked: there is no switch to leave that out.
+//! The provider of cryptography is passed along and never taken from the process, where others may
+//! have chosen none or another one. The host's name is always checked: there is no switch to leave
+//! that out.
 
 use super::credentials::read_file;
 use rustls::client::WebPkiServerVerifier;
@@ -16,7 +17,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fmt, io};
 
-/// Largest file that certificates are read from: those of all authorities that a system trusts have some 250 KB.
+/// Largest file that certificates are read from: those of all authorities that a system trusts have
+/// some 250 KB.
 const PEM_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// TLS towards a broker or its admin API.
@@ -37,7 +39,8 @@ pub struct TlsOptions {
     pub ca_certificate_only: bool,
     /// A certificate of our own, for servers that ask for one.
     pub client: Option<ClientCertificate>,
-    /// The same in files, which are read again for each connection. They count before the certificate above.
+    /// The same in files, which are read again for each connection. They count before the
+    /// certificate above.
     pub client_paths: Option<ClientCertificatePaths>,
 }
 
@@ -136,8 +139,8 @@ pub enum TlsError {
 }
 
 impl TlsOptions {
-    /// What a connection is encrypted with. Reads the files that are named, and the system's authorities, so that a change of them
-    /// shows in what connects anew. Blocks meanwhile.
+    /// What a connection is encrypted with. Reads the files that are named, and the system's
+    /// authorities, so that a change of them shows in what connects anew. Blocks meanwhile.
     ///
     /// # Errors
     /// A file cannot be read, or what is in it is no certificate or key.
@@ -147,7 +150,8 @@ impl TlsOptions {
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
             .dangerous()
-            // Both verifiers check chain, dates and name; the method is called dangerous for what others might pass.
+            // Both verifiers check chain, dates and name; the method is called dangerous for what
+            // others might pass.
             .with_custom_certificate_verifier(verifier);
         let read = self.client_paths.as_ref().map(ClientCertificatePaths::read).transpose()?;
         let Some(client) = read.as_ref().or(self.client.as_ref()) else {

@@ -1,19 +1,23 @@
-//! The seam between longhaul and a broker. Internal to longhaul: it may change on any day, and what users need of it, `longhaul`
-//! itself gives them.
+//! The seam between longhaul and a broker. Internal to longhaul: it may change on any day, and what
+//! users need of it, `longhaul` itself gives them.
 //!
-//! [`Transport`] is what longhaul asks of a broker; its own session implements it, and the broker in memory that tests run on.
-//! What both sides must agree about is here too: how messages are named ([`Position`]) and described ([`Properties`]), what time
-//! it is ([`clock`]), and where a simulation stops a process ([`gate`]).
+//! [`Transport`] is what longhaul asks of a broker; its own session implements it, and the broker
+//! in memory that tests run on. What both sides must agree about is here too: how messages are
+//! named ([`Position`]) and described ([`Properties`]), what time it is ([`clock`]), and where a
+//! simulation stops a process ([`gate`]).
 //!
-//! A transport moves bytes and knows no rule of the task protocol. The protocol asks three things of it:
+//! A transport moves bytes and knows no rule of the task protocol. The protocol asks three things
+//! of it:
 //!
-//! - **It never resends by itself.** A publish whose fate is unknown ends as [`PublishError::Unknown`]; the caller decides.
-//! - **It keeps no hidden queue of deliveries**: nothing is delivered to a [`Consumer`] that was not asked for, but for the rest of a
-//!   batch.
+//! - **It never resends by itself.** A publish whose fate is unknown ends as
+//!   [`PublishError::Unknown`]; the caller decides.
+//! - **It keeps no hidden queue of deliveries**: nothing is delivered to a [`Consumer`] that was
+//!   not asked for, but for the rest of a batch.
 //! - **An ack has a receipt**: [`Consumer::ack`] resolves when the broker has confirmed it.
 //!
-//! Invariant: no transport reconnects behind its caller's back. The first error of a [`Consumer`], [`Follower`] or
-//! [`Publisher`] is its last word: the supervisor drops it, tells the machine that the session is over, and opens a new one.
+//! Invariant: no transport reconnects behind its caller's back. The first error of a [`Consumer`],
+//! [`Follower`] or [`Publisher`] is its last word: the supervisor drops it, tells the machine that
+//! the session is over, and opens a new one.
 
 pub mod clock;
 pub mod gate;
@@ -50,13 +54,15 @@ impl fmt::Display for TopicPartition {
     }
 }
 
-/// How the consumers of a durable subscription share its messages. All that are connected have the same.
+/// How the consumers of a durable subscription share its messages. All that are connected have the
+/// same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SubscriptionType {
     /// Each message goes to any of them.
     #[default]
     Shared,
-    /// The messages of one key go to one consumer at a time, in order, and to another one only when that one has none of them any more.
+    /// The messages of one key go to one consumer at a time, in order, and to another one only when
+    /// that one has none of them any more.
     KeyShared,
 }
 
@@ -65,8 +71,8 @@ pub enum SubscriptionType {
 pub enum Batching {
     /// One entry per message: for topics that other clients read compacted (M), and for tasks.
     Off,
-    /// What comes while earlier entries are without a receipt shares an entry, up to 1,000 messages: for the ledger. What
-    /// comes alone goes alone.
+    /// What comes while earlier entries are without a receipt shares an entry, up to 1,000
+    /// messages: for the ledger. What comes alone goes alone.
     On,
 }
 
@@ -113,7 +119,8 @@ pub struct Backlog {
 /// What became of a message: where it is stored, or why that is not known, or not so.
 pub type Published = Result<Position, PublishError>;
 
-/// Resolves to the position of the stored message. It never depends on being polled: dropping it takes nothing back.
+/// Resolves to the position of the stored message. It never depends on being polled: dropping it
+/// takes nothing back.
 pub type Receipt = BoxFuture<'static, Published>;
 
 /// What the broker said to an ack.
@@ -199,21 +206,24 @@ pub type ConnectionEnd = BoxFuture<'static, TransportError>;
 /// A broker, seen from a worker or a client.
 #[async_trait]
 pub trait Transport: fmt::Debug + Send + Sync + 'static {
-    /// Connects to the cluster, if no connection is there, and keeps that open until what this returns is dropped or has resolved. A transport that needs no
-    /// connections is never cut off.
+    /// Connects to the cluster, if no connection is there, and keeps that open until what this
+    /// returns is dropped or has resolved. A transport that needs no connections is never cut off.
     async fn connected(&self) -> Result<ConnectionEnd, TransportError> {
         Ok(Box::pin(std::future::pending()))
     }
 
-    /// The number of partitions of a topic; `None` when it has none, or does not exist. Creates nothing.
+    /// The number of partitions of a topic; `None` when it has none, or does not exist. Creates
+    /// nothing.
     async fn partitions(&self, topic: &str) -> Result<Option<u32>, TransportError>;
 
-    /// Whether there is a topic of this name, with partitions or without. `true` where the broker does not tell. Creates nothing.
+    /// Whether there is a topic of this name, with partitions or without. `true` where the broker
+    /// does not tell. Creates nothing.
     async fn exists(&self, _topic: &str) -> Result<bool, TransportError> {
         Ok(true)
     }
 
-    /// Whether a topic may get more partitions while somebody uses it, so that it is worth counting them again.
+    /// Whether a topic may get more partitions while somebody uses it, so that it is worth counting
+    /// them again.
     fn partitions_may_grow(&self) -> bool {
         true
     }
@@ -226,7 +236,8 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
         schema: Schema,
     ) -> Result<Box<dyn Publisher>, TransportError>;
 
-    /// Opens a consumer on a durable subscription, which starts at the earliest message if it is new.
+    /// Opens a consumer on a durable subscription, which starts at the earliest message if it is
+    /// new.
     async fn subscribe(
         &self,
         topic: &TopicPartition,
@@ -250,7 +261,8 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
         follow: Follow,
     ) -> Result<Box<dyn Follower>, TransportError>;
 
-    /// Reads the message at exactly this position, compacted or not; `None` when it is no longer there.
+    /// Reads the message at exactly this position, compacted or not; `None` when it is no longer
+    /// there.
     async fn fetch(
         &self,
         topic: &TopicPartition,
@@ -261,21 +273,24 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
 /// Publishes to one partition, in the order of the calls.
 #[async_trait]
 pub trait Publisher: Send {
-    /// Waits for the end of this publisher: what is sent from then on fails. May be dropped and called again.
+    /// Waits for the end of this publisher: what is sent from then on fails. May be dropped and
+    /// called again.
     async fn ended(&mut self) -> TransportError;
 
-    /// Waits until a message may be handed over, for the client's queue is bounded. May be dropped and called again.
+    /// Waits until a message may be handed over, for the client's queue is bounded. May be dropped
+    /// and called again.
     ///
     /// # Errors
     /// The publisher is over.
     async fn ready(&mut self) -> Result<(), TransportError>;
 
-    /// Hands a message over at once. Whoever asks [`ready`](Self::ready) before keeps the queue within its bounds. Returns whether there is
-    /// room for another one. What is handed over to a publisher that is over is not stored and never will be.
+    /// Hands a message over at once. Whoever asks [`ready`](Self::ready) before keeps the queue
+    /// within its bounds. Returns whether there is room for another one. What is handed over to a
+    /// publisher that is over is not stored and never will be.
     fn put(&mut self, message: Outgoing, on_receipt: OnReceipt) -> bool;
 
-    /// Hands a message over; waits while the client's queue is full. An error says that the message was not handed over: it is
-    /// not stored and never will be.
+    /// Hands a message over; waits while the client's queue is full. An error says that the message
+    /// was not handed over: it is not stored and never will be.
     async fn send(&mut self, message: Outgoing) -> Result<Receipt, TransportError> {
         self.ready().await?;
         let (on_receipt, receipt) = OnReceipt::awaited();
@@ -284,14 +299,16 @@ pub trait Publisher: Send {
     }
 }
 
-/// One consumer session; dropping it ends it. What it delivered is void then, and acks without a receipt may be lost.
+/// One consumer session; dropping it ends it. What it delivered is void then, and acks without a
+/// receipt may be lost.
 #[async_trait]
 pub trait Consumer: Send {
-    /// Lets the broker deliver so many messages more. Nothing is delivered that was not asked for, but for the rest of a batch,
-    /// which then counts for what is asked for next.
+    /// Lets the broker deliver so many messages more. Nothing is delivered that was not asked for,
+    /// but for the rest of a batch, which then counts for what is asked for next.
     fn request(&mut self, count: usize);
 
-    /// The next delivery; asks for one if nothing was asked for. May be dropped and called again without losing one.
+    /// The next delivery; asks for one if nothing was asked for. May be dropped and called again
+    /// without losing one.
     async fn next(&mut self) -> Result<Message, TransportError>;
 
     /// A delivery more, if it was asked for and is here already.
@@ -317,8 +334,9 @@ pub trait Consumer: Send {
 /// Follows one partition.
 #[async_trait]
 pub trait Follower: Send {
-    /// The next message; waits at the end of the log. May be dropped and called again without losing one. In a simulation messages
-    /// may come again from the start, as with clients that reconnect by themselves.
+    /// The next message; waits at the end of the log. May be dropped and called again without
+    /// losing one. In a simulation messages may come again from the start, as with clients that
+    /// reconnect by themselves.
     async fn next(&mut self) -> Result<Message, TransportError>;
 
     /// A message more, if it is here already.
@@ -357,14 +375,15 @@ impl TransportError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TransportErrorKind {
-    /// The broker cannot be reached, the connection was lost, or it cannot serve us at the moment, because somebody else holds the
-    /// topic, say: trying again may help.
+    /// The broker cannot be reached, the connection was lost, or it cannot serve us at the moment,
+    /// because somebody else holds the topic, say: trying again may help.
     Unreachable,
     /// The broker refuses the credentials, or what they ask for.
     Unauthorized,
     /// No such topic.
     NotFound,
-    /// The broker does not allow what was asked, whoever asks: a policy of the namespace, a limit, a name that is none.
+    /// The broker does not allow what was asked, whoever asks: a policy of the namespace, a limit,
+    /// a name that is none.
     NotAllowed,
     /// The topic has a schema that does not go with ours.
     IncompatibleSchema,
@@ -377,7 +396,8 @@ pub enum TransportErrorKind {
 }
 
 impl TransportErrorKind {
-    /// Whether trying again is of no use before somebody has changed something: a permission, a policy, a topic, a setting.
+    /// Whether trying again is of no use before somebody has changed something: a permission, a
+    /// policy, a topic, a setting.
     #[must_use]
     pub const fn is_permanent(self) -> bool {
         !matches!(self, Self::Unreachable)
@@ -406,8 +426,8 @@ pub enum PublishError {
     /// The message may be stored, now or later, or not at all.
     #[error("the fate of the message is unknown: {0}")]
     Unknown(String),
-    /// The message is not stored and never will be, through no fault of its own: most often it was not even sent. Another try may
-    /// store it.
+    /// The message is not stored and never will be, through no fault of its own: most often it was
+    /// not even sent. Another try may store it.
     #[error("the message is not stored: {0}")]
     NotStored(String),
     /// The message is not stored and never will be, for what it is.

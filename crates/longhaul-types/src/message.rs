@@ -9,7 +9,8 @@ use std::sync::Arc;
 pub struct Message {
     /// Where it lies; orders the messages of one partition.
     pub position: Position,
-    /// `None` when it came alone; otherwise how many messages of its entry are still to be acknowledged, itself included.
+    /// `None` when it came alone; otherwise how many messages of its entry are still to be
+    /// acknowledged, itself included.
     pub batch_size: Option<u32>,
     /// Partition key as text.
     pub key: Option<String>,
@@ -27,7 +28,8 @@ pub struct Message {
     pub publish_time_ms: u64,
     /// The cluster that it was published in, where it was replicated from another one.
     pub replicated_from: Option<String>,
-    /// How often the broker has delivered it before, as far as it remembers: not over its restarts, nor after a consumer died.
+    /// How often the broker has delivered it before, as far as it remembers: not over its restarts,
+    /// nor after a consumer died.
     pub redelivery_count: u32,
 }
 
@@ -68,7 +70,8 @@ pub struct Outgoing {
     pub deliver_at_ms: Option<u64>,
 }
 
-/// By which key a Key_Shared subscription deals a message: that of its entry. See [`Message::order_key`].
+/// By which key a Key_Shared subscription deals a message: that of its entry. See
+/// [`Message::order_key`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OrderKey {
     /// By the message's own partition key, if it has one.

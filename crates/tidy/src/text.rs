@@ -1,5 +1,5 @@
-//! No file names a developer's folder or a registry, or has marks of unfinished work or spaces at the
-//! ends of lines. Each Rust file begins with its purpose.
+//! No file names a developer's folder or a registry, or has marks of unfinished work or spaces at
+//! the ends of lines. Each Rust file begins with its purpose.
 //!
 //! A path of one machine works nowhere else, and a registry's name defeats the mirrors of users.
 

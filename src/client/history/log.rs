@@ -1,7 +1,7 @@
 //! Reads what the log of a partition still has, in order, once.
 //!
-//! Before the first message that is still in the log comes what compaction has kept of those that are not. So a fold over all of it is the
-//! fold over the whole log, but for keys that were swept.
+//! Before the first message that is still in the log comes what compaction has kept of those that
+//! are not. So a fold over all of it is the fold over the whole log, but for keys that were swept.
 
 use crate::supervise::{Connections, KeptFollower, Service};
 use crate::transport::{

@@ -1,7 +1,8 @@
-//! What the logs of a queue still tell of its past: the entries of a task, the view as it was, and what zombies wrote.
+//! What the logs of a queue still tell of its past: the entries of a task, the view as it was, and
+//! what zombies wrote.
 //!
-//! Each question reads the logs of the partitions that it is about once, from their start. That costs what it costs to read them, and
-//! memory for each task that they tell of; nothing is kept.
+//! Each question reads the logs of the partitions that it is about once, from their start. That
+//! costs what it costs to read them, and memory for each task that they tell of; nothing is kept.
 
 pub(super) mod log;
 mod silence;
@@ -35,7 +36,8 @@ pub enum HistoryError {
     /// The topic's name is not usable.
     #[error(transparent)]
     Topic(#[from] TopicNameError),
-    /// What was asked for has been deleted: the log begins later, at this time in ms since the epoch, if it has any entry.
+    /// What was asked for has been deleted: the log begins later, at this time in ms since the
+    /// epoch, if it has any entry.
     #[error("the log does not go back so far: it begins at {begins_ms:?} ms since the epoch")]
     NotInLog {
         /// When the first entry that is still there was published.
@@ -69,9 +71,11 @@ impl From<TaskViewError> for HistoryError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PastInstant {
-    /// In ms since the epoch, by the clocks of those who published. What stands behind the first entry of a later time is not looked at.
+    /// In ms since the epoch, by the clocks of those who published. What stands behind the first
+    /// entry of a later time is not looked at.
     Time(u64),
-    /// Behind this entry of the ledger; other partitions, and the other topics, at the time at which it was published.
+    /// Behind this entry of the ledger; other partitions, and the other topics, at the time at
+    /// which it was published.
     Entry {
         /// The partition, or -1.
         partition: i32,
@@ -81,7 +85,8 @@ pub enum PastInstant {
 }
 
 impl Client {
-    /// All entries about a task that are still there, with whether each of them counts, and when nothing was heard of who held it.
+    /// All entries about a task that are still there, with whether each of them counts, and when
+    /// nothing was heard of who held it.
     ///
     /// ```no_run
     /// # async fn tell(client: longhaul::Client, task: longhaul::TaskRef) -> Result<(), longhaul::HistoryError> {
@@ -115,7 +120,8 @@ impl Client {
         Ok(collector.finish(now_ms))
     }
 
-    /// The workers that wrote about tasks after they had been replaced, as far as the logs go back: who, how often, and how late.
+    /// The workers that wrote about tasks after they had been replaced, as far as the logs go back:
+    /// who, how often, and how late.
     ///
     /// # Errors
     /// When the logs cannot be read.
@@ -141,7 +147,8 @@ impl Client {
         Ok(found)
     }
 
-    /// The state of all claimed tasks as it was at an instant that is still in the log of the ledger. The view stands still.
+    /// The state of all claimed tasks as it was at an instant that is still in the log of the
+    /// ledger. The view stands still.
     ///
     /// # Errors
     /// When the logs cannot be read, or do not go back so far.
@@ -193,7 +200,8 @@ impl Client {
             Some(last) => message.position > last,
             None => message.publish_time_ms > at_ms,
         };
-        // Of what stands before the log, entries that were there at that instant may have made way for later ones.
+        // Of what stands before the log, entries that were there at that instant may have made way
+        // for later ones.
         let mut lost_ms = None;
         let mut is_first = true;
         logs.read(&ledger, |found, message| {

@@ -1,7 +1,9 @@
 //! When nothing was heard of who held a task. Pure: entries of the ledger go in, in their order.
 //!
-//! Whatever an owner publishes says that it is alive, as for [`Silence`](longhaul_core::protocol::silence): heartbeats, and entries about any task. Compaction keeps one
-//! heartbeat of each owner, so what it has left tells nothing of silences: they are told from the beginning of the log on.
+//! Whatever an owner publishes says that it is alive, as for
+//! [`Silence`](longhaul_core::protocol::silence): heartbeats, and entries about any task.
+//! Compaction keeps one heartbeat of each owner, so what it has left tells nothing of silences:
+//! they are told from the beginning of the log on.
 
 use super::log::Found;
 use longhaul_core::protocol::entry::{Entry, LeaseMs, Renewal, lease_time};
@@ -11,7 +13,8 @@ use longhaul_core::task::WorkerIdentity;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A time in which nothing was heard of who held the task, although heartbeats were due. All instants are in ms since the epoch, by the wall clocks of those who published.
+/// A time in which nothing was heard of who held the task, although heartbeats were due. All
+/// instants are in ms since the epoch, by the wall clocks of those who published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HolderSilence {
@@ -19,15 +22,18 @@ pub struct HolderSilence {
     pub epoch: u32,
     /// The holder: 32 hexadecimal digits.
     pub owner: String,
-    /// The worker behind the holder, if one of its heartbeats is still there; for a lease, by name, whoever holds it.
+    /// The worker behind the holder, if one of its heartbeats is still there; for a lease, by name,
+    /// whoever holds it.
     pub worker: Option<Arc<WorkerIdentity>>,
     /// When anything was heard of it last.
     pub from_ms: u64,
     /// When it was heard of again, or held the task no longer; `None` while the silence lasts.
     pub to_ms: Option<u64>,
-    /// How often something was due: the heartbeat interval of the ledger; for a lease, its lease time.
+    /// How often something was due: the heartbeat interval of the ledger; for a lease, its lease
+    /// time.
     pub every: Duration,
-    /// How many heartbeats are missing; one that came up to half an interval late is not. For a lease, how many times its lease time has passed.
+    /// How many heartbeats are missing; one that came up to half an interval late is not. For a
+    /// lease, how many times its lease time has passed.
     pub missed: u64,
 }
 
@@ -88,7 +94,8 @@ impl Silences {
         self.holder = holds.then_some(Holder { epoch, owner, lease_ms, heard_ms: published_ms });
     }
 
-    /// Notes the silence of the holder up to this time, if heartbeats are missing in it; `lasts` if nobody knows when it ends.
+    /// Notes the silence of the holder up to this time, if heartbeats are missing in it; `lasts` if
+    /// nobody knows when it ends.
     fn note(&mut self, end_ms: u64, lasts: bool) {
         let Some(holder) = self.holder.as_ref().filter(|_| self.is_in_log) else { return };
         let silent = Duration::from_millis(end_ms.saturating_sub(holder.heard_ms));
@@ -120,7 +127,8 @@ impl Silences {
     }
 }
 
-/// How many heartbeats are missing in a silence; one that is late by less than half an interval is not.
+/// How many heartbeats are missing in a silence; one that is late by less than half an interval is
+/// not.
 pub(in crate::client) fn missed_in(silent: Duration, every: Duration) -> u64 {
     times(silent + every / 2, every).saturating_sub(1)
 }
@@ -157,7 +165,8 @@ mod tests {
     const SECOND: OwnerId = OwnerId(2);
     const ID: TaskId = TaskId { ledger: 3, entry: 4, partition: -1, batch_index: None };
 
-    /// A ledger on which heartbeats are due every ten seconds, told entry by entry. Times are in seconds.
+    /// A ledger on which heartbeats are due every ten seconds, told entry by entry. Times are in
+    /// seconds.
     struct Ledger {
         silences: Silences,
         fold: TaskFold,
@@ -214,7 +223,8 @@ mod tests {
             self.tell(Found::Log, at, &Entry::Done(done));
         }
 
-        /// The epoch of each silence, from when to when it went, and how many heartbeats are missing.
+        /// The epoch of each silence, from when to when it went, and how many heartbeats are
+        /// missing.
         fn told(self, now: u64) -> Vec<(u32, u64, Option<u64>, u64)> {
             let found = self.silences.finish(now * 1000).into_iter().map(|(_, silence)| silence);
             found
@@ -254,7 +264,8 @@ mod tests {
         assert_eq!(ledger.told(50), [(1, 10, Some(45), 3)]);
     }
 
-    /// What the frozen worker writes when it is back is no sign of life of who holds the task by then.
+    /// What the frozen worker writes when it is back is no sign of life of who holds the task by
+    /// then.
     #[test]
     fn the_silence_of_a_replaced_holder_ends_with_the_claim_that_replaced_it() {
         let mut ledger = Ledger::new();
@@ -311,7 +322,8 @@ mod tests {
         assert_eq!(ledger.told(90), [(1, 40, Some(90), 1)]);
     }
 
-    /// Compaction keeps the last heartbeat of an owner: between two that it has left there may have been any number.
+    /// Compaction keeps the last heartbeat of an owner: between two that it has left there may have
+    /// been any number.
     #[test]
     fn what_compaction_has_left_tells_of_no_silence() {
         let mut ledger = Ledger::new();

@@ -21,11 +21,13 @@ use std::time::Duration;
 pub struct TaskHistory {
     /// The task.
     pub task: TaskId,
-    /// Its entries on ledger and metadata topic, by the time of their publishing; those of one topic are in the order of its log.
+    /// Its entries on ledger and metadata topic, by the time of their publishing; those of one
+    /// topic are in the order of its log.
     pub entries: Vec<HistoryEntry>,
     /// When nothing was heard of who held the task, in the order of time.
     pub silences: Vec<HolderSilence>,
-    /// Whether the ledger still has the task's first entries. Otherwise nobody can tell which of the others were accepted.
+    /// Whether the ledger still has the task's first entries. Otherwise nobody can tell which of
+    /// the others were accepted.
     pub is_whole: bool,
 }
 
@@ -33,8 +35,8 @@ pub struct TaskHistory {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HistoryEntry {
-    /// Where it lies in the partition of the ledger, or of the metadata topic if it is a [`Shown`](HistoryEvent::Shown) or
-    /// [`Evicted`](HistoryEvent::Evicted) one.
+    /// Where it lies in the partition of the ledger, or of the metadata topic if it is a
+    /// [`Shown`](HistoryEvent::Shown) or [`Evicted`](HistoryEvent::Evicted) one.
     pub position: Position,
     /// When it was published, in ms since the epoch by the wall clock of its publisher.
     pub published_ms: u64,
@@ -42,9 +44,11 @@ pub struct HistoryEntry {
     pub epoch: Option<u32>,
     /// Who published it: 32 hexadecimal digits.
     pub owner: Option<String>,
-    /// Who published it as an operator, from outside: see [`ClientBuilder::operator`](crate::ClientBuilder::operator).
+    /// Who published it as an operator, from outside: see
+    /// [`ClientBuilder::operator`](crate::ClientBuilder::operator).
     pub operator: Option<String>,
-    /// The worker behind the owner, if one of its heartbeats is still there; for a lease, by name, whoever holds it.
+    /// The worker behind the owner, if one of its heartbeats is still there; for a lease, by name,
+    /// whoever holds it.
     pub worker: Option<Arc<WorkerIdentity>>,
     /// What it says.
     pub event: HistoryEvent,
@@ -68,7 +72,8 @@ pub enum HistoryEvent {
         /// What that worker calls itself.
         worker: String,
     },
-    /// The worker that has leased the attempt is alive; after so much silence from now on its lease may be ended.
+    /// The worker that has leased the attempt is alive; after so much silence from now on its lease
+    /// may be ended.
     Renewed {
         /// The silence.
         lease_time: Duration,
@@ -116,8 +121,8 @@ pub enum HistoryEvent {
     Sealed,
     /// The metadata topic shows the task in this state, after so many attempts.
     Shown {
-        /// As [`TaskMetadata::state`](crate::TaskMetadata::state), in words: `running`, `waiting`, `completed`, `failed`, `cancelled`,
-        /// `expired`.
+        /// As [`TaskMetadata::state`](crate::TaskMetadata::state), in words: `running`, `waiting`,
+        /// `completed`, `failed`, `cancelled`, `expired`.
         state: &'static str,
         /// How many.
         attempts: u32,
@@ -320,7 +325,8 @@ impl Collector {
         let has_beginning =
             ledger.iter().any(claimed) || (ledger.is_empty() && metadata.is_empty());
         let entries = merge(ledger, metadata).into_iter().map(|(owner, entry)| {
-            // A lease is claimed by who grants it. All else is said by its holder, whichever gateway has written it.
+            // A lease is claimed by who grants it. All else is said by its holder, whichever
+            // gateway has written it.
             let grants = matches!(entry.event, HistoryEvent::Leased { .. });
             let worker = owner.and_then(|owner| {
                 let mut known = workers.iter();

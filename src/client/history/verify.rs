@@ -25,7 +25,8 @@ pub struct Verification {
     pub malformed: u64,
     /// Entries of the metadata topic that were judged.
     pub metadata_entries: u64,
-    /// Entries of the metadata topic that came after one of a higher epoch: a zombie's, which nothing forbids.
+    /// Entries of the metadata topic that came after one of a higher epoch: a zombie's, which
+    /// nothing forbids.
     pub late: u64,
     /// Tasks that the logs tell of.
     pub tasks: u64,
@@ -33,12 +34,14 @@ pub struct Verification {
     pub broken: u64,
     /// Those entries, the first 1,000 of them.
     pub findings: Vec<BrokenInvariant>,
-    /// Where there may be entries that were not read, in words: the topics of the queue do not have the same partitions.
+    /// Where there may be entries that were not read, in words: the topics of the queue do not have
+    /// the same partitions.
     pub unread: Vec<String>,
 }
 
 impl Verification {
-    /// Whether no entry that was read breaks an invariant. If there are [`unread`](Self::unread) ones that says little.
+    /// Whether no entry that was read breaks an invariant. If there are [`unread`](Self::unread)
+    /// ones that says little.
     #[must_use]
     pub const fn is_sound(&self) -> bool {
         self.broken == 0
@@ -77,13 +80,16 @@ impl BrokenInvariant {
 }
 
 impl Client {
-    /// Reads ledger and metadata topic of a queue, while workers work, and judges every entry that is still there by the invariants of the
-    /// protocol that the logs can show: no key used twice (C-02), one owner of each epoch (C-03), nothing shown as running without an
-    /// accepted claim (C-04) or after a cancellation (C-11), no end shown that the ledger does not have (C-10), seals only of tasks that are over
-    /// (C-18), outcomes only of own epochs (C-22), claims only when they are due (C-23), and a compacted ledger that folds to what the log folds to
-    /// (C-01). It is the judge that the project's own tests of destruction ask.
+    /// Reads ledger and metadata topic of a queue, while workers work, and judges every entry that
+    /// is still there by the invariants of the protocol that the logs can show: no key used twice
+    /// (C-02), one owner of each epoch (C-03), nothing shown as running without an accepted claim
+    /// (C-04) or after a cancellation (C-11), no end shown that the ledger does not have (C-10),
+    /// seals only of tasks that are over (C-18), outcomes only of own epochs (C-22), claims only
+    /// when they are due (C-23), and a compacted ledger that folds to what the log folds to (C-01).
+    /// It is the judge that the project's own tests of destruction ask.
     ///
-    /// It keeps some hundred bytes of each entry while it reads a partition. Put a limit around it with [`tokio::time::timeout`].
+    /// It keeps some hundred bytes of each entry while it reads a partition. Put a limit around it
+    /// with [`tokio::time::timeout`].
     ///
     /// ```no_run
     /// # async fn check(client: longhaul::Client) -> Result<(), longhaul::HistoryError> {

@@ -1,4 +1,5 @@
-//! What workers wrote after they had been replaced. Pure: messages go in, in the order of their logs.
+//! What workers wrote after they had been replaced. Pure: messages go in, in the order of their
+//! logs.
 
 use crate::client::tasks::{ViewEntry, read_view_entry};
 use crate::transport::Message;
@@ -12,8 +13,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a worker wrote about tasks that another worker had taken over from it. Nothing of that counts, but each such entry is the mark of a
-/// worker that was cut off, or stood still, for longer than its silence was borne.
+/// What a worker wrote about tasks that another worker had taken over from it. Nothing of that
+/// counts, but each such entry is the mark of a worker that was cut off, or stood still, for longer
+/// than its silence was borne.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Zombie {
@@ -27,7 +29,8 @@ pub struct Zombie {
     pub ledger_entries: u64,
     /// Entries that came too late on the metadata topic.
     pub metadata_entries: u64,
-    /// How much later than the claim that replaced it the latest of them was published, by the clocks of both workers.
+    /// How much later than the claim that replaced it the latest of them was published, by the
+    /// clocks of both workers.
     pub latest: Duration,
     /// When the last of them was published, in ms since the epoch.
     pub last_ms: u64,
@@ -112,7 +115,8 @@ impl Zombies {
         let (Some(owner), Some(epoch)) = (owner, update.epoch.map(Epoch)) else { return };
         let Some(known) = self.tasks.get(&id) else { return };
         let published_ms = message.publish_time_ms;
-        // Whoever shows an end shows the epoch that has ended the task, which may be another worker's.
+        // Whoever shows an end shows the epoch that has ended the task, which may be another
+        // worker's.
         let replaced = known.replaced_ms.iter().find(|(by, _)| *by > epoch);
         let Some((_, at)) = replaced.filter(|(_, at)| *at < published_ms) else { return };
         let by = Duration::from_millis(published_ms - at);

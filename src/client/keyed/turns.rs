@@ -1,5 +1,6 @@
-//! Submits with one key go one after the other, as far as one client makes them: the second finds what the first has bound, and publishes nothing. Between
-//! clients each may have published its message before the other's was bound; all but one of those are closed unseen.
+//! Submits with one key go one after the other, as far as one client makes them: the second finds
+//! what the first has bound, and publishes nothing. Between clients each may have published its
+//! message before the other's was bound; all but one of those are closed unseen.
 
 use longhaul_core::protocol::register::KeyName;
 use std::collections::HashMap;
@@ -7,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
 
-/// Nobody waits longer than this for those before. Whoever has waited so long publishes a message of its own, as it would beside another client.
+/// Nobody waits longer than this for those before. Whoever has waited so long publishes a message
+/// of its own, as it would beside another client.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// So many keys have turns at the same time. Submits with others take none.
@@ -117,7 +119,8 @@ mod tests {
         assert!(given_up.unwrap().held.is_none());
     }
 
-    /// Each saw that the other still had the key, and nobody removed it: in the end there was no place for new keys.
+    /// Each saw that the other still had the key, and nobody removed it: in the end there was no
+    /// place for new keys.
     #[test]
     fn nothing_is_left_of_turns_that_end_at_the_same_time() {
         let turns = Turns::default();

@@ -47,7 +47,8 @@ pub struct DeadLetter {
 }
 
 impl DeadLetter {
-    /// Reads a letter, without its payload. `queue` is where the task was submitted if the letter does not say that.
+    /// Reads a letter, without its payload. `queue` is where the task was submitted if the letter
+    /// does not say that.
     pub(super) fn read(message: &Message, id: TaskId, queue: &str) -> Self {
         let get = |name: &str| message.properties.get(name).map(str::to_owned);
         let topic = get("REAL_TOPIC").unwrap_or_else(|| queue.to_owned());

@@ -1,9 +1,10 @@
 //! Dead letters: to list, to look at, to replay and to purge.
 //!
-//! They are plain messages on a plain topic, read from its start by whoever asks, and never kept. A letter that was replayed or purged gets a
-//! *mark* behind it: a message without a value under the same key, as on any keyed topic, which names who did it and why. What lies behind its
-//! mark counts again, so that nothing that comes late is lost. Letter and mark are acknowledged on the subscription `dead-letters` then, so that the
-//! broker may delete them.
+//! They are plain messages on a plain topic, read from its start by whoever asks, and never kept. A
+//! letter that was replayed or purged gets a *mark* behind it: a message without a value under the
+//! same key, as on any keyed topic, which names who did it and why. What lies behind its mark
+//! counts again, so that nothing that comes late is lost. Letter and mark are acknowledged on the
+//! subscription `dead-letters` then, so that the broker may delete them.
 
 mod letter;
 mod replay;
@@ -43,7 +44,8 @@ const IN_FLIGHT_MAX: usize = 64;
 /// How often a mark of unknown fate is published.
 const TRIES_MAX: u32 = 5;
 
-/// Why dead letters cannot be read, replayed or purged. What was done before stays done, and the same once more does no harm.
+/// Why dead letters cannot be read, replayed or purged. What was done before stays done, and the
+/// same once more does no harm.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeadLetterError {
@@ -67,7 +69,8 @@ impl From<TransportError> for DeadLetterError {
     }
 }
 
-/// The dead letters of a queue: of its tasks that failed for good, whatever their level. Cheap to clone.
+/// The dead letters of a queue: of its tasks that failed for good, whatever their level. Cheap to
+/// clone.
 ///
 /// ```no_run
 /// use futures::StreamExt;
@@ -99,7 +102,8 @@ pub struct DeadLetters {
 pub struct DeadLetterPage {
     /// The letters, without their payloads.
     pub letters: Vec<DeadLetter>,
-    /// What the next page comes after; `None` when there is no other letter. A page may be shorter than was asked for, and still have a next one.
+    /// What the next page comes after; `None` when there is no other letter. A page may be shorter
+    /// than was asked for, and still have a next one.
     pub next: Option<Position>,
 }
 
@@ -124,10 +128,11 @@ impl Client {
 }
 
 impl DeadLetters {
-    /// The letters that a filter takes and that nobody has handled, up to `limit` of them and to 10,000. `after` is the
-    /// [`next`](DeadLetterPage::next) of the page before.
+    /// The letters that a filter takes and that nobody has handled, up to `limit` of them and to
+    /// 10,000. `after` is the [`next`](DeadLetterPage::next) of the page before.
     ///
-    /// Each page reads the topic from there to its end, payloads included; what it keeps depends on `limit` alone.
+    /// Each page reads the topic from there to its end, payloads included; what it keeps depends on
+    /// `limit` alone.
     ///
     /// # Errors
     /// When the topic cannot be read.
@@ -164,8 +169,8 @@ impl DeadLetters {
         }))
     }
 
-    /// Marks the letter of one task as handled, without running it. Returns whether there was one: `false` where somebody has handled it, or the task
-    /// has not failed for good.
+    /// Marks the letter of one task as handled, without running it. Returns whether there was one:
+    /// `false` where somebody has handled it, or the task has not failed for good.
     ///
     /// # Errors
     /// When the letters cannot be read, or it is not known that the letter is marked.
@@ -179,8 +184,8 @@ impl DeadLetters {
         Ok(true)
     }
 
-    /// Marks the letters that a filter takes as handled, and says of which tasks they were. They are read first, some 100,000 at a time. Dropping
-    /// the stream stops it.
+    /// Marks the letters that a filter takes as handled, and says of which tasks they were. They
+    /// are read first, some 100,000 at a time. Dropping the stream stops it.
     pub fn purge(
         &self,
         filter: DeadLetterFilter,
@@ -265,7 +270,8 @@ impl DeadLetters {
         Ok(())
     }
 
-    /// Marks a letter as handled: what was done, why, and the task that came of it. Letter and mark need not be kept any more then.
+    /// Marks a letter as handled: what was done, why, and the task that came of it. Letter and mark
+    /// need not be kept any more then.
     async fn mark(
         &self,
         place: &Place,
@@ -292,12 +298,14 @@ impl DeadLetters {
     }
 }
 
-/// The subscription that keeps dead letters until somebody has handled them. Nothing is ever delivered here.
+/// The subscription that keeps dead letters until somebody has handled them. Nothing is ever
+/// delivered here.
 #[derive(Default)]
 struct Subscription(Mutex<Option<Box<dyn Consumer>>>);
 
 impl Subscription {
-    /// These are handled. If that cannot be said the broker keeps them longer, and nothing else is wrong.
+    /// These are handled. If that cannot be said the broker keeps them longer, and nothing else is
+    /// wrong.
     async fn acknowledge(
         &self,
         client: &Client,

@@ -1,7 +1,8 @@
 //! Replays a dead letter: submits its task once more, as a new one that names the old one.
 //!
-//! The new task has the idempotency key `dlq/<id of the old one>`. So however often a letter is replayed, by several operators at once or by one who
-//! died before the letter was marked, one task comes of it, and everybody is told which.
+//! The new task has the idempotency key `dlq/<id of the old one>`. So however often a letter is
+//! replayed, by several operators at once or by one who died before the letter was marked, one task
+//! comes of it, and everybody is told which.
 
 use super::letter::ADDED;
 use super::{
@@ -62,11 +63,13 @@ fn properties_of(letter: &DeadLetter) -> BTreeMap<String, String> {
 }
 
 impl DeadLetters {
-    /// Submits the task of a letter once more, as a new task with its own attempts, and marks the letter as handled. The new task has the payload and
-    /// the properties of the old one, but for when it starts, expires and what it waits for; it has `REPLAY_OF`, with the id of the old one, and an
-    /// idempotency key of its own in place of a key that the old one had.
+    /// Submits the task of a letter once more, as a new task with its own attempts, and marks the
+    /// letter as handled. The new task has the payload and the properties of the old one, but for
+    /// when it starts, expires and what it waits for; it has `REPLAY_OF`, with the id of the old
+    /// one, and an idempotency key of its own in place of a key that the old one had.
     ///
-    /// The same letter is never run twice, whoever replays it and however often: each replay is answered with the same task.
+    /// The same letter is never run twice, whoever replays it and however often: each replay is
+    /// answered with the same task.
     ///
     /// # Errors
     /// When the letters cannot be read, or the task cannot be submitted. To replay again is safe.
@@ -83,7 +86,8 @@ impl DeadLetters {
         }
     }
 
-    /// Replays all letters that a filter takes, and says what became of each. They are read first, some 100,000 at a time. Dropping the stream stops it.
+    /// Replays all letters that a filter takes, and says what became of each. They are read first,
+    /// some 100,000 at a time. Dropping the stream stops it.
     pub fn replay_all(
         &self,
         filter: DeadLetterFilter,

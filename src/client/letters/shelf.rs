@@ -1,7 +1,9 @@
-//! Some of the letters that are not handled, found in one reading of the topic. Pure: messages go in, in the order of the log.
+//! Some of the letters that are not handled, found in one reading of the topic. Pure: messages go
+//! in, in the order of the log.
 //!
-//! A letter counts that lies behind all others of its task, and behind all marks of it. That is known only at the end of the topic. So the
-//! first letters that are wanted are kept, up to a number, and taken out again where a mark or a later letter of their tasks follows. What is kept
+//! A letter counts that lies behind all others of its task, and behind all marks of it. That is
+//! known only at the end of the topic. So the first letters that are wanted are kept, up to a
+//! number, and taken out again where a mark or a later letter of their tasks follows. What is kept
 //! does not depend on how many letters there are.
 
 use super::letter::{DeadLetter, DeadLetterFilter};

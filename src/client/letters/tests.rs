@@ -102,7 +102,8 @@ fn a_letter_is_listed_shown_and_replayed_once() {
     assert_eq!(engine.run(letters.replay(&unknown, "")).unwrap(), Replayed::NotFound);
 }
 
-/// Whoever replays a letter submits its task, and marks it then. One that died in between left a letter that looks as if nobody had replayed it.
+/// Whoever replays a letter submits its task, and marks it then. One that died in between left a
+/// letter that looks as if nobody had replayed it.
 #[test]
 fn a_replay_that_died_before_the_mark_runs_nothing_twice() {
     let (engine, world) = (TestEngine::new(), World::default());
@@ -270,7 +271,8 @@ fn is_on_ledger(engine: &TestEngine, task: &TaskRef) -> bool {
     history.entries.iter().any(|entry| matches!(entry.event, HistoryEvent::Ended { .. }))
 }
 
-/// A worker dies when the ledger says that a task failed for good, and its dead letter is not stored: nobody is told of the end before that is made up for.
+/// A worker dies when the ledger says that a task failed for good, and its dead letter is not
+/// stored: nobody is told of the end before that is made up for.
 #[test]
 fn a_worker_that_dies_before_the_letter_leaves_it_to_another() {
     let (engine, world) = (TestEngine::new(), World::default());
@@ -296,7 +298,8 @@ fn a_worker_that_dies_before_the_letter_leaves_it_to_another() {
     engine.assert_transitions(&task, ["PROCESSING 1", "FAILED 1 FINAL"]);
 }
 
-/// It dies when the letter is stored, and the end is not shown: the next worker cannot know, and stores another one, which counts as the same.
+/// It dies when the letter is stored, and the end is not shown: the next worker cannot know, and
+/// stores another one, which counts as the same.
 #[test]
 fn a_worker_that_dies_behind_the_letter_leaves_one_letter_that_may_be_stored_twice() {
     let (engine, world) = (TestEngine::new(), World::default());
@@ -332,7 +335,8 @@ fn a_worker_that_dies_before_the_ack_leaves_nothing_to_be_run() {
     assert_eq!(backlog, []);
 }
 
-/// A worker was slow, and its letter came when the first one had been replayed already. It looks like a new one, and is not run again.
+/// A worker was slow, and its letter came when the first one had been replayed already. It looks
+/// like a new one, and is not run again.
 #[test]
 fn a_letter_that_comes_behind_its_mark_is_replayed_as_the_same_task() {
     let (engine, world) = (TestEngine::new(), World::default());
@@ -354,7 +358,8 @@ fn a_letter_that_comes_behind_its_mark_is_replayed_as_the_same_task() {
     assert_eq!((all(&engine), world.starts_of("page")), (vec![], 2));
 }
 
-/// What is handled need not be kept by the broker: letters and marks are acknowledged on the subscription that keeps them.
+/// What is handled need not be kept by the broker: letters and marks are acknowledged on the
+/// subscription that keeps them.
 #[test]
 fn handled_letters_are_acknowledged() {
     let (engine, world) = (TestEngine::new(), World::default());
@@ -395,7 +400,8 @@ fn a_replay_has_the_priority_of_the_old_task() {
     fails(&engine, &replayed);
 }
 
-/// What was shown of tasks of high priority was looked for on the metadata topic of the others: it seemed that there was no such task.
+/// What was shown of tasks of high priority was looked for on the metadata topic of the others: it
+/// seemed that there was no such task.
 #[test]
 fn a_task_of_any_priority_that_has_not_failed_is_not_dead() {
     let engine = TestEngine::new();

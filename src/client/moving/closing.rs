@@ -24,10 +24,12 @@ const MOVED_BY: &str = "Moved by";
 pub struct Closed {
     /// Tasks that are over where they were, because they were moved.
     pub closed: u64,
-    /// Tasks that are being run where they were, or have gone on or ended since they were copied. They were left alone, and their copies must not begin: a later export says how
-    /// they stand, and when that is imported they can be closed.
+    /// Tasks that are being run where they were, or have gone on or ended since they were copied.
+    /// They were left alone, and their copies must not begin: a later export says how they stand,
+    /// and when that is imported they can be closed.
     pub left: Vec<TaskId>,
-    /// Tasks that had ended by themselves so long ago that no export says how: their copies were deleted, and have never begun.
+    /// Tasks that had ended by themselves so long ago that no export says how: their copies were
+    /// deleted, and have never begun.
     pub ended: Vec<TaskId>,
 }
 
@@ -50,9 +52,11 @@ pub(super) fn says_moved(reason: &str) -> bool {
 }
 
 impl Client {
-    /// Closes the tasks of a queue of this cluster that were moved to a queue of another one, and were not over: they end as cancelled, and the reason
-    /// names their copies. Which ones these are says the target, by the marks of its import, and whether they still stand as they were copied says the ledger here. Where one has
-    /// gone on it is [left](Closed::left) alone: the target must stay paused until a later import and another call have left none.
+    /// Closes the tasks of a queue of this cluster that were moved to a queue of another one, and
+    /// were not over: they end as cancelled, and the reason names their copies. Which ones these
+    /// are says the target, by the marks of its import, and whether they still stand as they were
+    /// copied says the ledger here. Where one has gone on it is [left](Closed::left) alone: the
+    /// target must stay paused until a later import and another call have left none.
     ///
     /// # Errors
     /// When a topic cannot be read or written. To close again is safe.
@@ -203,7 +207,8 @@ impl Client {
         Ok((key, ledger::by_operator(&entry, reason, &self.operator, MOVE)))
     }
 
-    /// How a task stands that is over for so long that the ledger has forgotten how: the metadata topic says it, or nothing does any more.
+    /// How a task stands that is over for so long that the ledger has forgotten how: the metadata
+    /// topic says it, or nothing does any more.
     async fn standing_by_metadata(
         &self,
         ledger: &Ledger,

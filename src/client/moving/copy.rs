@@ -1,4 +1,5 @@
-//! What is published for the copy of a task: its message, its entry on the metadata topic, its dead letter, with the ids of the new place. Pure.
+//! What is published for the copy of a task: its message, its entry on the metadata topic, its dead
+//! letter, with the ids of the new place. Pure.
 
 use super::MoveError;
 use super::importing::{Fields, Texts};
@@ -25,7 +26,8 @@ const OF_MOVES: &str = "moved/";
 /// On a copy: the id of the task that it was.
 const MOVED_FROM: &str = "MOVED_FROM";
 
-/// The message of a task that is over is held back for so long, in ms. Before that it is acknowledged, so that no worker looks at it.
+/// The message of a task that is over is held back for so long, in ms. Before that it is
+/// acknowledged, so that no worker looks at it.
 const HELD_BACK_MS: u64 = 24 * 3600 * 1000;
 
 /// No task has this ledger, so whoever waits for one of it learns that there is none.
@@ -49,7 +51,8 @@ pub(super) fn is_ordered(record: &TaskRecord) -> bool {
     record.properties.contains_key(ORDER_KEY) || record.properties.contains_key(DEDUPE_KEY)
 }
 
-/// Gives the tasks that a task waits for the names that they have here. Those that nobody knows any more become tasks of this partition that nobody knows.
+/// Gives the tasks that a task waits for the names that they have here. Those that nobody knows any
+/// more become tasks of this partition that nobody knows.
 ///
 /// # Errors
 /// The first one that is not here yet.
@@ -123,7 +126,8 @@ pub(super) fn message(
     let deliver_at_ms = if open {
         terms.scheduled_at_ms.filter(|at_ms| *at_ms > now_ms)
     } else {
-        // Where a broker does not hold messages back a worker waits for the instant at which it starts. Should its end not be written by then, it expires.
+        // Where a broker does not hold messages back a worker waits for the instant at which it
+        // starts. Should its end not be written by then, it expires.
         let held_back_ms = now_ms.saturating_add(HELD_BACK_MS);
         properties.insert(EXPIRES_AT.to_owned(), held_back_ms.to_string());
         let starts_ms = held_back_ms.saturating_add(HELD_BACK_MS);

@@ -73,10 +73,13 @@ pub struct Exported {
 }
 
 impl Client {
-    /// Reads all that a queue holds: settings, tasks with their attempts, checkpoints, keys and entries on the metadata topic, dead letters, schedules. Nothing is changed, but that
-    /// a queue of which no worker has ever seen the register is given one.
+    /// Reads all that a queue holds: settings, tasks with their attempts, checkpoints, keys and
+    /// entries on the metadata topic, dead letters, schedules. Nothing is changed, but that a queue
+    /// of which no worker has ever seen the register is given one.
     ///
-    /// Workers that go on meanwhile make the records contradict each other: pause the queue, and wait for what runs ([`Export::until_idle`]), or take it from its workers ([`Export::take_running`]).
+    /// Workers that go on meanwhile make the records contradict each other: pause the queue, and
+    /// wait for what runs ([`Export::until_idle`]), or take it from its workers
+    /// ([`Export::take_running`]).
     ///
     /// # Errors
     /// When a topic cannot be read.
@@ -122,8 +125,9 @@ impl Export {
         self.source.to_string()
     }
 
-    /// Hands over all records, in an order in which they can be written elsewhere. Tasks that are still being run are records of tasks that are to be run, and their
-    /// attempts count as used up.
+    /// Hands over all records, in an order in which they can be written elsewhere. Tasks that are
+    /// still being run are records of tasks that are to be run, and their attempts count as used
+    /// up.
     ///
     /// # Errors
     /// When a topic cannot be read, or a record was not taken.
@@ -212,7 +216,8 @@ impl Export {
         take(ExportRecord(Record::Task(Box::new(TaskRecord { key, ..record }))))
     }
 
-    /// The idempotency key that a task holds. That of a dead letter's replay is made of an id that means another task elsewhere.
+    /// The idempotency key that a task holds. That of a dead letter's replay is made of an id that
+    /// means another task elsewhere.
     fn key_of(&self, record: &TaskRecord) -> Option<KeyRecord> {
         let task = QueueTask { level: record.level.priority(), id: record.id.parse().ok()? };
         let (name, digest) = self.register.look(|keys| {
@@ -283,8 +288,9 @@ impl Export {
     }
 }
 
-/// Takes out of what a task waits for the tasks that have their results, and of which nothing else is known any more. Those that are over without one are unknown
-/// where the task goes, which comes to the same.
+/// Takes out of what a task waits for the tasks that have their results, and of which nothing else
+/// is known any more. Those that are over without one are unknown where the task goes, which comes
+/// to the same.
 fn forget_the_sealed(mut record: TaskRecord, ledgers: &[Ledger]) -> TaskRecord {
     let completed = |name: &Name| {
         let Name::Task(id) = name else { return false };
@@ -313,7 +319,8 @@ fn forget_the_sealed(mut record: TaskRecord, ledgers: &[Ledger]) -> TaskRecord {
 
 #[cfg(feature = "schedules")]
 impl Export {
-    /// A schedule without the slots that have fired here: their keys stay on this register. One that cannot be read goes as it is.
+    /// A schedule without the slots that have fired here: their keys stay on this register. One
+    /// that cannot be read goes as it is.
     fn settled(&self, name: &str, document: Bytes) -> Bytes {
         let Ok(mut schedule) = Schedule::read(&document) else { return document };
         let now_ms = self.client.wall_ms();
@@ -336,7 +343,8 @@ fn goes_on(taken: &io::Result<()>) -> ControlFlow<()> {
     if taken.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
 }
 
-/// Gives the record of a task the entry that its worker would have shown, if this is the entry of the ledger by which it has ended.
+/// Gives the record of a task the entry that its worker would have shown, if this is the entry of
+/// the ledger by which it has ended.
 fn add_entry(unshown: &mut HashMap<TaskId, TaskRecord>, ledger: &Ledger, message: &Message) {
     let Ok(entry) = ledger::read(message) else { return };
     let Some(record) = entry.task().and_then(|id| unshown.get_mut(&id)) else { return };

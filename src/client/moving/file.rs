@@ -8,7 +8,8 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-/// Reads an export to its end, so that one that is cut short is refused before anything is written. Returns its head, and the ids of its tasks.
+/// Reads an export to its end, so that one that is cut short is refused before anything is written.
+/// Returns its head, and the ids of its tasks.
 pub(super) fn check(file: &Path) -> Result<(QueueRecord, HashSet<QueueTask>), MoveError> {
     let mut records = records(file)?;
     let head = match records.next().transpose()? {

@@ -38,7 +38,8 @@ pub struct Imported {
     pub known: u64,
     /// Those of them that had gone on where they were: their copies are now as the export says.
     pub again: u64,
-    /// Tasks whose idempotency key another task holds that was begun here: that one counts, and they have no copies.
+    /// Tasks whose idempotency key another task holds that was begun here: that one counts, and
+    /// they have no copies.
     pub merged: u64,
     /// Dead letters.
     pub letters: u64,
@@ -61,13 +62,16 @@ pub struct Unmoved {
 }
 
 impl Client {
-    /// Writes an export to a queue of this cluster, which is set up already, and pauses that meanwhile. Each task has one copy, however often the same export, or a later one of
-    /// the same queue, is imported; what was interrupted goes on.
+    /// Writes an export to a queue of this cluster, which is set up already, and pauses that
+    /// meanwhile. Each task has one copy, however often the same export, or a later one of the same
+    /// queue, is imported; what was interrupted goes on.
     ///
-    /// The queue has the exported settings then if it had none, and is still paused: [`resume`](crate::Queue::resume) it when the tasks are closed where they were.
+    /// The queue has the exported settings then if it had none, and is still paused:
+    /// [`resume`](crate::Queue::resume) it when the tasks are closed where they were.
     ///
     /// # Errors
-    /// When the file is no whole export, or a topic cannot be read or written. To import again is safe.
+    /// When the file is no whole export, or a topic cannot be read or written. To import again is
+    /// safe.
     pub async fn import(&self, topic: &str, file: &Path) -> Result<Imported, MoveError> {
         let queue = self.names(topic)?;
         self.require_queue(&queue).await?;
@@ -184,7 +188,8 @@ impl Import {
         Ok(self.imported)
     }
 
-    /// Writes the tasks that wait for nothing that is not here. Returns whether there were any, and those that are left.
+    /// Writes the tasks that wait for nothing that is not here. Returns whether there were any, and
+    /// those that are left.
     async fn tasks(&mut self, file: &Path) -> Result<(bool, Vec<Unmoved>), MoveError> {
         let (mut moved, mut unmoved, mut batch) = (false, Vec::new(), Vec::new());
         let ledgers = self.levels.first().and_then(|level| level.ledgers.first());
@@ -221,7 +226,8 @@ impl Import {
         let mut taken = HashSet::new();
         for it in self.submit(batch).await? {
             if !it.again && (self.marks.is_taken(it.new) || !taken.insert(it.new)) {
-                // It has lost its key to that one, or waits behind it. Whoever works where it is sees to that.
+                // It has lost its key to that one, or waits behind it. Whoever works where it is
+                // sees to that.
                 let cause = format!("task {}, which was moved as well, holds its key", it.new);
                 self.kept_out.insert(it.old, cause);
                 continue;
@@ -389,7 +395,8 @@ impl Import {
         Ok(())
     }
 
-    /// Acknowledges the messages of those that are over. Where that fails a worker does it when the message is delivered.
+    /// Acknowledges the messages of those that are over. Where that fails a worker does it when the
+    /// message is delivered.
     async fn acknowledge(&mut self, copied: &[Copied]) {
         let ordered = self.client.queue(&*self.queue.task).settings().await;
         let ordered = ordered.is_ok_and(|it| it.settings.order.is_some());
@@ -453,7 +460,8 @@ impl Import {
         })
     }
 
-    /// Writes schedules that are not here. Slots that have fired do not fire again: none before the last one of which a task was exported.
+    /// Writes schedules that are not here. Slots that have fired do not fire again: none before the
+    /// last one of which a task was exported.
     async fn schedules(&mut self, file: &Path) -> Result<(), MoveError> {
         for record in records(file)? {
             let Record::Schedule(schedule) = record? else { continue };
@@ -474,7 +482,8 @@ impl Import {
     }
 }
 
-/// The entry of a task as JSON, to be changed field by field: what a later version has written stays.
+/// The entry of a task as JSON, to be changed field by field: what a later version has written
+/// stays.
 pub(super) type Fields = serde_json::Map<String, Value>;
 
 /// Properties of a message.

@@ -1,4 +1,5 @@
-//! A partition of a ledger that is written to for many tasks at once, and read back: what became of each entry.
+//! A partition of a ledger that is written to for many tasks at once, and read back: what became of
+//! each entry.
 
 use super::MoveError;
 use crate::client::Client;
@@ -96,7 +97,8 @@ impl Ledger {
         Ok(false)
     }
 
-    /// Publishes entries of tasks, those of each task in this order, and says what the fold makes of each.
+    /// Publishes entries of tasks, those of each task in this order, and says what the fold makes
+    /// of each.
     pub(super) async fn write(
         &mut self,
         client: &Client,
@@ -155,7 +157,8 @@ impl Ledger {
     }
 }
 
-/// The first entries of all tasks, then their second ones, and so on: what is published together comes in any order.
+/// The first entries of all tasks, then their second ones, and so on: what is published together
+/// comes in any order.
 fn waves(entries: Vec<(OnceKey, Outgoing)>) -> Vec<Vec<Outgoing>> {
     let (mut waves, mut before) = (Vec::<Vec<Outgoing>>::new(), HashMap::<TaskId, usize>::new());
     for (key, entry) in entries {

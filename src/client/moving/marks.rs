@@ -23,7 +23,8 @@ pub(super) struct Mark {
     pub(super) over: bool,
     /// Its dead letter is here.
     pub(super) letter: bool,
-    /// The last of its epochs that had come to an end when it was copied. As long as it is in this epoch nothing has happened to it since.
+    /// The last of its epochs that had come to an end when it was copied. As long as it is in this
+    /// epoch nothing has happened to it since.
     pub(super) epoch: Epoch,
     /// It is closed where it was.
     pub(super) closed: bool,
@@ -140,8 +141,9 @@ async fn each(
 }
 
 impl Client {
-    /// The tasks of a queue that have taken the place of one with this id, which was moved here: one as a rule, several where queues were moved here in which the same id
-    /// meant different tasks. It reads the register.
+    /// The tasks of a queue that have taken the place of one with this id, which was moved here:
+    /// one as a rule, several where queues were moved here in which the same id meant different
+    /// tasks. It reads the register.
     ///
     /// # Errors
     /// When the register cannot be read.

@@ -1,8 +1,9 @@
-//! Moves a queue to another cluster, or from the embedded broker to one: what it holds is read ([`Client::export`]), written to another place
-//! ([`Client::import`]), and closed where it was ([`Client::close_moved`]).
+//! Moves a queue to another cluster, or from the embedded broker to one: what it holds is read
+//! ([`Client::export`]), written to another place ([`Client::import`]), and closed where it was
+//! ([`Client::close_moved`]).
 //!
-//! A task's id is that of its message, so a copy has another one. Of each task that is known at the source, whether it is over or not, one task comes
-//! at the target:
+//! A task's id is that of its message, so a copy has another one. Of each task that is known at the
+//! source, whether it is over or not, one task comes at the target:
 //!
 //! | of the task | at the target | by |
 //! |---|---|---|
@@ -13,10 +14,13 @@
 //! | dead letter | the same under the new id | |
 //! | old id | on the register: `moved/<source>/<old id>` with the new one | a [mark](marks), written last, so that whoever begins again knows what is done |
 //!
-//! Both queues are paused meanwhile: the source, so that nothing begins which is copied, and the target, so that nothing begins before its past is
-//! written. What decides that a task is not run twice is the ledger of the source: there it is closed, before the target goes on, if it is still in the epoch that was copied. One that
-//! has gone on since, because a worker read the pause late or somebody resumed the queue between two runs, is left alone and copied again, and the target waits. A step that was
-//! interrupted is done again as a whole; each entry is one that may be written twice, or is known by the mark.
+//! Both queues are paused meanwhile: the source, so that nothing begins which is copied, and the
+//! target, so that nothing begins before its past is written. What decides that a task is not run
+//! twice is the ledger of the source: there it is closed, before the target goes on, if it is still
+//! in the epoch that was copied. One that has gone on since, because a worker read the pause late
+//! or somebody resumed the queue between two runs, is left alone and copied again, and the target
+//! waits. A step that was interrupted is done again as a whole; each entry is one that may be
+//! written twice, or is known by the mark.
 
 mod closing;
 mod copy;
@@ -61,11 +65,13 @@ const IMPORT: &str = "import";
 /// Tasks that are closed, or taken from their workers, at once.
 const CLOSED_AT_ONCE: usize = 256;
 
-/// Within this time workers have read that their queue is paused, which takes them milliseconds. One that has not, and begins a copy before its past is written, makes the import fail,
-/// and the next one takes the copy as it is then.
+/// Within this time workers have read that their queue is paused, which takes them milliseconds.
+/// One that has not, and begins a copy before its past is written, makes the import fail, and the
+/// next one takes the copy as it is then.
 const PAUSED_AFTER: Duration = Duration::from_millis(500);
 
-/// Why a queue was not moved as a whole. What was done stays done, and the same once more goes on with it.
+/// Why a queue was not moved as a whole. What was done stays done, and the same once more goes on
+/// with it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MoveError {
@@ -105,7 +111,8 @@ pub enum MoveError {
     /// An entry has no receipt.
     #[error("an entry was not stored: {0}")]
     NotStored(String),
-    /// Somebody has begun a task while its past was written, or has taken a task while it was closed.
+    /// Somebody has begun a task while its past was written, or has taken a task while it was
+    /// closed.
     #[error("{0}")]
     Busy(String),
 }

@@ -11,7 +11,8 @@ use longhaul_core::task::{TaskId, TaskMetadata};
 /// Entries of one task, each with its key and what its body holds.
 pub(super) type Entries = Vec<(OnceKey, Entry, Bytes)>;
 
-/// As whom entries are written. The owner id is that of all moves from the same source, so that one which was interrupted goes on as itself.
+/// As whom entries are written. The owner id is that of all moves from the same source, so that one
+/// which was interrupted goes on as itself.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Writer {
     pub(super) owner: OwnerId,
@@ -26,8 +27,9 @@ impl Writer {
     }
 }
 
-/// What is to be written for a copy, of which the ledger says this. What an earlier run has written is written again, since the task may have gone on where
-/// it was: the last attempt and checkpoint count.
+/// What is to be written for a copy, of which the ledger says this. What an earlier run has written
+/// is written again, since the task may have gone on where it was: the last attempt and checkpoint
+/// count.
 ///
 /// # Errors
 /// When somebody else has begun it.
@@ -62,7 +64,8 @@ pub(super) fn entries(
     };
     let mut entries = Vec::new();
     let mut used = fold.attempt;
-    // An earlier run was interrupted behind its claim: what it was about to write may not be true any more.
+    // An earlier run was interrupted behind its claim: what it was about to write may not be true
+    // any more.
     if fold.phase == Phase::Running {
         let key = writer.key(id, fold.epoch, 4);
         let outcome = Outcome::Released(NextAttempt::default());
@@ -185,7 +188,8 @@ mod tests {
         }
     }
 
-    /// The move was interrupted behind the past of a task, which ended where it was before the next one began.
+    /// The move was interrupted behind the past of a task, which ended where it was before the next
+    /// one began.
     #[test]
     fn the_copy_of_a_task_that_has_ended_since_is_closed() {
         for written in 1..3 {

@@ -1,4 +1,5 @@
-//! What is known of the tasks of one partition, from its ledger, its metadata topic and its task topic. Pure: messages go in, records come out.
+//! What is known of the tasks of one partition, from its ledger, its metadata topic and its task
+//! topic. Pure: messages go in, records come out.
 
 use super::closing::says_moved;
 use super::ledgers::{KnownTask, Ledger};
@@ -152,7 +153,8 @@ fn without_payload(mut entry: Value) -> Value {
     entry
 }
 
-/// A delay counts from when the message was published, which is another time for the copy. One that cannot be read stays as it is.
+/// A delay counts from when the message was published, which is another time for the copy. One that
+/// cannot be read stays as it is.
 fn absolute(properties: &mut BTreeMap<String, String>, published_ms: u64) {
     if !properties.contains_key(DELAY) {
         return;

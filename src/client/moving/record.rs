@@ -1,6 +1,8 @@
-//! What an export holds: a line of JSON for each record. Times are in ms since the epoch, bytes are base64. Pure.
+//! What an export holds: a line of JSON for each record. Times are in ms since the epoch, bytes are
+//! base64. Pure.
 //!
-//! The first record is a [`QueueRecord`], the last one an [`EndRecord`], so that a file that was cut short is noticed.
+//! The first record is a [`QueueRecord`], the last one an [`EndRecord`], so that a file that was
+//! cut short is noticed.
 
 use bytes::Bytes;
 use longhaul_core::protocol::entry::NextAttempt;
@@ -36,7 +38,8 @@ pub(super) enum Record {
 #[serde(rename_all = "camelCase")]
 pub(super) struct QueueRecord {
     pub(super) form: u32,
-    /// Which queue of which cluster it is, whatever it is called there: the ids of its tasks count with this.
+    /// Which queue of which cluster it is, whatever it is called there: the ids of its tasks count
+    /// with this.
     pub(super) source: String,
     /// The full name of the task topic.
     pub(super) topic: String,
@@ -60,7 +63,8 @@ pub(super) struct TaskRecord {
     /// When it was claimed first; zero if it was not.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) claimed: u64,
-    /// The last of its epochs that had come to an end: that of its last claim, or, of one that was being run, the one before.
+    /// The last of its epochs that had come to an end: that of its last claim, or, of one that was
+    /// being run, the one before.
     #[serde(default, skip_serializing_if = "is_zero_32")]
     pub(super) epoch: u32,
     /// Attempts that are used up.

@@ -1,4 +1,5 @@
-//! What becomes of tasks that run when their queue is moved: they are waited for, or taken from their workers.
+//! What becomes of tasks that run when their queue is moved: they are waited for, or taken from
+//! their workers.
 
 use super::exporting::Export;
 use super::ledgers::Ledger;
@@ -23,7 +24,8 @@ impl Export {
         self.levels.iter().flat_map(|level| &level.ledgers).map(Ledger::running).sum()
     }
 
-    /// Waits until no task is being run, for so long at the most. Returns how many still are. In a queue that is not paused others may begin.
+    /// Waits until no task is being run, for so long at the most. Returns how many still are. In a
+    /// queue that is not paused others may begin.
     ///
     /// # Errors
     /// When a ledger cannot be read.
@@ -42,7 +44,8 @@ impl Export {
         Ok(self.running())
     }
 
-    /// Takes the tasks that run from their workers, as [`force_release`](Client::force_release) does: their attempts count, and the next ones go on from their checkpoints. Returns how many
+    /// Takes the tasks that run from their workers, as [`force_release`](Client::force_release)
+    /// does: their attempts count, and the next ones go on from their checkpoints. Returns how many
     /// were taken. In a queue that is not paused they begin again.
     ///
     /// # Errors
@@ -58,7 +61,8 @@ impl Export {
                         tasks.iter().filter_map(|id| release(&client, ledger, &names.task, *id));
                     let entries: Vec<_> = entries.flatten().collect();
                     let verdicts = ledger.write(&client, entries).await?;
-                    // Where its worker was faster with the end of the task both entries are ignored.
+                    // Where its worker was faster with the end of the task both entries are
+                    // ignored.
                     let released: HashSet<TaskId> = verdicts
                         .into_iter()
                         .filter(|(_, verdict)| *verdict == Verdict::Accepted)

@@ -21,7 +21,8 @@ use std::time::Duration;
 const FROM: &str = "here";
 const TO: &str = "there";
 
-/// What the processors of both queues have done: which payload was begun at which attempt, with which checkpoint.
+/// What the processors of both queues have done: which payload was begun at which attempt, with
+/// which checkpoint.
 type Runs = Arc<Mutex<BTreeMap<String, Vec<(String, u32, Option<String>)>>>>;
 
 /// Two queues of one broker: what is moved does not know that.
@@ -215,7 +216,8 @@ fn judge(stage: &Stage, tasks: &BTreeMap<&'static str, TaskRef>) {
         let result: Text = engine.wait(&here(text)).unwrap();
         assert_eq!(result.0, format!("{text}: done"));
     }
-    // What an interrupted move has published without binding it is closed as the duplicate of a copy, or held back and expired.
+    // What an interrupted move has published without binding it is closed as the duplicate of a
+    // copy, or held back and expired.
     engine.advance(Duration::from_secs(60));
     for (id, status) in stage.statuses(TO) {
         let is_held_back = matches!(status, TaskStatus::Ready | TaskStatus::Scheduled);
@@ -269,7 +271,8 @@ fn a_queue_is_moved_as_a_whole() {
     judge(&stage, &tasks);
 }
 
-/// The move is dropped after its first poll, its second, and so on, and begun again: each time as a whole, by a client that remembers nothing but what the brokers say.
+/// The move is dropped after its first poll, its second, and so on, and begun again: each time as a
+/// whole, by a client that remembers nothing but what the brokers say.
 #[test]
 fn a_move_that_is_interrupted_anywhere_is_done_by_the_next_one() {
     let mut polls = 1;
@@ -289,7 +292,8 @@ fn a_move_that_is_interrupted_anywhere_is_done_by_the_next_one() {
     assert!(polls > 50, "the move has few steps: {polls}");
 }
 
-/// Claims and outcomes of 128 tasks were published together, and with so many an outcome came before its claim.
+/// Claims and outcomes of 128 tasks were published together, and with so many an outcome came
+/// before its claim.
 #[test]
 fn many_tasks_are_moved_at_once() {
     let stage = Stage::new();
@@ -320,7 +324,8 @@ fn by_file(stage: &Stage, from: &str, to: &str) -> (Exported, Imported) {
     })
 }
 
-/// What a move writes at the target had the same mark as what it closes at the source, so that copies were left out when they were moved on.
+/// What a move writes at the target had the same mark as what it closes at the source, so that
+/// copies were left out when they were moved on.
 #[test]
 fn copies_are_moved_on() {
     let stage = Stage::new();
@@ -331,7 +336,8 @@ fn copies_are_moved_on() {
     assert_eq!((imported.open, imported.over, imported.letters), (6, 5, 1));
 }
 
-/// A task with a key would have been taken for the one that was moved away from here, which is closed: it would have been closed in the other place, too, and run nowhere.
+/// A task with a key would have been taken for the one that was moved away from here, which is
+/// closed: it would have been closed in the other place, too, and run nowhere.
 #[test]
 fn a_key_that_a_task_here_holds_keeps_a_task_out_that_would_be_lost() {
     let stage = Stage::new();
@@ -351,7 +357,8 @@ fn a_key_that_a_task_here_holds_keeps_a_task_out_that_would_be_lost() {
     assert_eq!(closed.closed, 4);
 }
 
-/// Somebody has submitted with the key at the target, and that task was begun before the old one came.
+/// Somebody has submitted with the key at the target, and that task was begun before the old one
+/// came.
 #[test]
 fn a_task_whose_key_was_taken_first_makes_way() {
     let stage = Stage::new();

@@ -29,8 +29,9 @@ pub struct ActionRecord {
     pub worker: Option<String>,
     /// Who did it: see [`ClientBuilder::operator`](crate::ClientBuilder::operator).
     pub operator: String,
-    /// What was done: `delete`, `force-fail`, `force-release`, `supersede`, `move`, `cancel` or `kill`; of its dead letter `replay`, `purge` or
-    /// `expire`; of a worker `drain`. Whether what was done to a task counted is in the task's [history](Client::history).
+    /// What was done: `delete`, `force-fail`, `force-release`, `supersede`, `move`, `cancel` or
+    /// `kill`; of its dead letter `replay`, `purge` or `expire`; of a worker `drain`. Whether what
+    /// was done to a task counted is in the task's [history](Client::history).
     pub action: String,
     /// Why, as it is shown.
     pub reason: String,
@@ -39,9 +40,11 @@ pub struct ActionRecord {
 }
 
 impl Client {
-    /// Who has acted upon the tasks of a queue and its workers, and why: the newest `limit` actions and at most 10,000, the oldest first. It reads the
-    /// ledger, the register and the dead letters as far as their logs go back: `TopicSettings::history_retention`. It has no time limit of its own, and goes on when a
-    /// broker that could not be reached is back: put a limit around it with [`tokio::time::timeout`].
+    /// Who has acted upon the tasks of a queue and its workers, and why: the newest `limit` actions
+    /// and at most 10,000, the oldest first. It reads the ledger, the register and the dead letters
+    /// as far as their logs go back: `TopicSettings::history_retention`. It has no time limit of
+    /// its own, and goes on when a broker that could not be reached is back: put a limit around it
+    /// with [`tokio::time::timeout`].
     ///
     /// # Errors
     /// When the logs cannot be read.

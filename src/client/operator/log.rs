@@ -58,7 +58,8 @@ impl TaskLog {
         timeout(READ_BACK_MAX, verdict).await.unwrap_or_else(|_| Err(no_answer(&topic)))
     }
 
-    /// Takes what comes next; `None` at the end that the ledger had at first. Says what became of the entry of this key, if it was there.
+    /// Takes what comes next; `None` at the end that the ledger had at first. Says what became of
+    /// the entry of this key, if it was there.
     async fn read(
         &mut self,
         key: Option<OnceKey>,

@@ -1,7 +1,8 @@
-//! What operators do to tasks: close one, or take it from the worker that has it. The rules are in `protocol/operator.rs`.
+//! What operators do to tasks: close one, or take it from the worker that has it. The rules are in
+//! `protocol/operator.rs`.
 //!
-//! Each action reads the ledger of the task's partition to its end, publishes a claim of the next epoch, and waits until that is read back:
-//! then it is known whether it counts.
+//! Each action reads the ledger of the task's partition to its end, publishes a claim of the next
+//! epoch, and waits until that is read back: then it is known whether it counts.
 
 mod actions;
 mod log;
@@ -56,7 +57,8 @@ pub enum OperatorError {
         format!("{_0:?}").to_lowercase()
     )]
     Over(TaskStatus),
-    /// The task is not in the epoch any more that the operator has seen: somebody else has taken it, or given it back, since.
+    /// The task is not in the epoch any more that the operator has seen: somebody else has taken
+    /// it, or given it back, since.
     #[error("the task is in epoch {current} by now")]
     Stale {
         /// The epoch that it is in.
@@ -124,19 +126,21 @@ pub(super) fn this_user() -> String {
 }
 
 impl Client {
-    /// This client, acting in somebody's name: a gateway acts for its users, say. The [default](super::ClientBuilder::operator) is the
-    /// user of this process.
+    /// This client, acting in somebody's name: a gateway acts for its users, say. The
+    /// [default](super::ClientBuilder::operator) is the user of this process.
     #[must_use]
     pub fn acting_as(mut self, operator: impl AsRef<str>) -> Self {
         self.operator = text::word(operator.as_ref()).into();
         self
     }
 
-    /// Closes a task, wherever it stands: it is not started any more, a worker that runs it stops, and it ends as cancelled. Resolves when the
-    /// ledger says so; the rest, entry on the metadata topic and ack, is done by workers afterwards. Who deleted it, and why, is in the entry, in the
-    /// task's [history](Client::history) and in its failure reason.
+    /// Closes a task, wherever it stands: it is not started any more, a worker that runs it stops,
+    /// and it ends as cancelled. Resolves when the ledger says so; the rest, entry on the metadata
+    /// topic and ack, is done by workers afterwards. Who deleted it, and why, is in the entry, in
+    /// the task's [history](Client::history) and in its failure reason.
     ///
-    /// A [cancellation](Client::cancel) asks; this does not wait for the worker, which learns of it when it reads the ledger.
+    /// A [cancellation](Client::cancel) asks; this does not wait for the worker, which learns of it
+    /// when it reads the ledger.
     ///
     /// # Errors
     /// When the task is over or does not exist, or the broker cannot be reached.
@@ -148,8 +152,9 @@ impl Client {
         self.act(task, OperatorAction::Delete, None, reason.as_ref()).await
     }
 
-    /// Closes a task as one that failed for good, dead letter included, if it is still in this epoch: that of the worker that hangs, as the
-    /// [view](Client::tasks) shows it. In another epoch the action is stale and changes nothing.
+    /// Closes a task as one that failed for good, dead letter included, if it is still in this
+    /// epoch: that of the worker that hangs, as the [view](Client::tasks) shows it. In another
+    /// epoch the action is stale and changes nothing.
     ///
     /// # Errors
     /// When the task is over, in another epoch, or does not exist, or the broker cannot be reached.
@@ -162,12 +167,14 @@ impl Client {
         self.act(task, OperatorAction::ForceFail, Some(Epoch(epoch)), reason.as_ref()).await
     }
 
-    /// Takes a running task from the worker that has it, if it is still in this epoch, so that another attempt follows. The attempt that
-    /// loses the task counts, as if its worker had died, and a worker that lives stops it. Another worker takes the task some 2 heartbeat
-    /// intervals later; that worker takes it earlier if its processor has stopped.
+    /// Takes a running task from the worker that has it, if it is still in this epoch, so that
+    /// another attempt follows. The attempt that loses the task counts, as if its worker had died,
+    /// and a worker that lives stops it. Another worker takes the task some 2 heartbeat intervals
+    /// later; that worker takes it earlier if its processor has stopped.
     ///
     /// # Errors
-    /// When the task is not running, is in another epoch, or does not exist, or the broker cannot be reached.
+    /// When the task is not running, is in another epoch, or does not exist, or the broker cannot
+    /// be reached.
     pub async fn force_release(
         &self,
         task: &TaskRef,
@@ -216,8 +223,8 @@ impl Client {
         Err(OperatorError::Contended)
     }
 
-    /// How many tasks came in the task's batch: the entry is acknowledged as a whole. The message of a task that nobody has claimed must
-    /// be there, or there is no such task.
+    /// How many tasks came in the task's batch: the entry is acknowledged as a whole. The message
+    /// of a task that nobody has claimed must be there, or there is no such task.
     async fn batch_size(
         &self,
         task: &TaskRef,

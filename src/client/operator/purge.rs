@@ -1,4 +1,5 @@
-//! Deletes all tasks that a filter takes: page by page of a view, which says in which epoch each of them is, and shows what became of it.
+//! Deletes all tasks that a filter takes: page by page of a view, which says in which epoch each of
+//! them is, and shows what became of it.
 
 use super::{OperatorError, Said};
 use crate::client::publishers::PublishFailure;
@@ -41,11 +42,12 @@ struct Purge {
 }
 
 impl Client {
-    /// Deletes all tasks of a queue that a filter takes and that are not over, as [`delete`](Client::delete) does, and says what became of
-    /// each. Dropping the stream stops it: what was deleted stays deleted.
+    /// Deletes all tasks of a queue that a filter takes and that are not over, as
+    /// [`delete`](Client::delete) does, and says what became of each. Dropping the stream stops it:
+    /// what was deleted stays deleted.
     ///
-    /// It reads a [view](Client::tasks) of the queue first, which costs memory for each task. Tasks that are submitted meanwhile may be among
-    /// those that it finds.
+    /// It reads a [view](Client::tasks) of the queue first, which costs memory for each task. Tasks
+    /// that are submitted meanwhile may be among those that it finds.
     ///
     /// ```no_run
     /// use futures::StreamExt;
@@ -131,7 +133,8 @@ impl Purge {
         self.shows(info.id, key.epoch, stored).await
     }
 
-    /// Whether the view shows that the task was closed in this epoch, as soon as it has read as far.
+    /// Whether the view shows that the task was closed in this epoch, as soon as it has read as
+    /// far.
     async fn shows(
         &self,
         id: TaskId,

@@ -78,7 +78,8 @@ fn a_running_task_is_deleted_and_its_processor_stops() {
     engine.assert_transitions(&task, ["PROCESSING 1", "FAILED 1 CANCELLED"]);
 }
 
-/// An operator looks at a dashboard, and acts upon what it shows; meanwhile the task has changed hands.
+/// An operator looks at a dashboard, and acts upon what it shows; meanwhile the task has changed
+/// hands.
 #[test]
 fn what_is_forced_upon_an_epoch_that_is_over_changes_nothing() {
     let engine = TestEngine::new();
@@ -130,7 +131,8 @@ fn a_task_that_does_not_exist_cannot_be_acted_upon() {
     assert!(matches!(deleted, Err(OperatorError::NoSuchTask { .. })), "{deleted:?}");
 }
 
-/// A task is superseded only as long as nobody has begun it: the loser of a key may be closed, but not what runs.
+/// A task is superseded only as long as nobody has begun it: the loser of a key may be closed, but
+/// not what runs.
 #[test]
 fn only_a_task_that_has_not_begun_is_superseded() {
     let engine = TestEngine::new();

@@ -1,4 +1,5 @@
-//! What a view reads of an entry on the metadata topic: nothing of its payload and its result is decoded. Pure.
+//! What a view reads of an entry on the metadata topic: nothing of its payload and its result is
+//! decoded. Pure.
 
 use super::row::Shown;
 use crate::transport::Message;

@@ -1,4 +1,5 @@
-//! Who holds the leases of a partition, or has held them: each once, for a row names one by its place. A name that no row has any more is dropped. Pure.
+//! Who holds the leases of a partition, or has held them: each once, for a row names one by its
+//! place. A name that no row has any more is dropped. Pure.
 
 use longhaul_core::task::WorkerIdentity;
 use std::collections::HashMap;
@@ -22,7 +23,8 @@ struct Holder {
 }
 
 impl Holders {
-    /// Puts the place of this worker where a row names its holder. The one who stood there is forgotten if no other row names it.
+    /// Puts the place of this worker where a row names its holder. The one who stood there is
+    /// forgotten if no other row names it.
     pub(super) fn set(&mut self, place: &mut u32, worker: Option<WorkerIdentity>) {
         let next = worker.map_or(0, |worker| self.take(worker));
         let before = std::mem::replace(place, next);

@@ -30,7 +30,8 @@ pub enum TaskStatus {
     Cancelled,
     /// It was not started in time.
     Expired,
-    /// It has ended, and how is not known any more: it came in a batch whose tasks ended in different ways, and its entry is gone.
+    /// It has ended, and how is not known any more: it came in a batch whose tasks ended in
+    /// different ways, and its entry is gone.
     Ended,
 }
 
@@ -50,7 +51,8 @@ impl TaskStatus {
         Self::Ended,
     ];
 
-    /// The status in a word, as metrics, the gateway and the program name it: `scheduled`, `ready` and so on.
+    /// The status in a word, as metrics, the gateway and the program name it: `scheduled`, `ready`
+    /// and so on.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -68,8 +70,8 @@ impl TaskStatus {
         }
     }
 
-    /// What an entry on the metadata topic shows; `None` if its state is none that longhaul writes. Of a task that waits without ever having run there is no
-    /// entry, unless it waits for others.
+    /// What an entry on the metadata topic shows; `None` if its state is none that longhaul writes.
+    /// Of a task that waits without ever having run there is no entry, unless it waits for others.
     #[must_use]
     pub const fn of_entry(entry: &TaskMetadata) -> Option<Self> {
         Some(match (entry.state, entry.outcome) {
@@ -100,7 +102,8 @@ impl TaskStatus {
     }
 }
 
-/// What is known of a task. All times are in ms since the epoch, by the wall clock of whoever wrote them.
+/// What is known of a task. All times are in ms since the epoch, by the wall clock of whoever wrote
+/// them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TaskInfo {
@@ -120,7 +123,8 @@ pub struct TaskInfo {
     pub epoch: u32,
     /// Who holds that epoch, or held it: 32 hexadecimal digits, as on the ledger.
     pub owner: Option<String>,
-    /// The worker behind the owner, if it said who it is. Of a lease it is, by name, whoever holds it, and held the last one when that is over.
+    /// The worker behind the owner, if it said who it is. Of a lease it is, by name, whoever holds
+    /// it, and held the last one when that is over.
     pub worker: Option<Arc<WorkerIdentity>>,
     /// The lease that runs it, if one does.
     pub lease: Option<TaskLease>,
@@ -128,7 +132,8 @@ pub struct TaskInfo {
     pub cancel_requested: bool,
     /// How far it says it has come.
     pub progress: Option<Progress>,
-    /// What it waits for, if others must be over before it goes on: see [`TaskMetadata::waits_for`](crate::TaskMetadata::waits_for).
+    /// What it waits for, if others must be over before it goes on: see
+    /// [`TaskMetadata::waits_for`](crate::TaskMetadata::waits_for).
     pub waits_for: Vec<String>,
     /// Its tags.
     pub tags: Vec<Arc<str>>,
@@ -136,7 +141,8 @@ pub struct TaskInfo {
     pub task_type: Option<Arc<str>>,
     /// What its submitter calls it.
     pub key: Option<String>,
-    /// Why its last attempt failed, or why it ended without a result; the first 200 characters. [`Client::get`](crate::Client::get) has all of it.
+    /// Why its last attempt failed, or why it ended without a result; the first 200 characters.
+    /// [`Client::get`](crate::Client::get) has all of it.
     pub reason: Option<Arc<str>>,
 }
 
@@ -266,7 +272,8 @@ impl TaskCounts {
         self.by_status.get(&status).copied().unwrap_or_default()
     }
 
-    /// How many want a worker now: those that are ready, claimed or running. What an autoscaler should go by.
+    /// How many want a worker now: those that are ready, claimed or running. What an autoscaler
+    /// should go by.
     #[must_use]
     pub fn demand(&self) -> u64 {
         self.by_status.iter().filter(|(status, _)| status.is_demand()).map(|(_, count)| count).sum()
@@ -287,8 +294,8 @@ impl TaskCounts {
     }
 }
 
-/// A worker on one partition of the queue, under one owner id: a worker has another one on each partition, and draws a new one when it
-/// starts afresh.
+/// A worker on one partition of the queue, under one owner id: a worker has another one on each
+/// partition, and draws a new one when it starts afresh.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerInfo {
@@ -298,11 +305,12 @@ pub struct WorkerInfo {
     pub owner: String,
     /// Who it says it is.
     pub identity: Option<Arc<WorkerIdentity>>,
-    /// When its last heartbeat was published, in ms since the epoch by its own wall clock; `None` if it has none, or has left.
+    /// When its last heartbeat was published, in ms since the epoch by its own wall clock; `None`
+    /// if it has none, or has left.
     pub last_heartbeat_ms: Option<u64>,
-    /// How many heartbeats were due since the last one, by the clock of this machine; one that is late by less than half an interval is not
-    /// counted. Others take over what it runs when it is silent for two intervals, so at the latest when this is 2. 0 where it has none, or has
-    /// left.
+    /// How many heartbeats were due since the last one, by the clock of this machine; one that is
+    /// late by less than half an interval is not counted. Others take over what it runs when it is
+    /// silent for two intervals, so at the latest when this is 2. 0 where it has none, or has left.
     pub missed_heartbeats: u64,
     /// The tasks that the ledger shows as running by it.
     pub running: Vec<TaskId>,

@@ -5,10 +5,12 @@ use crate::telemetry;
 use std::time::Duration;
 
 impl TaskView {
-    /// As [`counts`](Self::counts), and sets the gauges `longhaul_tasks`, `longhaul_oldest_ready_seconds` and `longhaul_demand` of the queue to
-    /// what they say. A view of the past sets none.
+    /// As [`counts`](Self::counts), and sets the gauges `longhaul_tasks`,
+    /// `longhaul_oldest_ready_seconds` and `longhaul_demand` of the queue to what they say. A view
+    /// of the past sets none.
     ///
-    /// It looks at every task: call it as often as your metrics are collected, from one program for each queue.
+    /// It looks at every task: call it as often as your metrics are collected, from one program for
+    /// each queue.
     ///
     /// ```no_run
     /// # use longhaul::{Client, TaskViewError};

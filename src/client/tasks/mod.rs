@@ -1,8 +1,9 @@
 //! The state of all tasks of a queue, kept up to date: what a dashboard or an autoscaler asks.
 //!
-//! A service for each partition follows ledger, metadata topic and task topic, one after the other until it has caught up, and then all three.
-//! What they say together is in a [`Table`] under a lock that is never held across a wait. When the broker was away each of them goes on behind
-//! what it has read.
+//! A service for each partition follows ledger, metadata topic and task topic, one after the other
+//! until it has caught up, and then all three. What they say together is in a [`Table`] under a
+//! lock that is never held across a wait. When the broker was away each of them goes on behind what
+//! it has read.
 
 mod entry;
 mod holders;
@@ -45,8 +46,8 @@ pub enum TaskViewError {
     /// The topic's name is not usable.
     #[error(transparent)]
     Topic(#[from] TopicNameError),
-    /// The task topic has partitions and no ledger: its topics were never set up. Following the ledger would make a topic that is not
-    /// one, so nothing was tried.
+    /// The task topic has partitions and no ledger: its topics were never set up. Following the
+    /// ledger would make a topic that is not one, so nothing was tried.
     #[error("{0} has partitions, but no ledger with partitions: set the topics up first")]
     NoLedger(String),
     /// A topic cannot be read. A broker that is away for a while is no error.
@@ -54,9 +55,11 @@ pub enum TaskViewError {
     Transport(#[source] TransportError),
 }
 
-/// All tasks of a queue, up to date to within what the broker takes to deliver. Cheap to clone; the last clone ends what it keeps open.
+/// All tasks of a queue, up to date to within what the broker takes to deliver. Cheap to clone; the
+/// last clone ends what it keeps open.
 ///
-/// It costs memory for each task that ledger, metadata topic or task topic still have, whatever its payload: a hundred bytes or two.
+/// It costs memory for each task that ledger, metadata topic or task topic still have, whatever its
+/// payload: a hundred bytes or two.
 ///
 /// ```no_run
 /// use longhaul::{Client, TaskFilter, TaskStatus};
@@ -100,11 +103,12 @@ enum Now {
 }
 
 impl Client {
-    /// The state of all tasks of a queue. Ends when everything was read that the topics held at first; put a limit around it with
-    /// [`tokio::time::timeout`].
+    /// The state of all tasks of a queue. Ends when everything was read that the topics held at
+    /// first; put a limit around it with [`tokio::time::timeout`].
     ///
-    /// It reads the ledger, the metadata topic and what the task topic still holds, payloads included, which it does not keep. Who wants no
-    /// tasks that still wait for their first claim, or may not read the task topic, asks for [`claimed_tasks`](Self::claimed_tasks).
+    /// It reads the ledger, the metadata topic and what the task topic still holds, payloads
+    /// included, which it does not keep. Who wants no tasks that still wait for their first claim,
+    /// or may not read the task topic, asks for [`claimed_tasks`](Self::claimed_tasks).
     ///
     /// # Errors
     /// When a topic cannot be followed.
@@ -112,7 +116,8 @@ impl Client {
         self.task_view(topic, Scope::All).await
     }
 
-    /// As [`tasks`](Self::tasks), without the task topic: tasks that nobody has claimed are not in it.
+    /// As [`tasks`](Self::tasks), without the task topic: tasks that nobody has claimed are not in
+    /// it.
     ///
     /// # Errors
     /// As [`tasks`](Self::tasks).
@@ -167,8 +172,9 @@ impl TaskView {
         Self { tables: Tables::Still(tables), now: Now::At(at_ms) }
     }
 
-    /// The tasks that a filter takes, up to `limit` of them and to 10,000: by partition, and then in the order of their ids, which is that of
-    /// their submission. `after` is the [`next`](TaskPage::next) of the page before.
+    /// The tasks that a filter takes, up to `limit` of them and to 10,000: by partition, and then
+    /// in the order of their ids, which is that of their submission. `after` is the
+    /// [`next`](TaskPage::next) of the page before.
     ///
     /// # Errors
     /// When a topic cannot be followed any more.
@@ -195,7 +201,8 @@ impl TaskView {
         Ok(TaskPage { tasks, next })
     }
 
-    /// The tasks that a filter takes, the newest first, up to `limit` of them and to 10,000. `before` is the [`next`](NewestTasks::next) of the page before, and empty for the first one.
+    /// The tasks that a filter takes, the newest first, up to `limit` of them and to 10,000.
+    /// `before` is the [`next`](NewestTasks::next) of the page before, and empty for the first one.
     ///
     /// # Errors
     /// As [`list`](Self::list).
@@ -216,8 +223,8 @@ impl TaskView {
         Ok(merged(found, before, limit))
     }
 
-    /// How the queue fared: by steps of this length, up to 1,440 of them, the last of which is the current one. Tasks count as long as the metadata topic shows
-    /// them.
+    /// How the queue fared: by steps of this length, up to 1,440 of them, the last of which is the
+    /// current one. Tasks count as long as the metadata topic shows them.
     ///
     /// # Errors
     /// As [`list`](Self::list).

@@ -10,14 +10,16 @@ use std::collections::{BTreeMap, VecDeque};
 pub struct NewestTasks {
     /// The tasks.
     pub tasks: Vec<TaskInfo>,
-    /// What the next page comes before: the oldest task seen of each partition. Empty when there is no other task.
+    /// What the next page comes before: the oldest task seen of each partition. Empty when there is
+    /// no other task.
     pub next: Vec<TaskId>,
 }
 
-/// Puts together what the partitions have, each of which gives its newest tasks in order, one more than `limit` if it has as many. `before` is where each of
-/// them began.
+/// Puts together what the partitions have, each of which gives its newest tasks in order, one more
+/// than `limit` if it has as many. `before` is where each of them began.
 ///
-/// Each partition goes on behind its own tasks, so that no task comes twice or not at all, whatever the clocks of those who submitted them were like.
+/// Each partition goes on behind its own tasks, so that no task comes twice or not at all, whatever
+/// the clocks of those who submitted them were like.
 pub(super) fn merged(found: Vec<Vec<TaskInfo>>, before: &[TaskId], limit: usize) -> NewestTasks {
     let mut found: Vec<VecDeque<_>> = found.into_iter().map(VecDeque::from).collect();
     let mut next: BTreeMap<i32, TaskId> = before.iter().map(|id| (id.partition, *id)).collect();
@@ -78,7 +80,8 @@ mod tests {
         assert_eq!(pages(&view, 5), [vec![9, 4, 3, 2, 1]]);
     }
 
-    /// A producer's clock was an hour ahead: its task is the newest by its time, and an old one by its id.
+    /// A producer's clock was an hour ahead: its task is the newest by its time, and an old one by
+    /// its id.
     #[test]
     fn no_task_is_left_out_where_clocks_differ() {
         let view = view(&[&[5, 900, 6], &[7, 1]]);

@@ -18,7 +18,8 @@ pub(super) struct Row {
     /// When the task was submitted or, where the task topic is not read, first claimed.
     pub(super) created_ms: u64,
     pub(super) changed_ms: u64,
-    /// When it is scheduled, before its first claim; when its next attempt is due, after a failure. Zero: at once.
+    /// When it is scheduled, before its first claim; when its next attempt is due, after a failure.
+    /// Zero: at once.
     due_ms: u64,
     epoch: Epoch,
     attempt: u32,
@@ -201,7 +202,8 @@ impl Row {
         self.is_claimed() || self.is_shown() || self.submitted
     }
 
-    /// Takes an entry of the metadata topic. `due_ms` is what it says of the next attempt, and `parked` whether the task waits for others.
+    /// Takes an entry of the metadata topic. `due_ms` is what it says of the next attempt, and
+    /// `parked` whether the task waits for others.
     pub(super) fn show(&mut self, shown: Shown, due_ms: u64, parked: bool) {
         self.shown = Some(shown);
         if !self.is_claimed() {
@@ -241,7 +243,8 @@ impl Row {
         (waits && self.due_ms != 0).then_some(self.due_ms)
     }
 
-    /// Where the task stands by the ledger or, where that says nothing or has sealed it, by the metadata topic.
+    /// Where the task stands by the ledger or, where that says nothing or has sealed it, by the
+    /// metadata topic.
     fn phase(&self, sealed: Option<Ended>) -> Phase {
         let shown = self.shown.map(|shown| shown.phase);
         match sealed {
@@ -252,7 +255,8 @@ impl Row {
         }
     }
 
-    /// Where the task stands at this time; `sealed` says how the tasks of its entry ended, if a seal names it.
+    /// Where the task stands at this time; `sealed` says how the tasks of its entry ended, if a
+    /// seal names it.
     pub(super) fn status(&self, sealed: Option<Ended>, now_ms: u64) -> TaskStatus {
         let is_ahead = self.due_ms > now_ms;
         match self.phase(sealed) {
@@ -289,7 +293,8 @@ impl Row {
 }
 
 impl Texts {
-    /// These and, for what is not said here, the others'. How far a task has come, what it waits for and why it failed is not taken over.
+    /// These and, for what is not said here, the others'. How far a task has come, what it waits
+    /// for and why it failed is not taken over.
     pub(super) fn or(self, others: Self) -> Self {
         Self {
             tags: if self.tags.is_empty() { others.tags } else { self.tags },

@@ -17,7 +17,8 @@ pub struct TaskStep {
     pub completed: u64,
     /// Tasks that ended otherwise: they failed for good, were cancelled, or expired.
     pub not_completed: u64,
-    /// How long half of those that completed took at most, from their submission to their end, in ms.
+    /// How long half of those that completed took at most, from their submission to their end, in
+    /// ms.
     pub latency_p50_ms: Option<u64>,
     /// How long 95 of 100 of them took at most.
     pub latency_p95_ms: Option<u64>,
@@ -32,8 +33,8 @@ pub(super) struct SeriesBuilder {
 }
 
 impl SeriesBuilder {
-    /// Steps of this length, the last of which ends at `to_ms` or, if that is within one, with it. Steps begin at multiples of their length, so that whoever asks
-    /// again finds the same ones.
+    /// Steps of this length, the last of which ends at `to_ms` or, if that is within one, with it.
+    /// Steps begin at multiples of their length, so that whoever asks again finds the same ones.
     pub(super) fn new(to_ms: u64, step_ms: u64, steps: usize) -> Self {
         let (step_ms, steps) = (step_ms.max(1), steps.clamp(1, STEPS_MAX));
         let last_ms = to_ms - to_ms % step_ms;

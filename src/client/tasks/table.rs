@@ -1,10 +1,14 @@
-//! All tasks of one partition, as ledger, metadata topic and task topic tell of them. Pure: messages go in, answers come out.
+//! All tasks of one partition, as ledger, metadata topic and task topic tell of them. Pure:
+//! messages go in, answers come out.
 //!
-//! The ledger decides where a task stands, by the library's own fold and seals. The metadata topic tells what the ledger does not have: how
-//! far a task has come, its tags and its type, and how a task has ended whose keys are gone. The task topic tells of tasks that nobody has
-//! claimed. Nothing is kept of payloads and results, and of the reason of a failure its beginning, which tasks that failed alike share.
+//! The ledger decides where a task stands, by the library's own fold and seals. The metadata topic
+//! tells what the ledger does not have: how far a task has come, its tags and its type, and how a
+//! task has ended whose keys are gone. The task topic tells of tasks that nobody has claimed.
+//! Nothing is kept of payloads and results, and of the reason of a failure its beginning, which
+//! tasks that failed alike share.
 //!
-//! Messages may come again: of each topic, what lies at or before the last position read changes nothing.
+//! Messages may come again: of each topic, what lies at or before the last position read changes
+//! nothing.
 
 use super::entry::{self, Update, ViewEntry};
 use super::holders::Holders;
@@ -184,7 +188,8 @@ impl Table {
         row.set_fold(&fold, &mut self.owners);
     }
 
-    /// These tasks are over. Of those that the metadata topic does not show nothing more can be told.
+    /// These tasks are over. Of those that the metadata topic does not show nothing more can be
+    /// told.
     fn seal(&mut self, entries: &EntrySet) {
         for range in entries.ranges() {
             let gone = self.rows.range(range.tasks()).filter(|(_, row)| !row.is_shown());
@@ -231,7 +236,8 @@ impl Table {
         if !row.is_claimed() {
             self.holders.set(&mut row.holder, update.worker);
         }
-        // Whoever writes an entry may have lost the task's message, and with it what the task is called.
+        // Whoever writes an entry may have lost the task's message, and with it what the task is
+        // called.
         let before = row.texts.take().map(|texts| *texts).unwrap_or_default();
         row.texts = texts.or(before).boxed();
     }
@@ -283,7 +289,8 @@ impl Table {
         self.sealed.get(id.entry_id())
     }
 
-    /// Puts the tasks behind this one that the filter takes on the page, up to `limit` in all. Returns whether there are more.
+    /// Puts the tasks behind this one that the filter takes on the page, up to `limit` in all.
+    /// Returns whether there are more.
     pub(super) fn page(
         &self,
         filter: &TaskFilter,

@@ -1,4 +1,5 @@
-//! Tags and types of the tasks of a partition, each once: rows share them. Those that no row has any more are dropped. Pure.
+//! Tags and types of the tasks of a partition, each once: rows share them. Those that no row has
+//! any more are dropped. Pure.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -59,7 +59,8 @@ async fn a_queue_that_does_not_exist_is_told_and_not_made() {
     assert_eq!(wrong.kind, TransportErrorKind::Invalid);
 }
 
-/// What was submitted to a level that nobody serves has made its task topic, and nobody works there all the same.
+/// What was submitted to a level that nobody serves has made its task topic, and nobody works there
+/// all the same.
 #[tokio::test(start_paused = true)]
 async fn a_level_is_there_when_it_has_a_ledger() {
     let bench = bench();
@@ -93,7 +94,8 @@ async fn a_client_knows_the_queues_that_it_makes() {
     assert!(other.client.find("tasks", "key").await.is_ok());
 }
 
-/// What was known once was known for ever: a queue that somebody else had deleted was made anew by the next read.
+/// What was known once was known for ever: a queue that somebody else had deleted was made anew by
+/// the next read.
 #[tokio::test(start_paused = true)]
 async fn a_queue_is_asked_for_twice_a_minute() {
     for submits in [false, true] {

@@ -98,7 +98,8 @@ async fn tell(past: &Past) -> WorkerIdentity {
     identity
 }
 
-/// Whoever asked why a task had run twice had to read the ledger by hand, and to fold it in his head.
+/// Whoever asked why a task had run twice had to read the ledger by hand, and to fold it in his
+/// head.
 #[tokio::test(start_paused = true)]
 async fn a_history_has_every_entry_and_says_which_of_them_count() {
     let past = Past::new();
@@ -132,7 +133,8 @@ async fn a_history_has_every_entry_and_says_which_of_them_count() {
     assert!(none.is_whole && none.entries.is_empty());
 }
 
-/// Whoever asked how long a worker had been silent before it was replaced had to count heartbeats on the ledger.
+/// Whoever asked how long a worker had been silent before it was replaced had to count heartbeats
+/// on the ledger.
 #[tokio::test(start_paused = true)]
 async fn a_history_says_when_nothing_was_heard_of_the_holder() {
     let past = Past::new();
@@ -189,7 +191,8 @@ async fn a_history_without_its_beginning_does_not_judge() {
     assert_eq!(judged, [Some(Ignored::Unknown), None, Some(Ignored::Replaced)]);
 }
 
-/// Nobody could tell how often a fleet's workers were replaced while they still ran, nor which of them.
+/// Nobody could tell how often a fleet's workers were replaced while they still ran, nor which of
+/// them.
 #[tokio::test(start_paused = true)]
 async fn zombies_are_counted_by_worker_with_how_late_they_were() {
     let past = Past::new();
@@ -198,7 +201,8 @@ async fn zombies_are_counted_by_worker_with_how_late_they_were() {
     let [zombie] = &found[..] else { panic!("{found:?}") };
     assert_eq!(zombie.owner, FIRST.to_string());
     assert_eq!(zombie.worker.as_deref(), Some(&identity));
-    // Its outcome came two seconds after the claim that replaced it, and its entry on the metadata topic one later.
+    // Its outcome came two seconds after the claim that replaced it, and its entry on the metadata
+    // topic one later.
     let told = (zombie.ledger_entries, zombie.metadata_entries, zombie.latest);
     assert_eq!(told, (1, 1, Duration::from_secs(3)));
     // An outcome that is published again because its receipt was lost is no zombie's.
@@ -257,7 +261,8 @@ async fn a_ledger_in_production_is_verified_and_each_broken_invariant_is_named()
     let ids: Vec<_> = found.findings.iter().map(|it| (it.id, it.on_metadata, it.task)).collect();
     assert_eq!(ids, [("C-22", false, Some(ID)), ("C-10", true, Some(ID))]);
     assert_eq!((found.broken, found.malformed), (2, 1));
-    // Of a sealed task whose first entries are only in what compaction has kept, nobody can tell what is gone.
+    // Of a sealed task whose first entries are only in what compaction has kept, nobody can tell
+    // what is gone.
     past.broker.compact(&past.ledger);
     let log = past.broker.full_log(&past.ledger);
     past.broker.trim_to(&past.ledger, log[3].position.entry_id());
@@ -304,7 +309,8 @@ async fn a_verification_says_where_it_has_not_looked() {
     }
 }
 
-/// The planted faults of the judge are found through the client, too: they pass the reading of both logs.
+/// The planted faults of the judge are found through the client, too: they pass the reading of both
+/// logs.
 #[tokio::test(start_paused = true)]
 async fn an_outcome_without_a_claim_and_an_early_seal_are_found_in_the_log() {
     let past = Past::new();

@@ -183,7 +183,8 @@ async fn the_same_key_with_another_payload_is_a_conflict_if_asked_for() {
     }
 }
 
-/// A broker makes a deleted register anew, and that more than once. The keys of one that has gone hold no longer.
+/// A broker makes a deleted register anew, and that more than once. The keys of one that has gone
+/// hold no longer.
 #[tokio::test(start_paused = true)]
 async fn a_register_may_be_replaced_again_and_again() {
     let bench = bench();

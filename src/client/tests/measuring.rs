@@ -24,7 +24,8 @@ async fn tasks_are_counted_that_the_broker_has_stored_and_sessions_that_were_los
     assert_eq!(notes.get(reconnects), Some(1.0));
 }
 
-/// An autoscaler had to be a program that asks for counts: metrics said nothing of the tasks that wait.
+/// An autoscaler had to be a program that asks for counts: metrics said nothing of the tasks that
+/// wait.
 #[tokio::test(start_paused = true)]
 async fn a_view_measures_the_tasks_of_a_queue() {
     let notes = Notes::default();

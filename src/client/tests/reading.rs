@@ -3,7 +3,8 @@
 use super::*;
 use crate::transport::Start;
 
-/// A client that waited for one task kept payloads and results of all tasks of the topic for as long as it lived.
+/// A client that waited for one task kept payloads and results of all tasks of the topic for as
+/// long as it lived.
 #[tokio::test(start_paused = true)]
 async fn what_an_entry_says_is_read_again_when_somebody_asks() {
     let bench = bench();
@@ -42,8 +43,8 @@ async fn who_waits_or_watches_goes_on_behind_what_was_read() {
     assert_eq!(starts[2..], [Start::After(first); 2]);
 }
 
-/// A watch from the latest entry on that lost its follower before anything came must not begin at the latest again: what came meanwhile
-/// would be missing.
+/// A watch from the latest entry on that lost its follower before anything came must not begin at
+/// the latest again: what came meanwhile would be missing.
 #[tokio::test(start_paused = true)]
 async fn a_watch_of_what_is_new_misses_nothing_that_comes_in_an_outage() {
     for stands_there in [false, true] {
@@ -94,7 +95,8 @@ async fn a_wait_for_an_end_that_was_seen_goes_on_in_an_outage() {
     assert_eq!(wait.join_next().await.unwrap().unwrap().unwrap(), "done");
 }
 
-/// Compaction removes tombstones: who asked when one stood last got no answer until something else came.
+/// Compaction removes tombstones: who asked when one stood last got no answer until something else
+/// came.
 #[tokio::test(start_paused = true)]
 async fn a_look_is_answered_although_what_stood_last_is_gone() {
     let bench = bench();

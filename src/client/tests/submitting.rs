@@ -45,7 +45,8 @@ async fn a_task_that_cannot_be_submitted_stops_no_other() {
     assert_eq!(log.len(), stored + 1);
 }
 
-/// Somebody gives up while the broker is away, and submits again when it is back: what he gave up came then as well.
+/// Somebody gives up while the broker is away, and submits again when it is back: what he gave up
+/// came then as well.
 #[tokio::test(start_paused = true)]
 async fn what_was_given_up_before_it_was_sent_is_not_sent_later() {
     let bench = bench();

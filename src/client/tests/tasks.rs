@@ -39,7 +39,8 @@ async fn until(mut says: impl FnMut() -> bool) {
     .expect("the view never says so");
 }
 
-/// Whoever wanted to know how many tasks wait had to ask the broker for its backlog, and could not tell waiting from running ones.
+/// Whoever wanted to know how many tasks wait had to ask the broker for its backlog, and could not
+/// tell waiting from running ones.
 #[tokio::test(start_paused = true)]
 async fn a_view_shows_what_stood_there_and_what_comes_and_goes_on_after_an_outage() {
     let bench = bench();

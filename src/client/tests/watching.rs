@@ -108,7 +108,8 @@ async fn a_watch_covers_all_partitions_and_new_ones() {
     assert_eq!(seen, [0, 1, 2]);
 }
 
-/// Nobody could tell what a watch told of the past from what it told of the present, and so not when a table of all tasks was complete.
+/// Nobody could tell what a watch told of the past from what it told of the present, and so not
+/// when a table of all tasks was complete.
 #[tokio::test(start_paused = true)]
 async fn a_watch_says_once_that_it_has_caught_up_with_all_partitions() {
     let bench = bench();
@@ -144,7 +145,8 @@ async fn a_watch_says_once_that_it_has_caught_up_with_all_partitions() {
     assert!(matches!(event, WatchEvent::Updated { id: TaskId { entry: 4, .. }, .. }), "{event:?}");
 }
 
-/// Compaction removes tombstones: who began to read when one stood last would have waited for it until something else came.
+/// Compaction removes tombstones: who began to read when one stood last would have waited for it
+/// until something else came.
 #[tokio::test(start_paused = true)]
 async fn a_watch_catches_up_although_what_stood_last_is_gone() {
     let bench = bench();
@@ -218,7 +220,8 @@ async fn a_key_goes_with_the_task_and_one_that_nobody_would_show_is_refused() {
     assert_eq!(log[0].properties.get("TASK_TYPE"), Some("print"));
 }
 
-/// Each try of each follower of a client was warned of, so that an outage of a minute filled the log, and nothing said that it was over.
+/// Each try of each follower of a client was warned of, so that an outage of a minute filled the
+/// log, and nothing said that it was over.
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_a_client_is_told_once_and_so_is_its_end() {
     let (log, _guard) = Log::capture();

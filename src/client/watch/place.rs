@@ -1,4 +1,5 @@
-//! How far a watch has come, as a text, so that another one can go on there: after a restart, or in another process.
+//! How far a watch has come, as a text, so that another one can go on there: after a restart, or in
+//! another process.
 
 use super::{Client, Watch, WatchError, WatchFrom};
 use longhaul_core::task::Position;
@@ -11,7 +12,8 @@ const PARTITIONS_MAX: usize = 10_000;
 
 /// How far a watch has come in each partition of its metadata topic.
 ///
-/// Its text form is `partition@ledger:entry`, with `:index` behind it for a message that came in a batch, and commas between the partitions.
+/// Its text form is `partition@ledger:entry`, with `:index` behind it for a message that came in a
+/// batch, and commas between the partitions.
 ///
 /// ```
 /// use longhaul::WatchPlace;
@@ -51,8 +53,9 @@ impl Watch {
 }
 
 impl Client {
-    /// Watches the tasks of a topic from the [place](Watch::place) on that another watch had reached. A partition that it does not name is shown from its
-    /// start. What compaction has removed meanwhile is not shown: of each task there is its last entry.
+    /// Watches the tasks of a topic from the [place](Watch::place) on that another watch had
+    /// reached. A partition that it does not name is shown from its start. What compaction has
+    /// removed meanwhile is not shown: of each task there is its last entry.
     ///
     /// # Errors
     /// As [`watch`](Self::watch).

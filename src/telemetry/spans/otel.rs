@@ -1,4 +1,5 @@
-//! Spans by the messaging conventions of OpenTelemetry, of which the version is named in docs/telemetry.md.
+//! Spans by the messaging conventions of OpenTelemetry, of which the version is named in
+//! docs/telemetry.md.
 
 use crate::transport::TopicPartition;
 use longhaul_core::protocol::key::Epoch;
@@ -20,7 +21,8 @@ const TRACE_PARENT: &str = "traceparent";
 /// An error that has no kind of its own.
 const OTHER: &str = "_OTHER";
 
-/// The span of a submit. Its context goes into the properties, unless who submits has set one there.
+/// The span of a submit. Its context goes into the properties, unless who submits has set one
+/// there.
 pub(crate) fn send(
     topic: &str,
     payload_bytes: usize,

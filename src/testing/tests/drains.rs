@@ -89,7 +89,8 @@ fn a_worker_is_drained_by_its_name_and_the_others_go_on() {
     drop((second, third));
 }
 
-/// The worker died before it could remove the request. Whoever drains another one does, when it is sure that it does not come back.
+/// The worker died before it could remove the request. Whoever drains another one does, when it is
+/// sure that it does not come back.
 #[test]
 fn a_request_to_a_dead_worker_is_removed_by_the_next_one_who_drains() {
     let engine = TestEngine::new();
@@ -128,7 +129,8 @@ fn a_worker_of_several_queues_and_levels_leaves_them_all() {
     assert!(names_of_workers(&engine).is_empty());
 }
 
-/// A gateway would open the queue anew when it is asked for the next lease, and who holds a lease is no worker of the logs.
+/// A gateway would open the queue anew when it is asked for the next lease, and who holds a lease
+/// is no worker of the logs.
 #[test]
 fn a_gateway_and_who_works_behind_it_are_not_drained() {
     let engine = TestEngine::new();

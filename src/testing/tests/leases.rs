@@ -1,4 +1,5 @@
-//! Leases: any gateway takes what is said of a lease, and a lease outlives the gateway that has granted it.
+//! Leases: any gateway takes what is said of a lease, and a lease outlives the gateway that has
+//! granted it.
 
 use super::*;
 use crate::{
@@ -98,7 +99,8 @@ fn whoever_looks_sees_who_holds_a_lease() {
     assert_eq!(info().lease, None);
 }
 
-/// A sample worker with a lease of a second lost it by waiting for the answers to its keep-alives: each waited until its checkpoint was stored.
+/// A sample worker with a lease of a second lost it by waiting for the answers to its keep-alives:
+/// each waited until its checkpoint was stored.
 #[test]
 fn a_lease_is_not_lost_by_waiting_for_checkpoints() {
     let engine = TestEngine::new();
@@ -139,7 +141,8 @@ fn the_first_request_of_a_fresh_gateway_gets_what_lies_there() {
     assert!(took < Duration::from_secs(3), "{took:?}");
 }
 
-/// Each such request was gone before its claim was read back: of a hundred one after the other two got a lease, and each task had epochs and pauses for nothing.
+/// Each such request was gone before its claim was read back: of a hundred one after the other two
+/// got a lease, and each task had epochs and pauses for nothing.
 #[test]
 fn a_request_that_does_not_wait_gets_what_is_there() {
     let engine = TestEngine::new();
@@ -225,7 +228,8 @@ fn a_lease_that_falls_silent_is_a_failed_attempt_and_its_holder_is_fenced() {
     assert_eq!(page.letters.len(), 1);
 }
 
-/// With levels, a task whose lease had fallen silent while nobody asked for tasks was never leased again.
+/// With levels, a task whose lease had fallen silent while nobody asked for tasks was never leased
+/// again.
 #[test]
 fn what_fell_due_while_nobody_asked_is_leased_to_whoever_asks_next() {
     let engine = TestEngine::new();
@@ -240,8 +244,9 @@ fn what_fell_due_while_nobody_asked_is_leased_to_whoever_asks_next() {
     succeed(&engine, &leases, &second.token).unwrap();
 }
 
-/// Who asked for one task every 50 ms got a task of the normal level for every second one, though those of the high level had waited for longer: at each request a
-/// normal one was at hand, and a high one was only asked for.
+/// Who asked for one task every 50 ms got a task of the normal level for every second one, though
+/// those of the high level had waited for longer: at each request a normal one was at hand, and a
+/// high one was only asked for.
 #[test]
 fn the_higher_level_comes_first_for_who_asks_now_and_then() {
     let engine = TestEngine::new();
@@ -343,7 +348,8 @@ fn a_lease_outlives_the_gateway_that_has_granted_it() {
     assert_eq!(engine.wait::<Text>(&task).unwrap(), text("done"));
 }
 
-/// A gateway that took a lease over began its budget anew: a task of a minute ran for as long as gateways died in time.
+/// A gateway that took a lease over began its budget anew: a task of a minute ran for as long as
+/// gateways died in time.
 #[test]
 fn a_budget_goes_on_at_the_gateway_that_takes_over() {
     let engine = TestEngine::new();
@@ -367,7 +373,8 @@ fn a_budget_goes_on_at_the_gateway_that_takes_over() {
     assert_eq!(cancelled_after, Some(60), "{:?}", engine.transitions(&task));
 }
 
-/// Only the gateway that had granted a lease showed how it ended. Where that was gone a success which another one had confirmed was shown 20 s later.
+/// Only the gateway that had granted a lease showed how it ended. Where that was gone a success
+/// which another one had confirmed was shown 20 s later.
 #[test]
 fn who_ends_a_lease_shows_it_at_once() {
     let engine = TestEngine::new();

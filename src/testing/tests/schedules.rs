@@ -141,7 +141,8 @@ fn a_month_of_nights_with_three_workers_is_one_run_a_night() {
     assert_eq!(ms, u128::from(*expected.last().unwrap()));
 }
 
-/// A worker dies at any moment of a firing: before the task is published, between task and key, and after that. The others see to the slot.
+/// A worker dies at any moment of a firing: before the task is published, between task and key, and
+/// after that. The others see to the slot.
 #[test]
 fn each_slot_is_one_task_although_workers_die_in_the_middle() {
     let bench = Bench::new(Duration::from_millis(1));
@@ -161,7 +162,8 @@ fn each_slot_is_one_task_although_workers_die_in_the_middle() {
     let missed: Vec<_> = expected.iter().filter(|slot| !settled.contains_key(slot)).collect();
     assert!(missed.is_empty(), "{missed:?}");
     assert_eq!(settled.len(), expected.len(), "{settled:?}");
-    // A task whose worker has died runs again, and is the same task all the same: of each slot one task has ended with a result.
+    // A task whose worker has died runs again, and is the same task all the same: of each slot one
+    // task has ended with a result.
     let topic = names("tasks").metadata;
     let _entered = bench.engine.runtime.enter();
     let log = bench.engine.broker.full_log(&TopicPartition { topic, partition: -1 });
@@ -223,7 +225,8 @@ fn tasks_run_beside_each_other_where_that_is_allowed() {
     assert_eq!(bench.runs.by_slot().len(), 10);
 }
 
-/// The tasks of a schedule go to a level of the queue, if it says so: to workers that work on that level.
+/// The tasks of a schedule go to a level of the queue, if it says so: to workers that work on that
+/// level.
 #[test]
 fn a_schedule_may_fire_on_a_level_of_the_queue() {
     let bench = Bench::new(90 * Duration::from_secs(1));

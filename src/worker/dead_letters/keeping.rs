@@ -1,5 +1,6 @@
-//! Lets dead letters go that have had their time. Done by the worker that keeps the metadata topic of the queue's first partition, and by
-//! nobody if there is no limit. Two that do it at once do no harm.
+//! Lets dead letters go that have had their time. Done by the worker that keeps the metadata topic
+//! of the queue's first partition, and by nobody if there is no limit. Two that do it at once do no
+//! harm.
 
 use super::DeadLetterPolicy;
 use super::ring::{Kept, Ring};

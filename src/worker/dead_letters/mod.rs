@@ -11,8 +11,8 @@ use std::time::Duration;
 
 /// What becomes of the dead letters of a queue. All workers of a queue should say the same.
 ///
-/// By default a task that failed for good gets a dead letter, one that expired gets none, and letters are kept until somebody has handled
-/// them.
+/// By default a task that failed for good gets a dead letter, one that expired gets none, and
+/// letters are kept until somebody has handled them.
 ///
 /// ```
 /// use longhaul::DeadLetterPolicy;
@@ -25,7 +25,8 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeadLetterPolicy {
-    /// Whether there are dead letters at all. Without them what a failed task leaves is its entry on the metadata topic, for its retention.
+    /// Whether there are dead letters at all. Without them what a failed task leaves is its entry
+    /// on the metadata topic, for its retention.
     pub enabled: bool,
     /// Whether a task that expired gets one, too.
     pub expired: bool,

@@ -4,7 +4,8 @@ use super::DeadLetterPolicy;
 use longhaul_core::task::{Position, TaskId};
 use std::collections::{BTreeMap, HashMap};
 
-/// So many letters are known at once where there is no limit in number: behind them nothing is read until the oldest have gone.
+/// So many letters are known at once where there is no limit in number: behind them nothing is read
+/// until the oldest have gone.
 const KNOWN_MAX: usize = 100_000;
 
 /// A letter that is kept.
@@ -48,7 +49,8 @@ impl Ring {
         self.kept.len() >= max
     }
 
-    /// The oldest letter, if it has had its time at this one, and why. `read_on` says that more are to be read than are here.
+    /// The oldest letter, if it has had its time at this one, and why. `read_on` says that more are
+    /// to be read than are here.
     pub(super) fn next_to_go(&self, now_ms: u64) -> Option<(Kept, &'static str)> {
         let (_, oldest) = self.kept.first_key_value()?;
         if self.policy.max_size.is_some_and(|max| self.kept.len() > max) {

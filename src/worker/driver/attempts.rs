@@ -33,7 +33,8 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 impl Environment {
-    /// Reads a checkpoint for as long as the attempt may begin: one that began from zero because one read failed would do again what was done.
+    /// Reads a checkpoint for as long as the attempt may begin: one that began from zero because
+    /// one read failed would do again what was done.
     fn read_checkpoint(
         &mut self,
         ledger: TopicPartition,
@@ -188,7 +189,8 @@ impl Driver {
             }
             lane.core.handle_finished(task, epoch, outcome);
             if !lane.is_shown(running.payload_bytes) {
-                // A large one would wait for the outcome and for the metadata topic, while the next task has its slot.
+                // A large one would wait for the outcome and for the metadata topic, while the next
+                // task has its slot.
                 lane.core.handle_payload_spent(task);
             }
         }
@@ -229,8 +231,8 @@ fn end_of(ended: Result<AttemptEnd, Panic>, at: (TaskId, Epoch), span: spans::Ke
 }
 
 impl WorkerConfig {
-    /// When the budget of an attempt that has run for so long is used up; and whether that of its task is then, too, which was claimed first at this
-    /// wall-clock time.
+    /// When the budget of an attempt that has run for so long is used up; and whether that of its
+    /// task is then, too, which was claimed first at this wall-clock time.
     fn deadline(
         &self,
         terms: Option<&Terms>,

@@ -1,9 +1,11 @@
-//! Publishes checkpoints of running attempts: the newest, at most one a second for each, again under a fresh key until it is stored or
-//! a newer one has taken its place.
+//! Publishes checkpoints of running attempts: the newest, at most one a second for each, again
+//! under a fresh key until it is stored or a newer one has taken its place.
 //!
 //! Invariants:
-//! - Of an attempt at most one checkpoint is on its way, but for the one that goes before its outcome.
-//! - As long as a checkpoint is not stored, its receipt, a timer or a report of a newer one is waited for.
+//! - Of an attempt at most one checkpoint is on its way, but for the one that goes before its
+//!   outcome.
+//! - As long as a checkpoint is not stored, its receipt, a timer or a report of a newer one is
+//!   waited for.
 
 use super::lane::Lane;
 use super::lanes::LaneId;
@@ -70,7 +72,8 @@ impl Driver {
                 });
                 lane.publish(&Entry::Checkpoint(key), &given.bytes, None, on_receipt);
             }
-            // Too early. Or after a self-fence nobody knows yet whether the attempt is still this worker's.
+            // Too early. Or after a self-fence nobody knows yet whether the attempt is still this
+            // worker's.
             None => self.pending.push(Box::pin(async move {
                 tokio::time::sleep(if wait.is_zero() { CHECKPOINT_EVERY } else { wait }).await;
                 Event::CheckpointTried { lane: id, id: task, epoch, stored: None }
@@ -97,7 +100,8 @@ impl Driver {
 }
 
 impl Lane {
-    /// An attempt has ended, and another one may follow: what it gave last stands on the ledger before its outcome does.
+    /// An attempt has ended, and another one may follow: what it gave last stands on the ledger
+    /// before its outcome does.
     pub(super) fn keep_last_checkpoint(
         &mut self,
         (task, epoch): (TaskId, Epoch),
@@ -110,8 +114,9 @@ impl Lane {
         }
     }
 
-    /// The outcome of an attempt is about to be published, for the first time or again: what it gave last goes before it, under a fresh key.
-    /// Nobody waits for the receipt: when it is lost so is, more often than not, that of the outcome, and both are published again.
+    /// The outcome of an attempt is about to be published, for the first time or again: what it
+    /// gave last goes before it, under a fresh key. Nobody waits for the receipt: when it is lost
+    /// so is, more often than not, that of the outcome, and both are published again.
     pub(super) fn publish_last_checkpoint(&mut self, OnceKey { task, epoch, .. }: OnceKey) {
         let last = self.last_checkpoints.get(task).filter(|(given_in, _)| *given_in == epoch);
         let Some(bytes) = last.map(|(_, bytes)| bytes.clone()) else { return };

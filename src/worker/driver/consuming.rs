@@ -59,7 +59,8 @@ impl Lane {
         key.map(Bytes::copy_from_slice)
     }
 
-    /// What a message carries. Its order key is told as a property, whoever has published it: so it goes with the task to its dead letter, and back.
+    /// What a message carries. Its order key is told as a property, whoever has published it: so it
+    /// goes with the task to its dead letter, and back.
     pub(super) fn payload_of(&self, message: Message) -> TaskPayload {
         let key = self.order_key_of(&message);
         let mut payload = TaskPayload::from(message);
@@ -69,8 +70,9 @@ impl Lane {
         payload
     }
 
-    /// The queue has an order from now on, or none any more. A consumer that is open subscribes anew: the broker takes no consumers of two types,
-    /// so this one waits until the others have done so, too.
+    /// The queue has an order from now on, or none any more. A consumer that is open subscribes
+    /// anew: the broker takes no consumers of two types, so this one waits until the others have
+    /// done so, too.
     pub(super) fn change_order(&mut self, by_key: bool) {
         if by_key && self.config.legacy {
             let topic = &self.topics.task;
@@ -85,8 +87,8 @@ impl Lane {
         }
     }
 
-    /// In a drain the lines go to other workers, which show the ends of what still runs here, and acknowledge them: as long as this worker consumes
-    /// the broker gives its keys to nobody else.
+    /// In a drain the lines go to other workers, which show the ends of what still runs here, and
+    /// acknowledge them: as long as this worker consumes the broker gives its keys to nobody else.
     pub(super) fn leave_line(&mut self) {
         if self.core.keeps_order() && !std::mem::replace(&mut self.has_left, true) {
             self.consumer.put(ConsumerCommand::Leave);

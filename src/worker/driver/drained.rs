@@ -1,5 +1,6 @@
-//! A worker that is drained from outside: a drain request on the register of one of its queues has the effect of a request of its own handle. When the
-//! worker has drained it removes the request, which is for no other process.
+//! A worker that is drained from outside: a drain request on the register of one of its queues has
+//! the effect of a request of its own handle. When the worker has drained it removes the request,
+//! which is for no other process.
 
 use super::{Driver, StopRequest};
 use crate::transport::OnReceipt;
@@ -14,7 +15,8 @@ impl Driver {
         DocumentName::new(DocumentKind::Drain, instance).ok()
     }
 
-    /// Drains, if a register says so. Once only: neither a second request, nor its removal, changes a drain that has begun.
+    /// Drains, if a register says so. Once only: neither a second request, nor its removal, changes
+    /// a drain that has begun.
     pub(super) fn take_up_drain_request(&mut self, register: usize, now: Moment) {
         let Some(name) = self.request_name() else { return };
         let Some(read) = self.registers.get(register) else { return };
@@ -42,7 +44,8 @@ impl Driver {
         }
     }
 
-    /// Removes the drain requests to this worker: no other process obeys them. What gets lost here is removed when the next worker of the queue is drained.
+    /// Removes the drain requests to this worker: no other process obeys them. What gets lost here
+    /// is removed when the next worker of the queue is drained.
     pub(super) fn remove_drain_requests(&mut self) -> impl Future<Output = ()> + use<> {
         let name = self.request_name();
         let Self { registers, env, services, .. } = self;

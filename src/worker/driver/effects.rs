@@ -102,7 +102,8 @@ impl Driver {
         }
     }
 
-    /// An invariant forbade a step. It is said once for each task, for nothing more is done about that.
+    /// An invariant forbade a step. It is said once for each task, for nothing more is done about
+    /// that.
     fn set_aside(&mut self, id: LaneId, violation: Violation, epoch: Epoch) {
         let Violation { id: invariant, what, task } = violation;
         let told = task.map(|task| task.to_string()).unwrap_or_default();
@@ -137,7 +138,8 @@ impl Driver {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let content = match entry {
             Entry::Claim(Claim { lease_ms: Some(_), .. }) => holder,
-            // Whoever shows the end reads the reason back: another claim of that epoch, with another one, may have won.
+            // Whoever shows the end reads the reason back: another claim of that epoch, with
+            // another one, may have won.
             Entry::Claim(claim) => {
                 let (task, kind) = (claim.key.task, claim.kind);
                 let parks = matches!(kind, ClaimKind::Park | ClaimKind::Offer(_));
@@ -192,7 +194,8 @@ impl Driver {
         lane.publish(entry, &content, expires, on_receipt);
     }
 
-    /// Publishes tombstones among the other entries of the ledger, and says whether all of them are stored.
+    /// Publishes tombstones among the other entries of the ledger, and says whether all of them are
+    /// stored.
     fn tombstone(&mut self, id: LaneId, keys: &[Key]) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let generation = lane.generation;
@@ -204,7 +207,8 @@ impl Driver {
                 let Some(fate) = all.note(published.into()) else { return };
                 let stored = fate == PublishResult::Stored;
                 let event = Event::Tombstoned { lane: id, generation, fate };
-                // What is missing is published again. What fails at once must not be tried at full speed.
+                // What is missing is published again. What fails at once must not be tried at full
+                // speed.
                 answers.put(if stored { event } else { Event::Later(Box::new(event)) });
             });
             lane.publish(&Entry::Tombstone(*key), b"", expires, on_receipt);
@@ -252,7 +256,8 @@ impl Driver {
 }
 
 impl Driver {
-    /// The end of a task was asked for whose message cannot be found. It is said once, however many such requests there are.
+    /// The end of a task was asked for whose message cannot be found. It is said once, however many
+    /// such requests there are.
     fn tell_of_orphan(&mut self, id: LaneId, task: TaskId) {
         let Some(lane) = self.lanes.get(&id) else { return };
         if std::mem::replace(&mut self.orphans_told, true) {
@@ -273,7 +278,8 @@ impl AllStored {
         Self(Mutex::new((count, PublishResult::Stored)))
     }
 
-    /// Notes the fate of one of them. Returns what is to be said of all, with the last one: the first refusal, if there is one.
+    /// Notes the fate of one of them. Returns what is to be said of all, with the last one: the
+    /// first refusal, if there is one.
     fn note(&self, fate: PublishResult) -> Option<PublishResult> {
         let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (left, all) = &mut *noted;
@@ -286,7 +292,8 @@ impl AllStored {
 }
 
 impl Lane {
-    /// Replaces the result that the ledger takes in no message by the reason why; false if it was not a result.
+    /// Replaces the result that the ledger takes in no message by the reason why; false if it was
+    /// not a result.
     pub(super) fn refuse_result(&mut self, key: OnceKey, cause: &str) -> bool {
         match self.outcome_bodies.get(key.task) {
             Some((epoch, body @ Body::Result(_))) if *epoch == key.epoch => {
@@ -322,7 +329,8 @@ impl Environment {
     }
 }
 
-/// Reads until the broker answers, for as long as the worker lives: only its word says that a message is gone.
+/// Reads until the broker answers, for as long as the worker lives: only its word says that a
+/// message is gone.
 pub(super) async fn fetch_at_last(
     transport: Arc<dyn Transport>,
     topic: TopicPartition,

@@ -150,7 +150,8 @@ pub(in crate::worker) enum Event {
         id: TaskId,
         event: ParkedEvent,
     },
-    /// What was published about the key of this task, which it holds, may not be stored: its end may wait for it.
+    /// What was published about the key of this task, which it holds, may not be stored: its end
+    /// may wait for it.
     KeyNotKept {
         register: usize,
         id: QueueTask,
@@ -197,7 +198,8 @@ impl From<Published> for PublishResult {
             Ok(_) => Self::Stored,
             Err(PublishError::Refused(cause)) => Self::Refused(cause),
             Err(cause @ PublishError::TooLarge { .. }) => Self::Refused(cause.to_string()),
-            // What was not stored is not tried again by itself, either: by now it may be too late, or not wanted any more.
+            // What was not stored is not tried again by itself, either: by now it may be too late,
+            // or not wanted any more.
             Err(_) => Self::Unknown,
         }
     }

@@ -1,4 +1,5 @@
-//! Whether partitions that the task topic has gained can be worked on, and what to tell the operator.
+//! Whether partitions that the task topic has gained can be worked on, and what to tell the
+//! operator.
 
 use crate::topics::TopicNames;
 
@@ -14,7 +15,8 @@ pub(in crate::worker) struct Counts {
 enum Trouble {
     /// The ledger has fewer, and the broker makes none beyond its number.
     NotCovered { task: u32, ledger: u32 },
-    /// The ledger is no partitioned topic: the broker makes one topic per partition, without policies.
+    /// The ledger is no partitioned topic: the broker makes one topic per partition, without
+    /// policies.
     NotSetUp { task: u32 },
 }
 
@@ -25,7 +27,8 @@ pub(in crate::worker) struct Growth {
 }
 
 impl Growth {
-    /// The number of partitions to work on, of which `open` are worked on already. Whoever grows T grows C and M first.
+    /// The number of partitions to work on, of which `open` are worked on already. Whoever grows T
+    /// grows C and M first.
     pub(in crate::worker) fn judge(
         &mut self,
         counts: Counts,
@@ -45,7 +48,8 @@ impl Growth {
             self.said = trouble;
             trouble.inspect(|trouble| trouble.tell(topics));
         }
-        // A new worker would work on all of them, too, where the broker makes the topics as they are needed.
+        // A new worker would work on all of them, too, where the broker makes the topics as they
+        // are needed.
         Some(counts.ledger.map_or(task, |ledger| ledger.min(task)))
     }
 }

@@ -11,7 +11,8 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Of so many leases that have ended it is known who held them. Whoever has ended one shows that at once; the others know the name only for the case that this one dies before.
+/// Of so many leases that have ended it is known who held them. Whoever has ended one shows that at
+/// once; the others know the name only for the case that this one dies before.
 const ENDED_MAX: usize = 10_000;
 
 /// See the module's documentation.
@@ -100,7 +101,8 @@ impl Lane {
             .map_or_else(|| Arc::from(""), |holder| Arc::clone(&holder.worker))
     }
 
-    /// How long the lease of this task has run already, by the wall clocks: whoever takes it over goes on with what is left of its budget.
+    /// How long the lease of this task has run already, by the wall clocks: whoever takes it over
+    /// goes on with what is left of its budget.
     pub(super) fn leased_for(&self, task: TaskId, wall_ms: u64) -> Duration {
         let claimed_ms =
             self.holders.running.get(&task).map_or(wall_ms, |holder| holder.claimed_ms);
@@ -115,7 +117,8 @@ impl Lane {
         Some(WorkerIdentity::named(worker.as_ref()).shown_json())
     }
 
-    /// An accepted claim says who holds a lease, and an outcome that nobody does any more. What runs no attempt changes nothing of who had the last one.
+    /// An accepted claim says who holds a lease, and an outcome that nobody does any more. What
+    /// runs no attempt changes nothing of who had the last one.
     pub(super) fn note_holder(&mut self, entry: &Entry, message: &Message) {
         match entry {
             Entry::Claim(Claim { key, lease_ms: Some(_), .. }) => {
@@ -179,7 +182,8 @@ mod tests {
         assert!(holders.ended.order.is_empty());
     }
 
-    /// Whoever does not read the metadata topic keeps names until there are too many. The lease of an old task may end last.
+    /// Whoever does not read the metadata topic keeps names until there are too many. The lease of
+    /// an old task may end last.
     #[test]
     fn of_ended_leases_those_are_forgotten_first_that_ended_first() {
         let mut holders = Holders::default();

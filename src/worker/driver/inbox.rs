@@ -1,4 +1,5 @@
-//! What comes from the three topics: entries of the ledger, deliveries, entries of the metadata topic.
+//! What comes from the three topics: entries of the ledger, deliveries, entries of the metadata
+//! topic.
 
 use super::Driver;
 use super::lanes::LaneId;
@@ -41,7 +42,8 @@ impl Driver {
             return;
         }
         match ledger::read(message) {
-            // Nothing of another partition's task may start here: its end would be looked for there.
+            // Nothing of another partition's task may start here: its end would be looked for
+            // there.
             Ok(entry) if entry.task().is_some_and(|task| task.partition != lane.partition()) => {
                 tracing::debug!(position = ?message.position, "the entry is of a task of another partition");
                 self.stats.malformed();
@@ -107,7 +109,8 @@ impl Driver {
         }
     }
 
-    /// What was read of the ledger means nothing any more, and what takes its place is the truth for whoever starts after that.
+    /// What was read of the ledger means nothing any more, and what takes its place is the truth
+    /// for whoever starts after that.
     fn handle_ledger_deleted(&mut self, id: LaneId, generation: u64) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if lane.generation == generation {
@@ -236,7 +239,8 @@ impl Driver {
     }
 }
 
-/// Whether a message was published in another cluster. The ids of tasks there mean other tasks here.
+/// Whether a message was published in another cluster. The ids of tasks there mean other tasks
+/// here.
 const fn is_replica(message: &Message) -> bool {
     message.replicated_from.is_some()
 }

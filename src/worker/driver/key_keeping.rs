@@ -1,7 +1,9 @@
-//! What becomes of keys: a dedupe key is released when its holder is over, before that is shown; the hold of a task that is not over is renewed in each
-//! period of the register. What has not been renewed is forgotten and removed.
+//! What becomes of keys: a dedupe key is released when its holder is over, before that is shown;
+//! the hold of a task that is not over is renewed in each period of the register. What has not been
+//! renewed is forgotten and removed.
 //!
-//! See [`Keys`](longhaul_core::protocol::register::Keys) and [`Expired`](longhaul_core::protocol::register::Expired).
+//! See [`Keys`](longhaul_core::protocol::register::Keys) and
+//! [`Expired`](longhaul_core::protocol::register::Expired).
 
 use super::lane::Lane;
 use super::lanes::LaneId;
@@ -17,7 +19,8 @@ use std::time::Duration;
 /// How often the keys are looked at, or more often where they are kept for a short time.
 const LOOKED_AT_EVERY: Duration = Duration::from_secs(60);
 
-/// Releases and renewals of one look, and tombstones that are on their way: entries of others are to come in between.
+/// Releases and renewals of one look, and tombstones that are on their way: entries of others are
+/// to come in between.
 const AT_ONCE_MAX: usize = 10_000;
 
 /// What this worker does about the keys of a register.
@@ -39,8 +42,8 @@ pub(super) struct KeyKeeping {
 }
 
 impl Driver {
-    /// Whether a task that is over has a key to be released before that is shown: whoever submits when it was shown is not to lose against it.
-    /// Called again when it was released.
+    /// Whether a task that is over has a key to be released before that is shown: whoever submits
+    /// when it was shown is not to lose against it. Called again when it was released.
     pub(super) fn releases_first(&mut self, id: LaneId, task: TaskId, kind: Showing) -> bool {
         let Some(topic) = self.topics.get(usize::from(id.topic)) else { return false };
         let (number, held) = (topic.register, topic.queue_task(task));
@@ -101,7 +104,8 @@ impl Driver {
         }
     }
 
-    /// The register was read to its end, perhaps another one than before: what waits for an entry looks again.
+    /// The register was read to its end, perhaps another one than before: what waits for an entry
+    /// looks again.
     pub(super) fn look_at_ends(&mut self, number: usize) {
         let Some(register) = self.registers.get_mut(number) else { return };
         register.keeping.underway.clear();
@@ -155,7 +159,8 @@ impl Driver {
         }));
     }
 
-    /// Releases the keys of finishers that have died, renews holds, begins a period and removes what is over, each if this worker is the first to do so.
+    /// Releases the keys of finishers that have died, renews holds, begins a period and removes
+    /// what is over, each if this worker is the first to do so.
     pub(super) fn handle_keys_due(&mut self, number: usize) {
         let Some(register) = self.registers.get_mut(number) else { return };
         register.keeping.scheduled = false;
@@ -189,7 +194,8 @@ impl Driver {
         }
     }
 
-    /// Releases or renews the keys of those of these holders for which this worker is the first, so many at a time. Returns whether it looked at all.
+    /// Releases or renews the keys of those of these holders for which this worker is the first, so
+    /// many at a time. Returns whether it looked at all.
     fn look_at_holders(&mut self, number: usize, holders: Vec<QueueTask>) -> bool {
         let mut left = AT_ONCE_MAX;
         for task in holders {
@@ -207,7 +213,8 @@ impl Driver {
         true
     }
 
-    /// Begins the next period when all holds are renewed of tasks that are not over: so when a task ends its hold is one period old at most.
+    /// Begins the next period when all holds are renewed of tasks that are not over: so when a task
+    /// ends its hold is one period old at most.
     fn begin_period(&mut self, number: usize, now: Moment) {
         let Some(register) = self.registers.get(number) else { return };
         let keys = register.fold.keys();
@@ -284,7 +291,8 @@ impl Driver {
         })
     }
 
-    /// The same, asked by the worker that looks after the tasks of that lane. `None`: this worker cannot tell, or another one looks after them.
+    /// The same, asked by the worker that looks after the tasks of that lane. `None`: this worker
+    /// cannot tell, or another one looks after them.
     pub(super) fn is_over_here(&self, number: usize, task: QueueTask) -> Option<bool> {
         let lane = self.lane_of(number, task)?;
         let mine = lane.core.machine().is_ready() && lane.core.keeps_metadata();

@@ -1,4 +1,5 @@
-//! Tasks with a key: none is claimed before the register says that it holds the key. A bind that nobody has published is published here.
+//! Tasks with a key: none is claimed before the register says that it holds the key. A bind that
+//! nobody has published is published here.
 
 use super::lane::TaskPayload;
 use super::lanes::LaneId;
@@ -89,7 +90,8 @@ impl TaskPayload {
 }
 
 impl Driver {
-    /// The payload of a task is here, and with it the properties of its message: a new one that has a key waits until it holds it.
+    /// The payload of a task is here, and with it the properties of its message: a new one that has
+    /// a key waits until it holds it.
     pub(super) fn look_at_key(&mut self, id: LaneId, task: TaskId, now: Moment) {
         let payload = self.lanes.get(&id).and_then(|lane| lane.payloads.get(task));
         if let Some(name) = payload.and_then(TaskPayload::key) {
@@ -143,7 +145,8 @@ impl Driver {
                 lane.core.reject(task, holder, now);
             }
             Admission::Behind(_) => {
-                // Whoever keeps the keys of the lane makes room. When that is read the task is bound.
+                // Whoever keeps the keys of the lane makes room. When that is read the task is
+                // bound.
                 lane.core.wait_for_key(task);
                 register.waiting.set(name, of, Wait::Due);
             }

@@ -1,5 +1,5 @@
-//! One partition of the task topic, with its partitions of ledger and metadata topic, as the driver sees it: the pure core, and the
-//! services around it.
+//! One partition of the task topic, with its partitions of ledger and metadata topic, as the driver
+//! sees it: the pure core, and the services around it.
 
 use super::checkpoints::Checkpoints;
 use super::held::Held;
@@ -41,8 +41,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinSet};
 
-/// Payloads up to this size are copied out of the buffer that they came in: a task may hold its payload for hours, and would hold
-/// what came beside it as well.
+/// Payloads up to this size are copied out of the buffer that they came in: a task may hold its
+/// payload for hours, and would hold what came beside it as well.
 const COPIED_BYTES_MAX: usize = 4 * 1024;
 
 /// The payload of a task, and the properties of its message.
@@ -59,7 +59,8 @@ pub(super) struct TaskPayload {
 }
 
 impl TaskPayload {
-    /// Whether this is what was submitted, and not what stands for a payload that is gone or was left out.
+    /// Whether this is what was submitted, and not what stands for a payload that is gone or was
+    /// left out.
     pub(super) const fn is_there(&self) -> bool {
         self.published_ms != 0
     }
@@ -121,7 +122,8 @@ pub(super) struct Lane {
     pub(super) outcome_bodies: Held<(Epoch, Body)>,
     /// What else is known of attempts whose end is to be shown. See `remains.rs`.
     pub(super) remains: Held<(Epoch, Remains)>,
-    /// What attempts gave last that are about to end, or have ended and whose outcome is not on the ledger.
+    /// What attempts gave last that are about to end, or have ended and whose outcome is not on the
+    /// ledger.
     pub(super) last_checkpoints: Held<(Epoch, Bytes)>,
     pub(super) ledger: Mailbox<Publish>,
     pub(super) metadata_publishes: Mailbox<Publish>,
@@ -138,13 +140,15 @@ pub(super) struct Lane {
     /// The open consumer session, and how many deliveries it may still bring.
     pub(super) session: Option<u64>,
     pub(super) credit: usize,
-    /// So many more it may bring because those before came too early and took no slot: see [`Driver::skim`](super::Driver::skim).
+    /// So many more it may bring because those before came too early and took no slot: see
+    /// [`Driver::skim`](super::Driver::skim).
     pub(super) skim: usize,
     /// What it held when it was counted last, for the sum of all lanes.
     counted: Load,
     /// The slots that it held, and the tasks that waited for one, when it was looked at last.
     uses: Use,
-    /// Counts the followers of the ledger, so that what an ended one left in the queue is told from the new one's.
+    /// Counts the followers of the ledger, so that what an ended one left in the queue is told from
+    /// the new one's.
     pub(super) generation: u64,
     /// Counts the consumer services, for the same reason.
     pub(super) service: u64,
@@ -152,7 +156,8 @@ pub(super) struct Lane {
     pub(super) landmark: Landmark,
     /// When an own heartbeat came back last, whatever the owner id, if that is measured.
     pub(super) heartbeat_read_at: Option<Moment>,
-    /// The last entry of this session that was dropped because it comes from another cluster, and whether that was ever told.
+    /// The last entry of this session that was dropped because it comes from another cluster, and
+    /// whether that was ever told.
     pub(super) replica: Option<EntryId>,
     has_told_of_replicas: bool,
     follower: Option<AbortHandle>,
@@ -163,7 +168,8 @@ pub(super) struct Lane {
     pub(super) metadata_asked: Mailbox<Moment>,
     /// The same of the follower that looks for entries of the Java reference.
     pub(super) legacy_asked: Mailbox<Moment>,
-    /// The type of the subscription, for the consumer service: it is asked whenever a session begins.
+    /// The type of the subscription, for the consumer service: it is asked whenever a session
+    /// begins.
     pub(super) by_key: Arc<AtomicBool>,
     /// It has left the subscription for good.
     pub(super) has_left: bool,
@@ -198,7 +204,8 @@ impl LaneTopics {
 }
 
 impl Lane {
-    /// A task that was submitted in another cluster runs there. Here it is acknowledged, once for all messages of its entry.
+    /// A task that was submitted in another cluster runs there. Here it is acknowledged, once for
+    /// all messages of its entry.
     pub(super) fn drop_replica(&mut self, message: &Message, now: Moment) {
         let entry = message.position.entry_id();
         if !std::mem::replace(&mut self.has_told_of_replicas, true) {
@@ -238,7 +245,8 @@ impl Lane {
         let publishing = publish(service, Batching::On, Schema::None, ledger.clone());
         services.spawn(env.gate.wrap(publishing));
         let (service, schema) = (env.service(&topics.metadata), Schema::TaskMetadata);
-        // In a compacted view the clients of C++ and Python show what was removed from a batch as messages without key and value.
+        // In a compacted view the clients of C++ and Python show what was removed from a batch as
+        // messages without key and value.
         let publishing = publish(service, Batching::Off, schema, metadata_publishes.clone());
         services.spawn(env.gate.wrap(publishing));
         let mut opened = Self {
@@ -330,8 +338,8 @@ impl Lane {
         services.spawn(env.gate.wrap(following))
     }
 
-    /// Drops the body of the task's outcome, up to 1 MiB, and its last checkpoint, if this entry of the ledger has superseded them: nobody
-    /// would ask again.
+    /// Drops the body of the task's outcome, up to 1 MiB, and its last checkpoint, if this entry of
+    /// the ledger has superseded them: nobody would ask again.
     pub(super) fn drop_superseded(&mut self, entry: &Entry) {
         let Some(id) = entry.task() else { return };
         let superseded = |epoch| !self.core.machine().may_need_outcome(id, epoch);
@@ -350,7 +358,8 @@ impl Lane {
         self.last_checkpoints.remove(id);
     }
 
-    /// After a self-fence: only the outcomes of attempts that are kept are published again, and only their payloads are needed.
+    /// After a self-fence: only the outcomes of attempts that are kept are published again, and
+    /// only their payloads are needed.
     pub(super) fn drop_not_kept(&mut self) {
         let machine = self.core.machine();
         self.outcome_bodies.retain(|id, (epoch, _)| machine.may_need_outcome(id, *epoch));
@@ -367,7 +376,8 @@ impl Lane {
         Load { tasks: self.payloads.len().saturating_sub(self.running.len()), bytes }
     }
 
-    /// The sum of all lanes' loads with what this one holds now in the place of what it held when it was counted last.
+    /// The sum of all lanes' loads with what this one holds now in the place of what it held when
+    /// it was counted last.
     pub(super) fn counted_anew(&mut self, sum: Load) -> Load {
         let load = self.load();
         sum - std::mem::replace(&mut self.counted, load) + load
@@ -417,7 +427,8 @@ impl Lane {
         OnReceipt::new(move |published| answers.put(event(published.into())))
     }
 
-    /// The same, but a refusal is told after a pause: what is published in its place may be refused as well, and so on.
+    /// The same, but a refusal is told after a pause: what is published in its place may be refused
+    /// as well, and so on.
     pub(super) fn tell_with_pause(
         &self,
         event: impl FnOnce(PublishResult) -> Event + Send + 'static,
@@ -463,8 +474,8 @@ impl Lane {
         mailbox.put(Publish { message, on_receipt, expires: None });
     }
 
-    /// Draws the next owner id. Two workers that draw the same one would take each other's claims for their own, so it comes from the
-    /// operating system; in a simulation from the seed.
+    /// Draws the next owner id. Two workers that draw the same one would take each other's claims
+    /// for their own, so it comes from the operating system; in a simulation from the seed.
     pub(super) fn draw_owner(env: &mut Environment) -> OwnerId {
         match env.clock {
             Clock::System => OwnerId(system_random()),

@@ -1,9 +1,12 @@
-//! The lanes of a worker, and which of them are to be looked at: those that something has happened to, and those whose time has come. The
-//! others are left alone, so that an event costs a worker on a hundred partitions no more than one on a single partition.
+//! The lanes of a worker, and which of them are to be looked at: those that something has happened
+//! to, and those whose time has come. The others are left alone, so that an event costs a worker on
+//! a hundred partitions no more than one on a single partition.
 //!
 //! Invariants:
-//! - Whoever gets a lane to change it, marks it: its effects are performed before the next event is handled, and it is looked at in the same turn.
-//! - A lane that is not marked has no effects, and is looked at when its next time comes, at the latest.
+//! - Whoever gets a lane to change it, marks it: its effects are performed before the next event is
+//!   handled, and it is looked at in the same turn.
+//! - A lane that is not marked has no effects, and is looked at when its next time comes, at the
+//!   latest.
 
 use super::lane::Lane;
 use crate::worker::intake::Load;
@@ -14,7 +17,8 @@ use longhaul_core::protocol::moment::Moment;
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::ops::{Bound, RangeBounds, RangeInclusive};
 
-/// Names a lane of a worker. What is kept or told of a lane names it like this: a worker may have lanes on several topics.
+/// Names a lane of a worker. What is kept or told of a lane names it like this: a worker may have
+/// lanes on several topics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in crate::worker) struct LaneId {
     /// Which of the worker's task topics.
@@ -23,7 +27,8 @@ pub(in crate::worker) struct LaneId {
 }
 
 impl LaneId {
-    /// The lane of this partition of the task topic with this number; the partition is -1 on a topic that has none.
+    /// The lane of this partition of the task topic with this number; the partition is -1 on a
+    /// topic that has none.
     pub(in crate::worker) const fn new(topic: u16, partition: i32) -> Self {
         Self { topic, partition }
     }
@@ -182,7 +187,8 @@ impl Lanes {
         self.lanes.get_mut(&id)
     }
 
-    /// Nothing is left to be done about a lane now. Returns what it had of its tasks before, and now.
+    /// Nothing is left to be done about a lane now. Returns what it had of its tasks before, and
+    /// now.
     pub(super) fn looked_at(&mut self, id: LaneId) -> Option<(Use, Use)> {
         let lane = self.lanes.get_mut(&id)?;
         self.fresh.retain(|fresh| *fresh != id);

@@ -1,5 +1,5 @@
-//! Leases that others have granted: how they stand, taking them over when this worker is asked about them, and ending those that have been silent for too
-//! long.
+//! Leases that others have granted: how they stand, taking them over when this worker is asked
+//! about them, and ending those that have been silent for too long.
 
 use super::lane::{Lane, TaskPayload};
 use super::lanes::LaneId;
@@ -77,7 +77,8 @@ impl Driver {
         drop(reply.send(found));
     }
 
-    /// How a lease stands. What has been silent for too long is over, though its end is not written yet.
+    /// How a lease stands. What has been silent for too long is over, though its end is not written
+    /// yet.
     pub(super) fn standing(&mut self, token: &LeaseToken, until: Moment, now: Moment) -> Known {
         let LeaseToken { task, epoch, owner } = *token;
         let lane = self.lane_that_knows(task).and_then(|id| Some((id, self.lanes.get(&id)?)));
@@ -98,7 +99,8 @@ impl Driver {
         }
     }
 
-    /// The lane that knows the task. Topics of one queue have ledgers of their own, so that ids of tasks are apart.
+    /// The lane that knows the task. Topics of one queue have ledgers of their own, so that ids of
+    /// tasks are apart.
     fn lane_that_knows(&self, task: TaskId) -> Option<LaneId> {
         let mut lanes = self.lanes.range(..);
         let knows = |lane: &Lane| {
@@ -107,7 +109,8 @@ impl Driver {
         lanes.find(|(_, lane)| knows(lane)).map(|(id, _)| *id)
     }
 
-    /// Whether the view of all lanes of the task's partition is complete since it was asked; else one more heartbeat tells.
+    /// Whether the view of all lanes of the task's partition is complete since it was asked; else
+    /// one more heartbeat tells.
     fn look(&mut self, task: TaskId, until: Moment, now: Moment) -> Looked {
         let asked_at = until - LOOK_MAX;
         let mut looked = Looked::Whole;
@@ -131,8 +134,8 @@ impl Driver {
         }));
     }
 
-    /// Nobody here looks after this lease: reads its task, and takes it over. Where something stands against that it is asked again: the lease
-    /// may be about to end.
+    /// Nobody here looks after this lease: reads its task, and takes it over. Where something
+    /// stands against that it is asked again: the lease may be about to end.
     pub(super) fn begin_attending(
         &mut self,
         (id, task): (LaneId, TaskId),
@@ -180,7 +183,8 @@ impl Driver {
         }
     }
 
-    /// A lease has been silent for too long, and it is this worker's turn to end it. Its message says how often the task is tried.
+    /// A lease has been silent for too long, and it is this worker's turn to end it. Its message
+    /// says how often the task is tried.
     pub(super) fn handle_lease_over(&mut self, id: LaneId, task: TaskId, epoch: Epoch) {
         let key = (id, task, epoch);
         if let Some(leasing) = &self.leasing

@@ -1,5 +1,5 @@
-//! What holders say of their leases, and how they are answered: a keep-alive when it is in the log, an end when the log has accepted it and the metadata
-//! topic shows it.
+//! What holders say of their leases, and how they are answered: a keep-alive when it is in the log,
+//! an end when the log has accepted it and the metadata topic shows it.
 
 use super::lanes::LaneId;
 use super::lease_keeping::Known;
@@ -59,7 +59,8 @@ impl Driver {
         }
     }
 
-    /// That the holder is alive must be in the log before it is told that its lease goes on: others would end it.
+    /// That the holder is alive must be in the log before it is told that its lease goes on: others
+    /// would end it.
     fn renew_lease(
         &mut self,
         key: LeaseKey,

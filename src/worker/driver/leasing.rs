@@ -1,5 +1,6 @@
-//! Leases what the worker claims: binds claims to requests, and hands leases out. What holders say of them is in `lease_reports.rs`, leases that others have
-//! granted and those that have been silent for too long are in `lease_keeping.rs`.
+//! Leases what the worker claims: binds claims to requests, and hands leases out. What holders say
+//! of them is in `lease_reports.rs`, leases that others have granted and those that have been
+//! silent for too long are in `lease_keeping.rs`.
 
 use super::Driver;
 use super::lane::TaskPayload;
@@ -24,7 +25,8 @@ use tokio::sync::mpsc;
 /// What an attendant may be told before it has listened.
 const TOLD_MAX: usize = 64;
 
-/// Whoever asks about a lease that this worker does not see waits so long until its view is complete.
+/// Whoever asks about a lease that this worker does not see waits so long until its view is
+/// complete.
 pub(super) const LOOK_MAX: Duration = Duration::from_secs(5);
 
 /// An answer, and who gets it.
@@ -38,7 +40,8 @@ pub(super) struct Leasing {
     typed: bool,
     /// Who waits to hear that the end of a lease counts, and what it has reported.
     pub(super) reporters: HashMap<LeaseKey, Vec<(Reported, Reply<()>)>>,
-    /// Answers that wait until the metadata topic shows what they tell: whoever has the answer may look there.
+    /// Answers that wait until the metadata topic shows what they tell: whoever has the answer may
+    /// look there.
     pub(super) unshown: HashMap<LeaseKey, Vec<Answer>>,
     /// What is asked of leases whose tasks are being read, to look after them here.
     pub(super) attending: HashMap<(LaneId, TaskId), Vec<Asked>>,
@@ -71,8 +74,9 @@ impl Driver {
         }
     }
 
-    /// The claim that is to be published asks for a lease: says for whom. Returns the worker's name, which is the claim's body; `None` if nobody asks for
-    /// such a task any more, so that it is not to be published.
+    /// The claim that is to be published asks for a lease: says for whom. Returns the worker's
+    /// name, which is the claim's body; `None` if nobody asks for such a task any more, so that it
+    /// is not to be published.
     pub(super) fn bind_claim(&mut self, id: LaneId, claim: &mut Claim) -> Option<Bytes> {
         let leasing = self.leasing.as_mut().filter(|_| claim.lease_ms.is_some());
         let Some(leasing) = leasing else { return Some(Bytes::new()) };
@@ -88,7 +92,8 @@ impl Driver {
     pub(super) fn note_type(&mut self, id: LaneId, task: TaskId) {
         if let Some(leasing) = &self.leasing
             && let Some(lane) = self.lanes.get_mut(&id)
-            // On a queue with an order what nobody asks for here is offered to others, and an offer says of which type it is.
+            // On a queue with an order what nobody asks for here is offered to others, and an offer
+            // says of which type it is.
             && (leasing.typed || lane.core.keeps_order())
             && let Some(payload) = lane.payloads.get(task)
         {
@@ -96,7 +101,8 @@ impl Driver {
         }
     }
 
-    /// Somebody asks for some types only, for the first time: what was of no interest until now is noted of the tasks that are here.
+    /// Somebody asks for some types only, for the first time: what was of no interest until now is
+    /// noted of the tasks that are here.
     fn note_types(&mut self) {
         for lane in self.lanes.values_mut() {
             for (task, payload) in lane.payloads.iter() {

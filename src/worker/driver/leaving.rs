@@ -43,8 +43,9 @@ impl Driver {
 
     /// Nothing of this worker is on its way any more.
     ///
-    /// Asked at every turn of the loop, and the ledger may know a hundred thousand finished tasks: so the search begins where it
-    /// found something last, and goes round only when that has come to rest.
+    /// Asked at every turn of the loop, and the ledger may know a hundred thousand finished tasks:
+    /// so the search begins where it found something last, and goes round only when that has come
+    /// to rest.
     pub(super) fn is_quiet(&mut self) -> bool {
         if self.metadata_in_flight > 0 || self.lanes.values().any(|lane| lane.core.has_processors())
         {
@@ -63,7 +64,8 @@ impl Driver {
         })
     }
 
-    /// Says goodbye: the heartbeat keys are of no more use. Not for long, and not when the worker is to stop at once.
+    /// Says goodbye: the heartbeat keys are of no more use. Not for long, and not when the worker
+    /// is to stop at once.
     pub(super) async fn leave(&mut self) {
         let now = self.env.clock.now();
         let requests = self.remove_drain_requests();

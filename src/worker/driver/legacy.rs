@@ -1,5 +1,5 @@
-//! Beside workers of the Java reference: follows M for the entries that they write, and ends what they have ended. The rules are in
-//! `worker/legacy.rs`.
+//! Beside workers of the Java reference: follows M for the entries that they write, and ends what
+//! they have ended. The rules are in `worker/legacy.rs`.
 
 use super::lane::Lane;
 use super::lanes::LaneId;

@@ -1,4 +1,5 @@
-//! Dead letters that have had their time go: by the worker that keeps the metadata topic of the queue's first partition.
+//! Dead letters that have had their time go: by the worker that keeps the metadata topic of the
+//! queue's first partition.
 
 use super::Environment;
 use super::lane::Lane;

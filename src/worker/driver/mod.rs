@@ -1,5 +1,6 @@
-//! The driver: one loop that owns the state of a worker, turns everything that happens into an [`Event`], hands it to the pure
-//! cores, and performs their effects. It knows no rule of the protocol.
+//! The driver: one loop that owns the state of a worker, turns everything that happens into an
+//! [`Event`], hands it to the pure cores, and performs their effects. It knows no rule of the
+//! protocol.
 
 mod attempts;
 mod checkpoints;
@@ -188,7 +189,8 @@ pub(super) struct Driver {
     gives_up_at: Option<Moment>,
     /// The task that was found last to stand against the end of a drain.
     busy: Option<(LaneId, TaskId)>,
-    /// Entries on their way to M: a drain waits for them, for nobody would publish the failure of an attempt again.
+    /// Entries on their way to M: a drain waits for them, for nobody would publish the failure of
+    /// an attempt again.
     metadata_in_flight: usize,
     refused: Option<LedgerConfigError>,
     /// Numbers of attempts that other workers go by, as far as they were told.
@@ -265,9 +267,11 @@ impl Driver {
         }
     }
 
-    /// Does what is due, then waits for the next event and handles it. Says how the worker has ended, when it has.
+    /// Does what is due, then waits for the next event and handles it. Says how the worker has
+    /// ended, when it has.
     async fn turn(&mut self) -> Option<Result<(), DriverError>> {
-        // What other threads have to say may never end, and all else of this worker runs on the same one.
+        // What other threads have to say may never end, and all else of this worker runs on the
+        // same one.
         tokio::task::consume_budget().await;
         self.pump();
         if let Some(refused) = self.refused.take() {
@@ -314,8 +318,8 @@ impl Driver {
         None
     }
 
-    /// Handles what has happened meanwhile, too, so that all of it is looked at together: each turn has its price. The effects of an event
-    /// are performed before the next one.
+    /// Handles what has happened meanwhile, too, so that all of it is looked at together: each turn
+    /// has its price. The effects of an event are performed before the next one.
     fn handle_more(&mut self) {
         for number in 0..EVENTS_AT_ONCE_MAX {
             self.perform_effects();

@@ -1,5 +1,6 @@
-//! Whether the tasks exist that others wait for. The ledger says nothing of a task that nobody has claimed; its message must be on the task topic then, for it was
-//! not acknowledged. So where the ledger says nothing of a named task, and its message is not there either, no task has that id.
+//! Whether the tasks exist that others wait for. The ledger says nothing of a task that nobody has
+//! claimed; its message must be on the task topic then, for it was not acknowledged. So where the
+//! ledger says nothing of a named task, and its message is not there either, no task has that id.
 
 use super::lanes::LaneId;
 use super::parked::is_new;
@@ -19,8 +20,8 @@ const LOOK_PAUSE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Whether there is a message with the id of a task, once the broker has said.
 type Look = Shared<BoxFuture<'static, bool>>;
 
-/// The messages that are being looked for. However many tasks wait for one, its message is asked for once at a time: while a worker is cut off it would be
-/// asked for without end.
+/// The messages that are being looked for. However many tasks wait for one, its message is asked
+/// for once at a time: while a worker is cut off it would be asked for without end.
 #[derive(Debug, Default)]
 pub(super) struct Looks {
     under_way: BTreeMap<(u16, TaskId), WeakShared<BoxFuture<'static, bool>>>,
@@ -55,8 +56,9 @@ impl Looks {
 }
 
 impl Driver {
-    /// A task waits. Who holds its delivery, or has parked it, looks after a while whether those exist that nothing is known of; again and again, and ever
-    /// less often, for a message may be deleted later.
+    /// A task waits. Who holds its delivery, or has parked it, looks after a while whether those
+    /// exist that nothing is known of; again and again, and ever less often, for a message may be
+    /// deleted later.
     pub(super) fn look_for_named(&mut self, id: LaneId, task: TaskId, now: Moment) {
         let Some(lane) = self.lanes.get(&id) else { return };
         let machine = lane.core.machine();
@@ -114,8 +116,8 @@ impl Driver {
         }));
     }
 
-    /// The topic was asked, and has no messages of these. Their ends may be on the ledger, and not have been read by then: that counts
-    /// as soon as all was read that stood there.
+    /// The topic was asked, and has no messages of these. Their ends may be on the ledger, and not
+    /// have been read by then: that counts as soon as all was read that stood there.
     pub(super) fn handle_named_looked(
         &mut self,
         id: LaneId,

@@ -1,9 +1,10 @@
-//! Tasks that take the place of an earlier one with the same dedupe key. The register says who waits for whom
-//! ([`Overwriting`]); the worker that keeps the keys of the lane does what follows, whoever holds the deliveries, for a task that is scheduled
-//! has none.
+//! Tasks that take the place of an earlier one with the same dedupe key. The register says who
+//! waits for whom ([`Overwriting`]); the worker that keeps the keys of the lane does what follows,
+//! whoever holds the deliveries, for a task that is scheduled has none.
 //!
-//! A task that makes room is closed by a claim of the next epoch, as an operator closes one (`protocol/operator.rs`): if a worker claims it at the
-//! same time, one of both claims counts. One that runs is not touched.
+//! A task that makes room is closed by a claim of the next epoch, as an operator closes one
+//! (`protocol/operator.rs`): if a worker claims it at the same time, one of both claims counts. One
+//! that runs is not touched.
 
 use super::lane::{Lane, TaskPayload};
 use super::lanes::LaneId;
@@ -46,7 +47,8 @@ enum Step {
 pub(in crate::worker) enum OverwritingEvent {
     /// What was published may have come to nothing.
     Due(KeyName),
-    /// The message of a task that makes room for another one was read, or is gone: how many tasks its entry has.
+    /// The message of a task that makes room for another one was read, or is gone: how many tasks
+    /// its entry has.
     Read(QueueTask, QueueTask, Option<u32>),
 }
 
@@ -69,7 +71,8 @@ impl TaskPayload {
 }
 
 impl Driver {
-    /// An entry of the ledger was accepted: a task that overwriters wait for may have ended, or run no more.
+    /// An entry of the ledger was accepted: a task that overwriters wait for may have ended, or run
+    /// no more.
     pub(super) fn note_overwritten(&mut self, id: LaneId, entry: &Entry) {
         let Some(topic) = self.topics.get(usize::from(id.topic)) else { return };
         let number = topic.register;
@@ -78,7 +81,8 @@ impl Driver {
             && claim.key.owner == register.stamps.writer()
             && let Some(lane) = self.lanes.get_mut(&id)
         {
-            // It was closed by this worker, which sees to what follows: it may be that nobody has a delivery of it.
+            // It was closed by this worker, which sees to what follows: it may be that nobody has a
+            // delivery of it.
             lane.core.close_own(claim.key.task);
         }
         let keys = register.fold.keys();
@@ -117,7 +121,8 @@ impl Driver {
         }
     }
 
-    /// Does what is to be done next about the overwriters of a key, if this worker keeps the keys of that lane.
+    /// Does what is to be done next about the overwriters of a key, if this worker keeps the keys
+    /// of that lane.
     pub(super) fn overwrite(&mut self, number: usize, name: &KeyName) {
         let Some(register) = self.registers.get(number).filter(|register| register.is_read())
         else {
@@ -135,8 +140,9 @@ impl Driver {
         }
     }
 
-    /// Closes a task unless it runs, or the one that is to take its place is over already. Beside Java workers it may run although the ledger does not say
-    /// so: there it is left to end. The claim says how many tasks its entry has, as each first claim does.
+    /// Closes a task unless it runs, or the one that is to take its place is over already. Beside
+    /// Java workers it may run although the ledger does not say so: there it is left to end. The
+    /// claim says how many tasks its entry has, as each first claim does.
     fn make_room(&mut self, number: usize, name: &KeyName, holder: QueueTask, by: QueueTask) {
         let Some(lane) = self.lane_of(number, holder) else { return };
         let fold = lane.core.machine().fold(holder.id);
@@ -156,7 +162,8 @@ impl Driver {
         }
     }
 
-    /// An overwriter has lost against a later task of its lane. Its delivery may be far away, when that it has lost is forgotten.
+    /// An overwriter has lost against a later task of its lane. Its delivery may be far away, when
+    /// that it has lost is forgotten.
     pub(super) fn note_lost(&mut self, number: usize, hold: &Hold, to: QueueTask) {
         let Some(register) = self.registers.get(number).filter(|register| register.is_read())
         else {
@@ -178,7 +185,8 @@ impl Driver {
         }
     }
 
-    /// Reads how many tasks the entry of a task has that nobody has claimed, unless that is known, and closes the task.
+    /// Reads how many tasks the entry of a task has that nobody has claimed, unless that is known,
+    /// and closes the task.
     fn read_and_close(&mut self, number: usize, task: QueueTask, by: QueueTask) {
         let Some(lane) = self.lane_of(number, task) else { return };
         let known = lane.core.machine().task(task.id);
@@ -200,7 +208,8 @@ impl Driver {
         }));
     }
 
-    /// The message of a task that nobody had claimed was read, or is gone: then nobody knows whether it was ever run, and it is closed all the same.
+    /// The message of a task that nobody had claimed was read, or is gone: then nobody knows
+    /// whether it was ever run, and it is closed all the same.
     fn close_new(
         &mut self,
         number: usize,
@@ -236,7 +245,8 @@ impl Driver {
         lane.ledger.put(Publish { message, on_receipt, expires });
     }
 
-    /// Publishes that an overwriter is to hold the key, so that it holds it or is known to have lost.
+    /// Publishes that an overwriter is to hold the key, so that it holds it or is known to have
+    /// lost.
     fn bind_overwriter(
         &mut self,
         number: usize,

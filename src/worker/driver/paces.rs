@@ -1,8 +1,10 @@
-//! Tasks that need a slot and a token of a rate. A slot must not stand unused while its task waits for a token, and tokens must not pile up while
-//! their tasks wait for slots: else one key's rate takes the slots of all others, or its tasks begin all at once later.
+//! Tasks that need a slot and a token of a rate. A slot must not stand unused while its task waits
+//! for a token, and tokens must not pile up while their tasks wait for slots: else one key's rate
+//! takes the slots of all others, or its tasks begin all at once later.
 //!
-//! So a task lines up for slots only when its rates have a token within [`SLOT_AHEAD_MS`], and takes the token when it has its slots. If
-//! somebody else has the token then, it gives the slots back and waits in a line of this worker, first come, first served. A token is good for
+//! So a task lines up for slots only when its rates have a token within [`SLOT_AHEAD_MS`], and
+//! takes the token when it has its slots. If somebody else has the token then, it gives the slots
+//! back and waits in a line of this worker, first come, first served. A token is good for
 //! [`TOKEN_KEEPS_MS`]; after that the task takes another one, as if it had none.
 
 use super::lanes::LaneId;
@@ -15,7 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// For so long at most before its token's instant a task holds slots.
 pub(super) const SLOT_AHEAD_MS: u64 = 1_000;
 
-/// How long after its instant a token may be used. Behind the token there is at most another rate's, which takes [`SLOT_AHEAD_MS`].
+/// How long after its instant a token may be used. Behind the token there is at most another
+/// rate's, which takes [`SLOT_AHEAD_MS`].
 pub(super) const TOKEN_KEEPS_MS: u64 = 2_000;
 
 type Of = (LaneId, TaskId);

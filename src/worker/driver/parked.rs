@@ -1,5 +1,6 @@
-//! Tasks that wait for others: who waits for whom, in all lanes of the worker. A lane is told how it stands with what its tasks wait for
-//! when that changes. Where nobody waits an entry of the ledger costs one comparison more.
+//! Tasks that wait for others: who waits for whom, in all lanes of the worker. A lane is told how
+//! it stands with what its tasks wait for when that changes. Where nobody waits an entry of the
+//! ledger costs one comparison more.
 
 use super::lanes::{LaneId, Lanes};
 use longhaul_core::protocol::entry::ClaimKind;
@@ -48,7 +49,8 @@ pub(super) struct Waiting {
     key_wait_is_over: bool,
     /// No message has these ids.
     pub(super) unknown: BTreeSet<TaskId>,
-    /// How often the topic was asked for messages with those ids that nothing is known of; `None` while it is being asked.
+    /// How often the topic was asked for messages with those ids that nothing is known of; `None`
+    /// while it is being asked.
     pub(super) looked: Option<u32>,
     /// This task waits for itself: from the one that it names, by way of these.
     circle: Option<(TaskId, Arc<str>)>,
@@ -209,8 +211,8 @@ impl Parked {
         !self.unbound.is_empty()
     }
 
-    /// The content of the claim that parks a task, or offers it. An offer waits for nothing, and so does a task without a list, which then was read from
-    /// nowhere.
+    /// The content of the claim that parks a task, or offers it. An offer waits for nothing, and so
+    /// does a task without a list, which then was read from nowhere.
     pub(super) fn content(&self, place: Place, kind: ClaimKind) -> String {
         let waiting = self.tasks.get(&place).filter(|_| kind == ClaimKind::Park);
         waiting.map(Waiting::resolved).unwrap_or_default().content()
@@ -245,14 +247,15 @@ impl Parked {
         self.unbound.get(&(register, name.clone())).cloned().unwrap_or_default()
     }
 
-    /// A task waits for a key that was read of. Whatever else is known of what it waits for stays known.
+    /// A task waits for a key that was read of. Whatever else is known of what it waits for stays
+    /// known.
     pub(super) fn bind(&mut self, place: Place, register: usize, keys: KeysOfQueue<'_>) {
         let Some(waiting) = self.take(place) else { return };
         self.put(place, waiting, register, keys);
     }
 
-    /// Looks for a circle of tasks that wait for one another, from this one on. The one with the highest id in it breaks it: it counts the task
-    /// that it names as one without a result.
+    /// Looks for a circle of tasks that wait for one another, from this one on. The one with the
+    /// highest id in it breaks it: it counts the task that it names as one without a result.
     pub(super) fn break_circle(&mut self, start: Place) -> Option<Place> {
         let circle = self.circle(start)?;
         let at = circle.iter().enumerate().max_by_key(|(_, id)| **id).map(|(at, _)| at)?;
@@ -269,11 +272,13 @@ impl Parked {
         Some(place)
     }
 
-    /// The tasks of a circle that this one is part of, in the order in which each waits for the next.
+    /// The tasks of a circle that this one is part of, in the order in which each waits for the
+    /// next.
     fn circle(&self, start: Place) -> Option<Vec<TaskId>> {
         let topic = start.0.topic;
         if !self.named.contains_key(&(topic, start.1)) {
-            // Nobody waits for it. So a long chain is read at little cost in its own order, or in the opposite one.
+            // Nobody waits for it. So a long chain is read at little cost in its own order, or in
+            // the opposite one.
             return None;
         }
         let place = |id: TaskId| (LaneId::new(topic, id.partition), id);
@@ -306,7 +311,8 @@ pub(super) struct KeysOfQueue<'a> {
 }
 
 impl KeysOfQueue<'_> {
-    /// The task that has taken a key, or took it last; `Some(None)` if that is on the topic of another level.
+    /// The task that has taken a key, or took it last; `Some(None)` if that is on the topic of
+    /// another level.
     fn holder(self, names: &[KeyName]) -> Option<Option<TaskId>> {
         let QueueTask { level, id } = names.iter().find_map(|name| self.keys.last_holder(name))?;
         Some((level == self.level).then_some(id))
@@ -348,8 +354,8 @@ mod tests {
     use super::*;
     use longhaul_core::protocol::waits::AfterFailed;
 
-    /// Each task of a long chain was followed to its end, up to 10,000 tasks, when it was read: a worker that found 20,000 of them at its
-    /// start was busy with that alone.
+    /// Each task of a long chain was followed to its end, up to 10,000 tasks, when it was read: a
+    /// worker that found 20,000 of them at its start was busy with that alone.
     #[test]
     fn a_long_chain_is_read_at_once_and_a_circle_in_it_is_found() {
         let keys = Keys::default();

@@ -1,4 +1,5 @@
-//! What happens to tasks that wait for others: their lists are read, the tasks that they wait for end, and keys are taken.
+//! What happens to tasks that wait for others: their lists are read, the tasks that they wait for
+//! end, and keys are taken.
 
 use super::lane::TaskPayload;
 use super::lanes::LaneId;

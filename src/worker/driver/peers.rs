@@ -1,5 +1,6 @@
-//! Workers of one ledger that go by different numbers of attempts: how many a task has then depends on who claimed it last. Nothing is
-//! refused for that, for a rolling deploy may want just this; but somebody should know.
+//! Workers of one ledger that go by different numbers of attempts: how many a task has then depends
+//! on who claimed it last. Nothing is refused for that, for a rolling deploy may want just this;
+//! but somebody should know.
 
 use super::Driver;
 use super::lanes::LaneId;
@@ -9,7 +10,8 @@ use longhaul_core::protocol::entry::Heartbeat;
 const TOLD_MAX: usize = 8;
 
 impl Driver {
-    /// A heartbeat was read: what its sender says of its settings is compared, and each difference told once.
+    /// A heartbeat was read: what its sender says of its settings is compared, and each difference
+    /// told once.
     pub(super) fn compare(&mut self, id: LaneId, heartbeat: &Heartbeat) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let machine = lane.core.machine();

@@ -1,4 +1,5 @@
-//! Performs the effects that the state machines return and tells them the time, until nothing is left to do; gives the broker credit for deliveries.
+//! Performs the effects that the state machines return and tells them the time, until nothing is
+//! left to do; gives the broker credit for deliveries.
 
 use super::Driver;
 use super::lanes::LaneId;
@@ -9,8 +10,9 @@ use longhaul_core::protocol::moment::Moment;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// With no slot free, one delivery per partition and second is still looked at: what a client's prefetch holds can then be handed
-/// back to idle workers, and finished tasks that come again are acknowledged.
+/// With no slot free, one delivery per partition and second is still looked at: what a client's
+/// prefetch holds can then be handed back to idle workers, and finished tasks that come again are
+/// acknowledged.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
 /// So many deliveries are asked for beyond the free slots while all that come are too early.
@@ -24,7 +26,8 @@ impl Driver {
         self.shares_again_at().unwrap_or(next).min(probe).min(next)
     }
 
-    /// Performs the effects of what has happened. What comes next may be about the same task, so this is done after each event.
+    /// Performs the effects of what has happened. What comes next may be about the same task, so
+    /// this is done after each event.
     pub(super) fn perform_effects(&mut self) {
         while let Some(id) = self.lanes.next_fresh() {
             self.perform_effects_of(id);
@@ -53,7 +56,8 @@ impl Driver {
             self.look_at_due(now);
         } else {
             if self.leasing.is_some() {
-                // Whoever leases has asked for nothing before somebody asks for a task: what lies on a higher topic comes first all the same.
+                // Whoever leases has asked for nothing before somebody asks for a task: what lies
+                // on a higher topic comes first all the same.
                 self.give_credits(false, now);
             }
             self.share_slots(now);
@@ -111,8 +115,9 @@ impl Driver {
         }
     }
 
-    /// A delivery came before its time. Behind it there may be a million more, and ready tasks behind those: the more come in a row, the more are asked
-    /// for at once. The first ready one ends that, so that no worker gets many more of them than it has slots for.
+    /// A delivery came before its time. Behind it there may be a million more, and ready tasks
+    /// behind those: the more come in a row, the more are asked for at once. The first ready one
+    /// ends that, so that no worker gets many more of them than it has slots for.
     pub(super) fn skim(&mut self, id: LaneId) {
         if let Some(lane) = self.lanes.get_mut(&id) {
             lane.skim = (2 * lane.skim + 1).min(SKIM_MAX);
@@ -125,7 +130,8 @@ impl Driver {
         self.intake.room(self.lanes.load())
     }
 
-    /// Gives credit to the lanes that have asked for it. Those that get none ask again as soon as a slot is free.
+    /// Gives credit to the lanes that have asked for it. Those that get none ask again as soon as a
+    /// slot is free.
     fn give_credits(&mut self, probe: bool, now: Moment) {
         let room = self.room();
         // Whoever leases tasks takes none that nobody asks for: another gateway may be asked.
@@ -147,8 +153,9 @@ impl Driver {
         }
     }
 
-    /// Lets the broker deliver as much as there are free slots and the ceiling of what is held allows; nothing while nothing may be
-    /// claimed, for others can have it. Returns whether the lane has no credit then although it may have some later.
+    /// Lets the broker deliver as much as there are free slots and the ceiling of what is held
+    /// allows; nothing while nothing may be claimed, for others can have it. Returns whether the
+    /// lane has no credit then although it may have some later.
     fn give_credit(&mut self, id: LaneId, room: usize, probe: bool, now: Moment) -> bool {
         let (lanes, asked) = (self.lanes.len().max(1), self.lanes.asked());
         let Some(lane) = self.lanes.look_at(id) else { return false };

@@ -1,6 +1,6 @@
-//! What the ledger refuses, entry by entry, in sessions that go on: a claim that is refused is tried again each second, and nobody
-//! would know why nothing runs; seals and tombstones that are refused let the ledger grow. It is said when it begins and when the cause
-//! changes.
+//! What the ledger refuses, entry by entry, in sessions that go on: a claim that is refused is
+//! tried again each second, and nobody would know why nothing runs; seals and tombstones that are
+//! refused let the ledger grow. It is said when it begins and when the cause changes.
 
 use super::lanes::LaneId;
 use super::{Driver, PublishResult};

@@ -1,8 +1,9 @@
-//! The register of a queue: followed from its start, once, whatever the number of topics and partitions. The worker takes no tasks before it
-//! has read it to its end.
+//! The register of a queue: followed from its start, once, whatever the number of topics and
+//! partitions. The worker takes no tasks before it has read it to its end.
 //!
-//! A register that is deleted is followed from the start of the one that takes its place. What it said of keys is forgotten: a key
-//! that was bound is free, and a second task may run with it. Tasks that were claimed go on, for what the ledger says of them stands.
+//! A register that is deleted is followed from the start of the one that takes its place. What it
+//! said of keys is forgotten: a key that was bound is free, and a second task may run with it.
+//! Tasks that were claimed go on, for what the ledger says of them stands.
 
 use super::key_keeping::KeyKeeping;
 use super::keyed::Waiting;
@@ -59,7 +60,8 @@ pub(super) struct OwnRegister {
     pub(super) topics: BTreeMap<Priority, u16>,
     /// It was read to its end.
     read: bool,
-    /// Counts the followers, so that what an ended one left in the queue is told from the new one's.
+    /// Counts the followers, so that what an ended one left in the queue is told from the new
+    /// one's.
     generation: u64,
     landmark: Landmark,
     follower: Option<AbortHandle>,
@@ -155,7 +157,8 @@ impl OwnRegister {
 }
 
 impl Driver {
-    /// Follows the register of this name, if none of the worker's topics has it yet. Returns its number.
+    /// Follows the register of this name, if none of the worker's topics has it yet. Returns its
+    /// number.
     pub(super) fn open_register(&mut self, topic: &str) -> usize {
         let known = self.registers.iter().position(|register| register.topic.topic == topic);
         known.unwrap_or_else(|| {

@@ -1,5 +1,6 @@
-//! What is kept of an attempt that has ended, besides its outcome, until its end is shown: its log lines, and what the properties of its task's
-//! message say, if the payload does not stay because it is too large to be shown. Most attempts leave nothing.
+//! What is kept of an attempt that has ended, besides its outcome, until its end is shown: its log
+//! lines, and what the properties of its task's message say, if the payload does not stay because
+//! it is too large to be shown. Most attempts leave nothing.
 
 use super::held::Weigh;
 use super::lane::{Lane, RunningAttempt, TaskPayload};

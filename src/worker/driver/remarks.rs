@@ -1,5 +1,6 @@
-//! What entries on M say besides what the ledger tells: what the submitter calls the task, what is wrong with the properties of its message,
-//! and in plain words what the reference's reason of a failure means.
+//! What entries on M say besides what the ledger tells: what the submitter calls the task, what is
+//! wrong with the properties of its message, and in plain words what the reference's reason of a
+//! failure means.
 
 use super::lane::{Lane, TaskPayload};
 use crate::config::WorkerConfig;

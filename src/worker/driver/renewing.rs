@@ -42,7 +42,8 @@ impl Driver {
         if !lane.core.may_show(task_id, phase_shown(&metadata)) {
             return;
         }
-        // It rests on the heartbeats of now: as long as others bear a silence it must not land later than that.
+        // It rests on the heartbeats of now: as long as others bear a silence it must not land
+        // later than that.
         let expires = Some(now + self.config.heartbeat);
         let kind = Showing::Processing;
         let shown = move |fate| Event::ShownReceipt { lane: id, id: task_id, epoch, kind, fate };

@@ -1,5 +1,6 @@
-//! Schedules: every worker of the queue fires what is due, the first by rank at once, each further one a second later if that has come to nothing. A
-//! firing is a submit with an idempotency key, so the register decides which task comes of a slot: nobody leads, and nothing is locked.
+//! Schedules: every worker of the queue fires what is due, the first by rank at once, each further
+//! one a second later if that has come to nothing. A firing is a submit with an idempotency key, so
+//! the register decides which task comes of a slot: nobody leads, and nothing is locked.
 //!
 //! What is due: `schedule::firing`. Here it is looked up what that goes by, and done what it says.
 
@@ -30,7 +31,8 @@ const TURN: Duration = Duration::from_secs(1);
 /// How long a firing may take until it is taken for lost. Another one does no harm.
 const UNDER_WAY_MAX: Duration = Duration::from_secs(10);
 
-/// The wall clock may be set: it is looked at so often, or with each heartbeat if those come less often.
+/// The wall clock may be set: it is looked at so often, or with each heartbeat if those come less
+/// often.
 const LOOKED_AT_EVERY: Duration = Duration::from_secs(60);
 
 /// So many of the last firings are looked through for tasks that are not over.
@@ -68,7 +70,8 @@ pub(in crate::worker) enum ScheduleEvent {
 }
 
 impl Driver {
-    /// A register was read to its end, perhaps another one than before: schedules that do not stand there are gone.
+    /// A register was read to its end, perhaps another one than before: schedules that do not stand
+    /// there are gone.
     pub(super) fn take_up_schedules(&mut self, number: usize, now: Moment) {
         let Some(register) = self.registers.get_mut(number) else { return };
         register.schedules.planned.clear();
@@ -165,7 +168,8 @@ impl Driver {
         }));
     }
 
-    /// Does what is due, if it is this worker's turn. Says when to look again, if something is known to come.
+    /// Does what is due, if it is this worker's turn. Says when to look again, if something is
+    /// known to come.
     fn settle(&mut self, number: usize, name: &str, now: Moment) -> Option<Moment> {
         if self.asked() != StopRequest::None {
             return None;
@@ -246,7 +250,8 @@ impl Driver {
         let Schedule { triggers, created_at, overlap, .. } = &plan.schedule;
         let bound = |ms: &u64| is_bound(register, name, Slot { ms: *ms, by_hand: true });
         let by_hand = triggers.iter().copied().filter(bound);
-        // A slot behind now is bound by a worker whose clock is ahead, or by a producer that has taken the key as its own: those before it stay open.
+        // A slot behind now is bound by a worker whose clock is ahead, or by a producer that has
+        // taken the key as its own: those before it stay open.
         let mut last = firings_back(register, name, false, wall_ms);
         let mut known = Known {
             last: last.next().map(|(slot, _)| slot.ms),
@@ -331,8 +336,8 @@ impl Driver {
         mailbox.put(Publish { message, on_receipt, expires: None });
     }
 
-    /// Publishes that a slot is settled by this task. Whoever receives the task of a firing does so as well; one that is lost is noticed, because the slot
-    /// stays due.
+    /// Publishes that a slot is settled by this task. Whoever receives the task of a firing does so
+    /// as well; one that is lost is noticed, because the slot stays due.
     fn bind_slot(&mut self, number: usize, name: &str, slot: Slot, task: QueueTask) {
         let Self { registers, env, services, .. } = self;
         let Some(register) = registers.get_mut(number) else { return };
@@ -357,7 +362,8 @@ fn message_of(
     properties.insert(text::SCHEDULE.to_owned(), name.to_owned());
     let instant = Timestamp::from_millisecond(i64::try_from(slot.ms).ok()?).ok()?;
     properties.insert(text::SCHEDULE_SLOT.to_owned(), instant.to_string());
-    // A task waits for those of its own topic. Others are there only if somebody has changed the priority of the schedule.
+    // A task waits for those of its own topic. Others are there only if somebody has changed the
+    // priority of the schedule.
     let after: BTreeSet<TaskId> = after
         .into_iter()
         .filter(|task| task.level == template.priority())

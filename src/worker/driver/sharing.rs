@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 
 impl Driver {
-    /// Looks at the lanes that are due, which take no slot by that, and then offers what is free to one topic after the other.
+    /// Looks at the lanes that are due, which take no slot by that, and then offers what is free to
+    /// one topic after the other.
     pub(super) fn share_slots(&mut self, now: Moment) {
         self.slots.set_quota(Some(0));
         for id in self.lanes.take_due(now) {
@@ -46,7 +47,8 @@ impl Driver {
         Some((next, topics.len() == 1))
     }
 
-    /// When topics may take slots that may not now, because the broker may have more for those above them.
+    /// When topics may take slots that may not now, because the broker may have more for those
+    /// above them.
     pub(super) fn shares_again_at(&self) -> Option<Moment> {
         if self.shares.is_single() || self.slots.free() == 0 {
             return None;

@@ -1,4 +1,5 @@
-//! What people read: publishes the ends on the metadata topic, and dead letters, and keeps that topic. What is shown when: `metadata/`.
+//! What people read: publishes the ends on the metadata topic, and dead letters, and keeps that
+//! topic. What is shown when: `metadata/`.
 
 use super::lane::{Lane, TaskPayload};
 use super::lanes::LaneId;
@@ -32,10 +33,12 @@ pub(in crate::worker) struct BodyReading {
 }
 
 impl Driver {
-    /// Shows the end of a task on M, unless it is there or was. To be asked again after every read: meanwhile it may have come.
+    /// Shows the end of a task on M, unless it is there or was. To be asked again after every read:
+    /// meanwhile it may have come.
     pub(super) fn show_end_unless_shown(&mut self, id: LaneId, task_id: TaskId, kind: Showing) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        // What is half read says nothing of an end. When it is read whatever is still to be shown is looked for again.
+        // What is half read says nothing of an end. When it is read whatever is still to be shown
+        // is looked for again.
         if !lane.core.machine().is_ready() {
             return;
         }
@@ -48,8 +51,9 @@ impl Driver {
         }
     }
 
-    /// Shows the end of an attempt on M. What is not at hand is read first: the body of an outcome that another worker published
-    /// from the ledger, the payload of a task that another worker ran from T.
+    /// Shows the end of an attempt on M. What is not at hand is read first: the body of an outcome
+    /// that another worker published from the ledger, the payload of a task that another worker ran
+    /// from T.
     pub(super) fn publish_end(&mut self, id: LaneId, task_id: TaskId, kind: Showing) {
         if self.releases_first(id, task_id, kind) {
             return;
@@ -182,7 +186,8 @@ impl Driver {
         self.pending.push(Box::pin(async move {
             let message = read.await;
             if message.is_none() {
-                // Asked for again by whoever handles the event, as long as the task is known; not in a tight loop, and ever less often.
+                // Asked for again by whoever handles the event, as long as the task is known; not
+                // in a tight loop, and ever less often.
                 tokio::time::sleep(wait_for_body(tries)).await;
             }
             let reading = BodyReading { at, dead_letter, tries };
@@ -204,7 +209,8 @@ impl Driver {
         if dead_letter && !lane.core.is_at_dead_letter(task_id) {
             return;
         }
-        // The ledger was read again meanwhile, and the entry that made the state lies elsewhere: that of a claim has no body.
+        // The ledger was read again meanwhile, and the entry that made the state lies elsewhere:
+        // that of a claim has no body.
         if state_at != Some(at) {
             return self.read_body(id, task_id, state_at, dead_letter, tries);
         }
@@ -220,8 +226,9 @@ impl Driver {
         }
     }
 
-    /// Publishes the dead letter of a task that failed for good. Its payload is read again if it was dropped; if it is gone, the
-    /// dead letter goes out without it, for a missing one would be worse.
+    /// Publishes the dead letter of a task that failed for good. Its payload is read again if it
+    /// was dropped; if it is gone, the dead letter goes out without it, for a missing one would be
+    /// worse.
     pub(super) fn dead_letter(&mut self, id: LaneId, task_id: TaskId) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(task) = lane.core.machine().task(task_id).map(Cow::into_owned) else { return };
@@ -330,7 +337,8 @@ impl Driver {
                 Some(Chore::Remove(task)) => lane.remove_from_metadata(task),
                 Some(Chore::Restore(task, at)) => self.restore(id, task, at),
                 Some(Chore::Repair(task, Lack::Missing)) if core.is_ended_from_outside(task) => {
-                    // Dead letter, entry and ack: nobody else may see to them. Looked at again after a while.
+                    // Dead letter, entry and ack: nobody else may see to them. Looked at again
+                    // after a while.
                     lane.core.close_own(task);
                     lane.metadata.keeper.missed(task, now);
                 }
@@ -352,7 +360,8 @@ impl Driver {
         }
     }
 
-    /// A zombie's entry landed on M when the ledger had no key of its task any more: the end that M has shown before is shown again.
+    /// A zombie's entry landed on M when the ledger had no key of its task any more: the end that M
+    /// has shown before is shown again.
     fn restore(&mut self, id: LaneId, task: TaskId, at: Position) {
         let Some(lane) = self.lanes.get(&id) else { return };
         // As long as it takes: what cannot be read just now is not gone.
@@ -362,7 +371,8 @@ impl Driver {
         }));
     }
 
-    /// What can be read no more leaves M: an entry that says for ever that a finished task runs would be worse than none.
+    /// What can be read no more leaves M: an entry that says for ever that a finished task runs
+    /// would be worse than none.
     pub(super) fn handle_restore(&mut self, id: LaneId, task: TaskId, message: Option<Message>) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         self.stats.repaired();
@@ -386,7 +396,8 @@ impl Driver {
 }
 
 impl Lane {
-    /// Follows M if this worker is the first by rank, and else no more. Returns whether it has become the first.
+    /// Follows M if this worker is the first by rank, and else no more. Returns whether it has
+    /// become the first.
     fn follow_metadata(&mut self, env: &mut Environment, services: &mut JoinSet<()>) -> bool {
         match self.metadata.keep(self.core.keeps_metadata(), self.core.read_to()) {
             None => false,
@@ -433,7 +444,8 @@ impl Lane {
         payload.map(|payload| &payload.bytes).filter(|bytes| self.is_shown(bytes.len()))
     }
 
-    /// Drops a payload. One that M does not show is not read again for the entry that shows the end of an own attempt.
+    /// Drops a payload. One that M does not show is not read again for the entry that shows the end
+    /// of an own attempt.
     pub(super) fn drop_payload(&mut self, id: TaskId) {
         let dropped = self.payloads.remove(id);
         let large = dropped.is_some_and(|payload| !self.is_shown(payload.bytes.len()));
@@ -449,8 +461,9 @@ impl Lane {
         payload_bytes <= self.config.shown_task_bytes_max
     }
 
-    /// Whether what was read to show the end of a task is still of use. While the ledger is read anew nothing is shown, and whatever is
-    /// still to be shown then is looked for again: what came meanwhile would stay here, for nobody would drop it.
+    /// Whether what was read to show the end of a task is still of use. While the ledger is read
+    /// anew nothing is shown, and whatever is still to be shown then is looked for again: what came
+    /// meanwhile would stay here, for nobody would drop it.
     fn may_need_to_show(&self, id: TaskId) -> bool {
         let machine = self.core.machine();
         let is_over = machine.fold(id).phase.is_terminal();
@@ -463,9 +476,10 @@ impl Lane {
         (*at == epoch && body.fits(phase)).then_some(body)
     }
 
-    /// A dead letter that was refused is published again: without the payload, which lies on T for a while, then without the properties
-    /// of the task. What is left is small, and is published until it is stored: a dead letter that is missing is worse than a task that
-    /// waits for it. Returns whether that is to be told.
+    /// A dead letter that was refused is published again: without the payload, which lies on T for
+    /// a while, then without the properties of the task. What is left is small, and is published
+    /// until it is stored: a dead letter that is missing is worse than a task that waits for it.
+    /// Returns whether that is to be told.
     fn make_dead_letter_smaller(&mut self, id: TaskId, cause: &str, now: Moment) -> bool {
         self.metadata.ended.leave_out(id);
         let TaskPayload { bytes, properties, terms, .. } =
@@ -476,7 +490,8 @@ impl Lane {
         !is_smallest || self.refused_letters.is_news(cause, now)
     }
 
-    /// Whether the task has failed for good and M has not shown that: its dead letter, which comes first, may not be there.
+    /// Whether the task has failed for good and M has not shown that: its dead letter, which comes
+    /// first, may not be there.
     fn lacks_letter(&self, id: TaskId) -> bool {
         let shown = self.metadata.keeper.has_shown_any_end(id);
         self.core.machine().wants_letter(id) && !self.core.has_letter(id) && !shown

@@ -1,8 +1,9 @@
 //! Bodies that do not end: they block their thread and ignore their cancellation.
 //!
-//! One that was cancelled keeps its slot, so that a worker never runs more than its slots allow. One that was killed is left behind: its slot is
-//! free, and it goes on beside the others. There are never more of those than the worker has slots; the next one keeps its slot until one
-//! of them has ended.
+//! One that was cancelled keeps its slot, so that a worker never runs more than its slots allow.
+//! One that was killed is left behind: its slot is free, and it goes on beside the others. There
+//! are never more of those than the worker has slots; the next one keeps its slot until one of them
+//! has ended.
 
 use super::lanes::LaneId;
 use super::{Driver, Event};

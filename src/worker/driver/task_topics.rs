@@ -1,5 +1,5 @@
-//! The task topics of a worker: each has lanes of its own, by its partitions, with ledger and metadata topic of its own. They share the
-//! worker's slots.
+//! The task topics of a worker: each has lanes of its own, by its partitions, with ledger and
+//! metadata topic of its own. They share the worker's slots.
 
 use super::growth::{Counts, Growth};
 use super::lane::{Lane, LaneTopics};

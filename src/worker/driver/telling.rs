@@ -35,7 +35,8 @@ impl Lane {
         }
     }
 
-    /// The ledger has accepted an entry: it may be the end of a task by this worker. What is read again after a self-fence was counted.
+    /// The ledger has accepted an entry: it may be the end of a task by this worker. What is read
+    /// again after a self-fence was counted.
     pub(super) fn measure_accepted(&self, entry: &Entry) {
         if !telemetry::ENABLED {
             return;
@@ -65,8 +66,8 @@ impl Lane {
         }
     }
 
-    /// For how long nothing was read of the owner whose task this entry takes over, if it is an own claim that does, once it is accepted. To be
-    /// asked before.
+    /// For how long nothing was read of the owner whose task this entry takes over, if it is an own
+    /// claim that does, once it is accepted. To be asked before.
     pub(super) fn silence_before(&self, entry: &Entry, now: Moment) -> Option<Duration> {
         let Entry::Claim(Claim { key, kind: ClaimKind::Run, .. }) = entry else { return None };
         let machine = self.core.machine();
@@ -131,7 +132,8 @@ impl AttemptLog<'_> {
         }
     }
 
-    /// Its processor has ended. What it led to counts when the ledger has accepted it. Some events have the names of document 001: see docs/dialects.md.
+    /// Its processor has ended. What it led to counts when the ledger has accepted it. Some events
+    /// have the names of document 001: see docs/dialects.md.
     pub(super) fn ends(&self, outcome: Outcome, reason: &str, took: Duration) {
         let Self { topic, id, epoch, attempt } = self;
         match outcome {

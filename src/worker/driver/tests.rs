@@ -196,7 +196,8 @@ impl Bench {
         self.broker.publish(&self.ledger(), ledger::message(entry, b""));
     }
 
-    /// As `run_for`, for hours: only a worker that does something each second for nothing takes as many turns.
+    /// As `run_for`, for hours: only a worker that does something each second for nothing takes as
+    /// many turns.
     async fn run_long(&mut self, time: Duration) {
         for _ in 0..time.as_secs() / 600 {
             self.turns = 0;
@@ -235,7 +236,8 @@ impl Bench {
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The first attempt leaves a checkpoint and fails, the second one says what it finds and waits for its end.
+/// The first attempt leaves a checkpoint and fails, the second one says what it finds and waits for
+/// its end.
 fn with_checkpoint(config: WorkerConfig) -> (Bench, Diary) {
     let diary = Diary::default();
     let notes = diary.clone();
@@ -267,7 +269,8 @@ async fn a_checkpoint_outlives_reads_that_fail() {
     assert_eq!(diary.lines(), ["Some(\"half\") false"]);
 }
 
-/// While its checkpoint was read an attempt could not be halted: it began, long after it was cancelled.
+/// While its checkpoint was read an attempt could not be halted: it began, long after it was
+/// cancelled.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_that_is_over_before_its_body_begins_never_runs() {
     let (mut bench, diary) = with_checkpoint(WorkerConfig::default());
@@ -283,7 +286,8 @@ async fn an_attempt_that_is_over_before_its_body_begins_never_runs() {
     assert_eq!(shown.last().and_then(|(_, shown)| shown.outcome), Some(TaskOutcome::Cancelled));
 }
 
-/// The budget once began to count when the checkpoint had been read, and what was left of it counted from before.
+/// The budget once began to count when the checkpoint had been read, and what was left of it
+/// counted from before.
 #[tokio::test(start_paused = true)]
 async fn a_budget_counts_from_the_claim_and_not_from_the_body() {
     let (mut bench, diary) = with_checkpoint(WorkerConfig::default());
@@ -299,7 +303,8 @@ async fn a_budget_counts_from_the_claim_and_not_from_the_body() {
     assert!((5000..5100).contains(&took), "{took} ms");
 }
 
-/// In a namespace that is replicated, a task came to the workers of each cluster under an id of its own, and ran once in each.
+/// In a namespace that is replicated, a task came to the workers of each cluster under an id of its
+/// own, and ran once in each.
 #[tokio::test(start_paused = true)]
 async fn a_task_from_another_cluster_is_acknowledged_and_not_run() {
     for run_replicated in [false, true] {
@@ -328,7 +333,8 @@ async fn a_task_from_another_cluster_is_acknowledged_and_not_run() {
     }
 }
 
-/// A ledger that is replicated by mistake says of this cluster's tasks what happened to those of another one.
+/// A ledger that is replicated by mistake says of this cluster's tasks what happened to those of
+/// another one.
 #[tokio::test(start_paused = true)]
 async fn entries_from_another_cluster_say_nothing_of_our_tasks() {
     let mut bench =
@@ -356,8 +362,8 @@ fn brisk() -> WorkerConfig {
     WorkerConfig { heartbeat, self_fence, keep_alive, ..WorkerConfig::default() }
 }
 
-/// After a self-fence, until the ledger had been read again, the loop waited for the keep-alive of an attempt that nothing could
-/// show yet: for a time in the past, with all the power of a core.
+/// After a self-fence, until the ledger had been read again, the loop waited for the keep-alive of
+/// an attempt that nothing could show yet: for a time in the past, with all the power of a core.
 #[tokio::test(start_paused = true)]
 async fn a_self_fence_makes_no_busy_loop() {
     let mut bench = Bench::new(brisk(), None, |context| report(context, 600));
@@ -376,7 +382,8 @@ async fn a_self_fence_makes_no_busy_loop() {
     assert!(bench.broker.clock().wall_ms() - at <= 2000 && last.progress.is_some(), "{last:?}");
 }
 
-/// Progress woke nobody: it was shown when the loop happened to turn, with the next heartbeat for one.
+/// Progress woke nobody: it was shown when the loop happened to turn, with the next heartbeat for
+/// one.
 #[tokio::test(start_paused = true)]
 async fn progress_is_shown_within_a_second() {
     let config = WorkerConfig { heartbeat: 20 * SECOND, ..WorkerConfig::default() };
@@ -390,8 +397,8 @@ async fn progress_is_shown_within_a_second() {
     assert!(late.len() > 15 && late.iter().all(|late| *late < 1000), "{late:?}");
 }
 
-/// While M took nothing, each report of progress put one more entry with the whole task into its queue, and so did each that
-/// failed.
+/// While M took nothing, each report of progress put one more entry with the whole task into its
+/// queue, and so did each that failed.
 #[tokio::test(start_paused = true)]
 async fn one_entry_per_task_is_on_its_way_to_the_metadata_topic() {
     let mut bench = Bench::new(brisk(), None, |context| report(context, 600));
@@ -413,8 +420,8 @@ async fn one_entry_per_task_is_on_its_way_to_the_metadata_topic() {
     assert!(newest.done > 60, "{newest:?}");
 }
 
-/// At every turn of a drain all known tasks were looked at, a hundred thousand finished ones too; now the search begins where it
-/// found something last, and must not miss what lies before that.
+/// At every turn of a drain all known tasks were looked at, a hundred thousand finished ones too;
+/// now the search begins where it found something last, and must not miss what lies before that.
 #[tokio::test(start_paused = true)]
 async fn a_drain_waits_for_every_task_that_is_on_its_way() {
     let mut bench = Bench::new(brisk(), Some(3), |context| report(context, 1));
@@ -439,7 +446,8 @@ async fn a_drain_waits_for_every_task_that_is_on_its_way() {
     }
 }
 
-/// The result of an attempt that another worker took over while its outcome was on its way stayed for ever.
+/// The result of an attempt that another worker took over while its outcome was on its way stayed
+/// for ever.
 #[tokio::test(start_paused = true)]
 async fn a_superseded_outcome_is_dropped() {
     let mut bench = Bench::new(WorkerConfig::default(), None, |context| report(context, 5));
@@ -498,7 +506,8 @@ async fn a_task_that_a_drain_gives_back_is_not_shown_as_running() {
     assert_eq!(fold.next_attempt, NextAttempt::AFTER_DRAIN);
 }
 
-/// At the end of a drain an idle worker of so many partitions loses its broker; so long after, its user loses patience.
+/// At the end of a drain an idle worker of so many partitions loses its broker; so long after, its
+/// user loses patience.
 async fn leave(partitions: u32, patience: Duration) -> Duration {
     let mut bench =
         Bench::new(WorkerConfig::default(), Some(partitions), |context| report(context, 1));
@@ -516,7 +525,8 @@ async fn leave(partitions: u32, patience: Duration) -> Duration {
     took
 }
 
-/// Goodbyes were said one after the other, up to 10 s for each partition, and a request to stop was not heard meanwhile.
+/// Goodbyes were said one after the other, up to 10 s for each partition, and a request to stop was
+/// not heard meanwhile.
 #[tokio::test(start_paused = true)]
 async fn goodbyes_are_said_at_once_and_not_when_told_to_stop() {
     let took = leave(20, 600 * SECOND).await;

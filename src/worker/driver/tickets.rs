@@ -1,8 +1,9 @@
 //! Tickets: what the claims of this worker need where the queue has limits, and what it gives back.
 //!
-//! A task takes its tickets one after the other, as the register's fold says (`protocol/register/gates.rs`), and may be claimed when it has
-//! all of them. One for a slot is given back when the attempt is over; one for a pace when its token is forgotten, whatever became of the
-//! task.
+//! A task takes its tickets one after the other, as the register's fold says
+//! (`protocol/register/gates.rs`), and may be claimed when it has all of them. One for a slot is
+//! given back when the attempt is over; one for a pace when its token is forgotten, whatever became
+//! of the task.
 
 use super::lane::TaskPayload;
 use super::lanes::LaneId;
@@ -249,7 +250,8 @@ impl Driver {
         }
     }
 
-    /// A time has come for which a task has waited: perhaps not by the wall clock, which may have been set back.
+    /// A time has come for which a task has waited: perhaps not by the wall clock, which may have
+    /// been set back.
     pub(super) fn handle_ticket_due(&mut self, id: LaneId, task: TaskId, now: Moment) {
         let Some(topic) = self.topics.get(usize::from(id.topic)) else { return };
         let register = self.registers.get_mut(topic.register);
@@ -432,7 +434,8 @@ impl Driver {
         }
     }
 
-    /// The register was read to its end, perhaps another one than before: then none of the tickets that were taken stands there.
+    /// The register was read to its end, perhaps another one than before: then none of the tickets
+    /// that were taken stands there.
     pub(super) fn look_at_all_tickets(&mut self, number: usize, now: Moment) {
         let Some(register) = self.registers.get_mut(number) else { return };
         let OwnRegister { fold, tickets, .. } = register;

@@ -1,4 +1,5 @@
-//! Tickets that are of no use and still stand: those of a worker that has fallen silent are given back by the first worker by rank.
+//! Tickets that are of no use and still stand: those of a worker that has fallen silent are given
+//! back by the first worker by rank.
 
 use super::lane::Lane;
 use super::{Driver, Event};
@@ -9,11 +10,12 @@ use std::time::Duration;
 /// How often the tickets of others are looked at, while there are any.
 const LOOKED_AT_EVERY: Duration = Duration::from_secs(1);
 
-/// Whoever finds a ticket of no use so often gives it back: nobody else seems to, or this worker has missed that somebody did.
+/// Whoever finds a ticket of no use so often gives it back: nobody else seems to, or this worker
+/// has missed that somebody did.
 const FOUND_USELESS_MAX: u32 = 5;
 
-/// How much later than it is forgotten a token's ticket is given back: so much may clocks differ before a worker that starts then takes a
-/// bucket for fuller than it is.
+/// How much later than it is forgotten a token's ticket is given back: so much may clocks differ
+/// before a worker that starts then takes a bucket for fuller than it is.
 const FORGOTTEN_FOR_MS: u64 = 1_000;
 
 impl Driver {
@@ -33,8 +35,8 @@ impl Driver {
         }));
     }
 
-    /// Gives back tickets that are of no use and still stand: those of silent workers where this one is the first of them all, any others when they
-    /// were found a few times.
+    /// Gives back tickets that are of no use and still stand: those of silent workers where this
+    /// one is the first of them all, any others when they were found a few times.
     pub(super) fn handle_tickets_due(&mut self, number: usize) {
         let Some(register) = self.registers.get_mut(number) else { return };
         register.tickets.scheduled = false;

@@ -1,5 +1,5 @@
-//! Looks after a lease while it runs: it stands where a worker has the body of an attempt, so that progress, checkpoints, budgets and the rest of an
-//! attempt are those of any other one.
+//! Looks after a lease while it runs: it stands where a worker has the body of an attempt, so that
+//! progress, checkpoints, budgets and the rest of an attempt are those of any other one.
 
 use super::{LeaseEvent, LeaseKey, Reply};
 use crate::client::TaskRef;
@@ -20,8 +20,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// An answer waits for its checkpoint to be stored, but no longer than this part of the lease time: whoever sends one keep-alive after the other must
-/// not lose the lease by waiting.
+/// An answer waits for its checkpoint to be stored, but no longer than this part of the lease time:
+/// whoever sends one keep-alive after the other must not lose the lease by waiting.
 const STORING_PART: u32 = 4;
 
 /// What the attendant of a lease is told.

@@ -1,7 +1,9 @@
-//! Who waits for leases, and which claim is for whom. Pure but for the channels by which it answers.
+//! Who waits for leases, and which claim is for whom. Pure but for the channels by which it
+//! answers.
 //!
-//! Who has waited longest comes first. A claim is bound to a request when it is published; when it is granted the lease goes there, and when nothing
-//! comes of it the request waits on. A request is answered as soon as it has a lease and no claim for it is on its way: so one that asks for many
+//! Who has waited longest comes first. A claim is bound to a request when it is published; when it
+//! is granted the lease goes there, and when nothing comes of it the request waits on. A request is
+//! answered as soon as it has a lease and no claim for it is on its way: so one that asks for many
 //! gets what is there, and does not wait for more.
 
 use super::{Lease, LeaseKey, LeaseRequest, Told, WishId};
@@ -97,7 +99,8 @@ impl Desk {
         }
     }
 
-    /// It has waited as long as it may: for claims on their way it waits on, and is answered at once where there are none.
+    /// It has waited as long as it may: for claims on their way it waits on, and is answered at
+    /// once where there are none.
     pub(in crate::worker) fn last(&mut self, id: WishId) {
         self.set_open(id, 0);
         let Some(wish) = self.wishes.get_mut(&id) else { return };
@@ -123,7 +126,8 @@ impl Desk {
         (!self.wanted.types.is_empty()).then_some(&self.wanted)
     }
 
-    /// A claim of a task of this type is published: for whoever has waited longest of those that ask for such a one. `None`: nobody does.
+    /// A claim of a task of this type is published: for whoever has waited longest of those that
+    /// ask for such a one. `None`: nobody does.
     pub(in crate::worker) fn bind(
         &mut self,
         of: LaneTask,

@@ -1,5 +1,5 @@
-//! What a worker needs that leases what it claims: whoever asks (`desk.rs`), who looks after a lease while it runs (`attendant.rs`), and what holders are
-//! told (`answers.rs`).
+//! What a worker needs that leases what it claims: whoever asks (`desk.rs`), who looks after a
+//! lease while it runs (`attendant.rs`), and what holders are told (`answers.rs`).
 
 mod attendant;
 mod desk;

@@ -34,7 +34,8 @@ fn service(broker: &MemoryBroker, transport: &MemoryTransport) -> (Service, Arc<
     (service, connections)
 }
 
-/// Consumes. Returns what the driver would get, the mailbox by which it would answer, and what is known of the session.
+/// Consumes. Returns what the driver would get, the mailbox by which it would answer, and what is
+/// known of the session.
 fn consuming(
     broker: &MemoryBroker,
     transport: &MemoryTransport,
@@ -66,7 +67,8 @@ fn publishing(
     connections
 }
 
-/// Follows. Returns what the driver would get, what the follower is asked through, and what is known of the session.
+/// Follows. Returns what the driver would get, what the follower is asked through, and what is
+/// known of the session.
 fn following(
     broker: &MemoryBroker,
     transport: &MemoryTransport,
@@ -98,8 +100,8 @@ async fn consumed(events: &mut mpsc::Receiver<Event>) -> Consumed {
     event
 }
 
-/// What was to be published during an outage used to go out after it, claims that nobody may run any more among it, had the check been
-/// left out: no test noticed.
+/// What was to be published during an outage used to go out after it, claims that nobody may run
+/// any more among it, had the check been left out: no test noticed.
 #[tokio::test(start_paused = true)]
 async fn what_has_expired_is_not_handed_over_after_an_outage() {
     let (broker, transport) = broker();
@@ -127,8 +129,8 @@ async fn what_has_expired_is_not_handed_over_after_an_outage() {
     assert_eq!(keys, ["outcome", "heartbeat"]);
 }
 
-/// An ack whose session ended before its receipt was lost for good, had it not been repeated: no test noticed, because the entry comes
-/// again, to whoever.
+/// An ack whose session ended before its receipt was lost for good, had it not been repeated: no
+/// test noticed, because the entry comes again, to whoever.
 #[tokio::test(start_paused = true)]
 async fn an_ack_without_a_receipt_is_repeated_in_the_next_session() {
     let (broker, transport) = broker();
@@ -160,7 +162,8 @@ async fn an_ack_without_a_receipt_is_repeated_in_the_next_session() {
     assert!(broker.is_acked(&at(), GROUP, entry));
 }
 
-/// What can be opened and then fails at once was tried at full speed, had any session made the next wait short: no test noticed.
+/// What can be opened and then fails at once was tried at full speed, had any session made the next
+/// wait short: no test noticed.
 #[tokio::test(start_paused = true)]
 async fn a_session_that_fails_at_once_is_tried_ever_more_rarely() {
     let (broker, transport) = broker();
@@ -176,7 +179,8 @@ async fn a_session_that_fails_at_once_is_tried_ever_more_rarely() {
             opened += 1;
         }
     }
-    // Waits that double from 100 ms to 5 s, less up to a half of each, and then one of 2.5 s to 5 s after the other.
+    // Waits that double from 100 ms to 5 s, less up to a half of each, and then one of 2.5 s to 5 s
+    // after the other.
     assert!((12..=32).contains(&opened), "opened {opened} times in a minute");
 }
 
@@ -244,7 +248,8 @@ async fn what_cannot_be_opened_is_told() {
     }
 }
 
-/// The waits that had grown in one outage would have been those of the next one, for who publishes or follows: no test noticed.
+/// The waits that had grown in one outage would have been those of the next one, for who publishes
+/// or follows: no test noticed.
 #[tokio::test(start_paused = true)]
 async fn publishers_and_followers_that_were_open_for_long_are_opened_again_at_once() {
     let (broker, transport) = broker();
@@ -274,11 +279,13 @@ async fn a_follower_is_opened_ever_more_rarely_in_an_outage() {
     let tries = broker.look_at_history(|history| {
         history.events().iter().filter(|event| is_try(&event.what)).count()
     });
-    // Waits that double from 100 ms to 5 s, less up to a half of each, and then one of 2.5 s to 5 s after the other.
+    // Waits that double from 100 ms to 5 s, less up to a half of each, and then one of 2.5 s to 5 s
+    // after the other.
     assert!((12..=32).contains(&tries), "{tries} tries in a minute");
 }
 
-/// Who follows a topic that was deleted goes on behind what it has read, and would take what comes later for all there is.
+/// Who follows a topic that was deleted goes on behind what it has read, and would take what comes
+/// later for all there is.
 #[tokio::test(start_paused = true)]
 async fn a_followed_topic_that_has_gone_is_told_for_as_long_as_anybody_listens() {
     let (broker, transport) = broker();

@@ -9,10 +9,11 @@ use longhaul_core::protocol::moment::Moment;
 /// What is published, and where its receipt goes.
 pub(in crate::worker) struct Publish {
     pub(in crate::worker) message: Outgoing,
-    /// Dropped, which tells that the fate is unknown, when the publish was given up before it was handed over.
+    /// Dropped, which tells that the fate is unknown, when the publish was given up before it was
+    /// handed over.
     pub(in crate::worker) on_receipt: OnReceipt,
-    /// Not handed over after this time. A claim would come back too late to be run, and a row of heartbeats that had all waited for
-    /// the broker would look like an outage that never was.
+    /// Not handed over after this time. A claim would come back too late to be run, and a row of
+    /// heartbeats that had all waited for the broker would look like an outage that never was.
     pub(in crate::worker) expires: Option<Moment>,
 }
 
@@ -32,7 +33,8 @@ pub(in crate::worker) async fn publish(
     }
 }
 
-/// Publishes what is put into the mailbox. What comes when the session is over waits for the next one.
+/// Publishes what is put into the mailbox. What comes when the session is over waits for the next
+/// one.
 pub(super) async fn publish_until_lost(
     publisher: &mut KeptPublisher,
     mailbox: &Mailbox<Publish>,

@@ -107,7 +107,8 @@ async fn a_publisher_is_opened_ever_more_rarely_while_it_is_refused_or_ends_at_o
             publishing(opens, longhaul_memory::simulated_clock(0));
         tokio::time::sleep(MINUTE).await;
         let tries = transport.tries.load(Ordering::Relaxed);
-        // Waits that double from 100 ms to 5 s, less up to a half of each, and then one of 2.5 s to 5 s after the other.
+        // Waits that double from 100 ms to 5 s, less up to a half of each, and then one of 2.5 s to
+        // 5 s after the other.
         assert!((12..=32).contains(&tries), "{tries} tries in a minute");
     }
 }

@@ -38,8 +38,8 @@ impl Consumer for Stalled {
     }
 }
 
-/// A worker whose long tasks ended one after the other never noticed that its subscription had stalled: each ack began the wait for
-/// the next delivery anew.
+/// A worker whose long tasks ended one after the other never noticed that its subscription had
+/// stalled: each ack began the wait for the next delivery anew.
 #[tokio::test(start_paused = true)]
 async fn acks_do_not_pass_for_deliveries() {
     let clock = longhaul_memory::simulated_clock(0);
@@ -79,8 +79,8 @@ async fn who_asked_for_nothing_waits_for_nothing() {
     assert!(end.is_err(), "it was given up");
 }
 
-/// An idle worker beside one whose task ran for hours subscribed anew every ten minutes, at first every 15 s: it took the other's
-/// task for one that the broker kept from it.
+/// An idle worker beside one whose task ran for hours subscribed anew every ten minutes, at first
+/// every 15 s: it took the other's task for one that the broker kept from it.
 #[tokio::test(start_paused = true)]
 async fn what_other_workers_run_is_no_stall() {
     for (open, stalled) in [(0, true), (1, false)] {
@@ -130,7 +130,8 @@ impl Consumer for Refusing {
     }
 }
 
-/// An ack that the broker refused was tried again in session after session, and each of them, once open, looked connected.
+/// An ack that the broker refused was tried again in session after session, and each of them, once
+/// open, looked connected.
 #[tokio::test(start_paused = true)]
 async fn a_refused_ack_is_told_until_it_is_accepted() {
     let clock = longhaul_memory::simulated_clock(0);
@@ -158,8 +159,8 @@ async fn a_refused_ack_is_told_until_it_is_accepted() {
     assert_eq!(connections.refusals(), 1);
 }
 
-/// Credit of a session that is over would let the broker deliver what nobody has room for; and who has just begun to wait has not
-/// waited for long.
+/// Credit of a session that is over would let the broker deliver what nobody has room for; and who
+/// has just begun to wait has not waited for long.
 #[tokio::test(start_paused = true)]
 async fn credit_counts_for_its_session_and_begins_the_wait() {
     let clock = longhaul_memory::simulated_clock(0);
@@ -219,7 +220,8 @@ impl Consumer for Delivering {
     }
 }
 
-/// When a session of which one delivery comes after ten seconds takes its subscription for stalled, in the next two hours.
+/// When a session of which one delivery comes after ten seconds takes its subscription for stalled,
+/// in the next two hours.
 async fn stalled_at(backlog: u64, then: Option<ConsumerCommand>) -> Option<Duration> {
     let clock = longhaul_memory::simulated_clock(0);
     let (sender, mut receiver) = mpsc::channel(8);
@@ -250,8 +252,8 @@ async fn stalled_at(backlog: u64, then: Option<ConsumerCommand>) -> Option<Durat
     Some(clock.now().0)
 }
 
-/// A session that has delivered holds what it has delivered, and giving that back for a stall would let it run twice: it is patient,
-/// and counts from its last delivery.
+/// A session that has delivered holds what it has delivered, and giving that back for a stall would
+/// let it run twice: it is patient, and counts from its last delivery.
 #[tokio::test(start_paused = true)]
 async fn who_was_delivered_to_waits_long_for_the_next_delivery() {
     let patient = Duration::from_secs(10) + IDLE_MAX;
@@ -295,8 +297,8 @@ impl Consumer for Prefetching {
     }
 }
 
-/// All that a client had was passed on at one go, whatever the worker had room for: tasks went back and forth between workers that
-/// could not run them, for minutes.
+/// All that a client had was passed on at one go, whatever the worker had room for: tasks went back
+/// and forth between workers that could not run them, for minutes.
 #[tokio::test(start_paused = true)]
 async fn no_more_is_passed_on_than_there_is_credit_for() {
     let clock = longhaul_memory::simulated_clock(0);

@@ -18,8 +18,9 @@ pub(in crate::worker) enum FollowedWhole {
     Gone,
 }
 
-/// Follows a topic from its start, through its compacted view. After an error it goes on behind what it has passed on, in the same topic where
-/// the landmark tells. It ends when that one is gone.
+/// Follows a topic from its start, through its compacted view. After an error it goes on behind
+/// what it has passed on, in the same topic where the landmark tells. It ends when that one is
+/// gone.
 pub(in crate::worker) async fn follow_whole(
     service: Service,
     landmark: Landmark,

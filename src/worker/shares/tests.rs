@@ -83,7 +83,8 @@ fn starts_follow_the_weights_however_few_slots_there_are() {
     check(16, &[1; 1000], 3000, &[3; 1000]);
 }
 
-/// By starts alone a topic with tasks of an hour would soon hold all slots, and one with tasks of a second would wait for an hour.
+/// By starts alone a topic with tasks of an hour would soon hold all slots, and one with tasks of a
+/// second would wait for an hour.
 #[test]
 fn a_topic_with_long_tasks_holds_no_more_than_its_share() {
     let mut bench = Bench::new(16, &[Share::default(); 2]);
@@ -147,8 +148,9 @@ fn a_topic_above_has_deliveries_at_hand_and_those_below_wait_until_the_broker_ha
 }
 
 proptest! {
-    /// A topic that wants a slot and holds none gets one after a limited number of others, whatever the tasks of the others take; and
-    /// none starts before one of a higher precedence that wants a slot.
+    /// A topic that wants a slot and holds none gets one after a limited number of others, whatever
+    /// the tasks of the others take; and none starts before one of a higher precedence that wants a
+    /// slot.
     #[test]
     fn none_is_starved_and_the_highest_goes_first(
         slots in 1_usize..20,

@@ -36,11 +36,11 @@ impl AdminCalls {
         self.http.done(&call).await
     }
 
-    /// The subscription's mark-delete position on one partition: every entry at or below it is acknowledged. `None` when
-    /// there is no such subscription.
+    /// The subscription's mark-delete position on one partition: every entry at or below it is
+    /// acknowledged. `None` when there is no such subscription.
     ///
-    /// A position before the first entry of ledger `n` is given as the last possible entry of ledger `n - 1`, which means the
-    /// same and needs no entry -1.
+    /// A position before the first entry of ledger `n` is given as the last possible entry of
+    /// ledger `n - 1`, which means the same and needs no entry -1.
     ///
     /// # Errors
     /// [`AdminErrorKind::NotFound`] when there is no such partition.
@@ -58,7 +58,8 @@ impl AdminCalls {
         })
     }
 
-    /// Lets the broker close a topic or one partition and load it again, wherever it likes. All its clients reconnect.
+    /// Lets the broker close a topic or one partition and load it again, wherever it likes. All its
+    /// clients reconnect.
     ///
     /// # Errors
     /// [`AdminErrorKind::NotFound`] when there is no such topic.

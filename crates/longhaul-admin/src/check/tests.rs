@@ -290,7 +290,8 @@ fn letters(observed: &mut Observed) -> &mut TopicState {
     observed.dead_letters.as_mut().unwrap()
 }
 
-/// Set-up and check knew nothing of the dead letters: a stock Pulsar deleted the idle topic with all it held.
+/// Set-up and check knew nothing of the dead letters: a stock Pulsar deleted the idle topic with
+/// all it held.
 #[test]
 fn dead_letters_that_may_get_lost_are_named() {
     use FindingKind as Kind;
@@ -445,7 +446,8 @@ fn many_partitions_are_not_all_listed() {
     assert_eq!(listed(&many).unwrap(), "partitions 0, 1, 2, 3, 4, 5, 6, 7 and 92 more");
 }
 
-/// The embedded broker was found to keep acknowledged tasks too short: for an outage of bookies, of which it has none.
+/// The embedded broker was found to keep acknowledged tasks too short: for an outage of bookies, of
+/// which it has none.
 #[test]
 fn without_bookies_nobody_waits_for_their_outage() {
     let mut observed = healthy(Shape::Unpartitioned);

@@ -16,7 +16,8 @@ pub(super) struct Hosts {
 }
 
 impl Hosts {
-    /// Reads a service URL: `http://one:8080,two:8080/path` is two hosts with one scheme and one path.
+    /// Reads a service URL: `http://one:8080,two:8080/path` is two hosts with one scheme and one
+    /// path.
     ///
     /// # Errors
     /// In words, with a cause if there is one.

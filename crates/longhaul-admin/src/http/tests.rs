@@ -318,8 +318,8 @@ async fn hosts_are_tried_in_turn_and_the_one_that_answered_comes_first_then() {
     assert_eq!(failed.unwrap_err().kind, AdminErrorKind::Unreachable);
 }
 
-/// A worker that was restarted beside a dead broker ended 22 times: the other broker redirected to the dead one until the cluster had noticed,
-/// and the first such answer was the end of the set-up.
+/// A worker that was restarted beside a dead broker ended 22 times: the other broker redirected to
+/// the dead one until the cluster had noticed, and the first such answer was the end of the set-up.
 #[tokio::test]
 async fn a_redirect_to_a_dead_broker_is_tried_again() {
     let there = format!("http://{}/a", dead().await);

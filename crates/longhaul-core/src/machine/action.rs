@@ -10,7 +10,8 @@ use crate::task::{EntryId, TaskId};
 /// What the machine asks its driver to do.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// Publish to the ledger. When the fate of a claim or an outcome becomes unknown, say [`Machine::publish_failed`].
+    /// Publish to the ledger. When the fate of a claim or an outcome becomes unknown, say
+    /// [`Machine::publish_failed`].
     Publish(Entry),
     /// Start the processor.
     Start {
@@ -55,8 +56,8 @@ pub enum Action {
     HandBack(EntryId),
     /// Publish these tombstones to the ledger, in any order, then say [`Machine::tombstoned`].
     Tombstone(Vec<Key>),
-    /// An invariant forbade the next step about the task: it was not taken, and this worker does nothing more about the task. Tell
-    /// people, count it, and drop what is kept of the task.
+    /// An invariant forbade the next step about the task: it was not taken, and this worker does
+    /// nothing more about the task. Tell people, count it, and drop what is kept of the task.
     SetAside {
         /// The invariant, and what the step was.
         violation: Violation,

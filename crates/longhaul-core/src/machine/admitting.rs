@@ -1,6 +1,7 @@
 //! New tasks with a key: none is claimed before the register says that it holds the key.
 //!
-//! The machine does not read the register; whoever does tells it. A task that nothing was told of has no key.
+//! The machine does not read the register; whoever does tells it. A task that nothing was told of
+//! has no key.
 
 use super::Machine;
 use crate::protocol::claim::{Decision, NextClaim};

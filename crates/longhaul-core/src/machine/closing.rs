@@ -1,8 +1,8 @@
 //! What follows an accepted terminal: dead letter, view, ack. Long after, a seal (`sealing.rs`).
 //!
-//! Whoever finished the task sees to it, and so does every holder of a delivery: it writes what the finisher has not, which the partition
-//! knows (`partition/finishers.rs`). An entry of a batch is acknowledged as a whole, so its ack waits until all of its tasks are terminal and
-//! shown.
+//! Whoever finished the task sees to it, and so does every holder of a delivery: it writes what the
+//! finisher has not, which the partition knows (`partition/finishers.rs`). An entry of a batch is
+//! acknowledged as a whole, so its ack waits until all of its tasks are terminal and shown.
 
 use super::reading::is_gone;
 use super::{Action, Machine, Stage, Step, Task};
@@ -52,7 +52,8 @@ impl Machine {
         }
     }
 
-    /// Sees to a terminal task that its finisher may have left behind: only who has done that itself may seal the task.
+    /// Sees to a terminal task that its finisher may have left behind: only who has done that
+    /// itself may seal the task.
     pub fn close(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(id) else { return };
         if self.ready && task.fold.phase.is_terminal() && task.stage == Stage::Idle {
@@ -60,19 +61,22 @@ impl Machine {
         }
     }
 
-    /// A delivery of a terminal task came: its outcome was shown, or is to be shown now; then the ack.
+    /// A delivery of a terminal task came: its outcome was shown, or is to be shown now; then the
+    /// ack.
     pub(super) fn close_again(&mut self, id: TaskId) {
         let Some(stage) = self.task(id).map(|task| task.stage) else { return };
         match stage.step() {
             Some(Step::Closed) => self.try_ack(id),
-            // The ack that is on its way has overtaken this delivery, which would then stay unacknowledged.
+            // The ack that is on its way has overtaken this delivery, which would then stay
+            // unacknowledged.
             Some(Step::Ack) => self.act(Action::Ack(id.entry_id())),
             None if stage.is_free() => self.begin_closing(id),
             Some(Step::DeadLetter | Step::Metadata | Step::Written) | None => {}
         }
     }
 
-    /// A task that turned terminal is this worker's business if it has ended it, holds it, or waits for it to acknowledge a batch.
+    /// A task that turned terminal is this worker's business if it has ended it, holds it, or waits
+    /// for it to acknowledge a batch.
     pub(super) fn look_at_terminal(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(id) else { return };
         if !task.fold.phase.is_terminal() || !task.stage.is_free() {
@@ -140,7 +144,8 @@ impl Machine {
         self.task(id)?.stage.step()
     }
 
-    /// Another worker sees to the end of the task. What was read of its payload for that may be at hand also if no delivery has brought it.
+    /// Another worker sees to the end of the task. What was read of its payload for that may be at
+    /// hand also if no delivery has brought it.
     pub fn let_payload_go(&mut self, id: TaskId) {
         if let Some(task) = self.tasks.get_mut(id) {
             task.payload = false;

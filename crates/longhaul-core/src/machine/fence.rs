@@ -1,8 +1,9 @@
-//! Self-fence: a worker whose view has become too old starts afresh under a new owner id, but its running processors go on if
-//! the ledger still shows them as the owner's.
+//! Self-fence: a worker whose view has become too old starts afresh under a new owner id, but its
+//! running processors go on if the ledger still shows them as the owner's.
 //!
-//! Until it was read to its end they publish nothing. One read proves it: what a bootstrap shows is behind at most, and a task
-//! that has left the ledger is named by a seal, which every bootstrap reads.
+//! Until it was read to its end they publish nothing. One read proves it: what a bootstrap shows is
+//! behind at most, and a task that has left the ledger is named by a seal, which every bootstrap
+//! reads.
 
 use super::admitting::Admitting;
 use super::lines::Lines;
@@ -11,8 +12,9 @@ use crate::protocol::key::{Epoch, OwnerId};
 use crate::task::TaskId;
 
 impl Machine {
-    /// Ends the incarnation: view, deliveries and pending publishes are dropped, and the ledger must be read from the start.
-    /// The caller drops the publishes that are still queued and closes the consumer.
+    /// Ends the incarnation: view, deliveries and pending publishes are dropped, and the ledger
+    /// must be read from the start. The caller drops the publishes that are still queued and closes
+    /// the consumer.
     pub fn fence(&mut self, owner: OwnerId) {
         self.ready = false;
         self.position = None;
@@ -76,7 +78,8 @@ impl Machine {
     }
 }
 
-/// What a self-fence keeps of a task: a running attempt, and one that ended but whose outcome was not read back.
+/// What a self-fence keeps of a task: a running attempt, and one that ended but whose outcome was
+/// not read back.
 fn keep(task: &Task) -> Option<Task> {
     let run = task.stage.run()?;
     let Task { batch_size, payload, own_record, gives, .. } = *task;

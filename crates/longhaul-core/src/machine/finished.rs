@@ -1,5 +1,6 @@
-//! Finished tasks about which nothing is being done, in little space: what is left of each is a record of fixed size, in chunks that are
-//! sorted by id. What few tasks have beside it is kept apart.
+//! Finished tasks about which nothing is being done, in little space: what is left of each is a
+//! record of fixed size, in chunks that are sorted by id. What few tasks have beside it is kept
+//! apart.
 
 use super::task::{Stage, Step, Task, Trail};
 use crate::protocol::entry::NextAttempt;
@@ -14,7 +15,8 @@ use std::ops::RangeInclusive;
 /// So many records are in a chunk at most: one that is put in or taken out moves no more of them.
 const CHUNK_MAX: usize = 256;
 
-/// Room is made for so many records at a time. Tasks end a little out of order, so that most chunks are split once and then stay half full.
+/// Room is made for so many records at a time. Tasks end a little out of order, so that most chunks
+/// are split once and then stay half full.
 const ROOM: usize = 16;
 
 /// See the module's documentation.
@@ -33,7 +35,8 @@ pub(super) struct FinishedTasks {
 /// Records of neighbours, sorted by id.
 #[derive(Clone, Debug, Default)]
 struct Chunk {
-    /// The owners that the records name by their places here. There are as many as workers have been at work at that time.
+    /// The owners that the records name by their places here. There are as many as workers have
+    /// been at work at that time.
     owners: Vec<OwnerId>,
     records: Vec<Record>,
 }
@@ -47,7 +50,8 @@ struct Record {
     created_ms: u64,
     /// The serial of the accepted claim of the last epoch.
     claim: u64,
-    /// By how much that of the accepted outcome is higher. `None`: the keys are other ones, and kept apart.
+    /// By how much that of the accepted outcome is higher. `None`: the keys are other ones, and
+    /// kept apart.
     done: Option<NonZeroU32>,
     batch_size: Option<NonZeroU32>,
     epoch: Epoch,
@@ -193,7 +197,8 @@ impl FinishedTasks {
     fn chunk_for(&mut self, id: TaskId) -> &mut Chunk {
         let first = match self.chunks.range(..=id).next_back() {
             Some((first, chunk)) if chunk.records.len() < CHUNK_MAX => *first,
-            // Ids grow: what lies behind all that is there begins a chunk, and none is split for it.
+            // Ids grow: what lies behind all that is there begins a chunk, and none is split for
+            // it.
             Some((_, chunk)) if chunk.records.last().is_some_and(|last| last.id < id) => id,
             Some((first, _)) => self.split(*first, id),
             None => self.lower_first(id),
@@ -271,8 +276,8 @@ impl Chunk {
         self.owners.get(usize::from(place)).copied().unwrap_or_default()
     }
 
-    /// The place of an owner that a record is to name. There is one for it: the chunk has room for a record, so that fewer owners than
-    /// [`CHUNK_MAX`] are named in it.
+    /// The place of an owner that a record is to name. There is one for it: the chunk has room for
+    /// a record, so that fewer owners than [`CHUNK_MAX`] are named in it.
     fn place_of(&mut self, owner: OwnerId) -> u8 {
         if let Some(place) = self.owners.iter().position(|known| *known == owner) {
             return u8::try_from(place).unwrap_or_default();

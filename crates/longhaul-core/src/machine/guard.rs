@@ -1,19 +1,22 @@
-//! What stands between the decisions of the machine and what leaves it. Before every claim, start, outcome, ack, dead letter, seal and entry
-//! on the metadata topic the invariants are asked (`protocol::invariants`), with nothing but the fold and what has left before: not
-//! with the stage, which is what decides. The price is a look-up or two for each step, and for an ack or a
+//! What stands between the decisions of the machine and what leaves it. Before every claim, start,
+//! outcome, ack, dead letter, seal and entry on the metadata topic the invariants are asked
+//! (`protocol::invariants`), with nothing but the fold and what has left before: not with the
+//! stage, which is what decides. The price is a look-up or two for each step, and for an ack or a
 //! seal one for each task that it is about; nothing is allocated.
 //!
-//! What an invariant forbids does not leave, and its task is *set aside* ([`Stage::Aside`]), for the machine has shown that it is
-//! wrong about it. The others can go on with it:
+//! What an invariant forbids does not leave, and its task is *set aside* ([`Stage::Aside`]), for
+//! the machine has shown that it is wrong about it. The others can go on with it:
 //! - A processor that runs is stopped; its slot is free when it is gone.
-//! - If the ledger shows the task as running by this worker, the epoch is given back (RELEASED). What the fold says suffices for that, and
-//!   other readers accept it by the same fold; without it nobody would take the task while this worker's heartbeats go on.
-//! - Its delivery is not acknowledged. The partition hands it back with the next own heartbeat, and again at most once per H if it
-//!   comes back here; a batch when nothing of it is under way here. Who holds it claims the task, or shows its end and acknowledges it.
-//!   Of a task that has begun or ended other workers need no delivery at all: they adopt it, or close it after R.
+//! - If the ledger shows the task as running by this worker, the epoch is given back (RELEASED).
+//!   What the fold says suffices for that, and other readers accept it by the same fold; without it
+//!   nobody would take the task while this worker's heartbeats go on.
+//! - Its delivery is not acknowledged. The partition hands it back with the next own heartbeat, and
+//!   again at most once per H if it comes back here; a batch when nothing of it is under way here.
+//!   Who holds it claims the task, or shows its end and acknowledges it. Of a task that has begun
+//!   or ended other workers need no delivery at all: they adopt it, or close it after R.
 //!
-//! This worker does nothing more about the task until a seal says that it is over. A self-fence forgets it with all else, for that
-//! begins anew under another owner id.
+//! This worker does nothing more about the task until a seal says that it is over. A self-fence
+//! forgets it with all else, for that begins anew under another owner id.
 
 use super::lines::is_to_begin;
 use super::{Action, Machine, Stage, Stop, Task};
@@ -73,7 +76,8 @@ impl Machine {
         judgement.is_ok()
     }
 
-    /// Whether this worker does nothing more about the task because an invariant was about to be broken.
+    /// Whether this worker does nothing more about the task because an invariant was about to be
+    /// broken.
     #[must_use]
     pub fn is_aside(&self, id: TaskId) -> bool {
         self.any_aside && self.task(id).is_some_and(|task| task.is_aside())
@@ -104,7 +108,8 @@ impl Machine {
         }
     }
 
-    /// How many attempts the task has: as its last claim says that ran it, or its message, or this worker.
+    /// How many attempts the task has: as its last claim says that ran it, or its message, or this
+    /// worker.
     #[must_use]
     pub fn max_attempts(&self, id: TaskId) -> u32 {
         self.task(id).map_or(self.max_attempts, |task| task.max_attempts(self.max_attempts))
@@ -160,7 +165,8 @@ impl Machine {
         }
     }
 
-    /// An entry is acknowledged as a whole: as many of its tasks as it carries must be over. Others that the ledger names never were.
+    /// An entry is acknowledged as a whole: as many of its tasks as it carries must be over. Others
+    /// that the ledger names never were.
     fn judge_ack(&self, entry: EntryId) -> Judgement {
         if self.seals().holds(entry) {
             return Ok(());
@@ -180,8 +186,9 @@ impl Machine {
         if over < size { invariants::ack(Phase::New, false, false) } else { Ok(()) }
     }
 
-    /// A seal is for good, so that each task that it names is looked at: this worker has closed or dropped it, or an earlier seal names it. On an error
-    /// the task that stands against it, if one does that is known.
+    /// A seal is for good, so that each task that it names is looked at: this worker has closed or
+    /// dropped it, or an earlier seal names it. On an error the task that stands against it, if one
+    /// does that is known.
     fn judge_seal(&self, seal: &Seal) -> Result<(), (Option<TaskId>, Breach)> {
         if self.seals().hold_all(&seal.entries) {
             return Ok(());

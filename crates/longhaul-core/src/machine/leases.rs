@@ -1,17 +1,22 @@
-//! Leases: claims whose owner id belongs to the lease itself, so that whoever knows the lease may renew and end it, and it outlives the worker that
-//! has granted it.
+//! Leases: claims whose owner id belongs to the lease itself, so that whoever knows the lease may
+//! renew and end it, and it outlives the worker that has granted it.
 //!
-//! A gateway is a worker whose claims are leases. It *looks after* the leases that it has granted: for the rest of this machine such a lease is an
-//! attempt that runs here. Any other gateway takes over when its lease is asked for there: it publishes a renewal, and who reads a renewal by
-//! another one lets go, without a word on the ledger. So at most for a moment two of them look after one lease, and both speak for its one owner id: of
-//! what they publish the fold accepts the first end, as of any owner's.
+//! A gateway is a worker whose claims are leases. It *looks after* the leases that it has granted:
+//! for the rest of this machine such a lease is an attempt that runs here. Any other gateway takes
+//! over when its lease is asked for there: it publishes a renewal, and who reads a renewal by
+//! another one lets go, without a word on the ledger. So at most for a moment two of them look
+//! after one lease, and both speak for its one owner id: of what they publish the fold accepts the
+//! first end, as of any owner's.
 //!
-//! A lease that has been silent for too long may be ended by any worker, in its name ([`Machine::end_lease`]): that is a failed attempt, and not a
-//! takeover. Whether it was silent for too long is judged by time, so by the partition.
+//! A lease that has been silent for too long may be ended by any worker, in its name
+//! ([`Machine::end_lease`]): that is a failed attempt, and not a takeover. Whether it was silent
+//! for too long is judged by time, so by the partition.
 //!
 //! Invariants:
-//! - Serials of one owner id never meet: those of a lease are drawn by several machines, from places that are far apart ([`Machine::grant_leases`]).
-//! - A lease is never an orphan of its gateway's (C-09): its claim may be, and is released when it lands after it was given up.
+//! - Serials of one owner id never meet: those of a lease are drawn by several machines, from
+//!   places that are far apart ([`Machine::grant_leases`]).
+//! - A lease is never an orphan of its gateway's (C-09): its claim may be, and is released when it
+//!   lands after it was given up.
 
 use super::{Action, Machine, Run, Stage, Stop, Task};
 use crate::protocol::entry::{Claim, ClaimKind, LeaseMs, Outcome};
@@ -23,16 +28,18 @@ use crate::task::TaskId;
 /// What a claim says until the driver knows who asks, in ms.
 const LEASE_MS: LeaseMs = LeaseMs::MIN;
 
-/// Serials that one machine may use for a lease before those of another one come that has begun behind it. Gateways that are asked in turn about leases
-/// with checkpoints jump over each other all the time: at a thousand jumps a second the serials last for decades.
+/// Serials that one machine may use for a lease before those of another one come that has begun
+/// behind it. Gateways that are asked in turn about leases with checkpoints jump over each other
+/// all the time: at a thousand jumps a second the serials last for decades.
 const JUMP: u64 = 1 << 22;
 
-/// Nobody jumps further: serials must not come to their end. Behind it the order of checkpoints is that of the log.
+/// Nobody jumps further: serials must not come to their end. Behind it the order of checkpoints is
+/// that of the log.
 const JUMPS_END: u64 = 1 << 63;
 
 impl Machine {
-    /// From now on what this worker claims to run it leases to others. Its serials begin at `seed`, a random number below 2^48: others may speak
-    /// for the same leases.
+    /// From now on what this worker claims to run it leases to others. Its serials begin at `seed`,
+    /// a random number below 2^48: others may speak for the same leases.
     pub fn grant_leases(&mut self, seed: u64) {
         self.leases = true;
         self.serial = self.serial.max(seed);
@@ -54,13 +61,15 @@ impl Machine {
         if self.leases && fold.owner.is_lease_of(own) { fold.owner } else { own }
     }
 
-    /// Whether this claim, if it is accepted, makes this incarnation the owner, or the one that grants the lease.
+    /// Whether this claim, if it is accepted, makes this incarnation the owner, or the one that
+    /// grants the lease.
     pub fn is_claim_of_this_owner(&self, claim: &Claim) -> bool {
         let OnceKey { owner, serial, .. } = claim.key;
         owner == self.owner() || claim.lease_ms.is_some() && owner == self.owner().of_lease(serial)
     }
 
-    /// Whether what this owner says is this process's, or that of a lease which this process has granted.
+    /// Whether what this owner says is this process's, or that of a lease which this process has
+    /// granted.
     #[must_use]
     pub fn speaks_for(&self, owner: OwnerId) -> bool {
         self.is_own(owner) || self.owners.has_granted(owner)
@@ -71,7 +80,8 @@ impl Machine {
         claim.lease_ms.is_some() && self.owners.has_granted(claim.key.owner)
     }
 
-    /// Whether the ledger shows the epoch of this key as a lease of that owner: any worker may speak for it.
+    /// Whether the ledger shows the epoch of this key as a lease of that owner: any worker may
+    /// speak for it.
     pub(super) fn is_lease_key(&self, key: &OnceKey) -> bool {
         let lease = self.lease(key.task);
         lease.is_some_and(|(epoch, owner, _)| (epoch, owner) == (key.epoch, key.owner))
@@ -83,14 +93,15 @@ impl Machine {
         at_work == Some((key.epoch, key.owner))
     }
 
-    /// Whether the owner id is that of a lease that this incarnation has granted: others leave it to this worker to show how such a lease
-    /// has ended.
+    /// Whether the owner id is that of a lease that this incarnation has granted: others leave it
+    /// to this worker to show how such a lease has ended.
     #[must_use]
     pub const fn has_granted(&self, owner: OwnerId) -> bool {
         self.leases && owner.is_lease_of(self.owner())
     }
 
-    /// The lease that runs the task, if one does: its epoch, its owner id, and the silence after which it may be ended.
+    /// The lease that runs the task, if one does: its epoch, its owner id, and the silence after
+    /// which it may be ended.
     #[must_use]
     pub fn lease(&self, id: TaskId) -> Option<(Epoch, OwnerId, LeaseMs)> {
         let task = self.task(id)?;
@@ -106,7 +117,8 @@ impl Machine {
         (current && self.ready).then_some(key)
     }
 
-    /// Looks after a lease that nobody here does. False if that is not so: it is over, or something is being done about its task.
+    /// Looks after a lease that nobody here does. False if that is not so: it is over, or something
+    /// is being done about its task.
     pub fn attend(&mut self, id: TaskId) -> bool {
         let Some((epoch, owner, _)) = self.lease(id).filter(|_| self.leases && self.ready) else {
             return false;
@@ -115,7 +127,8 @@ impl Machine {
             return false;
         };
         let attempt = task.fold.attempt;
-        // What is published for the lease from now on must come behind what others have published for it, and not where they go on.
+        // What is published for the lease from now on must come behind what others have published
+        // for it, and not where they go on.
         let last = task.checkpoint.as_deref().map(|(_, key)| key.serial).unwrap_or_default();
         if (self.serial..JUMPS_END).contains(&last) {
             self.serial = last + JUMP + self.serial % JUMP;
@@ -132,7 +145,8 @@ impl Machine {
         Err(Breach { id: START, what: "a lease is looked after that the ledger does not show" })
     }
 
-    /// Does nothing more about this lease: others look after it, or end it when it falls silent. Its processor is to stop without a word.
+    /// Does nothing more about this lease: others look after it, or end it when it falls silent.
+    /// Its processor is to stop without a word.
     pub fn let_go_of_lease(&mut self, id: TaskId, epoch: Epoch) {
         let Some(task) = self.tasks.get_mut(id).filter(|task| task.lease_ms.is_some()) else {
             return;
@@ -146,7 +160,8 @@ impl Machine {
         }
     }
 
-    /// The lease that runs the task has been silent for too long: ends it in its own name. Returns whether it was to be ended.
+    /// The lease that runs the task has been silent for too long: ends it in its own name. Returns
+    /// whether it was to be ended.
     pub fn end_lease(&mut self, id: TaskId, epoch: Epoch, outcome: Outcome) -> bool {
         let Some((at, owner, _)) = self.lease(id).filter(|_| self.ready) else { return false };
         let Some(task) = self.tasks.get_mut(id) else { return false };
@@ -159,8 +174,9 @@ impl Machine {
         true
     }
 
-    /// Nothing was read of the lease for too long, as far as is known now. Later its holder may have been heard of, so an end that rests on that is
-    /// published once, and not again when its fate is unknown or the ledger was read anew: it is judged again then.
+    /// Nothing was read of the lease for too long, as far as is known now. Later its holder may
+    /// have been heard of, so an end that rests on that is published once, and not again when its
+    /// fate is unknown or the ledger was read anew: it is judged again then.
     pub fn note_silence(&mut self, id: TaskId, epoch: Epoch) {
         if self.lease(id).is_some_and(|(at, ..)| at == epoch) {
             self.silent.insert(id, epoch);

@@ -1,14 +1,19 @@
 //! New tasks with an order key: none begins before those before it in the line of its key are over.
 //!
-//! A line holds the deliveries of one key that are here. A broker deals the messages of a key to one consumer at a time, in order, so whoever holds a task has
-//! been dealt all before it: they are in the line, too, or acknowledged, which means that the ledger shows their end. So a worker that claims the first of a line
-//! needs to know nothing of other workers, however old its view is: ends stand for good.
+//! A line holds the deliveries of one key that are here. A broker deals the messages of a key to
+//! one consumer at a time, in order, so whoever holds a task has been dealt all before it: they are
+//! in the line, too, or acknowledged, which means that the ledger shows their end. So a worker that
+//! claims the first of a line needs to know nothing of other workers, however old its view is: ends
+//! stand for good.
 //!
-//! Only the first claim that runs a task depends on the line. Once it was accepted all before the task were over, so it is tried again or taken over by any worker, as every
-//! task is; those behind it wait for its end wherever they are delivered.
+//! Only the first claim that runs a task depends on the line. Once it was accepted all before the
+//! task were over, so it is tried again or taken over by any worker, as every task is; those behind
+//! it wait for its end wherever they are delivered.
 //!
-//! A parked task is as one that has not begun: it has its place, and when those that it waits for are over it begins when it is its turn. So one before it that was to
-//! start later can begin, and it may be the one that the parked task waits for. Whoever does not hold a parked task knows no line of it, and leaves it alone.
+//! A parked task is as one that has not begun: it has its place, and when those that it waits for
+//! are over it begins when it is its turn. So one before it that was to start later can begin, and
+//! it may be the one that the parked task waits for. Whoever does not hold a parked task knows no
+//! line of it, and leaves it alone.
 
 use super::{Machine, Task};
 use crate::protocol::claim::Decision;
@@ -33,7 +38,8 @@ pub(super) struct Lines {
 struct Line {
     /// Those that are not over.
     tasks: BTreeSet<TaskId>,
-    /// Those of them that have begun, and are not parked. As a rule the first one: but a task that was to wait for its time takes its place when that has come.
+    /// Those of them that have begun, and are not parked. As a rule the first one: but a task that
+    /// was to wait for its time takes its place when that has come.
     begun: BTreeSet<TaskId>,
 }
 
@@ -51,7 +57,8 @@ impl Lines {
         self.keys.is_empty()
     }
 
-    /// What follows for a task that is to begin and is not the next of its line. What ends it unseen needs no place.
+    /// What follows for a task that is to begin and is not the next of its line. What ends it
+    /// unseen needs no place.
     pub(super) fn decide(
         &self,
         id: TaskId,

@@ -1,6 +1,7 @@
-//! The machine of one worker on one partition of the ledger: every rule about what it publishes, starts, stops, acknowledges,
-//! seals and tombstones. Pure and without time: it is told what was read and what was judged (`late`, `due`), and answers with
-//! [`Action`]s. The model explores this very code; [`partition`](super::partition) adds the clock.
+//! The machine of one worker on one partition of the ledger: every rule about what it publishes,
+//! starts, stops, acknowledges, seals and tombstones. Pure and without time: it is told what was
+//! read and what was judged (`late`, `due`), and answers with [`Action`]s. The model explores this
+//! very code; [`partition`](super::partition) adds the clock.
 //!
 //! ```text
 //!            claim                 read back, in time             body ended
@@ -12,7 +13,8 @@
 //!   gone ◀── a seal is read ◀── Closing: dead letter, view, ack ◀──────────────────┘
 //! ```
 //!
-//! From each of them a task comes to Aside when a step about it would break an invariant: `guard.rs`.
+//! From each of them a task comes to Aside when a step about it would break an invariant:
+//! `guard.rs`.
 //!
 //! Invariants (numbers of `protocol::invariants`):
 //! - The processor starts only on reading back the own claim as accepted, in time (C-04).
@@ -61,8 +63,8 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU32;
 
-/// The next claim of a task that has so many keys in the ledger gets a base, and its older keys go: a task that snoozes for days leaves no
-/// pile of them.
+/// The next claim of a task that has so many keys in the ledger gets a base, and its older keys go:
+/// a task that snoozes for days leaves no pile of them.
 const KEYS_MAX: usize = 16;
 
 /// See the module's documentation.
@@ -72,11 +74,13 @@ pub struct Machine {
     keys_max: usize,
     letters: Letters,
     owners: Owners,
-    /// Numbers every write-once key of this process. It goes on through a self-fence: a key used again would move an entry.
+    /// Numbers every write-once key of this process. It goes on through a self-fence: a key used
+    /// again would move an entry.
     serial: u64,
     /// What it claims to run it leases to others.
     leases: bool,
-    /// Leases that were judged to have been silent for too long. Their ends are no longer insisted on when they could not be stored at once.
+    /// Leases that were judged to have been silent for too long. Their ends are no longer insisted
+    /// on when they could not be stored at once.
     silent: BTreeMap<TaskId, Epoch>,
     /// The bootstrap has ended: what is read now is live.
     ready: bool,
@@ -120,7 +124,8 @@ impl Machine {
         }
     }
 
-    /// From so many keys of a task on its next claim gets a base. The model has fewer entries than production.
+    /// From so many keys of a task on its next claim gets a base. The model has fewer entries than
+    /// production.
     pub const fn set_keys_max(&mut self, keys_max: usize) {
         self.keys_max = keys_max;
     }
@@ -164,7 +169,8 @@ impl Machine {
         self.tasks.members(entry)
     }
 
-    /// The known tasks that have not finished, and those about whose end something is being done, in order.
+    /// The known tasks that have not finished, and those about whose end something is being done,
+    /// in order.
     pub fn open_tasks(&self) -> impl Iterator<Item = (TaskId, &Task)> {
         self.tasks.open_from(None)
     }
@@ -184,8 +190,8 @@ impl Machine {
         }
     }
 
-    /// Whether the task ended when this worker followed the ledger and had read it up to `since`, or will when it does: what shows that end is
-    /// not older.
+    /// Whether the task ended when this worker followed the ledger and had read it up to `since`,
+    /// or will when it does: what shows that end is not older.
     #[must_use]
     pub fn ended_live(&self, id: TaskId, since: Option<Position>) -> bool {
         let from = self.live_from.max(since);
@@ -193,7 +199,8 @@ impl Machine {
         self.ready && self.task(id).is_some_and(|task| live(&task))
     }
 
-    /// Whether this worker runs, or ends, this epoch of the task, and the ledger shows it as running.
+    /// Whether this worker runs, or ends, this epoch of the task, and the ledger shows it as
+    /// running.
     #[must_use]
     pub fn works_on(&self, id: TaskId, epoch: Epoch) -> bool {
         // What is half read may show an epoch that is over.
@@ -215,7 +222,8 @@ impl Machine {
         attempt.is_some_and(|(attempt, _)| attempt == epoch)
     }
 
-    /// Whether an outcome of this epoch may have to be published again, or shown: it has not been superseded.
+    /// Whether an outcome of this epoch may have to be published again, or shown: it has not been
+    /// superseded.
     #[must_use]
     pub fn may_need_outcome(&self, id: TaskId, epoch: Epoch) -> bool {
         let current =
@@ -258,7 +266,8 @@ impl Machine {
         self.drop_useless_payload(id);
     }
 
-    /// As [`Machine::delivered`], of a delivery that was kept as an id: its payload is not at hand, unless it was read for another reason.
+    /// As [`Machine::delivered`], of a delivery that was kept as an id: its payload is not at hand,
+    /// unless it was read for another reason.
     pub fn delivered_as_id(&mut self, id: TaskId, batch_size: Option<u32>) {
         let payload = self.task(id).is_some_and(|task| task.payload);
         self.delivered(id, batch_size);
@@ -292,7 +301,8 @@ impl Machine {
         self.act(Action::HandBack(id.entry_id()));
     }
 
-    /// The delivery is not here any more. Its payload stays where this worker may still adopt the task.
+    /// The delivery is not here any more. Its payload stays where this worker may still adopt the
+    /// task.
     fn let_go(&mut self, id: TaskId) {
         self.lines.leave(id);
         let Some(task) = self.tasks.get_mut(id) else { return };
@@ -315,7 +325,8 @@ impl Machine {
         self.tasks.remove(id);
     }
 
-    /// What the task's message allows it as a whole: what was delivered says so, or was read before a claim. What the ledger says comes first.
+    /// What the task's message allows it as a whole: what was delivered says so, or was read before
+    /// a claim. What the ledger says comes first.
     pub fn note_limits(&mut self, id: TaskId, limits: Limits) {
         if let Some(task) = self.tasks.get_mut(id)
             && task.limits.is_none()
@@ -326,7 +337,8 @@ impl Machine {
         }
     }
 
-    /// What to do about a task that nothing is being done about; `due` and `closes` as in [`Circumstances`].
+    /// What to do about a task that nothing is being done about; `due` and `closes` as in
+    /// [`Circumstances`].
     #[must_use]
     pub fn decide(&self, id: TaskId, due: bool, closes: Option<ClaimKind>) -> Decision {
         let Some(task) = self.tasks.get(id) else { return Decision::Wait };
@@ -387,7 +399,8 @@ impl Machine {
         }
     }
 
-    /// Publishes a checkpoint of a running attempt, and returns its key; `None` when the attempt is not running any more.
+    /// Publishes a checkpoint of a running attempt, and returns its key; `None` when the attempt is
+    /// not running any more.
     pub fn checkpoint(&mut self, id: TaskId, epoch: Epoch) -> Option<OnceKey> {
         let attempt = self.tasks.get(id)?.stage.attempt();
         let (_, owner) = attempt.filter(|(attempt, _)| *attempt == epoch && self.ready)?;
@@ -397,8 +410,9 @@ impl Machine {
         Some(key)
     }
 
-    /// A claim or an outcome has no receipt, and may land or not. A claim is given up: should it be accepted, it is released.
-    /// An outcome is published again under a fresh key: both may land, the first counts.
+    /// A claim or an outcome has no receipt, and may land or not. A claim is given up: should it be
+    /// accepted, it is released. An outcome is published again under a fresh key: both may land,
+    /// the first counts.
     pub fn publish_failed(&mut self, key: OnceKey) {
         let Some(task) = self.tasks.get_mut(key.task) else { return };
         if task.stage.serial() != Some(key.serial) {
@@ -419,8 +433,9 @@ impl Machine {
         }
     }
 
-    /// An outcome was refused for what it carries: it is not stored and never will be, and the attempt ends with this one instead.
-    /// After a self-fence that is so as well, whether the outcome waits for the ledger to be read or was published again.
+    /// An outcome was refused for what it carries: it is not stored and never will be, and the
+    /// attempt ends with this one instead. After a self-fence that is so as well, whether the
+    /// outcome waits for the ledger to be read or was published again.
     pub fn publish_refused(&mut self, key: OnceKey, instead: Outcome) {
         let Some(task) = self.tasks.get_mut(key.task) else { return };
         let refused = (key.epoch, key.owner);
@@ -465,8 +480,8 @@ impl Machine {
     }
 }
 
-/// What a claim says of the task's limits, and how many attempts its writer gives the task if they do not say it. One that closes says why, where
-/// the number of attempts does not.
+/// What a claim says of the task's limits, and how many attempts its writer gives the task if they
+/// do not say it. One that closes says why, where the number of attempts does not.
 fn limits_of(task: &Task, claim: NextClaim, by_default: u32) -> (Limits, Option<NonZeroU32>) {
     let limits = task.limits.as_deref().copied().unwrap_or_default();
     match claim.kind {

@@ -2,7 +2,8 @@
 
 use crate::protocol::key::OwnerId;
 
-/// So many are kept. Claims of an earlier id may land for a while; but a process that is fenced for years must not grow.
+/// So many are kept. Claims of an earlier id may land for a while; but a process that is fenced for
+/// years must not grow.
 const KEPT_MAX: usize = 65;
 
 /// See the module's documentation.
@@ -10,7 +11,8 @@ const KEPT_MAX: usize = 65;
 pub(super) struct Owners {
     /// That of the current incarnation: new claims are its.
     current: OwnerId,
-    /// Those that self-fences have replaced, in their order. Attempts that went on through one are theirs.
+    /// Those that self-fences have replaced, in their order. Attempts that went on through one are
+    /// theirs.
     former: Vec<OwnerId>,
 }
 
@@ -46,7 +48,8 @@ impl Owners {
         });
     }
 
-    /// Those of which others must go on hearing: the current one, and the others that are at work. Sorted.
+    /// Those of which others must go on hearing: the current one, and the others that are at work.
+    /// Sorted.
     pub(super) fn alive(&self, at_work: impl Iterator<Item = OwnerId>) -> Vec<OwnerId> {
         let mut owners = vec![self.current];
         if !self.former.is_empty() {

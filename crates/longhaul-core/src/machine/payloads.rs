@@ -1,4 +1,5 @@
-//! The payloads of tasks: the machine only knows whether one is at hand. It asks for it before a claim, and says when it may be dropped.
+//! The payloads of tasks: the machine only knows whether one is at hand. It asks for it before a
+//! claim, and says when it may be dropped.
 
 use super::{Action, Machine, Stage, Step, Task};
 use crate::protocol::entry::Outcome;
@@ -6,8 +7,8 @@ use crate::protocol::fold::Phase;
 use crate::task::TaskId;
 
 impl Machine {
-    /// Drops the payload of a task that nothing is being done about: it is read again before a claim. That of a new one is what was
-    /// delivered, and stays.
+    /// Drops the payload of a task that nothing is being done about: it is read again before a
+    /// claim. That of a new one is what was delivered, and stays.
     pub fn drop_idle_payload(&mut self, id: TaskId) {
         let idle = |task: &Task| task.stage == Stage::Idle && task.fold.phase != Phase::New;
         if self.task(id).is_some_and(|task| idle(&task)) {
@@ -22,8 +23,8 @@ impl Machine {
         }
     }
 
-    /// An attempt has ended, and neither the outcome nor what follows it takes the payload. Were the outcome not accepted, nothing would
-    /// follow here.
+    /// An attempt has ended, and neither the outcome nor what follows it takes the payload. Were
+    /// the outcome not accepted, nothing would follow here.
     pub fn payload_spent(&mut self, id: TaskId) {
         let spent = |task: &Task| {
             matches!(
@@ -59,7 +60,8 @@ impl Machine {
         }
     }
 
-    /// Its message says how many tasks came with it: the ledger does before that only where somebody has claimed the task.
+    /// Its message says how many tasks came with it: the ledger does before that only where
+    /// somebody has claimed the task.
     pub fn note_batch_size(&mut self, id: TaskId, batch_size: Option<u32>) {
         if let Some(task) = self.tasks.get_mut(id)
             && task.batch_size.is_none()
@@ -68,8 +70,8 @@ impl Machine {
         }
     }
 
-    /// The payload was read, or could not be. All conditions are checked again before a claim. Whoever turned out not to need
-    /// it any more drops it.
+    /// The payload was read, or could not be. All conditions are checked again before a claim.
+    /// Whoever turned out not to need it any more drops it.
     pub fn payload_read(&mut self, id: TaskId, found: bool) {
         let Some(task) = self.tasks.get_mut(id) else {
             return self.act(Action::DropPayload(id));

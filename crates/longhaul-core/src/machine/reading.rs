@@ -20,8 +20,8 @@ pub struct ReadEntry<'a> {
 }
 
 impl Machine {
-    /// Takes the next entry of the ledger, but for seals ([`Machine::read_seal`]). `None`: it was folded before (the log is being read
-    /// again), or is not of a task.
+    /// Takes the next entry of the ledger, but for seals ([`Machine::read_seal`]). `None`: it was
+    /// folded before (the log is being read again), or is not of a task.
     pub fn read(&mut self, read: ReadEntry<'_>) -> Option<Verdict> {
         if self.position.is_some_and(|position| read.position <= position) {
             return None;
@@ -112,7 +112,8 @@ impl Machine {
             (Stage::Idle | Stage::Reading | Stage::Claiming { .. }, Entry::Claim(claim))
                 if accepted && self.is_lease_of_this_process(claim) =>
             {
-                // A claim that was given up has landed, perhaps before a later one: nobody holds this lease, nor ever will.
+                // A claim that was given up has landed, perhaps before a later one: nobody holds
+                // this lease, nor ever will.
                 self.release(id);
             }
             (Stage::Claiming { epoch, .. }, _) if task.fold.epoch >= epoch => {
@@ -136,7 +137,8 @@ impl Machine {
         self.drop_useless_payload(id);
     }
 
-    /// While somebody else runs the task its payload only takes up memory: a takeover reads it again.
+    /// While somebody else runs the task its payload only takes up memory: a takeover reads it
+    /// again.
     pub(super) fn drop_useless_payload(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(id) else { return };
         let (idle, fold) = (task.stage == Stage::Idle, task.fold);
@@ -212,7 +214,8 @@ impl Machine {
         }
     }
 
-    /// An accepted own claim that nothing here runs would look alive for ever: its owner's heartbeats go on.
+    /// An accepted own claim that nothing here runs would look alive for ever: its owner's
+    /// heartbeats go on.
     pub(super) fn release_orphan(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(id) else { return };
         let awaited = task.is_aside() && task.stage.serial().is_some();
@@ -288,8 +291,8 @@ fn note(task: &mut Task, read: &ReadEntry<'_>, accepted: bool, before: Phase) {
     }
 }
 
-/// Whether a checkpoint was published after another one. Within an epoch the serial tells: what was given up for lost when its session
-/// ended may land behind what was published after it.
+/// Whether a checkpoint was published after another one. Within an epoch the serial tells: what was
+/// given up for lost when its session ended may land behind what was published after it.
 fn is_later(one: &OnceKey, other: &OnceKey) -> bool {
     (one.epoch, one.serial) > (other.epoch, other.serial)
 }

@@ -1,9 +1,10 @@
-//! Seals, and the keys that go: those of sealed tasks, and of a task that is not over those that a claim with a base has made superfluous.
-//! The rules, and why they are safe: `protocol::seal`.
+//! Seals, and the keys that go: those of sealed tasks, and of a task that is not over those that a
+//! claim with a base has made superfluous. The rules, and why they are safe: `protocol::seal`.
 //!
-//! A base has its safety from the same order. What the log rejected stands before the claim, and goes before anything that it accepted; or it
-//! stands behind the claim, which stays until the next one of its kind. In a view without some of the older keys the claim is accepted all
-//! the same, and what it says is what they had led to.
+//! A base has its safety from the same order. What the log rejected stands before the claim, and
+//! goes before anything that it accepted; or it stands behind the claim, which stays until the next
+//! one of its kind. In a view without some of the older keys the claim is accepted all the same,
+//! and what it says is what they had led to.
 
 use super::{Action, Machine, Stage, Step, Stop, Task, Trail};
 use crate::protocol::entry::Entry;
@@ -20,11 +21,13 @@ pub(super) struct Sealing {
     seals: Seals,
     /// Keys of sealed tasks that still stand in the ledger, as far as it was read.
     left: BTreeMap<TaskId, Trail>,
-    /// Tasks that are not over of which a claim with a base was accepted: older keys may go, for it says what they say.
+    /// Tasks that are not over of which a claim with a base was accepted: older keys may go, for it
+    /// says what they say.
     based: BTreeSet<TaskId>,
     /// Entries that this worker has dropped: nobody claims their tasks.
     dropped: BTreeSet<EntryId>,
-    /// Other keys that are of no more use: superseded checkpoints of this worker, heartbeats of dead owners.
+    /// Other keys that are of no more use: superseded checkpoints of this worker, heartbeats of
+    /// dead owners.
     useless: BTreeSet<Key>,
     /// The seal that was published and has not come back.
     underway: Option<SealKey>,
@@ -35,7 +38,8 @@ pub(super) struct Sealing {
 /// So many keys of one sort go in one batch of tombstones.
 pub const TOMBSTONES_AT_ONCE_MAX: usize = 1_000;
 
-/// So many dropped entries wait for their seal at most. What is dropped beyond that stays a hole between those that are sealed.
+/// So many dropped entries wait for their seal at most. What is dropped beyond that stays a hole
+/// between those that are sealed.
 const DROPPED_MAX: usize = 100_000;
 
 impl Sealing {
@@ -70,8 +74,9 @@ impl Machine {
         self.sealing.underway.is_some()
     }
 
-    /// Whether all tasks of the entry are over, and this worker has seen to their dead letters, their entries on the metadata topic
-    /// and their ack itself: nothing in the ledger says that another one did.
+    /// Whether all tasks of the entry are over, and this worker has seen to their dead letters,
+    /// their entries on the metadata topic and their ack itself: nothing in the ledger says that
+    /// another one did.
     #[must_use]
     pub fn may_seal(&self, entry: EntryId) -> bool {
         let (mut size, mut closed) = (1, 0);
@@ -86,7 +91,8 @@ impl Machine {
         closed >= size || closed == 0 && self.is_dropped(entry)
     }
 
-    /// The tasks of this entry are nobody's to run: the next seal names it, so that it leaves no hole.
+    /// The tasks of this entry are nobody's to run: the next seal names it, so that it leaves no
+    /// hole.
     pub fn drop_entry(&mut self, entry: EntryId) {
         let Sealing { dropped, seals, .. } = &mut self.sealing;
         if dropped.len() < DROPPED_MAX && !seals.holds(entry) {
@@ -105,8 +111,9 @@ impl Machine {
         self.sealing.dropped.len()
     }
 
-    /// Publishes a seal of those of these entries that may be sealed, and of dropped ones; the first ones, by id, when not all fit into one.
-    /// An entry may be named more than once. No more than one seal is under way at a time. Returns how many entries it names.
+    /// Publishes a seal of those of these entries that may be sealed, and of dropped ones; the
+    /// first ones, by id, when not all fit into one. An entry may be named more than once. No more
+    /// than one seal is under way at a time. Returns how many entries it names.
     pub fn seal(&mut self, entries: &[EntryId]) -> usize {
         if !self.ready || self.sealing.underway.is_some() {
             return 0;
@@ -129,7 +136,8 @@ impl Machine {
         }
     }
 
-    /// Publishes the union of the smallest seals that no other covers, where at least so many fit into one, so that they can go.
+    /// Publishes the union of the smallest seals that no other covers, where at least so many fit
+    /// into one, so that they can go.
     pub fn merge_seals(&mut self, min: usize) {
         if !self.ready || self.sealing.underway.is_some() {
             return;
@@ -144,8 +152,9 @@ impl Machine {
         self.sealing.underway = None;
     }
 
-    /// The keys that may be tombstoned now, and of which no tombstone is under way: those of sealed tasks and those older than a base, of each
-    /// task those that the fold did not accept before any other; seals that a later one covers, when no key of their tasks is left.
+    /// The keys that may be tombstoned now, and of which no tombstone is under way: those of sealed
+    /// tasks and those older than a base, of each task those that the fold did not accept before
+    /// any other; seals that a later one covers, when no key of their tasks is left.
     pub fn sweepable(&self) -> impl Iterator<Item = Key> {
         let Sealing { seals, left, based, .. } = &self.sealing;
         let of_tasks = left.iter().flat_map(|(id, trail)| trail.sweepable(*id));
@@ -162,8 +171,8 @@ impl Machine {
             .filter(|key| !self.sealing.sweeping.contains(key))
     }
 
-    /// Publishes tombstones of keys that [`Machine::sweepable`] named, and of some that are of no use to anybody. One such batch
-    /// is under way at a time; [`Machine::tombstoned`] ends it.
+    /// Publishes tombstones of keys that [`Machine::sweepable`] named, and of some that are of no
+    /// use to anybody. One such batch is under way at a time; [`Machine::tombstoned`] ends it.
     pub fn sweep(&mut self, keys: Vec<Key>) {
         if !self.may_sweep() {
             return;
@@ -188,8 +197,9 @@ impl Machine {
         !self.sealing.useless.is_empty()
     }
 
-    /// The batch of tombstones is stored; or not all of it is, and is published again. What is stored need not be read back: a
-    /// compaction may remove a tombstone before a reader that lags comes to it.
+    /// The batch of tombstones is stored; or not all of it is, and is published again. What is
+    /// stored need not be read back: a compaction may remove a tombstone before a reader that lags
+    /// comes to it.
     pub fn tombstoned(&mut self, stored: bool) {
         for key in std::mem::take(&mut self.sealing.sweeping) {
             if stored {
@@ -203,8 +213,8 @@ impl Machine {
         self.sealing.useless.insert(key);
     }
 
-    /// Takes the next entry of the ledger, a seal. Its tasks are over: whatever is done about them here ends, and what is held is
-    /// acknowledged. Returns them.
+    /// Takes the next entry of the ledger, a seal. Its tasks are over: whatever is done about them
+    /// here ends, and what is held is acknowledged. Returns them.
     pub fn read_seal(&mut self, position: Position, seal: &Seal) -> Vec<TaskId> {
         if self.position.is_some_and(|last| position <= last) {
             return Vec::new();
@@ -262,8 +272,8 @@ impl Machine {
         self.sealing.based.insert(id);
     }
 
-    /// A tombstone of the task was read: what its base made superfluous may all be gone. A sweep looks at those tasks only of which
-    /// something may be left.
+    /// A tombstone of the task was read: what its base made superfluous may all be gone. A sweep
+    /// looks at those tasks only of which something may be left.
     pub(super) fn look_at_base(&mut self, id: TaskId) {
         let left = |task: &Task| task.superseded(id).next().is_some();
         if self.sealing.based.contains(&id) && !self.task(id).is_some_and(|task| left(&task)) {
@@ -312,7 +322,8 @@ impl Machine {
             let all = self.tasks.members(*entry).filter(|(_, task)| !is_only_named(task)).count();
             let all = u64::try_from(all).unwrap_or(u64::MAX);
             let ended = match completed {
-                // Those of a dropped entry, too: nobody waits for them, and their neighbours' range goes on.
+                // Those of a dropped entry, too: nobody waits for them, and their neighbours' range
+                // goes on.
                 some if some == all => Ended::Completed,
                 0 => Ended::Failed,
                 _ => Ended::Mixed,
@@ -323,7 +334,8 @@ impl Machine {
     }
 }
 
-/// Whether nothing is known of the task but a request to cancel it: in an entry whose tasks are all over there is no such task.
+/// Whether nothing is known of the task but a request to cancel it: in an entry whose tasks are all
+/// over there is no such task.
 fn is_only_named(task: &Task) -> bool {
     task.fold.phase == Phase::New && !task.held && task.stage == Stage::Idle
 }

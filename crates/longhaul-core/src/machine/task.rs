@@ -19,22 +19,25 @@ pub struct Task {
     pub batch_size: Option<u32>,
     /// What its message allows it as a whole, until it has ended. Boxed because few tasks have any.
     pub limits: Option<Box<Limits>>,
-    /// How many attempts the writer of its last claim that ran it gives it, until it has ended. None: that claim has the task's own number, does
-    /// not say it, or was not there.
+    /// How many attempts the writer of its last claim that ran it gives it, until it has ended.
+    /// None: that claim has the task's own number, does not say it, or was not there.
     pub gives: Option<NonZeroU32>,
     /// A delivery of it is here, unacknowledged.
     pub held: bool,
     /// Its payload is at hand.
     pub payload: bool,
-    /// Where the accepted entry lies that made the folded state: its body is the result or the failure reason.
+    /// Where the accepted entry lies that made the folded state: its body is the result or the
+    /// failure reason.
     pub state_at: Option<Position>,
     /// When that one was published, in ms by the wall clock of its producer.
     pub state_ms: u64,
     /// Where the last accepted checkpoint lies, and its key. Boxed because few tasks have one.
     pub checkpoint: Option<Box<(Position, OnceKey)>>,
-    /// The worker that has ended it in the name of a lease which another one has granted. Boxed because few tasks have one.
+    /// The worker that has ended it in the name of a lease which another one has granted. Boxed
+    /// because few tasks have one.
     pub ended_by: Option<Box<OwnerId>>,
-    /// When the first accepted claim was published, in ms by the wall clock of the worker that claimed.
+    /// When the first accepted claim was published, in ms by the wall clock of the worker that
+    /// claimed.
     pub created_ms: u64,
     /// The current epoch was taken over from an owner that had fallen silent.
     pub taken_over: bool,
@@ -42,7 +45,8 @@ pub struct Task {
     pub lease_ms: Option<LeaseMs>,
     /// What this worker has done about it, for the invariants.
     pub own_record: OwnRecord,
-    /// Its keys, which go when the task is sealed, or when a claim with a base makes them superfluous.
+    /// Its keys, which go when the task is sealed, or when a claim with a base makes them
+    /// superfluous.
     pub trail: Trail,
 }
 
@@ -78,7 +82,8 @@ pub enum Stage {
     },
     /// The task is terminal, and this worker sees to what follows.
     Closing(Step),
-    /// Nothing, and nothing will be done: a step about it would have broken an invariant (`guard.rs`).
+    /// Nothing, and nothing will be done: a step about it would have broken an invariant
+    /// (`guard.rs`).
     Aside {
         /// The serial of the outcome that gives the epoch back, as long as that is on its way.
         release: Option<u64>,
@@ -108,7 +113,8 @@ impl Stage {
         self.run().map(|run| (run.epoch, run.owner))
     }
 
-    /// The serial of what is on its way to the ledger: a claim, an outcome, or what gives an epoch back.
+    /// The serial of what is on its way to the ledger: a claim, an outcome, or what gives an epoch
+    /// back.
     #[must_use]
     pub const fn serial(self) -> Option<u64> {
         match self {
@@ -142,8 +148,8 @@ impl Stage {
         matches!(self, Self::Idle | Self::Closing(Step::Closed))
     }
 
-    /// Nothing is under way that somebody waits for. The ack that waits for the other tasks of a batch is sent by whoever sees their end,
-    /// and payloads are read again.
+    /// Nothing is under way that somebody waits for. The ack that waits for the other tasks of a
+    /// batch is sent by whoever sees their end, and payloads are read again.
     #[must_use]
     pub const fn is_quiet(self) -> bool {
         match self {
@@ -163,9 +169,11 @@ impl Stage {
 pub struct Run {
     /// Epoch of the claim.
     pub epoch: Epoch,
-    /// Owner of the claim; a former id of this process when the attempt was kept through a self-fence.
+    /// Owner of the claim; a former id of this process when the attempt was kept through a
+    /// self-fence.
     pub owner: OwnerId,
-    /// It ended before a self-fence was over: its outcome waits until the ledger is known to show the claim as current.
+    /// It ended before a self-fence was over: its outcome waits until the ledger is known to show
+    /// the claim as current.
     pub ended: Option<Outcome>,
 }
 
@@ -267,7 +275,8 @@ impl Trail {
         self.traces().count()
     }
 
-    /// If they are two accepted ones of this epoch and owner: the serial of the first, and by how much that of the second is higher.
+    /// If they are two accepted ones of this epoch and owner: the serial of the first, and by how
+    /// much that of the second is higher.
     pub(super) fn pair(&self, epoch: Epoch, owner: OwnerId) -> Option<(u64, NonZeroU32)> {
         let [Some(claim), Some(done)] = &self.first else { return None };
         let higher = u32::try_from(done.serial.checked_sub(claim.serial)?).ok()?;
@@ -282,8 +291,9 @@ impl Trail {
         Self { first: [trace(claim), trace(done)], more: Vec::new(), cancel: false }
     }
 
-    /// The keys that may go next, since the last claim with a base says what they say: those that the fold did not accept; when there is
-    /// none, those of earlier epochs, in any order. What leads to the last checkpoint stays: its epoch, and those from the base before it on.
+    /// The keys that may go next, since the last claim with a base says what they say: those that
+    /// the fold did not accept; when there is none, those of earlier epochs, in any order. What
+    /// leads to the last checkpoint stays: its epoch, and those from the base before it on.
     pub fn superseded(&self, task: TaskId, checkpoint: Option<Epoch>) -> impl Iterator<Item = Key> {
         let bases = || self.traces().filter(|trace| trace.base).map(|trace| trace.epoch);
         let last = bases().max().unwrap_or_default();
@@ -301,8 +311,9 @@ impl Trail {
         self.traces().filter(next).map(move |trace| trace.key(task))
     }
 
-    /// The keys that may go next, once the task is sealed: those that the fold did not accept; when there is none, all others. In
-    /// any other order what the log rejected could come to be accepted by a view that lags.
+    /// The keys that may go next, once the task is sealed: those that the fold did not accept; when
+    /// there is none, all others. In any other order what the log rejected could come to be
+    /// accepted by a view that lags.
     pub fn sweepable(&self, task: TaskId) -> impl Iterator<Item = Key> {
         let rejected = self.traces().any(|trace| !trace.accepted);
         let cancel = (self.cancel && !rejected).then_some(Key::Cancel(task));
@@ -329,7 +340,8 @@ impl Task {
         self.own_record.dead_letter
     }
 
-    /// How many attempts it has: as many as the last claim that ran it says, or else its message, or else the worker that asks.
+    /// How many attempts it has: as many as the last claim that ran it says, or else its message,
+    /// or else the worker that asks.
     pub(super) fn max_attempts(&self, by_default: u32) -> u32 {
         let own = self.limits.as_deref().and_then(|limits| limits.max_attempts);
         self.gives.map(NonZeroU32::get).or(own).unwrap_or(by_default)
@@ -341,8 +353,9 @@ impl Task {
         self.trail.superseded(id, checkpoint)
     }
 
-    /// Whether the worker runs, or ends, the epoch that the fold shows as running. An epoch has one owner, so that is not compared;
-    /// in a ledger that took the place of another `check_kept` sees to that.
+    /// Whether the worker runs, or ends, the epoch that the fold shows as running. An epoch has one
+    /// owner, so that is not compared; in a ledger that took the place of another `check_kept` sees
+    /// to that.
     #[must_use]
     pub fn is_at_work(&self) -> bool {
         self.stage.attempt().is_some_and(|(epoch, _)| self.fold.epoch == epoch)

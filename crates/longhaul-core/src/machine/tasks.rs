@@ -1,8 +1,10 @@
-//! All tasks that a worker knows: those that it may have to do something about in full, finished ones in little space.
+//! All tasks that a worker knows: those that it may have to do something about in full, finished
+//! ones in little space.
 //!
-//! Nearly all known tasks are finished ones that wait to be sealed, a million of them where much is done, while a few thousand at most
-//! are under way. So the two are kept apart: what happens every moment looks into a small map, and a finished task takes up a quarter.
-//! To its users a task is the same in either place.
+//! Nearly all known tasks are finished ones that wait to be sealed, a million of them where much is
+//! done, while a few thousand at most are under way. So the two are kept apart: what happens every
+//! moment looks into a small map, and a finished task takes up a quarter. To its users a task is
+//! the same in either place.
 
 use super::finished::FinishedTasks;
 use super::task::Task;
@@ -47,7 +49,8 @@ impl Tasks {
         Some(task)
     }
 
-    /// A task, to change it; a new one if it was not known. Whoever ends it says so: [`Tasks::ended`].
+    /// A task, to change it; a new one if it was not known. Whoever ends it says so:
+    /// [`Tasks::ended`].
     pub(super) fn get_or_new(&mut self, id: TaskId) -> &mut Task {
         let Self { open, finished, touched, .. } = self;
         open.entry(id).or_insert_with(|| {
@@ -64,7 +67,8 @@ impl Tasks {
         self.touched.push(id);
     }
 
-    /// Those that were changed, have finished, and about which nothing more is being done take up little space from now on.
+    /// Those that were changed, have finished, and about which nothing more is being done take up
+    /// little space from now on.
     pub(super) fn rest(&mut self) {
         #[cfg(test)]
         if self.restless {
@@ -105,7 +109,8 @@ impl Tasks {
         open.chain(self.finished.range(&ids).map(|(id, task)| (id, Cow::Owned(task))))
     }
 
-    /// Those that are kept in full, which are all that have not finished or that something is done about, from this id on, or from the first.
+    /// Those that are kept in full, which are all that have not finished or that something is done
+    /// about, from this id on, or from the first.
     pub(super) fn open_from(&self, first: Option<TaskId>) -> impl Iterator<Item = (TaskId, &Task)> {
         let first = first.map_or(Bound::Unbounded, Bound::Included);
         self.open.range((first, Bound::Unbounded)).map(|(id, task)| (*id, task.as_ref()))
@@ -132,7 +137,8 @@ impl Tasks {
     }
 }
 
-// Where a task is kept says nothing of it: for the model two workers that know the same are the same.
+// Where a task is kept says nothing of it: for the model two workers that know the same are the
+// same.
 impl PartialEq for Tasks {
     fn eq(&self, other: &Self) -> bool {
         self.in_order() == other.in_order()
@@ -154,7 +160,8 @@ mod tests {
 
     const ID: TaskId = TaskId { ledger: 1, entry: 2, partition: -1, batch_index: None };
 
-    /// No test noticed when a finished task about which an entry was read stayed in the large form from then on.
+    /// No test noticed when a finished task about which an entry was read stayed in the large form
+    /// from then on.
     #[test]
     fn a_finished_task_that_was_looked_at_comes_to_rest_again() {
         let mut tasks = Tasks::default();
@@ -188,7 +195,8 @@ mod tests {
         tasks
     }
 
-    /// No test noticed when finished tasks could not be removed, nor when they were told before all others.
+    /// No test noticed when finished tasks could not be removed, nor when they were told before all
+    /// others.
     #[test]
     fn tasks_are_removed_wherever_they_are_kept_and_told_in_order() {
         let mut tasks = three();
@@ -200,7 +208,8 @@ mod tests {
         assert_eq!(ids, [task(1), task(2), task(3)]);
     }
 
-    /// No test noticed when all sets of tasks were the same: a model that takes two states for one leaves one of them out.
+    /// No test noticed when all sets of tasks were the same: a model that takes two states for one
+    /// leaves one of them out.
     #[test]
     fn tasks_are_the_same_wherever_they_are_kept_and_no_others_are() {
         let hash = |tasks: &Tasks| {

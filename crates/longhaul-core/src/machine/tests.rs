@@ -63,7 +63,8 @@ impl Bench {
         }
     }
 
-    /// Claims the task as a holder, runs it, ends it, and answers with the outcome that was published.
+    /// Claims the task as a holder, runs it, ends it, and answers with the outcome that was
+    /// published.
     fn complete(&mut self) -> Done {
         self.machine.delivered(T, None);
         let claim = self.claim(T);
@@ -95,8 +96,9 @@ fn done_by(owner: OwnerId, epoch: u32, outcome: Outcome) -> Entry {
     Entry::Done(Done { key, attempt: epoch, outcome, writer: None })
 }
 
-/// A holder's claim was on its way when the former owner's outcome was accepted after all; then the claim failed. The holder
-/// went back to idle and never looked at the terminal state again, so its delivery stayed unacknowledged for good.
+/// A holder's claim was on its way when the former owner's outcome was accepted after all; then the
+/// claim failed. The holder went back to idle and never looked at the terminal state again, so its
+/// delivery stayed unacknowledged for good.
 #[test]
 fn a_holder_whose_claim_failed_closes_a_task_that_ended_meanwhile() {
     let mut bench = Bench::new();
@@ -121,7 +123,8 @@ fn a_payload_that_comes_after_the_end_is_dropped() {
     assert_eq!(bench.machine.task(T).map(|task| task.payload), Some(false));
 }
 
-/// Tasks that were held and are unknown otherwise were forgotten without a word, and their payloads stayed for ever.
+/// Tasks that were held and are unknown otherwise were forgotten without a word, and their payloads
+/// stayed for ever.
 #[test]
 fn payloads_go_with_what_is_forgotten() {
     let mut bench = Bench::new();
@@ -139,8 +142,8 @@ fn payloads_go_with_what_is_forgotten() {
     assert_eq!(bench.actions(), [&dropped[..], &[Action::HandBack(T.entry_id())]].concat());
 }
 
-/// The entry on the metadata topic carries the payload. It was dropped when the entry went out, and an entry that had to be
-/// published again lacked the task.
+/// The entry on the metadata topic carries the payload. It was dropped when the entry went out, and
+/// an entry that had to be published again lacked the task.
 #[test]
 fn the_payload_stays_until_the_outcome_has_been_shown() {
     let mut bench = Bench::new();
@@ -150,8 +153,9 @@ fn the_payload_stays_until_the_outcome_has_been_shown() {
     assert_eq!(bench.actions(), [Action::DropPayload(T), Action::Ack(T.entry_id())]);
 }
 
-/// The topic moved while the ack was on its way: the broker took it from the new session, and had the message delivered there
-/// nevertheless. That delivery stayed unacknowledged as long as the worker lived.
+/// The topic moved while the ack was on its way: the broker took it from the new session, and had
+/// the message delivered there nevertheless. That delivery stayed unacknowledged as long as the
+/// worker lived.
 #[test]
 fn a_delivery_that_an_ack_has_overtaken_is_acknowledged() {
     let mut bench = Bench::new();
@@ -195,8 +199,8 @@ fn a_second_delivery_of_a_closed_task_leaves_nothing() {
     assert_eq!(bench.actions(), [Action::DropPayload(T)]);
 }
 
-/// A session ended with a checkpoint on its way, the next one was stored in another, and then the first one landed: the attempt that
-/// followed went on from the older of the two.
+/// A session ended with a checkpoint on its way, the next one was stored in another, and then the
+/// first one landed: the attempt that followed went on from the older of the two.
 #[test]
 fn a_checkpoint_that_lands_late_replaces_no_newer_one() {
     let mut bench = Bench::new();
@@ -300,7 +304,8 @@ fn a_batch_is_sealed_when_all_of_it_is_closed() {
     assert!(bench.machine.may_seal(T.entry_id()));
 }
 
-/// A request to cancel a message of the batch that does not exist kept the whole batch from being sealed, for ever.
+/// A request to cancel a message of the batch that does not exist kept the whole batch from being
+/// sealed, for ever.
 #[test]
 fn a_task_that_was_never_there_keeps_no_entry_from_being_sealed() {
     let mut bench = Bench::new();
@@ -315,7 +320,8 @@ fn a_task_that_was_never_there_keeps_no_entry_from_being_sealed() {
     assert!(!bench.machine.may_seal(T.entry_id()));
 }
 
-/// A fenced worker that had read its claim again, and not yet what came after it, showed the task as running, behind its end.
+/// A fenced worker that had read its claim again, and not yet what came after it, showed the task
+/// as running, behind its end.
 #[test]
 fn what_is_half_read_is_not_shown_as_running() {
     let mut bench = Bench::new();
@@ -330,7 +336,8 @@ fn what_is_half_read_is_not_shown_as_running() {
     assert!(bench.machine.works_on(T, Epoch(1)));
 }
 
-/// What the log rejected must be gone before what it accepted goes: else a view that lags accepts it.
+/// What the log rejected must be gone before what it accepted goes: else a view that lags accepts
+/// it.
 #[test]
 fn rejected_keys_go_before_accepted_ones_and_none_before_the_seal() {
     let mut bench = Bench::new();
@@ -350,7 +357,8 @@ fn rejected_keys_go_before_accepted_ones_and_none_before_the_seal() {
     assert_eq!(sweepable(&bench), accepted);
 }
 
-/// Random walks found it: a tombstone was compacted away before its own publisher had read it, which then waited for it for ever.
+/// Random walks found it: a tombstone was compacted away before its own publisher had read it,
+/// which then waited for it for ever.
 #[test]
 fn a_tombstone_that_is_stored_need_not_be_read_back() {
     let mut bench = Bench::new();
@@ -393,7 +401,8 @@ fn entries_that_land_behind_the_seal_count_for_nothing_and_go() {
     }
 }
 
-/// A task that snoozed every second left two keys a second in the ledger and in every worker, for as long as it lived.
+/// A task that snoozed every second left two keys a second in the ledger and in every worker, for
+/// as long as it lived.
 #[test]
 fn what_a_base_makes_superfluous_goes_and_what_was_not_accepted_goes_first() {
     let mut bench = Bench::new();
@@ -440,10 +449,12 @@ fn what_a_base_makes_superfluous_goes_and_what_was_not_accepted_goes_first() {
     assert_eq!(heir.machine.fold(T), whole);
 }
 
-/// Whoever reads what is left must find the checkpoint: its epoch counts only if those before it do, back to a base or to the first.
+/// Whoever reads what is left must find the checkpoint: its epoch counts only if those before it
+/// do, back to a base or to the first.
 #[test]
 fn a_checkpoint_keeps_what_it_needs_to_be_found() {
-    // Of eight epochs with two keys each, all but the last are gone, and those that lead to the checkpoint: from a base on, if there is one.
+    // Of eight epochs with two keys each, all but the last are gone, and those that lead to the
+    // checkpoint: from a base on, if there is one.
     for (saved_in, keys_gone) in [(2, 10), (5, 12)] {
         let mut bench = Bench::new();
         bench.machine.set_keys_max(4);
@@ -511,7 +522,8 @@ fn a_seal_ends_whatever_is_done_about_its_tasks() {
     assert_eq!(bench.actions(), [], "nobody waits for its outcome");
 }
 
-/// Two seals of one task, as when two workers closed it: the earlier one goes, when no key of the task is left.
+/// Two seals of one task, as when two workers closed it: the earlier one goes, when no key of the
+/// task is left.
 #[test]
 fn a_seal_that_a_later_one_covers_goes_last() {
     let mut bench = Bench::new();
@@ -551,8 +563,8 @@ fn seals_are_merged_when_there_are_enough_of_them() {
     }
 }
 
-/// Former owner ids are forgotten after a while, but not the one under which an attempt still runs: its heartbeats would end,
-/// and others would take the attempt over.
+/// Former owner ids are forgotten after a while, but not the one under which an attempt still runs:
+/// its heartbeats would end, and others would take the attempt over.
 #[test]
 fn the_owner_of_a_kept_attempt_is_never_forgotten() {
     let mut bench = Bench::new();
@@ -579,7 +591,8 @@ fn follow(machine: &mut Machine, log: &[Entry]) -> usize {
 }
 
 proptest! {
-    /// A reader that is sent back to the start, even twice and half-way, ends as one that never was.
+    /// A reader that is sent back to the start, even twice and half-way, ends as one that never
+    /// was.
     #[test]
     fn reading_the_ledger_again_changes_nothing(
         log in ledger(), stop in 0..100_usize, ready: bool,

@@ -1,11 +1,13 @@
-//! Shows on M how attempts have ended: what must be read before, and what follows when the entry is stored, lost or refused.
+//! Shows on M how attempts have ended: what must be read before, and what follows when the entry is
+//! stored, lost or refused.
 
 use crate::protocol::fold::Phase;
 use crate::task::TaskId;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// The entry of a task that waits for its next attempt waits no longer than this for its topic: the end of a drain waits for it.
+/// The entry of a task that waits for its next attempt waits no longer than this for its topic: the
+/// end of a drain waits for it.
 const RETRY_WAITS_MAX: Duration = Duration::from_secs(5);
 
 /// What an entry on M shows.
@@ -73,13 +75,15 @@ pub enum After {
 /// The entries of ended attempts of one partition.
 #[derive(Clone, Debug, Default)]
 pub struct EndedAttempts {
-    /// Tasks that are left out of their entries: with them an entry or a dead letter was refused, or they are gone.
+    /// Tasks that are left out of their entries: with them an entry or a dead letter was refused,
+    /// or they are gone.
     bare: BTreeSet<TaskId>,
 }
 
 impl EndedAttempts {
-    /// What comes first for an entry about a task in this phase. An end carries the payload where that can be had, and a task that is
-    /// put off each second must not leave an entry for each second of an outage.
+    /// What comes first for an entry about a task in this phase. An end carries the payload where
+    /// that can be had, and a task that is put off each second must not leave an entry for each
+    /// second of an outage.
     pub fn next(
         &self,
         id: TaskId,
@@ -98,9 +102,10 @@ impl EndedAttempts {
         }
     }
 
-    /// What follows when it is known what became of an entry. `phase` is the task's now, in the epoch that the entry speaks of; `rests` says
-    /// that nothing else is to be written about it. One that is refused is published again without the payload; if that is refused,
-    /// too, the task must not hang on what M shows. True beside it if the entry is given up.
+    /// What follows when it is known what became of an entry. `phase` is the task's now, in the
+    /// epoch that the entry speaks of; `rests` says that nothing else is to be written about it.
+    /// One that is refused is published again without the payload; if that is refused, too, the
+    /// task must not hang on what M shows. True beside it if the entry is given up.
     pub fn after(
         &mut self,
         id: TaskId,
@@ -141,7 +146,8 @@ impl EndedAttempts {
         self.bare.remove(&id);
     }
 
-    /// The same for all that `over` says. These are few: they are of tasks that have not been shown to the end.
+    /// The same for all that `over` says. These are few: they are of tasks that have not been shown
+    /// to the end.
     pub fn forget_if(&mut self, over: impl Fn(TaskId) -> bool) {
         self.bare.retain(|id| !over(*id));
     }
@@ -220,7 +226,8 @@ mod tests {
         }
     }
 
-    /// No test noticed when tasks stayed left out of their entries for ever after the ledger had forgotten them.
+    /// No test noticed when tasks stayed left out of their entries for ever after the ledger had
+    /// forgotten them.
     #[test]
     fn what_is_over_is_forgotten_and_nothing_else() {
         let mut ended = EndedAttempts::default();

@@ -1,7 +1,9 @@
-//! Which ends M shows, and when their retention is over: small, for there are as many of them as tasks that ended within the retention.
+//! Which ends M shows, and when their retention is over: small, for there are as many of them as
+//! tasks that ended within the retention.
 //!
-//! Ends are read in the order in which they were written, and leave in that order, all together that were read at the same time and written
-//! within a moment. So neither a time nor a stamp is kept of each of them, only of such a group.
+//! Ends are read in the order in which they were written, and leave in that order, all together
+//! that were read at the same time and written within a moment. So neither a time nor a stamp is
+//! kept of each of them, only of such a group.
 
 use crate::protocol::moment::Moment;
 use crate::task::{Position, TaskId};
@@ -9,7 +11,8 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// How often the age of an entry that only the own wall clock calls over is looked at again: this part of the retention.
+/// How often the age of an entry that only the own wall clock calls over is looked at again: this
+/// part of the retention.
 const RECHECKS: u32 = 16;
 /// But not more often than this.
 const RECHECK_MIN: Duration = Duration::from_secs(1);
@@ -129,7 +132,8 @@ impl Ends {
         self.retention
     }
 
-    /// An entry of M has this stamp. No entry is older than those that stand before it, whatever the clock of its writer said.
+    /// An entry of M has this stamp. No entry is older than those that stand before it, whatever
+    /// the clock of its writer said.
     pub(super) fn stamped(&mut self, last_updated_ms: u64) {
         self.newest_ms = self.newest_ms.max(last_updated_ms);
     }
@@ -246,8 +250,8 @@ mod tests {
         ends.insert(task(entry), End { at: shown_at, epoch: Some(1) }, live, now, wall_ms);
     }
 
-    /// No test noticed when all ends were one group, which left together when the retention of the last one was over: that of a topic where
-    /// tasks end all the time never is.
+    /// No test noticed when all ends were one group, which left together when the retention of the
+    /// last one was over: that of a topic where tasks end all the time never is.
     #[test]
     fn each_end_leaves_when_its_own_retention_is_over() {
         let mut ends = Ends::new(RETENTION);
@@ -264,7 +268,8 @@ mod tests {
         assert_eq!(ends.next(), None);
     }
 
-    /// No test noticed when each end kept times and stamps of its own, at 56 bytes, nor when ends of different times or stamps shared theirs.
+    /// No test noticed when each end kept times and stamps of its own, at 56 bytes, nor when ends
+    /// of different times or stamps shared theirs.
     #[test]
     fn ends_are_one_group_that_were_read_at_a_time_and_written_within_a_moment() {
         const SPAN_MS: u64 = RETENTION_MS / 64;
@@ -299,7 +304,8 @@ mod tests {
         assert_eq!([(); 3].map(|()| ends.pop_over(at(290))), [Some(task(1)), Some(task(2)), None]);
     }
 
-    /// No test noticed when the age of an end that was read live was taken from stamps: two wrong clocks then deleted it at once.
+    /// No test noticed when the age of an end that was read live was taken from stamps: two wrong
+    /// clocks then deleted it at once.
     #[test]
     fn of_a_live_end_no_clock_of_others_counts() {
         let mut ends = Ends::new(RETENTION);
@@ -309,7 +315,8 @@ mod tests {
         assert_eq!(ends.pop_over(at(639)), None);
     }
 
-    /// No test noticed when an end that only the own clock calls over was looked at without a pause, or not before its retention was over.
+    /// No test noticed when an end that only the own clock calls over was looked at without a
+    /// pause, or not before its retention was over.
     #[test]
     fn what_the_own_clock_calls_over_is_looked_at_again_now_and_then() {
         for (retention, first, last) in [(RETENTION, 40, 640), (Duration::from_secs(8), 1, 8)] {

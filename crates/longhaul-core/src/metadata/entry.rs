@@ -57,8 +57,9 @@ impl Body {
         }
     }
 
-    /// Whether it can be that of a task in this phase. A result that was published without an answer, and refused when it was published
-    /// again, has made way for the reason why; and then the first one may turn out to have been stored.
+    /// Whether it can be that of a task in this phase. A result that was published without an
+    /// answer, and refused when it was published again, has made way for the reason why; and then
+    /// the first one may turn out to have been stored.
     pub fn fits(&self, phase: Phase) -> bool {
         matches!(self, Self::Result(_)) == (phase == Phase::Completed)
     }
@@ -162,7 +163,8 @@ fn base(
     TaskMetadata { task: payload.cloned(), ..bare }
 }
 
-/// The message that carries the entry. `worker` is what it says of who runs the task, as JSON; empty if nothing.
+/// The message that carries the entry. `worker` is what it says of who runs the task, as JSON;
+/// empty if nothing.
 pub fn message(metadata: &TaskMetadata, task: &Task, worker: &str) -> Outgoing {
     // Every field is a number, a text or base64: the encoder has nothing to refuse.
     let bytes = metadata.task.as_ref().map_or(0, Bytes::len)
@@ -180,7 +182,8 @@ pub fn message(metadata: &TaskMetadata, task: &Task, worker: &str) -> Outgoing {
     }
 }
 
-/// Adds a field to an entry that is encoded: what is the same in all entries is not encoded each time.
+/// Adds a field to an entry that is encoded: what is the same in all entries is not encoded each
+/// time.
 fn add_worker(json: &mut Vec<u8>, worker: &str) {
     // The brace that ends the object.
     json.pop();
@@ -242,7 +245,8 @@ mod tests {
         }
     }
 
-    /// No test of the library noticed when a claim that closes a task gave no reason, or another one.
+    /// No test of the library noticed when a claim that closes a task gave no reason, or another
+    /// one.
     #[test]
     fn each_claim_that_closes_says_why() {
         let kinds = [ClaimKind::Run, ClaimKind::Final, ClaimKind::Cancelled, ClaimKind::Expired];
@@ -269,7 +273,8 @@ mod tests {
         }
     }
 
-    /// No test of the library noticed when a task was shown as created whenever it was shown, or never.
+    /// No test of the library noticed when a task was shown as created whenever it was shown, or
+    /// never.
     #[test]
     fn a_task_was_created_when_the_ledger_says_or_else_now() {
         for (created_ms, wall_ms, times) in [(7, 9, (7, 9)), (0, 9, (9, 9)), (9, 7, (9, 9))] {

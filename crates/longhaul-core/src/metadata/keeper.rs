@@ -1,12 +1,14 @@
-//! Keeps the metadata topic M in order: finished tasks leave it after their retention, and where it does not show how a task ended, or shows
-//! something older, the ledger's word follows.
+//! Keeps the metadata topic M in order: finished tasks leave it after their retention, and where it
+//! does not show how a task ended, or shows something older, the ledger's word follows.
 //!
-//! M decides nothing, so nothing here is needed for safety. One worker keeps M, the first by rank; the others do not even read it. Two may do
-//! so until they have heard each other: what both do then is there twice, and does no harm.
+//! M decides nothing, so nothing here is needed for safety. One worker keeps M, the first by rank;
+//! the others do not even read it. Two may do so until they have heard each other: what both do
+//! then is there twice, and does no harm.
 //!
-//! How long an entry has stood there: since it was read, where that was live. Of an older one its stamp tells, a wall clock; it is
-//! believed when both the own clock and a later stamp on M agree, so that one wrong clock deletes nothing. Until they do the entry
-//! stays, but no longer than its retention from its reading on.
+//! How long an entry has stood there: since it was read, where that was live. Of an older one its
+//! stamp tells, a wall clock; it is believed when both the own clock and a later stamp on M agree,
+//! so that one wrong clock deletes nothing. Until they do the entry stays, but no longer than its
+//! retention from its reading on.
 
 use crate::agenda::Agenda;
 use crate::metadata::ends::{End, Ends};
@@ -19,11 +21,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// An end that M has not shown yet may be on its way, and whoever gets the task's delivery sees to it. Only after this long it is missed.
+/// An end that M has not shown yet may be on its way, and whoever gets the task's delivery sees to
+/// it. Only after this long it is missed.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
-/// So long whoever holds a delivery of a task that was ended from outside has for its dead letter and its entry on M. A holder that takes longer does both
-/// beside the keeper: twice the same.
+/// So long whoever holds a delivery of a task that was ended from outside has for its dead letter
+/// and its entry on M. A holder that takes longer does both beside the keeper: twice the same.
 const OUTSIDE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Tombstones for M that are under way at the same time: live outcomes wait behind no more.
@@ -60,7 +63,8 @@ pub enum Chore {
     Remove(TaskId),
     /// Publish how the task ended: M does not show it.
     Repair(TaskId, Lack),
-    /// The same for a sealed task, of which the ledger knows no more than that it is over: publish again what M showed here.
+    /// The same for a sealed task, of which the ledger knows no more than that it is over: publish
+    /// again what M showed here.
     Restore(TaskId, Position),
 }
 
@@ -123,8 +127,8 @@ impl Keeper {
         *self = Self { removing: self.removing, ..Self::new(self.ends.retention()) };
     }
 
-    /// An entry was read; `fold` is what the ledger says of the task. `live`: the task ended while this worker kept M, so the entry is no
-    /// older than its reading.
+    /// An entry was read; `fold` is what the ledger says of the task. `live`: the task ended while
+    /// this worker kept M, so the entry is no older than its reading.
     pub fn read(
         &mut self,
         id: TaskId,
@@ -155,9 +159,10 @@ impl Keeper {
         }
     }
 
-    /// The ledger says that the task has ended. While this worker did not know, M may have shown something older last: always so
-    /// in a bootstrap (`live` is false), when the end comes to M by itself, by a zombie, and where the end was shown and covered already. A
-    /// terminal state that a bootstrap shows is true, and M shows the task unfinished.
+    /// The ledger says that the task has ended. While this worker did not know, M may have shown
+    /// something older last: always so in a bootstrap (`live` is false), when the end comes to M by
+    /// itself, by a zombie, and where the end was shown and covered already. A terminal state that
+    /// a bootstrap shows is true, and M shows the task unfinished.
     pub fn ended(&mut self, id: TaskId, fold: &TaskFold, live: bool, now: Moment) {
         let missed = |open: &Open| !live || open.end_at.is_some() || open.is_before(fold);
         if fold.phase.is_terminal() && self.open.get(&id).is_some_and(missed) {
@@ -165,7 +170,8 @@ impl Keeper {
         }
     }
 
-    /// The task was ended from outside, and perhaps nobody shows that: whoever holds a delivery of it does so at once.
+    /// The task was ended from outside, and perhaps nobody shows that: whoever holds a delivery of
+    /// it does so at once.
     pub fn ended_from_outside(&mut self, id: TaskId, now: Moment) {
         self.repairs.set_by(id, now + OUTSIDE_PATIENCE);
     }
@@ -184,7 +190,8 @@ impl Keeper {
         }
     }
 
-    /// Whether M shows how this epoch of the task ended, or has shown it, as far as is known here: it need not be published again.
+    /// Whether M shows how this epoch of the task ended, or has shown it, as far as is known here:
+    /// it need not be published again.
     #[must_use]
     pub fn has_shown_end(&self, id: TaskId, epoch: Epoch) -> bool {
         let shows = |end: End| end.epoch == Some(epoch.0);
@@ -200,7 +207,8 @@ impl Keeper {
             || self.open.get(&id).is_some_and(covered)
     }
 
-    /// These tasks were sealed: M must not show them as unfinished, and all else about them is forgotten.
+    /// These tasks were sealed: M must not show them as unfinished, and all else about them is
+    /// forgotten.
     pub fn sealed(&mut self, tasks: RangeInclusive<TaskId>, now: Moment) {
         for (id, _) in self.open.range(tasks.clone()) {
             self.repairs.set_by(*id, now + END_PATIENCE);
@@ -211,8 +219,8 @@ impl Keeper {
         }
     }
 
-    /// The next repair that has been due since this time, when M was read to its end. `fold` says what the ledger knows of a task, `awaited` whether
-    /// its end is on its way to M.
+    /// The next repair that has been due since this time, when M was read to its end. `fold` says
+    /// what the ledger knows of a task, `awaited` whether its end is on its way to M.
     pub(super) fn poll_repair(
         &mut self,
         now: Moment,

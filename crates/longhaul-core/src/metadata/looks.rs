@@ -1,18 +1,20 @@
-//! Whether M was read to its end: who repairs it must not take for missing what stands there unread. Pure.
+//! Whether M was read to its end: who repairs it must not take for missing what stands there
+//! unread. Pure.
 //!
-//! A follower that has just begun, one whose session was lost and one that the broker has forgotten all look the same from here. So before
-//! anything is repaired the follower is asked where M ends, and M is read up to there: whatever is due since before that question is missing
-//! indeed.
+//! A follower that has just begun, one whose session was lost and one that the broker has forgotten
+//! all look the same from here. So before anything is repaired the follower is asked where M ends,
+//! and M is read up to there: whatever is due since before that question is missing indeed.
 
 use crate::protocol::moment::Moment;
 use crate::task::Position;
 use std::time::Duration;
 
-/// An end that is not reached after this long is asked for again: compaction may have removed what stood there, or the question was lost.
+/// An end that is not reached after this long is asked for again: compaction may have removed what
+/// stood there, or the question was lost.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
-/// Repairs that may follow from one answer, and how often an answer is asked for: a repair reads and writes several topics, and live tasks
-/// come first.
+/// Repairs that may follow from one answer, and how often an answer is asked for: a repair reads
+/// and writes several topics, and live tasks come first.
 const REPAIRS_MAX: usize = 64;
 const ASK_EVERY: Duration = Duration::from_millis(250);
 
@@ -49,8 +51,9 @@ impl Looks {
         is_time
     }
 
-    /// The answer to the question of this time. An end that is not reached yet stays the one to reach, or a keeper that is always some seconds behind
-    /// would reach none; except where the new one lies before it, because compaction has removed what stood there.
+    /// The answer to the question of this time. An end that is not reached yet stays the one to
+    /// reach, or a keeper that is always some seconds behind would reach none; except where the new
+    /// one lies before it, because compaction has removed what stood there.
     pub(super) fn told(&mut self, asked: Moment, end: Option<Position>, read_to: Option<Position>) {
         if self.told.is_none_or(|(_, before)| end < before) {
             self.told = Some((asked, end));
@@ -127,7 +130,8 @@ mod tests {
         assert_eq!(looks.seen(), Some(ms(5_001)));
     }
 
-    /// Each answer took the place of the one before: a keeper that was always more than five seconds behind repaired nothing.
+    /// Each answer took the place of the one before: a keeper that was always more than five
+    /// seconds behind repaired nothing.
     #[test]
     fn who_is_always_behind_reaches_an_end_all_the_same() {
         let mut looks = asked();

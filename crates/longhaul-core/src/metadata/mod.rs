@@ -1,8 +1,10 @@
-//! The metadata topic M, as far as one worker writes it: what is shown of which task, and when. Pure: it is told what the machine has decided,
-//! what was read on M and what became of each publish, always with the time, and it answers with what is to be published, read or removed.
+//! The metadata topic M, as far as one worker writes it: what is shown of which task, and when.
+//! Pure: it is told what the machine has decided, what was read on M and what became of each
+//! publish, always with the time, and it answers with what is to be published, read or removed.
 //! `driver/{showing,renewing}.rs` does that.
 //!
-//! M is for people and decides nothing; but they must be able to rely on it. What it must show, and who sees to that:
+//! M is for people and decides nothing; but they must be able to rely on it. What it must show, and
+//! who sees to that:
 //!
 //! | what | when | who |
 //! |---|---|---|
@@ -15,12 +17,16 @@
 //! | the same once more | when a late entry has covered it, or it has not come although its finisher is gone or says that it has | the keeper (`keeper.rs`) |
 //! | nothing, by a tombstone | the retention after its end | the keeper |
 //!
-//! - **Order**: the dead letter of a task that failed for good, then its end on M, then the ack. Each waits for the receipt of the one before.
-//! - **Late entries**: a worker that was cut off or stood still, a *zombie*, may write PROCESSING of an epoch that is over after the end. An entry
-//!   PROCESSING expires with the heartbeats that it rests on, so that few do.
-//! - **The keeper** is the first worker by rank. Only that one reads M: a worker needs nothing of M for its own tasks. When it dies the next one
-//!   becomes the first after 2 H, and reads M from the start.
-//! - **Refused entries** are published again without the payload; then M goes without, and the task goes on.
+//! - **Order**: the dead letter of a task that failed for good, then its end on M, then the ack.
+//!   Each waits for the receipt of the one before.
+//! - **Late entries**: a worker that was cut off or stood still, a *zombie*, may write PROCESSING
+//!   of an epoch that is over after the end. An entry PROCESSING expires with the heartbeats that
+//!   it rests on, so that few do.
+//! - **The keeper** is the first worker by rank. Only that one reads M: a worker needs nothing of M
+//!   for its own tasks. When it dies the next one becomes the first after 2 H, and reads M from the
+//!   start.
+//! - **Refused entries** are published again without the payload; then M goes without, and the task
+//!   goes on.
 
 pub mod ended;
 mod ends;
@@ -60,7 +66,8 @@ pub struct Metadata {
 struct Keeping {
     /// Up to where the ledger was read when it began.
     since: Option<Position>,
-    /// The last position read of M. Its follower goes on behind it after an error; in a simulation entries may come again from the start.
+    /// The last position read of M. Its follower goes on behind it after an error; in a simulation
+    /// entries may come again from the start.
     read_to: Option<Position>,
     /// Whether that is its end.
     looks: Looks,
@@ -112,7 +119,8 @@ impl Metadata {
         self.keeping.is_some()
     }
 
-    /// The follower of this number has read an entry of M at this position. If it is news, says up to where the ledger was read when it began.
+    /// The follower of this number has read an entry of M at this position. If it is news, says up
+    /// to where the ledger was read when it began.
     pub fn is_news(&mut self, follower: u64, at: Position) -> Option<Option<Position>> {
         let keeping = self.keeping.as_mut().filter(|_| self.followers == follower)?;
         if keeping.read_to.is_some_and(|read_to| at <= read_to) {
@@ -130,7 +138,8 @@ impl Metadata {
         }
     }
 
-    /// The next chore that is due. `fold` says what the ledger knows of a task, `awaited` whether its end is on its way to M.
+    /// The next chore that is due. `fold` says what the ledger knows of a task, `awaited` whether
+    /// its end is on its way to M.
     pub fn poll(
         &mut self,
         now: Moment,
@@ -152,7 +161,8 @@ impl Metadata {
         if unseen && looks.ask(now) { Some(Chore::Look) } else { keeper.poll_removal(now, fold) }
     }
 
-    /// What became of a tombstone. One of which that is not known is published again by whoever keeps M then.
+    /// What became of a tombstone. One of which that is not known is published again by whoever
+    /// keeps M then.
     pub fn removed(&mut self, id: TaskId, is_known: bool) {
         self.keeper.removed(id, is_known || self.keeping.is_none());
     }
@@ -224,8 +234,8 @@ mod tests {
         assert_eq!(metadata.is_news(2, at(1)), Some(None));
     }
 
-    /// A keeper whose follower stood still for ten seconds took for missing what it had not read: each task that had ended meanwhile was shown
-    /// as ended a second time.
+    /// A keeper whose follower stood still for ten seconds took for missing what it had not read:
+    /// each task that had ended meanwhile was shown as ended a second time.
     #[test]
     fn nothing_is_missing_that_was_not_read_yet() {
         let mut metadata = keeping();
@@ -261,7 +271,8 @@ mod tests {
         assert_eq!(poll(&mut metadata, seconds(10)), missing);
     }
 
-    /// A keeper that was not the first any more went on publishing a tombstone that might have been lost.
+    /// A keeper that was not the first any more went on publishing a tombstone that might have been
+    /// lost.
     #[test]
     fn who_stops_keeping_removes_nothing_any_more() {
         let mut metadata = keeping();
@@ -274,7 +285,8 @@ mod tests {
         assert_eq!(poll(&mut metadata, seconds(2_000)), None);
     }
 
-    /// No test noticed when a worker that did not read M any more went on with the repairs that what it had read there led to.
+    /// No test noticed when a worker that did not read M any more went on with the repairs that
+    /// what it had read there led to.
     #[test]
     fn who_stops_keeping_repairs_nothing_that_it_has_read() {
         let mut metadata = keeping();
@@ -301,7 +313,8 @@ mod tests {
         assert_eq!(poll(&mut metadata, seconds(61)), Some(Chore::Look));
     }
 
-    /// No test noticed when the keeper was not told what became of its tombstones: one that was lost never came, and after 64 of them none did.
+    /// No test noticed when the keeper was not told what became of its tombstones: one that was
+    /// lost never came, and after 64 of them none did.
     #[test]
     fn a_tombstone_that_may_be_lost_is_published_again() {
         let mut metadata = keeping();

@@ -1,9 +1,13 @@
-//! Shows on M that attempts run: when they start, at every keep-alive, and when they have progress to report.
+//! Shows on M that attempts run: when they start, at every keep-alive, and when they have progress
+//! to report.
 //!
 //! Invariants:
-//! - Nothing walks the running attempts: an agenda says which one is next, and a report of progress comes as an event.
-//! - Of an attempt at most one entry is on its way. What comes meanwhile is shown once, after its receipt.
-//! - After every look at an attempt its next time lies ahead, or its receipt or its end is waited for.
+//! - Nothing walks the running attempts: an agenda says which one is next, and a report of progress
+//!   comes as an event.
+//! - Of an attempt at most one entry is on its way. What comes meanwhile is shown once, after its
+//!   receipt.
+//! - After every look at an attempt its next time lies ahead, or its receipt or its end is waited
+//!   for.
 
 use crate::agenda::Agenda;
 use crate::protocol::key::Epoch;
@@ -62,7 +66,8 @@ impl ShownAttempts {
         self.renewals.remove(of);
     }
 
-    /// An attempt that is to be shown now. Say [`ShownAttempts::published`] or [`ShownAttempts::put_off`].
+    /// An attempt that is to be shown now. Say [`ShownAttempts::published`] or
+    /// [`ShownAttempts::put_off`].
     pub fn poll(&mut self, now: Moment) -> Option<(TaskId, Epoch)> {
         while let Some(of) = self.renewals.pop_due(now) {
             match self.attempts.get_mut(&of) {
@@ -88,7 +93,8 @@ impl ShownAttempts {
         self.renewals.set(of, now + PROGRESS_EVERY);
     }
 
-    /// It has something new to show, or what was shown may be lost: it is shown again as soon as it may be.
+    /// It has something new to show, or what was shown may be lost: it is shown again as soon as it
+    /// may be.
     pub fn show_again(&mut self, of: (TaskId, Epoch)) {
         match self.attempts.get_mut(&of) {
             Some(attempt) if attempt.underway => attempt.missed = true,
@@ -185,7 +191,8 @@ mod tests {
         assert_eq!(running.poll(at(1)), Some(OF));
     }
 
-    /// No test noticed when an attempt that had ended was shown again at its next keep-alive, or with the progress that it had reported last.
+    /// No test noticed when an attempt that had ended was shown again at its next keep-alive, or
+    /// with the progress that it had reported last.
     #[test]
     fn what_has_ended_is_not_shown_again() {
         let mut running = shown(9);

@@ -13,7 +13,8 @@ impl Partition {
         if !self.machine.is_own(heartbeat.owner) {
             return self.hear(heartbeat, now);
         }
-        // Nor may own entries be missing: an outcome that is stored and does not come back would be waited for for ever.
+        // Nor may own entries be missing: an outcome that is stored and does not come back would be
+        // waited for for ever.
         if self.machine.is_ready() && self.gaps.heard(heartbeat) > 0 {
             return self.fence();
         }
@@ -22,8 +23,9 @@ impl Partition {
         }
         self.silence.came_back(heartbeat.number, now);
         self.look_at_finishers();
-        // A heartbeat that was sent early in a long outage, or a long first read, says nothing of its end: the next one is sent at
-        // once. Half of the self-fence leaves time to read the rest of what was written meanwhile.
+        // A heartbeat that was sent early in a long outage, or a long first read, says nothing of
+        // its end: the next one is sent at once. Half of the self-fence leaves time to read the
+        // rest of what was written meanwhile.
         let recent =
             self.silence.view_at().is_some_and(|at| now.since(at) <= self.fence_after() / 2);
         if self.mode != Mode::Bootstrap {
@@ -42,8 +44,9 @@ impl Partition {
         }
     }
 
-    /// Another owner's heartbeat. If its uptime has outrun this clock by G, this machine was stopped without noticing (a
-    /// snapshot of a virtual machine, say), and everything it believes is old. The same if entries were lost on the way.
+    /// Another owner's heartbeat. If its uptime has outrun this clock by G, this machine was
+    /// stopped without noticing (a snapshot of a virtual machine, say), and everything it believes
+    /// is old. The same if entries were lost on the way.
     fn hear(&mut self, heartbeat: &Heartbeat, now: Moment) {
         self.hear_shown(heartbeat, now);
         if !self.machine.is_ready() {
@@ -64,7 +67,8 @@ impl Partition {
         }
     }
 
-    /// Whether the owner takes turns. Heartbeats under an id that a self-fence has replaced have no number.
+    /// Whether the owner takes turns. Heartbeats under an id that a self-fence has replaced have no
+    /// number.
     fn note_turns(&mut self, heartbeat: &Heartbeat) {
         if heartbeat.number == 0 {
             self.silence.note_former(heartbeat.owner);
@@ -74,8 +78,8 @@ impl Partition {
 
     pub(super) fn handle_config(&mut self, config: &LedgerConfig, now: Moment) {
         match &self.config {
-            // Of two workers that started at once each wrote its own. The first entry counts for all who read both, so it must
-            // also be the one that compaction keeps.
+            // Of two workers that started at once each wrote its own. The first entry counts for
+            // all who read both, so it must also be the one that compaction keeps.
             Some(known) if known.version == config.version && known != config => {
                 if self.machine.is_ready() {
                     let first = Entry::Config(known.clone());
@@ -104,7 +108,8 @@ impl Partition {
             self.machine.open_tasks().filter(|(_, task)| !task.fold.phase.is_terminal())
         {
             let fold = &task.fold;
-            // The time that was asked for, by the wall clocks; but never more than the delay itself, if one of them is wrong.
+            // The time that was asked for, by the wall clocks; but never more than the delay
+            // itself, if one of them is wrong.
             let NextAttempt { at_ms, delay_ms, .. } = fold.next_attempt;
             let due = now + Duration::from_millis(at_ms.saturating_sub(wall_ms).min(delay_ms));
             self.open.insert(id, Open::new(fold, now, due));
@@ -117,7 +122,8 @@ impl Partition {
 
     /// The ledger says nothing of its settings: a new one, or they were not stored.
     fn publish_config_if_missing(&mut self) {
-        // A gateway has none of its own to say before it leases a task: a worker may come whose settings are others.
+        // A gateway has none of its own to say before it leases a task: a worker may come whose
+        // settings are others.
         if self.config.is_none() && !self.machine.leases() {
             let config = Entry::Config(self.settings.ledger.clone());
             self.effects.push_back(Effect::Do(Action::Publish(config)));
@@ -129,8 +135,9 @@ impl Partition {
         self.fence();
     }
 
-    /// Forgets all that was read, and what was about to be done by it. What no ledger says stays: the wish to drain, processors that have not
-    /// ended and their slots, what each owner id has sent, and what the machine keeps of running attempts.
+    /// Forgets all that was read, and what was about to be done by it. What no ledger says stays:
+    /// the wish to drain, processors that have not ended and their slots, what each owner id has
+    /// sent, and what the machine keeps of running attempts.
     pub(super) fn fence(&mut self) {
         // The spare id is used up: the driver draws the next one when it takes up the fence.
         let spare = self.spare_owner;

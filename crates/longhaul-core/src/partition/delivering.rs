@@ -1,7 +1,9 @@
-//! What becomes of deliveries: those whose time has come are looked at, the others are kept as ids until then (`scheduled.rs`).
+//! What becomes of deliveries: those whose time has come are looked at, the others are kept as ids
+//! until then (`scheduled.rs`).
 //!
-//! Ready tasks start in the order of when they became ready, and then of their ids: when they were published, or when they were to start,
-//! or when their next attempt is due. What goes on with an attempt that had begun comes first.
+//! Ready tasks start in the order of when they became ready, and then of their ids: when they were
+//! published, or when they were to start, or when their next attempt is due. What goes on with an
+//! attempt that had begun comes first.
 
 use super::looking::{Open, WAIT_FOR_SLOT_MAX};
 use super::scheduled::Due;
@@ -11,11 +13,13 @@ use crate::protocol::moment::Moment;
 use crate::task::TaskId;
 use std::time::Duration;
 
-/// Tasks whose time has come, that wait for a slot here, are handed back so many at a time, with this pause.
+/// Tasks whose time has come, that wait for a slot here, are handed back so many at a time, with
+/// this pause.
 const HAND_BACK_AT_ONCE_MAX: usize = 1_000;
 const HAND_BACK_PAUSE: Duration = Duration::from_millis(100);
 
-/// Cancelled tasks are looked for among those that are kept once in so long: each time all of them are gone through.
+/// Cancelled tasks are looked for among those that are kept once in so long: each time all of them
+/// are gone through.
 const LOOK_FOR_CANCELLED_EVERY: Duration = Duration::from_secs(1);
 
 /// When a place in the order of ready tasks is taken as a time: in ms since the epoch.
@@ -41,8 +45,10 @@ impl Partition {
         self.take_up(id, ready_ms, now, true);
     }
 
-    /// A delivery came that is not to start before this wall-clock time, in ms since the epoch. If that lies ahead the delivery is kept as an id, and its
-    /// payload is of no use until then. Returns whether it is; any other one is to be handled as usual. `order_key` says where it stands then.
+    /// A delivery came that is not to start before this wall-clock time, in ms since the epoch. If
+    /// that lies ahead the delivery is kept as an id, and its payload is of no use until then.
+    /// Returns whether it is; any other one is to be handled as usual. `order_key` says where it
+    /// stands then.
     pub fn keep_until(
         &mut self,
         id: TaskId,
@@ -84,7 +90,8 @@ impl Partition {
         self.settle();
     }
 
-    /// Looks at what waits for a slot and at what was kept until now, in the order in which they became ready, as long as there are slots.
+    /// Looks at what waits for a slot and at what was kept until now, in the order in which they
+    /// became ready, as long as there are slots.
     pub(super) fn serve(&mut self, now: Moment, slots: &mut Slots) {
         while slots.may_read() {
             let due = self.due_place(now, slots);
@@ -129,7 +136,8 @@ impl Partition {
         self.take_up(id, at_ms, now, false);
     }
 
-    /// On a queue with an order what was kept takes its place when its time has come, whether there is a slot for it or not: those behind it wait.
+    /// On a queue with an order what was kept takes its place when its time has come, whether there
+    /// is a slot for it or not: those behind it wait.
     pub(super) fn line_up_kept(&mut self, now: Moment) {
         if !self.by_key {
             return;
@@ -182,8 +190,9 @@ impl Partition {
         self.silence.live_owners(now).any(|owner| !self.machine.is_own(owner))
     }
 
-    /// What could not start here for a while although its time has come goes back to the broker, so that another worker can have it; in a drain at
-    /// once. The broker has another order, so that a worker that is alone keeps them.
+    /// What could not start here for a while although its time has come goes back to the broker, so
+    /// that another worker can have it; in a drain at once. The broker has another order, so that a
+    /// worker that is alone keeps them.
     fn hand_back_kept(&mut self, now: Moment) {
         let patience = if self.mode == Mode::Draining { Duration::ZERO } else { WAIT_FOR_SLOT_MAX };
         let late = self.wall.at(Moment(now.0.saturating_sub(patience)));

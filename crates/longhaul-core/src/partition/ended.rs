@@ -1,5 +1,6 @@
-//! Entries of which tasks have ended, by when. The entries of a topic are dense and end about in their order, so that those that ended
-//! within a short time are a few ranges: a million finished tasks take up no more room here than a hundred.
+//! Entries of which tasks have ended, by when. The entries of a topic are dense and end about in
+//! their order, so that those that ended within a short time are a few ranges: a million finished
+//! tasks take up no more room here than a hundred.
 
 use crate::protocol::moment::Moment;
 use crate::task::EntryId;
@@ -22,7 +23,8 @@ struct Lot {
     since: Moment,
     /// When the last of them did: what comes of age does so with this one.
     at: Moment,
-    /// Ranges of entries that follow each other: the first, and the number of the last. They do not touch.
+    /// Ranges of entries that follow each other: the first, and the number of the last. They do not
+    /// touch.
     ranges: BTreeMap<EntryId, u64>,
 }
 
@@ -208,8 +210,9 @@ mod tests {
             }
         }
 
-        /// What a lost seal had named came back in the order in which it was gathered, in which older tasks may follow younger ones: those
-        /// that had ended first then waited behind the others. Nor did any test notice when each of them made a lot of its own.
+        /// What a lost seal had named came back in the order in which it was gathered, in which
+        /// older tasks may follow younger ones: those that had ended first then waited behind the
+        /// others. Nor did any test notice when each of them made a lot of its own.
         #[test]
         fn what_was_taken_out_is_put_back_in_any_order(
             pushed in prop::collection::vec(((0..2_u64, 0..40_u64), 0..9_u64), 1..80),

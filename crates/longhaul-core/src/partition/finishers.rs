@@ -1,9 +1,11 @@
 //! Who shows how a task has ended. Pure.
 //!
-//! The worker whose entry ended a task, its *finisher*, writes the dead letter and the entry on M. Others may come to hold the finished task:
-//! the broker delivers again what it has forgotten was acknowledged, or what ran when a topic moved, and the tasks of one batch end at
-//! several workers. If each of them wrote its own entry, watchers would see an end as often as it was delivered. So each heartbeat says up to
-//! which position of the ledger its owner has written all that belongs to its ends, and the others wait for that:
+//! The worker whose entry ended a task, its *finisher*, writes the dead letter and the entry on M.
+//! Others may come to hold the finished task: the broker delivers again what it has forgotten was
+//! acknowledged, or what ran when a topic moved, and the tasks of one batch end at several workers.
+//! If each of them wrote its own entry, watchers would see an end as often as it was delivered. So
+//! each heartbeat says up to which position of the ledger its owner has written all that belongs to
+//! its ends, and the others wait for that:
 //!
 //! | the finisher | what another worker does that has to close the task |
 //! |---|---|
@@ -14,12 +16,13 @@
 //! | says nothing for R/4 although it is alive | the same: it may have set the task aside |
 //! | is an earlier incarnation of another worker | the same: that one has forgotten what it had shown |
 //!
-//! What was said outlives who said it: a worker that dies later leaves nothing to be shown again. It is lost only to who has started since
-//! the heartbeat's key has gone.
+//! What was said outlives who said it: a worker that dies later leaves nothing to be shown again.
+//! It is lost only to who has started since the heartbeat's key has gone.
 //!
-//! One position tells of all ends up to it, so that an end which cannot be shown for long holds up what is said of all later ones: a dead
-//! letter that the broker refuses, say. Others wait for these R/4 as well, and so whoever waits keeps no payload: should it have to show
-//! the end itself it reads that again, which is there as long as the task topic retains it.
+//! One position tells of all ends up to it, so that an end which cannot be shown for long holds up
+//! what is said of all later ones: a dead letter that the broker refuses, say. Others wait for
+//! these R/4 as well, and so whoever waits keeps no payload: should it have to show the end itself
+//! it reads that again, which is there as long as the task topic retains it.
 
 mod awaited;
 mod unshown;
@@ -103,8 +106,8 @@ impl Finishers {
 }
 
 impl Partition {
-    /// The machine has returned the action to show the end of a task, or to write its dead letter. True if there is nothing to be done now: it was
-    /// done, or its finisher is waited for.
+    /// The machine has returned the action to show the end of a task, or to write its dead letter.
+    /// True if there is nothing to be done now: it was done, or its finisher is waited for.
     pub(super) fn leaves_to_finisher(&mut self, action: &Action) -> bool {
         let (Action::DeadLetter(id) | Action::ShowOutcome(id)) = *action else { return false };
         let Some(task) = self.machine.task(id) else { return false };
@@ -139,7 +142,8 @@ impl Partition {
         if over { WhoShows::Show } else { WhoShows::Wait }
     }
 
-    /// Who has ended a task. The end of a lease says who has written it, unless that is the worker which has granted it.
+    /// Who has ended a task. The end of a lease says who has written it, unless that is the worker
+    /// which has granted it.
     pub(super) fn finisher(&self, task: &Task) -> OwnerId {
         let owner = task.fold.owner;
         let ended_by = task.ended_by.as_deref().copied();
@@ -174,7 +178,8 @@ impl Partition {
         }
     }
 
-    /// An entry of the task was read: another owner may have taken it or ended it, so that this one cannot end it any more.
+    /// An entry of the task was read: another owner may have taken it or ended it, so that this one
+    /// cannot end it any more.
     pub(super) fn look_at_own_end(&mut self, id: TaskId) {
         let Some(epoch) = self.finishers.unshown.epoch(id) else { return };
         let Some(task) = self.machine.task(id) else { return };
@@ -195,7 +200,8 @@ impl Partition {
         self.machine.metadata_stored(id);
     }
 
-    /// Whether the end of the task is on its way to M, by its finisher or by this worker: it need not be missed there.
+    /// Whether the end of the task is on its way to M, by its finisher or by this worker: it need
+    /// not be missed there.
     #[must_use]
     pub fn is_being_shown(&self, id: TaskId) -> bool {
         let Some(task) = self.machine.task(id) else { return false };
@@ -210,7 +216,8 @@ impl Partition {
         task.has_letter() || self.who_shows(id, &task) == WhoShows::Shown
     }
 
-    /// Whether nothing is done about the end of the task until its finisher says that it has shown it, or falls silent.
+    /// Whether nothing is done about the end of the task until its finisher says that it has shown
+    /// it, or falls silent.
     #[must_use]
     pub fn awaits_finisher(&self, id: TaskId) -> bool {
         self.finishers.waiting.contains(id)
@@ -228,7 +235,8 @@ impl Partition {
         self.finishers.overdue.insert(id);
     }
 
-    /// A task of which something of this worker is on its way, runs, or waits for a receipt: the first from this id on.
+    /// A task of which something of this worker is on its way, runs, or waits for a receipt: the
+    /// first from this id on.
     #[must_use]
     pub fn busy_task(&self, first: Option<TaskId>) -> Option<TaskId> {
         let mut tasks = self.machine.open_tasks_from(first);

@@ -22,7 +22,8 @@ impl Partition {
         self.settle();
     }
 
-    /// What the task's message allows it as a whole, if anything: known with its delivery, or with its payload.
+    /// What the task's message allows it as a whole, if anything: known with its delivery, or with
+    /// its payload.
     pub fn note_limits(&mut self, id: TaskId, limits: Limits) {
         self.machine.note_limits(id, limits);
     }
@@ -49,7 +50,8 @@ impl Partition {
         self.machine.note_batch_size(id, batch_size);
     }
 
-    /// A payload was read from the task topic, or is not there (`found` false). Returns whether it was looked for in vain so often that it is not looked for any more.
+    /// A payload was read from the task topic, or is not there (`found` false). Returns whether it
+    /// was looked for in vain so often that it is not looked for any more.
     pub fn handle_payload(&mut self, id: TaskId, found: bool, now: Moment) -> bool {
         self.no_longer_read += usize::from(self.reading.remove(&id));
         self.unwanted.end_read(id);
@@ -82,7 +84,8 @@ impl Partition {
                 && self.machine.speaks_for(done.written_by()))
     }
 
-    /// Drops the payload of a task that waits for its next attempt: it is read again when that is due.
+    /// Drops the payload of a task that waits for its next attempt: it is read again when that is
+    /// due.
     pub fn drop_payload_until_due(&mut self, id: TaskId, now: Moment) {
         let due = |open: &Open| self.due_unless_parked(id, open.due);
         let waits = |open: &Open| open.phase() == Phase::Retry && due(open) > now + DUE_SOON;
@@ -92,15 +95,16 @@ impl Partition {
         }
     }
 
-    /// Drops a payload that was read for a claim which is off: somebody else has claimed the task or was quicker to end it, its owner was
-    /// heard again, or it waits for long.
+    /// Drops a payload that was read for a claim which is off: somebody else has claimed the task
+    /// or was quicker to end it, its owner was heard again, or it waits for long.
     pub(super) fn drop_unless_wanted(&mut self, id: TaskId, now: Moment) {
         if self.judge(id, now).is_none_or(|judged| judged.due > now + DUE_SOON) {
             self.machine.drop_idle_payload(id);
         }
     }
 
-    /// The payload of an attempt that was to start is not here, against all expectation: it is given back, and read first next time.
+    /// The payload of an attempt that was to start is not here, against all expectation: it is
+    /// given back, and read first next time.
     pub fn handle_payload_missing(&mut self, id: TaskId, epoch: Epoch, now: Moment) {
         self.machine.payload_missing(id);
         self.handle_finished(id, epoch, Outcome::Released(NextAttempt::default()));
@@ -119,7 +123,8 @@ impl Partition {
         !self.processors.is_empty()
     }
 
-    /// How many deliveries are held that wait for a slot; of those that were kept until now one is counted.
+    /// How many deliveries are held that wait for a slot; of those that were kept until now one is
+    /// counted.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.len() + usize::from(self.kept_is_due)
@@ -142,14 +147,16 @@ impl Partition {
         task.is_some_and(|task| task.own_record.started() == Some(key.epoch))
     }
 
-    /// Until when the processor of an attempt may begin: H after its claim was sent, as that had to come back by then. Others take the task
-    /// over after 2 H, so nothing begins that another worker has ended meanwhile.
+    /// Until when the processor of an attempt may begin: H after its claim was sent, as that had to
+    /// come back by then. Others take the task over after 2 H, so nothing begins that another
+    /// worker has ended meanwhile.
     #[must_use]
     pub fn begin_by(&self, id: TaskId, epoch: Epoch) -> Moment {
         self.processors.get(&(id, epoch)).copied().unwrap_or_default()
     }
 
-    /// The processor of an attempt did not begin in time: the attempt is given back, as one whose claim came back too late.
+    /// The processor of an attempt did not begin in time: the attempt is given back, as one whose
+    /// claim came back too late.
     pub fn handle_not_begun(&mut self, id: TaskId, epoch: Epoch, now: Moment) {
         if self.machine.awaits_end(id, epoch) {
             self.back_off(id, now);
@@ -157,8 +164,9 @@ impl Partition {
         self.handle_finished(id, epoch, Outcome::Released(NextAttempt::default()));
     }
 
-    /// Entries of the task topic with a task that somebody works on or waits for, as far as is known here: so many are held by some
-    /// consumer or other. What is known by a request to cancel it alone may not be there at all.
+    /// Entries of the task topic with a task that somebody works on or waits for, as far as is
+    /// known here: so many are held by some consumer or other. What is known by a request to cancel
+    /// it alone may not be there at all.
     #[must_use]
     pub fn open_entries(&self) -> u64 {
         let mut last = None;

@@ -1,4 +1,5 @@
-//! When a task may be claimed by this worker: judged by its own clock, and by its place among the others.
+//! When a task may be claimed by this worker: judged by its own clock, and by its place among the
+//! others.
 
 use super::Partition;
 use crate::machine::{Stage, Task};
@@ -9,8 +10,9 @@ use crate::protocol::rank::rank;
 use crate::task::TaskId;
 use std::time::Duration;
 
-/// Whoever wants what is offered waits so long for each place in the line of the others, so that not all of them claim the same tasks. A claim comes back
-/// sooner than that as a rule. Behind the last place all claim at once.
+/// Whoever wants what is offered waits so long for each place in the line of the others, so that
+/// not all of them claim the same tasks. A claim comes back sooner than that as a rule. Behind the
+/// last place all claim at once.
 const OFFER_SLOT: Duration = Duration::from_millis(20);
 const OFFER_PLACES_MAX: u64 = 4;
 
@@ -23,8 +25,8 @@ pub(super) struct Judged {
 }
 
 impl Partition {
-    /// When the retry is due, or the owner stale, for a worker in this role: until then nothing is claimed. `None`: something else than
-    /// time must happen first.
+    /// When the retry is due, or the owner stale, for a worker in this role: until then nothing is
+    /// claimed. `None`: something else than time must happen first.
     pub(super) fn judge(&mut self, id: TaskId, now: Moment) -> Option<Judged> {
         let task = self.machine.task(id)?;
         let (fold, held) = (task.fold, task.held);
@@ -39,7 +41,8 @@ impl Partition {
                 let due = self.due_unless_parked(id, open.due);
                 let at = closes.map_or(due, |(closes, _)| due.min(closes));
                 let patience = 2 * self.settings.ledger.heartbeat;
-                // The last owner has the payload and goes first, as a holder does. What is offered its holder does not want.
+                // The last owner has the payload and goes first, as a holder does. What is offered
+                // its holder does not want.
                 if held || own {
                     open.cancelled.map_or(at, |cancelled| at.min(cancelled))
                 } else if fold.is_offered() {
@@ -66,7 +69,8 @@ impl Partition {
         Some(Judged { due, closes })
     }
 
-    /// From when on the task's own limits, or those that it waited for, close it instead of running it, and how.
+    /// From when on the task's own limits, or those that it waited for, close it instead of running
+    /// it, and how.
     pub(super) fn closes_at(
         &self,
         id: TaskId,
@@ -82,7 +86,8 @@ impl Partition {
         Some((if waits { at + self.delay(id, now) } else { at }, kind))
     }
 
-    /// When this worker may take the task over, as far as is known now. `None`: the next own heartbeat will tell.
+    /// When this worker may take the task over, as far as is known now. `None`: the next own
+    /// heartbeat will tell.
     fn stale_at(&mut self, id: TaskId, fold: &TaskFold, held: bool, now: Moment) -> Option<Moment> {
         if !self.silence.is_stale(fold.owner) {
             if let Some(open) = self.open.get_mut(&id) {
@@ -95,7 +100,8 @@ impl Partition {
         Some(if held { stale } else { stale + self.delay(id, now) })
     }
 
-    /// Sends the heartbeat that tells whether whoever runs the task has fallen silent, or says when it is to be sent. `None`: it is on its way.
+    /// Sends the heartbeat that tells whether whoever runs the task has fallen silent, or says when
+    /// it is to be sent. `None`: it is on its way.
     pub(super) fn ask_whether_silent(
         &mut self,
         id: TaskId,
@@ -111,8 +117,8 @@ impl Partition {
         None
     }
 
-    /// When it is this worker's turn to claim what another one has offered, who does not stand in the line. Its cancellation is left to the holder for
-    /// longer.
+    /// When it is this worker's turn to claim what another one has offered, who does not stand in
+    /// the line. Its cancellation is left to the holder for longer.
     pub(super) fn turn_at_offer(&self, id: TaskId, fold: &TaskFold, now: Moment) -> Option<Moment> {
         let open = self.open.get(&id)?;
         let line = self.silence.live_owners(now).filter(|owner| *owner != fold.owner);

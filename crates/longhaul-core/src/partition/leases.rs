@@ -1,11 +1,15 @@
-//! Leases on one partition: when they have been silent for too long, and what becomes of the claims that ask for them.
+//! Leases on one partition: when they have been silent for too long, and what becomes of the claims
+//! that ask for them.
 //!
-//! A lease has no heartbeats. Its claim and its renewals say how long it may be silent, and it is over when that has passed since the last of them
-//! was *read*, in a view that is known to be complete: a gateway that lags ends no lease that was renewed. After a bootstrap or an outage of the ledger
-//! every lease has its whole time again. Who holds the delivery ends it first, the others by rank, as with takeovers.
+//! A lease has no heartbeats. Its claim and its renewals say how long it may be silent, and it is
+//! over when that has passed since the last of them was *read*, in a view that is known to be
+//! complete: a gateway that lags ends no lease that was renewed. After a bootstrap or an outage of
+//! the ledger every lease has its whole time again. Who holds the delivery ends it first, the
+//! others by rank, as with takeovers.
 //!
-//! That holds for whoever looks after the lease as well. Its own clock says only when it was last told something, and its holder may have turned to another
-//! gateway since then: one that stood still for a minute must read on before it ends what others look after by now.
+//! That holds for whoever looks after the lease as well. Its own clock says only when it was last
+//! told something, and its holder may have turned to another gateway since then: one that stood
+//! still for a minute must read on before it ends what others look after by now.
 
 use super::looking::{Open, WAIT_FOR_SLOT_MAX};
 use super::{Effect, Mode, Partition};
@@ -18,12 +22,14 @@ use crate::task::TaskId;
 use std::time::Duration;
 
 impl Partition {
-    /// What is claimed here from now on is leased to others. `seed` is a random number: see [`Machine::grant_leases`](super::Machine::grant_leases).
+    /// What is claimed here from now on is leased to others. `seed` is a random number: see
+    /// [`Machine::grant_leases`](super::Machine::grant_leases).
     pub fn grant_leases(&mut self, seed: u64) {
         self.machine.grant_leases(seed >> 16);
     }
 
-    /// When this worker may end the lease that runs the task, as far as is known now. `None`: the next own heartbeat will tell.
+    /// When this worker may end the lease that runs the task, as far as is known now. `None`: the
+    /// next own heartbeat will tell.
     pub(super) fn lease_over_at(
         &mut self,
         id: TaskId,
@@ -40,14 +46,16 @@ impl Partition {
         Some(if held { over } else { over + self.delay(id, now) })
     }
 
-    /// The silence after which the lease may be ended that this worker looks after; `None` if that is not so.
+    /// The silence after which the lease may be ended that this worker looks after; `None` if that
+    /// is not so.
     pub(super) fn attended(&self, id: TaskId) -> Option<LeaseMs> {
         let task = self.machine.task(id)?;
         let runs = task.stage.run().is_some_and(|run| run.ended.is_none());
         task.lease_ms.filter(|_| runs && task.fold.phase == Phase::Running)
     }
 
-    /// Ends the lease that this worker looks after when it has been silent for too long; before that it is looked at again then.
+    /// Ends the lease that this worker looks after when it has been silent for too long; before
+    /// that it is looked at again then.
     pub(super) fn look_at_attended(&mut self, id: TaskId, lease_ms: LeaseMs, now: Moment) {
         match self.lease_over_at(id, lease_ms, true, now) {
             Some(over) if over <= now => self.end_silent_lease(id, now),
@@ -56,7 +64,8 @@ impl Partition {
         }
     }
 
-    /// Whether the lease that runs the task has been silent for too long, in a view known to be complete: nothing that is said of it now is in time.
+    /// Whether the lease that runs the task has been silent for too long, in a view known to be
+    /// complete: nothing that is said of it now is in time.
     #[must_use]
     pub fn is_lease_over(&self, id: TaskId) -> bool {
         let lease = self.machine.lease(id).zip(self.open.get(&id));
@@ -65,7 +74,8 @@ impl Partition {
         })
     }
 
-    /// An own claim that comes back later than this after it was sent must not run. That of a lease is not granted when others may have ended it.
+    /// An own claim that comes back later than this after it was sent must not run. That of a lease
+    /// is not granted when others may have ended it.
     pub(super) fn late_after(&self, entry: &Entry) -> Duration {
         let heartbeat = self.settings.ledger.heartbeat;
         match entry {
@@ -84,8 +94,8 @@ impl Partition {
         }
     }
 
-    /// The lease has been silent for too long, and it is this worker's turn to end it: the driver says how. It is looked at again should nothing come
-    /// of that.
+    /// The lease has been silent for too long, and it is this worker's turn to end it: the driver
+    /// says how. It is looked at again should nothing come of that.
     pub(super) fn end_silent_lease(&mut self, id: TaskId, now: Moment) {
         self.agenda.set(id, now + self.settings.ledger.heartbeat);
         if self.mode != Mode::Live {
@@ -97,14 +107,16 @@ impl Partition {
         }
     }
 
-    /// The lease that was silent for too long ends like this, unless its holder was heard of since that was said. Returns whether it does.
+    /// The lease that was silent for too long ends like this, unless its holder was heard of since
+    /// that was said. Returns whether it does.
     pub fn handle_lease_over(&mut self, id: TaskId, epoch: Epoch, outcome: Outcome) -> bool {
         let ends = self.is_lease_over(id) && self.machine.end_lease(id, epoch, outcome);
         self.settle();
         ends
     }
 
-    /// Looks after a lease from now on: see [`Machine::attend`](super::Machine::attend). Not before what has looked after it here until now is gone.
+    /// Looks after a lease from now on: see [`Machine::attend`](super::Machine::attend). Not before
+    /// what has looked after it here until now is gone.
     pub fn attend_lease(&mut self, id: TaskId, now: Moment) -> bool {
         let epoch = self.machine.fold(id).epoch;
         let attends = !self.processors.contains_key(&(id, epoch)) && self.machine.attend(id);
@@ -143,7 +155,8 @@ impl Partition {
         Some(Entry::Renewal(Renewal { key, lease_ms, by: self.machine.owner() }))
     }
 
-    /// Sends a heartbeat, unless one is on its way that was sent since then: when it has come back the view is complete up to that time.
+    /// Sends a heartbeat, unless one is on its way that was sent since then: when it has come back
+    /// the view is complete up to that time.
     pub fn look_up(&mut self, since: Moment, now: Moment) {
         if self.mode != Mode::Bootstrap && !self.silence.has_sent_since(since) {
             self.send_heartbeats(now);
@@ -178,8 +191,8 @@ impl Partition {
         Some((heard + lease_time(lease_ms)).since(now))
     }
 
-    /// A gateway that nobody asks for tasks holds none that could run: others may be asked for them. Those whose attempt is due go back as new
-    /// ones do, after a while. True when it went.
+    /// A gateway that nobody asks for tasks holds none that could run: others may be asked for
+    /// them. Those whose attempt is due go back as new ones do, after a while. True when it went.
     pub(super) fn hand_back_unasked(&mut self, id: TaskId, now: Moment) -> bool {
         let since = |open: &Open| open.received.map(|received| received.max(open.due));
         let held = self.machine.leases()
@@ -205,7 +218,8 @@ impl Partition {
         }
     }
 
-    /// Whether whoever runs the task has been silent for so long that others may take it, or end its lease.
+    /// Whether whoever runs the task has been silent for so long that others may take it, or end
+    /// its lease.
     pub(super) fn runs_in_silence(&self, task: &Task, id: TaskId) -> bool {
         match task.lease_ms {
             Some(_) => self.is_lease_over(id),
@@ -213,7 +227,8 @@ impl Partition {
         }
     }
 
-    /// A claim that asked for a lease is settled: whoever waited for it waits for another one, if it was not granted.
+    /// A claim that asked for a lease is settled: whoever waited for it waits for another one, if
+    /// it was not granted.
     pub(super) fn tell_settled(&mut self, id: TaskId) {
         if self.machine.leases() {
             self.effects.push_back(Effect::ClaimSettled(id));

@@ -1,5 +1,5 @@
-//! Beside workers of the Java reference: what stands on M is asked before a claim, and again before a start. The rules are in
-//! `worker/legacy.rs`.
+//! Beside workers of the Java reference: what stands on M is asked before a claim, and again before
+//! a start. The rules are in `worker/legacy.rs`.
 
 use super::{Effect, Mode, Partition};
 use crate::legacy::{Answer, HeldStart, Legacy, LegacyEntry};
@@ -19,7 +19,8 @@ impl Partition {
         self
     }
 
-    /// An entry of M was read: of this task, if it names one, and with an entry if a worker of the reference wrote it.
+    /// An entry of M was read: of this task, if it names one, and with an entry if a worker of the
+    /// reference wrote it.
     pub fn handle_legacy_read(
         &mut self,
         at: Position,
@@ -41,7 +42,8 @@ impl Partition {
         }
     }
 
-    /// An attempt that was to end as M shows could not be: what M showed has gone. It is given back.
+    /// An attempt that was to end as M shows could not be: what M showed has gone. It is given
+    /// back.
     pub fn handle_shown_end_gone(&mut self, id: TaskId, epoch: Epoch, now: Moment) {
         self.handle_not_begun(id, epoch, now);
         self.handle_processor_gone(id, epoch, now);
@@ -78,7 +80,8 @@ impl Partition {
         }
     }
 
-    /// Keeps a start back until M was read once more, and what is said to an attempt that was kept back. True: it goes no further now.
+    /// Keeps a start back until M was read once more, and what is said to an attempt that was kept
+    /// back. True: it goes no further now.
     pub(super) fn holds_back(&mut self, action: &Action) -> bool {
         let Some(legacy) = &mut self.legacy else { return false };
         if let Action::Start { task, epoch, attempt } = *action {
@@ -98,7 +101,8 @@ impl Partition {
         false
     }
 
-    /// Starts the attempts to which M says nothing else, or ends them as M shows, or gives them back.
+    /// Starts the attempts to which M says nothing else, or ends them as M shows, or gives them
+    /// back.
     pub(super) fn look_at_held_starts(&mut self, now: Moment) {
         let Some(legacy) = &self.legacy else { return };
         let held: Vec<(TaskId, HeldStart)> =

@@ -1,22 +1,25 @@
-//! Queues with an order: tasks wait in the lines of their keys (`machine/lines.rs`), and are looked at when it is their turn.
+//! Queues with an order: tasks wait in the lines of their keys (`machine/lines.rs`), and are looked
+//! at when it is their turn.
 //!
-//! What is delivered stays here until it is over or the session ends. The broker would deliver it again to this worker, which holds others of its key, and what
-//! came meanwhile would have overtaken it.
+//! What is delivered stays here until it is over or the session ends. The broker would deliver it
+//! again to this worker, which holds others of its key, and what came meanwhile would have
+//! overtaken it.
 
 use super::Partition;
 use crate::machine::OrderKey;
 use crate::protocol::moment::Moment;
 use crate::task::TaskId;
 
-/// So many tasks of a partition wait in lines with their payloads. Those of others are read again when it is their turn, so that a long line leaves
-/// room for the tasks of other keys.
+/// So many tasks of a partition wait in lines with their payloads. Those of others are read again
+/// when it is their turn, so that a long line leaves room for the tasks of other keys.
 const PAYLOADS_MAX: usize = 512;
 
 /// So many wait in lines, before no more tasks are asked for.
 const LINED_UP_MAX: usize = 20_000;
 
 impl Partition {
-    /// Whether the queue has an order: deliveries are those of a Key_Shared subscription. It takes effect with the next session.
+    /// Whether the queue has an order: deliveries are those of a Key_Shared subscription. It takes
+    /// effect with the next session.
     pub const fn set_order(&mut self, by_key: bool) {
         self.by_key = by_key;
         self.machine.keep_order(by_key);

@@ -14,13 +14,15 @@ use crate::task::{EntryId, Position, TaskId};
 use crate::wanted::TaskType;
 use std::time::Duration;
 
-/// How long a new task may wait for a slot here before it is handed back, so that an idle worker can have it.
+/// How long a new task may wait for a slot here before it is handed back, so that an idle worker
+/// can have it.
 pub(super) const WAIT_FOR_SLOT_MAX: Duration = Duration::from_secs(1);
 
 /// The first wait after a payload could not be read; it doubles, up to 64 times this.
 const UNREADABLE_WAIT: Duration = Duration::from_millis(500);
 const DOUBLINGS_MAX: u32 = 6;
-/// A task that a request to end it alone tells of may not be there. Its message is looked for so often, with waits that go on doubling: for 18 hours.
+/// A task that a request to end it alone tells of may not be there. Its message is looked for so
+/// often, with waits that go on doubling: for 18 hours.
 const LOOKS_UNSEEN_MAX: u32 = 18;
 
 /// What time says of a task that is not terminal.
@@ -30,7 +32,8 @@ pub(super) struct Open {
     state: (Epoch, Phase),
     /// When its delivery came.
     pub(super) received: Option<Moment>,
-    /// Since when it is ready, in ms since the epoch; zero if it goes on with an attempt that had begun.
+    /// Since when it is ready, in ms since the epoch; zero if it goes on with an attempt that had
+    /// begun.
     pub(super) ready_ms: u64,
     /// When the next attempt is due.
     pub(super) due: Moment,
@@ -84,7 +87,8 @@ impl Open {
         }
     }
 
-    /// The payload was read, or could not be. Returns how long to wait; `None`: it is not looked for again.
+    /// The payload was read, or could not be. Returns how long to wait; `None`: it is not looked
+    /// for again.
     pub(super) fn was_read(&mut self, found: bool, unseen: bool) -> Option<Duration> {
         if found {
             self.unreadable_count = 0;
@@ -96,7 +100,8 @@ impl Open {
         (!unseen || !self.is_looked_for_in_vain()).then_some(wait)
     }
 
-    /// Whether its message was looked for so often that there is none, as far as this worker can tell.
+    /// Whether its message was looked for so often that there is none, as far as this worker can
+    /// tell.
     pub(super) const fn is_looked_for_in_vain(&self) -> bool {
         self.unreadable_count >= LOOKS_UNSEEN_MAX
     }
@@ -119,7 +124,8 @@ fn offered_type(fold: &TaskFold) -> Option<TaskType> {
 }
 
 impl Partition {
-    /// Does what is due. Call it after every other call and every effect, and at [`Partition::timeout`].
+    /// Does what is due. Call it after every other call and every effect, and at
+    /// [`Partition::timeout`].
     pub fn run(&mut self, now: Moment, slots: &mut Slots) {
         self.give_back(slots);
         let works = self.mode != Mode::Bootstrap;
@@ -191,7 +197,8 @@ impl Partition {
         }
     }
 
-    /// Before this worker leaves it says once more up to where it has shown its ends: nobody can ask it any more.
+    /// Before this worker leaves it says once more up to where it has shown its ends: nobody can
+    /// ask it any more.
     pub fn last_heartbeat(&mut self, now: Moment) -> Entry {
         let number = self.silence.send(now);
         self.heartbeat(self.machine.owner(), number, now)
@@ -213,14 +220,14 @@ impl Partition {
         })
     }
 
-    /// Whether the ledger is still being read when this heartbeat is sent. The first one does not say so: most reads have ended long before
-    /// the next one.
+    /// Whether the ledger is still being read when this heartbeat is sent. The first one does not
+    /// say so: most reads have ended long before the next one.
     fn reads_for_long(&self, number: u64) -> bool {
         self.mode == Mode::Bootstrap && number > 1
     }
 
-    /// After a late read-back the worker leaves the task alone for H, doubling to 8 H: else a lagging reader claims and releases
-    /// for ever.
+    /// After a late read-back the worker leaves the task alone for H, doubling to 8 H: else a
+    /// lagging reader claims and releases for ever.
     pub(super) fn back_off(&mut self, id: TaskId, now: Moment) {
         let heartbeat = self.settings.ledger.heartbeat;
         if let Some(open) = self.open.get_mut(&id) {
@@ -293,7 +300,8 @@ impl Partition {
         }
     }
 
-    /// The delivery of a task that was set aside goes to whoever takes it, once nothing of its batch is under way here.
+    /// The delivery of a task that was set aside goes to whoever takes it, once nothing of its
+    /// batch is under way here.
     fn look_aside(&mut self, id: TaskId) {
         if !self.machine.task(id).is_some_and(|task| task.held) {
             return;
@@ -332,7 +340,8 @@ impl Partition {
         self.machine.claim(id, claim);
     }
 
-    /// The payload of a task is read for a slot, which counts against the quota now and not again when the task is claimed.
+    /// The payload of a task is read for a slot, which counts against the quota now and not again
+    /// when the task is claimed.
     fn grant(&mut self, id: TaskId, slots: &mut Slots) {
         if slots.quota().is_some()
             && let Some(open) = self.open.get_mut(&id)
@@ -342,7 +351,8 @@ impl Partition {
         }
     }
 
-    /// Whether anything but the task's own state stands against a claim; sees to it that the task is looked at again.
+    /// Whether anything but the task's own state stands against a claim; sees to it that the task
+    /// is looked at again.
     fn may_claim(&mut self, id: TaskId, closes: bool, now: Moment) -> bool {
         if self.mode != Mode::Live {
             return false;
@@ -359,7 +369,8 @@ impl Partition {
         let first = (id, Epoch(0));
         let last = (id, Epoch(u32::MAX));
         if self.processors.range(first..=last).next().is_some() {
-            // A fenced processor of an earlier epoch has not ended yet; its end looks at the task again.
+            // A fenced processor of an earlier epoch has not ended yet; its end looks at the task
+            // again.
             return false;
         }
         match self.open.get(&id).map(|open| open.not_before) {
@@ -383,8 +394,8 @@ impl Partition {
         }
     }
 
-    /// A new task that could not be claimed for a while goes back to the broker, so that another worker can have it; until then it
-    /// is looked at again in time. True when it went.
+    /// A new task that could not be claimed for a while goes back to the broker, so that another
+    /// worker can have it; until then it is looked at again in time. True when it went.
     fn hand_back_in_time(&mut self, id: TaskId, now: Moment) -> bool {
         let received = self.open.get(&id).and_then(|open| open.received);
         let is_new = || self.machine.fold(id).phase == Phase::New;
@@ -423,7 +434,8 @@ impl Partition {
         }
     }
 
-    /// When the silence of an owner began, as far as this worker has read without a gap. `None` of one that nothing was read of.
+    /// When the silence of an owner began, as far as this worker has read without a gap. `None` of
+    /// one that nothing was read of.
     #[must_use]
     pub fn silent_since(&self, owner: OwnerId) -> Option<Moment> {
         self.silence.has_heard_of(owner).then(|| self.silence.silent_since(owner))
@@ -435,8 +447,9 @@ impl Partition {
         rank(id, self.machine.owner(), self.silence.live_owners(now))
     }
 
-    /// Whether this worker keeps the metadata topic in order: the first by rank does, of those that have read the ledger. Two may take themselves for the first until they have
-    /// heard each other; what both do then does no harm.
+    /// Whether this worker keeps the metadata topic in order: the first by rank does, of those that
+    /// have read the ledger. Two may take themselves for the first until they have heard each
+    /// other; what both do then does no harm.
     #[must_use]
     pub const fn keeps_metadata(&self) -> bool {
         self.first

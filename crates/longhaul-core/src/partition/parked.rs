@@ -1,5 +1,5 @@
-//! Tasks that wait for others. What they wait for may be in other partitions, so it is the driver that knows how it stands with that, and tells
-//! it here.
+//! Tasks that wait for others. What they wait for may be in other partitions, so it is the driver
+//! that knows how it stands with that, and tells it here.
 
 use super::{Effect, Mode, Partition};
 use crate::machine::Action;
@@ -15,14 +15,16 @@ use std::time::Duration;
 const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 impl Partition {
-    /// It stands so with what the task waits for. False if nobody needs to say so any more: the task is over, or not known.
+    /// It stands so with what the task waits for. False if nobody needs to say so any more: the
+    /// task is over, or not known.
     pub fn note_standing(&mut self, id: TaskId, standing: Standing, now: Moment) -> bool {
         let Some(fold) = self.machine.task(id).map(|task| task.fold) else { return false };
         if fold.phase.is_terminal() {
             return false;
         }
         if let Some(open) = self.open.get_mut(&id).filter(|_| fold.is_parked()) {
-            // Whoever does not hold it counts its patience from now on. After an attempt that is not before the pause that its end asks for.
+            // Whoever does not hold it counts its patience from now on. After an attempt that is
+            // not before the pause that its end asks for.
             open.due = open.due.max(now);
         }
         let waits = standing == Standing::Waits;
@@ -41,7 +43,8 @@ impl Partition {
         self.silence.view_at()
     }
 
-    /// Why the claim that is to be published closes the task, if it does so because of what the task waits for.
+    /// Why the claim that is to be published closes the task, if it does so because of what the
+    /// task waits for.
     #[must_use]
     pub fn closing_reason(&self, id: TaskId, kind: ClaimKind) -> Option<&str> {
         match self.waits.get(&id)? {
@@ -59,7 +62,8 @@ impl Partition {
         self.waits.get(&id) == Some(&Standing::Waits) && !fold.is_parked() && !fold.is_offered()
     }
 
-    /// Whether all workers of the ledger know claims of this kind. If not, the task is looked at again when they do.
+    /// Whether all workers of the ledger know claims of this kind. If not, the task is looked at
+    /// again when they do.
     pub(super) fn knows_all_of(&mut self, kind: ClaimKind, id: TaskId, now: Moment) -> bool {
         let since = match kind {
             ClaimKind::Park => PROTOCOL_PARKS,
@@ -76,8 +80,8 @@ impl Partition {
         false
     }
 
-    /// Whether the settings of the ledger keep out workers that know no claims which park a task. If not, they do from now on, and whoever needs that
-    /// asks again when that was read back.
+    /// Whether the settings of the ledger keep out workers that know no claims which park a task.
+    /// If not, they do from now on, and whoever needs that asks again when that was read back.
     pub fn keeps_older_out(&mut self, now: Moment) -> bool {
         self.keeps_out_before(PROTOCOL_PARKS, now)
     }

@@ -1,5 +1,6 @@
-//! Deliveries that came before their time, as ids: what is to start in a month needs no payload, no slot and no place in the broker's credit until
-//! then. They go with the session that brought them, and the broker delivers them again.
+//! Deliveries that came before their time, as ids: what is to start in a month needs no payload, no
+//! slot and no place in the broker's credit until then. They go with the session that brought them,
+//! and the broker delivers them again.
 //!
 //! 32 bytes each, in one heap: a million take up 32 MB, or 64 while the heap grows. Pure.
 
@@ -9,7 +10,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 use std::hash::{Hash, Hasher};
 
-/// So many are kept of a partition. What comes beyond that is neither kept nor given back: it comes again with the next session.
+/// So many are kept of a partition. What comes beyond that is neither kept nor given back: it comes
+/// again with the next session.
 const KEPT_MAX: usize = 10_000_000;
 
 /// See the module's documentation.
@@ -80,7 +82,8 @@ impl Scheduled {
         self.kept.pop().map(|Reverse(due)| due.due(partition))
     }
 
-    /// Somebody has asked for the end of a task that may be among them. They are looked for together, once in a while.
+    /// Somebody has asked for the end of a task that may be among them. They are looked for
+    /// together, once in a while.
     pub(super) fn cancel(&mut self, id: TaskId, look_at: Moment) {
         if self.cancelled.is_empty() {
             self.look_at = look_at;
@@ -133,7 +136,8 @@ impl Scheduled {
     }
 }
 
-// Where one is kept in the heap says nothing of it: for the model two workers that keep the same are the same.
+// Where one is kept in the heap says nothing of it: for the model two workers that keep the same
+// are the same.
 impl PartialEq for Scheduled {
     fn eq(&self, other: &Self) -> bool {
         self.in_order() == other.in_order()
@@ -184,7 +188,8 @@ mod tests {
         assert_eq!(all(scheduled, 20), [(10, c, Some(4)), (10, a, None), (20, b, Some(2))]);
     }
 
-    /// The rest of its batch came out with it, and started before its time. The simulation found it.
+    /// The rest of its batch came out with it, and started before its time. The simulation found
+    /// it.
     #[test]
     fn what_is_cancelled_comes_out_and_the_rest_of_its_entry_stays() {
         let mut scheduled = Scheduled::default();

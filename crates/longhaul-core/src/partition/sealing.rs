@@ -1,8 +1,9 @@
-//! When finished tasks are sealed, and who sweeps what is left of them. None of the times here is needed for safety.
+//! When finished tasks are sealed, and who sweeps what is left of them. None of the times here is
+//! needed for safety.
 //!
-//! Whoever finished a task seals it, R after its end. What nobody has sealed a good while later, because its finisher died, is
-//! closed again by another worker, in turns by rank, and sealed by it. One worker of the partition, the first by rank, merges
-//! seals and publishes the tombstones.
+//! Whoever finished a task seals it, R after its end. What nobody has sealed a good while later,
+//! because its finisher died, is closed again by another worker, in turns by rank, and sealed by
+//! it. One worker of the partition, the first by rank, merges seals and publishes the tombstones.
 
 use super::ended::EndedEntries;
 use super::{Mode, Partition};
@@ -23,7 +24,8 @@ const TURNS_PER_RETENTION: u32 = 4;
 /// When a look has left something undone, the next one follows after this.
 const NEXT_LOOK: Duration = Duration::from_millis(100);
 
-/// No seal for every few tasks: one that names less than [`SEAL_MIN`] follows the one before after this.
+/// No seal for every few tasks: one that names less than [`SEAL_MIN`] follows the one before after
+/// this.
 const SEAL_EVERY: Duration = Duration::from_secs(5);
 
 /// So many tasks are worth a seal at any time.
@@ -38,7 +40,8 @@ const CLOSING_MAX: usize = 1_000;
 /// Above so many finished tasks the oldest are sealed before R has passed.
 const FINISHED_MAX: usize = 100_000;
 
-/// But never before 2 H and this: so long a zombie may write on the metadata topic, which is mended from the task's keys.
+/// But never before 2 H and this: so long a zombie may write on the metadata topic, which is mended
+/// from the task's keys.
 const AGE_MIN: Duration = Duration::from_secs(60);
 
 /// From so many seals on they are merged.
@@ -50,15 +53,18 @@ const GRAINS_PER_RETENTION: u32 = 4_096;
 /// Entries with tasks that are over and not sealed, by what is to be done about them next.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Finished {
-    /// By the time at which this worker first saw their end; those that a bootstrap showed, by what their outcomes say.
+    /// By the time at which this worker first saw their end; those that a bootstrap showed, by what
+    /// their outcomes say.
     queue: EndedEntries,
     /// It was time to seal them, but this worker had not closed them: and when to look again.
     left: VecDeque<(EntryId, Moment)>,
     /// This worker has set out to close them.
     closing: VecDeque<EntryId>,
-    /// The last end of each of the two before. Each is in one of them once, however many tasks its batch has.
+    /// The last end of each of the two before. Each is in one of them once, however many tasks its
+    /// batch has.
     behind: BTreeMap<EntryId, Moment>,
-    /// They are in the last seal of this worker, unless it was too small for them or was not published.
+    /// They are in the last seal of this worker, unless it was too small for them or was not
+    /// published.
     sealing: Vec<(Moment, EntryId)>,
     /// They may be sealed, and wait for more.
     ready: Vec<(Moment, EntryId)>,
@@ -78,7 +84,8 @@ impl Finished {
         self.queue.push(entry, now, grain);
     }
 
-    /// Notes an end of an entry that is left behind. Returns whether the entry was not known as that.
+    /// Notes an end of an entry that is left behind. Returns whether the entry was not known as
+    /// that.
     fn note_behind(&mut self, ended: Moment, entry: EntryId) -> bool {
         let before = self.behind.get(&entry).copied();
         self.behind.insert(entry, ended.max(before.unwrap_or_default()));
@@ -129,8 +136,9 @@ impl Partition {
         if self.finished.is_pressed() { age.min(least) } else { age }
     }
 
-    /// After a bootstrap tasks are as old as their outcomes say, by the wall clocks, but for R at most: else workers that live for less
-    /// than R would seal nothing. A wrong clock makes a seal come sooner or later, and no time is needed for it to be safe.
+    /// After a bootstrap tasks are as old as their outcomes say, by the wall clocks, but for R at
+    /// most: else workers that live for less than R would seal nothing. A wrong clock makes a seal
+    /// come sooner or later, and no time is needed for it to be safe.
     pub(super) fn begin_to_seal(&mut self, now: Moment, wall_ms: u64) {
         let look_at = self.next_look(now);
         let age = |task: &Task| {
@@ -160,8 +168,9 @@ impl Partition {
         self.finished.looked_at = now;
         let lost = self.machine.seals_underway();
         self.machine.seal_failed();
-        // Before anything is sealed: whoever has something to seal at each look would merge nothing. But not after a seal that did not come
-        // back: where only unions are refused, what has ended would never be sealed.
+        // Before anything is sealed: whoever has something to seal at each look would merge
+        // nothing. But not after a seal that did not come back: where only unions are refused, what
+        // has ended would never be sealed.
         if !lost && self.goes_first(now) {
             self.machine.merge_seals(SEALS_MAX);
         }
@@ -175,7 +184,8 @@ impl Partition {
         self.forget_shown(now);
     }
 
-    /// Publishes a seal of what is due, and closes what was left behind. Returns whether there is more.
+    /// Publishes a seal of what is due, and closes what was left behind. Returns whether there is
+    /// more.
     fn seal(&mut self, now: Moment) -> bool {
         self.unseal();
         let mut due = std::mem::take(&mut self.finished.ready);
@@ -232,7 +242,8 @@ impl Partition {
         false
     }
 
-    /// What was not sealed by its finisher in time: it is closed again by the worker whose turn it is.
+    /// What was not sealed by its finisher in time: it is closed again by the worker whose turn it
+    /// is.
     fn take_left(&mut self, now: Moment, due: &mut Vec<(Moment, EntryId)>) -> bool {
         let turn = self.settings.ledger.ledger_retention / TURNS_PER_RETENTION;
         let mut looked = 0;
@@ -271,7 +282,8 @@ impl Partition {
         false
     }
 
-    /// Sees to those finished tasks of an entry that nothing is being done about. Returns how many they are.
+    /// Sees to those finished tasks of an entry that nothing is being done about. Returns how many
+    /// they are.
     fn close(&mut self, entry: EntryId) -> usize {
         let left = |task: &Task| task.fold.phase.is_terminal() && task.stage == Stage::Idle;
         let members = self.machine.members(entry).filter(|(_, task)| left(task));
@@ -315,7 +327,8 @@ impl Partition {
         }
     }
 
-    /// Closes a finished task whose end was published for this worker, under an id that has no heartbeats.
+    /// Closes a finished task whose end was published for this worker, under an id that has no
+    /// heartbeats.
     pub fn close_own(&mut self, id: TaskId) {
         if self.mode == Mode::Live {
             self.machine.close(id);
@@ -323,7 +336,8 @@ impl Partition {
         }
     }
 
-    /// A delivered entry was acknowledged and its tasks are not run: they are nobody's here. A seal names it soon.
+    /// A delivered entry was acknowledged and its tasks are not run: they are nobody's here. A seal
+    /// names it soon.
     pub fn handle_dropped(&mut self, entry: EntryId, now: Moment) {
         self.machine.drop_entry(entry);
         if self.machine.dropped() >= SEALED_AT_ONCE_MAX {
@@ -337,7 +351,8 @@ impl Partition {
         self.machine.members(entry).any(|(_, task)| task.fold.phase.is_terminal())
     }
 
-    /// Whether another task of the entry, which is a batch, has ended later: the batch is looked at again when that is as old.
+    /// Whether another task of the entry, which is a batch, has ended later: the batch is looked at
+    /// again when that is as old.
     fn ends_later(&self, entry: EntryId) -> bool {
         self.machine.members(entry).nth(1).is_some() && self.finished.queue.contains(entry)
     }
@@ -391,8 +406,8 @@ impl Partition {
         self.finished.swept_at = now;
     }
 
-    /// Whether this worker does what one worker of the partition does for all: the first by rank, and the others, one after the other, if
-    /// nothing of it is done.
+    /// Whether this worker does what one worker of the partition does for all: the first by rank,
+    /// and the others, one after the other, if nothing of it is done.
     fn goes_first(&self, now: Moment) -> bool {
         let turn = self.settings.ledger.ledger_retention / LOOKS_PER_RETENTION;
         let places = u32::try_from(self.place(now)).unwrap_or(u32::MAX);

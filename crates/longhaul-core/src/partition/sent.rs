@@ -3,7 +3,8 @@
 use crate::protocol::key::OwnerId;
 use std::collections::BTreeMap;
 
-/// By owner id of this process: an attempt that was kept through a self-fence ends under its former one.
+/// By owner id of this process: an attempt that was kept through a self-fence ends under its former
+/// one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Sent {
     owners: BTreeMap<OwnerId, Count>,
@@ -51,7 +52,8 @@ impl Sent {
 mod tests {
     use super::*;
 
-    /// Heartbeats that counted a publish as on its way for ever would hide as many lost entries from all who read them.
+    /// Heartbeats that counted a publish as on its way for ever would hide as many lost entries
+    /// from all who read them.
     #[test]
     fn what_was_given_up_is_neither_stored_nor_on_its_way() {
         let (me, former) = (OwnerId(1), OwnerId(2));

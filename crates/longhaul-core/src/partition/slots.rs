@@ -17,7 +17,8 @@ pub struct Slots {
     pub(super) asked_elsewhere: usize,
     /// How many of the free ones may be taken, where others are to have the rest.
     quota: Option<usize>,
-    /// Which types of tasks the free ones are for, while somebody asks for leases of some types only.
+    /// Which types of tasks the free ones are for, while somebody asks for leases of some types
+    /// only.
     wanted: Option<Wanted>,
 }
 
@@ -41,7 +42,8 @@ impl Slots {
         self.full = room == 0;
     }
 
-    /// Tells how many tasks of the worker's other partitions wait for tickets, or have them and no slot yet.
+    /// Tells how many tasks of the worker's other partitions wait for tickets, or have them and no
+    /// slot yet.
     pub const fn set_asked_elsewhere(&mut self, asked: usize) {
         self.asked_elsewhere = asked;
     }
@@ -70,7 +72,8 @@ impl Slots {
         }
     }
 
-    /// Sets how many are free: of a worker that leases what it claims as many as somebody waits for.
+    /// Sets how many are free: of a worker that leases what it claims as many as somebody waits
+    /// for.
     pub const fn set_free(&mut self, free: usize) {
         self.total = self.used.saturating_add(free);
     }
@@ -129,7 +132,8 @@ impl Partition {
         self.claims.keys().all(|id| self.is_claiming(*id))
     }
 
-    /// Gives back the slot of a claim that came to nothing. Call it where that may have happened, after [`Partition::settle`].
+    /// Gives back the slot of a claim that came to nothing. Call it where that may have happened,
+    /// after [`Partition::settle`].
     pub(super) fn settle_claim(&mut self, id: TaskId) {
         if !self.is_claiming(id) && self.claims.remove(&id).is_some() {
             self.freed += 1;

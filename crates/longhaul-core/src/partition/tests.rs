@@ -318,8 +318,8 @@ fn a_worker_cut_off_for_long_fences_itself_and_its_work_goes_on() {
     assert!(!pair.did(0).contains(&"stop fenced"));
 }
 
-/// The first heartbeat that came back after a long outage had been sent in it, so the view that it proved was too old at once: the
-/// worker fenced itself a second time.
+/// The first heartbeat that came back after a long outage had been sent in it, so the view that it
+/// proved was too old at once: the worker fenced itself a second time.
 #[test]
 fn an_outage_ends_in_one_self_fence() {
     let mut pair = Pair::new(1);
@@ -341,8 +341,8 @@ fn an_outage_ends_in_one_self_fence() {
     assert_eq!(pair.did(0).iter().filter(|did| **did == "self-fence").count(), 1);
 }
 
-/// A worker that had read a busy ledger for half a minute was ready when its view was all but too old, found it too old at once, fenced
-/// itself and read everything again, and again.
+/// A worker that had read a busy ledger for half a minute was ready when its view was all but too
+/// old, found it too old at once, fenced itself and read everything again, and again.
 #[test]
 fn a_bootstrap_ends_well_before_the_next_self_fence() {
     let self_fence = LedgerConfig::default().self_fence;
@@ -406,7 +406,8 @@ fn a_new_task_that_finds_no_slot_is_handed_back_for_others() {
 
 const R: Duration = Duration::from_secs(3600);
 
-/// What is left in the ledger when all tombstones have been compacted away, heartbeats and settings left out.
+/// What is left in the ledger when all tombstones have been compacted away, heartbeats and settings
+/// left out.
 fn left(log: &[Entry]) -> Vec<Key> {
     let mut keys: Vec<Key> = Vec::new();
     for entry in log {
@@ -424,7 +425,8 @@ fn left(log: &[Entry]) -> Vec<Key> {
     keys
 }
 
-/// Keys used to wait for the oldest unfinished task; one task of a day kept those of all that ended in that day.
+/// Keys used to wait for the oldest unfinished task; one task of a day kept those of all that ended
+/// in that day.
 #[test]
 fn a_finished_task_is_sealed_after_its_retention_and_its_keys_go() {
     let mut pair = Pair::new(2);
@@ -485,7 +487,8 @@ fn what_lands_behind_the_seal_goes_too() {
     assert!(matches!(left(&pair.log)[..], [Key::Seal(_)]), "{:?}", left(&pair.log));
 }
 
-/// A worker that starts afresh knows nothing of what it closed before: it closes once more what is not sealed.
+/// A worker that starts afresh knows nothing of what it closed before: it closes once more what is
+/// not sealed.
 #[test]
 fn a_new_worker_seals_what_its_predecessors_finished() {
     let mut pair = Pair::new(1);
@@ -499,7 +502,8 @@ fn a_new_worker_seals_what_its_predecessors_finished() {
     assert!(pair.did(0).contains(&"ack"));
 }
 
-/// Workers that were replaced more often than once in R sealed nothing: for each of them every finished task was as old as itself.
+/// Workers that were replaced more often than once in R sealed nothing: for each of them every
+/// finished task was as old as itself.
 #[test]
 fn what_ended_before_a_worker_started_is_as_old_as_its_outcome() {
     const HOUR_MS: u64 = 3_600_000;
@@ -509,7 +513,8 @@ fn what_ended_before_a_worker_started_is_as_old_as_its_outcome() {
     pair.finish(0, 1, Outcome::Completed);
     pair.run_for(Duration::from_secs(1));
     pair.replace(0);
-    // Its wall clock says that the outcome, which the others have published at 1,000,000 ms, is an hour old.
+    // Its wall clock says that the outcome, which the others have published at 1,000,000 ms, is an
+    // hour old.
     pair.wall_ms += HOUR_MS;
     pair.run_for(R / 4);
     let took = R / 4 + pair.run_until(0, "seal 1");
@@ -561,8 +566,8 @@ fn a_worker_that_lost_an_entry_fences_itself() {
     assert!(!pair.did(0).contains(&"self-fence"));
 }
 
-/// An outcome that was stored and did not come back was waited for for as long as the worker lived: it counted what others had lost,
-/// and not its own.
+/// An outcome that was stored and did not come back was waited for for as long as the worker lived:
+/// it counted what others had lost, and not its own.
 #[test]
 fn a_worker_that_lost_an_entry_of_its_own_fences_itself() {
     let mut pair = Pair::new(1);
@@ -583,7 +588,8 @@ fn a_worker_that_lost_an_entry_of_its_own_fences_itself() {
     assert_eq!(pair.did(0).iter().filter(|did| **did == "self-fence").count(), 1);
 }
 
-/// The first counted for those who read it live, and the last for those who came after a compaction.
+/// The first counted for those who read it live, and the last for those who came after a
+/// compaction.
 #[test]
 fn of_two_settings_written_at_once_the_first_is_also_the_last() {
     let mut pair = Pair::new(1);

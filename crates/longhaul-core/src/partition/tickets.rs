@@ -1,8 +1,10 @@
-//! Claims that need a ticket, where the queue has limits. The tickets stand on the register, which the driver reads: it is asked for one
-//! here, and says when the task may be claimed. A queue without limits costs one look at a flag.
+//! Claims that need a ticket, where the queue has limits. The tickets stand on the register, which
+//! the driver reads: it is asked for one here, and says when the task may be claimed. A queue
+//! without limits costs one look at a flag.
 //!
-//! A task that waits for its ticket uses no slot. No more tickets are asked for than the worker has free slots, over all its partitions, so that
-//! what is granted can be used; those that wait in the line of their key do not count, for others behind them may begin.
+//! A task that waits for its ticket uses no slot. No more tickets are asked for than the worker has
+//! free slots, over all its partitions, so that what is granted can be used; those that wait in the
+//! line of their key do not count, for others behind them may begin.
 
 use super::looking::WAIT_FOR_SLOT_MAX;
 use super::{Effect, Mode, Partition, Slots};
@@ -47,7 +49,8 @@ enum State {
 }
 
 impl Tickets {
-    /// How many tasks wait for a ticket, or have it and no slot yet, so that slots are kept free for them.
+    /// How many tasks wait for a ticket, or have it and no slot yet, so that slots are kept free
+    /// for them.
     fn waiting(&self) -> usize {
         let (mut asked, mut lined_up) = (0, 0_usize);
         for state in self.tasks.values() {
@@ -109,7 +112,8 @@ impl Partition {
         }
     }
 
-    /// How many tasks wait for a ticket, or have it and no slot yet, so that slots are kept free for them.
+    /// How many tasks wait for a ticket, or have it and no slot yet, so that slots are kept free
+    /// for them.
     #[must_use]
     pub fn waiting_for_tickets(&self) -> usize {
         if self.tickets.tasks.is_empty() { 0 } else { self.tickets.waiting() }
@@ -127,7 +131,8 @@ impl Partition {
             || self.tickets.waiting() + slots.asked_elsewhere < slots.free()
     }
 
-    /// Whether the claim of a task needs no ticket that it does not have. Asks for one otherwise. `reads`: the task's message is to be read before.
+    /// Whether the claim of a task needs no ticket that it does not have. Asks for one otherwise.
+    /// `reads`: the task's message is to be read before.
     pub(super) fn has_ticket(
         &mut self,
         id: TaskId,
@@ -166,7 +171,8 @@ impl Partition {
         }
     }
 
-    /// Gives back the tickets of tasks that are not to be claimed any more, and of attempts that are over. Call it when all else is done.
+    /// Gives back the tickets of tasks that are not to be claimed any more, and of attempts that
+    /// are over. Call it when all else is done.
     pub(super) fn return_tickets(&mut self) {
         if self.tickets.tasks.is_empty() {
             return;

@@ -1,8 +1,10 @@
-//! Tasks of types that nobody asks for here, where tasks are leased: they wait without their payloads, and stand in nobody's way. What else becomes of them
-//! goes on: they can be cancelled, they expire, and their retries are counted.
+//! Tasks of types that nobody asks for here, where tasks are leased: they wait without their
+//! payloads, and stand in nobody's way. What else becomes of them goes on: they can be cancelled,
+//! they expire, and their retries are counted.
 //!
-//! A subscription cannot tell the broker which types it wants, so that a gateway is given all of them. Where other workers are, what was delivered here
-//! and is not asked for is offered to them on the ledger (`protocol/offer.rs`), once. A gateway that is alone says nothing.
+//! A subscription cannot tell the broker which types it wants, so that a gateway is given all of
+//! them. Where other workers are, what was delivered here and is not asked for is offered to them
+//! on the ledger (`protocol/offer.rs`), once. A gateway that is alone says nothing.
 
 use super::delivering::place;
 use super::{Mode, Partition, Slots};
@@ -17,14 +19,17 @@ use crate::wanted::{TaskType, Wanted};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// So many tasks of a partition may wait for which nobody asks, offered ones of others included, before they count as what was asked for, and no more are
-/// received. Each takes up 1.3 kB, so that a partition has 13 MB of them at most.
+/// So many tasks of a partition may wait for which nobody asks, offered ones of others included,
+/// before they count as what was asked for, and no more are received. Each takes up 1.3 kB, so that
+/// a partition has 13 MB of them at most.
 const KEPT_MAX: usize = 10_000;
 
-/// So many more are asked for at once as are kept already, up to this: behind a million of them lies what is asked for.
+/// So many more are asked for at once as are kept already, up to this: behind a million of them
+/// lies what is asked for.
 const AHEAD_MAX: usize = 256;
 
-/// A task is offered when nobody has asked for it here for so long: who works on one task after the other soon asks again.
+/// A task is offered when nobody has asked for it here for so long: who works on one task after the
+/// other soon asks again.
 const OFFERED_AFTER: Duration = Duration::from_millis(20);
 
 /// So many are offered within this time at most.
@@ -163,7 +168,8 @@ impl Unwanted {
 }
 
 impl Partition {
-    /// What type a task has, as its message says. Asked for only where somebody asks for tasks of some types.
+    /// What type a task has, as its message says. Asked for only where somebody asks for tasks of
+    /// some types.
     pub fn note_type(&mut self, id: TaskId, task_type: TaskType) {
         if let Some(open) = self.open.get_mut(&id) {
             open.task_type = Some(task_type);
@@ -176,7 +182,8 @@ impl Partition {
         !self.unwanted.tasks.is_empty()
     }
 
-    /// How many deliveries more may come than there are requests, so that those are found that are asked for.
+    /// How many deliveries more may come than there are requests, so that those are found that are
+    /// asked for.
     #[must_use]
     pub fn looks_ahead(&self) -> usize {
         let kept = self.unwanted.tasks.len();
@@ -189,8 +196,8 @@ impl Partition {
         self.unwanted.tasks.len().saturating_sub(KEPT_MAX)
     }
 
-    /// The type of a task that nobody asks for. What type it has that was neither delivered nor offered tells its message,
-    /// which is read for that.
+    /// The type of a task that nobody asks for. What type it has that was neither delivered nor
+    /// offered tells its message, which is read for that.
     pub(super) fn unwanted_type(
         &self,
         id: TaskId,
@@ -229,7 +236,8 @@ impl Partition {
         }
     }
 
-    /// Nobody asks for it: it waits without its payload, and is looked at again when it may be closed.
+    /// Nobody asks for it: it waits without its payload, and is looked at again when it may be
+    /// closed.
     pub(super) fn keep_unwanted(&mut self, id: TaskId, task_type: TaskType, now: Moment) {
         self.machine.drop_waiting_payload(id);
         self.waiting.remove(id);
@@ -254,7 +262,8 @@ impl Partition {
         self.unwanted.first(slots.wanted())
     }
 
-    /// What was delivered here and nobody has asked for is offered where others are: they may be asked for it.
+    /// What was delivered here and nobody has asked for is offered where others are: they may be
+    /// asked for it.
     pub(super) fn offer_unwanted(&mut self, now: Moment, slots: &mut Slots) {
         self.unwanted.offer_at = None;
         if self.unwanted.to_offer.next().is_none()
@@ -284,7 +293,8 @@ impl Partition {
         Some(ClaimKind::Offer(Offer { task_type, ready_ms: open.ready_ms.min(ready_by) }))
     }
 
-    /// Whether a task may be offered: others would not come by it, or late. What goes on with an attempt that had begun is not: an offer would not say so.
+    /// Whether a task may be offered: others would not come by it, or late. What goes on with an
+    /// attempt that had begun is not: an offer would not say so.
     fn may_offer(&self, id: TaskId) -> bool {
         let ours = |task: &Task| task.held || self.machine.is_own(task.fold.owner);
         let may = |task: &Task| match task.fold.phase {

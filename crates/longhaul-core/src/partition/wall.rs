@@ -1,7 +1,9 @@
-//! The wall clock, as the clock of the worker shows it: for what is to happen at an instant, months ahead and across restarts.
+//! The wall clock, as the clock of the worker shows it: for what is to happen at an instant, months
+//! ahead and across restarts.
 //!
-//! The worker calculates with a clock that never jumps. What the wall clock said beside it is noted with each entry that is read, so at least once per
-//! heartbeat interval, and an instant is converted when it is looked at: a wall clock that is set right takes effect by then.
+//! The worker calculates with a clock that never jumps. What the wall clock said beside it is noted
+//! with each entry that is read, so at least once per heartbeat interval, and an instant is
+//! converted when it is looked at: a wall clock that is set right takes effect by then.
 
 use crate::protocol::moment::Moment;
 use std::time::Duration;

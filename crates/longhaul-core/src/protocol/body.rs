@@ -1,11 +1,12 @@
 //! The body of a ledger entry: one byte that says its form, then the content.
 //!
-//! Why the byte: compaction takes a keyed message with an empty payload for a tombstone, whatever its properties say, so a claim
-//! without a body would be removed by it. Only a tombstone is empty.
+//! Why the byte: compaction takes a keyed message with an empty payload for a tombstone, whatever
+//! its properties say, so a claim without a body would be removed by it. Only a tombstone is empty.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// The content is the rest of the body, as it is: a result, a failure reason, a checkpoint, or nothing.
+/// The content is the rest of the body, as it is: a result, a failure reason, a checkpoint, or
+/// nothing.
 const RAW: u8 = 0x01;
 
 /// The body with this content, which may be empty.
@@ -20,7 +21,8 @@ pub fn encode(content: &[u8]) -> Bytes {
     body.freeze()
 }
 
-/// The content of a body; `None` when the body is empty or has a form that this version does not know.
+/// The content of a body; `None` when the body is empty or has a form that this version does not
+/// know.
 #[must_use]
 pub fn decode(body: &Bytes) -> Option<Bytes> {
     (*body.first()? == RAW).then(|| body.slice(1..))
@@ -30,8 +32,8 @@ pub fn decode(body: &Bytes) -> Option<Bytes> {
 mod tests {
     use super::*;
 
-    /// Claims and results without bytes once went out with an empty body: a compaction removed them, and every running task was
-    /// started a second time.
+    /// Claims and results without bytes once went out with an empty body: a compaction removed
+    /// them, and every running task was started a second time.
     #[test]
     fn no_body_is_empty_and_what_is_empty_is_no_body() {
         for content in [b"".as_slice(), b"x", b"\x01"] {

@@ -6,7 +6,8 @@
 //! | RETRY | when due, or at once to close it when it was cancelled | overdue, payload read first |
 //! | RUNNING by another | when its owner is stale | owner stale, payload read first |
 //!
-//! *Due* and *stale* are judged by the claimer's own clock (`silence.rs`); this module only says what follows.
+//! *Due* and *stale* are judged by the claimer's own clock (`silence.rs`); this module only says
+//! what follows.
 
 use super::entry::ClaimKind;
 use super::fold::{Phase, TaskFold};
@@ -18,11 +19,12 @@ pub struct Circumstances {
     pub holder: bool,
     /// The payload is at hand.
     pub payload: bool,
-    /// RETRY: the next attempt is due for a worker in this role, or its limits close the task for it. RUNNING: the owner is stale, and the delay
-    /// of an adopter over. NEW, and cancelled: that delay is over.
+    /// RETRY: the next attempt is due for a worker in this role, or its limits close the task for
+    /// it. RUNNING: the owner is stale, and the delay of an adopter over. NEW, and cancelled: that
+    /// delay is over.
     pub due: bool,
-    /// How the task's own limits close it by now, if they do: FINAL or EXPIRED, judged by the claimer's wall clock. Or what it waits for closes it,
-    /// or parks it.
+    /// How the task's own limits close it by now, if they do: FINAL or EXPIRED, judged by the
+    /// claimer's wall clock. Or what it waits for closes it, or parks it.
     pub closes: Option<ClaimKind>,
 }
 
@@ -46,7 +48,8 @@ pub struct NextClaim {
     pub attempt: u32,
 }
 
-/// The claim that the folded state calls for: closing when the task was cancelled, has no attempt left, or its own limits close it.
+/// The claim that the folded state calls for: closing when the task was cancelled, has no attempt
+/// left, or its own limits close it.
 #[must_use]
 pub const fn next_claim(
     fold: &TaskFold,
@@ -79,7 +82,8 @@ pub fn decide(fold: &TaskFold, circumstances: Circumstances, max_attempts: u32) 
         }
     }
     let claim = next_claim(fold, max_attempts, closes);
-    // Of a task that was not delivered its message alone says that it is there, and how many came with it.
+    // Of a task that was not delivered its message alone says that it is there, and how many came
+    // with it.
     let unseen = fold.phase == Phase::New && !holder;
     if (claim.kind == ClaimKind::Run || unseen) && !payload {
         Decision::ReadPayload

@@ -1,16 +1,19 @@
-//! The settings that all workers of a ledger must share. They stand in the ledger itself, as its `cfg` entry: write-once per
-//! version, the highest version counts.
+//! The settings that all workers of a ledger must share. They stand in the ledger itself, as its
+//! `cfg` entry: write-once per version, the highest version counts.
 
 use crate::topics::DEFAULT_SUBSCRIPTION;
 use std::time::Duration;
 
-/// The version of the task protocol that this build speaks. 3 knows claims that park a task, 4 knows leases.
+/// The version of the task protocol that this build speaks. 3 knows claims that park a task, 4
+/// knows leases.
 pub const PROTOCOL_VERSION: u32 = 4;
 
-/// The first version that knows claims that park a task. To an earlier one such a claim is no entry, so that two workers would run the task.
+/// The first version that knows claims that park a task. To an earlier one such a claim is no
+/// entry, so that two workers would run the task.
 pub const PROTOCOL_PARKS: u32 = 3;
 
-/// The first version that knows leases. An earlier one waits for heartbeats of a lease, and would take its task over after 2 H.
+/// The first version that knows leases. An earlier one waits for heartbeats of a lease, and would
+/// take its task over after 2 H.
 pub const PROTOCOL_LEASES: u32 = 4;
 
 /// A version of a ledger's settings.
@@ -18,7 +21,8 @@ pub const PROTOCOL_LEASES: u32 = 4;
 pub struct LedgerConfig {
     /// Version of these settings, from 1.
     pub version: u32,
-    /// The subscription that the ledger belongs to: two groups of workers on one task topic must not share a ledger.
+    /// The subscription that the ledger belongs to: two groups of workers on one task topic must
+    /// not share a ledger.
     pub subscription: String,
     /// H: how often an owner says that it is alive.
     pub heartbeat: Duration,
@@ -101,14 +105,16 @@ impl LedgerConfig {
         self.protocol_min >= protocol
     }
 
-    /// The next version of these settings, which keeps those out who do not; `None` behind the last one.
+    /// The next version of these settings, which keeps those out who do not; `None` behind the last
+    /// one.
     #[must_use]
     pub fn keeping_out_before(&self, protocol: u32) -> Option<Self> {
         let version = self.version.checked_add(1)?;
         Some(Self { version, protocol_min: protocol, ..self.clone() })
     }
 
-    /// Whether a worker configured with `self` may work on a ledger whose newest settings are `theirs`.
+    /// Whether a worker configured with `self` may work on a ledger whose newest settings are
+    /// `theirs`.
     ///
     /// # Errors
     /// Names the first setting that differs.
@@ -182,8 +188,8 @@ mod tests {
         }
     }
 
-    /// Two workers with different settings would judge each other's silence by different clocks, and two subscriptions would take each
-    /// other's tasks for their own.
+    /// Two workers with different settings would judge each other's silence by different clocks,
+    /// and two subscriptions would take each other's tasks for their own.
     #[test]
     fn whatever_workers_must_share_is_compared() {
         let ours = config();

@@ -2,7 +2,8 @@
 
 use super::fold::Phase;
 
-/// A queue says which of its tasks get one, and all of its workers say the same. No fold depends on it.
+/// A queue says which of its tasks get one, and all of its workers say the same. No fold depends on
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Letters {
     /// Those that failed for good.

@@ -1,5 +1,5 @@
-//! Entries of the ledger C, and their form as messages: the properties say what an entry is, the body (`body.rs`) holds a result, a
-//! failure reason or a checkpoint, and is never empty.
+//! Entries of the ledger C, and their form as messages: the properties say what an entry is, the
+//! body (`body.rs`) holds a result, a failure reason or a checkpoint, and is never empty.
 //!
 //! | property | meaning |
 //! |---|---|
@@ -38,7 +38,8 @@ use read::Reader;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// An entry of the ledger, without what its body holds; but a seal's body is part of it. The fold looks at no other.
+/// An entry of the ledger, without what its body holds; but a seal's body is part of it. The fold
+/// looks at no other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Entry {
     /// Asks for an epoch of a task.
@@ -70,18 +71,19 @@ pub struct Claim {
     pub attempt: u32,
     /// Whether it runs the task or closes it.
     pub kind: ClaimKind,
-    /// How many tasks of the batch that the message came in were not acknowledged one by one, so that workers without the delivery know
-    /// it; `None` when it came alone.
+    /// How many tasks of the batch that the message came in were not acknowledged one by one, so
+    /// that workers without the delivery know it; `None` when it came alone.
     pub batch_size: Option<u32>,
     /// What makes the task's older keys superfluous.
     pub base: Option<Base>,
     /// What the task's message allows it as a whole, so that workers without the payload know it.
     pub limits: Limits,
-    /// How many attempts the writer gives a task whose message does not say it. Whether the task has another one after this claim goes by that, whoever
-    /// looks at it then: workers may be set differently. Claims that run have it.
+    /// How many attempts the writer gives a task whose message does not say it. Whether the task
+    /// has another one after this claim goes by that, whoever looks at it then: workers may be set
+    /// differently. Claims that run have it.
     pub gives: Option<NonZeroU32>,
-    /// It grants a lease: its owner id is the lease's, and has no heartbeats. After so many ms in which nothing is read of the lease
-    /// it may be ended by any worker.
+    /// It grants a lease: its owner id is the lease's, and has no heartbeats. After so many ms in
+    /// which nothing is read of the lease it may be ended by any worker.
     pub lease_ms: Option<LeaseMs>,
 }
 
@@ -114,8 +116,9 @@ impl Claim {
     }
 }
 
-/// What a claim says besides epoch and attempt so that nobody needs an older entry of its task. Claims that run have it, when
-/// many such entries stand there; when it was accepted and read back those may go.
+/// What a claim says besides epoch and attempt so that nobody needs an older entry of its task.
+/// Claims that run have it, when many such entries stand there; when it was accepted and read back
+/// those may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Base {
     /// When the task was claimed first, in ms by the wall clock of that claimer.
@@ -133,9 +136,11 @@ pub enum ClaimKind {
     Cancelled,
     /// Closes: the task was not started in time.
     Expired,
-    /// Parks: the task waits for others, which the body names. Nothing runs in this epoch, and no attempt is used.
+    /// Parks: the task waits for others, which the body names. Nothing runs in this epoch, and no
+    /// attempt is used.
     Park,
-    /// Offers: nobody asks for the task where it was delivered, so that anybody may claim it. Nothing runs in this epoch, and no attempt is used.
+    /// Offers: nobody asks for the task where it was delivered, so that anybody may claim it.
+    /// Nothing runs in this epoch, and no attempt is used.
     Offer(Offer),
 }
 
@@ -148,7 +153,8 @@ pub struct Done {
     pub attempt: u32,
     /// How it ended.
     pub outcome: Outcome,
-    /// The worker that has written it in the name of a lease which another one has granted: it is that one's to show.
+    /// The worker that has written it in the name of a lease which another one has granted: it is
+    /// that one's to show.
     pub writer: Option<OwnerId>,
 }
 
@@ -184,16 +190,18 @@ pub struct Heartbeat {
     pub subscription: String,
     /// Number of the heartbeat, so that its sender knows which one came back.
     pub number: u64,
-    /// Claims and outcomes of this owner that have their receipt; who has read fewer has lost entries.
+    /// Claims and outcomes of this owner that have their receipt; who has read fewer has lost
+    /// entries.
     pub receipted: u64,
     /// Claims and outcomes of this owner that wait for their receipt; `None` when it does not say.
     pub underway: Option<u64>,
     /// How long the sender has been up, in ms.
     pub uptime_ms: u64,
-    /// How many attempts the sender gives a task, so that people learn of workers that disagree; nothing follows from it.
+    /// How many attempts the sender gives a task, so that people learn of workers that disagree;
+    /// nothing follows from it.
     pub max_attempts: Option<u32>,
-    /// Of every end that this owner has written up to this position of the ledger, dead letter and entry on M are stored; `None` when it
-    /// does not say.
+    /// Of every end that this owner has written up to this position of the ledger, dead letter and
+    /// entry on M are stored; `None` when it does not say.
     pub shown_to: Option<Position>,
     /// The sender has read the ledger for a while and still does: it takes no turn in anything.
     pub reading: bool,
@@ -233,7 +241,8 @@ impl Entry {
         }
     }
 
-    /// The key of a claim or an outcome: those have receipts that somebody waits for, and are counted in heartbeats.
+    /// The key of a claim or an outcome: those have receipts that somebody waits for, and are
+    /// counted in heartbeats.
     #[must_use]
     pub const fn counted(&self) -> Option<OnceKey> {
         match self {
@@ -325,8 +334,8 @@ impl Entry {
         out.finish()
     }
 
-    /// The body of the entry's message. `content` is what it holds besides what the entry says itself: a result, a failure reason, a
-    /// checkpoint, or nothing. Only a tombstone's is empty.
+    /// The body of the entry's message. `content` is what it holds besides what the entry says
+    /// itself: a result, a failure reason, a checkpoint, or nothing. Only a tombstone's is empty.
     #[must_use]
     pub fn body(&self, content: &[u8]) -> Bytes {
         match self {
@@ -342,7 +351,8 @@ impl Entry {
         }
     }
 
-    /// Reads an entry from a message's key, properties and body; `null` says that the message is a tombstone.
+    /// Reads an entry from a message's key, properties and body; `null` says that the message is a
+    /// tombstone.
     ///
     /// # Errors
     /// When the message is not an entry that this version knows.
@@ -361,7 +371,8 @@ impl Entry {
         if let ("seal", Key::Seal(key)) = (from.text("k")?, key) {
             return from.seal(key, body).map(Self::Seal);
         }
-        // A compaction would remove what is empty: what some readers may never see, none must act upon.
+        // A compaction would remove what is empty: what some readers may never see, none must act
+        // upon.
         let content = body::decode(body).ok_or(EntryError::Body)?;
         match (from.text("k")?, key) {
             ("claim", Key::Once(key)) => from.claim(key, &content).map(Self::Claim),

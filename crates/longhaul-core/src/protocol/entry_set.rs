@@ -1,10 +1,11 @@
-//! Sets of entries of one partition of the task topic, as ranges: the entries of a topic are dense, so what is over is a few ranges
-//! and not a million ids.
+//! Sets of entries of one partition of the task topic, as ranges: the entries of a topic are dense,
+//! so what is over is a few ranges and not a million ids.
 
 use crate::task::{EntryId, TaskId};
 use std::ops::RangeInclusive;
 
-/// How all tasks of an entry ended. It is part of the set, so that those who depend on a task can still be told.
+/// How all tasks of an entry ended. It is part of the set, so that those who depend on a task can
+/// still be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Ended {
     /// All are COMPLETED, or were dropped and are nobody's.
@@ -64,7 +65,8 @@ impl Range {
 }
 
 impl EntrySet {
-    /// Adds a range that lies behind all that is there; `false` if it does not, or is empty: it is not added then.
+    /// Adds a range that lies behind all that is there; `false` if it does not, or is empty: it is
+    /// not added then.
     pub fn push(&mut self, range: Range) -> bool {
         let behind = self
             .ranges
@@ -111,7 +113,8 @@ impl EntrySet {
         self.ranges.is_empty()
     }
 
-    /// What is in either. Where both have an entry, `self` says how it ended; no two seals of a ledger differ in that.
+    /// What is in either. Where both have an entry, `self` says how it ended; no two seals of a
+    /// ledger differ in that.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         let mut union = Self::default();
@@ -120,7 +123,8 @@ impl EntrySet {
         loop {
             match (our, their) {
                 (Some(a), Some(b)) if (b.ledger, b.first) < (a.ledger, a.first) => {
-                    // What lies before our next range goes in, and the rest of it is looked at again.
+                    // What lies before our next range goes in, and the rest of it is looked at
+                    // again.
                     let cut = if b.ledger == a.ledger { b.last.min(a.first - 1) } else { b.last };
                     union.push(Range { last: cut, ..b });
                     their = if cut < b.last {

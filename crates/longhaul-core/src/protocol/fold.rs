@@ -10,14 +10,17 @@
 //!    └──────────────────────┴── closing claim FINAL, CANCELLED, EXPIRED ┘
 //! ```
 //!
-//! A claim PARKED comes from any open state to RETRY: the task waits for others, or is offered to anybody.
+//! A claim PARKED comes from any open state to RETRY: the task waits for others, or is offered to
+//! anybody.
 //!
-//! A seal that names the task ends all of this: it is terminal then, whatever else stands in the ledger.
+//! A seal that names the task ends all of this: it is terminal then, whatever else stands in the
+//! ledger.
 //!
-//! The rules are strict and nothing else is needed: no "first seen", no "higher epoch wins". One claim may come after a gap: one with a
-//! base, which says all that is known of the task, so that the keys before it can go (`worker/machine/sealing.rs`). Where nothing is gone it
-//! is the next like any other. Whether an owner is stale or a
-//! retry is due is the claimer's judgement and never the fold's, so clocks cannot make two followers disagree.
+//! The rules are strict and nothing else is needed: no "first seen", no "higher epoch wins". One
+//! claim may come after a gap: one with a base, which says all that is known of the task, so that
+//! the keys before it can go (`worker/machine/sealing.rs`). Where nothing is gone it is the next
+//! like any other. Whether an owner is stale or a retry is due is the claimer's judgement and never
+//! the fold's, so clocks cannot make two followers disagree.
 
 use super::entry::{Claim, ClaimKind, Done, Entry, NextAttempt, Outcome, Renewal};
 use super::key::{Epoch, OwnerId};
@@ -57,7 +60,8 @@ pub enum Phase {
     Cancelled,
     /// Terminal: it was not started in time.
     Expired,
-    /// Terminal by a seal: it has ended in one of these ways, and nothing in the ledger about it counts any more.
+    /// Terminal by a seal: it has ended in one of these ways, and nothing in the ledger about it
+    /// counts any more.
     Sealed,
 }
 
@@ -90,7 +94,8 @@ pub enum Reason {
     AttemptNotAbove,
     /// The task has ended.
     Terminal,
-    /// An outcome or checkpoint of an epoch or owner that is not the current one: the work of a zombie.
+    /// An outcome or checkpoint of an epoch or owner that is not the current one: the work of a
+    /// zombie.
     Fenced,
     /// An outcome or checkpoint of an attempt that is not running any more.
     NotRunning,

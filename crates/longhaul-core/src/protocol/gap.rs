@@ -1,8 +1,10 @@
-//! Whether this follower has lost entries, which a broker that trims a topic does to a slow reader without a word.
+//! Whether this follower has lost entries, which a broker that trims a topic does to a slow reader
+//! without a word.
 //!
-//! Each heartbeat says how many claims and outcomes of its owner are stored, and how many are on their way. From the first heartbeat
-//! on that was read live, at least as many entries of that owner must have been read as were stored since; only those that were on
-//! their way at that first one may lie before it in the log.
+//! Each heartbeat says how many claims and outcomes of its owner are stored, and how many are on
+//! their way. From the first heartbeat on that was read live, at least as many entries of that
+//! owner must have been read as were stored since; only those that were on their way at that first
+//! one may lie before it in the log.
 
 use super::entry::Heartbeat;
 use super::key::OwnerId;
@@ -18,8 +20,8 @@ pub struct Gaps {
 struct Count {
     /// Orders the heartbeats of an owner: what is read again after a reconnect is older.
     uptime_ms: u64,
-    /// Entries of the owner that were read, or lie before its first heartbeat: not less than there are of those that it has counted,
-    /// or will.
+    /// Entries of the owner that were read, or lie before its first heartbeat: not less than there
+    /// are of those that it has counted, or will.
     read: u64,
 }
 
@@ -93,8 +95,9 @@ mod tests {
         assert_eq!(gaps.heard(&heartbeat(3, 9, 0)), 1);
     }
 
-    /// An outcome that was on its way when a heartbeat was sent, and then did not come, was never missed: each heartbeat forgave what
-    /// was on its way at it. Its own worker waited for it for ever.
+    /// An outcome that was on its way when a heartbeat was sent, and then did not come, was never
+    /// missed: each heartbeat forgave what was on its way at it. Its own worker waited for it for
+    /// ever.
     #[test]
     fn what_was_on_its_way_at_a_heartbeat_is_missing_at_the_next_one() {
         let mut gaps = Gaps::default();
@@ -103,7 +106,8 @@ mod tests {
         assert_eq!(gaps.heard(&heartbeat(3, 6, 0)), 1);
     }
 
-    /// What is stored although its publisher never learned of it makes up for nothing that is missing later.
+    /// What is stored although its publisher never learned of it makes up for nothing that is
+    /// missing later.
     #[test]
     fn what_its_owner_has_given_up_hides_nothing() {
         let mut gaps = Gaps::default();

@@ -1,12 +1,13 @@
 //! The invariants of the task protocol, by number, as pure predicates.
 //!
-//! The model, the simulation, the checkers of chaos and production share them. Those that one worker can judge at each of its steps
-//! are functions in `own.rs`, and production asks them always; those that look at what happened before, to all workers, are kept by
-//! the `Judge` of the project's own tests, which drive workers and tell it what each of them did.
+//! The model, the simulation, the checkers of chaos and production share them. Those that one
+//! worker can judge at each of its steps are functions in `own.rs`, and production asks them
+//! always; those that look at what happened before, to all workers, are kept by the `Judge` of the
+//! project's own tests, which drive workers and tell it what each of them did.
 //!
-//! Four of them are no predicates of a state or of a history. C-08 is reachability, which the model decides; C-13 is a
-//! property test of the machine; C-14 is a test that a broken key is caught; C-17 has a bound in time, which the simulation
-//! measures.
+//! Four of them are no predicates of a state or of a history. C-08 is reachability, which the model
+//! decides; C-13 is a property test of the machine; C-14 is a test that a broken key is caught;
+//! C-17 has a bound in time, which the simulation measures.
 
 mod ids;
 mod log;
@@ -25,7 +26,8 @@ use super::key::{Epoch, OwnerId};
 use crate::task::TaskId;
 use std::fmt;
 
-/// What a worker logs when it has refused to take a step that an invariant forbids. Whoever judges a run by its logs looks for it.
+/// What a worker logs when it has refused to take a step that an invariant forbids. Whoever judges
+/// a run by its logs looks for it.
 pub const REFUSED: &str = "a step that would break an invariant of the protocol was not taken";
 /// An invariant does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

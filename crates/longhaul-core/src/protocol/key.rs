@@ -1,24 +1,28 @@
 //! Keys of the ledger. The write-once keys are what makes compaction harmless.
 //!
-//! A claim, an outcome and a checkpoint carry `task/epoch/owner/serial`, a seal `seal/owner/serial`, where `serial` is a counter of
-//! the owner that never repeats. So no two publishes ever share such a key, and compaction, which keeps the last entry of a key, removes nothing
-//! that the fold reads. Four keys are shared on purpose, because no position of theirs decides anything: `task/cancel`
-//! (sticky), `hb/owner` (the newest is enough), `cfg/version`, and that of a lease's renewals, whose serial is the largest there is.
+//! A claim, an outcome and a checkpoint carry `task/epoch/owner/serial`, a seal
+//! `seal/owner/serial`, where `serial` is a counter of the owner that never repeats. So no two
+//! publishes ever share such a key, and compaction, which keeps the last entry of a key, removes
+//! nothing that the fold reads. Four keys are shared on purpose, because no position of theirs
+//! decides anything: `task/cancel` (sticky), `hb/owner` (the newest is enough), `cfg/version`, and
+//! that of a lease's renewals, whose serial is the largest there is.
 
 use crate::task::TaskId;
 use std::fmt;
 use std::str::FromStr;
 
-/// Identifies an incarnation of a worker: 128 random bits, drawn anew at every start and every self-fence.
+/// Identifies an incarnation of a worker: 128 random bits, drawn anew at every start and every
+/// self-fence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OwnerId(pub u128);
 
-/// What the owner ids of a worker's leases have in common with its own; the other half tells them apart.
+/// What the owner ids of a worker's leases have in common with its own; the other half tells them
+/// apart.
 const WORKER_BITS: u128 = u64::MAX as u128;
 
 impl OwnerId {
-    /// The owner id of the lease that this worker asks for with the claim of this serial: it shares the lower half of the worker's id, so that it is
-    /// known whose it was at first.
+    /// The owner id of the lease that this worker asks for with the claim of this serial: it shares
+    /// the lower half of the worker's id, so that it is known whose it was at first.
     #[must_use]
     pub const fn of_lease(self, serial: u64) -> Self {
         Self((self.0 & WORKER_BITS) | (serial as u128) << 64)
@@ -37,7 +41,8 @@ impl OwnerId {
     }
 }
 
-/// The serial of the renewals of a lease, which share a key: the newest is enough, and no position of theirs decides anything.
+/// The serial of the renewals of a lease, which share a key: the newest is enough, and no position
+/// of theirs decides anything.
 pub const RENEWAL_SERIAL: u64 = u64::MAX;
 
 impl fmt::Display for OwnerId {
@@ -51,7 +56,8 @@ impl fmt::Display for OwnerId {
 pub struct Epoch(pub u32);
 
 impl Epoch {
-    /// The epoch that the next claim must carry. Saturates: after 4 billion claims a task accepts no more.
+    /// The epoch that the next claim must carry. Saturates: after 4 billion claims a task accepts
+    /// no more.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))

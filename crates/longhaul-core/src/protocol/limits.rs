@@ -1,7 +1,9 @@
-//! What a task allows as a whole: its own number of attempts, a budget over all of them, and a time after which none begins.
+//! What a task allows as a whole: its own number of attempts, a budget over all of them, and a time
+//! after which none begins.
 //!
-//! The task's message says so, and only who has read that knows it: so each claim that runs the task says it again, for those that claim
-//! after its owner has died, or close the task, without the payload. Nothing of it decides whether a claim is accepted.
+//! The task's message says so, and only who has read that knows it: so each claim that runs the
+//! task says it again, for those that claim after its owner has died, or close the task, without
+//! the payload. Nothing of it decides whether a claim is accepted.
 
 use super::entry::{After, ClaimKind};
 use super::fold::{Phase, TaskFold};
@@ -11,7 +13,8 @@ use super::fold::{Phase, TaskFold};
 pub struct Limits {
     /// How many attempts the task has.
     pub max_attempts: Option<u32>,
-    /// Its budget over all attempts and pauses, in ms from its first claim on. A claim FINAL has it if that is why it closes the task.
+    /// Its budget over all attempts and pauses, in ms from its first claim on. A claim FINAL has it
+    /// if that is why it closes the task.
     pub total_ms: Option<u64>,
     /// No attempt begins after this wall-clock time, in ms since the epoch.
     pub expires_at_ms: Option<u64>,
@@ -32,7 +35,8 @@ impl Limits {
         }
     }
 
-    /// Reads them from the properties of a claim. They decide nothing about it: what cannot be read is not there.
+    /// Reads them from the properties of a claim. They decide nothing about it: what cannot be read
+    /// is not there.
     pub(super) fn read<'a>(get: &dyn Fn(&'static str) -> Option<&'a str>) -> Self {
         let number = |name| -> Option<u64> { get(name)?.parse().ok() };
         let max_attempts = number("ma").and_then(|attempts| u32::try_from(attempts).ok());
@@ -46,9 +50,11 @@ impl Limits {
         matches!(self, Self { max_attempts: None, total_ms: None, expires_at_ms: None })
     }
 
-    /// From which wall-clock time on, in ms, such a task is closed instead of run, and how. `created_ms` is when it was claimed first.
+    /// From which wall-clock time on, in ms, such a task is closed instead of run, and how.
+    /// `created_ms` is when it was claimed first.
     ///
-    /// What has begun does not expire: neither a running task, nor one that goes on where a drain has given it back.
+    /// What has begun does not expire: neither a running task, nor one that goes on where a drain
+    /// has given it back.
     #[must_use]
     pub fn closes_at(&self, fold: &TaskFold, created_ms: u64) -> Option<(u64, ClaimKind)> {
         let begun = match fold.phase {

@@ -1,8 +1,9 @@
 //! The task protocol. Pure: no clock, no I/O, no async, no logging.
 //!
-//! The truth about every task lies in the ledger C, a compacted topic on which every entry that the fold depends on has a
-//! write-once key. A claim and an outcome are ordinary publishes; the first valid entry of an epoch in log order wins; a
-//! worker acts only on what it has read back. `docs/protocol.md` tells the whole of it.
+//! The truth about every task lies in the ledger C, a compacted topic on which every entry that the
+//! fold depends on has a write-once key. A claim and an outcome are ordinary publishes; the first
+//! valid entry of an epoch in log order wins; a worker acts only on what it has read back.
+//! `docs/protocol.md` tells the whole of it.
 
 pub mod body;
 pub mod claim;

@@ -5,7 +5,8 @@ use super::offer::{Offer, TaskType};
 /// When the next attempt is due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NextAttempt {
-    /// Wall-clock time in ms since the epoch, for displays and for whoever starts later. Zero: at once.
+    /// Wall-clock time in ms since the epoch, for displays and for whoever starts later. Zero: at
+    /// once.
     pub at_ms: u64,
     /// The delay in ms, for whoever reads the entry live and counts on its own clock.
     pub delay_ms: u64,
@@ -19,11 +20,13 @@ pub enum After {
     /// Anything else: a failure, a snooze, an attempt that never began.
     #[default]
     Other,
-    /// An attempt that had begun, and that its worker gave back because it was stopped: the next one goes on with it.
+    /// An attempt that had begun, and that its worker gave back because it was stopped: the next
+    /// one goes on with it.
     Drain,
     /// The end of other tasks: it is due when those are over, which no time says (`waits.rs`).
     Others,
-    /// An offer of a task of this type: nobody asked for it where it was delivered, and whoever wants it may begin.
+    /// An offer of a task of this type: nobody asked for it where it was delivered, and whoever
+    /// wants it may begin.
     Offer(TaskType),
 }
 

@@ -1,10 +1,13 @@
-//! Offers: a gateway that was given a task, and is not asked for tasks of its type, says on the ledger that anybody may claim it.
+//! Offers: a gateway that was given a task, and is not asked for tasks of its type, says on the
+//! ledger that anybody may claim it.
 //!
-//! A subscription cannot tell the broker which types it wants. What was handed back would come again, to the same one as a rule. An offer is a claim that
-//! runs nothing: it takes the next epoch, and the task is in phase RETRY and due from then on. So others claim it as they take up a retry, by its id.
-//! Each task is offered once, by whoever received it.
+//! A subscription cannot tell the broker which types it wants. What was handed back would come
+//! again, to the same one as a rule. An offer is a claim that runs nothing: it takes the next
+//! epoch, and the task is in phase RETRY and due from then on. So others claim it as they take up a
+//! retry, by its id. Each task is offered once, by whoever received it.
 //!
-//! On the ledger an offer is a claim PARKED with an empty list: to a worker that knows no offers the task waits for nothing.
+//! On the ledger an offer is a claim PARKED with an empty list: to a worker that knows no offers
+//! the task waits for nothing.
 
 use crate::task::Properties;
 use std::num::NonZeroU64;
@@ -13,8 +16,8 @@ use std::num::NonZeroU64;
 const TYPE: &str = "y";
 const READY: &str = "at";
 
-/// The type of a task, as a number of 64 bits: tasks are compared by it, and no table of names has to be kept. Two names that somebody has found to have
-/// the same number count as one type.
+/// The type of a task, as a number of 64 bits: tasks are compared by it, and no table of names has
+/// to be kept. Two names that somebody has found to have the same number count as one type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TaskType(NonZeroU64);
 
@@ -28,7 +31,8 @@ pub struct Offer {
 }
 
 impl TaskType {
-    /// Of this name; `None`: of tasks that have none. The same in every build, for offers say it: FNV-1a.
+    /// Of this name; `None`: of tasks that have none. The same in every build, for offers say it:
+    /// FNV-1a.
     #[must_use]
     pub fn of(name: Option<&str>) -> Self {
         let bytes = name.map(|name| [&b"+"[..], name.as_bytes()]).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! What an operator does to a task from outside: a person, or a program that acts for one, is an owner like any other, and acts by claims.
+//! What an operator does to a task from outside: a person, or a program that acts for one, is an
+//! owner like any other, and acts by claims.
 //!
 //! | action | entries | accepted iff |
 //! |---|---|---|
@@ -6,8 +7,9 @@
 //! | fail | a closing claim FINAL of the next epoch | the same |
 //! | release | a claim RUN of the next epoch, and its RELEASED | the same |
 //!
-//! So an action upon what is not so any more is ignored by every fold, however late it lands. Who had the task reads a higher epoch and stops.
-//! An operator that dies between a RUN and its RELEASED is a silent owner: the task is taken over 2 H later.
+//! So an action upon what is not so any more is ignored by every fold, however late it lands. Who
+//! had the task reads a higher epoch and stops. An operator that dies between a RUN and its
+//! RELEASED is a silent owner: the task is taken over 2 H later.
 
 use super::entry::ClaimKind;
 use super::fold::{Phase, TaskFold};
@@ -49,7 +51,8 @@ pub struct ActionClaim {
 }
 
 impl OperatorAction {
-    /// The claim by which this is done to a task that is in the epoch that was seen, or in any if none is given.
+    /// The claim by which this is done to a task that is in the epoch that was seen, or in any if
+    /// none is given.
     ///
     /// # Errors
     /// The task is not as the action needs it.
@@ -68,7 +71,8 @@ impl OperatorAction {
         let (kind, attempt) = match self {
             Self::Delete | Self::Supersede => (ClaimKind::Cancelled, fold.attempt),
             Self::ForceFail => (ClaimKind::Final, fold.attempt),
-            // Its RELEASED gives this one back. That of the owner that loses the epoch counts, as if that one had died.
+            // Its RELEASED gives this one back. That of the owner that loses the epoch counts, as
+            // if that one had died.
             Self::ForceRelease => (ClaimKind::Run, fold.attempt.saturating_add(1)),
         };
         Ok(ActionClaim { epoch: fold.epoch.next(), attempt, kind })
@@ -178,7 +182,8 @@ mod tests {
         }
     }
 
-    /// The attempt of the owner that loses the epoch counts, as if it had died; that of the operator does not.
+    /// The attempt of the owner that loses the epoch counts, as if it had died; that of the
+    /// operator does not.
     #[test]
     fn a_release_gives_back_the_operators_attempt_alone() {
         let mut fold = running(3, 2);

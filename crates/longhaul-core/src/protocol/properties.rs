@@ -131,7 +131,8 @@ fn any_entry() -> impl Strategy<Value = Entry> {
     ]
 }
 
-/// A ledger with the places that compactions up to these horizons leave: the last entry of each key, and no tombstone.
+/// A ledger with the places that compactions up to these horizons leave: the last entry of each
+/// key, and no tombstone.
 fn compact(log: &[Entry], horizons: &[usize]) -> Vec<Entry> {
     let mut kept: Vec<(usize, Entry)> = log.iter().cloned().enumerate().collect();
     for horizon in horizons {
@@ -155,7 +156,8 @@ fn fold(log: &[Entry], id: TaskId) -> TaskFold {
     fold
 }
 
-/// The keys of a task's entries, those that the fold ignored first and then the others, as a sweep takes them.
+/// The keys of a task's entries, those that the fold ignored first and then the others, as a sweep
+/// takes them.
 fn keys_in_order(log: &[Entry], id: TaskId) -> (Vec<Key>, Vec<Key>) {
     let mut fold = TaskFold::default();
     let (mut ignored, mut accepted, mut cancel) = (Vec::new(), Vec::new(), None);
@@ -208,7 +210,8 @@ proptest! {
         prop_assert!(Entry::read(None, &properties, &body::encode(b""), null).is_err());
     }
 
-    /// One property at a time is replaced by nonsense: the entry is refused, or is what it was but for that property.
+    /// One property at a time is replaced by nonsense: the entry is refused, or is what it was but
+    /// for that property.
     #[test]
     fn a_damaged_entry_never_belongs_to_another_task(
         entry in any_entry(), name in "[a-z]{1,2}", value in ".{0,8}",
@@ -244,8 +247,9 @@ proptest! {
         }
     }
 
-    /// Whoever sweeps a sealed task may die after any tombstone: what is left, the seal that stands behind it included, says that the
-    /// task is over; and a reader that has come half-way folds nothing that the whole log did not say once.
+    /// Whoever sweeps a sealed task may die after any tombstone: what is left, the seal that stands
+    /// behind it included, says that the task is over; and a reader that has come half-way folds
+    /// nothing that the whole log did not say once.
     #[test]
     fn half_a_sweep_says_nothing_that_was_not_so(
         log in ledger(), count in 0..24_usize, horizons in vec(0..100_usize, 0..4),

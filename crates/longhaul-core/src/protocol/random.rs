@@ -44,7 +44,8 @@ pub(super) const fn task(number: u64) -> TaskId {
     TaskId { ledger: 0, entry: number, partition: 0, batch_index: None }
 }
 
-/// An entry of a small world, so that many are accepted. Its serial comes from its place: no key repeats.
+/// An entry of a small world, so that many are accepted. Its serial comes from its place: no key
+/// repeats.
 pub(super) fn small_entry() -> impl Strategy<Value = Entry> {
     let key = (0..TASKS, 1..5_u32, 0..2_u128).prop_map(|(number, epoch, owner)| OnceKey {
         task: task(number),

@@ -1,8 +1,8 @@
 //! Who of several workers acts first, without asking each other.
 //!
-//! Each worker sorts the live owners by a hash of task and owner and waits one slot per place before it. They need not agree on
-//! who is live: a wrong rank costs one lost claim, which costs nothing but an entry. The hash also spreads the tasks of a dead
-//! owner over the others.
+//! Each worker sorts the live owners by a hash of task and owner and waits one slot per place
+//! before it. They need not agree on who is live: a wrong rank costs one lost claim, which costs
+//! nothing but an entry. The hash also spreads the tasks of a dead owner over the others.
 
 use super::key::OwnerId;
 use crate::task::TaskId;
@@ -30,7 +30,8 @@ pub fn rank(task: TaskId, own: OwnerId, live: impl Iterator<Item = OwnerId>) -> 
     RANKED_MAX + mine.0 % spread
 }
 
-/// How long an adopter waits before it claims. The holder of a delivery goes first and waits for nothing.
+/// How long an adopter waits before it claims. The holder of a delivery goes first and waits for
+/// nothing.
 #[must_use]
 pub fn adoption_delay(rank: u64) -> Duration {
     SLOT * u32::try_from(rank + 1).unwrap_or(u32::MAX)
@@ -91,7 +92,8 @@ mod tests {
         }
     }
 
-    /// Nobody had ever asked what a hundred workers do: behind the ranked places any delay passed, and none.
+    /// Nobody had ever asked what a hundred workers do: behind the ranked places any delay passed,
+    /// and none.
     #[test]
     fn behind_the_ranked_places_the_others_are_spread() {
         const OTHERS: u128 = 96;
@@ -115,7 +117,8 @@ mod tests {
         assert_eq!([0, 1, 7, 19].map(slots), [1, 2, 8, 20]);
     }
 
-    /// Workers of two builds stand in one line: were the order another one, both would claim at once.
+    /// Workers of two builds stand in one line: were the order another one, both would claim at
+    /// once.
     #[test]
     fn the_order_is_the_same_in_every_build() {
         let owners = [OwnerId(1), OwnerId(2 << 64), OwnerId(u128::MAX), OwnerId(3 << 64 | 7)];

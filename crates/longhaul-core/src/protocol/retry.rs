@@ -3,7 +3,8 @@
 use super::entry::{After, NextAttempt, Outcome};
 use std::time::Duration;
 
-/// How long a task waits between attempts: uniformly between zero and a ceiling that doubles with each attempt, or as long as a list says.
+/// How long a task waits between attempts: uniformly between zero and a ceiling that doubles with
+/// each attempt, or as long as a list says.
 ///
 /// Full jitter spreads the retries of tasks that failed together better than any fixed delay does.
 ///
@@ -23,8 +24,9 @@ pub struct RetryPolicy {
     pub base: Duration,
     /// The highest ceiling. Default 5 min.
     pub max: Duration,
-    /// The delays themselves, one after each attempt but the last, so that N of them make N + 1 attempts: base and maximum do not matter
-    /// then, but for tasks that a worker cannot decode. Default: empty.
+    /// The delays themselves, one after each attempt but the last, so that N of them make N + 1
+    /// attempts: base and maximum do not matter then, but for tasks that a worker cannot decode.
+    /// Default: empty.
     pub intervals: Vec<Duration>,
 }
 
@@ -54,7 +56,8 @@ impl RetryPolicy {
         Some(u32::try_from(listed).unwrap_or(u32::MAX).saturating_add(1))
     }
 
-    /// The delay after this attempt in the list. What follows the list, since another worker counts otherwise, waits as long as the last.
+    /// The delay after this attempt in the list. What follows the list, since another worker counts
+    /// otherwise, waits as long as the last.
     fn listed(&self, attempt: u32) -> Option<Duration> {
         let at = usize::try_from(attempt.saturating_sub(1)).unwrap_or(usize::MAX);
         self.intervals.get(at).or_else(|| self.intervals.last()).map(|delay| *delay.min(&DELAY_MAX))
@@ -81,8 +84,8 @@ impl RetryPolicy {
         self.ceiling(attempt).mul_f64(f64::from(sample) / f64::from(u32::MAX))
     }
 
-    /// The delay after an attempt that will fail again until its worker was replaced, whichever attempt it was: uniformly between half
-    /// the highest ceiling and all of it.
+    /// The delay after an attempt that will fail again until its worker was replaced, whichever
+    /// attempt it was: uniformly between half the highest ceiling and all of it.
     #[must_use]
     pub fn late_delay(&self, sample: u32) -> Duration {
         let half = self.max.min(DELAY_MAX) / 2;
@@ -90,10 +93,12 @@ impl RetryPolicy {
     }
 }
 
-/// The shortest snooze. Each round leaves two entries on the ledger, until a claim with a base has made them superfluous.
+/// The shortest snooze. Each round leaves two entries on the ledger, until a claim with a base has
+/// made them superfluous.
 pub(crate) const SNOOZE_MIN: Duration = Duration::from_secs(1);
 
-/// The longest delay that is recorded: a hundred years. Other clients read the time as a number of 63 bits.
+/// The longest delay that is recorded: a hundred years. Other clients read the time as a number of
+/// 63 bits.
 const DELAY_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Why an attempt ended without a result.
@@ -103,7 +108,8 @@ pub enum Failure {
     Retry,
     /// Try again after this delay.
     RetryAfter(Duration),
-    /// Try again after one of the longest delays of the policy: another worker may do better by then.
+    /// Try again after one of the longest delays of the policy: another worker may do better by
+    /// then.
     RetryLate,
     /// Do not try again.
     Fatal,
@@ -111,8 +117,9 @@ pub enum Failure {
     Snooze(Duration),
 }
 
-/// The outcome of an attempt that ends until other tasks are over. If they are over already it counts as the shortest snooze: a processor that asks for them
-/// again and again would fill the ledger.
+/// The outcome of an attempt that ends until other tasks are over. If they are over already it
+/// counts as the shortest snooze: a processor that asks for them again and again would fill the
+/// ledger.
 #[must_use]
 pub fn outcome_of_waiting(now_ms: u64) -> Outcome {
     let delay_ms = u64::try_from(SNOOZE_MIN.as_millis()).unwrap_or(u64::MAX);
@@ -172,7 +179,8 @@ mod tests {
         assert_eq!(outcome(Failure::Snooze(Duration::from_secs(1)), 3), Outcome::Released(next));
     }
 
-    /// A processor that asked for tasks which were all over began again at once, as fast as the broker took its entries.
+    /// A processor that asked for tasks which were all over began again at once, as fast as the
+    /// broker took its entries.
     #[test]
     fn waiting_for_other_tasks_lasts_a_second_at_least() {
         let next = NextAttempt { after: After::Others, ..NextAttempt::new(1010, 1000) };
@@ -228,7 +236,8 @@ mod tests {
         );
     }
 
-    /// A backoff that did not grow passed all tests: they looked at the first attempt, and at delays that could as well be zero.
+    /// A backoff that did not grow passed all tests: they looked at the first attempt, and at
+    /// delays that could as well be zero.
     #[test]
     fn the_delay_is_the_drawn_part_of_a_ceiling_that_grows_with_the_attempt() {
         let policy = RetryPolicy::default();
@@ -248,7 +257,8 @@ mod tests {
         }
     }
 
-    /// A worker of an old version read a task of a new one three times within two seconds, and called it failed for good.
+    /// A worker of an old version read a task of a new one three times within two seconds, and
+    /// called it failed for good.
     #[test]
     fn a_late_delay_is_long_after_the_first_attempt_too() {
         let policy = RetryPolicy::default();

@@ -1,13 +1,16 @@
 //! Seals: what is over for good, in a few bytes.
 //!
-//! A finished task keeps its keys in the ledger for a while. Then a seal names its entry on the task topic as over, and whoever has
-//! read the seal may tombstone the keys. A task in a seal is terminal, whatever else stands in the ledger, before the seal or
-//! behind it. The order of the tombstones makes this safe, and no clock: first every entry that the fold did not accept, and when
-//! those are gone the accepted ones. So what the log rejected is either gone or stands behind an accepted entry, or behind a seal
-//! that a reader must still pass; a view may lag, but never accepts what was rejected.
+//! A finished task keeps its keys in the ledger for a while. Then a seal names its entry on the
+//! task topic as over, and whoever has read the seal may tombstone the keys. A task in a seal is
+//! terminal, whatever else stands in the ledger, before the seal or behind it. The order of the
+//! tombstones makes this safe, and no clock: first every entry that the fold did not accept, and
+//! when those are gone the accepted ones. So what the log rejected is either gone or stands behind
+//! an accepted entry, or behind a seal that a reader must still pass; a view may lag, but never
+//! accepts what was rejected.
 //!
-//! Many small seals are merged: their union is published and read back, every key of their tasks goes, and then the seals that
-//! it covers. Only a seal that stands before the one that covers it may go.
+//! Many small seals are merged: their union is published and read back, every key of their tasks
+//! goes, and then the seals that it covers. Only a seal that stands before the one that covers it
+//! may go.
 
 use super::entry_set::{Ended, EntrySet, Range};
 use super::key::SealKey;
@@ -58,9 +61,9 @@ pub struct Seal {
 /// Form byte of a body that holds a set of entries.
 const ENTRIES: u8 = 0x02;
 
-/// The body of a seal: the form byte, then each range as three variable-length numbers: how far its ledger is from the last one's,
-/// where it begins (from the end of the last range, in the same ledger), and its length less one with, in the two lowest bits, how
-/// it ended.
+/// The body of a seal: the form byte, then each range as three variable-length numbers: how far its
+/// ledger is from the last one's, where it begins (from the end of the last range, in the same
+/// ledger), and its length less one with, in the two lowest bits, how it ended.
 #[must_use]
 pub fn encode(entries: &EntrySet) -> Bytes {
     let mut body = BytesMut::with_capacity(1 + 4 * entries.len());
@@ -145,8 +148,8 @@ pub struct Seals {
     all: EntrySet,
     /// Those that say what no later one says as well.
     needed: BTreeMap<SealKey, Placed>,
-    /// Those that may go, with what each says: one that stands behind it says as much. That stays so, because the later one may itself go
-    /// only when one behind it says all that both say.
+    /// Those that may go, with what each says: one that stands behind it says as much. That stays
+    /// so, because the later one may itself go only when one behind it says all that both say.
     covered: BTreeMap<SealKey, EntrySet>,
 }
 
@@ -209,9 +212,10 @@ impl Seals {
         self.covered.iter().map(|(key, entries)| (*key, entries))
     }
 
-    /// The union of the smallest of those seals that no other covers, of as many as fit into one; `None` when these are fewer than two,
-    /// or than `min`. With `min` = n there are never more than n times as many seals as could hold it all: n of them that do not fit into
-    /// one are an n-th of a seal each, on average.
+    /// The union of the smallest of those seals that no other covers, of as many as fit into one;
+    /// `None` when these are fewer than two, or than `min`. With `min` = n there are never more
+    /// than n times as many seals as could hold it all: n of them that do not fit into one are an
+    /// n-th of a seal each, on average.
     #[must_use]
     pub fn merged(&self, min: usize) -> Option<(Counts, EntrySet)> {
         if self.needed.len() < min.max(2) {
@@ -276,7 +280,8 @@ mod tests {
         assert!(encode(&seal(1, &all).entries).len() <= 8);
     }
 
-    /// The figures of docs/protocol.md. What is missing in a range, or ended otherwise than its neighbours, parts it.
+    /// The figures of docs/protocol.md. What is missing in a range, or ended otherwise than its
+    /// neighbours, parts it.
     #[test]
     fn holes_and_failures_cost_three_bytes_each() {
         const ENTRIES_OF_A_LEDGER: u64 = 50_000;
@@ -308,7 +313,8 @@ mod tests {
         assert_eq!(covered(&seals), [0_u64; 0]);
         seals.read(at(3), &seal(3, &[1, 2, 3]));
         assert_eq!(covered(&seals), [1, 2]);
-        // Of two that say the same the later one stays, also when it is one and the same, read again.
+        // Of two that say the same the later one stays, also when it is one and the same, read
+        // again.
         seals.read(at(4), &seal(4, &[1, 2, 3]));
         assert_eq!((covered(&seals), seals.needed()), (vec![1, 2, 3], 1));
         seals.read(at(5), &seal(4, &[1, 2, 3]));
@@ -328,7 +334,8 @@ mod tests {
         seals.read(at(2), &seal(2, &[3, 9]));
         let (counts, union) = seals.merged(2).expect("there are two");
         assert_eq!((counts.completed, union), (4, seal(3, &[1, 2, 3, 9]).entries));
-        // Every other entry: two bytes for each, and more, so that two such seals are too large for one.
+        // Every other entry: two bytes for each, and more, so that two such seals are too large for
+        // one.
         for serial in 3..5 {
             let entries: Vec<u64> = (0..15_000).map(|n| 100_000 * serial + 2 * n).collect();
             seals.read(at(serial), &seal(serial, &entries));

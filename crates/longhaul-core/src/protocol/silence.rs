@@ -1,10 +1,11 @@
 //! Who has fallen silent, on the reader's own clock.
 //!
-//! A heartbeat read back at its send time `t` proves that the local view is complete up to `t`. So an owner is stale when the
-//! last own heartbeat that came back was *sent* more than 2 H after anything of that owner was last read: own lag never makes
-//! others look stale. Silence counts only over an unbroken run of own heartbeats. After a gap of more than 1.5 H between two of
-//! them, as after a restart, everybody's silence starts afresh: else, after an outage of the ledger, the first worker back
-//! would take over the whole fleet.
+//! A heartbeat read back at its send time `t` proves that the local view is complete up to `t`. So
+//! an owner is stale when the last own heartbeat that came back was *sent* more than 2 H after
+//! anything of that owner was last read: own lag never makes others look stale. Silence counts only
+//! over an unbroken run of own heartbeats. After a gap of more than 1.5 H between two of them, as
+//! after a restart, everybody's silence starts afresh: else, after an outage of the ledger, the
+//! first worker back would take over the whole fleet.
 
 use super::key::OwnerId;
 use super::moment::Moment;
@@ -39,27 +40,32 @@ pub struct Silence {
 struct Seen {
     at: Moment,
     lead: Option<Lead>,
-    /// It is an earlier id of a worker that has fenced itself, kept alive for what still runs under it.
+    /// It is an earlier id of a worker that has fenced itself, kept alive for what still runs under
+    /// it.
     former: bool,
     /// Its worker still reads the ledger.
     reading: bool,
 }
 
-/// By how much an owner's uptime leads the own clock, in ms. A heartbeat that was on its way for long, or is read late, shows too
-/// little; nothing but a clock that stood still shows too much. So the most that was seen counts, in spans of a little over 2 H, and
-/// not for ever: after a standstill of the owner's own machine it leads by less from then on.
+/// By how much an owner's uptime leads the own clock, in ms. A heartbeat that was on its way for
+/// long, or is read late, shows too little; nothing but a clock that stood still shows too much. So
+/// the most that was seen counts, in spans of a little over 2 H, and not for ever: after a
+/// standstill of the owner's own machine it leads by less from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Lead {
-    /// The most in each of the two spans before. What was heard first alone tells nothing: it may have been on its way for long.
+    /// The most in each of the two spans before. What was heard first alone tells nothing: it may
+    /// have been on its way for long.
     before: [Option<i128>; 2],
-    /// The most in this span, and since when. It lasts until an own heartbeat comes back that was sent in it: those of others that were
-    /// written during a standstill come before that, however long it takes to read them.
+    /// The most in this span, and since when. It lasts until an own heartbeat comes back that was
+    /// sent in it: those of others that were written during a standstill come before that, however
+    /// long it takes to read them.
     recent: i128,
     since: Moment,
 }
 
 impl Lead {
-    /// The uptime leads by so much now, and all is read that was written before `view_at`. Returns how much of the lead is new.
+    /// The uptime leads by so much now, and all is read that was written before `view_at`. Returns
+    /// how much of the lead is new.
     fn heard(
         &mut self,
         lead: i128,
@@ -84,7 +90,8 @@ fn signed(time: Duration) -> i128 {
     i128::try_from(time.as_millis()).unwrap_or(i128::MAX)
 }
 
-/// How far the reading of the ledger is behind: what was written longer ago than this has been read.
+/// How far the reading of the ledger is behind: what was written longer ago than this has been
+/// read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lag {
     /// How long the last own heartbeat that came back was on its way.
@@ -175,7 +182,8 @@ impl Silence {
         self.owners.entry(owner).or_insert(first).at = now;
     }
 
-    /// Something was read of an owner which need not be a worker's: an operator or a lease has no heartbeat, and takes no turn.
+    /// Something was read of an owner which need not be a worker's: an operator or a lease has no
+    /// heartbeat, and takes no turn.
     pub fn heard_if_known(&mut self, owner: OwnerId, now: Moment) {
         if let Some(seen) = self.owners.get_mut(&owner) {
             seen.at = now;
@@ -202,8 +210,8 @@ impl Silence {
         self.owners.get(&owner).is_some_and(|seen| seen.former)
     }
 
-    /// A heartbeat of another owner was read. Returns by how much its uptime has outrun the own clock: a large value says that this
-    /// machine was suspended in a way its clock did not notice.
+    /// A heartbeat of another owner was read. Returns by how much its uptime has outrun the own
+    /// clock: a large value says that this machine was suspended in a way its clock did not notice.
     pub fn heard_heartbeat(&mut self, owner: OwnerId, uptime: Duration, now: Moment) -> Duration {
         self.heard(owner, now);
         let (view_at, span) = (self.view_at, 2 * self.heartbeat);
@@ -236,7 +244,8 @@ impl Silence {
         self.view_at.is_some_and(|view_at| view_at > self.stale_at(owner))
     }
 
-    /// The send time that a heartbeat must pass, and come back, before the owner can be called stale.
+    /// The send time that a heartbeat must pass, and come back, before the owner can be called
+    /// stale.
     #[must_use]
     pub fn stale_at(&self, owner: OwnerId) -> Moment {
         self.silent_since(owner) + 2 * self.heartbeat
@@ -248,16 +257,16 @@ impl Silence {
         self.view_at
     }
 
-    /// Whether the view is good enough to claim by: at most 2 H old, and read back with a lag of at most H/2 (else most claims
-    /// would come back too late to be run).
+    /// Whether the view is good enough to claim by: at most 2 H old, and read back with a lag of at
+    /// most H/2 (else most claims would come back too late to be run).
     #[must_use]
     pub fn may_claim(&self, now: Moment) -> bool {
         let fresh = |at: Moment| now.since(at) <= 2 * self.heartbeat;
         self.view_at.is_some_and(fresh) && self.lag <= self.heartbeat / 2
     }
 
-    /// When the next heartbeat is due: H after the last one; at once when the last one came back so late that nothing may be
-    /// claimed by it, and none is on its way that could tell better.
+    /// When the next heartbeat is due: H after the last one; at once when the last one came back so
+    /// late that nothing may be claimed by it, and none is on its way that could tell better.
     #[must_use]
     pub fn heartbeat_at(&self) -> Moment {
         let blocked = self.lag > self.heartbeat / 2 && self.underway.is_empty();
@@ -265,8 +274,8 @@ impl Silence {
         self.last_sent.map_or_else(Moment::default, |sent| sent + spacing)
     }
 
-    /// When to send one more heartbeat that could settle whether the owner is stale, so that it need not wait for the next
-    /// regular one. `None`: one that can is on its way.
+    /// When to send one more heartbeat that could settle whether the owner is stale, so that it
+    /// need not wait for the next regular one. `None`: one that can is on its way.
     #[must_use]
     pub fn extra_at(&self, owner: OwnerId) -> Option<Moment> {
         self.extra_behind(self.stale_at(owner))
@@ -281,7 +290,8 @@ impl Silence {
         }
     }
 
-    /// Of the worker that has granted the lease with this owner id, if anything was heard of that one: its id.
+    /// Of the worker that has granted the lease with this owner id, if anything was heard of that
+    /// one: its id.
     #[must_use]
     pub fn grantor(&self, owner: OwnerId) -> Option<OwnerId> {
         if self.owners.contains_key(&owner) {
@@ -290,26 +300,30 @@ impl Silence {
         self.owners.keys().copied().find(|worker| owner.is_lease_of(*worker))
     }
 
-    /// Whether nothing has come for longer than this of something that was heard last then, in a view known to be complete.
+    /// Whether nothing has come for longer than this of something that was heard last then, in a
+    /// view known to be complete.
     #[must_use]
     pub fn is_over(&self, heard: Moment, limit: Duration) -> bool {
         self.view_at.is_some_and(|view_at| view_at > heard.max(self.floor) + limit)
     }
 
-    /// As [`Silence::extra_at`], of something that was heard last then and may be silent for this long.
+    /// As [`Silence::extra_at`], of something that was heard last then and may be silent for this
+    /// long.
     #[must_use]
     pub fn extra_after(&self, heard: Moment, limit: Duration) -> Option<Moment> {
         self.extra_behind(heard.max(self.floor) + limit)
     }
 
-    /// Owners heard of within 2 H, besides the own one: one for each worker that has read the ledger.
+    /// Owners heard of within 2 H, besides the own one: one for each worker that has read the
+    /// ledger.
     pub fn live_owners(&self, now: Moment) -> impl Iterator<Item = OwnerId> {
         let recent = now - 2 * self.heartbeat;
         let takes_turns = move |seen: &Seen| seen.at >= recent && !seen.former && !seen.reading;
         self.owners.iter().filter(move |(_, seen)| takes_turns(seen)).map(|(owner, _)| *owner)
     }
 
-    /// Owners that have been silent for longer than `limit`: their heartbeat keys are of no more use.
+    /// Owners that have been silent for longer than `limit`: their heartbeat keys are of no more
+    /// use.
     pub fn silent_for(&self, limit: Duration, now: Moment) -> impl Iterator<Item = OwnerId> {
         let gone = move |owner: &OwnerId| now.since(self.silent_since(*owner)) > limit;
         self.owners.keys().copied().filter(gone)
@@ -366,8 +380,8 @@ mod tests {
         assert_eq!(lag(&silence, 505), 0);
     }
 
-    /// A worker that had fenced itself and still ran an attempt under its earlier id counted twice in everybody's line but its own: nobody
-    /// was the first to sweep.
+    /// A worker that had fenced itself and still ran an attempt under its earlier id counted twice
+    /// in everybody's line but its own: nobody was the first to sweep.
     #[test]
     fn an_earlier_id_of_a_worker_takes_no_turn_but_is_alive() {
         let mut silence = Silence::new(H);
@@ -381,7 +395,8 @@ mod tests {
         assert!(!silence.is_stale(OTHER));
     }
 
-    /// An operator that closed tasks would have stood in everybody's line for 2 H, and while it was the first nobody would have swept.
+    /// An operator that closed tasks would have stood in everybody's line for 2 H, and while it was
+    /// the first nobody would have swept.
     #[test]
     fn who_closes_a_task_and_has_no_heartbeat_takes_no_turn() {
         let mut silence = Silence::new(H);
@@ -394,7 +409,8 @@ mod tests {
         assert_eq!(silence.silent_since(OTHER), at(40));
     }
 
-    /// A worker that still read the ledger stood in everybody's line: while it was the first, nobody kept the metadata topic or swept.
+    /// A worker that still read the ledger stood in everybody's line: while it was the first,
+    /// nobody kept the metadata topic or swept.
     #[test]
     fn who_still_reads_the_ledger_takes_no_turn_but_is_alive() {
         let mut silence = Silence::new(H);
@@ -432,8 +448,9 @@ mod tests {
         assert!(silence.is_stale(OTHER));
     }
 
-    /// A virtual machine that was saved and started again an hour later reads all the heartbeats of that hour one after the other. Each was
-    /// compared with the one before, so no jump was ever larger than H, and the worker went on with what it believed an hour ago.
+    /// A virtual machine that was saved and started again an hour later reads all the heartbeats of
+    /// that hour one after the other. Each was compared with the one before, so no jump was ever
+    /// larger than H, and the worker went on with what it believed an hour ago.
     #[test]
     fn a_standstill_is_noticed_although_no_heartbeat_is_missing() {
         let mut silence = Silence::new(H);
@@ -448,8 +465,9 @@ mod tests {
         assert!(ahead.is_sorted() && ahead.last() > Some(&3_700), "{ahead:?}");
     }
 
-    /// On a busy ledger it takes a while to read what was written in the meantime. What others led by rose with each of their heartbeats, and
-    /// so did what it was compared with: a standstill of twenty minutes whose backlog took 45 s to read went unnoticed.
+    /// On a busy ledger it takes a while to read what was written in the meantime. What others led
+    /// by rose with each of their heartbeats, and so did what it was compared with: a standstill of
+    /// twenty minutes whose backlog took 45 s to read went unnoticed.
     #[test]
     fn a_standstill_is_noticed_although_its_backlog_is_read_slowly() {
         let mut silence = Silence::new(H);
@@ -466,7 +484,8 @@ mod tests {
         assert_eq!(ahead.max(), Some(3_590 - 119));
     }
 
-    /// A worker that was cut off publishes its queued heartbeats at once when it is back. For those that read them that is no standstill.
+    /// A worker that was cut off publishes its queued heartbeats at once when it is back. For those
+    /// that read them that is no standstill.
     #[test]
     fn heartbeats_that_come_late_are_no_standstill() {
         let mut silence = Silence::new(H);
@@ -482,7 +501,8 @@ mod tests {
         }
     }
 
-    /// Two machines whose clocks differ by a few hundredths are not taken for ones that stand still, however long they run.
+    /// Two machines whose clocks differ by a few hundredths are not taken for ones that stand
+    /// still, however long they run.
     #[test]
     fn a_clock_that_runs_slow_does_not_stand_still() {
         let mut silence = Silence::new(H);
@@ -495,7 +515,8 @@ mod tests {
         }
     }
 
-    /// By how many seconds each of these heartbeats, of this uptime and read at this second, seems to be ahead.
+    /// By how many seconds each of these heartbeats, of this uptime and read at this second, seems
+    /// to be ahead.
     fn aheads(heartbeats: &[(u64, u64)]) -> Vec<u64> {
         let mut silence = Silence::new(H);
         let heard = heartbeats.iter().map(|(uptime, now)| {
@@ -506,8 +527,8 @@ mod tests {
         heard.collect()
     }
 
-    /// What a clock that stood still leads by is measured from the most that was heard in the last two spans of 2 H, whatever came late
-    /// in them.
+    /// What a clock that stood still leads by is measured from the most that was heard in the last
+    /// two spans of 2 H, whatever came late in them.
     #[test]
     fn a_lead_is_measured_from_the_best_that_was_heard() {
         // One of the first ones was late.
@@ -522,8 +543,9 @@ mod tests {
         assert_eq!(aheads(&[(0, 0), (20, 20), (90, 30)]), [0; 3]);
     }
 
-    /// Another worker's machine stood still for half a minute. The most that its uptime had ever led by was remembered, so a standstill of
-    /// this machine minutes later, as long as the other one's, went unnoticed, and this worker ran what others had taken over.
+    /// Another worker's machine stood still for half a minute. The most that its uptime had ever
+    /// led by was remembered, so a standstill of this machine minutes later, as long as the other
+    /// one's, went unnoticed, and this worker ran what others had taken over.
     #[test]
     fn an_owner_that_has_stood_still_itself_tells_of_a_standstill_all_the_same() {
         let in_time = [(0, 0), (21, 21), (42, 42)];
@@ -545,8 +567,9 @@ mod tests {
         assert!(silence.may_claim(at(127)) && !silence.may_claim(at(128)));
     }
 
-    /// A worker that took 6 s to read a ledger of 100,000 finished tasks was ready, and claimed nothing until its next regular
-    /// heartbeat: the first one had come back only at the end of all that reading.
+    /// A worker that took 6 s to read a ledger of 100,000 finished tasks was ready, and claimed
+    /// nothing until its next regular heartbeat: the first one had come back only at the end of all
+    /// that reading.
     #[test]
     fn a_lag_that_forbids_claims_is_measured_anew_at_once() {
         let mut silence = Silence::new(H);
@@ -575,8 +598,8 @@ mod tests {
         assert!(one_more.came_back(2, at(64)));
     }
 
-    /// After a start nobody knows what was said while the ledger was read; after a gap, everything is known that was said since the
-    /// heartbeat was sent.
+    /// After a start nobody knows what was said while the ledger was read; after a gap, everything
+    /// is known that was said since the heartbeat was sent.
     #[test]
     fn silence_begins_when_the_bootstrap_ends_or_the_heartbeat_behind_a_gap_was_sent() {
         let mut silence = Silence::new(H);

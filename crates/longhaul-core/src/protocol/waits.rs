@@ -1,11 +1,12 @@
 //! What a parked task waits for: other tasks of its topic that must be over before it begins.
 //!
-//! A parked task is in phase RETRY like any other that waits, but is due when the named tasks are over instead of at a time. The list is the
-//! body of the entry that parks the task (a claim PARKED, or the RELEASED of an attempt that ends so), so it lasts as long as that state does:
+//! A parked task is in phase RETRY like any other that waits, but is due when the named tasks are
+//! over instead of at a time. The list is the body of the entry that parks the task (a claim
+//! PARKED, or the RELEASED of an attempt that ends so), so it lasts as long as that state does:
 //! through compaction, seals of other tasks, and bases, which take the keys of earlier epochs only.
 //!
-//! A name is the id of a task, or `key:` and the key that its submitter gave it, where `%`, `,` and blanks are written as `%` and two
-//! hexadecimal digits for each byte.
+//! A name is the id of a task, or `key:` and the key that its submitter gave it, where `%`, `,` and
+//! blanks are written as `%` and two hexadecimal digits for each byte.
 
 use super::entry::{After, ClaimKind, Done, NextAttempt, Outcome};
 use super::register::{KeyKind, KeyName};
@@ -24,10 +25,12 @@ const BYTES_MAX: usize = 80 * NAMED_MAX;
 /// What a name begins with that is a key.
 const KEY: &str = "key:";
 
-/// So long after it was parked a task waits for a key that no task has taken. Then that counts as a task without a result.
+/// So long after it was parked a task waits for a key that no task has taken. Then that counts as a
+/// task without a result.
 pub const KEY_WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// What follows when a named task is over without a result: it failed for good, was cancelled or expired.
+/// What follows when a named task is over without a result: it failed for good, was cancelled or
+/// expired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AfterFailed {
     /// The task fails for good, too.
@@ -64,7 +67,8 @@ pub enum Named {
     Open,
     /// It has its result.
     Completed,
-    /// It is over without a result, or may be: a seal says of a batch only that some tasks of it are.
+    /// It is over without a result, or may be: a seal says of a batch only that some tasks of it
+    /// are.
     Failed,
     /// No message has its id, and the ledger does not know it.
     Unknown,
@@ -159,7 +163,8 @@ impl Name {
         }
     }
 
-    /// The keys that it may be, the one that counts first; `None` if it is an id, or no key can be like this.
+    /// The keys that it may be, the one that counts first; `None` if it is an id, or no key can be
+    /// like this.
     #[must_use]
     pub fn keys(&self) -> Option<[KeyName; 2]> {
         let Self::Key(text) = self else { return None };
@@ -254,7 +259,8 @@ impl WaitsFor {
         text
     }
 
-    /// The content of the body of the entry that parks the task: the word of the policy, a space, and the names.
+    /// The content of the body of the entry that parks the task: the word of the policy, a space,
+    /// and the names.
     #[must_use]
     pub fn content(&self) -> String {
         format!("{} {}", self.failed.word(), self.written())
@@ -267,8 +273,8 @@ impl WaitsFor {
         Self::read(names, Some(failed)).ok()
     }
 
-    /// How it stands, by what is known of each named task. A failure is not told before the others are over: who cancels one of them
-    /// would see a group end while it runs.
+    /// How it stands, by what is known of each named task. A failure is not told before the others
+    /// are over: who cancels one of them would see a group end while it runs.
     #[must_use]
     pub fn standing(&self, known: impl Fn(&Name) -> Named) -> Standing {
         let (mut waits, mut failed) = (false, None);

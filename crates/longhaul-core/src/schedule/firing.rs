@@ -1,5 +1,5 @@
-//! What is due of a schedule, and the keys of its firings. A pure function of the schedule, of what the register says of its slots, of the tasks
-//! that are not over, and of the time.
+//! What is due of a schedule, and the keys of its firings. A pure function of the schedule, of what
+//! the register says of its slots, of the tasks that are not over, and of the time.
 //!
 //! | policy | tasks that are not over | a slot is due |
 //! |---|---|---|
@@ -10,15 +10,17 @@
 //! | | two or more | it is left out |
 //! | `cancelOther` | one or more | they are cancelled; then it is fired, and the task waits for them |
 //!
-//! Slots are settled in their order: a slot is fired or left out when all before it are settled, so the last bound slot says where to go on. Of several slots
-//! that are left out the last one is bound alone.
+//! Slots are settled in their order: a slot is fired or left out when all before it are settled, so
+//! the last bound slot says where to go on. Of several slots that are left out the last one is
+//! bound alone.
 
 use super::when::{EARLIEST_MS, LATEST_MS, Slots};
 use super::{Overlap, Schedule, ScheduleError};
 use crate::protocol::register::{KeyName, QueueTask};
 use std::fmt;
 
-/// What stands between the name of a schedule and the instant at which it was asked to fire by hand.
+/// What stands between the name of a schedule and the instant at which it was asked to fire by
+/// hand.
 const BY_HAND: &str = "trigger/";
 
 /// A firing: of a slot, or by hand.
@@ -43,7 +45,8 @@ impl fmt::Display for FiringKey<'_> {
 }
 
 impl<'a> FiringKey<'a> {
-    /// The firing that has this key, if it is one that longhaul may have written. Any producer may take any key.
+    /// The firing that has this key, if it is one that longhaul may have written. Any producer may
+    /// take any key.
     pub fn parse(text: &'a str) -> Option<Self> {
         let (name, slot) = text.strip_prefix(KeyName::OF_FIRINGS)?.split_once('/')?;
         let by_hand = slot.strip_prefix(BY_HAND);
@@ -53,7 +56,8 @@ impl<'a> FiringKey<'a> {
         is_own.then_some(Self(name, slot))
     }
 
-    /// Between these two are the keys of all slots of a schedule up to this instant, or of all firings by hand, in the order of their instants.
+    /// Between these two are the keys of all slots of a schedule up to this instant, or of all
+    /// firings by hand, in the order of their instants.
     pub fn range(name: &str, by_hand: bool, to_ms: u64) -> (String, String) {
         let key = |ms| FiringKey(name, Slot { ms, by_hand }).to_string();
         // Behind the last digit.
@@ -61,7 +65,8 @@ impl<'a> FiringKey<'a> {
     }
 }
 
-/// Whether the key of a slot at this instant has as many digits as all others, so that the order of keys is that of slots.
+/// Whether the key of a slot at this instant has as many digits as all others, so that the order of
+/// keys is that of slots.
 fn can_be_slot(ms: u64) -> bool {
     (EARLIEST_MS..=LATEST_MS).contains(&ms)
 }
@@ -116,7 +121,8 @@ impl Plan {
         let (slots, window_ms) = (Slots::of(&schedule)?, schedule.window_ms()?);
         schedule.task.payload()?;
         if schedule.since == 0 {
-            // Otherwise all slots of the catch-up window, of a year perhaps, would be fired at once.
+            // Otherwise all slots of the catch-up window, of a year perhaps, would be fired at
+            // once.
             return Err(ScheduleError::Document("it has no `since`".to_owned()));
         }
         Ok(Self { schedule, slots, window_ms })
@@ -240,14 +246,16 @@ mod tests {
         }
     }
 
-    /// Somebody who writes a document by hand forgets the field, and a year of slots would be fired.
+    /// Somebody who writes a document by hand forgets the field, and a year of slots would be
+    /// fired.
     #[test]
     fn a_schedule_without_a_beginning_is_refused() {
         let told = Plan::new(Schedule::cron("* * * * *")).unwrap_err().to_string();
         assert_eq!(told, "the schedule cannot be read: it has no `since`");
     }
 
-    /// A worker that comes back after a week fires what lies within the window, and nothing that is older.
+    /// A worker that comes back after a week fires what lies within the window, and nothing that is
+    /// older.
     #[test]
     fn what_was_missed_is_fired_within_the_window() {
         let plan = plan(Overlap::AllowAll);
@@ -275,7 +283,8 @@ mod tests {
         assert_eq!(plan.step(&after, now), fire(2, &[], false));
     }
 
-    /// An instant fires once, also when no worker was there; one that was past when the schedule was made never does.
+    /// An instant fires once, also when no worker was there; one that was past when the schedule
+    /// was made never does.
     #[test]
     fn an_instant_fires_once() {
         use std::time::UNIX_EPOCH;

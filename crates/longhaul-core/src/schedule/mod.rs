@@ -1,9 +1,11 @@
-//! Schedules: tasks by cron expressions, intervals and instants. Pure: what is due is a function of the document, of what the register says of its
-//! firings, and of the time.
+//! Schedules: tasks by cron expressions, intervals and instants. Pure: what is due is a function of
+//! the document, of what the register says of its firings, and of the time.
 //!
-//! A schedule is a document on the register ([`Schedule`], JSON). It has [slots](when): instants at which it fires. A firing is a task with the
-//! idempotency key `schedule/<name>/<ms of the slot>`, so whoever fires a slot, and how often, one task comes of it. A slot that is
-//! left out is bound as well: to the task that was in its way. So a bound slot is settled, and with it all before it ([`firing`]).
+//! A schedule is a document on the register ([`Schedule`], JSON). It has [slots](when): instants at
+//! which it fires. A firing is a task with the idempotency key `schedule/<name>/<ms of the slot>`,
+//! so whoever fires a slot, and how often, one task comes of it. A slot that is left out is bound
+//! as well: to the task that was in its way. So a bound slot is settled, and with it all before it
+//! ([`firing`]).
 
 pub mod firing;
 pub mod when;
@@ -89,7 +91,8 @@ pub struct Schedule {
     pub other: Map<String, Value>,
 }
 
-/// What happens at a slot of a schedule while a task of an earlier slot is not over. The words, and what they mean, are those of Temporal's schedules.
+/// What happens at a slot of a schedule while a task of an earlier slot is not over. The words, and
+/// what they mean, are those of Temporal's schedules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
@@ -97,7 +100,8 @@ pub enum Overlap {
     /// Nothing is submitted. The next slot after the end of the task counts again.
     #[default]
     Skip,
-    /// One task waits, and begins when the one before is over. Further slots meanwhile are left out.
+    /// One task waits, and begins when the one before is over. Further slots meanwhile are left
+    /// out.
     BufferOne,
     /// The task before is cancelled, and the new one begins when it is over.
     CancelOther,
@@ -146,7 +150,8 @@ pub enum ScheduleError {
         /// What is wrong with it.
         problem: String,
     },
-    /// The expression can be read, and names no instant that will ever come, such as the 30th of February.
+    /// The expression can be read, and names no instant that will ever come, such as the 30th of
+    /// February.
     #[error("the schedule never fires: no instant is named that lies ahead")]
     NeverFires,
     /// There is no time zone of this name.
@@ -169,14 +174,16 @@ pub enum ScheduleError {
 }
 
 impl Schedule {
-    /// By a cron expression of five fields (minute, hour, day of month, month, day of week), six (with seconds in front) or seven (with years
-    /// behind), in UTC unless a [time zone](Self::time_zone) is named. What a field may hold: `docs/schedules.md`.
+    /// By a cron expression of five fields (minute, hour, day of month, month, day of week), six
+    /// (with seconds in front) or seven (with years behind), in UTC unless a
+    /// [time zone](Self::time_zone) is named. What a field may hold: `docs/schedules.md`.
     #[must_use]
     pub fn cron(expression: impl Into<String>) -> Self {
         Self { cron: Some(expression.into()), ..Self::default() }
     }
 
-    /// At a fixed distance, a second at least, counted from 1970: every six hours means at 0, 6, 12 and 18 o'clock UTC.
+    /// At a fixed distance, a second at least, counted from 1970: every six hours means at 0, 6, 12
+    /// and 18 o'clock UTC.
     #[must_use]
     pub fn every(interval: Duration) -> Self {
         Self { every: Some(written(interval)), ..Self::default() }
@@ -189,14 +196,16 @@ impl Schedule {
         Self { at: Some(written.unwrap_or_else(|error| error.to_string())), ..Self::default() }
     }
 
-    /// The time zone of a cron expression, by its name in the IANA database: `Europe/Berlin`. Default: UTC.
+    /// The time zone of a cron expression, by its name in the IANA database: `Europe/Berlin`.
+    /// Default: UTC.
     #[must_use]
     pub fn time_zone(mut self, name: impl Into<String>) -> Self {
         self.time_zone = Some(name.into());
         self
     }
 
-    /// Moves the slots of an [interval](Self::every): every day with an offset of two hours means at two o'clock UTC.
+    /// Moves the slots of an [interval](Self::every): every day with an offset of two hours means
+    /// at two o'clock UTC.
     #[must_use]
     pub fn offset(mut self, offset: Duration) -> Self {
         self.offset = (!offset.is_zero()).then(|| written(offset));
@@ -210,7 +219,8 @@ impl Schedule {
         self
     }
 
-    /// How far back slots are fired that were missed because no worker was there: ten seconds at least. Default: 365 days.
+    /// How far back slots are fired that were missed because no worker was there: ten seconds at
+    /// least. Default: 365 days.
     #[must_use]
     pub fn catch_up_window(mut self, window: Duration) -> Self {
         self.catch_up_window = Some(written(window));
@@ -246,7 +256,8 @@ impl Schedule {
         Slots::of(self).map(drop)
     }
 
-    /// The next firings behind this instant, up to so many, whether it is paused or not. In ms since the epoch.
+    /// The next firings behind this instant, up to so many, whether it is paused or not. In ms
+    /// since the epoch.
     ///
     /// # Errors
     /// As [`check`](Self::check).

@@ -14,7 +14,8 @@ const INTERVAL_MIN: Duration = Duration::from_secs(1);
 /// No cron expression needs more.
 const CRON_BYTES_MAX: usize = 256;
 
-/// Slots behind this instant are none: their keys, in which they are numbers, would not be in order any more.
+/// Slots behind this instant are none: their keys, in which they are numbers, would not be in order
+/// any more.
 pub const LATEST_MS: u64 = 9_999_999_999_999;
 
 /// Nor is a slot before this instant, of September 2001, fired: its key would have fewer digits.

@@ -1,7 +1,9 @@
-//! The settings of a queue: limits that hold over all of its workers, and what applies to tasks whose messages do not say it. Pure.
+//! The settings of a queue: limits that hold over all of its workers, and what applies to tasks
+//! whose messages do not say it. Pure.
 //!
-//! They are a document on the queue's register, so every worker reads them live and each change has a version. Which one applies to a
-//! task: what its own message says, else what the queue says, else what the worker says (`WorkerConfig`).
+//! They are a document on the queue's register, so every worker reads them live and each change has
+//! a version. Which one applies to a task: what its own message says, else what the queue says,
+//! else what the worker says (`WorkerConfig`).
 
 mod json;
 
@@ -15,7 +17,8 @@ use std::time::Duration;
 /// The longest name of a limit's key, in bytes.
 pub const LIMIT_KEY_BYTES_MAX: usize = 256;
 
-/// The most keys with a limit of their own: all workers keep them, and each change writes all of them.
+/// The most keys with a limit of their own: all workers keep them, and each change writes all of
+/// them.
 const KEYS_MAX: usize = 1_000;
 
 /// The most tokens of a bucket: each ticket is kept until its token is forgotten.
@@ -60,7 +63,8 @@ pub struct QueueSettings {
     /// An attempt that reports nothing for so long has failed.
     #[serde(with = "json::duration", skip_serializing_if = "Option::is_none")]
     pub no_progress_timeout: Option<Duration>,
-    /// How long a task waits between its attempts. A list of intervals also says how many attempts there are.
+    /// How long a task waits between its attempts. A list of intervals also says how many attempts
+    /// there are.
     #[serde(with = "json::retry", skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetryPolicy>,
     /// How many attempts a task has.
@@ -112,7 +116,8 @@ pub struct Rate {
     pub per: Duration,
 }
 
-/// What becomes of tasks that failed for good. What it does not say, `WorkerBuilder::dead_letters` says.
+/// What becomes of tasks that failed for good. What it does not say, `WorkerBuilder::dead_letters`
+/// says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeadLetterSettings {

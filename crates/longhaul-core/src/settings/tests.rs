@@ -50,7 +50,8 @@ fn nothing_at_all_limits_nothing() {
     }
 }
 
-/// A version of tomorrow has written a setting that this one does not know: an update of this version must not lose it.
+/// A version of tomorrow has written a setting that this one does not know: an update of this
+/// version must not lose it.
 #[test]
 fn what_is_not_known_is_kept() {
     let text = r#"{"maxInFlight":2,"colour":{"a":[1,null]}}"#;

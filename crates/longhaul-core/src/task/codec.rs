@@ -1,4 +1,5 @@
-//! How payloads and results are encoded on their way, beyond the form that their types give them: compressed or encrypted, say.
+//! How payloads and results are encoded on their way, beyond the form that their types give them:
+//! compressed or encrypted, say.
 
 use super::payload::PayloadError;
 use bytes::Bytes;
@@ -6,7 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Encodes the bytes of payloads, results and checkpoints: compresses or encrypts them, for example.
+/// Encodes the bytes of payloads, results and checkpoints: compresses or encrypts them, for
+/// example.
 ///
 /// ```no_run
 /// use longhaul::{Client, Codec, PayloadError, Text};
@@ -38,14 +40,17 @@ use std::sync::Arc;
 /// # }
 /// ```
 ///
-/// The task's message names the codec in its property `TASK_CODEC`, so that any producer may use one. A worker decodes the payload, hands it
-/// to the processor, and encodes the result and all checkpoints by the same codec; entries on the metadata topic name it
-/// ([`TaskMetadata::codec`](crate::TaskMetadata::codec)). A worker that has no codec of that name leaves the task to others, as it does when a
-/// payload cannot be decoded.
+/// The task's message names the codec in its property `TASK_CODEC`, so that any producer may use
+/// one. A worker decodes the payload, hands it to the processor, and encodes the result and all
+/// checkpoints by the same codec; entries on the metadata topic name it
+/// ([`TaskMetadata::codec`](crate::TaskMetadata::codec)). A worker that has no codec of that name
+/// leaves the task to others, as it does when a payload cannot be decoded.
 ///
-/// What is written in words is not encoded: failure reasons, progress, log lines and the properties of the message.
+/// What is written in words is not encoded: failure reasons, progress, log lines and the properties
+/// of the message.
 pub trait Codec: Send + Sync + 'static {
-    /// Its name: text of 1 to 128 bytes, the same wherever the codec is used, and another one when its form changes.
+    /// Its name: text of 1 to 128 bytes, the same wherever the codec is used, and another one when
+    /// its form changes.
     fn name(&self) -> &str;
 
     /// Encodes any bytes.

@@ -8,8 +8,8 @@ use std::str::FromStr;
 
 /// Identifies a task: the message id of the task's message on the task topic.
 ///
-/// Its text form is that of the Java client: `ledger:entry:partition`, with `:index` added for a message that came in a
-/// batch. The partition is -1 on a topic that has none.
+/// Its text form is that of the Java client: `ledger:entry:partition`, with `:index` added for a
+/// message that came in a batch. The partition is -1 on a topic that has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TaskId {
     /// Ledger of the task's message.
@@ -62,7 +62,8 @@ impl fmt::Display for TaskId {
     }
 }
 
-/// By ledger, entry, partition and index. Large maps have ids as their keys, so this is two comparisons and not four.
+/// By ledger, entry, partition and index. Large maps have ids as their keys, so this is two
+/// comparisons and not four.
 impl Ord for TaskId {
     fn cmp(&self, other: &Self) -> Ordering {
         let entry = |id: &Self| u128::from(id.ledger) << 64 | u128::from(id.entry);

@@ -1,7 +1,9 @@
-//! A task's entry on the metadata topic M: the JSON of the Java reference, field for field, and a few optional fields more.
+//! A task's entry on the metadata topic M: the JSON of the Java reference, field for field, and a
+//! few optional fields more.
 //!
-//! The reference's clients read it with their JSON schema and ignore what they do not know. So states are limited to its five
-//! names, `task` and `result` are base64 in fields of type bytes, and absent fields are left out.
+//! The reference's clients read it with their JSON schema and ignore what they do not know. So
+//! states are limited to its five names, `task` and `result` are base64 in fields of type bytes,
+//! and absent fields are left out.
 
 use super::payload::{FromPayload, PayloadError};
 use super::{Properties, PropertyWriter, WorkerIdentity, text};
@@ -16,12 +18,13 @@ use std::fmt::Display;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum TaskState {
-    /// Waits until other tasks are over, those in [`TaskMetadata::waits_for`]. Of any other task it is never written: a task without an entry
-    /// has not started.
+    /// Waits until other tasks are over, those in [`TaskMetadata::waits_for`]. Of any other task it
+    /// is never written: a task without an entry has not started.
     New,
     /// A worker runs it.
     Processing,
-    /// An attempt failed. With an `outcome` the task has failed for good; without one, another attempt follows.
+    /// An attempt failed. With an `outcome` the task has failed for good; without one, another
+    /// attempt follows.
     Failed,
     /// It has its result.
     Completed,
@@ -82,7 +85,8 @@ pub struct TaskMetadata {
     pub last_updated: u64,
     /// Attempts so far, the running one included.
     pub attempts: u32,
-    /// The task's payload; left out when it is unknown, or larger than its worker shows: 64 KiB by default.
+    /// The task's payload; left out when it is unknown, or larger than its worker shows: 64 KiB by
+    /// default.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "base64_option")]
     pub task: Option<Bytes>,
     /// The result, once completed.
@@ -103,10 +107,12 @@ pub struct TaskMetadata {
     /// Something that whoever watches should know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
-    /// Says plainly what the failure reason does not: its text is that of the Java reference where that has one.
+    /// Says plainly what the failure reason does not: its text is that of the Java reference where
+    /// that has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// What the submitter calls the task, as the property `TASK_KEY` of its message says; left out when it has none, or it is unknown.
+    /// What the submitter calls the task, as the property `TASK_KEY` of its message says; left out
+    /// when it has none, or it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_key: Option<String>,
     /// The id of the task that holds the key of this one, which was closed and never run.
@@ -115,36 +121,41 @@ pub struct TaskMetadata {
     /// The id of the task that has taken the place of this one: see `Submission::overwrite`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub superseded_by: Option<String>,
-    /// The worker that runs the task: its name, host and label. Entries of running tasks have it. Of a lease it is the name of whoever holds it, and the
-    /// entry that shows how the attempt has ended says the same.
+    /// The worker that runs the task: its name, host and label. Entries of running tasks have it.
+    /// Of a lease it is the name of whoever holds it, and the entry that shows how the attempt has
+    /// ended says the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<WorkerIdentity>,
-    /// The words that its submitter gave it to be found by, as the property `TAGS` of its message says.
+    /// The words that its submitter gave it to be found by, as the property `TAGS` of its message
+    /// says.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// Before which instant it was not to be started, in ms since the epoch; left out where its submitter named none.
+    /// Before which instant it was not to be started, in ms since the epoch; left out where its
+    /// submitter named none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduled_at: Option<u64>,
-    /// What the task waits for, if others must be over before it goes on: their ids, and `key:` with their keys where nobody has taken these. The first 100
-    /// of them.
+    /// What the task waits for, if others must be over before it goes on: their ids, and `key:`
+    /// with their keys where nobody has taken these. The first 100 of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits_for: Vec<String>,
-    /// What kind of task the submitter calls it, as the property `TASK_TYPE` of its message says; left out when it has none, or it is
-    /// unknown.
+    /// What kind of task the submitter calls it, as the property `TASK_TYPE` of its message says;
+    /// left out when it has none, or it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_type: Option<String>,
-    /// The codec that task and result are encoded by, as the property `TASK_CODEC` of its message says:
-    /// `Client::decode` decodes them. Left out when there is none.
+    /// The codec that task and result are encoded by, as the property `TASK_CODEC` of its message
+    /// says: `Client::decode` decodes them. Left out when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub codec: Option<String>,
-    /// What the processor has logged last in the attempt that runs, or has ended: up to 32 lines of up to 256 bytes. The end of an attempt has
-    /// them if the worker that has run it shows that end.
+    /// What the processor has logged last in the attempt that runs, or has ended: up to 32 lines of
+    /// up to 256 bytes. The end of an attempt has them if the worker that has run it shows that
+    /// end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub log: Vec<String>,
 }
 
 impl TaskMetadata {
-    /// An entry without what only some have. The times are when the task was claimed first, and when the entry is written.
+    /// An entry without what only some have. The times are when the task was claimed first, and
+    /// when the entry is written.
     pub const fn new(
         message_id: String,
         state: TaskState,
@@ -184,7 +195,8 @@ impl TaskMetadata {
         shows_end(self.state, self.outcome)
     }
 
-    /// The result, read as the type that the processor returned; `None` if the task is not completed.
+    /// The result, read as the type that the processor returned; `None` if the task is not
+    /// completed.
     ///
     /// # Errors
     /// When the result is of another type, or still encoded by a [`codec`](Self::codec).
@@ -208,7 +220,8 @@ impl TaskMetadata {
         self.detail.as_deref().or(self.failure_reason.as_deref())
     }
 
-    /// Whether the last attempt failed because nothing was heard of the worker that had leased it for as long as it may be silent.
+    /// Whether the last attempt failed because nothing was heard of the worker that had leased it
+    /// for as long as it may be silent.
     #[must_use]
     pub fn is_lease_expired(&self) -> bool {
         let reasons = [self.detail.as_deref(), self.failure_reason.as_deref()];
@@ -268,7 +281,8 @@ impl std::fmt::Debug for TaskMetadata {
     }
 }
 
-/// The properties of an entry on M: they say which epoch it speaks of, so that a late entry of a zombie can be told.
+/// The properties of an entry on M: they say which epoch it speaks of, so that a late entry of a
+/// zombie can be told.
 #[must_use]
 pub fn view_properties(epoch: u32, owner: impl Display) -> Properties {
     let mut properties = PropertyWriter::new();
@@ -337,7 +351,8 @@ mod tests {
         ));
     }
 
-    /// Java readers know the fields of the reference by their names, and other readers ours by those of the documents.
+    /// Java readers know the fields of the reference by their names, and other readers ours by
+    /// those of the documents.
     #[test]
     fn the_names_of_the_fields_that_the_reference_has_not() {
         let told = TaskMetadata {
@@ -369,7 +384,8 @@ mod tests {
         assert!(read.is_terminal());
     }
 
-    /// Whoever watched had to decode the bytes of a result by hand, in the form that the processor's type happens to have.
+    /// Whoever watched had to decode the bytes of a result by hand, in the form that the
+    /// processor's type happens to have.
     #[test]
     fn a_result_is_read_as_the_type_asked_for_once_there_is_one() {
         let result = |text: &'static str| Some(Bytes::from_static(text.as_bytes()));

@@ -26,7 +26,8 @@ pub use worker::WorkerIdentity;
 
 use std::fmt::{Display, Write};
 
-/// The text form of what is written often, in memory that is taken once if it has not more bytes than this.
+/// The text form of what is written often, in memory that is taken once if it has not more bytes
+/// than this.
 pub fn text_of(value: impl Display, bytes: usize) -> String {
     let mut text = String::with_capacity(bytes);
     // A string takes whatever is written to it.

@@ -21,7 +21,8 @@ pub struct Raw(pub Bytes);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Text(pub String);
 
-/// What can be written as the payload of a task or as a result: [`Raw`], [`Text`], or whatever `serde` can serialize, as JSON.
+/// What can be written as the payload of a task or as a result: [`Raw`], [`Text`], or whatever
+/// `serde` can serialize, as JSON.
 ///
 /// A type that travels in another form implements it, and [`FromPayload`], and not `Serialize`.
 pub trait ToPayload {
@@ -32,7 +33,8 @@ pub trait ToPayload {
     fn to_payload(&self) -> Result<Bytes, PayloadError>;
 }
 
-/// What can be read from the payload of a task or from a result: [`Raw`], [`Text`], or whatever `serde` can deserialize, from JSON.
+/// What can be read from the payload of a task or from a result: [`Raw`], [`Text`], or whatever
+/// `serde` can deserialize, from JSON.
 pub trait FromPayload: Sized + Send + 'static {
     /// Reads the bytes.
     ///

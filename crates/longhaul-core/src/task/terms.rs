@@ -1,7 +1,8 @@
-//! What a task's message says about how the task is to be run: the properties that longhaul reads. Read once for each delivery. Pure.
+//! What a task's message says about how the task is to be run: the properties that longhaul reads.
+//! Read once for each delivery. Pure.
 //!
-//! Anything else among the properties is a header of the user. What cannot be used is left out, with a [`Problem`] that watchers of the
-//! metadata topic are told, and the default applies.
+//! Anything else among the properties is a header of the user. What cannot be used is left out,
+//! with a [`Problem`] that watchers of the metadata topic are told, and the default applies.
 
 mod values;
 
@@ -86,8 +87,8 @@ const READ: [&str; 10] = [
 ];
 
 impl Terms {
-    /// Reads the properties of a message that was published at this time. `None` if it has none of those that are read here: most tasks have
-    /// none, and pay nothing.
+    /// Reads the properties of a message that was published at this time. `None` if it has none of
+    /// those that are read here: most tasks have none, and pay nothing.
     pub fn read(properties: &BTreeMap<String, String>, publish_time_ms: u64) -> Option<Self> {
         if !properties.keys().any(|name| READ.contains(&name.as_str())) {
             return None;
@@ -112,7 +113,8 @@ impl Terms {
 }
 
 impl Terms {
-    /// When something is to be done about the task at the earliest, in ms since the epoch: it starts, or expires before that. `None`: at once.
+    /// When something is to be done about the task at the earliest, in ms since the epoch: it
+    /// starts, or expires before that. `None`: at once.
     pub fn waits_until_ms(&self) -> Option<u64> {
         let at_ms = self.scheduled_at_ms?;
         Some(self.expires_at_ms.map_or(at_ms, |expires| at_ms.min(expires)))
@@ -120,8 +122,8 @@ impl Terms {
 }
 
 impl Terms {
-    /// What the queue says where the task does not: its message was published at this time, in ms since the epoch. A task that names its pauses as a
-    /// list has as many attempts as these make.
+    /// What the queue says where the task does not: its message was published at this time, in ms
+    /// since the epoch. A task that names its pauses as a list has as many attempts as these make.
     #[must_use]
     pub fn completed_by(mut self, queue: &QueueSettings, published_ms: u64) -> Self {
         let listed = queue.retry.as_ref().filter(|_| self.pauses.is_none());

@@ -6,7 +6,8 @@ use std::time::Duration;
 /// Message property of a task: its budget per attempt, an ISO 8601 duration such as `PT1H`.
 pub const MAX_TASK_DURATION: &str = "MAX_TASK_DURATION";
 
-/// Message property of a task: its budget over all attempts and pauses, from its first claim on, an ISO 8601 duration.
+/// Message property of a task: its budget over all attempts and pauses, from its first claim on, an
+/// ISO 8601 duration.
 pub const MAX_TOTAL_DURATION: &str = "MAX_TOTAL_DURATION";
 
 /// Message property of a task: how long an attempt may report nothing, an ISO 8601 duration.
@@ -15,13 +16,15 @@ pub const NO_PROGRESS_TIMEOUT: &str = "NO_PROGRESS_TIMEOUT";
 /// Message property of a task: how many attempts it has.
 pub const MAX_ATTEMPTS: &str = "MAX_ATTEMPTS";
 
-/// Message property of a task: the first and the longest pause between its attempts, such as `PT1S/PT5M`.
+/// Message property of a task: the first and the longest pause between its attempts, such as
+/// `PT1S/PT5M`.
 pub const RETRY_BACKOFF: &str = "RETRY_BACKOFF";
 
 /// Message property of a task: the pauses between its attempts, such as `PT1S,PT10S,PT1M`.
 pub const RETRY_INTERVALS: &str = "RETRY_INTERVALS";
 
-/// Message property of a task: when it may start, an instant of RFC 3339 or milliseconds since the epoch.
+/// Message property of a task: when it may start, an instant of RFC 3339 or milliseconds since the
+/// epoch.
 pub const SCHEDULED_AT: &str = "SCHEDULED_AT";
 
 /// Message property of a task: how long after it was published it may start, an ISO 8601 duration.
@@ -30,10 +33,12 @@ pub const DELAY: &str = "DELAY";
 /// Message property of a task: after this instant none of its attempts begins.
 pub const EXPIRES_AT: &str = "EXPIRES_AT";
 
-/// Message property of a task: the ids of tasks of its topic that must be over before it begins, with commas between them.
+/// Message property of a task: the ids of tasks of its topic that must be over before it begins,
+/// with commas between them.
 pub const AFTER: &str = "AFTER";
 
-/// Message property of a task: what follows when one of those has no result: `fail`, `skip` or `run`.
+/// Message property of a task: what follows when one of those has no result: `fail`, `skip` or
+/// `run`.
 pub const AFTER_FAILED: &str = "AFTER_FAILED";
 
 /// Message property of a task: words to find it by, with commas between them.
@@ -63,14 +68,16 @@ pub const IDEMPOTENCY_KEY: &str = "IDEMPOTENCY_KEY";
 /// Message property of a task: of all tasks with the same one that are not over, one is run.
 pub const DEDUPE_KEY: &str = "DEDUPE_KEY";
 
-/// Message property of a task with a dedupe key: it takes the place of the earlier one that is not over.
+/// Message property of a task with a dedupe key: it takes the place of the earlier one that is not
+/// over.
 pub const OVERWRITE: &str = "OVERWRITE";
 
 /// Message property of a task that a schedule has submitted: the name of the schedule.
 #[cfg(feature = "schedules")]
 pub const SCHEDULE: &str = "SCHEDULE";
 
-/// Message property of a task that a schedule has submitted: the instant at which it was to fire, in RFC 3339.
+/// Message property of a task that a schedule has submitted: the instant at which it was to fire,
+/// in RFC 3339.
 #[cfg(feature = "schedules")]
 pub const SCHEDULE_SLOT: &str = "SCHEDULE_SLOT";
 
@@ -82,8 +89,8 @@ pub fn is_limit_key(key: &str) -> bool {
     (1..=crate::settings::LIMIT_KEY_BYTES_MAX).contains(&key.len())
 }
 
-/// Message property of a task: on a queue with an order the tasks with the same one are run one at a time, in order. What the broker goes by is the key of
-/// the message, which is the same.
+/// Message property of a task: on a queue with an order the tasks with the same one are run one at
+/// a time, in order. What the broker goes by is the key of the message, which is the same.
 pub const ORDER_KEY: &str = "ORDER_KEY";
 
 /// The longest order key, in bytes.
@@ -119,7 +126,8 @@ pub fn superseded_by(task: TaskId) -> String {
     format!("{SUPERSEDED_BY}{task}")
 }
 
-/// The id of the task that has taken the place of this one, where the reason says that. An operator's says a name.
+/// The id of the task that has taken the place of this one, where the reason says that. An
+/// operator's says a name.
 pub fn superseder_of(reason: &str) -> Option<&str> {
     let told = reason.strip_prefix(SUPERSEDED_BY)?;
     told.parse::<TaskId>().is_ok().then_some(told)
@@ -133,7 +141,8 @@ pub fn key_ignored(property: &str, bytes: usize) -> String {
 /// The last attempt failed or was lost, and there is none left.
 pub const ALL_ATTEMPTS_FAILED: &str = "All attempts to process task failed.";
 
-/// The attempt ran longer than its budget. The reference prints the missing message of its exception, too.
+/// The attempt ran longer than its budget. The reference prints the missing message of its
+/// exception, too.
 pub const OVER_BUDGET: &str = "Process was cancelled: null";
 
 /// The attempt reported nothing for as long as its task allows.
@@ -159,7 +168,8 @@ pub const WORKER_LOST: &str = "Worker lost";
 /// The worker of the attempt was drained before the attempt had ended.
 pub const GIVEN_BACK: &str = "Given back: the worker was stopped";
 
-/// The longest reason of a failure, in bytes: it must fit into entries and into a property of the dead letter.
+/// The longest reason of a failure, in bytes: it must fit into entries and into a property of the
+/// dead letter.
 const REASON_BYTES_MAX: usize = 16 * 1024;
 
 /// A reason of any length, cut where it is too long.
@@ -204,7 +214,8 @@ pub fn undecodable(cause: &str) -> String {
 
 const UNDECODABLE: &str = "Task payload could not be decoded: ";
 
-/// What to do about a payload or a result that no message takes, where the reason says that there is one.
+/// What to do about a payload or a result that no message takes, where the reason says that there
+/// is one.
 pub fn too_large_advice(reason: &str) -> Option<&'static str> {
     let is_chunk =
         reason.strip_prefix(UNDECODABLE).is_some_and(|cause| cause.starts_with("it is one of "));

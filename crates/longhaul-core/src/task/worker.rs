@@ -1,4 +1,5 @@
-//! Who a worker is: what it says of itself in its heartbeats, and what the entries on M say of the worker that runs a task.
+//! Who a worker is: what it says of itself in its heartbeats, and what the entries on M say of the
+//! worker that runs a task.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -6,8 +7,8 @@ use serde::{Deserialize, Serialize};
 /// The most bytes of each text: every heartbeat and every entry of a running task carry them.
 const TEXT_BYTES_MAX: usize = 128;
 
-/// Who a worker is. In its heartbeats a worker says all of this; an entry on the metadata topic names the worker that runs the task by
-/// `name`, `host` and `label`.
+/// Who a worker is. In its heartbeats a worker says all of this; an entry on the metadata topic
+/// names the worker that runs the task by `name`, `host` and `label`.
 ///
 /// What a worker does not say is empty or `None`: workers of earlier versions say nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -29,8 +30,8 @@ pub struct WorkerIdentity {
     /// What its user calls it: see `WorkerConfig::label`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub label: String,
-    /// 16 hexadecimal digits that are drawn anew at each start, whatever its name is: that by which it is
-    /// drained from outside.
+    /// 16 hexadecimal digits that are drawn anew at each start, whatever its name is: that by which
+    /// it is drained from outside.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub instance: String,
     /// It leases its tasks to others, as a gateway does: see `Client::leases`.
@@ -80,7 +81,8 @@ impl WorkerIdentity {
         serde_json::to_vec(self).unwrap_or_default().into()
     }
 
-    /// Reads what a heartbeat says. Fields of a later version are passed over; so is what is no identity.
+    /// Reads what a heartbeat says. Fields of a later version are passed over; so is what is no
+    /// identity.
     pub fn read(content: &[u8]) -> Option<Self> {
         let read: Self = serde_json::from_slice(content).ok()?;
         let read = read.bounded();

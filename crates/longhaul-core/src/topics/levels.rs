@@ -1,5 +1,6 @@
-//! The levels of a queue: `<T>-high` and `<T>-low` beside its task topic `<T>`. Each is a task topic with a ledger and a metadata topic of
-//! its own; register and dead letters are those of `<T>`, for they belong to the queue, whatever a task's priority.
+//! The levels of a queue: `<T>-high` and `<T>-low` beside its task topic `<T>`. Each is a task
+//! topic with a ledger and a metadata topic of its own; register and dead letters are those of
+//! `<T>`, for they belong to the queue, whatever a task's priority.
 
 use super::names::{TopicNameError, TopicNames, TopicOverrides};
 use crate::task::Priority;
@@ -11,8 +12,8 @@ impl TopicNames {
         format!("{}{}", self.task, priority.suffix())
     }
 
-    /// The topics of a level of this queue. Its register and dead letters are those of this one; ledger and metadata topic may have other
-    /// names than the derived ones.
+    /// The topics of a level of this queue. Its register and dead letters are those of this one;
+    /// ledger and metadata topic may have other names than the derived ones.
     ///
     /// ```
     /// use longhaul::topics::{Priority, TopicNames, TopicOverrides};

@@ -1,29 +1,32 @@
 //! The names of the topics that belong to a task topic, and the rules for a name.
 //!
-//! Every name that leaves this module is full: `persistent://tenant/namespace/local`. Two topics of one set are never the
-//! same, because an entry of one kind on the topic of another would be read as something it is not.
+//! Every name that leaves this module is full: `persistent://tenant/namespace/local`. Two topics of
+//! one set are never the same, because an entry of one kind on the topic of another would be read
+//! as something it is not.
 
 use crate::task::Priority;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// The subscription of workers that name none. The topics that belong to it carry no subscription in their names.
+/// The subscription of workers that name none. The topics that belong to it carry no subscription
+/// in their names.
 pub const DEFAULT_SUBSCRIPTION: &str = "longhaul";
 
-/// The subscription that set-up makes on the dead letters, so that each is kept until somebody has handled and acknowledged it.
-/// Any other durable subscription does as well.
+/// The subscription that set-up makes on the dead letters, so that each is kept until somebody has
+/// handled and acknowledged it. Any other durable subscription does as well.
 pub const DEAD_LETTER_SUBSCRIPTION: &str = "dead-letters";
 
-/// Longest full topic name, in bytes. Percent-encoded in the URL of an admin call it still fits into the 8 KiB that brokers
-/// and proxies allow for a request's head.
+/// Longest full topic name, in bytes. Percent-encoded in the URL of an admin call it still fits
+/// into the 8 KiB that brokers and proxies allow for a request's head.
 pub const TOPIC_NAME_BYTES_MAX: usize = 512;
 
 const SCHEME: &str = "persistent://";
 const DEFAULT_TENANT: &str = "public";
 const DEFAULT_NAMESPACE: &str = "default";
 const PARTITION_SUFFIX: &str = "-partition-";
-/// What the names of topics end with that belong to a task topic, and that are no task topics themselves.
+/// What the names of topics end with that belong to a task topic, and that are no task topics
+/// themselves.
 const COMPANIONS: [&str; 3] = ["-metadata", "-ledger", "-register"];
 
 /// Why a name is refused.
@@ -70,7 +73,8 @@ pub enum TopicNameError {
         /// What is wrong with it.
         problem: &'static str,
     },
-    /// The name ends as those of metadata topics, ledgers and registers do: a task there would be lost, or take the place of an entry.
+    /// The name ends as those of metadata topics, ledgers and registers do: a task there would be
+    /// lost, or take the place of an entry.
     #[error("`{name}` belongs to the task topic `{of}`: give the name of that one")]
     Companion {
         /// Full name.
@@ -165,7 +169,8 @@ fn namespace_problem(part: &str) -> Option<&'static str> {
     }
 }
 
-/// Pulsar allows almost anything here; what is refused gets lost or changed on the way through the admin API.
+/// Pulsar allows almost anything here; what is refused gets lost or changed on the way through the
+/// admin API.
 fn local_problem(part: &str) -> Option<&'static str> {
     if part.trim().is_empty() {
         Some("the topic's own name is empty")
@@ -207,7 +212,8 @@ pub fn check_subscription(name: &str) -> Result<(), TopicNameError> {
     }
 }
 
-/// Tasks on what looks like the metadata or the ledger of another task topic were meant for that one.
+/// Tasks on what looks like the metadata or the ledger of another task topic were meant for that
+/// one.
 fn check_task_topic(task: &str) -> Result<(), TopicNameError> {
     let belongs_to = COMPANIONS.into_iter().find_map(|suffix| task.strip_suffix(suffix));
     match belongs_to.filter(|task| !task.ends_with('/')) {
@@ -269,7 +275,8 @@ pub struct TopicOverrides {
 }
 
 impl TopicOverrides {
-    /// Those of a task topic, out of what is known by full names. A name that is none has nothing known about it; using it is the error.
+    /// Those of a task topic, out of what is known by full names. A name that is none has nothing
+    /// known about it; using it is the error.
     pub fn of(known: &BTreeMap<String, Self>, task: &str) -> Self {
         full_name(task).ok().and_then(|task| known.get(&task)).cloned().unwrap_or_default()
     }
@@ -278,8 +285,9 @@ impl TopicOverrides {
 impl TopicNames {
     /// Derives the names from those of the task topic and the subscription.
     ///
-    /// Two subscriptions of one task topic share nothing but the tasks: the names of the others carry the subscription. Only the default
-    /// subscription is left out, and never from the dead letters, which keep Pulsar's convention.
+    /// Two subscriptions of one task topic share nothing but the tasks: the names of the others
+    /// carry the subscription. Only the default subscription is left out, and never from the dead
+    /// letters, which keep Pulsar's convention.
     ///
     /// # Errors
     /// When one of the names, given or derived, is not usable; see [`TopicNameError`].
@@ -287,7 +295,8 @@ impl TopicNames {
         Self::with_overrides(task, subscription, &TopicOverrides::default())
     }
 
-    /// As [`TopicNames::new`], with some names given. A short name means `public/default` there too.
+    /// As [`TopicNames::new`], with some names given. A short name means `public/default` there
+    /// too.
     ///
     /// # Errors
     /// As [`TopicNames::new`], and when two topics would have the same name.
@@ -319,7 +328,8 @@ impl TopicNames {
         Ok(names)
     }
 
-    /// Checks that two task topics of a worker have nothing in common but, perhaps, dead letters and register.
+    /// Checks that two task topics of a worker have nothing in common but, perhaps, dead letters
+    /// and register.
     ///
     /// # Errors
     /// Names the first topic that both have.

@@ -32,8 +32,9 @@ fn request(count: u32) -> String {
     format!("Request {{ consumer: 7, count: {count} }}")
 }
 
-/// A broker delivers batches as a whole: what of them was not asked for counts for what is asked for next, or the broker would be
-/// asked for less than its consumer has room for, and in the end for nothing.
+/// A broker delivers batches as a whole: what of them was not asked for counts for what is asked
+/// for next, or the broker would be asked for less than its consumer has room for, and in the end
+/// for nothing.
 #[tokio::test(start_paused = true)]
 async fn the_rest_of_a_batch_counts_for_what_is_asked_for_next() {
     let Bench { mut driver, sink, mut consumer } = bench().await;
@@ -48,7 +49,8 @@ async fn the_rest_of_a_batch_counts_for_what_is_asked_for_next() {
     assert_eq!(driver.called(), [request(1)], "whoever waits has asked once");
 }
 
-/// Who took the rest of a batch for delivered although its consumer was over would run tasks that others had been given.
+/// Who took the rest of a batch for delivered although its consumer was over would run tasks that
+/// others had been given.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_delivered_when_the_consumer_is_over_and_its_cause_is_told() {
     for told in [true, false] {
@@ -90,8 +92,8 @@ async fn who_waits_for_a_delivery_learns_of_the_end() {
     drop(driver);
 }
 
-/// What was delivered and is given back unseen makes room, and is asked for again: otherwise each batch that is given back would leave
-/// the consumer with less to come.
+/// What was delivered and is given back unseen makes room, and is asked for again: otherwise each
+/// batch that is given back would leave the consumer with less to come.
 #[tokio::test(start_paused = true)]
 async fn what_is_handed_back_unseen_is_asked_for_again() {
     let Bench { mut driver, sink, mut consumer } = bench().await;
@@ -123,7 +125,8 @@ async fn what_waits_behind_an_entry_that_is_handed_back_stays() {
     }
 }
 
-/// The machine counts what waits here, and lets the broker send no more when it is much: it is told what was taken, or given back.
+/// The machine counts what waits here, and lets the broker send no more when it is much: it is told
+/// what was taken, or given back.
 #[tokio::test(start_paused = true)]
 async fn much_that_was_taken_is_told() {
     let Bench { mut driver, sink, mut consumer } = bench().await;

@@ -30,7 +30,8 @@ impl Server {
         serving.spawn(async move {
             let (mut tcp, _) = listener.accept().await.unwrap();
             let mut stream: Wire = match config {
-                // Read what came first: a client that is cut off with bytes unread may not see the word.
+                // Read what came first: a client that is cut off with bytes unread may not see the
+                // word.
                 None => {
                     assert!(tcp.read(&mut [0; 1024]).await.unwrap() > 0);
                     Box::new(tcp)
@@ -117,7 +118,8 @@ async fn a_port_without_tls_is_recognised() {
     }
 }
 
-/// Connects with a client certificate, or none, to a server that wants one; returns how the first read ends.
+/// Connects with a client certificate, or none, to a server that wants one; returns how the first
+/// read ends.
 async fn first_read(
     authority: &Authority,
     client: Option<ClientCertificate>,

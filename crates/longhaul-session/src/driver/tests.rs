@@ -247,7 +247,8 @@ async fn a_connection_that_breaks_says_at_what() {
     }
 }
 
-/// TLS holds back what it was given until it is told to let it go: nothing that we said would ever have come.
+/// TLS holds back what it was given until it is told to let it go: nothing that we said would ever
+/// have come.
 #[tokio::test(start_paused = true)]
 async fn what_a_wire_holds_back_is_passed_on() {
     let wrap = |wire| Box::new(BufWriter::new(wire)) as Wire;
@@ -340,8 +341,8 @@ async fn what_is_under_way_when_the_last_user_leaves_has_a_limited_time() {
     assert_eq!(clock.now().since(left), FAREWELL_TIME_MAX);
 }
 
-/// Calls that wait while the connection ends. A publish among them was never written: its caller may do it again, which it must not
-/// where the fate is unknown.
+/// Calls that wait while the connection ends. A publish among them was never written: its caller
+/// may do it again, which it must not where the fate is unknown.
 #[tokio::test(start_paused = true)]
 async fn what_was_called_while_the_connection_ends_is_answered() {
     let bench = Bench::plain();
@@ -388,7 +389,8 @@ async fn a_consumer_gets_what_it_asks_for_until_the_broker_ends_it() {
     assert_eq!(detour.moved.url, "pulsar://there:1");
 }
 
-/// A consumer learns that it is over by the end of its deliveries, too: it looks at that before it hands over the rest of a batch.
+/// A consumer learns that it is over by the end of its deliveries, too: it looks at that before it
+/// hands over the rest of a batch.
 #[tokio::test(start_paused = true)]
 async fn the_deliveries_of_a_consumer_that_is_over_end() {
     let mut bench = Bench::plain().open().await;
@@ -412,7 +414,8 @@ async fn a_publisher_learns_that_the_broker_has_ended_it() {
     assert!(bench.over.get().is_none(), "the connection goes on");
 }
 
-/// What the machine finds out while it writes is told at once, and not when the broker says something.
+/// What the machine finds out while it writes is told at once, and not when the broker says
+/// something.
 #[tokio::test(start_paused = true)]
 async fn a_message_that_the_machine_refuses_is_told_at_once() {
     let mut bench = Bench::plain().open().await;
@@ -425,8 +428,8 @@ async fn a_message_that_the_machine_refuses_is_told_at_once() {
     assert_eq!(bench.clock.now(), published);
 }
 
-/// What was opened for somebody who had given up was closed at the broker with whatever was written next, a keep-alive for one: half a
-/// minute later.
+/// What was opened for somebody who had given up was closed at the broker with whatever was written
+/// next, a keep-alive for one: half a minute later.
 #[tokio::test(start_paused = true)]
 async fn what_is_opened_for_nobody_is_closed() {
     let mut bench = Bench::plain().open().await;

@@ -26,8 +26,9 @@ impl<A, P> Connection<A, P> {
         request_id
     }
 
-    /// What the broker shows of us beside a producer or consumer. A producer has no name of ours: a broker that drops duplicates knows
-    /// the sequence ids of a name, and would drop what is published under one that was used before.
+    /// What the broker shows of us beside a producer or consumer. A producer has no name of ours: a
+    /// broker that drops duplicates knows the sequence ids of a name, and would drop what is
+    /// published under one that was used before.
     pub(super) fn introduction(&self) -> Vec<KeyValue> {
         let name = (!self.name.is_empty()).then(|| self.name.to_string());
         name.into_iter().map(|name| KeyValue::new(CLIENT_NAME, name)).collect()
@@ -94,7 +95,8 @@ impl<A, P> Connection<A, P> {
 
     pub(super) fn handle_answer(&mut self, command: Command, now: Moment) {
         let Some(request_id) = request_id(&command) else {
-            // Something that this version does not know, or need not: an active consumer that changed, say.
+            // Something that this version does not know, or need not: an active consumer that
+            // changed, say.
             return;
         };
         if let Command::Error(refusal) = &command
@@ -106,8 +108,8 @@ impl<A, P> Connection<A, P> {
         // The answer to a question that was given up.
         let Some(request) = self.requests.take(request_id) else { return };
         match self.read_answer(request.kind, command) {
-            // A topic that moves closes what is being opened on it, too, and CLOSE may come before the answer. Whoever waited would wait
-            // for ever.
+            // A topic that moves closes what is being opened on it, too, and CLOSE may come before
+            // the answer. Whoever waited would wait for ever.
             Ok(_) if self.has_ended(request.kind) => {
                 let cause = error::unreachable(&self.address, "closed before it was open");
                 self.give_up(request, &cause, now);
@@ -158,8 +160,8 @@ impl<A, P> Connection<A, P> {
         }
     }
 
-    /// The answer came too late, or not at all. The broker may have opened what was asked for, or still do so: it is told to close
-    /// it.
+    /// The answer came too late, or not at all. The broker may have opened what was asked for, or
+    /// still do so: it is told to close it.
     pub(super) fn give_up(&mut self, request: Request<A>, cause: &TransportError, now: Moment) {
         let kind = request.kind;
         self.refuse(request, cause);
@@ -265,8 +267,8 @@ const fn request_id(command: &Command) -> Option<u64> {
 fn last(answer: &CommandGetLastMessageIdResponse) -> Answer {
     let id = &answer.last_message_id;
     let exists = id.ledger_id != u64::MAX && id.entry_id != u64::MAX;
-    // For a message that is no part of a batch brokers send -1, those before 3.0 send 0. The only message of a batch may pass for that: its
-    // position is not before this one.
+    // For a message that is no part of a batch brokers send -1, those before 3.0 send 0. The only
+    // message of a batch may pass for that: its position is not before this one.
     let batch_index = id.batch_index.and_then(|index| u32::try_from(index).ok());
     let batch_index = batch_index.filter(|index| *index > 0);
     let last = Position { ledger: id.ledger_id, entry: id.entry_id, batch_index };

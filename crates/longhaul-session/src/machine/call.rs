@@ -1,7 +1,8 @@
 //! What goes into a connection and what comes out of it.
 //!
-//! Who asks hands a token along, of type `A` for a question and `P` for a publish; it comes back with the result. In production
-//! a token is the sending half of a channel, in a simulation a number.
+//! Who asks hands a token along, of type `A` for a question and `P` for a publish; it comes back
+//! with the result. In production a token is the sending half of a channel, in a simulation a
+//! number.
 
 use bytes::Bytes;
 use longhaul_transport::{Batching, Message, Outgoing, PublishError, TransportError};
@@ -144,7 +145,8 @@ pub struct Moved {
     pub url: String,
     /// The address with TLS; empty where there is none.
     pub url_tls: String,
-    /// It is that of another cluster, which is to be asked for the topic's broker; otherwise it is that broker.
+    /// It is that of another cluster, which is to be asked for the topic's broker; otherwise it is
+    /// that broker.
     pub migrated: bool,
 }
 
@@ -153,8 +155,9 @@ pub struct Moved {
 pub struct ProducerOptions {
     /// Full name of the topic.
     pub topic: String,
-    /// A name of our own; otherwise the broker gives one. Sequence ids then go on behind the last one that the broker has seen
-    /// of the name, for a broker that drops duplicates takes everything before it for a resend.
+    /// A name of our own; otherwise the broker gives one. Sequence ids then go on behind the last
+    /// one that the broker has seen of the name, for a broker that drops duplicates takes
+    /// everything before it for a resend.
     pub name: Option<String>,
     /// Whether messages share entries.
     pub batching: Batching,
@@ -174,7 +177,8 @@ pub struct ConsumerOptions {
 /// A subscription: a durable one that is shared, or one of a reader's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subscription {
-    /// Shared and durable, from the earliest message when it is new. Delivers what [`Call::Request`] asks for, to the message.
+    /// Shared and durable, from the earliest message when it is new. Delivers what
+    /// [`Call::Request`] asks for, to the message.
     Shared {
         /// Its name.
         name: String,
@@ -192,7 +196,8 @@ pub enum Subscription {
         start: StartPlace,
         /// On the compacted view, where there is one.
         compacted: bool,
-        /// Messages that may be on their way or wait to be taken; 0 until a [`Call::Request`] for who reads no further.
+        /// Messages that may be on their way or wait to be taken; 0 until a [`Call::Request`] for
+        /// who reads no further.
         window: u32,
     },
 }
@@ -282,6 +287,7 @@ pub enum Event<A, P> {
     ProducerEnded(u64, TransportError),
     /// The broker has said where a topic goes.
     Moved(Moved),
-    /// The broker wants fresh credentials: see [`Call::Credentials`]. Not said again before they are there.
+    /// The broker wants fresh credentials: see [`Call::Credentials`]. Not said again before they
+    /// are there.
     Challenged,
 }

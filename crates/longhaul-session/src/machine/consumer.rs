@@ -1,4 +1,5 @@
-//! A consumer of a subscription, or a reader: what it may be sent, what it acknowledges, where it begins.
+//! A consumer of a subscription, or a reader: what it may be sent, what it acknowledges, where it
+//! begins.
 
 use super::call::{ConsumerOptions, Event, StartPlace, Subscription};
 use super::flow::Flow;
@@ -19,11 +20,11 @@ use longhaul_wire::payload::Payload;
 
 /// Acks, and entries given back, that one frame takes.
 const IDS_PER_FRAME: usize = 1_000;
-/// How often an entry whose checksum is wrong is asked for again before it is delivered as one that cannot be read: the damage may
-/// have happened on the way here.
+/// How often an entry whose checksum is wrong is asked for again before it is delivered as one that
+/// cannot be read: the damage may have happened on the way here.
 const DAMAGED_TRIES_MAX: u32 = 3;
-/// Entries that may wait to be given back when one more comes that is not delivered. A broker that sends so many reads nothing of
-/// what we write.
+/// Entries that may wait to be given back when one more comes that is not delivered. A broker that
+/// sends so many reads nothing of what we write.
 const RETURNS_WAITING_MAX: usize = 10_000;
 
 /// One consumer.
@@ -33,7 +34,8 @@ pub(super) struct Consumer<A> {
     is_shared: bool,
     stage: Stage,
     pub(super) flow: Flow,
-    /// What lies before this place is not delivered: the broker starts at the beginning of an entry.
+    /// What lies before this place is not delivered: the broker starts at the beginning of an
+    /// entry.
     from: From,
     pub(super) acks: Vec<(EntryId, A)>,
     pub(super) handed_back: Vec<EntryId>,
@@ -179,7 +181,8 @@ impl<A, P> Connection<A, P> {
         }
     }
 
-    /// Writes what a consumer has to say: how much it may be sent, what it gives back, what it acknowledges, its end.
+    /// Writes what a consumer has to say: how much it may be sent, what it gives back, what it
+    /// acknowledges, its end.
     pub(super) fn write_consumer(&mut self, id: u64, out: &mut BytesMut, now: Moment) {
         let Some(consumer) = self.consumers.get_mut(&id) else { return };
         if consumer.stage != Stage::Open {
@@ -276,8 +279,9 @@ impl<A, P> Connection<A, P> {
         }
     }
 
-    /// An entry that is not delivered now comes again later: the broker is told to, where it can be. Otherwise the consumer ends, and
-    /// whoever opens the next one goes on behind what this one has delivered.
+    /// An entry that is not delivered now comes again later: the broker is told to, where it can
+    /// be. Otherwise the consumer ends, and whoever opens the next one goes on behind what this one
+    /// has delivered.
     fn give_back(&mut self, command: &CommandMessage, counted: u32, cause: &str) {
         let id = command.consumer_id;
         let Some(consumer) = self.consumers.get_mut(&id) else { return };

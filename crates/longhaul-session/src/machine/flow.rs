@@ -1,22 +1,26 @@
 //! How many messages a consumer may be sent.
 //!
-//! The broker counts messages but sends entries: a batch of ten goes out for one permit and leaves nine owed, so what is granted may
-//! be negative here and there. It may even send as many entries at once as there are permits, whatever their batches hold. So what
-//! can be held against a broker is the number of entries: each takes a permit at least.
+//! The broker counts messages but sends entries: a batch of ten goes out for one permit and leaves
+//! nine owed, so what is granted may be negative here and there. It may even send as many entries
+//! at once as there are permits, whatever their batches hold. So what can be held against a broker
+//! is the number of entries: each takes a permit at least.
 
 use super::unpack::BODY_BYTES_MAX;
 
-/// Bytes that may wait to be taken by a reader, and that its permits may bring if messages go on as they are.
+/// Bytes that may wait to be taken by a reader, and that its permits may bring if messages go on as
+/// they are.
 const WINDOW_BYTES: usize = 4 * 1024 * 1024;
-/// Permits that a reader may have open. Should all of them bring the largest messages where small ones had come before, the window
-/// is exceeded by so many of those: permits that are granted cannot be taken back.
+/// Permits that a reader may have open. Should all of them bring the largest messages where small
+/// ones had come before, the window is exceeded by so many of those: permits that are granted
+/// cannot be taken back.
 const PERMITS_MAX: usize = 250;
 /// Messages and bytes of them that a reader may take before it says so.
 pub(crate) const UNTOLD_MAX: usize = 250;
 pub(crate) const UNTOLD_BYTES_MAX: usize = WINDOW_BYTES / 4;
 /// What a message is taken for before any has come.
 const MESSAGE_BYTES_FIRST: usize = 16 * 1024;
-/// Bytes of bodies that may wait to be taken when a compressed entry is unpacked, its own included: twice the largest one.
+/// Bytes of bodies that may wait to be taken when a compressed entry is unpacked, its own included:
+/// twice the largest one.
 const UNPACKED_BYTES_MAX: usize = 2 * BODY_BYTES_MAX;
 /// A broker adds up permits in an i32, whose overflow would have it send nothing any more.
 const GRANTED_MAX: i64 = i32::MAX as i64;
@@ -36,8 +40,8 @@ pub(super) struct Flow {
 
 #[derive(Clone, Copy, Debug)]
 enum Want {
-    /// So many messages that were asked for and have not come. Below zero when a batch brought more than that: what it brought
-    /// counts for what is asked for next.
+    /// So many messages that were asked for and have not come. Below zero when a batch brought more
+    /// than that: what it brought counts for what is asked for next.
     Exact(i64),
     /// As many as there is room for.
     Window(Window),
@@ -72,7 +76,8 @@ impl Flow {
         }
     }
 
-    /// An entry comes. Says whether it was asked for: a broker may send as many as it was granted permits.
+    /// An entry comes. Says whether it was asked for: a broker may send as many as it was granted
+    /// permits.
     pub(super) const fn admit(&mut self) -> bool {
         let is_asked = self.entries > 0;
         self.entries = self.entries.saturating_sub(1);
@@ -84,7 +89,8 @@ impl Flow {
         UNPACKED_BYTES_MAX.saturating_sub(self.queued_bytes)
     }
 
-    /// An entry came: `counted` messages for the broker, of which `delivered` were handed on, with `bytes` of bodies.
+    /// An entry came: `counted` messages for the broker, of which `delivered` were handed on, with
+    /// `bytes` of bodies.
     pub(super) fn received(&mut self, counted: u32, delivered: usize, bytes: usize) {
         self.granted -= i64::from(counted);
         self.queued += delivered;
@@ -133,8 +139,8 @@ impl Window {
     fn room(&self, queued: usize, queued_bytes: usize) -> usize {
         let by_bytes = WINDOW_BYTES.saturating_sub(queued_bytes) / self.each.max(1);
         let room = self.max.saturating_sub(queued).min(by_bytes).min(PERMITS_MAX);
-        // A message that is larger than all that may wait comes alone. What seems to wait may be taken, and its reader silent until
-        // more has come.
+        // A message that is larger than all that may wait comes alone. What seems to wait may be
+        // taken, and its reader silent until more has come.
         let may_be_taken = queued < UNTOLD_MAX && queued_bytes < UNTOLD_BYTES_MAX;
         if may_be_taken { room.max(1) } else { room }
     }
@@ -144,7 +150,8 @@ impl Window {
 mod tests {
     use super::*;
 
-    /// Whoever has taken all that waits may say so late: until then one message more may come, and then none.
+    /// Whoever has taken all that waits may say so late: until then one message more may come, and
+    /// then none.
     #[test]
     fn one_message_comes_where_what_waits_may_be_taken() {
         let window = Window { max: UNTOLD_MAX, each: WINDOW_BYTES };
@@ -181,7 +188,8 @@ mod tests {
         assert_eq!(flow.grant(), None);
     }
 
-    /// A batch of ten for one permit: nine of them wait for whoever asks next, and nothing more comes before they are asked for.
+    /// A batch of ten for one permit: nine of them wait for whoever asks next, and nothing more
+    /// comes before they are asked for.
     #[test]
     fn what_a_batch_brought_beyond_the_permits_counts_for_what_is_asked_next() {
         let mut flow = Flow::exact();
@@ -225,8 +233,8 @@ mod tests {
         assert!(matches!(flow.grant(), Some(1..10)));
     }
 
-    /// Whoever asked for as many messages as there are had 4,294,967,295 permits written, which a broker reads as -1, and adds to
-    /// those that it has.
+    /// Whoever asked for as many messages as there are had 4,294,967,295 permits written, which a
+    /// broker reads as -1, and adds to those that it has.
     #[test]
     fn permits_stay_below_what_a_broker_can_count() {
         let max = i32::MAX.unsigned_abs();

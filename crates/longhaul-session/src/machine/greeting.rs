@@ -10,12 +10,14 @@ use longhaul_wire::messages::{
 };
 use std::time::Duration;
 
-/// Protocol version that we speak: that of Pulsar 2.11 and later, with migration and without transactions.
+/// Protocol version that we speak: that of Pulsar 2.11 and later, with migration and without
+/// transactions.
 const PROTOCOL_VERSION: i32 = 20;
 /// Acks have receipts from this version on: Pulsar 2.8.
 const PROTOCOL_VERSION_MIN: i32 = 17;
 
-/// How often fresh credentials are asked for in answer to a challenge, when there are none to be had. The broker waits for a minute.
+/// How often fresh credentials are asked for in answer to a challenge, when there are none to be
+/// had. The broker waits for a minute.
 const CHALLENGE_TRIES_MAX: u32 = 5;
 /// The wait after the first try; it doubles with each.
 const CHALLENGE_WAIT: Duration = Duration::from_secs(1);
@@ -23,10 +25,11 @@ const CHALLENGE_WAIT: Duration = Duration::from_secs(1);
 /// How long a broker is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// Silence after which we ask whether the broker is there. After twice that the connection is dead.
+    /// Silence after which we ask whether the broker is there. After twice that the connection is
+    /// dead.
     pub keep_alive: Duration,
-    /// How long the broker may take to answer a question, or to confirm a publish. Later answers are ignored; what they opened is
-    /// closed again.
+    /// How long the broker may take to answer a question, or to confirm a publish. Later answers
+    /// are ignored; what they opened is closed again.
     pub answer: Duration,
 }
 
@@ -87,7 +90,8 @@ impl<A, P> Connection<A, P> {
                 let mut cause = error::server(&self.address, refusal.error, &refusal.message);
                 let without = matches!(self.phase, Phase::Greeting { with_credentials: false });
                 if cause.kind == TransportErrorKind::Unauthorized && without {
-                    // The broker's words are the same for credentials that are missing and ones that are wrong.
+                    // The broker's words are the same for credentials that are missing and ones
+                    // that are wrong.
                     cause.cause.push_str("; no token was given");
                 }
                 self.fail(cause);
@@ -144,7 +148,8 @@ impl<A, P> Connection<A, P> {
         }
     }
 
-    /// A file that is being replaced, or an issuer that is busy, is no reason to end what works: the broker decides how long it waits.
+    /// A file that is being replaced, or an issuer that is busy, is no reason to end what works:
+    /// the broker decides how long it waits.
     fn try_again_later(&mut self, now: Moment) {
         let Some(challenge) = &mut self.challenge else { return };
         challenge.retry_at = Some(now + CHALLENGE_WAIT * 2_u32.pow(challenge.failed));

@@ -1,17 +1,20 @@
-//! One connection to a broker as a pure state machine: frames, calls and the time go in; bytes and [`Event`]s come out.
+//! One connection to a broker as a pure state machine: frames, calls and the time go in; bytes and
+//! [`Event`]s come out.
 //!
 //! - [`call`]: what goes in and what comes out.
 //! - `greeting`: how it begins, and how it is proved later who we are.
 //! - `requests`: questions that wait for their answer.
-//! - `producer`, `consumer`: what is open on the connection; `flow` decides how many messages a consumer may be sent.
+//! - `producer`, `consumer`: what is open on the connection; `flow` decides how many messages a
+//!   consumer may be sent.
 //! - `moving`: what is closed because its topic goes elsewhere.
 //! - `unpack`: from an entry to its messages.
 //! - `answers`: from the broker's commands to answers.
 //!
 //! Invariants:
-//! - A publish is written once, to this connection. When the connection, the producer or the broker fails, its fate is unknown
-//!   and its caller is told so: nothing is ever sent again.
-//! - Nothing here waits for who takes deliveries: what is delivered was asked for, to the entry; a broker that sends more is left.
+//! - A publish is written once, to this connection. When the connection, the producer or the broker
+//!   fails, its fate is unknown and its caller is told so: nothing is ever sent again.
+//! - Nothing here waits for who takes deliveries: what is delivered was asked for, to the entry; a
+//!   broker that sends more is left.
 //! - Every token comes back, exactly once.
 //! - What waits to be written grows by what users want, not by what a broker says.
 //! - A connection that has ended stays ended. Its first cause is what everybody is told.
@@ -51,7 +54,8 @@ pub(super) use producer::weight;
 
 /// How long a connection is kept that nobody uses.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(60);
-/// The largest message that we believe a broker to allow: the memory for one is taken when its first bytes have come.
+/// The largest message that we believe a broker to allow: the memory for one is taken when its
+/// first bytes have come.
 const MESSAGE_BYTES_MAX: usize = 128 * 1024 * 1024;
 /// Bytes that wait to be written before more are encoded.
 const OUT_BYTES: usize = 256 * 1024;
@@ -78,8 +82,8 @@ pub struct Connection<A, P> {
     handshake: VecDeque<Command>,
     /// Credentials are on their way; whoever asks for them again gets the same.
     challenge: Option<Challenge>,
-    /// Signs of life that are to be written. They are no commands that wait one behind the other: a broker that asks and does not
-    /// read would have them pile up.
+    /// Signs of life that are to be written. They are no commands that wait one behind the other: a
+    /// broker that asks and does not read would have them pile up.
     ping_due: bool,
     pong_due: bool,
     /// Commands that wait to be written, in front of what producers and consumers have to say.
@@ -231,7 +235,8 @@ impl<A, P> Connection<A, P> {
         }
     }
 
-    /// Reads what has come, as far as it is whole. Bytes of a part of a frame are a sign of life, too.
+    /// Reads what has come, as far as it is whole. Bytes of a part of a frame are a sign of life,
+    /// too.
     pub fn receive(&mut self, bytes: &mut BytesMut, now: Moment) {
         self.heard = now;
         self.pinged = false;
@@ -240,7 +245,8 @@ impl<A, P> Connection<A, P> {
             match frame::decode(bytes, self.message_bytes_max) {
                 Ok(Some(frame)) => self.handle_frame(frame, now),
                 Ok(None) => return,
-                // A newer broker may say more than we know. What follows from it for what is open here comes in words that we know.
+                // A newer broker may say more than we know. What follows from it for what is open
+                // here comes in words that we know.
                 Err(FrameError::Type(_)) if self.is_open() => {}
                 Err(cause) => {
                     self.fail(error::unreachable(
@@ -285,7 +291,8 @@ impl<A, P> Connection<A, P> {
             return;
         }
         while out.len() < OUT_BYTES {
-            // Writing may queue further commands: the end of a producer whose last receipt is there.
+            // Writing may queue further commands: the end of a producer whose last receipt is
+            // there.
             if let Some(command) = self.handshake.pop_front() {
                 frame::encode(command, out);
             } else if !self.is_open() {

@@ -1,7 +1,8 @@
-//! What is closed because its topic goes elsewhere: to another broker of the cluster, or to another cluster.
+//! What is closed because its topic goes elsewhere: to another broker of the cluster, or to another
+//! cluster.
 //!
-//! Who has a producer or consumer opens it anew, as after any end. Where the broker has said where the topic goes, that spares a lookup,
-//! and after a migration there is nobody else who knows.
+//! Who has a producer or consumer opens it anew, as after any end. Where the broker has said where
+//! the topic goes, that spares a lookup, and after a migration there is nobody else who knows.
 
 use super::call::{Event, Moved};
 use super::{Connection, error};

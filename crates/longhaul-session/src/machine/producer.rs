@@ -1,7 +1,8 @@
 //! A producer: what it was given, what it has written, and the receipts.
 //!
-//! Batches clock themselves: while a few entries are unanswered, what comes waits and shares the next one. So there is no timer,
-//! a message that comes alone goes at once and alone, and the more there is to do the larger the batches are.
+//! Batches clock themselves: while a few entries are unanswered, what comes waits and shares the
+//! next one. So there is no timer, a message that comes alone goes at once and alone, and the more
+//! there is to do the larger the batches are.
 
 use super::call::{Event, Publication};
 use super::requests::Kind;
@@ -20,13 +21,14 @@ use longhaul_wire::messages::{
 use prost::Message as _;
 use std::collections::VecDeque;
 
-/// Entries of a batching producer that may be unanswered while the next batch fills. With one the disk of the broker idles; more
-/// than four make batches smaller and nothing faster.
+/// Entries of a batching producer that may be unanswered while the next batch fills. With one the
+/// disk of the broker idles; more than four make batches smaller and nothing faster.
 const BATCHES_IN_FLIGHT_MAX: usize = 4;
 /// Largest batch. Pulsar's own clients have the same limits.
 const BATCH_MESSAGES_MAX: usize = 1_000;
 const BATCH_BYTES_MAX: usize = 128 * 1024;
-/// What a message of a batch may take beside its body, key and properties, and each property beside its text.
+/// What a message of a batch may take beside its body, key and properties, and each property beside
+/// its text.
 const SINGLE_OVERHEAD_BYTES: usize = 64;
 const PROPERTY_OVERHEAD_BYTES: usize = 16;
 /// Keeps a message from being replicated to other clusters, where its position would mean nothing.
@@ -50,7 +52,8 @@ pub(super) struct Producer<P> {
 #[derive(Debug)]
 struct Open {
     next_sequence: u64,
-    /// What the metadata of all its messages have in common: the producer's name, the version of the schema where one was declared.
+    /// What the metadata of all its messages have in common: the producer's name, the version of
+    /// the schema where one was declared.
     common: MessageMetadata,
 }
 
@@ -65,7 +68,8 @@ struct InFlight<P> {
 }
 
 impl<P> InFlight<P> {
-    /// Whether this is the sequence id of one of its messages. Brokers name a batch that they refuse by its last one.
+    /// Whether this is the sequence id of one of its messages. Brokers name a batch that they
+    /// refuse by its last one.
     fn holds(&self, sequence_id: u64) -> bool {
         sequence_id.checked_sub(self.sequence_id).is_some_and(|at| at < self.tokens.len() as u64)
     }
@@ -252,8 +256,8 @@ fn size(body: &[u8]) -> u32 {
     u32::try_from(body.len()).unwrap_or(u32::MAX)
 }
 
-/// A message that is an entry of its own. Readers look at `null_value`, compaction of the brokers of 2025 looks at
-/// `uncompressed_size`: a tombstone has both.
+/// A message that is an entry of its own. Readers look at `null_value`, compaction of the brokers
+/// of 2025 looks at `uncompressed_size`: a tombstone has both.
 fn single(
     publication: Publication,
     open: &mut Open,
@@ -367,7 +371,8 @@ impl<A, P> Connection<A, P> {
         if entry.sequence_id != sequence_id {
             let expected = entry.sequence_id;
             producer.in_flight.push_front(entry);
-            // A receipt that is missing is a message of unknown fate, and all that follow are off by one.
+            // A receipt that is missing is a message of unknown fate, and all that follow are off
+            // by one.
             let cause = format_args!("receipt {sequence_id} came where {expected} was due");
             return self.fail(error::unreachable(&self.address, cause));
         }
@@ -382,11 +387,12 @@ impl<A, P> Connection<A, P> {
         }
     }
 
-    /// The broker has not stored an entry. What it refuses for its content is refused for good; anything else ends the producer,
-    /// because what was written behind it may be stored out of order.
+    /// The broker has not stored an entry. What it refuses for its content is refused for good;
+    /// anything else ends the producer, because what was written behind it may be stored out of
+    /// order.
     ///
-    /// Of a batch it does not say which message it minds, or it minds them all together: none is stored, and from now on each goes
-    /// alone, so that only the one is refused whose fault it is.
+    /// Of a batch it does not say which message it minds, or it minds them all together: none is
+    /// stored, and from now on each goes alone, so that only the one is refused whose fault it is.
     pub(super) fn handle_send_error(&mut self, refusal: &CommandSendError) {
         let (id, sequence_id) = (refusal.producer_id, refusal.sequence_id);
         let Some(producer) = self.producers.get_mut(&id) else { return };

@@ -32,7 +32,8 @@ impl Kind {
     }
 }
 
-/// A question under way, and who waits: several for acks that went together, nobody for the end of something.
+/// A question under way, and who waits: several for acks that went together, nobody for the end of
+/// something.
 #[derive(Debug)]
 pub(super) struct Request<A> {
     pub(super) kind: Kind,
@@ -40,7 +41,8 @@ pub(super) struct Request<A> {
     deadline: Moment,
 }
 
-/// By number, which is the order in which they were asked; all have as long, so the first is the first that is late.
+/// By number, which is the order in which they were asked; all have as long, so the first is the
+/// first that is late.
 #[derive(Debug)]
 pub(super) struct Requests<A>(BTreeMap<u64, Request<A>>);
 

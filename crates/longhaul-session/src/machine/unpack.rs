@@ -1,7 +1,7 @@
 //! From an entry, as the broker delivers it, to its messages.
 //!
-//! What cannot be read is delivered all the same, with its position and the reason: who holds it decides what becomes of it, and can
-//! acknowledge it. Nothing is ever dropped because it is odd.
+//! What cannot be read is delivered all the same, with its position and the reason: who holds it
+//! decides what becomes of it, and can acknowledge it. Nothing is ever dropped because it is odd.
 
 use bytes::Bytes;
 use longhaul_transport::{Message, OrderKey};
@@ -17,10 +17,11 @@ use std::sync::Arc;
 pub(super) const BODY_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Messages of a batch that is taken apart, at most.
 const BATCH_MESSAGES_MAX: u32 = 100_000;
-/// Messages that a batch is believed to have whatever its size: the clients of Pulsar make batches of 1,000, which may be packed to
-/// almost nothing and then encrypted.
+/// Messages that a batch is believed to have whatever its size: the clients of Pulsar make batches
+/// of 1,000, which may be packed to almost nothing and then encrypted.
 const BATCH_MESSAGES_BELIEVED: u32 = 1_000;
-/// Bytes that a message takes in a batch, at least: the size of its metadata, and there the size of its body.
+/// Bytes that a message takes in a batch, at least: the size of its metadata, and there the size of
+/// its body.
 const SINGLE_BYTES_MIN: usize = 6;
 
 /// The messages of an entry that are to be delivered.
@@ -43,7 +44,8 @@ pub(super) enum Unpacked {
     },
 }
 
-/// Takes an entry apart. `damage` says that its checksum is wrong; `room` is how large a body may be that is unpacked.
+/// Takes an entry apart. `damage` says that its checksum is wrong; `room` is how large a body may
+/// be that is unpacked.
 pub(super) fn unpack(
     command: &CommandMessage,
     payload: &Payload,
@@ -84,13 +86,14 @@ pub(super) fn unpack(
     }
 }
 
-/// Whether so many bytes may hold so many messages. Each is given a place in memory, readable or not, so its number is no matter of
-/// trust.
+/// Whether so many bytes may hold so many messages. Each is given a place in memory, readable or
+/// not, so its number is no matter of trust.
 const fn is_believed(count: u32, bytes: usize) -> bool {
     count <= BATCH_MESSAGES_BELIEVED || count as usize <= bytes / SINGLE_BYTES_MIN
 }
 
-/// Whether the body may be unpacked now. One that is too large for any room is told to be so instead.
+/// Whether the body may be unpacked now. One that is too large for any room is told to be so
+/// instead.
 fn has_room(metadata: &Head, room: usize) -> bool {
     let size = metadata.uncompressed_size.unwrap_or_default() as usize;
     let is_packed =
@@ -114,8 +117,9 @@ fn open(metadata: &Head, body: &Bytes) -> Result<Bytes, Arc<str>> {
         .map_err(|cause| cause.to_string().into())
 }
 
-/// How many messages the broker has counted of a damaged entry: what its metadata says, as far as it can be believed. The broker
-/// looked there, too, and the damage lies more often in the body, which is larger.
+/// How many messages the broker has counted of a damaged entry: what its metadata says, as far as
+/// it can be believed. The broker looked there, too, and the damage lies more often in the body,
+/// which is larger.
 pub(super) fn counted_of_damaged(command: &CommandMessage, payload: &Payload) -> u32 {
     let claimed = payload.head().map_or(1, |head| head.num_messages_in_batch.unwrap_or(1));
     match u32::try_from(claimed) {
@@ -175,7 +179,8 @@ fn batch(
             }
             None => None,
         };
-        // What compaction has removed, and what somebody has acknowledged already, is not there any more.
+        // What compaction has removed, and what somebody has acknowledged already, is not there any
+        // more.
         let removed = single.as_ref().is_some_and(|single| single.metadata.compacted_out());
         if removed || !is_open(&command.ack_set, index) {
             continue;
@@ -240,7 +245,8 @@ fn properties(properties: Vec<KeyValue>) -> Properties {
     Properties::from_bytes(properties.into_iter().map(pair).collect())
 }
 
-/// Whether the message of this index is still to be acknowledged: all are, where the broker says nothing.
+/// Whether the message of this index is still to be acknowledged: all are, where the broker says
+/// nothing.
 fn is_open(ack_set: &[i64], index: u32) -> bool {
     let word = ack_set.get(index as usize / 64);
     ack_set.is_empty() || word.is_some_and(|word| word >> (index % 64) & 1 == 1)

@@ -297,8 +297,9 @@ async fn a_key_that_is_of_no_use_is_told_and_not_shown() {
     assert_eq!(error.address, missing.display().to_string());
 }
 
-/// The key files of StreamNative Cloud have a type of their own, `sn_service_account`, beside the same three fields. They were refused,
-/// and a test pinned that: nobody could connect to that cloud.
+/// The key files of StreamNative Cloud have a type of their own, `sn_service_account`, beside the
+/// same three fields. They were refused, and a test pinned that: nobody could connect to that
+/// cloud.
 #[tokio::test]
 async fn a_key_of_any_type_will_do() {
     let issuer = FakeIssuer::new(GRANTED).await;
@@ -308,7 +309,8 @@ async fn a_key_of_any_type_will_do() {
     }
 }
 
-/// A token that its issuer had taken back was shown to the broker again and again, until its life was over by its own words.
+/// A token that its issuer had taken back was shown to the broker again and again, until its life
+/// was over by its own words.
 #[tokio::test]
 async fn a_token_that_was_refused_is_not_shown_again() {
     let issuer = FakeIssuer::new(GRANTED).await;

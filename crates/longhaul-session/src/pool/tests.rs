@@ -207,7 +207,8 @@ fn address(link: &Link) -> String {
     link.cause().address
 }
 
-/// Whoever had asked for a connection gave up before it was refused. The next one to ask, an hour later, was told of that refusal.
+/// Whoever had asked for a connection gave up before it was refused. The next one to ask, an hour
+/// later, was told of that refusal.
 #[test]
 fn what_nobody_waited_for_to_the_end_is_over_all_the_same() {
     let refused = Failure::Host(error::unreachable("there", "refused"));
@@ -217,8 +218,8 @@ fn what_nobody_waited_for_to_the_end_is_over_all_the_same() {
     assert!(!is_over(&under_way));
 }
 
-/// One host refused the token and the other was down. The user read that the second one cannot be reached, and was tried again for
-/// ever, while nothing would help but another token.
+/// One host refused the token and the other was down. The user read that the second one cannot be
+/// reached, and was tried again for ever, while nothing would help but another token.
 #[tokio::test]
 async fn a_refusal_by_one_host_is_not_hidden_by_the_silence_of_another() {
     let hosts = Hosts::new(&[Host::Refusing]).await;
@@ -236,8 +237,8 @@ async fn a_refusal_by_one_host_is_not_hidden_by_the_silence_of_another() {
     assert_eq!(error.address, format!("pulsar://{refusing}"));
 }
 
-/// Each host had the same part of the time, however soon the others had failed. With seven hosts down, a slow one was given up after
-/// a second.
+/// Each host had the same part of the time, however soon the others had failed. With seven hosts
+/// down, a slow one was given up after a second.
 #[tokio::test]
 async fn a_host_that_fails_at_once_leaves_its_time_to_the_others() {
     let (hosts, closed) = (Hosts::new(&[Host::Silent]).await, closed().await);
@@ -249,7 +250,8 @@ async fn a_host_that_fails_at_once_leaves_its_time_to_the_others() {
     assert!(waited.parse::<u64>().unwrap() > 200, "{error}");
 }
 
-/// A host that was silent took four seconds before the next one was asked: a gateway said that its broker was away, while the other one worked.
+/// A host that was silent took four seconds before the next one was asked: a gateway said that its
+/// broker was away, while the other one worked.
 #[tokio::test]
 async fn whoever_asks_for_any_broker_does_not_wait_for_those_that_are_silent() {
     let hosts = Hosts::new(&[Host::Silent, Host::Silent, Host::Serving]).await;
@@ -264,8 +266,8 @@ async fn whoever_asks_for_any_broker_does_not_wait_for_those_that_are_silent() {
     assert!(Arc::ptr_eq(&service.link, &link));
 }
 
-/// A broker had lost its cluster: it took everybody in, answered PINGs, and failed every lookup. It was asked again and again, while
-/// its neighbours in the service URL worked.
+/// A broker had lost its cluster: it took everybody in, answered PINGs, and failed every lookup. It
+/// was asked again and again, while its neighbours in the service URL worked.
 #[tokio::test]
 async fn a_host_that_cannot_look_up_is_not_asked_again_before_the_others() {
     let hosts = Hosts::new(&[Host::Unready, Host::Serving]).await;
@@ -282,8 +284,8 @@ async fn a_host_that_cannot_look_up_is_not_asked_again_before_the_others() {
     }
 }
 
-/// The neighbour of a host that cannot help is the one behind it, wherever that is in the service URL; and behind the last one comes the
-/// first.
+/// The neighbour of a host that cannot help is the one behind it, wherever that is in the service
+/// URL; and behind the last one comes the first.
 #[tokio::test]
 async fn the_host_behind_the_one_that_cannot_look_up_is_asked_next() {
     let hosts = Hosts::new(&[Host::Serving, Host::Unready]).await;
@@ -353,8 +355,9 @@ fn a_broker_without_the_port_we_need_is_named() {
     assert!(error.cause.contains("with TLS"), "{error}");
 }
 
-/// A broker named its plain port where the one with TLS belongs, by a wrong setting or because somebody wanted to listen. The user had
-/// written `pulsar+ssl://`, and the token went there for all to read.
+/// A broker named its plain port where the one with TLS belongs, by a wrong setting or because
+/// somebody wanted to listen. The user had written `pulsar+ssl://`, and the token went there for
+/// all to read.
 #[test]
 fn a_lookup_leads_nobody_from_tls_to_plain_text() {
     let (plain, encrypted) = ("pulsar://broker:1", "pulsar+ssl://broker:2");
@@ -366,15 +369,16 @@ fn a_lookup_leads_nobody_from_tls_to_plain_text() {
         let error = next(&lookup(url, url_tls, false), &service).unwrap_err();
         assert_eq!(error.kind, TransportErrorKind::Refused);
         assert!(error.cause.contains(words), "{error}");
-        // A proxy names the broker as the proxy reaches it, with TLS or without, and we go to the proxy as before.
+        // A proxy names the broker as the proxy reaches it, with TLS or without, and we go to the
+        // proxy as before.
         let (endpoint, behind) = next(&lookup(url, url_tls, true), &service).unwrap();
         assert_eq!(endpoint, service);
         assert!(behind.is_some_and(|broker| broker.starts_with("broker:")));
     }
 }
 
-/// An issuer that took more than eight seconds could never be connected with: its time was that of the hosts, and when it was over the
-/// token that was on its way came too late for anybody.
+/// An issuer that took more than eight seconds could never be connected with: its time was that of
+/// the hosts, and when it was over the token that was on its way came too late for anybody.
 #[test]
 fn what_credentials_take_is_not_taken_from_the_hosts() {
     let budget = Budget::new((Duration::from_secs(8), Duration::from_secs(15)), 1);
@@ -399,7 +403,8 @@ fn hosts_are_tried_in_an_order_that_chance_decides() {
     assert_eq!(orders.len(), 6);
 }
 
-/// The last broker of a chain of redirects owns the topic if it is told so. Otherwise it sends us on, and we went round.
+/// The last broker of a chain of redirects owns the topic if it is told so. Otherwise it sends us
+/// on, and we went round.
 #[tokio::test]
 async fn a_broker_that_is_redirected_to_is_told_that_it_decides() {
     let hosts = Hosts::new(&[Host::Redirecting, Host::Deciding]).await;
@@ -407,7 +412,8 @@ async fn a_broker_that_is_redirected_to_is_told_that_it_decides() {
     assert!(address(&link).ends_with(hosts.place(1)));
 }
 
-/// A broker goes down under a connection, and is back at once. Whoever came next must not be given the dead one.
+/// A broker goes down under a connection, and is back at once. Whoever came next must not be given
+/// the dead one.
 #[tokio::test]
 async fn a_connection_that_has_ended_is_not_handed_out() {
     let hosts = Hosts::new(&[Host::Dying]).await;
@@ -440,8 +446,8 @@ async fn with_tokens(host: Host) -> (Hosts, Pool, impl Sized) {
     (hosts, Pool::in_order(options).unwrap(), issuer)
 }
 
-/// A broker that asked for a newer token was shown the same one again, as long as that one's own words said that it was good; and so was
-/// one that had refused it.
+/// A broker that asked for a newer token was shown the same one again, as long as that one's own
+/// words said that it was good; and so was one that had refused it.
 #[cfg(feature = "oauth2")]
 #[tokio::test]
 async fn a_broker_that_does_not_take_a_token_is_shown_another() {

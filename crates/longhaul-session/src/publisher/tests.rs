@@ -46,7 +46,8 @@ async fn a_message_that_is_too_large_is_refused_and_takes_no_room() {
     assert!(driver.called().is_empty());
 }
 
-/// A message that was not handed over was never stored, and may be published again; one of unknown fate may have been.
+/// A message that was not handed over was never stored, and may be published again; one of unknown
+/// fate may have been.
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_handed_over_is_known_not_to_be_stored() {
     let (driver, end, mut publisher) = bench().await;

@@ -1,4 +1,5 @@
-//! What comes along besides the tasks of a queue without partitions: partitions, levels, settings, schedules.
+//! What comes along besides the tasks of a queue without partitions: partitions, levels, settings,
+//! schedules.
 use super::*;
 use crate::{Levels, Limit, Rate, Schedule};
 
@@ -98,7 +99,8 @@ fn a_queue_without_settings_gets_them_and_they_hold_for_what_was_moved() {
     drop(worker);
 }
 
-/// The workers of both queues see to the slots of the same schedule, and what fires where it was is moved in another round.
+/// The workers of both queues see to the slots of the same schedule, and what fires where it was is
+/// moved in another round.
 #[test]
 fn each_slot_of_a_schedule_fires_once_wherever_the_schedule_is() {
     let stage = Stage::new();

@@ -3,8 +3,9 @@ use super::super::marks::Mark;
 use super::*;
 use longhaul_core::protocol::register::QueueTask;
 
-/// A move was interrupted before it had closed anything, and somebody resumed the queue where it was. The copies stayed as they had been: a task began
-/// anew that had used up an attempt and had left a checkpoint, and the copy of one that had its result was deleted.
+/// A move was interrupted before it had closed anything, and somebody resumed the queue where it
+/// was. The copies stayed as they had been: a task began anew that had used up an attempt and had
+/// left a checkpoint, and the copy of one that had its result was deleted.
 #[test]
 fn what_goes_on_between_two_moves_is_copied_again() {
     let stage = Stage::new();
@@ -26,8 +27,8 @@ fn what_goes_on_between_two_moves_is_copied_again() {
     assert_eq!(result.0, "has its result: done");
 }
 
-/// A worker had not read yet that its queue was paused, and claimed a task that had been copied as new. It was closed under its worker's hands, and
-/// ran again in the other place.
+/// A worker had not read yet that its queue was paused, and claimed a task that had been copied as
+/// new. It was closed under its worker's hands, and ran again in the other place.
 #[test]
 fn a_task_that_begins_after_it_was_copied_is_left_alone_and_copied_again() {
     let stage = Stage::new();
@@ -42,7 +43,8 @@ fn a_task_that_begins_after_it_was_copied_is_left_alone_and_copied_again() {
     let left = tasks.iter().map(|task| task.id).collect();
     assert_eq!(close(), Closed { left, ..Closed::default() });
     assert_eq!(stage.statuses(FROM)[&tasks[0].id], TaskStatus::Running);
-    // What has ended is copied, what runs is copied as it is until it has ended, and neither is closed.
+    // What has ended is copied, what runs is copied as it is until it has ended, and neither is
+    // closed.
     let imported = by_file(&stage, FROM, TO).1;
     assert_eq!((imported.known, imported.again), (2, 1));
     assert_eq!(close(), Closed { left: vec![tasks[0].id], ..Closed::default() });
@@ -94,7 +96,8 @@ fn a_task_that_runs_is_taken_from_its_worker_and_goes_on_from_its_checkpoint() {
     drop((worker, worker_there));
 }
 
-/// A move was interrupted when it had closed a task and had not marked that, and was begun again when the ledger had forgotten the task. That says of its end only that it was cancelled.
+/// A move was interrupted when it had closed a task and had not marked that, and was begun again
+/// when the ledger had forgotten the task. That says of its end only that it was cancelled.
 #[test]
 fn a_task_that_was_closed_long_ago_is_not_taken_for_one_that_was_cancelled() {
     let stage = Stage::new();

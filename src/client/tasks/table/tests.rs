@@ -424,8 +424,9 @@ fn the_last_failure_of_a_java_worker_is_the_end() {
     assert_eq!(shown(3), Some(TaskStatus::Failed));
 }
 
-/// The dashboard named a worker that had died long ago as the one that would take over from another: the lists of workers said when each was heard of last, and
-/// not whether that was too long ago.
+/// The dashboard named a worker that had died long ago as the one that would take over from
+/// another: the lists of workers said when each was heard of last, and not whether that was too
+/// long ago.
 #[test]
 fn a_worker_that_has_died_has_missed_heartbeats() {
     let mut bench = Bench::new();

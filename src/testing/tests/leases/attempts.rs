@@ -44,7 +44,8 @@ fn dies(engine: &TestEngine, task: &TaskRef, workers: u32, attempts: u32) {
     }
 }
 
-/// A gateway gives three attempts. Whoever was silent for long was closed by it as failed for good after three deaths, though all its workers gave five.
+/// A gateway gives three attempts. Whoever was silent for long was closed by it as failed for good
+/// after three deaths, though all its workers gave five.
 #[test]
 fn a_gateway_does_not_end_a_task_early_whose_workers_give_it_more_attempts() {
     let engine = TestEngine::new();
@@ -58,7 +59,8 @@ fn a_gateway_does_not_end_a_task_early_whose_workers_give_it_more_attempts() {
     assert_eq!(*engine.transitions(&task).last().unwrap(), "COMPLETED 4");
 }
 
-/// The worker had said that a task is not to be run twice, and it was: whoever asked the gateway got it.
+/// The worker had said that a task is not to be run twice, and it was: whoever asked the gateway
+/// got it.
 #[test]
 fn a_gateway_does_not_hand_out_a_task_whose_worker_gives_it_one_attempt() {
     let engine = TestEngine::new();
@@ -74,7 +76,8 @@ fn a_gateway_does_not_hand_out_a_task_whose_worker_gives_it_one_attempt() {
     engine.assert_transitions(&task, ["PROCESSING 1", "FAILED 1 FINAL"]);
 }
 
-/// A gateway whose own number is lower makes its attempt the last one, and says so to whoever has it.
+/// A gateway whose own number is lower makes its attempt the last one, and says so to whoever has
+/// it.
 #[test]
 fn an_attempt_beyond_the_gateways_own_number_is_the_last_one() {
     let engine = TestEngine::new();
@@ -89,7 +92,8 @@ fn an_attempt_beyond_the_gateways_own_number_is_the_last_one() {
     assert_eq!(*engine.transitions(&task).last().unwrap(), "FAILED 4 FINAL");
 }
 
-/// A gateway that gives three attempts has lost a lease of the fourth, which another one with more had granted: it is judged by that one's number.
+/// A gateway that gives three attempts has lost a lease of the fourth, which another one with more
+/// had granted: it is judged by that one's number.
 #[test]
 fn a_lease_that_expires_is_judged_by_the_gateway_that_granted_it() {
     let engine = TestEngine::new();

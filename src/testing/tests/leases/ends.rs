@@ -1,11 +1,13 @@
-//! The end of tasks that nobody asks for, where only gateways are: no delivery of them has come anywhere.
+//! The end of tasks that nobody asks for, where only gateways are: no delivery of them has come
+//! anywhere.
 
 use super::offers::{gateways, status};
 use super::types::{of, submit, submit_as};
 use super::*;
 use crate::{HistoryEvent, TaskOutcome, TaskRef, TaskStatus};
 
-/// What somebody has asked the end of is over by then, for all who look: two places in line of half a second, and the way to the broker and back.
+/// What somebody has asked the end of is over by then, for all who look: two places in line of half
+/// a second, and the way to the broker and back.
 const SOON: Duration = Duration::from_secs(4);
 
 /// How a task has ended that is over soon, for whoever waits.
@@ -55,7 +57,8 @@ fn a_waiting_task_that_is_cancelled_or_killed_ends_though_nobody_asks_for_it() {
     }
 }
 
-/// The view said that it had failed, while whoever waited for it went on waiting and no dead letter came.
+/// The view said that it had failed, while whoever waited for it went on waiting and no dead letter
+/// came.
 #[test]
 fn what_an_operator_does_to_a_waiting_task_is_shown_though_nobody_asks_for_it() {
     let engine = TestEngine::new();

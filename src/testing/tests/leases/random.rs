@@ -1,5 +1,6 @@
-//! Gateways and holders by chance, on a broker with all its faults: one seed, one history. Gateways die and come back; holders work, fall silent, come back late, and
-//! say what they have to say to any gateway, more than once if need be.
+//! Gateways and holders by chance, on a broker with all its faults: one seed, one history. Gateways
+//! die and come back; holders work, fall silent, come back late, and say what they have to say to
+//! any gateway, more than once if need be.
 
 use super::*;
 use crate::{HistoryEvent, WaitError};

@@ -13,8 +13,9 @@ fn lease_of_one(engine: &TestEngine, one: &Leases) -> (TaskRef, Lease) {
     (task, lease(engine, one))
 }
 
-/// A gateway that does not read the log does not know that others have renewed a lease since. It ended the lease all the same, by its own clock: after half a
-/// minute in which it stood still it failed every attempt whose holder had turned to another gateway in the meantime.
+/// A gateway that does not read the log does not know that others have renewed a lease since. It
+/// ended the lease all the same, by its own clock: after half a minute in which it stood still it
+/// failed every attempt whose holder had turned to another gateway in the meantime.
 #[test]
 fn a_gateway_that_does_not_read_ends_no_lease_that_another_one_has_renewed() {
     let engine = TestEngine::new();
@@ -32,8 +33,9 @@ fn a_gateway_that_does_not_read_ends_no_lease_that_another_one_has_renewed() {
     engine.assert_transitions(&task, ["PROCESSING 1", "COMPLETED 1"]);
 }
 
-/// Two keep-alives at once at two gateways: each takes the lease over from the other one. Whoever was last told its holder that the lease had expired, and its
-/// holder dropped an hour of work under a lease that went on.
+/// Two keep-alives at once at two gateways: each takes the lease over from the other one. Whoever
+/// was last told its holder that the lease had expired, and its holder dropped an hour of work
+/// under a lease that went on.
 #[test]
 fn no_keep_alive_is_told_that_a_lease_has_expired_which_goes_on() {
     let engine = TestEngine::new();
@@ -54,8 +56,8 @@ fn no_keep_alive_is_told_that_a_lease_has_expired_which_goes_on() {
     assert_eq!(engine.wait::<Text>(&task).unwrap(), text("done"));
 }
 
-/// A gateway that could not read the log, such as one that was started while the broker was away, told the holder of a lease after five seconds that there is
-/// no such task: its work was lost.
+/// A gateway that could not read the log, such as one that was started while the broker was away,
+/// told the holder of a lease after five seconds that there is no such task: its work was lost.
 #[test]
 fn nobody_is_told_that_there_is_no_task_by_a_gateway_that_cannot_read() {
     let engine = TestEngine::new();

@@ -178,7 +178,8 @@ fn requests_name_one_to_sixteen_types_that_a_task_may_have() {
     assert_eq!(ask_for(&engine, &leases, &[longest.as_str(); 16]).unwrap().task, task);
 }
 
-/// Those of a higher level that nobody asks for do not go before those of a lower one that somebody does.
+/// Those of a higher level that nobody asks for do not go before those of a lower one that somebody
+/// does.
 #[test]
 fn what_nobody_wants_of_a_high_level_is_passed_over() {
     let engine = TestEngine::new();

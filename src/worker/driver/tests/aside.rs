@@ -1,4 +1,5 @@
-//! A worker whose machine is led astray: the wrong step does not leave, it is counted, and another worker goes on with the task.
+//! A worker whose machine is led astray: the wrong step does not leave, it is counted, and another
+//! worker goes on with the task.
 
 use super::*;
 use longhaul_core::machine::Action;
@@ -70,8 +71,9 @@ impl Astray {
         self.bench.broker.is_acked(&at, "longhaul", self.task.entry_id())
     }
 
-    /// The step was not taken, and counted; the processor is gone and its slot free; the epoch was given back, nothing was shown or
-    /// acknowledged. The worker goes on with other tasks, and another worker with this one.
+    /// The step was not taken, and counted; the processor is gone and its slot free; the epoch was
+    /// given back, nothing was shown or acknowledged. The worker goes on with other tasks, and
+    /// another worker with this one.
     async fn ends_with_others(mut self) {
         self.bench.run_for(30 * SECOND).await;
         let stats = self.bench.driver.stats.read();
@@ -140,7 +142,8 @@ async fn the_end_of_a_running_task_is_not_shown() {
     astray.ends_with_others().await;
 }
 
-/// The entry is put together by the driver, from what it keeps: that it says what the ledger does is looked at in the end.
+/// The entry is put together by the driver, from what it keeps: that it says what the ledger does
+/// is looked at in the end.
 #[tokio::test(start_paused = true)]
 async fn an_entry_with_another_end_is_not_shown() {
     let mut astray = Astray::new().await;
@@ -149,8 +152,8 @@ async fn an_entry_with_another_end_is_not_shown() {
     astray.ends_with_others().await;
 }
 
-/// The delivery of what was set aside comes back again and again where no other worker is: it is handed back no more often than once in
-/// a heartbeat interval.
+/// The delivery of what was set aside comes back again and again where no other worker is: it is
+/// handed back no more often than once in a heartbeat interval.
 #[tokio::test(start_paused = true)]
 async fn a_delivery_that_comes_back_is_handed_back_at_leisure() {
     let mut astray = Astray::new().await;

@@ -8,8 +8,8 @@ async fn at_once(_: TaskContext) -> Result<Text, TaskError> {
     Ok(Text("done".to_owned()))
 }
 
-/// Owner ids came from a generator of 64 bits that was seeded with the time and the thread: workers that started at once on equal
-/// machines could draw the same.
+/// Owner ids came from a generator of 64 bits that was seeded with the time and the thread: workers
+/// that started at once on equal machines could draw the same.
 #[tokio::test(start_paused = true)]
 async fn owner_ids_do_not_come_from_the_seed_but_in_a_simulation() {
     for (clock, same) in [(Clock::System, false), (longhaul_memory::simulated_clock(0), true)] {
@@ -25,7 +25,8 @@ async fn owner_ids_do_not_come_from_the_seed_but_in_a_simulation() {
     }
 }
 
-/// Whoever read the ledger anew took the longest backoff for the longest wait: a task that had asked for an hour ran after 5 minutes.
+/// Whoever read the ledger anew took the longest backoff for the longest wait: a task that had
+/// asked for an hour ran after 5 minutes.
 #[tokio::test(start_paused = true)]
 async fn a_long_delay_outlives_a_bootstrap() {
     let mut bench = Bench::new(brisk(), None, |context: TaskContext| async move {
@@ -67,7 +68,8 @@ async fn a_drain_that_gave_up_says_so() {
     assert!(matches!(bench.end, Some(Ok(()))));
 }
 
-/// An attempt whose payload was not there started with an empty one: a raw processor completed the task with a wrong result.
+/// An attempt whose payload was not there started with an empty one: a raw processor completed the
+/// task with a wrong result.
 #[tokio::test(start_paused = true)]
 async fn a_missing_payload_is_read_and_never_taken_for_an_empty_one() {
     let mut bench = Bench::new(WorkerConfig::default(), None, at_once);
@@ -97,7 +99,8 @@ impl ErasedProcessor for Panics {
     }
 }
 
-/// An attempt that panicked outside of its body was never heard of again: its slot was gone, and its task looked alive.
+/// An attempt that panicked outside of its body was never heard of again: its slot was gone, and
+/// its task looked alive.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_that_panics_outside_of_its_body_has_failed() {
     let config = WorkerConfig { concurrency: 1, ..WorkerConfig::default() };
@@ -110,7 +113,8 @@ async fn an_attempt_that_panics_outside_of_its_body_has_failed() {
     assert_eq!(bench.driver.slots.free(), 1);
 }
 
-/// When the runtime of the processors had shut down before its worker, each task lost all its attempts within a second.
+/// When the runtime of the processors had shut down before its worker, each task lost all its
+/// attempts within a second.
 #[tokio::test(start_paused = true)]
 async fn a_body_that_is_aborted_costs_no_attempt() {
     let mut bench = Bench::new(WorkerConfig::default(), None, at_once);
@@ -128,8 +132,9 @@ async fn a_body_that_is_aborted_costs_no_attempt() {
     assert_eq!((fold.phase, fold.attempt), (Phase::Completed, 1));
 }
 
-/// Whatever stood on a partition of the ledger was folded there. A task of another partition could so be started, and its slot was
-/// never free again, because its end was looked for in that partition.
+/// Whatever stood on a partition of the ledger was folded there. A task of another partition could
+/// so be started, and its slot was never free again, because its end was looked for in that
+/// partition.
 #[tokio::test(start_paused = true)]
 async fn entries_of_another_partitions_tasks_are_not_folded() {
     let mut bench = Bench::new(brisk(), Some(2), at_once);
@@ -144,7 +149,8 @@ async fn entries_of_another_partitions_tasks_are_not_folded() {
     assert_eq!(bench.driver.stats.read().malformed, 1);
 }
 
-/// A task of a megabyte that reported progress once a second was written to the metadata topic as often, with its payload.
+/// A task of a megabyte that reported progress once a second was written to the metadata topic as
+/// often, with its payload.
 #[tokio::test(start_paused = true)]
 async fn a_large_task_shows_its_progress_less_often_where_it_is_shown_at_all() {
     for (shown_task_bytes_max, carries, shows) in
@@ -164,8 +170,8 @@ async fn a_large_task_shows_its_progress_less_often_where_it_is_shown_at_all() {
     }
 }
 
-/// A worker whose ledger was deleted and made anew went on by what it had read of the old one: its outcome, of an epoch that nobody
-/// else knew, was never accepted, and the task never ended.
+/// A worker whose ledger was deleted and made anew went on by what it had read of the old one: its
+/// outcome, of an epoch that nobody else knew, was never accepted, and the task never ended.
 #[tokio::test(start_paused = true)]
 async fn a_ledger_that_was_deleted_is_told_and_what_takes_its_place_counts() {
     use crate::supervise::ConnectionState;
@@ -191,8 +197,9 @@ async fn a_ledger_that_was_deleted_is_told_and_what_takes_its_place_counts() {
     assert_eq!(bench.driver.stats.read().ledgers_lost, 1);
 }
 
-/// A ledger that was deleted, and made anew by the broker at once, was not missed by anybody: positions only grow. A worker went on behind
-/// what it had read of the old one, by settings and claims that stood nowhere any more.
+/// A ledger that was deleted, and made anew by the broker at once, was not missed by anybody:
+/// positions only grow. A worker went on behind what it had read of the old one, by settings and
+/// claims that stood nowhere any more.
 #[tokio::test(start_paused = true)]
 async fn a_ledger_that_is_another_one_is_told_and_counts() {
     use longhaul_memory::Loss;
@@ -221,7 +228,8 @@ async fn a_ledger_that_is_another_one_is_told_and_counts() {
     assert_eq!(log.iter().filter(|message| settings(message)).count(), 1, "it has its settings");
 }
 
-/// Without permission for the metadata topic, or the ledger, a worker passed for one that has lost its connection for a moment.
+/// Without permission for the metadata topic, or the ledger, a worker passed for one that has lost
+/// its connection for a moment.
 #[tokio::test(start_paused = true)]
 async fn a_permission_that_is_missing_is_one_clear_state() {
     use crate::supervise::ConnectionState;
@@ -243,8 +251,8 @@ async fn a_permission_that_is_missing_is_one_clear_state() {
     }
 }
 
-/// Claims that the ledger refused, one by one in a session that went on, were tried again each second without a word: nothing ran, and
-/// nobody knew why.
+/// Claims that the ledger refused, one by one in a session that went on, were tried again each
+/// second without a word: nothing ran, and nobody knew why.
 #[tokio::test(start_paused = true)]
 async fn claims_that_are_refused_are_told_once_and_counted() {
     let mut bench = Bench::new(WorkerConfig::default(), None, at_once);

@@ -33,7 +33,8 @@ fn giving(count: u32, every: Duration, config: WorkerConfig) -> (Bench, Diary) {
     (bench, diary)
 }
 
-/// A processor stood still at its first checkpoint until the ledger was back; and by `?` its attempt failed, for hours of work.
+/// A processor stood still at its first checkpoint until the ledger was back; and by `?` its
+/// attempt failed, for hours of work.
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_the_ledger_holds_up_no_processor() {
     for forbidden in [false, true] {
@@ -74,7 +75,8 @@ async fn a_checkpoint_that_got_lost_is_published_again_under_a_fresh_key() {
     }
 }
 
-/// Between a self-fence and the end of the bootstrap after it, an attempt that goes on could store no checkpoint.
+/// Between a self-fence and the end of the bootstrap after it, an attempt that goes on could store
+/// no checkpoint.
 #[tokio::test(start_paused = true)]
 async fn a_self_fence_loses_no_checkpoint() {
     let (mut bench, diary) = giving(20, SECOND, brisk());
@@ -101,8 +103,9 @@ async fn the_newest_checkpoint_takes_the_place_of_those_that_wait() {
     assert!(found.len() <= 7 && found.last().map(String::as_str) == Some("500"), "{found:?}");
 }
 
-/// What an attempt had given last was published once, when it ended, and nobody asked what became of it: an outage at that moment cost the next
-/// attempt all of the work, and of a self-fence only the outcome came through.
+/// What an attempt had given last was published once, when it ended, and nobody asked what became
+/// of it: an outage at that moment cost the next attempt all of the work, and of a self-fence only
+/// the outcome came through.
 #[tokio::test(start_paused = true)]
 async fn the_last_checkpoint_of_an_attempt_that_fails_in_an_outage_is_there_for_the_next_one() {
     for (outage, fenced) in [(3 * SECOND, false), (60 * SECOND, true)] {
@@ -133,8 +136,9 @@ async fn the_last_checkpoint_of_an_attempt_that_fails_in_an_outage_is_there_for_
     }
 }
 
-/// The processor of an attempt began however late its checkpoint was read, and nobody asked whether its claim still counted: after a
-/// worker had been suspended at that read for two minutes, it began on a task that others had ended and sealed.
+/// The processor of an attempt began however late its checkpoint was read, and nobody asked whether
+/// its claim still counted: after a worker had been suspended at that read for two minutes, it
+/// began on a task that others had ended and sealed.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_whose_checkpoint_is_not_read_within_h_is_given_back() {
     let (mut bench, diary) = with_checkpoint(brisk());

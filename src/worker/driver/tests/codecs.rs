@@ -4,7 +4,8 @@ use super::*;
 use crate::worker::coded::Coded;
 use longhaul_core::task::{Codecs, Flip, decode, encode};
 
-/// A worker that knows the codec `flip`. The first attempt leaves a checkpoint and fails, the second one has a result.
+/// A worker that knows the codec `flip`. The first attempt leaves a checkpoint and fails, the
+/// second one has a result.
 fn coded() -> Bench {
     let mut bench = Bench::new(brisk(), None, |_| async { Ok(Text::default()) });
     let processor = crate::processor_fn(async |task: Text, context: TaskContext| {
@@ -64,7 +65,8 @@ async fn payload_checkpoint_and_result_travel_encoded_and_the_entries_name_the_c
     assert!(checkpoints >= 1);
 }
 
-/// The payload was handed to the processor as it came, so that it was a payload that cannot be decoded, or nonsense that can.
+/// The payload was handed to the processor as it came, so that it was a payload that cannot be
+/// decoded, or nonsense that can.
 #[tokio::test(start_paused = true)]
 async fn what_this_worker_cannot_decode_is_left_to_others_with_that_reason() {
     let cases = [

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 const RUNNING: usize = 20;
 const OF_EACH: usize = 5;
 
-/// What a task does at its first attempt. At a later one it says what checkpoint it finds, and completes.
+/// What a task does at its first attempt. At a later one it says what checkpoint it finds, and
+/// completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// Runs until it is told to stop.
@@ -69,7 +70,8 @@ fn config() -> WorkerConfig {
     WorkerConfig { concurrency: 100, ..brisk() }
 }
 
-/// A worker with tasks of all kinds, which have come as far as they come, and the ledger compacted then.
+/// A worker with tasks of all kinds, which have come as far as they come, and the ledger compacted
+/// then.
 async fn compacted() -> Pair {
     let (kinds, diary) = (Kinds::default(), Diary::default());
     let first = {
@@ -115,8 +117,9 @@ impl Pair {
     }
 }
 
-/// Twenty tasks that ran on one worker were all started again on a second one, under the same epoch and attempt, because a compaction
-/// had removed their claims, which had no body. Finished tasks without a result came back in the same way.
+/// Twenty tasks that ran on one worker were all started again on a second one, under the same epoch
+/// and attempt, because a compaction had removed their claims, which had no body. Finished tasks
+/// without a result came back in the same way.
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_begins_after_a_compaction_starts_nothing_again() {
     let mut pair = compacted().await;
@@ -124,7 +127,8 @@ async fn a_worker_that_begins_after_a_compaction_starts_nothing_again() {
     assert_eq!(pair.backlog(), RUNNING + 2 * OF_EACH);
     let mut second = pair.second();
     tokio::join!(pair.first.run_for(10 * SECOND), second.run_for(10 * SECOND));
-    // All that is not below the oldest running task is delivered again, what is acknowledged, too, and to either.
+    // All that is not below the oldest running task is delivered again, what is acknowledged, too,
+    // and to either.
     pair.first.broker.restart(SECOND, true, Loss::Error);
     assert_eq!(pair.backlog(), RUNNING + 4 * OF_EACH);
     tokio::join!(pair.first.run_for(60 * SECOND), second.run_for(60 * SECOND));
@@ -133,8 +137,8 @@ async fn a_worker_that_begins_after_a_compaction_starts_nothing_again() {
     assert!(second.driver.stats.is_ready(1), "the second worker has read the ledger");
 }
 
-/// After a compaction an attempt of a dead worker once had never been: it was started under the same number, and its checkpoint
-/// without bytes was gone.
+/// After a compaction an attempt of a dead worker once had never been: it was started under the
+/// same number, and its checkpoint without bytes was gone.
 #[tokio::test(start_paused = true)]
 async fn the_heir_of_a_worker_goes_on_from_a_compacted_ledger() {
     let mut pair = compacted().await;

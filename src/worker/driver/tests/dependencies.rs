@@ -1,4 +1,5 @@
-//! Tasks that wait for others: those that do not exist, keys, circles, and what a processor learns of those that it has waited for.
+//! Tasks that wait for others: those that do not exist, keys, circles, and what a processor learns
+//! of those that it has waited for.
 
 use super::*;
 use crate::TaskRef;
@@ -7,8 +8,9 @@ use longhaul_memory::{Happening, Loss};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A worker whose tasks note their starts, and do what their property `does` says: they take a second and answer with their name, fail for good, or, in their
-/// first attempt, wait for the tasks in `after`. Then they note what they learn of those.
+/// A worker whose tasks note their starts, and do what their property `does` says: they take a
+/// second and answer with their name, fail for good, or, in their first attempt, wait for the tasks
+/// in `after`. Then they note what they learn of those.
 fn bench(config: WorkerConfig) -> (Bench, Diary) {
     let diary = Diary::default();
     let notes = diary.clone();
@@ -83,8 +85,9 @@ async fn a_task_that_does_not_exist_counts_as_one_without_a_result() {
     assert_eq!(bench.driver.stats.read().violations, 0);
 }
 
-/// Each of the tasks that waited for one asked for its message, and while the worker was cut off all of them did so again and again: 13 times a second where
-/// 8 tasks waited. The simulation found it.
+/// Each of the tasks that waited for one asked for its message, and while the worker was cut off
+/// all of them did so again and again: 13 times a second where 8 tasks waited. The simulation found
+/// it.
 #[tokio::test(start_paused = true)]
 async fn a_message_that_many_tasks_wait_for_is_asked_for_once_at_a_time() {
     let (mut bench, diary) = bench(brisk());
@@ -141,7 +144,8 @@ async fn a_key_is_the_task_that_takes_it_and_one_that_nobody_takes_has_its_time(
     assert!(bench.driver.parked.is_empty());
 }
 
-/// When one of several keys was taken, the others counted again for ever that had been given up after 24 hours.
+/// When one of several keys was taken, the others counted again for ever that had been given up
+/// after 24 hours.
 #[tokio::test(start_paused = true)]
 async fn keys_that_were_given_up_stay_so_when_another_one_is_taken() {
     let (mut bench, diary) = bench(brisk());
@@ -158,7 +162,8 @@ async fn keys_that_were_given_up_stay_so_when_another_one_is_taken() {
     assert_eq!(bench.last_of(parked).state, TaskState::Completed);
 }
 
-/// A processor that waits for tasks which are over, whatever it has learned of them, is no loop: each round is a snooze of a second.
+/// A processor that waits for tasks which are over, whatever it has learned of them, is no loop:
+/// each round is a snooze of a second.
 #[tokio::test(start_paused = true)]
 async fn a_processor_that_waits_for_what_is_over_begins_once_a_second() {
     let diary = Diary::default();
@@ -249,7 +254,8 @@ async fn the_result_of_a_task_that_was_sealed_is_read_from_m() {
     assert_eq!(told, ["soon after first Completed", "late after - Completed"]);
 }
 
-/// A worker that died between the claim of a task and the RELEASED that parked it used up an attempt: a task that had one ended without having begun.
+/// A worker that died between the claim of a task and the RELEASED that parked it used up an
+/// attempt: a task that had one ended without having begun.
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_dies_when_it_has_parked_a_task_costs_no_attempt() {
     let config = || WorkerConfig { max_attempts: 1, ..brisk() };

@@ -99,7 +99,8 @@ async fn of_two_deadlines_the_earlier_one_counts() {
     }
 }
 
-/// It was cut off, or has stood still, when the request was written: it reads it when it reads on, or begins to read.
+/// It was cut off, or has stood still, when the request was written: it reads it when it reads on,
+/// or begins to read.
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_reads_late_drains_late() {
     let mut bench = Bench::new(config("mine"), None, ten_seconds);
@@ -116,7 +117,8 @@ async fn a_worker_that_reads_late_drains_late() {
     assert!(bench.ended && took < 30 * SECOND, "{took:?}");
 }
 
-/// A process that takes the place of a drained one has its name, and drained as well. The requests to others stay for them.
+/// A process that takes the place of a drained one has its name, and drained as well. The requests
+/// to others stay for them.
 #[tokio::test(start_paused = true)]
 async fn a_worker_obeys_no_drain_request_to_another_one() {
     let mut bench = Bench::new(config("mine"), None, ten_seconds);
@@ -134,7 +136,8 @@ async fn a_worker_obeys_no_drain_request_to_another_one() {
     assert!(bench.ended && bench.taken_away().is_empty(), "{:?}", bench.taken_away());
 }
 
-/// A worker of the last version does not know drain requests, as this one does not know the documents of the next.
+/// A worker of the last version does not know drain requests, as this one does not know the
+/// documents of the next.
 #[tokio::test(start_paused = true)]
 async fn a_document_that_a_worker_does_not_know_does_no_harm() {
     let mut bench = Bench::new(config("mine"), None, ten_seconds);

@@ -3,8 +3,8 @@
 use super::*;
 use longhaul_core::task::TaskState;
 
-/// A payload that a processor could not read failed its task for good at once. In a rolling deploy the workers of the old version did so
-/// with the tasks of the new one.
+/// A payload that a processor could not read failed its task for good at once. In a rolling deploy
+/// the workers of the old version did so with the tasks of the new one.
 #[tokio::test(start_paused = true)]
 async fn a_payload_that_cannot_be_read_is_tried_again_late_and_only_then_is_the_task_given_up() {
     let mut bench =
@@ -49,7 +49,8 @@ async fn a_duration_that_is_none_is_warned_of_on_all_entries() {
     }
 }
 
-/// What came of an attempt that took too long read `Process was cancelled: null`, to whoever watched, in the log and in the dead letter.
+/// What came of an attempt that took too long read `Process was cancelled: null`, to whoever
+/// watched, in the log and in the dead letter.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_that_took_too_long_is_told_in_plain_words() {
     let config = WorkerConfig { max_attempts: 2, ..brisk() };

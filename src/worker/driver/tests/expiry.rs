@@ -43,7 +43,8 @@ async fn a_task_that_expired_before_it_came_never_starts() {
     assert_eq!(bench.last_of(early).state, TaskState::Completed);
 }
 
-/// A task that expired while all slots were taken needs none: it must not wait behind what runs for hours.
+/// A task that expired while all slots were taken needs none: it must not wait behind what runs for
+/// hours.
 #[tokio::test(start_paused = true)]
 async fn a_task_expires_while_all_slots_are_taken() {
     let config = WorkerConfig { concurrency: 1, ..brisk() };
@@ -59,7 +60,8 @@ async fn a_task_expires_while_all_slots_are_taken() {
     assert_eq!((last.state, last.attempts), (TaskState::Completed, 1));
 }
 
-/// An attempt after a failure, or after a snooze, would begin too late: the task ends when it expires, not when that attempt is due.
+/// An attempt after a failure, or after a snooze, would begin too late: the task ends when it
+/// expires, not when that attempt is due.
 #[tokio::test(start_paused = true)]
 async fn a_task_that_waits_expires() {
     for snoozes in [false, true] {
@@ -77,7 +79,8 @@ async fn a_task_that_waits_expires() {
     }
 }
 
-/// What a drain gave back had begun: after the deploy it goes on, though its time has come meanwhile.
+/// What a drain gave back had begun: after the deploy it goes on, though its time has come
+/// meanwhile.
 #[tokio::test(start_paused = true)]
 async fn what_a_drain_has_given_back_does_not_expire() {
     let mut bench = Bench::new(brisk(), None, |context| report(context, 100));
@@ -94,8 +97,8 @@ async fn what_a_drain_has_given_back_does_not_expire() {
     assert_eq!((last.state, last.attempts), (TaskState::Completed, 1));
 }
 
-/// A worker without the payload knows from the claim when a task expires: it goes on with what a dead worker ran, and closes what that worker had
-/// failed at.
+/// A worker without the payload knows from the claim when a task expires: it goes on with what a
+/// dead worker ran, and closes what that worker had failed at.
 #[tokio::test(start_paused = true)]
 async fn a_worker_without_the_payload_knows_when_a_task_expires() {
     for (failed, state) in [(false, TaskState::Completed), (true, TaskState::Failed)] {

@@ -60,8 +60,9 @@ async fn at_once(_: TaskContext) -> Result<Text, TaskError> {
     Ok(Text("done".to_owned()))
 }
 
-/// While nothing could be claimed, because own heartbeats did not come back, the task topic went on delivering: nothing counted what
-/// waited for the next heartbeat, and the whole backlog came into memory.
+/// While nothing could be claimed, because own heartbeats did not come back, the task topic went on
+/// delivering: nothing counted what waited for the next heartbeat, and the whole backlog came into
+/// memory.
 #[tokio::test(start_paused = true)]
 async fn a_ledger_that_is_away_fills_no_memory() {
     for forbidden in [false, true] {
@@ -118,11 +119,13 @@ async fn what_cannot_be_claimed_goes_to_other_workers() {
     let (taken, ()) = tokio::join!(take(&mut *consumer, 60), async {
         bench.run_for(60 * SECOND).await;
     });
-    // The client of the broker in memory keeps up to 3 in a queue of its own, as those of third parties do.
+    // The client of the broker in memory keeps up to 3 in a queue of its own, as those of third
+    // parties do.
     assert!(taken >= 497, "{taken} of 500");
 }
 
-/// Finished tasks whose end could not be shown piled up, with payload and result, for as long as tasks came.
+/// Finished tasks whose end could not be shown piled up, with payload and result, for as long as
+/// tasks came.
 #[tokio::test(start_paused = true)]
 async fn a_metadata_topic_that_is_away_fills_no_memory() {
     for forbidden in [false, true] {
@@ -143,7 +146,8 @@ async fn a_metadata_topic_that_is_away_fills_no_memory() {
     }
 }
 
-/// The same, with large results, and tasks that failed for good while the topic of dead letters took nothing.
+/// The same, with large results, and tasks that failed for good while the topic of dead letters
+/// took nothing.
 #[tokio::test(start_paused = true)]
 async fn what_is_held_is_bounded_in_bytes() {
     const RESULT: usize = 512 * 1024;
@@ -171,7 +175,8 @@ async fn what_is_held_is_bounded_in_bytes() {
     bench.work_off(120).await;
 }
 
-/// Tasks that wait for their next attempt kept their payloads, whether that was due in an hour or in a day.
+/// Tasks that wait for their next attempt kept their payloads, whether that was due in an hour or
+/// in a day.
 #[tokio::test(start_paused = true)]
 async fn tasks_that_wait_hold_no_payload() {
     for snooze in [false, true] {
@@ -194,7 +199,8 @@ async fn tasks_that_wait_hold_no_payload() {
     }
 }
 
-/// The payload of an attempt that was kept through a self-fence, and then turned out to be another worker's, stayed for ever.
+/// The payload of an attempt that was kept through a self-fence, and then turned out to be another
+/// worker's, stayed for ever.
 #[tokio::test(start_paused = true)]
 async fn a_payload_that_a_self_fence_kept_does_not_stay() {
     let mut bench = Bench::new(brisk(), None, |context| report(context, 600));
@@ -211,8 +217,8 @@ async fn a_payload_that_a_self_fence_kept_does_not_stay() {
     assert_eq!(lane.payloads.len(), 0);
 }
 
-/// A payload of a megabyte stayed until the end of its task was stored on the metadata topic, which does not show it; and the next task had
-/// its slot.
+/// A payload of a megabyte stayed until the end of its task was stored on the metadata topic, which
+/// does not show it; and the next task had its slot.
 #[tokio::test(start_paused = true)]
 async fn a_large_payload_goes_with_the_end_of_its_attempt() {
     for (shown_task_bytes_max, held) in [(1024 * 1024, 1024 * 1024), (64 * 1024, 0)] {
@@ -240,8 +246,8 @@ async fn a_large_payload_goes_with_the_end_of_its_attempt() {
     }
 }
 
-/// Another worker's finished task was delivered here while its finisher, which was alive, could not show another end: the payload was held
-/// for a quarter of an hour.
+/// Another worker's finished task was delivered here while its finisher, which was alive, could not
+/// show another end: the payload was held for a quarter of an hour.
 #[tokio::test(start_paused = true)]
 async fn a_task_that_waits_for_its_finisher_holds_no_payload() {
     const OTHER: OwnerId = OwnerId(7);

@@ -72,8 +72,10 @@ async fn of_the_tasks_with_one_idempotency_key_one_is_run() {
     assert_eq!(bench.driver.stats.read().violations, 0);
 }
 
-/// A task that had lost its key counted as one that waits until its entries were removed from the ledger. After as many as there are slots nothing more was delivered but one task
-/// with each heartbeat, with hundreds ready behind them: a queue stood still to which others had been moved by a program that was killed.
+/// A task that had lost its key counted as one that waits until its entries were removed from the
+/// ledger. After as many as there are slots nothing more was delivered but one task with each
+/// heartbeat, with hundreds ready behind them: a queue stood still to which others had been moved
+/// by a program that was killed.
 #[tokio::test(start_paused = true)]
 async fn duplicates_hold_up_nothing_that_is_behind_them() {
     let (mut bench, diary) =
@@ -90,7 +92,8 @@ async fn duplicates_hold_up_nothing_that_is_behind_them() {
     assert_eq!(ran, expected);
 }
 
-/// Another message holds the key already. That this one has lost must stand on the register all the same: the key may be released before.
+/// Another message holds the key already. That this one has lost must stand on the register all the
+/// same: the key may be released before.
 #[tokio::test(start_paused = true)]
 async fn what_the_register_says_already_counts() {
     let (mut bench, diary) = noting();
@@ -116,8 +119,8 @@ async fn a_bind_that_is_lost_is_published_again() {
     }
 }
 
-/// A submitter that dies between its message and the bind leaves a message that a worker binds; one that does not die binds it itself, and one
-/// entry is enough.
+/// A submitter that dies between its message and the bind leaves a message that a worker binds; one
+/// that does not die binds it itself, and one entry is enough.
 #[tokio::test(start_paused = true)]
 async fn a_worker_binds_what_its_submitter_has_not_bound() {
     let (mut bench, diary) = noting();
@@ -266,7 +269,8 @@ async fn a_key_is_remembered_for_its_retention_and_then_removed() {
     assert_eq!(bench.driver.stats.read().violations, 0);
 }
 
-/// What was over went by 10,000 entries a minute at most, so a busy queue left more behind than was ever removed.
+/// What was over went by 10,000 entries a minute at most, so a busy queue left more behind than was
+/// ever removed.
 #[tokio::test(start_paused = true)]
 async fn what_is_over_is_removed_in_batches_that_follow_each_other() {
     let mut bench = Bench::new(forgetful(), None, |context| report(context, 1));
@@ -288,7 +292,8 @@ async fn what_is_over_is_removed_in_batches_that_follow_each_other() {
     assert!(left(&bench) <= 1, "{}", left(&bench));
 }
 
-/// To workers before version 3 a bind of a later period is no entry: they would run a second task of the key.
+/// To workers before version 3 a bind of a later period is no entry: they would run a second task
+/// of the key.
 #[tokio::test(start_paused = true)]
 async fn no_period_is_begun_beside_workers_of_earlier_versions() {
     let config = forgetful();
@@ -315,7 +320,8 @@ async fn no_period_is_begun_beside_workers_of_earlier_versions() {
     assert_eq!(before, (1, 3));
 }
 
-/// A letter may stay in its topic for longer than keys are remembered: its second replay would have run the task again.
+/// A letter may stay in its topic for longer than keys are remembered: its second replay would have
+/// run the task again.
 #[tokio::test(start_paused = true)]
 async fn the_key_of_a_replay_is_never_forgotten() {
     let (mut bench, diary) = noting_with(forgetful());

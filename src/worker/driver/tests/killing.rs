@@ -23,7 +23,8 @@ impl Bench {
     }
 }
 
-/// Another framework's tasks were tried again when their processor answered a cancellation with an error (asynq#532).
+/// Another framework's tasks were tried again when their processor answered a cancellation with an
+/// error (asynq#532).
 #[tokio::test(start_paused = true)]
 async fn a_task_that_was_cancelled_is_not_tried_again_whatever_its_processor_answers() {
     let answers: [fn() -> Result<Text, TaskError>; 6] = [
@@ -66,7 +67,8 @@ async fn a_task_that_was_cancelled_is_not_tried_again_whatever_its_processor_ans
 /// Threads that go on although their attempts are over.
 type Threads = Arc<Mutex<Vec<oneshot::Sender<Infallible>>>>;
 
-/// A worker with so many slots. Attempts at tasks with the property `stuck` leave a thread behind that ignores its cancellation.
+/// A worker with so many slots. Attempts at tasks with the property `stuck` leave a thread behind
+/// that ignores its cancellation.
 fn sticking(concurrency: usize) -> (Bench, Threads) {
     let threads = Threads::default();
     let running = Arc::clone(&threads);
@@ -86,7 +88,8 @@ fn sticking(concurrency: usize) -> (Bench, Threads) {
     (bench, threads)
 }
 
-/// A processor that ignored its cancellation kept its slot for as long as it liked, and nothing helped but to end the worker.
+/// A processor that ignored its cancellation kept its slot for as long as it liked, and nothing
+/// helped but to end the worker.
 #[tokio::test(start_paused = true)]
 async fn a_kill_frees_the_slot_that_a_cancelled_processor_keeps() {
     let (mut bench, threads) = sticking(1);
@@ -125,7 +128,8 @@ async fn a_kill_waits_for_no_grace() {
     }
 }
 
-/// An asynchronous processor that ignores its cancellation is dropped, with its grace by a cancel and without by a kill.
+/// An asynchronous processor that ignores its cancellation is dropped, with its grace by a cancel
+/// and without by a kill.
 #[tokio::test(start_paused = true)]
 async fn an_asynchronous_processor_is_dropped_after_its_grace_or_at_once() {
     for (kill, seconds) in [(false, 5), (true, 0)] {
@@ -172,7 +176,8 @@ async fn no_more_processors_are_left_behind_than_there_are_slots() {
     assert_eq!(bench.driver.stats.read().left_behind, 0);
 }
 
-/// A kill of a task that does not run is a cancel, and so is one for a worker that does not know it.
+/// A kill of a task that does not run is a cancel, and so is one for a worker that does not know
+/// it.
 #[tokio::test(start_paused = true)]
 async fn a_task_that_waits_is_closed_by_a_kill() {
     let (mut bench, _threads) = sticking(1);

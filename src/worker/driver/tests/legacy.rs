@@ -56,8 +56,9 @@ impl Bench {
     }
 }
 
-/// With kills in a mixed fleet the broker gives the task of a dead Java worker to a Rust worker within milliseconds, and the same happens when the
-/// Java worker has only lost its connection and still runs it.
+/// With kills in a mixed fleet the broker gives the task of a dead Java worker to a Rust worker
+/// within milliseconds, and the same happens when the Java worker has only lost its connection and
+/// still runs it.
 #[tokio::test(start_paused = true)]
 async fn what_a_java_worker_runs_is_left_alone_for_two_keep_alives() {
     let (mut bench, diary) = bench(true);
@@ -83,7 +84,8 @@ async fn attempts_that_failed_in_java_count() {
     assert!(bench.is_acked(task));
 }
 
-/// A Java worker that was killed between its last entry and the ack left a task that is over: to run it again would be a second outcome.
+/// A Java worker that was killed between its last entry and the ack left a task that is over: to
+/// run it again would be a second outcome.
 #[tokio::test(start_paused = true)]
 async fn what_has_ended_in_java_is_closed_with_that_end_and_not_run() {
     let reason = r#","failureReason":"Processing error: java""#;

@@ -5,7 +5,8 @@ use crate::client::{Client, TaskRef};
 use crate::topics::{Priority, TopicOverrides};
 use crate::worker::shares::Levels;
 
-/// A worker on a queue with levels, and a client of the same broker. Each task says in its payload what it is to do.
+/// A worker on a queue with levels, and a client of the same broker. Each task says in its payload
+/// what it is to do.
 fn on_levels(levels: Levels, diary: &Diary) -> (Bench, Client) {
     let notes = diary.clone();
     let config = WorkerConfig { concurrency: 1, ..WorkerConfig::default() };
@@ -35,7 +36,8 @@ async fn submit(client: &Client, name: &str, priority: Priority) -> TaskRef {
     submission.property("name", name).key(name).send().await.unwrap()
 }
 
-/// A level was one more queue: its worker had to be told of it, and a task that failed for good lay in a place of its own.
+/// A level was one more queue: its worker had to be told of it, and a task that failed for good lay
+/// in a place of its own.
 #[tokio::test(start_paused = true)]
 async fn a_priority_picks_the_level_and_whoever_waits_for_the_task_needs_not_know() {
     let diary = Diary::default();

@@ -62,7 +62,8 @@ async fn an_attempt_that_logs_nothing_leaves_nothing() {
     assert_eq!(bench.driver.lanes[-1].remains.len(), 0);
 }
 
-/// The end of a task whose payload is too large to be shown lost its key: the properties went with the payload.
+/// The end of a task whose payload is too large to be shown lost its key: the properties went with
+/// the payload.
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_task_with_a_large_payload_is_shown_with_its_key_and_type() {
     let mut bench = Bench::new(brisk(), None, |context| report(context, 1));

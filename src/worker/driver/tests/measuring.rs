@@ -13,7 +13,8 @@ fn measured(notes: &Notes, name: &str, outcome: &str) -> Option<f64> {
     }
 }
 
-/// A worker whose tasks end as their property `end` says, at the first attempt; later ones complete.
+/// A worker whose tasks end as their property `end` says, at the first attempt; later ones
+/// complete.
 fn ending() -> Bench {
     let config = WorkerConfig { concurrency: 3, ..brisk() };
     Bench::new(config, None, |context| async move {
@@ -80,7 +81,8 @@ async fn attempts_and_ends_are_counted_by_how_they_came() {
     assert_eq!(kept_alive, Some(f64::from(u32::try_from(shown).unwrap())));
 }
 
-/// Another worker takes the task over from one that stands still; back again, that one writes in vain.
+/// Another worker takes the task over from one that stands still; back again, that one writes in
+/// vain.
 #[tokio::test(start_paused = true)]
 async fn a_takeover_and_the_writes_of_a_zombie_are_counted() {
     let notes = Notes::default();
@@ -106,7 +108,8 @@ async fn a_takeover_and_the_writes_of_a_zombie_are_counted() {
     assert_eq!(measured(&notes, "longhaul_fenced_writes_total", ""), Some(1.0));
 }
 
-/// A claim at which nobody was silent is no takeover, and neither is the next attempt after a failure.
+/// A claim at which nobody was silent is no takeover, and neither is the next attempt after a
+/// failure.
 #[tokio::test(start_paused = true)]
 async fn what_nobody_has_lost_is_not_taken_over() {
     let notes = Notes::default();

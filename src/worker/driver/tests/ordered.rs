@@ -1,4 +1,5 @@
-//! Queues with an order: the tasks of a key one at a time, in order, whatever becomes of them and of their workers. Judged from the ledger.
+//! Queues with an order: the tasks of a key one at a time, in order, whatever becomes of them and
+//! of their workers. Judged from the ledger.
 
 use super::*;
 use longhaul_core::protocol::invariants::{OrderJudge, Violation};
@@ -114,7 +115,8 @@ async fn the_tasks_of_a_key_run_one_at_a_time_and_keys_beside_each_other() {
     assert_eq!(bench.begun_in_order(), 9);
 }
 
-/// The judge of these tests finds it when a queue without an order runs tasks of one key beside each other.
+/// The judge of these tests finds it when a queue without an order runs tasks of one key beside
+/// each other.
 #[tokio::test(start_paused = true)]
 async fn without_the_setting_they_run_beside_each_other() {
     let mut bench = Bench::new(config(8), None, |_| async { Ok(Text("done".to_owned())) });
@@ -156,7 +158,8 @@ async fn what_is_cancelled_or_expires_in_line_makes_room() {
     assert_eq!(bench.begun_in_order(), 2);
 }
 
-/// What is dealt to a worker that is gone or cut off goes to others in order, and whoever takes over the first of a line needs none of the others.
+/// What is dealt to a worker that is gone or cut off goes to others in order, and whoever takes
+/// over the first of a line needs none of the others.
 #[tokio::test(start_paused = true)]
 async fn another_worker_takes_over_the_first_of_a_line_and_then_the_line() {
     for is_frozen in [false, true] {
@@ -182,7 +185,8 @@ async fn another_worker_takes_over_the_first_of_a_line_and_then_the_line() {
     }
 }
 
-/// As long as a worker consumes the broker gives its keys to nobody else. Its lines waited for the longest of its attempts.
+/// As long as a worker consumes the broker gives its keys to nobody else. Its lines waited for the
+/// longest of its attempts.
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_drains_gives_its_lines_away_at_once() {
     let diary = Diary::default();
@@ -202,8 +206,9 @@ async fn a_worker_that_drains_gives_its_lines_away_at_once() {
     assert_eq!(two.begun_in_order(), 3);
 }
 
-/// A task that was to wait for one of its key whose time had not come had its place behind that one, and yet kept it from beginning when its time came: neither
-/// ever ran, and no task of the key after them. The simulation found it.
+/// A task that was to wait for one of its key whose time had not come had its place behind that
+/// one, and yet kept it from beginning when its time came: neither ever ran, and no task of the key
+/// after them. The simulation found it.
 #[tokio::test(start_paused = true)]
 async fn a_task_may_wait_for_one_of_its_key_that_starts_later() {
     let diary = Diary::default();
@@ -219,8 +224,9 @@ async fn a_task_may_wait_for_one_of_its_key_that_starts_later() {
     assert_eq!(bench.begun_in_order(), 3);
 }
 
-/// A task whose time had come while all slots were taken had its place only when one was free, and by then another one of its key, which had waited longer for a
-/// slot, took that. The simulation found it.
+/// A task whose time had come while all slots were taken had its place only when one was free, and
+/// by then another one of its key, which had waited longer for a slot, took that. The simulation
+/// found it.
 #[tokio::test(start_paused = true)]
 async fn a_task_whose_time_comes_takes_its_place_although_there_is_no_slot() {
     let diary = Diary::default();
@@ -233,8 +239,9 @@ async fn a_task_whose_time_comes_takes_its_place_although_there_is_no_slot() {
     assert_eq!(bench.begun_in_order(), 9);
 }
 
-/// A claim of which nothing is heard may be stored yet, so its task has begun as far as its worker knows. Another one of its key whose time comes
-/// meanwhile waits for it: if that one began, both would run once the claim was stored.
+/// A claim of which nothing is heard may be stored yet, so its task has begun as far as its worker
+/// knows. Another one of its key whose time comes meanwhile waits for it: if that one began, both
+/// would run once the claim was stored.
 #[tokio::test(start_paused = true)]
 async fn a_task_has_begun_when_its_claim_was_sent_and_nothing_is_heard_of_it() {
     for fate in [Fate::Lost, Fate::ReceiptLost, Fate::Late(5 * SECOND), Fate::Stored] {
@@ -249,7 +256,8 @@ async fn a_task_has_begun_when_its_claim_was_sent_and_nothing_is_heard_of_it() {
     }
 }
 
-/// What a parked task of a line waits for is over, and its worker is gone: it begins when its line is dealt to another one.
+/// What a parked task of a line waits for is over, and its worker is gone: it begins when its line
+/// is dealt to another one.
 #[tokio::test(start_paused = true)]
 async fn a_parked_task_begins_where_its_line_is() {
     let diary = Diary::default();
@@ -302,7 +310,8 @@ async fn a_long_line_leaves_room_for_other_keys() {
     assert!(lane.payloads.len() < 1_000, "{} payloads", lane.payloads.len());
 }
 
-/// Those of the broker's type go first; when the last of them has subscribed anew it lets the others in.
+/// Those of the broker's type go first; when the last of them has subscribed anew it lets the
+/// others in.
 #[tokio::test(start_paused = true)]
 async fn a_queue_gets_an_order_while_its_workers_work() {
     let diary = Diary::default();

@@ -12,7 +12,8 @@ const HOUR: Duration = Duration::from_secs(3600);
 const KEY: (&str, &str) = ("DEDUPE_KEY", "k");
 const OVER: (&str, &str) = ("OVERWRITE", "true");
 
-/// A worker that says which tasks it has begun. They take as many seconds as they say, and fail so often.
+/// A worker that says which tasks it has begun. They take as many seconds as they say, and fail so
+/// often.
 fn noting() -> (Bench, Diary) {
     let diary = Diary::default();
     let notes = diary.clone();
@@ -85,7 +86,8 @@ async fn a_task_that_is_scheduled_makes_room_at_once() {
     bench.check_end();
 }
 
-/// Nobody has a delivery of the task that takes the place, and it counts all the same: a task is put off.
+/// Nobody has a delivery of the task that takes the place, and it counts all the same: a task is
+/// put off.
 #[tokio::test(start_paused = true)]
 async fn a_task_is_put_off_by_one_that_is_scheduled_for_later() {
     let (mut bench, diary) = noting();
@@ -138,7 +140,8 @@ async fn what_runs_is_not_touched_and_the_later_task_runs_after_it() {
     }
 }
 
-/// The later task was cancelled, and the earlier one, which had failed once, was closed for it: neither was run to its end.
+/// The later task was cancelled, and the earlier one, which had failed once, was closed for it:
+/// neither was run to its end.
 #[tokio::test(start_paused = true)]
 async fn a_task_that_is_over_takes_nobodys_place() {
     let (mut bench, diary) = noting();
@@ -155,7 +158,8 @@ async fn a_task_that_is_over_takes_nobodys_place() {
     bench.check_end();
 }
 
-/// The broker went away with the claim that was to close the earlier task, with the release of its key, and with the bind of the later one, in turn.
+/// The broker went away with the claim that was to close the earlier task, with the release of its
+/// key, and with the bind of the later one, in turn.
 #[tokio::test(start_paused = true)]
 async fn what_gets_lost_on_the_way_is_published_again() {
     for lost in 0..3 {
@@ -199,7 +203,8 @@ async fn the_last_of_several_overwriters_runs() {
     bench.check_end();
 }
 
-/// An overwriter that was scheduled for later than losses are remembered ran after the task that had taken its place.
+/// An overwriter that was scheduled for later than losses are remembered ran after the task that
+/// had taken its place.
 #[tokio::test(start_paused = true)]
 async fn an_overwriter_that_has_lost_is_closed_before_its_time() {
     let (mut bench, diary) = noting();

@@ -7,7 +7,8 @@ use longhaul_core::protocol::seal::{Counts, Seal};
 use longhaul_core::protocol::waits::{AfterFailed, WaitsFor};
 use longhaul_core::task::text;
 
-/// A worker whose tasks take as many seconds as they say and then fail for good if they say so. It notes each start and each end.
+/// A worker whose tasks take as many seconds as they say and then fail for good if they say so. It
+/// notes each start and each end.
 fn timed(config: WorkerConfig, partitions: Option<u32>) -> (Bench, Diary) {
     let diary = Diary::default();
     let notes = diary.clone();
@@ -157,7 +158,8 @@ async fn any_worker_goes_on_with_a_task_that_another_one_has_parked() {
     assert_eq!(bench.last_of(parked).attempts, 1);
 }
 
-/// What a seal says of a task must suffice for those that wait for it: nothing else is left of that task.
+/// What a seal says of a task must suffice for those that wait for it: nothing else is left of that
+/// task.
 #[tokio::test(start_paused = true)]
 async fn a_seal_says_how_a_task_has_ended() {
     for (counts, ended, outcome) in [

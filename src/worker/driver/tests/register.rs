@@ -1,4 +1,5 @@
-//! The register: read before tasks are taken, followed after that, and what follows when it is gone.
+//! The register: read before tasks are taken, followed after that, and what follows when it is
+//! gone.
 
 use super::*;
 use crate::supervise::ConnectionState;

@@ -1,4 +1,5 @@
-//! What must come to stand on a topic in the end, although a read fails or a publish is lost on the way.
+//! What must come to stand on a topic in the end, although a read fails or a publish is lost on the
+//! way.
 
 use super::*;
 use crate::TaskState;
@@ -53,7 +54,8 @@ pub(super) async fn sealed_before_a_zombie_came_with(written: fn(String) -> Stri
     bench
 }
 
-/// One read that failed passed for an entry that is gone: a result was deleted from the metadata topic a few seconds after it had come.
+/// One read that failed passed for an entry that is gone: a result was deleted from the metadata
+/// topic a few seconds after it had come.
 #[tokio::test(start_paused = true)]
 async fn an_end_that_cannot_be_read_just_now_is_shown_again_when_it_can() {
     let mut bench = sealed_before_a_zombie_came().await;
@@ -72,7 +74,8 @@ async fn an_end_that_is_shown_again_and_gets_lost_is_shown_once_more() {
     assert_eq!(bench.shown_last().map(|shown| shown.state), Some(TaskState::Completed));
 }
 
-/// Each attempt of a task that is given back every second left an entry in the queue of a metadata topic that was away.
+/// Each attempt of a task that is given back every second left an entry in the queue of a metadata
+/// topic that was away.
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_the_metadata_topic_piles_up_nothing() {
     let mut bench = Bench::new(brisk(), None, |_| async { Err(TaskError::snooze(SECOND)) });
@@ -90,8 +93,8 @@ async fn an_outage_of_the_metadata_topic_piles_up_nothing() {
     );
 }
 
-/// The settings of a new ledger were published once. Where they were lost nobody noticed that it was replaced, and the next worker, with
-/// other settings, stopped the first one.
+/// The settings of a new ledger were published once. Where they were lost nobody noticed that it
+/// was replaced, and the next worker, with other settings, stopped the first one.
 #[tokio::test(start_paused = true)]
 async fn settings_that_get_lost_are_published_again() {
     let mut bench = Bench::new(brisk(), None, |_| async { Ok(Text("done".to_owned())) });

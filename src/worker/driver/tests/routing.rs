@@ -11,7 +11,8 @@ fn routed() -> Bench {
     bench
 }
 
-/// Two types of tasks took two topics, or a type of their own that had the variants of both, so that old workers failed new tasks.
+/// Two types of tasks took two topics, or a type of their own that had the variants of both, so
+/// that old workers failed new tasks.
 #[tokio::test(start_paused = true)]
 async fn a_type_that_no_processor_here_knows_is_tried_again_late_and_dead_with_that_reason() {
     let mut bench = routed();

@@ -118,7 +118,8 @@ async fn ready_tasks_start_in_the_order_of_their_times() {
     assert_eq!(diary.lines(), order.map(|task| task.to_string()));
 }
 
-/// Tasks of next month in front of ready ones: each was to be a slot's worth of credit, so that the ready ones came one round trip after the other.
+/// Tasks of next month in front of ready ones: each was to be a slot's worth of credit, so that the
+/// ready ones came one round trip after the other.
 #[tokio::test(start_paused = true)]
 async fn ready_tasks_do_not_wait_behind_those_of_next_month() {
     let config = WorkerConfig { concurrency: 2, ..WorkerConfig::default() };
@@ -132,7 +133,8 @@ async fn ready_tasks_do_not_wait_behind_those_of_next_month() {
     assert_eq!(diary.lines(), ready);
     assert_eq!(bench.driver.lanes[-1].payloads.len(), 0);
     assert!(bench.deliveries().values().all(|count| *count == 1), "no redelivery");
-    // So it is with a worker that comes in the place of the first, and after a restart of the broker.
+    // So it is with a worker that comes in the place of the first, and after a restart of the
+    // broker.
     let now = bench.broker.clock().now();
     bench.stop_request.send(StopRequest::Drain(now)).unwrap();
     bench.run_for(20 * SECOND).await;
@@ -203,7 +205,8 @@ async fn what_cannot_start_here_goes_to_another_worker() {
     assert!(started < at_ms + 5_000, "{} ms late", started - at_ms);
 }
 
-/// The tasks of one message may start at different times: it is acknowledged when all of them are over.
+/// The tasks of one message may start at different times: it is acknowledged when all of them are
+/// over.
 #[tokio::test(start_paused = true)]
 async fn tasks_of_a_batch_start_each_at_its_time() {
     let (mut bench, diary) = noting(WorkerConfig::default(), SECOND);

@@ -1,4 +1,5 @@
-//! One worker and its schedules, with publishes that are lost, and documents that others have written.
+//! One worker and its schedules, with publishes that are lost, and documents that others have
+//! written.
 
 use super::register::end;
 use super::*;
@@ -44,7 +45,8 @@ impl Bench {
     }
 }
 
-/// A firing is published, and then its key; each of them may be lost, or stored without a receipt, or refused.
+/// A firing is published, and then its key; each of them may be lost, or stored without a receipt,
+/// or refused.
 #[tokio::test(start_paused = true)]
 async fn a_firing_that_is_lost_is_fired_again_and_is_one_task() {
     for fate in [Fate::Lost, Fate::ReceiptLost, Fate::Refused] {
@@ -66,7 +68,8 @@ async fn a_firing_that_is_lost_is_fired_again_and_is_one_task() {
     }
 }
 
-/// A document that cannot be used fires nothing and harms nobody; the next version of it counts again.
+/// A document that cannot be used fires nothing and harms nobody; the next version of it counts
+/// again.
 #[tokio::test(start_paused = true)]
 async fn a_document_that_cannot_be_used_does_not_fire_and_can_be_mended() {
     let (mut bench, diary) = noting();
@@ -95,9 +98,10 @@ async fn a_document_that_cannot_be_used_does_not_fire_and_can_be_mended() {
     assert_eq!(diary.lines().len(), 1);
 }
 
-/// Any producer may take a key that reads like the slot of a schedule. The slot 9 was the last one by the order of texts, so that the first slot stayed due and was
-/// fired again and again, as fast as the broker took it; one of the year 2286 stopped the schedule for good; and the sum of one of 64 bits and an
-/// interval was too large for a number.
+/// Any producer may take a key that reads like the slot of a schedule. The slot 9 was the last one
+/// by the order of texts, so that the first slot stayed due and was fired again and again, as fast
+/// as the broker took it; one of the year 2286 stopped the schedule for good; and the sum of one of
+/// 64 bits and an interval was too large for a number.
 #[tokio::test(start_paused = true)]
 async fn keys_of_others_that_read_like_slots_neither_stop_nor_spin_a_schedule() {
     for slot in ["9", "99999999999999", "9999999999999", "18446744073709551615", "+17", "x", ""] {
@@ -163,7 +167,8 @@ async fn a_worker_that_drains_fires_nothing() {
     assert_eq!(tasks.len(), 1);
 }
 
-/// The slot lies within the catch-up window for longer than keys are remembered: it would have been fired again.
+/// The slot lies within the catch-up window for longer than keys are remembered: it would have been
+/// fired again.
 #[tokio::test(start_paused = true)]
 async fn a_slot_is_never_forgotten() {
     const R: Duration = Duration::from_secs(3600);

@@ -31,7 +31,8 @@ fn noting(
 /// What the broker needs to deliver something, with room to spare.
 const DELIVERED: Duration = Duration::from_millis(100);
 
-/// Tasks of a topic of higher precedence were delivered with the others, and got a slot when their turn came.
+/// Tasks of a topic of higher precedence were delivered with the others, and got a slot when their
+/// turn came.
 #[tokio::test(start_paused = true)]
 async fn no_task_starts_while_one_of_a_higher_precedence_waits() {
     let (short, long) = (SECOND / 2, 7 * SECOND);
@@ -85,7 +86,8 @@ async fn no_task_starts_while_one_of_a_higher_precedence_waits() {
     }
 }
 
-/// Topics that share by weight: each gets its part, and the one with the least of it goes on all the time.
+/// Topics that share by weight: each gets its part, and the one with the least of it goes on all
+/// the time.
 #[tokio::test(start_paused = true)]
 async fn starts_follow_the_weights_and_none_is_starved() {
     for concurrency in [1, 2, 8] {

@@ -6,7 +6,8 @@ use crate::worker::of_this_process;
 use longhaul_core::protocol::entry::Heartbeat;
 use longhaul_core::task::TaskState;
 
-/// A worker said nothing of its tasks at any level, and what a processor logged did not say of which task it was.
+/// A worker said nothing of its tasks at any level, and what a processor logged did not say of
+/// which task it was.
 #[tokio::test(start_paused = true)]
 async fn the_log_names_each_task_that_starts_and_ends_and_the_figures_agree() {
     let (log, _guard) = Log::capture();
@@ -55,7 +56,8 @@ async fn the_log_names_each_task_that_starts_and_ends_and_the_figures_agree() {
     assert_eq!(ended.filter(|(_, shown)| shown.state == TaskState::Completed).count(), 3);
 }
 
-/// Two workers that gave tasks different numbers of attempts went on so for ever, and nobody was told why tasks failed for good early.
+/// Two workers that gave tasks different numbers of attempts went on so for ever, and nobody was
+/// told why tasks failed for good early.
 #[tokio::test(start_paused = true)]
 async fn workers_that_disagree_about_attempts_are_told_of_once() {
     let (log, _guard) = Log::capture();
@@ -90,7 +92,8 @@ async fn workers_that_disagree_about_attempts_are_told_of_once() {
     assert_eq!(warnings(&[&format!("worker={own}")]).len(), 1);
 }
 
-/// A worker that was cut off from its ledger, or could not follow it, looked as one that has nothing to do.
+/// A worker that was cut off from its ledger, or could not follow it, looked as one that has
+/// nothing to do.
 #[tokio::test(start_paused = true)]
 async fn the_lag_is_the_time_that_heartbeats_take_to_come_back() {
     let mut bench = Bench::new(brisk(), None, |context| report(context, 1));
@@ -106,7 +109,8 @@ async fn the_lag_is_the_time_that_heartbeats_take_to_come_back() {
     assert!(lag(&bench) < SECOND / 4, "{:?}", lag(&bench));
 }
 
-/// Whoever looked at a running task, or at the heartbeats, learned a random number and not which process on which machine it was.
+/// Whoever looked at a running task, or at the heartbeats, learned a random number and not which
+/// process on which machine it was.
 #[tokio::test(start_paused = true)]
 async fn heartbeats_and_entries_of_running_tasks_say_who_the_worker_is() {
     use longhaul_core::task::WorkerIdentity;

@@ -29,7 +29,8 @@ impl Bench {
     }
 }
 
-/// A submitter could not say how often a task may be tried: the number of the worker applied to all.
+/// A submitter could not say how often a task may be tried: the number of the worker applied to
+/// all.
 #[tokio::test(start_paused = true)]
 async fn a_task_has_its_own_number_of_attempts() {
     let mut bench = Bench::new(WorkerConfig::default(), None, fail);
@@ -49,7 +50,8 @@ async fn a_task_has_its_own_number_of_attempts() {
     assert_eq!(bench.driver.stats.read().violations, 0);
 }
 
-/// The pauses are what the list says, and it says how many attempts there are: by the task, or by the worker.
+/// The pauses are what the list says, and it says how many attempts there are: by the task, or by
+/// the worker.
 #[tokio::test(start_paused = true)]
 async fn listed_pauses_are_kept_and_make_one_attempt_more() {
     let seconds = [1, 10, 60].map(Duration::from_secs);
@@ -69,7 +71,8 @@ async fn listed_pauses_are_kept_and_make_one_attempt_more() {
     }
 }
 
-/// A worker that never had a task's payload counted the attempts of the task by its own number, and closed it.
+/// A worker that never had a task's payload counted the attempts of the task by its own number, and
+/// closed it.
 #[tokio::test(start_paused = true)]
 async fn a_worker_without_the_payload_counts_as_the_task_says() {
     let config = WorkerConfig { max_attempts: 1, ..brisk() };
@@ -87,7 +90,8 @@ async fn a_worker_without_the_payload_counts_as_the_task_says() {
     assert_eq!((last.state, last.attempts), (TaskState::Completed, 2));
 }
 
-/// The budget of an attempt began anew with each attempt, so that a task with retries ran for as long as it liked.
+/// The budget of an attempt began anew with each attempt, so that a task with retries ran for as
+/// long as it liked.
 #[tokio::test(start_paused = true)]
 async fn the_total_budget_ends_a_running_attempt_and_the_task() {
     let mut bench = Bench::new(WorkerConfig::default(), None, |context| async move {

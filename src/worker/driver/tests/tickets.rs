@@ -173,7 +173,8 @@ async fn no_more_run_at_once_than_the_queue_allows_whatever_its_workers_and_part
     assert_eq!((one.tickets(), other.tickets()), (0, 0), "all were given back");
 }
 
-/// All slots of a worker would wait for tasks of one key, and whoever has another one would wait behind them.
+/// All slots of a worker would wait for tasks of one key, and whoever has another one would wait
+/// behind them.
 #[tokio::test(start_paused = true)]
 async fn a_key_at_its_limit_holds_up_no_other_key() {
     let gauge = Gauge::default();
@@ -380,7 +381,8 @@ async fn a_task_that_ends_while_it_waits_leaves_the_line() {
     assert_eq!((bench.tickets(), gauge.begun()), (0, 2));
 }
 
-/// A ticket that the broker did not store, or of which nobody knows, is taken again, and none stays behind.
+/// A ticket that the broker did not store, or of which nobody knows, is taken again, and none stays
+/// behind.
 #[tokio::test(start_paused = true)]
 async fn a_ticket_that_is_lost_is_taken_again() {
     use longhaul_memory::Fate;
@@ -447,7 +449,8 @@ async fn an_attempt_that_outlives_a_self_fence_counts() {
     assert_eq!(bench.tickets(), 0);
 }
 
-/// Another worker took this one for dead and has given back what it holds: it counts again as soon as it knows.
+/// Another worker took this one for dead and has given back what it holds: it counts again as soon
+/// as it knows.
 #[tokio::test(start_paused = true)]
 async fn a_running_attempt_whose_ticket_was_given_back_takes_another_one() {
     let gauge = Gauge::default();
@@ -556,7 +559,8 @@ async fn what_a_task_does_not_say_its_queue_says() {
     assert_eq!(of(&bench, expires).unwrap().outcome, Some(TaskOutcome::Expired));
 }
 
-/// What a queue says about dead letters applies to all of its workers at once, whatever they say themselves.
+/// What a queue says about dead letters applies to all of its workers at once, whatever they say
+/// themselves.
 #[tokio::test(start_paused = true)]
 async fn a_queue_says_which_dead_letters_are_kept() {
     let config = WorkerConfig { max_attempts: 1, ..config(4) };
@@ -583,7 +587,8 @@ async fn a_queue_says_which_dead_letters_are_kept() {
     assert_eq!(letters(&bench), 2, "the queue keeps those of expired tasks");
 }
 
-/// A document that nobody can read lifted the limits of a queue and its pause. It changes nothing, for workers that start later, too.
+/// A document that nobody can read lifted the limits of a queue and its pause. It changes nothing,
+/// for workers that start later, too.
 #[tokio::test(start_paused = true)]
 async fn settings_that_nobody_can_read_are_told_and_change_nothing() {
     let gauge = Gauge::default();
@@ -626,8 +631,8 @@ async fn settings_that_nobody_can_read_are_told_and_change_nothing() {
     assert_eq!(gauge.begun(), 8);
 }
 
-/// A worker that reads the register while it is compacted may read a ticket and not that it was given back. It gives it back itself when it sees
-/// that the task is over.
+/// A worker that reads the register while it is compacted may read a ticket and not that it was
+/// given back. It gives it back itself when it sees that the task is over.
 #[tokio::test(start_paused = true)]
 async fn a_ticket_that_stays_although_its_task_is_over_is_given_back_by_whoever_sees_it() {
     let gauge = Gauge::default();
@@ -651,7 +656,8 @@ async fn a_ticket_that_stays_although_its_task_is_over_is_given_back_by_whoever_
     assert_eq!(bench.tickets(), 0);
 }
 
-/// Tasks of one key that waited for its rate kept the slots of the queue while nothing ran: one tenant stopped all others for minutes.
+/// Tasks of one key that waited for its rate kept the slots of the queue while nothing ran: one
+/// tenant stopped all others for minutes.
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_the_rate_of_a_key_holds_no_slots_of_the_queue() {
     let gauge = Gauge::default();
@@ -690,7 +696,8 @@ async fn who_waits_for_the_rate_of_a_key_holds_no_slots_of_the_queue() {
     assert_eq!((one.tickets(), other.tickets()), (0, 0));
 }
 
-/// A key's tasks that get their slots late begin as the rate of the key allows then: tokens do not pile up while their tasks wait for slots.
+/// A key's tasks that get their slots late begin as the rate of the key allows then: tokens do not
+/// pile up while their tasks wait for slots.
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_a_slot_saves_no_tokens() {
     let gauge = Gauge::default();
@@ -711,7 +718,8 @@ async fn who_waits_for_a_slot_saves_no_tokens() {
     assert_eq!(gauge.with(|counts| counts.most_of_all), 2);
 }
 
-/// Each partition asked for as many tickets as the worker had free slots: what was granted beyond them stood unused while others could have used it.
+/// Each partition asked for as many tickets as the worker had free slots: what was granted beyond
+/// them stood unused while others could have used it.
 #[tokio::test(start_paused = true)]
 async fn a_worker_lines_up_no_more_tickets_than_it_has_free_slots_over_all_partitions() {
     let (runs, waits) = (Gauge::default(), Gauge::default());
@@ -734,7 +742,8 @@ async fn a_worker_lines_up_no_more_tickets_than_it_has_free_slots_over_all_parti
     assert!(runs.begun() + waits.begun() >= 2);
 }
 
-/// The tickets of workers that were killed, on a topic that nobody serves any more, stood for ever: those of rates go when their tokens are forgotten.
+/// The tickets of workers that were killed, on a topic that nobody serves any more, stood for ever:
+/// those of rates go when their tokens are forgotten.
 #[tokio::test(start_paused = true)]
 async fn a_token_of_a_topic_that_nobody_serves_is_forgotten() {
     let gauge = Gauge::default();

@@ -38,7 +38,8 @@ pub(super) fn submit_to(bench: &Bench, topic: &str, partition: i32) -> TaskId {
     TaskId::new(bench.broker.publish(&bench.at(topic, partition), message), partition)
 }
 
-/// A worker had one task topic: whoever had a hundred queues needed a hundred workers, each with slots of its own.
+/// A worker had one task topic: whoever had a hundred queues needed a hundred workers, each with
+/// slots of its own.
 #[tokio::test(start_paused = true)]
 async fn each_topic_has_its_own_ledger_and_metadata_and_all_share_the_slots() {
     let diary = Diary::default();

@@ -1,4 +1,5 @@
-//! Workers of another version beside this one, during a deploy: what they write that this one does not know is ignored, and left as it is.
+//! Workers of another version beside this one, during a deploy: what they write that this one does
+//! not know is ignored, and left as it is.
 
 use super::*;
 use longhaul_core::protocol::config::LedgerConfig;
@@ -22,7 +23,8 @@ fn claim(task: TaskId, epoch: u32, serial: u64) -> Entry {
     Entry::Claim(Claim::plain(key, epoch, ClaimKind::Run))
 }
 
-/// A property that this version does not know must not make a claim void: both versions would run the task.
+/// A property that this version does not know must not make a claim void: both versions would run
+/// the task.
 #[tokio::test(start_paused = true)]
 async fn a_claim_with_unknown_properties_counts() {
     let mut bench = Bench::new(brisk(), None, |context| report(context, 5));
@@ -38,7 +40,8 @@ async fn a_claim_with_unknown_properties_counts() {
     assert_eq!(bench.driver.stats.read().malformed, 0);
 }
 
-/// A kind or a state that this version does not know is counted, changes nothing, and keeps its key when the task's own keys are removed.
+/// A kind or a state that this version does not know is counted, changes nothing, and keeps its key
+/// when the task's own keys are removed.
 #[tokio::test(start_paused = true)]
 async fn unknown_kinds_and_states_are_ignored_and_stay() {
     let config = WorkerConfig {
@@ -84,8 +87,9 @@ async fn unknown_kinds_and_states_are_ignored_and_stay() {
     assert!(kept.iter().all(|key| !removed(key)), "{kept:?}");
 }
 
-/// To workers before version 3 a claim that parks a task is no entry: the next claim left a gap in their fold, and they ran the task as well. So they are kept
-/// out before the first such claim, and not by a version that parks nothing.
+/// To workers before version 3 a claim that parks a task is no entry: the next claim left a gap in
+/// their fold, and they ran the task as well. So they are kept out before the first such claim, and
+/// not by a version that parks nothing.
 #[tokio::test(start_paused = true)]
 async fn a_ledger_of_an_earlier_version_keeps_its_workers_out_before_a_task_is_parked() {
     let earlier = LedgerConfig { version: 4, protocol_min: 2, ..brisk().ledger() };
@@ -118,7 +122,8 @@ async fn a_ledger_of_an_earlier_version_keeps_its_workers_out_before_a_task_is_p
     assert_eq!(bench.driver.stats.read().malformed, 0);
 }
 
-/// The end of a task that another version has shown is shown again word for word, with the fields that this version does not know.
+/// The end of a task that another version has shown is shown again word for word, with the fields
+/// that this version does not know.
 #[tokio::test(start_paused = true)]
 async fn an_end_that_is_restored_keeps_unknown_fields() {
     let mut bench = repairing::sealed_before_a_zombie_came_with(|json| {

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Each event made the worker look at all of its partitions, several times: with sixteen of them it was slower than with four.
+/// Each event made the worker look at all of its partitions, several times: with sixteen of them it
+/// was slower than with four.
 #[tokio::test(start_paused = true)]
 async fn an_event_of_one_partition_is_no_matter_of_the_others() {
     let mut looks = Vec::new();

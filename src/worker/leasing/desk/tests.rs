@@ -92,7 +92,8 @@ fn a_type_that_is_named_twice_counts_once() {
     assert_eq!(bench.wanted("a"), 1);
 }
 
-/// A request that does not wait was forgotten while the claim for it was on its way: the task was given back, and nobody who asked so got any.
+/// A request that does not wait was forgotten while the claim for it was on its way: the task was
+/// given back, and nobody who asked so got any.
 #[test]
 fn who_may_wait_no_longer_waits_for_what_is_on_its_way_and_for_nothing_else() {
     let mut bench = Bench::of(&[(3, &["a"]), (1, &[])]);

@@ -156,8 +156,9 @@ proptest! {
     }
 }
 
-/// Tasks that were put in with their ids in order never split a chunk, and none came before all others: no test noticed when half of a chunk
-/// was lost, and none when each task got a chunk of its own, or room for more than it needs.
+/// Tasks that were put in with their ids in order never split a chunk, and none came before all
+/// others: no test noticed when half of a chunk was lost, and none when each task got a chunk of
+/// its own, or room for more than it needs.
 #[test]
 fn chunks_are_full_whatever_the_order_and_have_little_room_to_spare() {
     for (order, expected) in [
@@ -182,7 +183,8 @@ fn chunks_are_full_whatever_the_order_and_have_little_room_to_spare() {
     }
 }
 
-/// Of a chunk in which more owners have ended tasks than it can name some are forgotten, but none that is needed.
+/// Of a chunk in which more owners have ended tasks than it can name some are forgotten, but none
+/// that is needed.
 #[test]
 fn a_chunk_may_see_any_number_of_owners() {
     let mut finished = FinishedTasks::default();
@@ -205,7 +207,8 @@ fn a_chunk_may_see_any_number_of_owners() {
     assert!(finished.chunks.values().all(|chunk| chunk.owners.len() <= CHUNK_MAX));
 }
 
-/// Finished tasks are most of what a worker knows: a million of them are to fit into 128 MB with all else that is kept of them.
+/// Finished tasks are most of what a worker knows: a million of them are to fit into 128 MB with
+/// all else that is kept of them.
 #[test]
 fn a_record_is_small() {
     assert!(size_of::<Record>() <= 104, "{}", size_of::<Record>());

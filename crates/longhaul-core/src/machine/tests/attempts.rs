@@ -8,7 +8,8 @@ fn claim_giving(epoch: u32, gives: Option<u32>) -> Entry {
     Entry::Claim(Claim { gives: gives.and_then(NonZeroU32::new), ..claim })
 }
 
-/// What follows for the bench's machine, which gives three attempts, when the owner of the last of these claims is gone.
+/// What follows for the bench's machine, which gives three attempts, when the owner of the last of
+/// these claims is gone.
 fn follows(claims: &[Option<u32>]) -> (Bench, Decision) {
     let mut bench = Bench::new();
     for (gives, epoch) in claims.iter().zip(1..) {
@@ -25,7 +26,8 @@ fn given(claim: &Entry) -> (u32, Option<u32>) {
     (claim.attempt, claim.gives.map(NonZeroU32::get))
 }
 
-/// A worker that gave three attempts closed a task for good whose own worker gave five, and ran one again whose worker gave one.
+/// A worker that gave three attempts closed a task for good whose own worker gave five, and ran one
+/// again whose worker gave one.
 #[test]
 fn whether_a_task_has_another_attempt_goes_by_its_last_claim() {
     let claim = |kind, attempt| Decision::Claim(NextClaim { kind, attempt });
@@ -42,7 +44,8 @@ fn whether_a_task_has_another_attempt_goes_by_its_last_claim() {
     }
 }
 
-/// Beyond its own number a worker gives the attempt that it claims, and no other: a start above the number of the claim would break C-04.
+/// Beyond its own number a worker gives the attempt that it claims, and no other: a start above the
+/// number of the claim would break C-04.
 #[test]
 fn a_claim_says_its_writers_number_and_never_less_than_its_attempt() {
     let (mut bench, _) = follows(&[]);
@@ -57,7 +60,8 @@ fn a_claim_says_its_writers_number_and_never_less_than_its_attempt() {
     assert_eq!(bench.machine.max_attempts(T), 5);
 }
 
-/// The number of a task's message is on the claims already. If it came later, with the settings of the queue, the last claim counts until the next one.
+/// The number of a task's message is on the claims already. If it came later, with the settings of
+/// the queue, the last claim counts until the next one.
 #[test]
 fn a_task_with_its_own_number_needs_no_other() {
     let own = |attempts| Limits { max_attempts: Some(attempts), ..Limits::NONE };
@@ -79,7 +83,8 @@ fn a_task_with_its_own_number_needs_no_other() {
     assert_eq!(bench.machine.decide(T, true, None), Decision::Claim(used_up));
 }
 
-/// An attempt that goes on through a self-fence, and ends before the ledger was read again, is judged by its own claim.
+/// An attempt that goes on through a self-fence, and ends before the ledger was read again, is
+/// judged by its own claim.
 #[test]
 fn a_self_fence_keeps_the_number() {
     let (mut bench, _) = follows(&[Some(5); 4]);

@@ -1,4 +1,5 @@
-//! From the end of a task to its seal: who shows it, who acknowledges it, and what a seal says of it.
+//! From the end of a task to its seal: who shows it, who acknowledges it, and what a seal says of
+//! it.
 
 use super::*;
 use crate::protocol::seal::Counts;
@@ -95,7 +96,8 @@ fn a_task_whose_last_key_goes_is_forgotten() {
     assert_eq!(bench.machine.task(T), None);
 }
 
-/// A batch of two: the first has ended here and its outcome is on its way, the second runs elsewhere, and neither is held any more.
+/// A batch of two: the first has ended here and its outcome is on its way, the second runs
+/// elsewhere, and neither is held any more.
 fn half_of_a_batch() -> (Bench, Done) {
     let [first, second] = [member(0), member(1)];
     let mut bench = Bench::new();
@@ -111,8 +113,8 @@ fn half_of_a_batch() -> (Bench, Done) {
     (bench, done)
 }
 
-/// The ack of a batch waits for all of its tasks; whoever waits with it shows the end of those that others have run, although it
-/// does not hold them any more.
+/// The ack of a batch waits for all of its tasks; whoever waits with it shows the end of those that
+/// others have run, although it does not hold them any more.
 #[test]
 fn who_waits_for_a_batch_shows_the_end_of_the_rest_of_it() {
     let [first, second] = [member(0), member(1)];
@@ -311,8 +313,9 @@ fn a_claim_that_closes_leads_to_the_dead_letter() {
     assert_eq!(bench.actions(), [Action::ShowOutcome(T)]);
 }
 
-/// A closing claim was given up when its session broke, and a second one sent. The first had landed: its worker saw to nothing that follows,
-/// and all others left that to it, until a seal was due.
+/// A closing claim was given up when its session broke, and a second one sent. The first had
+/// landed: its worker saw to nothing that follows, and all others left that to it, until a seal was
+/// due.
 #[test]
 fn a_closing_claim_that_lands_after_it_was_given_up_is_followed_by_the_end() {
     let mut bench = Bench::new();

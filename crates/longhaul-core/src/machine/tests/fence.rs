@@ -1,4 +1,5 @@
-//! Self-fences: what is kept, what the second reading of the ledger makes of it, and what the driver is told meanwhile.
+//! Self-fences: what is kept, what the second reading of the ledger makes of it, and what the
+//! driver is told meanwhile.
 
 use super::*;
 
@@ -9,7 +10,8 @@ fn cancel() -> Entry {
 }
 
 impl Bench {
-    /// A machine that runs the task in its first epoch, with the claim and the outcome that ended it if there is one.
+    /// A machine that runs the task in its first epoch, with the claim and the outcome that ended
+    /// it if there is one.
     fn at_work(outcome: Option<Outcome>) -> (Self, Entry, Option<Entry>) {
         let mut bench = Self::new();
         bench.machine.delivered(T, None);
@@ -22,7 +24,8 @@ impl Bench {
         (bench, claim, done)
     }
 
-    /// Fences the machine, has it read this log from the start, and answers with what it does at the end of it.
+    /// Fences the machine, has it read this log from the start, and answers with what it does at
+    /// the end of it.
     fn fence(&mut self, log: &[&Entry]) -> Vec<Action> {
         self.machine.fence(NEW_ME);
         assert_eq!(self.actions(), []);
@@ -92,7 +95,8 @@ fn an_attempt_that_ends_during_the_fence_is_told_at_its_end() {
     assert_eq!((done.key.owner, done.outcome), (ME, Outcome::Completed));
 }
 
-/// An outcome that was on its way may have been lost: it is published again under a fresh key, and the first one that lands counts.
+/// An outcome that was on its way may have been lost: it is published again under a fresh key, and
+/// the first one that lands counts.
 #[test]
 fn an_outcome_that_was_not_read_back_is_published_again() {
     let (mut bench, claim, first) = Bench::at_work(Some(Outcome::Completed));
@@ -105,7 +109,8 @@ fn an_outcome_that_was_not_read_back_is_published_again() {
     assert_eq!(bench.land(&first), [Action::ShowOutcome(T)]);
 }
 
-/// A task that had asked for an hour's rest was due at once when a self-fence came before its outcome was read back.
+/// A task that had asked for an hour's rest was due at once when a self-fence came before its
+/// outcome was read back.
 #[test]
 fn what_was_given_back_for_a_while_is_given_back_for_that_while() {
     let hour = Outcome::Released(NextAttempt::new(3_600_000, 3_600_000));
@@ -120,7 +125,8 @@ fn what_was_given_back_for_a_while_is_given_back_for_that_while() {
     assert_eq!(bench.stage(), Some(Stage::Idle));
 }
 
-/// A claim that came back too late, and was given back, and then the worker fenced itself before that was read.
+/// A claim that came back too late, and was given back, and then the worker fenced itself before
+/// that was read.
 #[test]
 fn a_late_claim_is_given_back_after_a_self_fence_too() {
     let mut bench = Bench::new();
@@ -180,7 +186,8 @@ fn what_ended_before_the_reading_did_not_end_live() {
     assert!(!bench.machine.ended_live(T, None));
 }
 
-/// The driver drops what is queued of an epoch that is over, and must keep what is of one that is not.
+/// The driver drops what is queued of an epoch that is over, and must keep what is of one that is
+/// not.
 #[test]
 fn the_driver_is_told_what_an_epoch_still_needs() {
     let (mut bench, ..) = Bench::at_work(None);
@@ -253,8 +260,8 @@ fn the_end_of_another_epoch_is_not_published() {
     assert!(matches!(bench.stage(), Some(Stage::Running(run)) if run.ended.is_none()));
 }
 
-/// A result was refused for its size, and before the worker heard of that it had fenced itself: the attempt was published as completed once more,
-/// with the reason of the refusal for its result.
+/// A result was refused for its size, and before the worker heard of that it had fenced itself: the
+/// attempt was published as completed once more, with the reason of the refusal for its result.
 #[test]
 fn a_refusal_that_comes_after_a_self_fence_ends_the_attempt() {
     let (mut bench, claim, done) = Bench::at_work(Some(Outcome::Completed));

@@ -1,4 +1,5 @@
-//! The machine is led astray: what an invariant forbids does not leave it, and the task is left to others.
+//! The machine is led astray: what an invariant forbids does not leave it, and the task is left to
+//! others.
 
 use super::*;
 use crate::protocol::invariants::{ACK, ADOPTION, DEAD_LETTER, OUTCOME, SEAL, START, VIEW};
@@ -79,7 +80,8 @@ fn nothing_starts_outside_the_own_accepted_claim() {
     bench.land(&claim_by(OTHER, 1));
     bench.actions();
     bench.machine.claim_came_back(T, &claim, true, false);
-    // The payload had gone before, with the lost claim; and whoever runs the task has nothing to give back.
+    // The payload had gone before, with the lost claim; and whoever runs the task has nothing to
+    // give back.
     let stop = Action::Stop { task: T, epoch: Epoch(1), why: Stop::SetAside };
     bench.refused(START, &[stop]);
 }
@@ -143,7 +145,8 @@ fn nothing_is_acknowledged_before_its_end_was_written() {
     bench.refused(DEAD_LETTER, &[]);
 }
 
-/// Of a batch the other tasks are set aside as well: an entry is acknowledged as a whole, and nobody else would see to their ack.
+/// Of a batch the other tasks are set aside as well: an entry is acknowledged as a whole, and
+/// nobody else would see to their ack.
 #[test]
 fn a_batch_is_not_acknowledged_before_the_end_of_its_last_task() {
     let mut bench = Bench::new();
@@ -192,7 +195,8 @@ fn no_end_is_shown_that_the_ledger_does_not_have() {
     bench.refused(VIEW, &[]);
 }
 
-/// What is published in the end is looked at as well: the driver puts it together when the machine has long decided.
+/// What is published in the end is looked at as well: the driver puts it together when the machine
+/// has long decided.
 #[test]
 fn an_entry_that_differs_from_the_ledger_is_not_shown() {
     let mut bench = Bench::ended(Outcome::Completed);
@@ -222,7 +226,8 @@ fn aside() -> (Bench, OnceKey) {
     }
 }
 
-/// This worker's heartbeats go on: what the ledger shows as running by it must be given back, or nobody would ever take it.
+/// This worker's heartbeats go on: what the ledger shows as running by it must be given back, or
+/// nobody would ever take it.
 #[test]
 fn what_was_set_aside_is_given_back_until_that_is_stored() {
     let (mut bench, key) = aside();

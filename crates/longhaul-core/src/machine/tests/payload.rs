@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Another worker has failed at the task, whose payload is at hand here, with a delivery or read from the task topic.
+/// Another worker has failed at the task, whose payload is at hand here, with a delivery or read
+/// from the task topic.
 fn retry(held: bool) -> Bench {
     let mut bench = Bench::new();
     if held {
@@ -37,7 +38,8 @@ fn a_payload_is_asked_for_once() {
     assert!(bench.has_payload());
 }
 
-/// The payload of a task that may still be adopted stays without its delivery; that of one that nobody has begun goes with it.
+/// The payload of a task that may still be adopted stays without its delivery; that of one that
+/// nobody has begun goes with it.
 #[test]
 fn a_payload_goes_with_its_delivery_only_if_nothing_can_be_done_without() {
     let mut adoptable = retry(true);
@@ -69,7 +71,8 @@ fn a_payload_goes_with_the_last_key_of_its_task() {
     assert_eq!(bench.machine.task(T), None);
 }
 
-/// What is held for long and does not run can be read again; what was delivered and never begun cannot be adopted.
+/// What is held for long and does not run can be read again; what was delivered and never begun
+/// cannot be adopted.
 #[test]
 fn only_what_waits_for_a_later_attempt_is_dropped_for_want_of_room() {
     let mut waits = retry(true);
@@ -89,7 +92,8 @@ fn only_what_waits_for_a_later_attempt_is_dropped_for_want_of_room() {
     assert!(bench.has_payload());
 }
 
-/// The end of the task may be read while its payload is: the dead letter carries it, and nothing else that comes then needs it.
+/// The end of the task may be read while its payload is: the dead letter carries it, and nothing
+/// else that comes then needs it.
 #[test]
 fn a_payload_that_comes_too_late_is_kept_for_the_dead_letter_only() {
     for (outcome, next, then) in [
@@ -130,8 +134,8 @@ fn the_payload_of_what_was_set_aside_meanwhile_is_dropped() {
     assert_eq!(bench.actions(), [Action::DropPayload(T)]);
 }
 
-/// What completes a task, or ends one that was cancelled, takes no payload, however often it has to be published; a dead letter and another
-/// attempt do.
+/// What completes a task, or ends one that was cancelled, takes no payload, however often it has to
+/// be published; a dead letter and another attempt do.
 #[test]
 fn a_payload_is_spent_with_an_attempt_that_needs_it_no_more() {
     let next = NextAttempt::default();

@@ -21,7 +21,8 @@ fn close(bench: &mut Bench, task: TaskId) {
     bench.actions();
 }
 
-/// A seal is for good: whatever the size of the batch is said to be, none is sealed of which something runs.
+/// A seal is for good: whatever the size of the batch is said to be, none is sealed of which
+/// something runs.
 #[test]
 fn an_entry_of_which_a_task_runs_is_not_sealed() {
     let mut bench = Bench::new();
@@ -147,7 +148,8 @@ fn a_seal_that_is_read_again_changes_nothing() {
     assert_eq!(bench.machine.fold(unknown), TaskFold::default());
 }
 
-/// Where all tasks come from another cluster and none of this one is ever sealed, memory does not grow for ever.
+/// Where all tasks come from another cluster and none of this one is ever sealed, memory does not
+/// grow for ever.
 #[test]
 fn dropped_entries_wait_for_a_seal_up_to_a_limit() {
     const MAX: u64 = 100_000;

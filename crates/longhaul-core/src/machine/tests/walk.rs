@@ -1,4 +1,5 @@
-//! Two machines on one ledger, told whatever may happen to workers in any order: no invariant ever has to keep a step from being taken.
+//! Two machines on one ledger, told whatever may happen to workers in any order: no invariant ever
+//! has to keep a step from being taken.
 
 use super::super::finished::FinishedTasks;
 use super::*;
@@ -224,7 +225,8 @@ fn workers() -> [Worker; 2] {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
-    /// The guards are for mistakes of the machine. What the ledger, the broker and the processors do is none.
+    /// The guards are for mistakes of the machine. What the ledger, the broker and the processors
+    /// do is none.
     #[test]
     fn no_step_is_ever_refused(steps in proptest::collection::vec(told(), 0..400)) {
         let (mut walk, mut workers) = (Walk::default(), workers());
@@ -233,7 +235,8 @@ proptest! {
         }
     }
 
-    /// Where a task is kept, in full or in little space, is nobody's business: the same walk leads to the same steps.
+    /// Where a task is kept, in full or in little space, is nobody's business: the same walk leads
+    /// to the same steps.
     #[test]
     fn finished_tasks_in_little_space_are_the_same(steps in proptest::collection::vec(told(), 0..400)) {
         let mut walks = [false, true].map(|restless| {

@@ -39,7 +39,8 @@ fn an_outcome_is_removed_after_its_retention_whoever_wrote_it() {
     assert_eq!(poll(&mut keeper, at(97), completed(1)), None);
 }
 
-/// A worker whose wall clock was a day ahead deleted every result when it started, and each new one as soon as it stood there.
+/// A worker whose wall clock was a day ahead deleted every result when it started, and each new one
+/// as soon as it stood there.
 #[test]
 fn one_wrong_wall_clock_deletes_no_result() {
     const AHEAD: u64 = 1_000_000_000;
@@ -52,7 +53,8 @@ fn one_wrong_wall_clock_deletes_no_result() {
     }
 }
 
-/// The clock of one writer was slow: what it wrote a moment ago looked over. An entry cannot be older than what stands before it.
+/// The clock of one writer was slow: what it wrote a moment ago looked over. An entry cannot be
+/// older than what stands before it.
 #[test]
 fn a_slow_clock_of_a_writer_deletes_no_result() {
     let mut keeper = Keeper::new(RETENTION);
@@ -124,7 +126,8 @@ fn a_late_entry_of_a_zombie_is_followed_by_the_ledgers_outcome() {
     assert_eq!(poll(&mut keeper, at(2), completed(2)), Some(Chore::Repair(ID, Lack::Covered)));
 }
 
-/// Whoever had read such an entry was killed, and whoever came later read M before the ledger: nobody corrected it.
+/// Whoever had read such an entry was killed, and whoever came later read M before the ledger:
+/// nobody corrected it.
 #[test]
 fn an_entry_that_was_read_before_its_task_ended_is_repaired() {
     for (live, epoch, repaired) in [(true, 1, true), (false, 2, true), (true, 2, false)] {
@@ -136,8 +139,8 @@ fn an_entry_that_was_read_before_its_task_ended_is_repaired() {
     }
 }
 
-/// A keeper whose ledger was behind read an end on M, and the late entry that covered it, before it knew that the task had ended: M said for ever
-/// that it ran.
+/// A keeper whose ledger was behind read an end on M, and the late entry that covered it, before it
+/// knew that the task had ended: M said for ever that it ran.
 #[test]
 fn an_end_that_was_covered_before_the_ledger_told_of_it_is_shown_again() {
     let mut keeper = Keeper::new(RETENTION);
@@ -164,7 +167,8 @@ fn an_outcome_that_does_not_come_is_missed_at_last() {
     assert_eq!(poll(&mut keeper, at(10), completed(1)), Some(Chore::Repair(ID, Lack::Missing)));
 }
 
-/// A zombie wrote PROCESSING when the ledger had no key of the task any more: M said for ever that it ran.
+/// A zombie wrote PROCESSING when the ledger had no key of the task any more: M said for ever that
+/// it ran.
 #[test]
 fn a_sealed_task_that_m_shows_unfinished_is_restored_or_leaves() {
     let zombie = ShownEntry { at: Position { entry: 5, ..AT }, ..shown(1, false) };
@@ -193,8 +197,8 @@ fn a_sealed_task_whose_end_m_shows_or_has_shown_is_left_alone() {
     assert_eq!(poll(&mut keeper, at(80), TaskFold::SEALED), None);
 }
 
-/// After the death of a broker the end of one task was shown again by three workers, each of which warned of an old epoch: it was of the only
-/// one, and on its way.
+/// After the death of a broker the end of one task was shown again by three workers, each of which
+/// warned of an old epoch: it was of the only one, and on its way.
 #[test]
 fn an_end_that_is_on_its_way_is_not_missed() {
     let mut keeper = Keeper::new(RETENTION);
@@ -260,8 +264,8 @@ fn an_end_that_is_shown_again_stays_for_its_retention() {
     assert_eq!(poll(&mut keeper, at(150), completed(1)), Some(Chore::Remove(ID)));
 }
 
-/// No test noticed when an end that has just come, of an epoch that is over, or of which a task stands open, was repaired at once: another one may
-/// be on its way.
+/// No test noticed when an end that has just come, of an epoch that is over, or of which a task
+/// stands open, was repaired at once: another one may be on its way.
 #[test]
 fn the_end_to_come_is_waited_for() {
     let other = TaskId { entry: 3, ..ID };
@@ -275,7 +279,8 @@ fn the_end_to_come_is_waited_for() {
     assert_eq!(poll(&mut keeper, at(31), completed(2)), Some(Chore::Repair(other, Lack::Missing)));
 }
 
-/// No test noticed when an end that a late entry had covered was still said to be shown, so that it was not published again.
+/// No test noticed when an end that a late entry had covered was still said to be shown, so that it
+/// was not published again.
 #[test]
 fn an_end_that_was_covered_is_not_shown_any_more() {
     let mut keeper = Keeper::new(RETENTION);
@@ -284,7 +289,8 @@ fn an_end_that_was_covered_is_not_shown_any_more() {
     assert!(!keeper.has_shown_end(ID, Epoch(1)) && keeper.has_shown_any_end(ID));
 }
 
-/// No test noticed when the end that another worker has removed was shown once more, nor when such tasks were remembered for ever.
+/// No test noticed when the end that another worker has removed was shown once more, nor when such
+/// tasks were remembered for ever.
 #[test]
 fn an_end_that_left_counts_as_shown_until_its_task_is_sealed() {
     for (fold, remembered) in [(completed(1), true), (TaskFold::SEALED, false)] {
@@ -332,7 +338,8 @@ fn a_sealed_task_that_m_shows_unfinished_is_removed_once() {
     assert_eq!(poll(&mut keeper, at(60), TaskFold::SEALED), None);
 }
 
-/// No test noticed when tombstones of sealed tasks did not count, so that any number of others went out beside them.
+/// No test noticed when tombstones of sealed tasks did not count, so that any number of others went
+/// out beside them.
 #[test]
 fn tombstones_of_sealed_tasks_count_as_well() {
     let mut keeper = Keeper::new(RETENTION);
@@ -350,7 +357,8 @@ fn tombstones_of_sealed_tasks_count_as_well() {
     assert_eq!(keeper.next_removal(), Some(at(100)));
 }
 
-/// No test noticed when an end was published of a task of which the ledger, read again, did not say that it had ended.
+/// No test noticed when an end was published of a task of which the ledger, read again, did not say
+/// that it had ended.
 #[test]
 fn what_has_not_ended_as_far_as_the_ledger_says_is_not_repaired() {
     let mut keeper = Keeper::new(RETENTION);
@@ -358,7 +366,8 @@ fn what_has_not_ended_as_far_as_the_ledger_says_is_not_repaired() {
     assert_eq!(poll(&mut keeper, at(60), TaskFold::default()), None);
 }
 
-/// No test noticed when an end that another implementation had written was taken for one of an old epoch, and written once more.
+/// No test noticed when an end that another implementation had written was taken for one of an old
+/// epoch, and written once more.
 #[test]
 fn a_foreign_end_is_the_ledgers() {
     let mut keeper = Keeper::new(RETENTION);

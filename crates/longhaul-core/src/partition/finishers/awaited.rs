@@ -104,7 +104,8 @@ mod tests {
         awaited
     }
 
-    /// What was left in one of its lists when the others had forgotten it would be looked for at every heartbeat.
+    /// What was left in one of its lists when the others had forgotten it would be looked for at
+    /// every heartbeat.
     fn left(awaited: &Awaited) -> Vec<TaskId> {
         let left: Vec<TaskId> = awaited.tasks.keys().copied().collect();
         let mut ends: Vec<TaskId> =

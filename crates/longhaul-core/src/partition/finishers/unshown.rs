@@ -4,8 +4,8 @@ use crate::protocol::key::Epoch;
 use crate::task::{Position, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Tasks that the own id has set out to end and that M does not show as ended. They count from their publish on, so that an end that never
-/// comes back is not said to be shown.
+/// Tasks that the own id has set out to end and that M does not show as ended. They count from
+/// their publish on, so that an end that never comes back is not said to be shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Unshown {
     /// In which epoch, and which end was shown last before: it lies before this one.
@@ -33,7 +33,8 @@ impl Unshown {
         self.ends.get(&id).map(|(epoch, _)| *epoch)
     }
 
-    /// The last end that was shown before the first of these was set out for; the outer `None` if all are shown.
+    /// The last end that was shown before the first of these was set out for; the outer `None` if
+    /// all are shown.
     pub(super) fn first(&self) -> Option<Option<Position>> {
         self.order.first().map(|(before, _)| *before)
     }

@@ -1,4 +1,5 @@
-//! How a worker begins, and begins anew: what a first read makes of what it finds, and what a self-fence keeps.
+//! How a worker begins, and begins anew: what a first read makes of what it finds, and what a
+//! self-fence keeps.
 
 use super::solo::{MILLISECOND, OTHER, Solo, beat, claimed, claims, once, reading, task};
 use super::*;
@@ -45,7 +46,8 @@ fn a_first_read_has_ended_when_a_heartbeat_came_back_within_half_of_the_self_fen
     }
 }
 
-/// Who is told only by the next heartbeat that a worker has read the ledger keeps the metadata topic beside it until then.
+/// Who is told only by the next heartbeat that a worker has read the ledger keeps the metadata
+/// topic beside it until then.
 #[test]
 fn a_worker_that_reads_the_ledger_for_long_says_so_and_at_once_that_it_has_read_it() {
     let mut solo = Solo::fresh(1);
@@ -83,7 +85,8 @@ fn settings_are_written_into_a_ledger_that_has_none() {
     assert!(!read_anew(&mut solo, &[ours]).contains(&publish));
 }
 
-/// A worker that did not count whom it had read of in its first read took itself for the first in every line.
+/// A worker that did not count whom it had read of in its first read took itself for the first in
+/// every line.
 #[test]
 fn whom_a_first_read_tells_of_has_a_place_in_line() {
     let behind =
@@ -135,7 +138,8 @@ fn a_worker_that_hears_nothing_fences_itself_in_time() {
     assert_eq!(solo.wait(H), [(MILLISECOND, Effect::Fenced)]);
 }
 
-/// What compaction took away between two reads was missed by the second, and the worker read the ledger a third time.
+/// What compaction took away between two reads was missed by the second, and the worker read the
+/// ledger a third time.
 #[test]
 fn a_worker_that_reads_anew_misses_nothing_that_is_not_there_any_more() {
     let mut solo = Solo::new(1);
@@ -149,7 +153,8 @@ fn a_worker_that_reads_anew_misses_nothing_that_is_not_there_any_more() {
     assert!(solo.run().contains(&Effect::Fenced), "that one was stored meanwhile");
 }
 
-/// What was claimed and what runs each has a slot; the latter keeps it through a self-fence, and none is given back twice.
+/// What was claimed and what runs each has a slot; the latter keeps it through a self-fence, and
+/// none is given back twice.
 #[test]
 fn a_self_fence_frees_the_slots_of_claims_once_and_those_of_processors_when_they_are_gone() {
     let mut solo = Solo::new(3);
@@ -201,8 +206,8 @@ fn a_worker_that_drains_goes_on_draining_after_a_self_fence() {
     }
 }
 
-/// An attempt that was kept through a self-fence ends under its earlier id, which must count as alive and takes no turn. What was
-/// dropped by the self-fence is not on its way.
+/// An attempt that was kept through a self-fence ends under its earlier id, which must count as
+/// alive and takes no turn. What was dropped by the self-fence is not on its way.
 #[test]
 fn the_earlier_id_of_a_kept_attempt_goes_on_with_its_heartbeats() {
     let mut solo = Solo::new(2);
@@ -259,7 +264,8 @@ fn a_kept_attempt_that_the_ledger_gives_to_another_worker_stops_when_it_was_read
     assert!(did.contains(&Effect::Do(stop)), "{did:?}");
 }
 
-/// No test noticed when an attempt that another worker had taken over just before a self-fence went on.
+/// No test noticed when an attempt that another worker had taken over just before a self-fence went
+/// on.
 #[test]
 fn an_attempt_that_was_to_stop_before_a_self_fence_stops_after_it() {
     let mut solo = Solo::new(1);
@@ -277,7 +283,8 @@ fn heartbeat(owner: u128, number: u64) -> Entry {
     Entry::Heartbeat(Heartbeat { owner: OwnerId(owner), number, ..beat })
 }
 
-/// No test noticed when an id that a self-fence had replaced was taken for a worker that takes its turn.
+/// No test noticed when an id that a self-fence had replaced was taken for a worker that takes its
+/// turn.
 #[test]
 fn an_id_whose_heartbeats_have_no_number_is_a_former_one_during_the_first_read_and_later() {
     for mut solo in [Solo::fresh(1), Solo::new(1)] {
@@ -302,8 +309,8 @@ fn who_hears_one_that_stands_before_it_is_not_the_first_any_more() {
     assert!((1..30).contains(&stands_before), "{stands_before}");
 }
 
-/// No test noticed when heartbeats of a first read were judged like those of now: a worker that had written for hours would have had each reader of
-/// its old heartbeats begin anew, again and again.
+/// No test noticed when heartbeats of a first read were judged like those of now: a worker that had
+/// written for hours would have had each reader of its old heartbeats begin anew, again and again.
 #[test]
 fn old_heartbeats_of_a_first_read_are_no_reason_to_begin_anew() {
     let mut solo = Solo::fresh(1);

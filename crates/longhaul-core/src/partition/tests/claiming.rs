@@ -28,8 +28,8 @@ fn a_claim_is_run_when_it_comes_back_within_h_and_not_later() {
     }
 }
 
-/// A claim came back in time, and its processor waited for a checkpoint to be read: it began whenever that was, by then on a task that
-/// others had ended.
+/// A claim came back in time, and its processor waited for a checkpoint to be read: it began
+/// whenever that was, by then on a task that others had ended.
 #[test]
 fn a_processor_begins_within_h_of_its_claim_or_its_attempt_is_given_back() {
     let mut solo = Solo::new(2);
@@ -41,13 +41,15 @@ fn a_processor_begins_within_h_of_its_claim_or_its_attempt_is_given_back() {
     assert_eq!(solo.core.begin_by(TASK, Epoch(1)), sent + H);
     solo.now = sent + H;
     solo.core.handle_not_begun(TASK, Epoch(1), solo.now);
-    // No test noticed when it was left alone for twice as long by an attempt that was given back already.
+    // No test noticed when it was left alone for twice as long by an attempt that was given back
+    // already.
     solo.core.handle_not_begun(TASK, Epoch(1), solo.now);
     solo.core.handle_processor_gone(TASK, Epoch(1), solo.now);
     let done = published(&solo.effects());
     let Entry::Done(Done { outcome, .. }) = done else { panic!("{done:?}") };
     assert_eq!(outcome, Outcome::Released(NextAttempt::default()));
-    // Whoever lags leaves the task alone for a while, or it would claim it and give it back for ever.
+    // Whoever lags leaves the task alone for a while, or it would claim it and give it back for
+    // ever.
     assert_eq!(solo.land(done), []);
     assert_eq!(solo.run_for(H - MILLISECOND), []);
     solo.now = solo.now + MILLISECOND;
@@ -55,7 +57,8 @@ fn a_processor_begins_within_h_of_its_claim_or_its_attempt_is_given_back() {
     assert_eq!(solo.slots.free(), 1, "that of the new claim alone is taken");
 }
 
-/// After four claims that came back too late a task that was cancelled waited for 8 H before it was closed, although that needs no processor.
+/// After four claims that came back too late a task that was cancelled waited for 8 H before it was
+/// closed, although that needs no processor.
 #[test]
 fn who_lags_closes_a_cancelled_task_at_once() {
     let mut solo = Solo::new(2);
@@ -174,7 +177,8 @@ fn a_draining_worker_gives_back_what_it_had_claimed() {
     assert_eq!(done.outcome, Outcome::Released(NextAttempt::default()));
 }
 
-/// Whoever drains while it reads the ledger ends that first: what runs may be kept through a self-fence, and waits for its end.
+/// Whoever drains while it reads the ledger ends that first: what runs may be kept through a
+/// self-fence, and waits for its end.
 #[test]
 fn a_drain_outlives_a_bootstrap() {
     for drains_first in [true, false] {

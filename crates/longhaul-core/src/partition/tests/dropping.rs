@@ -11,7 +11,8 @@ fn drop_entry(pair: &mut Pair, worker: usize, entry: u64) {
     pair.workers[worker].core.handle_dropped(at(entry).entry_id(), pair.now);
 }
 
-/// What came from another cluster stayed a hole for ever, so that a topic that is replicated both ways had as many ranges as tasks.
+/// What came from another cluster stayed a hole for ever, so that a topic that is replicated both
+/// ways had as many ranges as tasks.
 #[test]
 fn what_is_dropped_lies_in_one_range_with_what_was_run() {
     let mut pair = Pair::new(2);
@@ -37,7 +38,8 @@ fn what_is_dropped_lies_in_one_range_with_what_was_run() {
     assert!(pair.did(1).contains(&"seal 5") && !pair.did(1).contains(&"ack"));
 }
 
-/// Workers should agree on what they drop. Where they do not, a task that one of them runs is not over.
+/// Workers should agree on what they drop. Where they do not, a task that one of them runs is not
+/// over.
 #[test]
 fn what_another_worker_runs_is_not_sealed() {
     let mut pair = Pair::new(2);
@@ -53,7 +55,8 @@ fn what_another_worker_runs_is_not_sealed() {
     assert_eq!(pair.workers[1].core.machine().dropped(), 0);
 }
 
-/// A broker forgets acknowledgements now and then, and a claim of before may stand in the ledger still.
+/// A broker forgets acknowledgements now and then, and a claim of before may stand in the ledger
+/// still.
 #[test]
 fn what_was_dropped_twice_or_is_claimed_by_nobody_who_lives_is_sealed_once() {
     let mut pair = Pair::new(1);

@@ -34,7 +34,8 @@ impl Solo {
         self.core.handle_payload(id, false, self.now)
     }
 
-    /// When the message of the only task was looked for in this time, from its beginning. It is not there; behind the last look this worker gives up.
+    /// When the message of the only task was looked for in this time, from its beginning. It is not
+    /// there; behind the last look this worker gives up.
     fn look_in_vain(&mut self, time: Duration) -> Vec<Duration> {
         let (begin, mut looks) = (self.now, Vec::new());
         let mut gave_up = false;
@@ -101,8 +102,9 @@ fn workers_take_their_turns_at_what_was_delivered_nowhere() {
     assert!(places.len() == 4 && places.last() == Some(&3), "{places:?}");
 }
 
-/// Such a request proves no task: ten thousand of them cost each worker nine thousand reads an hour for ever. The message is looked for ever less often
-/// and then no more, and whoever is delivered it sees to it.
+/// Such a request proves no task: ten thousand of them cost each worker nine thousand reads an hour
+/// for ever. The message is looked for ever less often and then no more, and whoever is delivered
+/// it sees to it.
 #[test]
 fn what_a_request_alone_tells_of_is_looked_for_ever_less_often_and_then_no_more() {
     let mut solo = Solo::new(2);
@@ -123,7 +125,8 @@ fn what_a_request_alone_tells_of_is_looked_for_ever_less_often_and_then_no_more(
     assert_eq!(closed(&solo.run()).len(), 1);
 }
 
-/// Each worker went through what was to be ended by id, so that several read the same messages at the same time.
+/// Each worker went through what was to be ended by id, so that several read the same messages at
+/// the same time.
 #[test]
 fn each_worker_begins_with_what_it_is_first_in_line_for() {
     let mut solo = Solo::new(0);

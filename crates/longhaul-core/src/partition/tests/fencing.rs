@@ -2,8 +2,9 @@
 
 use super::*;
 
-/// A machine that stood still between the read-back of a claim and the start of its processor kept the attempt as running, without a
-/// processor: its heartbeats went on, and nobody else might take the task.
+/// A machine that stood still between the read-back of a claim and the start of its processor kept
+/// the attempt as running, without a processor: its heartbeats went on, and nobody else might take
+/// the task.
 #[test]
 fn an_attempt_that_a_self_fence_kept_from_starting_is_given_back() {
     let mut pair = Pair::new(2);

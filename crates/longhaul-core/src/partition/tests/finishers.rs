@@ -11,7 +11,8 @@ impl Pair {
         self.did(worker).iter().filter(|did| **did == what).count()
     }
 
-    /// The first worker runs the task, and the second one gets a delivery of it meanwhile, as when its topic moves to another broker.
+    /// The first worker runs the task, and the second one gets a delivery of it meanwhile, as when
+    /// its topic moves to another broker.
     fn delivered_twice(workers: u128) -> Self {
         let mut pair = Self::new(workers);
         pair.deliver(0, TASK);
@@ -21,8 +22,8 @@ impl Pair {
     }
 }
 
-/// On a cluster whose topics moved 24 times 52 of 400 tasks were shown as completed twice: by who had run them, and by who held a delivery of
-/// them when they ended.
+/// On a cluster whose topics moved 24 times 52 of 400 tasks were shown as completed twice: by who
+/// had run them, and by who held a delivery of them when they ended.
 #[test]
 fn a_task_that_is_held_by_two_workers_is_shown_by_the_one_that_ended_it() {
     let mut pair = Pair::delivered_twice(2);
@@ -67,7 +68,8 @@ fn the_end_of_who_dies_before_it_has_said_so_is_shown_again() {
     assert_eq!(pair.count(1, "ack"), 1);
 }
 
-/// What waits for its entry on M is not said to be shown, nor is what ended later; and who waits for that in vain shows it itself.
+/// What waits for its entry on M is not said to be shown, nor is what ended later; and who waits
+/// for that in vain shows it itself.
 #[test]
 fn an_end_that_is_not_shown_is_not_said_to_be() {
     let mut pair = Pair::new(2);
@@ -84,7 +86,8 @@ fn an_end_that_is_not_shown_is_not_said_to_be() {
     assert!(waited >= Duration::from_secs(900), "{waited:?}");
 }
 
-/// Who leaves says before it goes up to where it has shown its ends: its next heartbeat would have come too late.
+/// Who leaves says before it goes up to where it has shown its ends: its next heartbeat would have
+/// come too late.
 #[test]
 fn who_leaves_says_what_it_has_shown() {
     let mut pair = Pair::delivered_twice(2);
@@ -137,7 +140,8 @@ fn the_end_of_an_earlier_incarnation_is_shown_again() {
     assert!(pair.did(1).ends_with(&["show outcome", "ack"]), "{:?}", pair.did(1));
 }
 
-/// After a worker has died others close what it had finished in the last hour. All of it was shown once more.
+/// After a worker has died others close what it had finished in the last hour. All of it was shown
+/// once more.
 #[test]
 fn what_a_dead_worker_has_shown_is_sealed_and_not_shown_again() {
     let mut pair = Pair::new(2);
@@ -152,7 +156,8 @@ fn what_a_dead_worker_has_shown_is_sealed_and_not_shown_again() {
     assert_eq!(pair.count(1, "show outcome"), 0);
 }
 
-/// What workers of long ago had said was forgotten when a seal was read: where nothing is sealed it piled up with each worker that came and went.
+/// What workers of long ago had said was forgotten when a seal was read: where nothing is sealed it
+/// piled up with each worker that came and went.
 #[test]
 fn what_dead_workers_have_said_is_forgotten_where_nothing_is_sealed_too() {
     let mut solo = Solo::new(2);

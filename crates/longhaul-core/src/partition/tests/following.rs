@@ -1,4 +1,5 @@
-//! What each call leads to at once: the driver asks after every event whether there is anything to do, before it takes the next one.
+//! What each call leads to at once: the driver asks after every event whether there is anything to
+//! do, before it takes the next one.
 
 use super::solo::{MILLISECOND, OTHER, Solo, beat, key_of, land, published};
 use super::*;
@@ -132,7 +133,8 @@ fn what_is_known_of_a_task_goes_with_its_last_key_or_its_end() {
     assert!(solo.core.timeout() > solo.now && solo.core.open.is_empty());
 }
 
-/// Whoever follows a ledger anew may be shown entries twice, and those are hours old: who was alive then need not be alive now.
+/// Whoever follows a ledger anew may be shown entries twice, and those are hours old: who was alive
+/// then need not be alive now.
 #[test]
 fn an_entry_that_is_read_again_says_nothing_of_who_is_alive() {
     let mut solo = Solo::new(2);

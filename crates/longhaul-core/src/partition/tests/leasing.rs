@@ -44,7 +44,8 @@ impl Pair {
     }
 }
 
-/// It ends the lease that it looks after when nothing was read of it for its time, as it ends those that others have granted.
+/// It ends the lease that it looks after when nothing was read of it for its time, as it ends those
+/// that others have granted.
 #[test]
 fn who_looks_after_a_lease_ends_it_by_what_was_read() {
     let mut pair = gateways(2);
@@ -75,7 +76,8 @@ fn a_gateway_that_stood_still_reads_on_before_it_ends_a_lease() {
     assert!(pair.has_done(0, "lease over 1") || pair.has_done(1, "lease over 1"));
 }
 
-/// The message of the task was being read, to learn how often it is tried; meanwhile its holder was heard of, and the lease was ended all the same.
+/// The message of the task was being read, to learn how often it is tried; meanwhile its holder was
+/// heard of, and the lease was ended all the same.
 #[test]
 fn a_lease_that_was_renewed_while_its_end_was_prepared_goes_on() {
     let mut pair = gateways(3);
@@ -88,7 +90,8 @@ fn a_lease_that_was_renewed_while_its_end_was_prepared_goes_on() {
     assert!(pair.failed(1));
 }
 
-/// Between its deadline and its end, which others write by rank, reports were taken by gateways that did not look after the lease.
+/// Between its deadline and its end, which others write by rank, reports were taken by gateways
+/// that did not look after the lease.
 #[test]
 fn a_lease_is_over_at_its_deadline_though_its_end_is_not_written_yet() {
     let mut pair = gateways(2);
@@ -101,8 +104,8 @@ fn a_lease_is_over_at_its_deadline_though_its_end_is_not_written_yet() {
     assert!(pair.has_done(1, "lease over 1"));
 }
 
-/// The connection was lost when the end of a silent lease was published. Its holder was heard of meanwhile, by another gateway, and the end was published
-/// again all the same.
+/// The connection was lost when the end of a silent lease was published. Its holder was heard of
+/// meanwhile, by another gateway, and the end was published again all the same.
 #[test]
 fn the_end_of_a_silent_lease_is_judged_again_when_its_fate_is_unknown() {
     let mut pair = gateways(3);
@@ -126,8 +129,9 @@ fn the_end_of_a_silent_lease_is_judged_again_when_its_fate_is_unknown() {
     assert_eq!(lease.map(|(epoch, ..)| epoch), Some(Epoch(1)), "{LEASE_SILENCE}");
 }
 
-/// What was said late for a lease made its owner id one of the workers that take turns, for 2 H; while that was the first by rank nobody swept. Of a lease
-/// whose gateway was gone, or was this one.
+/// What was said late for a lease made its owner id one of the workers that take turns, for 2 H;
+/// while that was the first by rank nobody swept. Of a lease whose gateway was gone, or was this
+/// one.
 #[test]
 fn a_lease_takes_no_turn() {
     let mut pair = gateways(2);
@@ -153,7 +157,8 @@ fn a_lease_takes_no_turn() {
     assert_eq!((live(&pair, 0), live(&pair, 1)), (1, 1));
 }
 
-/// A lease of a few seconds was granted although its claim came back when others had ended it: its holder worked for nothing.
+/// A lease of a few seconds was granted although its claim came back when others had ended it: its
+/// holder worked for nothing.
 #[test]
 fn a_lease_is_not_granted_when_others_may_have_ended_it() {
     for (lag, granted) in [(SECOND, true), (3 * SECOND, false)] {
@@ -178,7 +183,8 @@ fn a_lease_is_not_granted_when_others_may_have_ended_it() {
     }
 }
 
-/// What looked after it before may not be gone yet: its end would be taken for that of what looks after it now.
+/// What looked after it before may not be gone yet: its end would be taken for that of what looks
+/// after it now.
 #[test]
 fn a_lease_is_not_taken_back_before_what_looked_after_it_is_gone() {
     let mut pair = gateways(2);

@@ -59,7 +59,8 @@ fn a_cancelled_retry_is_closed_by_others_in_their_turn() {
     assert_eq!(did[0].0, turn, "{did:?}");
 }
 
-/// Every entry of a task, one that counts for nothing included, used to be able to put its retry off.
+/// Every entry of a task, one that counts for nothing included, used to be able to put its retry
+/// off.
 #[test]
 fn what_is_read_of_a_task_meanwhile_does_not_put_its_retry_off() {
     let mut solo = Solo::new(2);
@@ -122,8 +123,8 @@ fn a_payload_that_cannot_be_read_is_asked_for_ever_more_rarely() {
     assert_eq!(waits[1..], doubling.map(Duration::from_millis));
 }
 
-/// The waits of a task's next attempt began where those of the one before had ended: a retry came a minute late for four reads that
-/// failed.
+/// The waits of a task's next attempt began where those of the one before had ended: a retry came a
+/// minute late for four reads that failed.
 #[test]
 fn whoever_has_read_a_payload_meanwhile_asks_for_it_soon_the_next_time() {
     let drop = Effect::Do(Action::DropPayload(TASK));
@@ -155,7 +156,8 @@ fn whoever_has_read_a_payload_meanwhile_asks_for_it_soon_the_next_time() {
     }
 }
 
-/// What was read for a takeover that another worker was quicker with stayed in memory until the task's next entry, hours later perhaps.
+/// What was read for a takeover that another worker was quicker with stayed in memory until the
+/// task's next entry, hours later perhaps.
 #[test]
 fn a_payload_that_was_read_for_an_epoch_that_is_taken_is_dropped() {
     let mut solo = Solo::new(2);
@@ -169,7 +171,8 @@ fn a_payload_that_was_read_for_an_epoch_that_is_taken_is_dropped() {
     assert_eq!(solo.wait(secs(10)), [], "and not read again while its owner is alive");
 }
 
-/// So did what was read for the retry of a task that another worker then failed at once more, or whose owner was heard again.
+/// So did what was read for the retry of a task that another worker then failed at once more, or
+/// whose owner was heard again.
 #[test]
 fn a_payload_that_was_read_for_a_claim_that_is_off_is_dropped() {
     let hour = || ended(TASK, failed(secs(3_600)));
@@ -186,7 +189,8 @@ fn a_payload_that_was_read_for_a_claim_that_is_off_is_dropped() {
     }
 }
 
-/// Four payloads that were read in vain for one epoch or another counted as four that could not be read.
+/// Four payloads that were read in vain for one epoch or another counted as four that could not be
+/// read.
 #[test]
 fn a_payload_that_was_read_and_dropped_counts_as_read() {
     let mut solo = Solo::new(2);
@@ -273,7 +277,8 @@ fn a_draining_worker_adopts_nothing_and_keeps_what_it_is_claiming() {
     assert!(matches!(&did[..], [Effect::Do(Action::Publish(entry))] if released(entry)), "{did:?}");
 }
 
-/// One worker keeps the metadata topic: the first by rank; when it falls silent the next one, until it is heard again.
+/// One worker keeps the metadata topic: the first by rank; when it falls silent the next one, until
+/// it is heard again.
 #[test]
 fn the_first_by_rank_keeps_the_metadata_topic() {
     let mut pair = Pair::new(3);
@@ -293,7 +298,8 @@ fn the_first_by_rank_keeps_the_metadata_topic() {
     assert_eq!(keepers(&pair), [first], "not {next} any more");
 }
 
-/// While a worker that came before all others by rank read a long ledger, nobody kept the metadata topic.
+/// While a worker that came before all others by rank read a long ledger, nobody kept the metadata
+/// topic.
 #[test]
 fn who_still_reads_the_ledger_is_not_the_first_by_rank() {
     let mut solo = Solo::new(2);

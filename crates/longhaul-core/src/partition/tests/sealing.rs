@@ -1,4 +1,5 @@
-//! When what is over is sealed: by its age, by how much of it there is, in turns, and again when a seal is lost.
+//! When what is over is sealed: by its age, by how much of it there is, in turns, and again when a
+//! seal is lost.
 
 use super::solo::{OTHER, Solo};
 use super::*;
@@ -75,7 +76,8 @@ fn a_seal_that_was_lost_is_published_again_after_2h() {
     assert!(solo.core.machine().is_sealed(TASK) && solo.core.finished() == 0);
 }
 
-/// A union of seals that the broker refused, because it was too large for it, was published again at each look: what had ended was never sealed.
+/// A union of seals that the broker refused, because it was too large for it, was published again
+/// at each look: what had ended was never sealed.
 #[test]
 fn where_unions_are_lost_what_has_ended_is_sealed_all_the_same() {
     let mut solo = alone();
@@ -142,7 +144,8 @@ fn above_a_hundred_thousand_finished_tasks_the_oldest_are_sealed_early() {
     assert!(matches!(did[..], [Effect::Do(Action::Publish(Entry::Seal(_)))]), "{did:?}");
 }
 
-/// While a seal was under way for long and the next tasks were due by then, the worker looked again at once, and again.
+/// While a seal was under way for long and the next tasks were due by then, the worker looked again
+/// at once, and again.
 #[test]
 fn a_worker_under_pressure_rests_between_two_looks() {
     let mut solo = alone();
@@ -162,8 +165,9 @@ fn a_worker_under_pressure_rests_between_two_looks() {
     assert_eq!((second.since(first), named), (5 * SECOND, 2));
 }
 
-/// Whoever had sealed a tenth of a second's tasks sealed those of the next as soon as the seal was back, ten times a second, and merged none of
-/// them: a day made 864,000 keys that no compaction removes, and a start of hours.
+/// Whoever had sealed a tenth of a second's tasks sealed those of the next as soon as the seal was
+/// back, ten times a second, and merged none of them: a day made 864,000 keys that no compaction
+/// removes, and a start of hours.
 #[test]
 fn seals_are_few_and_merged_also_where_there_is_always_something_to_seal() {
     let (published, needed_max) = seals_of_a_busy_worker(|_| {});
@@ -172,8 +176,8 @@ fn seals_are_few_and_merged_also_where_there_is_always_something_to_seal() {
     assert_eq!(needed_max, 16);
 }
 
-/// While a task that was left behind could not be closed, for want of a topic for its dead letter, the worker looked for its end ten times a
-/// second, and sealed what was due each time.
+/// While a task that was left behind could not be closed, for want of a topic for its dead letter,
+/// the worker looked for its end ten times a second, and sealed what was due each time.
 #[test]
 fn a_task_that_cannot_be_closed_makes_no_seals() {
     let (published, needed_max) = seals_of_a_busy_worker(|solo| {
@@ -185,8 +189,8 @@ fn a_task_that_cannot_be_closed_makes_no_seals() {
     assert_eq!(needed_max, 16);
 }
 
-/// R is a minute, and a task comes to its end every 20 ms, for five minutes. Returns how many seals were published, and how many there were at
-/// most that no other one covers.
+/// R is a minute, and a task comes to its end every 20 ms, for five minutes. Returns how many seals
+/// were published, and how many there were at most that no other one covers.
 fn seals_of_a_busy_worker(first: impl FnOnce(&mut Solo)) -> (usize, usize) {
     let (r, h, g) = (60 * SECOND, 2 * SECOND, 15 * SECOND);
     let ledger = LedgerConfig::default();
@@ -286,7 +290,8 @@ fn whoever_waits_for_many_turns_looks_at_the_rest_soon() {
     solo.completed(at(ours));
     let ended = solo.now;
     let closings = closings(&solo.run_for(R + TURN + LOOK));
-    // The last one was taken a portion later than the others, and is looked at a portion later, too.
+    // The last one was taken a portion later than the others, and is looked at a portion later,
+    // too.
     assert_eq!(closings, [(ended + R + TURN + 2 * SOON, at(ours))]);
 }
 
@@ -324,8 +329,9 @@ fn a_batch_that_was_left_behind_is_sealed_when_all_of_it_is_over() {
     assert_eq!(solo.core.finished(), 0);
 }
 
-/// The tasks of a batch end at different times: the last one was taken for left behind as soon as it ended, for the first had ended long ago, and
-/// was shown a second time while its finisher was showing it.
+/// The tasks of a batch end at different times: the last one was taken for left behind as soon as
+/// it ended, for the first had ended long ago, and was shown a second time while its finisher was
+/// showing it.
 #[test]
 fn a_task_of_a_batch_is_left_behind_from_its_own_end_on() {
     let mut solo = alone();
@@ -359,7 +365,8 @@ fn a_task_of_a_batch_that_waits_for_its_turn_is_left_behind_from_its_own_end_on(
     assert!(closed.len() == 2 && closed.iter().all(late), "{closed:?} since {began:?}");
 }
 
-/// A batch of which a task was not over was looked for at each turn once for each time at which another one of its tasks had ended.
+/// A batch of which a task was not over was looked for at each turn once for each time at which
+/// another one of its tasks had ended.
 #[test]
 fn a_batch_that_is_not_over_is_kept_once() {
     let mut solo = alone();
@@ -386,7 +393,8 @@ fn a_batch_that_is_not_over_is_kept_once() {
     assert_eq!(solo.core.finished(), 0);
 }
 
-/// A worker that was to leave went on closing what others had left behind, 20,000 tasks of them, and gave up at its deadline.
+/// A worker that was to leave went on closing what others had left behind, 20,000 tasks of them,
+/// and gave up at its deadline.
 #[test]
 fn a_worker_that_drains_closes_nothing_of_others() {
     let mut solo = alone();

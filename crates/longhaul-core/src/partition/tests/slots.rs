@@ -29,8 +29,8 @@ fn a_slot_goes_to_the_next_in_line_as_soon_as_its_processor_is_gone() {
     assert_eq!(solo.core.waiting(), 0);
 }
 
-/// The slot that a payload was read for was taken to be free when it had come, so the next one was read in for nothing: it was dropped
-/// when no slot was left, and read once more.
+/// The slot that a payload was read for was taken to be free when it had come, so the next one was
+/// read in for nothing: it was dropped when no slot was left, and read once more.
 #[test]
 fn so_many_payloads_are_read_as_slots_are_free() {
     let mut solo = Solo::new(2);
@@ -133,7 +133,8 @@ fn the_payload_of_a_failed_attempt_goes_when_its_failure_was_shown() {
     assert_eq!(solo.core.poll_effect(), Some(drop(TASK)));
 }
 
-/// Each partition read a payload for the same free slot: with 32 of them twenty were read, and dropped, for one that was run.
+/// Each partition read a payload for the same free slot: with 32 of them twenty were read, and
+/// dropped, for one that was run.
 #[test]
 fn one_payload_is_read_for_a_free_slot_whatever_the_partition() {
     let mut slots = Slots::new(1);

@@ -1,5 +1,5 @@
-//! One partition whose clock goes exactly where it is told, which wakes only when its own timer says so, and whose publishes a test lets land,
-//! fail or get lost one by one.
+//! One partition whose clock goes exactly where it is told, which wakes only when its own timer
+//! says so, and whose publishes a test lets land, fail or get lost one by one.
 
 use super::*;
 use crate::protocol::entry::{Done, Heartbeat, NextAttempt};

@@ -32,7 +32,8 @@ fn tombstones_are_published_a_thousand_at_a_time_and_one_batch_follows_the_other
     assert_eq!(solo.core.machine().left(), 0);
 }
 
-/// Whoever stands in for a worker that does nothing does so until something is swept: its own attempt is nothing yet.
+/// Whoever stands in for a worker that does nothing does so until something is swept: its own
+/// attempt is nothing yet.
 #[test]
 fn the_next_in_line_goes_on_until_something_is_stored() {
     let mut solo = Solo::new(2);
@@ -55,7 +56,8 @@ fn the_next_in_line_goes_on_until_something_is_stored() {
     assert_eq!(solo.core.machine().left(), 0);
 }
 
-/// Each superseded checkpoint of whatever runs passed for a sign that somebody sweeps: where the first in line did nothing, nobody did.
+/// Each superseded checkpoint of whatever runs passed for a sign that somebody sweeps: where the
+/// first in line did nothing, nobody did.
 #[test]
 fn who_drops_a_checkpoint_of_a_running_task_does_not_sweep() {
     let mut solo = Solo::new(2);

@@ -146,7 +146,8 @@ fn offers(did: &[(Duration, Effect)]) -> Vec<(Duration, Claim)> {
 
 const OFFERED_AFTER: Duration = Duration::from_millis(20);
 
-/// What was handed back came again and again, to the same one, while others that were asked for it waited.
+/// What was handed back came again and again, to the same one, while others that were asked for it
+/// waited.
 #[test]
 fn where_others_are_each_is_offered_once_and_then_nothing_more_is_said() {
     let mut solo = Solo::gateway(&[("x", 1)]);

@@ -23,7 +23,8 @@ impl<'a> Reader<'a> {
         self.text(name)?.parse().map_err(|_| EntryError::Property(name))
     }
 
-    /// Key and properties say the same twice, so that a person can read the properties and the fold can trust the key.
+    /// Key and properties say the same twice, so that a person can read the properties and the fold
+    /// can trust the key.
     pub(super) fn agrees(&self, key: &OnceKey) -> Result<(), EntryError> {
         // Most often letter by letter.
         let texts = [self.text("t")?, self.text("e")?, self.text("o")?];
@@ -49,8 +50,8 @@ impl<'a> Reader<'a> {
         };
         let batch_size: Option<u32> =
             self.properties.contains_key("b").then(|| self.number("b")).transpose()?;
-        // Whoever takes a task of a batch for a whole entry acknowledges the others unfinished. The index may be above the number: others
-        // may have acknowledged some of the batch one by one.
+        // Whoever takes a task of a batch for a whole entry acknowledges the others unfinished. The
+        // index may be above the number: others may have acknowledged some of the batch one by one.
         if key.task.batch_index.is_some() != batch_size.is_some() || batch_size == Some(0) {
             return Err(EntryError::Property("b"));
         }

@@ -1,5 +1,5 @@
-//! The form of entries as messages, property by property: workers of other builds and people with a console read it, so that it is
-//! written out here and not derived.
+//! The form of entries as messages, property by property: workers of other builds and people with a
+//! console read it, so that it is written out here and not derived.
 
 use super::*;
 use crate::protocol::entry_set::{Ended, EntrySet};
@@ -70,7 +70,8 @@ fn limited() -> Entry {
     Entry::Claim(Claim { limits, ..Claim::plain(KEY, 6, ClaimKind::Run) })
 }
 
-/// Each kind of entry with its key and its properties; `@` stands for the task and the epoch of a write-once key with its owner.
+/// Each kind of entry with its key and its properties; `@` stands for the task and the epoch of a
+/// write-once key with its owner.
 fn written() -> Vec<(Entry, String, &'static str)> {
     let once = format!("{TASK}/4/{OWNER}/9");
     let base = Some(Base { created_ms: 77 });
@@ -167,7 +168,8 @@ fn a_task_is_parked_only_by_an_entry_that_says_what_it_waits_for() {
     }
 }
 
-/// To a worker that knows no offers it is a claim that parks a task which waits for nothing: both have to make the same of the epoch.
+/// To a worker that knows no offers it is a claim that parks a task which waits for nothing: both
+/// have to make the same of the epoch.
 #[test]
 fn an_offer_is_a_claim_that_parks_to_whoever_does_not_know_it() {
     let offer = Offer { task_type: TaskType::of(Some("resize")), ready_ms: 5_000 };
@@ -205,7 +207,8 @@ fn an_offer_is_a_claim_that_parks_to_whoever_does_not_know_it() {
 /// What may be left out: older workers did not write it, or it does not apply.
 const OPTIONAL: [&str; 8] = ["f", "ma", "tb", "x", "w", "m", "p", "l"];
 
-/// What a claim says of the number of attempts decides nothing about the claim: a reader that refused it would fold another history.
+/// What a claim says of the number of attempts decides nothing about the claim: a reader that
+/// refused it would fold another history.
 #[test]
 fn a_number_of_attempts_that_cannot_be_read_is_not_there() {
     for (kind, number, read) in [
@@ -244,8 +247,8 @@ fn an_entry_without_one_of_its_properties_is_none() {
     }
 }
 
-/// Key and properties say the same twice; when they differ, the one who trusts the key and the one who reads the properties would
-/// act on different tasks.
+/// Key and properties say the same twice; when they differ, the one who trusts the key and the one
+/// who reads the properties would act on different tasks.
 #[test]
 fn an_entry_that_contradicts_its_key_is_refused_by_the_name_of_the_property() {
     let other_owner = "000000000000000000000000000000ac";
@@ -273,8 +276,9 @@ fn an_entry_that_contradicts_its_key_is_refused_by_the_name_of_the_property() {
     }
 }
 
-/// A claim of a task of a batch was believed when it did not say how many tasks the batch has: who closed that task acknowledged the
-/// others, unfinished. Of a batch of which others have acknowledged some, one by one, the number is that of the rest.
+/// A claim of a task of a batch was believed when it did not say how many tasks the batch has: who
+/// closed that task acknowledged the others, unfinished. Of a batch of which others have
+/// acknowledged some, one by one, the number is that of the rest.
 #[test]
 fn a_claim_of_a_task_of_a_batch_says_how_many_there_are() {
     for (batch_index, batch_size, is_right) in [
@@ -295,7 +299,8 @@ fn a_claim_of_a_task_of_a_batch_says_how_many_there_are() {
     }
 }
 
-/// An entry with an empty body is what a compaction removes: a worker that acted on it would know what another can never read.
+/// An entry with an empty body is what a compaction removes: a worker that acted on it would know
+/// what another can never read.
 #[test]
 fn an_entry_without_a_body_is_refused() {
     for (entry, key, _) in written() {

@@ -1,5 +1,6 @@
-//! The table of the protocol, row by row and in words. That nothing between the rows is wrong is what the exhaustive comparison with
-//! the fold of the checkers says (`integration-tests/src/checkers/table.rs`).
+//! The table of the protocol, row by row and in words. That nothing between the rows is wrong is
+//! what the exhaustive comparison with the fold of the checkers says
+//! (`integration-tests/src/checkers/table.rs`).
 
 use super::*;
 use crate::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
@@ -53,7 +54,8 @@ const fn done(outcome: Outcome, epoch: u32, owner: OwnerId) -> Entry {
     Entry::Done(Done { key: key(epoch, owner), attempt: 2, outcome, writer: None })
 }
 
-/// What an entry of the current epoch less one, of the current one, of the next, and of the one after that comes to.
+/// What an entry of the current epoch less one, of the current one, of the next, and of the one
+/// after that comes to.
 fn by_epoch(phase: Phase, entry: impl Fn(u32) -> Entry) -> [&'static str; 4] {
     let current = standing(phase).epoch.0;
     [current.saturating_sub(1), current, current + 1, current + 2].map(|epoch| {
@@ -89,7 +91,8 @@ fn a_claim_counts_only_for_the_next_epoch_of_a_task_that_has_not_ended() {
     }
 }
 
-/// In a view whose older keys are gone the claim with a base comes after a gap; an older one of its kind changes nothing.
+/// In a view whose older keys are gone the claim with a base comes after a gap; an older one of its
+/// kind changes nothing.
 #[test]
 fn a_claim_with_a_base_counts_after_a_gap_whatever_the_attempt_before_it() {
     for phase in [Phase::New, Phase::Running, Phase::Retry] {
@@ -152,7 +155,8 @@ fn an_accepted_claim_makes_its_owner_the_owner() {
     assert_eq!(after(ClaimKind::Expired), closed.with(Phase::Expired));
 }
 
-/// A fold that took the outcome of another owner passed all tests: then a zombie could end the task that was taken from it.
+/// A fold that took the outcome of another owner passed all tests: then a zombie could end the task
+/// that was taken from it.
 #[test]
 fn an_outcome_counts_only_of_the_current_epoch_and_owner_while_it_runs() {
     let outcomes = [

@@ -6,12 +6,13 @@ pub const COMPACTION: &str = "C-01";
 pub const KEYS: &str = "C-02";
 /// An epoch of a task has one owner, over all incarnations, ever.
 pub const OWNER: &str = "C-03";
-/// A processor starts only inside its own accepted claim, once per epoch, at most `max_attempts` times; an attempt number
-/// starts again only after it was released.
+/// A processor starts only inside its own accepted claim, once per epoch, at most `max_attempts`
+/// times; an attempt number starts again only after it was released.
 pub const START: &str = "C-04";
 /// A terminal state is absorbing: no follower sees another one, and nothing starts after it.
 pub const TERMINAL: &str = "C-05";
-/// An ack follows an accepted terminal, and every fresh bootstrap shows that terminal, or a seal of the task.
+/// An ack follows an accepted terminal, and every fresh bootstrap shows that terminal, or a seal of
+/// the task.
 pub const ACK: &str = "C-06";
 /// Followers at equal positions are equal.
 pub const FOLLOWERS: &str = "C-07";
@@ -31,35 +32,41 @@ pub const REREAD: &str = "C-13";
 pub const RESEND: &str = "C-14";
 /// Nothing starts after a seal of the task has landed.
 pub const SEALED: &str = "C-15";
-/// Without a delivery nothing is claimed but a RUNNING or RETRY task whose payload was read; and a NEW one that was cancelled is closed, its message read.
+/// Without a delivery nothing is claimed but a RUNNING or RETRY task whose payload was read; and a
+/// NEW one that was cancelled is closed, its message read.
 pub const ADOPTION: &str = "C-16";
-/// The tasks of a frozen owner are taken over in time, and those of an owner that can be heard are not.
+/// The tasks of a frozen owner are taken over in time, and those of an owner that can be heard are
+/// not.
 pub const TAKEOVER: &str = "C-17";
-/// A seal names only tasks that are over, dead letter, view and ack included; and before it was read nothing of them is tombstoned.
+/// A seal names only tasks that are over, dead letter, view and ack included; and before it was
+/// read nothing of them is tombstoned.
 pub const SEAL: &str = "C-18";
 /// With `isolation = lease` no two bodies of a task run at once.
 pub const OVERLAP: &str = "C-19";
 /// An ack by a worker without the delivery, a second one, and one of a sealed task have no effect.
 pub const FOREIGN_ACK: &str = "C-20";
-/// The dead letter of a task that failed for good is stored before the task is shown as failed and acknowledged, and no other
-/// task has one.
+/// The dead letter of a task that failed for good is stored before the task is shown as failed and
+/// acknowledged, and no other task has one.
 pub const DEAD_LETTER: &str = "C-21";
-/// An outcome is published only of an epoch that the ledger shows as its owner's and running, and only by who has started it; but what
-/// was not started may be given back, or cancelled on request.
+/// An outcome is published only of an epoch that the ledger shows as its owner's and running, and
+/// only by who has started it; but what was not started may be given back, or cancelled on request.
 pub const OUTCOME: &str = "C-22";
-/// Nothing is claimed before its time: a failed task not before its next attempt is due, and by a worker that neither holds it nor ran
-/// it last not before 2 H later.
+/// Nothing is claimed before its time: a failed task not before its next attempt is due, and by a
+/// worker that neither holds it nor ran it last not before 2 H later.
 pub const DUE: &str = "C-23";
 /// A task starts only after every task that it waits for is over in the ledger.
 pub const AFTER: &str = "C-24";
 /// What an operator does to a task ends the epoch that it has seen, or changes nothing.
 pub const OPERATOR: &str = "C-25";
-/// Of the tickets at a gate no more are granted and not given back than its limit says, whoever reads the register and from where on.
+/// Of the tickets at a gate no more are granted and not given back than its limit says, whoever
+/// reads the register and from where on.
 pub const LIMIT: &str = "C-26";
-/// Of a lease one end counts at most, and its holder is told that its own does only if it is that one.
+/// Of a lease one end counts at most, and its holder is told that its own does only if it is that
+/// one.
 pub const LEASE_END: &str = "C-27";
-/// A lease ends by what its holder says, or because nothing of it was read for its time, in a view known to be complete; and it goes on when its holder was
-/// told so: that is in the log.
+/// A lease ends by what its holder says, or because nothing of it was read for its time, in a view
+/// known to be complete; and it goes on when its holder was told so: that is in the log.
 pub const LEASE_SILENCE: &str = "C-28";
-/// On a queue with an order a task begins only when those of its order key that were submitted before it are over, but for those whose time had not come.
+/// On a queue with an order a task begins only when those of its order key that were submitted
+/// before it are over, but for those whose time had not come.
 pub const ORDER: &str = "C-29";

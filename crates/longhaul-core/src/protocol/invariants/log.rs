@@ -1,8 +1,9 @@
-//! What a ledger and its metadata topic show of the invariants, to whoever reads both logs: the one judge of chaos, of the audits at the end
-//! of tests, and of `Client::verify`.
+//! What a ledger and its metadata topic show of the invariants, to whoever reads both logs: the one
+//! judge of chaos, of the audits at the end of tests, and of `Client::verify`.
 //!
-//! The ledger is read first, in log order, and then the metadata topic. What cannot be told from what is left of the logs is not judged: of a
-//! task whose first entries were swept nobody knows which of the others were accepted.
+//! The ledger is read first, in log order, and then the metadata topic. What cannot be told from
+//! what is left of the logs is not judged: of a task whose first entries were swept nobody knows
+//! which of the others were accepted.
 
 use super::{
     AFTER, Breach, CANCEL, COMPACTION, DUE, KEYS, OUTCOME, OWNER, START, VIEW, Violation, sealing,
@@ -18,7 +19,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-/// Remembers every key that was published, for C-02. The keys that are shared on purpose do not count, nor do tombstones.
+/// Remembers every key that was published, for C-02. The keys that are shared on purpose do not
+/// count, nor do tombstones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeysUsed(BTreeSet<Key>);
 
@@ -60,7 +62,8 @@ pub enum Place {
 pub struct ShownEntry {
     /// The task.
     pub task: TaskId,
-    /// Its epoch, where the entry says so. Entries of other implementations do not, and are not judged.
+    /// Its epoch, where the entry says so. Entries of other implementations do not, and are not
+    /// judged.
     pub epoch: Option<Epoch>,
     /// Who published it.
     pub owner: Option<OwnerId>,
@@ -160,7 +163,8 @@ impl LogJudge {
         Self { compacted: Some(compacted), ..Self::default() }
     }
 
-    /// Takes an entry from before the beginning of the log: one that compaction has kept, and beside which others may be gone.
+    /// Takes an entry from before the beginning of the log: one that compaction has kept, and
+    /// beside which others may be gone.
     pub fn read_kept(&mut self, at: Position, entry: &Entry, body: &[u8], published_ms: u64) {
         if let Some(task) = entry.task() {
             let compacted = self.compacted.as_ref();
@@ -177,7 +181,8 @@ impl LogJudge {
         self.read(at, entry, body, published_ms);
     }
 
-    /// Takes the next entry of the ledger, with what its body holds and when it was published. Returns what the fold made of it.
+    /// Takes the next entry of the ledger, with what its body holds and when it was published.
+    /// Returns what the fold made of it.
     pub fn read(
         &mut self,
         at: Position,
@@ -269,8 +274,9 @@ impl LogJudge {
         verdict
     }
 
-    /// C-24: of the tasks that were waited for one that this log knows to be open. Those of other partitions are on other logs, and of one that nobody
-    /// has claimed the log cannot tell that there is one.
+    /// C-24: of the tasks that were waited for one that this log knows to be open. Those of other
+    /// partitions are on other logs, and of one that nobody has claimed the log cannot tell that
+    /// there is one.
     fn not_over(&self, waited: &WaitsFor) -> Option<TaskId> {
         let ids = waited.names.iter().filter_map(|name| match name {
             Name::Task(id) => Some(*id),
@@ -302,7 +308,8 @@ impl LogJudge {
         self.sealed = self.sealed.union(entries);
     }
 
-    /// C-01: a reader of the compacted view folds what a reader of the log folds, but for tasks that are sealed.
+    /// C-01: a reader of the compacted view folds what a reader of the log folds, but for tasks
+    /// that are sealed.
     fn compare(&mut self) {
         let Some(compacted) = self.compacted.take() else { return };
         let Some(horizon) = compacted.horizon else { return };
@@ -311,7 +318,8 @@ impl LogJudge {
         for task in tasks {
             let is_sealed = compacted.sealed.get(task.entry_id()).is_some();
             let log = self.tasks.get(&task).cloned().unwrap_or_default();
-            // Of several requests for the same end only the last is kept, which may lie behind what was read.
+            // Of several requests for the same end only the last is kept, which may lie behind what
+            // was read.
             let bare = |fold: TaskFold| TaskFold { cancel: false, ..fold };
             let left = bare(compacted.folds.get(&task).copied().unwrap_or_default());
             if !is_sealed && !log.has_gap && left != bare(log.fold) {
@@ -391,7 +399,8 @@ pub const VIEW_AHEAD: &str = "the view shows an end that the ledger does not hav
 
 type Broken = Option<(Breach, String)>;
 
-/// C-23: a claim of a task whose next attempt is not due. The claimer's clock and that of the one before may differ, by up to H.
+/// C-23: a claim of a task whose next attempt is not due. The claimer's clock and that of the one
+/// before may differ, by up to H.
 fn early(before: &TaskFold, published_ms: u64, slack: Option<Duration>) -> Broken {
     let slack_ms = u64::try_from(slack?.as_millis()).unwrap_or(u64::MAX);
     let due_ms = before.next_attempt.at_ms;
@@ -445,8 +454,8 @@ impl LogJudge {
         self.tasks.entry(task).or_default();
     }
 
-    /// All is at rest: of each task that has ended, the last entry on the metadata topic says how. Returns for each that does not what is
-    /// shown in its place.
+    /// All is at rest: of each task that has ended, the last entry on the metadata topic says how.
+    /// Returns for each that does not what is shown in its place.
     #[must_use]
     pub fn unshown(&self) -> Vec<(TaskId, String)> {
         let differs = self.tasks.iter().filter_map(|(task, followed)| {

@@ -1,4 +1,5 @@
-//! C-29, judged from the ledger by who knows the order keys of the tasks. It looks at no line: what counts is what the ledger accepted.
+//! C-29, judged from the ledger by who knows the order keys of the tasks. It looks at no line: what
+//! counts is what the ledger accepted.
 
 use super::{ORDER, Violation};
 use crate::protocol::entry::Entry;
@@ -6,8 +7,8 @@ use crate::protocol::fold::{Phase, TaskFold, Verdict};
 use crate::task::TaskId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Reads a whole ledger in its order, and says which tasks have begun before their time. Of a task without a key, and of one that was to start later than it was
-/// submitted, it is told nothing.
+/// Reads a whole ledger in its order, and says which tasks have begun before their time. Of a task
+/// without a key, and of one that was to start later than it was submitted, it is told nothing.
 #[derive(Clone, Debug, Default)]
 pub struct OrderJudge {
     keys: BTreeMap<TaskId, Vec<u8>>,

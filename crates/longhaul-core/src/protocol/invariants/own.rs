@@ -1,7 +1,9 @@
-//! The invariants that one worker can judge at each of its steps for the price of a few comparisons. Nothing is asked but what the
-//! ledger says of the task and what the worker itself has done about it: the judge must not share the state of what it judges.
+//! The invariants that one worker can judge at each of its steps for the price of a few
+//! comparisons. Nothing is asked but what the ledger says of the task and what the worker itself
+//! has done about it: the judge must not share the state of what it judges.
 //!
-//! Production asks them before every step; model, simulation and checkers ask the same ones of all workers together.
+//! Production asks them before every step; model, simulation and checkers ask the same ones of all
+//! workers together.
 
 use super::{ACK, ADOPTION, CANCEL, DEAD_LETTER, OUTCOME, SEAL, START, VIEW};
 use super::{may_claim, may_show, may_start};
@@ -31,7 +33,8 @@ const fn breach(id: &'static str, what: &'static str) -> Judgement {
 /// What a worker itself has done about a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct OwnRecord {
-    /// The epoch in which it has started a processor, for as long as the ledger shows that one as running; zero: none.
+    /// The epoch in which it has started a processor, for as long as the ledger shows that one as
+    /// running; zero: none.
     started: Epoch,
     /// The dead letter has its receipt.
     pub dead_letter: bool,
@@ -61,7 +64,8 @@ impl OwnRecord {
     }
 }
 
-/// C-04, the part that a fold can tell: inside the own accepted claim, and not beyond the attempts that a task has.
+/// C-04, the part that a fold can tell: inside the own accepted claim, and not beyond the attempts
+/// that a task has.
 ///
 /// # Errors
 /// It is not.
@@ -89,7 +93,8 @@ pub const fn not_cancelled(fold: &TaskFold) -> Judgement {
 /// C-04 and C-11: a start.
 ///
 /// # Errors
-/// It is outside the own accepted claim, in an epoch that was started before, or of a cancelled task.
+/// It is outside the own accepted claim, in an epoch that was started before, or of a cancelled
+/// task.
 pub fn start(
     fold: &TaskFold,
     own_record: &OwnRecord,
@@ -110,7 +115,8 @@ pub fn start(
 /// It is not of the next epoch, or of a task that this worker must not claim.
 pub fn claim(fold: &TaskFold, claim: &Claim, held: bool, payload: bool) -> Judgement {
     let next = NextClaim { kind: claim.kind, attempt: claim.attempt };
-    // Nothing has said it but its message, and the whole batch is acknowledged when so many are over.
+    // Nothing has said it but its message, and the whole batch is acknowledged when so many are
+    // over.
     let unseen = fold.phase == Phase::New && !held;
     if unseen && claim.key.task.batch_index.is_some() && claim.batch_size.is_none() {
         return breach(
@@ -130,7 +136,8 @@ pub fn claim(fold: &TaskFold, claim: &Claim, held: bool, payload: bool) -> Judge
 /// C-22: an outcome.
 ///
 /// # Errors
-/// The ledger does not show its epoch as its owner's and running, or it tells the end of a processor that this worker has not started.
+/// The ledger does not show its epoch as its owner's and running, or it tells the end of a
+/// processor that this worker has not started.
 pub fn outcome(fold: &TaskFold, own_record: &OwnRecord, done: &Done) -> Judgement {
     let Done { key, outcome, .. } = done;
     if !fold.is_run_by(key.epoch, key.owner) {
@@ -161,8 +168,8 @@ pub fn showing(fold: &TaskFold, shown: Phase) -> Judgement {
     }
 }
 
-/// C-10 and C-21: the metadata topic shows how a task has ended, after its dead letter if it gets one: `dead_letter` says that it is stored, or
-/// that there is to be none.
+/// C-10 and C-21: the metadata topic shows how a task has ended, after its dead letter if it gets
+/// one: `dead_letter` says that it is stored, or that there is to be none.
 ///
 /// # Errors
 /// The ledger says something else, or the dead letter is not stored.
@@ -190,8 +197,9 @@ pub const fn dead_letter(fold: &TaskFold, letters: Letters) -> Judgement {
     }
 }
 
-/// C-06, C-10 and C-21: the message of a task that has ended in this phase is acknowledged. `shown` says whether the metadata topic
-/// shows that end, `dead_letter` whether the dead letter is stored, or there is to be none.
+/// C-06, C-10 and C-21: the message of a task that has ended in this phase is acknowledged. `shown`
+/// says whether the metadata topic shows that end, `dead_letter` whether the dead letter is stored,
+/// or there is to be none.
 ///
 /// # Errors
 /// The task has not ended, or something is not written yet.
@@ -209,8 +217,8 @@ pub fn ack(end: Phase, shown: bool, dead_letter: bool) -> Judgement {
     }
 }
 
-/// C-18: a seal of this worker names a task, of which it must have written the dead letter, the entry on the metadata topic and the ack
-/// itself: nothing in the ledger says that another one did.
+/// C-18: a seal of this worker names a task, of which it must have written the dead letter, the
+/// entry on the metadata topic and the ack itself: nothing in the ledger says that another one did.
 ///
 /// # Errors
 /// The task is not over, or something is not written yet.

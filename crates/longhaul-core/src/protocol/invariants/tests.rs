@@ -56,7 +56,8 @@ fn a_start_is_the_attempt_and_epoch_of_the_fold_within_the_limit() {
     }
 }
 
-/// What is set aside is stopped in the epoch that runs here; what the ledger shows otherwise does not.
+/// What is set aside is stopped in the epoch that runs here; what the ledger shows otherwise does
+/// not.
 #[test]
 fn a_start_is_forgotten_when_the_ledger_shows_something_else() {
     for (shown, expected) in [

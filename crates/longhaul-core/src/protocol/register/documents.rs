@@ -1,24 +1,28 @@
-//! Documents: what belongs to a queue and is changed by people, such as its schedules and its settings. Each has a kind, a name, a version
-//! and a content, which the fold does not look into.
+//! Documents: what belongs to a queue and is changed by people, such as its schedules and its
+//! settings. Each has a kind, a name, a version and a content, which the fold does not look into.
 //!
-//! Each version is an entry under a key of its own: `doc/<kind>/<name>/<version>/<writer>/<serial>`.
+//! Each version is an entry under a key of its own:
+//! `doc/<kind>/<name>/<version>/<writer>/<serial>`.
 //!
 //! | entry | accepted iff | else |
 //! |---|---|---|
 //! | document | its version is above the one that stands | ignored: of two with one version the first in the log counts |
 //! | tombstone | never: what it names is not removable any more | |
 //!
-//! Who changes a document publishes the version after the one that it has read, and reads back whether that was accepted. A document
-//! is deleted by a version without content. That one stays, so that what was published before the deletion and lands behind it is not accepted.
+//! Who changes a document publishes the version after the one that it has read, and reads back
+//! whether that was accepted. A document is deleted by a version without content. That one stays,
+//! so that what was published before the deletion and lands behind it is not accepted.
 //!
-//! A drain request ([`DocumentKind::Drain`]) is for one process alone. When that has gone nobody goes by it any more, whatever it says, so all its entries
-//! may be removed, the one that stands included.
+//! A drain request ([`DocumentKind::Drain`]) is for one process alone. When that has gone nobody
+//! goes by it any more, whatever it says, so all its entries may be removed, the one that stands
+//! included.
 //!
-//! A document that those who go by it cannot read changes nothing for them: what applies is the first entry with the highest version of those that
-//! can be read, and it is kept.
+//! A document that those who go by it cannot read changes nothing for them: what applies is the
+//! first entry with the highest version of those that can be read, and it is kept.
 //!
-//! **Why entries may be removed**: what stands is the first entry with the highest version of all that were read. Leaving out any other entry
-//! does not change that, neither now nor behind any further entry. So whoever has read what stands may publish tombstones for all others.
+//! **Why entries may be removed**: what stands is the first entry with the highest version of all
+//! that were read. Leaving out any other entry does not change that, neither now nor behind any
+//! further entry. So whoever has read what stands may publish tombstones for all others.
 
 use super::entry::{Stamp, number};
 use super::keys::{Ignored, Verdict};
@@ -27,7 +31,8 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The longest name of a document, in bytes. Keys that are made of a name, such as those of a schedule's tasks, must have room for more.
+/// The longest name of a document, in bytes. Keys that are made of a name, such as those of a
+/// schedule's tasks, must have room for more.
 const NAME_BYTES_MAX: usize = 200;
 
 /// What a document is about. Entries of a kind that this version does not know are no entries.
@@ -173,7 +178,8 @@ impl Documents {
             .filter(|content| !content.is_empty())
     }
 
-    /// What is to be gone by: the last version that can be read. `None` if there is none, or it is a deletion.
+    /// What is to be gone by: the last version that can be read. `None` if there is none, or it is
+    /// a deletion.
     #[must_use]
     pub fn readable(&self, name: &DocumentName) -> Option<&Bytes> {
         let standing = self.documents.get(name)?;
@@ -227,7 +233,8 @@ impl Documents {
         standing.map(all).unwrap_or_default()
     }
 
-    /// Takes the next version in the order of the log. If it cannot be read the one before goes on to apply.
+    /// Takes the next version in the order of the log. If it cannot be read the one before goes on
+    /// to apply.
     pub(super) fn apply(
         &mut self,
         Document { key, content }: &Document,
@@ -343,7 +350,8 @@ mod tests {
         assert_eq!((documents.version(&a), documents.readable(&a)), (7, None));
     }
 
-    /// A version that was published before the deletion, and lands behind it, once would have brought the document back.
+    /// A version that was published before the deletion, and lands behind it, once would have
+    /// brought the document back.
     #[test]
     fn what_is_deleted_stays_deleted_until_it_is_made_anew() {
         let mut documents = Documents::default();
@@ -356,7 +364,8 @@ mod tests {
         assert_eq!(documents.get(&name("a")).unwrap(), "a 3 4");
     }
 
-    /// The drain request to a worker that has gone would stand for ever, one for each worker that was ever drained.
+    /// The drain request to a worker that has gone would stand for ever, one for each worker that
+    /// was ever drained.
     #[test]
     fn a_drain_request_is_removed_as_a_whole() {
         let mut documents = Documents::default();
@@ -410,8 +419,9 @@ mod tests {
     }
 
     proptest! {
-        /// C-02 for documents. Somebody who has read the log up to a place removes what is removable there; the compaction comes at any later
-        /// time. A reader that has read up to any place before that, and one that begins later, end with the same.
+        /// C-02 for documents. Somebody who has read the log up to a place removes what is
+        /// removable there; the compaction comes at any later time. A reader that has read up to
+        /// any place before that, and one that begins later, end with the same.
         #[test]
         fn what_is_removed_changes_nothing_for_any_reader(
             versions in proptest::collection::vec((1..6_u64, 0..4_u8), 1..16),

@@ -1,4 +1,5 @@
-//! Entries of the register, and their form as messages: the properties say what an entry is, the body is a form byte, and the content of a document.
+//! Entries of the register, and their form as messages: the properties say what an entry is, the
+//! body is a form byte, and the content of a document.
 //!
 //! | property | meaning |
 //! |---|---|
@@ -11,10 +12,14 @@
 //! | `e` | of a `moved`: the last epoch of the task that had come to an end when it was copied; missing for zero |
 //! | `c` | of a `moved`: `1` if the task is closed where it was; else missing |
 //!
-//! Keys: `bind@<period>/<idem or dedupe>/<name>/<epoch>/<task>/<writer>/<serial>`, in period 0 without `@0`, the same with `release`;
-//! `period/<number>/<writer>/<serial>`; `start/<writer>/<serial>`; `doc/<kind>/<name>/<version>/<writer>/<serial>` with the document behind the form byte;
-//! `ticket/<slots or pace>/<queue, or key/<name>>/<task>/<owner>/<writer>/<serial>`. `moved/<writer>/<serial>/<task>`. A task on the topic of a level is written with the level in front
-//! ([`QueueTask`]); in a ticket its topic is named instead. A name may hold any text, slashes too, so such a key is read from its end.
+//! Keys: `bind@<period>/<idem or dedupe>/<name>/<epoch>/<task>/<writer>/<serial>`, in period 0
+//! without `@0`, the same with `release`; `period/<number>/<writer>/<serial>`;
+//! `start/<writer>/<serial>`; `doc/<kind>/<name>/<version>/<writer>/<serial>` with the document
+//! behind the form byte;
+//! `ticket/<slots or pace>/<queue, or key/<name>>/<task>/<owner>/<writer>/<serial>`.
+//! `moved/<writer>/<serial>/<task>`. A task on the topic of a level is written with the level in
+//! front ([`QueueTask`]); in a ticket its topic is named instead. A name may hold any text, slashes
+//! too, so such a key is read from its end.
 
 use super::documents::{Document, DocumentKey};
 use super::gates::Ticket;
@@ -46,13 +51,15 @@ pub enum Entry {
     Document(Document),
     /// A worker is about to claim a task, where a limit stands; and the name of the task's topic.
     Ticket(Ticket, Box<str>),
-    /// A task that was moved here from another queue, and by which id it is known here. It decides nothing for workers; the last one of a task counts.
+    /// A task that was moved here from another queue, and by which id it is known here. It decides
+    /// nothing for workers; the last one of a task counts.
     Moved(Moved),
     /// The key is of no more use.
     Tombstone(Key),
 }
 
-/// Makes a key that no other publish has: who publishes, and a counter of theirs that never repeats.
+/// Makes a key that no other publish has: who publishes, and a counter of theirs that never
+/// repeats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Stamp {
     /// Who publishes: 128 random bits, drawn anew by each process.
@@ -61,7 +68,8 @@ pub struct Stamp {
     pub serial: u64,
 }
 
-/// Counts the periods of a register, from zero: each is begun by an [`Entry::Period`]. They are its clock, for all who read it the same.
+/// Counts the periods of a register, from zero: each is begun by an [`Entry::Period`]. They are its
+/// clock, for all who read it the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Period(pub u32);
 
@@ -79,7 +87,8 @@ impl fmt::Display for Period {
     }
 }
 
-/// What a key is for. The same text may be a key of each kind: they have nothing to do with each other.
+/// What a key is for. The same text may be a key of each kind: they have nothing to do with each
+/// other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum KeyKind {
     /// One task, until the key is forgotten, long after its end.
@@ -126,7 +135,8 @@ pub struct Hold {
     pub overwrites: bool,
 }
 
-/// A digest of a payload: FNV-1a of 128 bits. It tells an accident, not an attack: who submits may say what they like anyway.
+/// A digest of a payload: FNV-1a of 128 bits. It tells an accident, not an attack: who submits may
+/// say what they like anyway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Digest(pub u128);
 
@@ -220,8 +230,9 @@ impl KeyName {
         self.kind
     }
 
-    /// Whether the key is never forgotten: a slot of a schedule would be fired again, for its task is over and the schedule stands; and a dead letter
-    /// that stays may be replayed at any time. Every reader goes by the name alone.
+    /// Whether the key is never forgotten: a slot of a schedule would be fired again, for its task
+    /// is over and the schedule stands; and a dead letter that stays may be replayed at any time.
+    /// Every reader goes by the name alone.
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         let reserved = [Self::OF_FIRINGS, Self::OF_REPLAYS];
@@ -420,7 +431,8 @@ impl Entry {
         }
     }
 
-    /// Reads an entry from a message's key, properties and body; `null` says that the message is a tombstone.
+    /// Reads an entry from a message's key, properties and body; `null` says that the message is a
+    /// tombstone.
     ///
     /// # Errors
     /// When the message is not an entry that this version knows.
@@ -434,7 +446,8 @@ impl Entry {
         if null {
             return Ok(Self::Tombstone(key));
         }
-        // A compaction would remove what is empty: what some readers may never see, none must act upon.
+        // A compaction would remove what is empty: what some readers may never see, none must act
+        // upon.
         let content = body::decode(body).ok_or(EntryError::Body)?;
         match (properties.get("k").unwrap_or_default(), key) {
             ("start", Key::Start(stamp)) => Ok(Self::Start(stamp)),

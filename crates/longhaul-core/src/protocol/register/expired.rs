@@ -1,14 +1,16 @@
 //! What may be removed from a register, and in which order.
 //!
-//! A reader in the middle of a compaction has read the beginning of the log as it was, and reads on in what was left of the rest. So of two
-//! entries, if the later one goes first: whoever reads the later one has read the earlier one. That is why what was **rejected** goes first, and what was accepted
-//! goes when the tombstones of all that was rejected have been read back: no reader meets the bind of a message that has lost
-//! without the one that it has lost to.
+//! A reader in the middle of a compaction has read the beginning of the log as it was, and reads on
+//! in what was left of the rest. So of two entries, if the later one goes first: whoever reads the
+//! later one has read the earlier one. That is why what was **rejected** goes first, and what was
+//! accepted goes when the tombstones of all that was rejected have been read back: no reader meets
+//! the bind of a message that has lost without the one that it has lost to.
 //!
-//! - A rejected entry goes when it is older than a hold lasts: losses are forgotten then, by all, and whatever was written for that message before it
-//!   is late.
-//! - An accepted entry goes when nothing rejected stands of its key, and either a newer accepted one of the key stands, which says by its
-//!   epoch all that this one says; or the newest one is as old: then the key is forgotten, by all.
+//! - A rejected entry goes when it is older than a hold lasts: losses are forgotten then, by all,
+//!   and whatever was written for that message before it is late.
+//! - An accepted entry goes when nothing rejected stands of its key, and either a newer accepted
+//!   one of the key stands, which says by its epoch all that this one says; or the newest one is as
+//!   old: then the key is forgotten, by all.
 //! - The entries that begin the periods stay.
 
 use super::entry::Key;

@@ -1,7 +1,8 @@
 //! Limits that hold over all workers of a queue: tickets, in the order of the log.
 //!
-//! Each limit is a *gate*: so many tasks at once ([`GateKind::Slots`]) or so many in a time ([`GateKind::Pace`]), of the queue or of one key.
-//! A worker that is about to claim a task takes a *ticket* at each gate that has a limit, one after the other, those of the key first. A gate is
+//! Each limit is a *gate*: so many tasks at once ([`GateKind::Slots`]) or so many in a time
+//! ([`GateKind::Pace`]), of the queue or of one key. A worker that is about to claim a task takes a
+//! *ticket* at each gate that has a limit, one after the other, those of the key first. A gate is
 //! one line, and every reader grants the same tickets:
 //!
 //! | gate | a ticket is granted | it is given back |
@@ -10,16 +11,20 @@
 //! | pace | when it lands, as of an instant: the later one of when it was published and when the bucket has a token for it | when its token is forgotten: the bucket would be full again if nothing had followed |
 //! | either, without a limit | at once | |
 //!
-//! Giving back is the tombstone of the ticket's key, so compaction removes both, and the register holds what stands. A reader in the middle
-//! of what is compacted may have read the ticket and never read the tombstone. It grants less than others then, until somebody who sees
-//! that the ticket is of no use gives it back once more; and a second ticket of one writer for one task takes the place of the first.
+//! Giving back is the tombstone of the ticket's key, so compaction removes both, and the register
+//! holds what stands. A reader in the middle of what is compacted may have read the ticket and
+//! never read the tombstone. It grants less than others then, until somebody who sees that the
+//! ticket is of no use gives it back once more; and a second ticket of one writer for one task
+//! takes the place of the first.
 //!
-//! Why a reader that begins after a compaction grants no more than one that has read all: at a gate of slots a ticket behind its start is
-//! granted when its place in line is below the limit, and what was given back before has no place in either line. At a gate of pace it
-//! does not know the tokens of tickets that were given back; those are forgotten by then, so the bucket lacks no more tokens than there are
-//! tickets standing, and [`Gates::read_to_end`] takes that for granted.
+//! Why a reader that begins after a compaction grants no more than one that has read all: at a gate
+//! of slots a ticket behind its start is granted when its place in line is below the limit, and
+//! what was given back before has no place in either line. At a gate of pace it does not know the
+//! tokens of tickets that were given back; those are forgotten by then, so the bucket lacks no more
+//! tokens than there are tickets standing, and [`Gates::read_to_end`] takes that for granted.
 //!
-//! The instants are those of the wall clocks of those who publish and who wait: no clock decides who comes before whom.
+//! The instants are those of the wall clocks of those who publish and who wait: no clock decides
+//! who comes before whom.
 
 use super::entry::{Stamp, number};
 use crate::protocol::key::{OwnerId, parse_owner};
@@ -183,7 +188,8 @@ impl Rate {
         per.div_ceil(u64::from(self.tokens.max(1))).max(1)
     }
 
-    /// How long it takes for all but one, in ns: so much may the bucket lack before somebody has to wait.
+    /// How long it takes for all but one, in ns: so much may the bucket lack before somebody has to
+    /// wait.
     fn patience(self) -> u64 {
         self.interval().saturating_mul(u64::from(self.tokens.saturating_sub(1)))
     }
@@ -205,8 +211,8 @@ impl Line {
         true
     }
 
-    /// A task's writer takes a slot for it once at a time: the ticket before was given back, whether or not this reader has read that. Returns
-    /// false if this one is the one before.
+    /// A task's writer takes a slot for it once at a time: the ticket before was given back,
+    /// whether or not this reader has read that. Returns false if this one is the one before.
     fn supersede(&mut self, ticket: &Ticket) -> bool {
         let (task, writer, serial) = ticket.place_of();
         if ticket.gate.kind == GateKind::Pace {
@@ -233,7 +239,8 @@ impl Line {
         }
     }
 
-    /// The bucket gives a ticket its token. Returns since when it is granted, and when the token is forgotten.
+    /// The bucket gives a ticket its token. Returns since when it is granted, and when the token is
+    /// forgotten.
     fn pace(&mut self, rate: Option<Rate>, at: u64) -> (u64, u64) {
         let Some(rate) = rate else { return (at, at) };
         let from = at.max(self.full_at.saturating_sub(rate.patience()));
@@ -241,7 +248,8 @@ impl Line {
         (from, self.full_at)
     }
 
-    /// The rate is another one since this instant: who waits gets a token of the new bucket, which holds none yet.
+    /// The rate is another one since this instant: who waits gets a token of the new bucket, which
+    /// holds none yet.
     fn pace_anew(&mut self, rate: Option<Rate>, had_one: bool, at: u64) {
         let begins = if had_one { rate.map_or(0, |rate| rate.patience()) } else { 0 };
         self.full_at = at.saturating_add(begins);
@@ -317,7 +325,8 @@ impl Gates {
         }
     }
 
-    /// When a ticket that lands now at a gate of pace, behind so many others, would be granted, in ms since the epoch.
+    /// When a ticket that lands now at a gate of pace, behind so many others, would be granted, in
+    /// ms since the epoch.
     #[must_use]
     pub fn opens_at(&self, gate: &Gate, behind: usize, now_ms: u64) -> u64 {
         let Some(rate) = self.limits.of(gate).rate else { return now_ms };
@@ -327,7 +336,8 @@ impl Gates {
         full_at.saturating_sub(rate.patience()).div_ceil(NANOS_PER_MS).max(now_ms)
     }
 
-    /// Since when a ticket is of no more use to others, in ms since the epoch: `None` if it stands for an attempt that may go on.
+    /// Since when a ticket is of no more use to others, in ms since the epoch: `None` if it stands
+    /// for an attempt that may go on.
     #[must_use]
     pub fn forgotten_at(&self, ticket: &Ticket) -> Option<u64> {
         let line = self.lines.get(&ticket.gate).filter(|_| ticket.gate.kind == GateKind::Pace)?;
@@ -354,7 +364,8 @@ impl Gates {
         (line.granted, line.tickets.len() - line.granted)
     }
 
-    /// A ticket that was published at this time, in ms since the epoch, is the next entry of the log.
+    /// A ticket that was published at this time, in ms since the epoch, is the next entry of the
+    /// log.
     pub(super) fn take(&mut self, ticket: &Ticket, topic: &str, published_ms: u64) -> bool {
         let limit = self.limits.of(&ticket.gate);
         let line = self.lines.entry(ticket.gate.clone()).or_default();
@@ -414,8 +425,9 @@ impl Gates {
         self.lines.retain(|_, line| !line.tickets.is_empty() || line.full_at > now);
     }
 
-    /// All was read that stood there at this time, in ms since the epoch. What was removed before is not known: the bucket lacks at most as many
-    /// tokens as tickets stand, for the others are forgotten.
+    /// All was read that stood there at this time, in ms since the epoch. What was removed before
+    /// is not known: the bucket lacks at most as many tokens as tickets stand, for the others are
+    /// forgotten.
     pub fn read_to_end(&mut self, now_ms: u64) {
         for (gate, line) in &mut self.lines {
             let Some(rate) = self.limits.of(gate).rate else { continue };

@@ -1,13 +1,15 @@
-//! Who holds which key. One rule for both kinds: a task holds a key from the bind that was accepted until its release, or until nobody has
-//! renewed that for long.
+//! Who holds which key. One rule for both kinds: a task holds a key from the bind that was accepted
+//! until its release, or until nobody has renewed that for long.
 //!
-//! The clock of the register are its **periods**. Each is begun by an entry, so every reader is in the same one at the same place of the
-//! log. An entry counts only in the period that its writer had read. A hold lasts through the period of its newest entry and
-//! the two after it: a bind of the holder in a later period renews it. Workers do that in each period, before they begin the next one, for the tasks
-//! that are not over. So a key is held for one whole period or more after the end of its task. Keys of firings and of replays are
-//! [permanent](KeyName::is_permanent).
+//! The clock of the register are its **periods**. Each is begun by an entry, so every reader is in
+//! the same one at the same place of the log. An entry counts only in the period that its writer
+//! had read. A hold lasts through the period of its newest entry and the two after it: a bind of
+//! the holder in a later period renews it. Workers do that in each period, before they begin the
+//! next one, for the tasks that are not over. So a key is held for one whole period or more after
+//! the end of its task. Keys of firings and of replays are [permanent](KeyName::is_permanent).
 //!
-//! State of a key: (epoch, holder, released). A key that nothing is known of is free, and its epoch is zero.
+//! State of a key: (epoch, holder, released). A key that nothing is known of is free, and its epoch
+//! is zero.
 //!
 //! | entry | accepted iff | else |
 //! |---|---|---|
@@ -18,15 +20,18 @@
 //! | period | its number is above the current one | ignored |
 //! | tombstone | it changes nothing but the list of what is still to be removed | |
 //!
-//! Who binds a key that is free writes the epoch after the one that it has read, and who binds one that is held, so that it stands there
-//! that its message has lost, the epoch that it has read. So in a whole log an epoch above the current one is that of a free key. To a reader
-//! in the middle of a compaction it says that a release, and perhaps more, was removed before it came there.
+//! Who binds a key that is free writes the epoch after the one that it has read, and who binds one
+//! that is held, so that it stands there that its message has lost, the epoch that it has read. So
+//! in a whole log an epoch above the current one is that of a free key. To a reader in the middle
+//! of a compaction it says that a release, and perhaps more, was removed before it came there.
 //!
-//! Why a message that has lost can hold the key no more, although its bind may have been written several times: all of them were
-//! written by somebody who had not read the first one to land. So their epochs are not above that of the holder it lost against, and when
-//! that one is released they are stale. What comes after the loss was forgotten is late.
+//! Why a message that has lost can hold the key no more, although its bind may have been written
+//! several times: all of them were written by somebody who had not read the first one to land. So
+//! their epochs are not above that of the holder it lost against, and when that one is released
+//! they are stale. What comes after the loss was forgotten is late.
 //!
-//! [What may be removed](super::expired), and in which order, is such that no reader that misses some of it decides otherwise.
+//! [What may be removed](super::expired), and in which order, is such that no reader that misses
+//! some of it decides otherwise.
 
 mod held_by;
 mod overwriting;
@@ -63,8 +68,10 @@ struct Held {
     holder: QueueTask,
     epoch: Epoch,
     released: bool,
-    /// It has not been renewed for so long that it is over: the key is free. That changes nothing of what an entry decides: whoever has read the same and binds the
-    /// key says the next epoch. A bind of this epoch was written by somebody who has read a renewal that a compaction has taken from this reader.
+    /// It has not been renewed for so long that it is over: the key is free. That changes nothing
+    /// of what an entry decides: whoever has read the same and binds the key says the next epoch. A
+    /// bind of this epoch was written by somebody who has read a renewal that a compaction has
+    /// taken from this reader.
     lapsed: bool,
     /// Of the newest entry that counts.
     period: Period,
@@ -123,7 +130,8 @@ pub struct Holding {
 pub enum Admission {
     /// The message is the key's task.
     Holds,
-    /// Nothing is decided: the worker publishes a bind of the message, and waits until it is read back.
+    /// Nothing is decided: the worker publishes a bind of the message, and waits until it is read
+    /// back.
     Bind,
     /// The message is that of an overwriter, and this task, which holds the key, makes room for it.
     Behind(QueueTask),
@@ -208,8 +216,8 @@ impl Keys {
         if held.is_held_by(task) || self.has_released(name, task) {
             return Admission::Holds;
         }
-        // While another task holds the key, too: it may be released before a bind of this one lands, and then nobody has lost. That a message
-        // has lost must stand on the register.
+        // While another task holds the key, too: it may be released before a bind of this one
+        // lands, and then nobody has lost. That a message has lost must stand on the register.
         match held.named_loss(task) {
             Some(to) => Admission::Lost(to),
             None if held.is_behind(task) => Admission::Behind(held.holder),
@@ -217,8 +225,8 @@ impl Keys {
         }
     }
 
-    /// What a submitter does that has published this message for a key, or none yet. An overwriter's goes to this lane: it makes the task there that
-    /// holds the key make room.
+    /// What a submitter does that has published this message for a key, or none yet. An
+    /// overwriter's goes to this lane: it makes the task there that holds the key make room.
     #[must_use]
     pub fn submitting(
         &self,
@@ -245,7 +253,8 @@ impl Keys {
         Some(Holding { task: held.holder, epoch: held.epoch, digest: held.digest })
     }
 
-    /// The keys of a kind whose texts lie between these two, in their order, with those to which they were bound last.
+    /// The keys of a kind whose texts lie between these two, in their order, with those to which
+    /// they were bound last.
     #[cfg(feature = "schedules")]
     pub fn between(
         &self,
@@ -310,7 +319,8 @@ impl Keys {
         self.period
     }
 
-    /// Whether a loss of this period would still be known. A submitter whose message is older does not bind it any more: it may have lost.
+    /// Whether a loss of this period would still be known. A submitter whose message is older does
+    /// not bind it any more: it may have lost.
     #[must_use]
     pub const fn remembers(&self, period: Period) -> bool {
         self.period.0 <= period.0.saturating_add(LASTS)
@@ -328,7 +338,8 @@ impl Keys {
         let known = self.keys.get(name);
         let holds = known.filter(|held| held.is_held_by(task));
         let digest = digest.or_else(|| holds?.digest);
-        // While another task holds the key the epoch is that one's: a bind that is to lose must not be accepted behind the release.
+        // While another task holds the key the epoch is that one's: a bind that is to lose must not
+        // be accepted behind the release.
         let epoch = match known {
             Some(held) if held.is_held() => held.epoch,
             Some(held) => held.epoch.next(),

@@ -1,12 +1,14 @@
-//! The register: a compacted topic beside the ledger that holds what belongs to a queue and not to one task. Pure.
+//! The register: a compacted topic beside the ledger that holds what belongs to a queue and not to
+//! one task. Pure.
 //!
-//! It has no partitions, so all its entries have one order. Every worker follows it from its start, and folds it to a [`Register`];
-//! clients do the same where they need it. As on the ledger each key is used by exactly one publish, so that compaction removes nothing
-//! that the fold reads.
+//! It has no partitions, so all its entries have one order. Every worker follows it from its start,
+//! and folds it to a [`Register`]; clients do the same where they need it. As on the ledger each
+//! key is used by exactly one publish, so that compaction removes nothing that the fold reads.
 //!
-//! What stands there: who holds which key ([`keys`](Keys)), [`Documents`] that people change, and the tickets of tasks that begin under a
-//! limit ([`Gates`]). Another kind of content gets an [`Entry`] of its own, a key of the
-//! form `<kind>/<name>/…/<writer>/<serial>`, and a fold of its own in [`Register`].
+//! What stands there: who holds which key ([`keys`](Keys)), [`Documents`] that people change, and
+//! the tickets of tasks that begin under a limit ([`Gates`]). Another kind of content gets an
+//! [`Entry`] of its own, a key of the form `<kind>/<name>/…/<writer>/<serial>`, and a fold of its
+//! own in [`Register`].
 
 mod documents;
 mod entry;
@@ -45,7 +47,8 @@ pub struct Register {
 }
 
 impl Register {
-    /// Takes the next entry, of which nobody has to know when it was published: see [`Register::apply_at`].
+    /// Takes the next entry, of which nobody has to know when it was published: see
+    /// [`Register::apply_at`].
     pub fn apply(&mut self, entry: &Entry, position: Position) -> Option<Verdict> {
         self.apply_at(entry, position, 0)
     }
@@ -59,8 +62,8 @@ impl Register {
         self.apply(entry, position)
     }
 
-    /// Takes the next entry, which was published at this time, in ms since the epoch. One at or before the last position was taken before, and
-    /// changes nothing: `None`.
+    /// Takes the next entry, which was published at this time, in ms since the epoch. One at or
+    /// before the last position was taken before, and changes nothing: `None`.
     pub fn apply_at(
         &mut self,
         entry: &Entry,

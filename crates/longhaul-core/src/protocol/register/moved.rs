@@ -16,7 +16,8 @@ pub struct Moved {
     pub over: bool,
     /// Its dead letter is here, too.
     pub letter: bool,
-    /// The last of its epochs there that had come to an end when it was copied; zero if there was none, and of one that was over.
+    /// The last of its epochs there that had come to an end when it was copied; zero if there was
+    /// none, and of one that was over.
     pub epoch: Epoch,
     /// It is closed there, so that only the one here is left to be run.
     pub closed: bool,

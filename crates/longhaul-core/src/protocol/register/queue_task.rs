@@ -1,11 +1,13 @@
-//! A task among those of all topics of a queue: a task id alone does not say on which of them its message is.
+//! A task among those of all topics of a queue: a task id alone does not say on which of them its
+//! message is.
 
 use crate::task::Priority;
 use crate::task::TaskId;
 use std::fmt;
 use std::str::FromStr;
 
-/// A task of a queue. As text: `21426:0:-1` on the queue's own topic, `high:21426:0:-1` and `low:21426:0:-1` on those of its levels.
+/// A task of a queue. As text: `21426:0:-1` on the queue's own topic, `high:21426:0:-1` and
+/// `low:21426:0:-1` on those of its levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QueueTask {
     /// On which of the queue's topics its message is.
@@ -14,7 +16,8 @@ pub struct QueueTask {
     pub id: TaskId,
 }
 
-/// Which of the queue's topics, and which partition of that, or -1: of two tasks of one lane the higher id is the later message.
+/// Which of the queue's topics, and which partition of that, or -1: of two tasks of one lane the
+/// higher id is the later message.
 pub type Lane = (Priority, i32);
 
 /// The text names no task of a queue.

@@ -224,8 +224,9 @@ fn a_hold_that_nobody_renews_is_over_after_two_periods() {
     assert_eq!(verdicts(&log), expected);
 }
 
-/// A worker that had stood still for three periods read on behind a compaction, which had taken the renewals in between. It took the held key for a free one
-/// from then on, whatever it read, and the next task with the key ran beside the first.
+/// A worker that had stood still for three periods read on behind a compaction, which had taken the
+/// renewals in between. It took the held key for a free one from then on, whatever it read, and the
+/// next task with the key ran beside the first.
 #[test]
 fn a_reader_that_misses_renewals_says_the_same_when_it_has_read_the_newest() {
     let x = |period| in_period(period, bind("k", 1, 7, u64::from(period)));
@@ -260,8 +261,8 @@ fn a_reader_that_misses_renewals_says_the_same_when_it_has_read_the_newest() {
     }
 }
 
-/// Several keys of a kind may be bound to one task, as slots of a schedule are. When an older one was over the task passed for one that holds
-/// none, and nobody renewed the newest.
+/// Several keys of a kind may be bound to one task, as slots of a schedule are. When an older one
+/// was over the task passed for one that holds none, and nobody renewed the newest.
 #[test]
 fn a_task_goes_on_holding_its_newest_key_when_an_older_one_is_over() {
     let (old, new) = (bind("old", 1, 7, 0), bind("new", 1, 7, 1));
@@ -321,7 +322,8 @@ fn a_name_has_one_to_256_bytes() {
     }
 }
 
-/// The digest stands on the register: it must be the same in each version. Values of the published test suite of FNV.
+/// The digest stands on the register: it must be the same in each version. Values of the published
+/// test suite of FNV.
 #[test]
 fn a_digest_never_changes() {
     let basis = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;

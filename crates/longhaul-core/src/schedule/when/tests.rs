@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// The first firings behind an instant, by the clocks of a zone, without the seconds where they are none.
+/// The first firings behind an instant, by the clocks of a zone, without the seconds where they are
+/// none.
 fn firings(expression: &str, zone: &str, from: &str, count: usize) -> Vec<String> {
     let schedule = Schedule::cron(expression).time_zone(zone);
     let from: Timestamp = from.parse().unwrap();
@@ -53,8 +54,9 @@ fn expressions_mean_what_people_expect() {
     assert_utc("@daily", &["Fri 2026-01-02 00:00"]);
 }
 
-/// In Berlin the clocks go from 02:00 to 03:00 on 2026-03-29, and from 03:00 to 02:00 on 2026-10-25. An hour of the day that does not exist is made up for
-/// right behind the gap, one that comes twice counts once; what comes by the minute or the hour follows the real time.
+/// In Berlin the clocks go from 02:00 to 03:00 on 2026-03-29, and from 03:00 to 02:00 on
+/// 2026-10-25. An hour of the day that does not exist is made up for right behind the gap, one that
+/// comes twice counts once; what comes by the minute or the hour follows the real time.
 #[test]
 fn clocks_that_are_changed_lose_no_day_and_double_none() {
     let (spring, autumn) = ("2026-03-28T12:00:00Z", "2026-10-24T12:00:00Z");

@@ -1,9 +1,11 @@
-//! The forms of the values that properties of a task have: durations, instants, lists of them, numbers, tags. Pure.
+//! The forms of the values that properties of a task have: durations, instants, lists of them,
+//! numbers, tags. Pure.
 
 use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
 use std::time::Duration;
 
-/// The longest duration: a hundred years. Other clients read the times that follow from it as numbers of 63 bits.
+/// The longest duration: a hundred years. Other clients read the times that follow from it as
+/// numbers of 63 bits.
 const DURATION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// No duration and no instant needs a longer text.
@@ -38,7 +40,8 @@ impl ValueError {
 
 type Value<T> = Result<T, ValueError>;
 
-/// Reads a duration as the reference's clients write it: ISO 8601 with days, hours, minutes and seconds, zero or above.
+/// Reads a duration as the reference's clients write it: ISO 8601 with days, hours, minutes and
+/// seconds, zero or above.
 ///
 /// # Errors
 /// It is no such duration, or above a hundred years.

@@ -1,4 +1,5 @@
-//! What a broker that keeps to no rule may bring: no more than was asked for, and no more than there is room for.
+//! What a broker that keeps to no rule may bring: no more than was asked for, and no more than
+//! there is room for.
 
 use super::*;
 use longhaul_wire::compression;
@@ -17,8 +18,8 @@ fn request(bench: &mut Bench, consumer: u64, count: u32) -> Vec<Command> {
     bench.commands()
 }
 
-/// Whatever a broker sent was taken in, asked for or not: one that sent without being asked filled the memory of a worker that waited
-/// for nothing.
+/// Whatever a broker sent was taken in, asked for or not: one that sent without being asked filled
+/// the memory of a worker that waited for nothing.
 #[test]
 fn a_delivery_that_nobody_asked_for_ends_its_consumer() {
     let shared = Subscription::Shared { name: "s".to_owned() };
@@ -38,7 +39,8 @@ fn a_delivery_that_nobody_asked_for_ends_its_consumer() {
     }
 }
 
-/// Pulsar sends as many entries at once as there are permits, and looks at the sizes of their batches later.
+/// Pulsar sends as many entries at once as there are permits, and looks at the sizes of their
+/// batches later.
 #[test]
 fn entries_are_asked_for_as_brokers_count_them() {
     let mut bench = Bench::open();
@@ -51,12 +53,13 @@ fn entries_are_asked_for_as_brokers_count_them() {
     let outcome = bench.outcome();
     assert_eq!(outcome.delivered.len(), 3);
     assert!(outcome.consumers_over.is_empty());
-    // 27 messages came beyond what was asked for; the permits for them are no leave to send entries.
+    // 27 messages came beyond what was asked for; the permits for them are no leave to send
+    // entries.
     assert_eq!(permits(&request(&mut bench, consumer, 27)), 27);
 }
 
-/// An entry of a few bytes said that it was a batch of 100,000 messages, and each of them was made: 20 MB for the worker, and as many
-/// tasks that failed.
+/// An entry of a few bytes said that it was a batch of 100,000 messages, and each of them was made:
+/// 20 MB for the worker, and as many tasks that failed.
 #[test]
 fn a_batch_has_no_more_messages_than_its_bytes_may_hold() {
     let count_of = |claimed: i32, metadata: MessageMetadata, body: &[u8]| {
@@ -73,7 +76,8 @@ fn a_batch_has_no_more_messages_than_its_bytes_may_hold() {
     assert_eq!(count_of(100_000, plain(), b"short"), 1);
     assert_eq!(count_of(1_001, plain(), &[0; 6_000]), 1);
     assert_eq!(count_of(1_001, plain(), &[0xff; 6_006]), 1_001);
-    // A batch of 1,000 may be packed to almost nothing before it is encrypted: each of its tasks fails with that reason.
+    // A batch of 1,000 may be packed to almost nothing before it is encrypted: each of its tasks
+    // fails with that reason.
     let keys = vec![EncryptionKeys { key: "k".to_owned(), ..EncryptionKeys::default() }];
     let encrypted = || MessageMetadata { encryption_keys: keys.clone(), ..plain() };
     assert_eq!(count_of(1_000, encrypted(), b"sealed"), 1_000);
@@ -93,7 +97,8 @@ fn zeros(bytes: usize) -> (MessageMetadata, Bytes) {
     (metadata, packed)
 }
 
-/// Entries of a few KB unpacked to 32 MiB each, as many as there were permits: a worker with room for 100 tasks was to hold 3 GB.
+/// Entries of a few KB unpacked to 32 MiB each, as many as there were permits: a worker with room
+/// for 100 tasks was to hold 3 GB.
 #[test]
 fn what_would_unpack_to_more_than_there_is_room_for_comes_again_when_there_is() {
     let mut bench = Bench::open();
@@ -118,7 +123,8 @@ fn what_would_unpack_to_more_than_there_is_room_for_comes_again_when_there_is() 
     assert_eq!(bench.outcome().delivered.len(), 1);
 }
 
-/// A reader cannot give anything back. It ends, and the next one goes on behind what this one has delivered.
+/// A reader cannot give anything back. It ends, and the next one goes on behind what this one has
+/// delivered.
 #[test]
 fn a_reader_ends_where_there_is_no_room_to_unpack() {
     let mut bench = Bench::open();
@@ -133,8 +139,8 @@ fn a_reader_ends_where_there_is_no_room_to_unpack() {
     assert!(matches!(&bench.commands()[..], [Command::CloseConsumer(_)]));
 }
 
-/// A topic moved, and its broker closed the consumer. Acks that were on their way, and questions, waited ten seconds for answers
-/// that nobody would give.
+/// A topic moved, and its broker closed the consumer. Acks that were on their way, and questions,
+/// waited ten seconds for answers that nobody would give.
 #[test]
 fn what_was_asked_of_a_consumer_is_answered_when_the_broker_closes_it() {
     let mut bench = Bench::open();
@@ -170,7 +176,8 @@ fn what_was_asked_of_a_consumer_is_answered_when_the_broker_closes_it() {
     assert!(matches!(&outcome.answered[..], [(it, Ok(_))] if *it == others[0]));
 }
 
-/// A topic that moved closed what was being opened on it. Whoever opened it learned so after ten seconds.
+/// A topic that moved closed what was being opened on it. Whoever opened it learned so after ten
+/// seconds.
 #[test]
 fn what_is_closed_while_it_is_opened_is_refused_at_once() {
     let mut bench = Bench::open();

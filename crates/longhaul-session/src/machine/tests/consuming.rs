@@ -56,7 +56,8 @@ fn what_a_batch_brings_beyond_what_was_asked_for_counts_for_what_is_asked_next()
     let positions: Vec<Position> = delivered.iter().map(|it| it.position).collect();
     assert_eq!(positions, (0..10).map(|index| at(0, Some(index))).collect::<Vec<_>>());
     assert!(delivered.iter().all(|it| it.batch_size == Some(10)));
-    // The broker is owed nine: ten more that are asked for need nine permits to pay, and one to be sent something.
+    // The broker is owed nine: ten more that are asked for need nine permits to pay, and one to be
+    // sent something.
     assert_eq!(permits(&request(&mut bench, consumer, 9)), 9);
     assert_eq!(permits(&request(&mut bench, consumer, 1)), 1);
 }
@@ -245,7 +246,8 @@ fn a_damaged_entry_is_asked_for_again_and_delivered_at_last() {
     assert!(bench.commands().is_empty());
 }
 
-/// A broker that sent nothing but damage, and read nothing, had every entry wait here to be given back.
+/// A broker that sent nothing but damage, and read nothing, had every entry wait here to be given
+/// back.
 #[test]
 fn damage_without_an_end_ends_a_consumer() {
     let mut bench = Bench::open();
@@ -260,8 +262,8 @@ fn damage_without_an_end_ends_a_consumer() {
     assert!(matches!(&bench.commands()[..], [Command::CloseConsumer(_)]));
 }
 
-/// A damaged batch was counted as one message, for which its broker had taken ten permits: nine were lost, and a consumer that asked
-/// for one message at a time was never sent anything again.
+/// A damaged batch was counted as one message, for which its broker had taken ten permits: nine
+/// were lost, and a consumer that asked for one message at a time was never sent anything again.
 #[test]
 fn a_damaged_batch_takes_the_permits_that_the_broker_took_for_it() {
     let mut bench = Bench::open();
@@ -346,8 +348,8 @@ fn what_is_acknowledged_of_a_batch_is_not_delivered_and_took_no_permits() {
     assert_eq!(permits(&request(&mut bench, consumer, 1)), 1);
 }
 
-/// The broker takes a permit for an entry that claims to be a batch of none. The session took none, and waited for ever for the
-/// message for which it believed to have a permit left.
+/// The broker takes a permit for an entry that claims to be a batch of none. The session took none,
+/// and waited for ever for the message for which it believed to have a permit left.
 #[test]
 fn a_batch_of_none_takes_a_permit() {
     let mut bench = Bench::open();
@@ -367,7 +369,8 @@ fn a_delivery_without_a_message_ends_the_connection() {
     assert!(bench.machine.end().unwrap().cause.contains("without a message"));
 }
 
-/// Where a message came from was dropped with the rest of its metadata, and nobody could tell a task of another cluster from one's own.
+/// Where a message came from was dropped with the rest of its metadata, and nobody could tell a
+/// task of another cluster from one's own.
 #[test]
 fn a_message_says_which_cluster_it_comes_from() {
     let mut bench = Bench::open();

@@ -40,7 +40,8 @@ fn a_broker_without_receipts_for_acks_is_too_old() {
     assert!(end.cause.contains("too old"), "{end}");
 }
 
-/// A broker refused a client certificate, which no bytes prove, and the user read that no token was given, though none was wanted.
+/// A broker refused a client certificate, which no bytes prove, and the user read that no token was
+/// given, though none was wanted.
 #[test]
 fn refused_credentials_are_told_from_missing_ones() {
     let check = |auth_method, data: Option<&'static [u8]>, hint: bool| {
@@ -80,7 +81,8 @@ fn what_is_no_answer_to_a_greeting_ends_it() {
     assert!(bench.machine.end().unwrap().cause.contains("command 13"));
 }
 
-/// One command that this version does not know ended the connection, and with it every session on it.
+/// One command that this version does not know ended the connection, and with it every session on
+/// it.
 #[test]
 fn what_only_newer_brokers_say_is_skipped() {
     const UNKNOWN: u8 = 100;
@@ -128,8 +130,9 @@ fn without_credentials_nobody_is_taken_in() {
     assert_eq!(bench.machine.end().unwrap().cause, "the file is gone");
 }
 
-/// A broker asked for a newer token while its file was being replaced, or its issuer restarted. The connection ended, and with it every
-/// session on it, although the broker would have waited for a minute.
+/// A broker asked for a newer token while its file was being replaced, or its issuer restarted. The
+/// connection ended, and with it every session on it, although the broker would have waited for a
+/// minute.
 #[test]
 fn credentials_that_cannot_be_had_are_asked_for_again_while_the_connection_goes_on() {
     let mut bench = Bench::open();
@@ -160,8 +163,9 @@ fn credentials_that_cannot_be_had_are_asked_for_again_while_the_connection_goes_
     assert_eq!(bench.outcome().challenges, 0);
 }
 
-/// Which of a hundred workers held a task could not be told from the broker's figures: each called itself longhaul-1. Producers have no
-/// name of ours: under a name that was used before a broker that drops duplicates would drop what is new.
+/// Which of a hundred workers held a task could not be told from the broker's figures: each called
+/// itself longhaul-1. Producers have no name of ours: under a name that was used before a broker
+/// that drops duplicates would drop what is new.
 #[test]
 fn a_consumer_is_named_after_its_client_and_a_producer_says_it_beside() {
     let name = "worker-7".to_owned();
@@ -274,8 +278,8 @@ fn a_broker_that_asks_is_answered() {
     assert_eq!(bench.commands(), [Command::Pong(CommandPong {})]);
 }
 
-/// A broker that asked again and again, and read nothing, had a PONG pile up for each PING, as long as it liked; and a task fetched
-/// credentials for each challenge, and each answer piled up, too.
+/// A broker that asked again and again, and read nothing, had a PONG pile up for each PING, as long
+/// as it liked; and a task fetched credentials for each challenge, and each answer piled up, too.
 #[test]
 fn a_flood_of_questions_has_one_answer() {
     let mut bench = Bench::open();
@@ -299,7 +303,8 @@ fn a_flood_of_questions_has_one_answer() {
     assert_eq!((bench.commands().len(), bench.outcome().challenges), (1, 1), "but later it is");
 }
 
-/// A question that was asked before the broker had taken us in was written behind CONNECT at once, which brokers take for an attack.
+/// A question that was asked before the broker had taken us in was written behind CONNECT at once,
+/// which brokers take for an attack.
 #[test]
 fn what_is_asked_too_early_is_written_when_the_broker_has_taken_us_in() {
     let mut bench = Bench::new(Greeting::default());
@@ -309,8 +314,9 @@ fn what_is_asked_too_early_is_written_when_the_broker_has_taken_us_in() {
     assert!(matches!(&bench.commands()[..], [Command::PartitionedMetadata(_)]));
 }
 
-/// Before the broker had taken us in there was nothing to ask it, but the time to do so came all the same, and again at once: the
-/// driver went round and round from the first half of a silent greeting to its end.
+/// Before the broker had taken us in there was nothing to ask it, but the time to do so came all
+/// the same, and again at once: the driver went round and round from the first half of a silent
+/// greeting to its end.
 #[test]
 fn a_silent_greeting_is_given_up_without_a_busy_loop() {
     let mut bench = Bench::new(Greeting::default());
@@ -333,8 +339,8 @@ fn a_connection_that_nobody_uses_is_closed() {
     assert!(bench.machine.end().unwrap().cause.contains("nobody used it"));
 }
 
-/// A gateway without work held a connection in order to learn of its end. The connection was closed each minute because nobody used it, and the gateway
-/// said each time that it had lost its broker.
+/// A gateway without work held a connection in order to learn of its end. The connection was closed
+/// each minute because nobody used it, and the gateway said each time that it had lost its broker.
 #[test]
 fn whoever_waits_for_the_end_of_a_connection_uses_it() {
     let mut bench = Bench::open();
@@ -352,8 +358,9 @@ fn whoever_waits_for_the_end_of_a_connection_uses_it() {
     assert!(bench.machine.end().unwrap().cause.contains("nobody used it"));
 }
 
-/// A consumer that only listens makes no calls. When the broker had closed it after an hour, the connection was found to be unused
-/// since then and ended at once, under the hands of whoever was just opening the next consumer.
+/// A consumer that only listens makes no calls. When the broker had closed it after an hour, the
+/// connection was found to be unused since then and ended at once, under the hands of whoever was
+/// just opening the next consumer.
 #[test]
 fn the_time_without_use_begins_when_the_last_consumer_ends() {
     let mut bench = Bench::open();

@@ -15,8 +15,8 @@ fn moved(migrated: bool) -> Moved {
     Moved { topic: "topic".to_owned(), url, url_tls, migrated }
 }
 
-/// A broker that gives a topic away says to which one. The session did not listen, and asked around for the topic while nobody had
-/// taken it yet.
+/// A broker that gives a topic away says to which one. The session did not listen, and asked around
+/// for the topic while nobody had taken it yet.
 #[test]
 fn where_a_topic_goes_is_told() {
     let mut bench = Bench::open();

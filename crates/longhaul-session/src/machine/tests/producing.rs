@@ -25,8 +25,8 @@ fn send_error(bench: &mut Bench, producer_id: u64, sequence_id: u64, code: Serve
     bench.says(CommandSendError { producer_id, sequence_id, error: code as i32, message });
 }
 
-/// Whoever was not allowed to publish, or published to a topic that was terminated, was told that the connection had been lost, and tried
-/// again for ever.
+/// Whoever was not allowed to publish, or published to a topic that was terminated, was told that
+/// the connection had been lost, and tried again for ever.
 #[test]
 fn what_is_refused_for_good_ends_a_producer_with_that_word() {
     use longhaul_transport::TransportErrorKind as Kind;
@@ -138,7 +138,8 @@ fn a_batch_carries_its_messages_whole() {
     assert_eq!((second.metadata.null_value, second.metadata.sequence_id), (Some(true), Some(1)));
 }
 
-/// Compaction of the brokers of 2025 takes a message for a tombstone by its `uncompressed_size`, readers by its flag.
+/// Compaction of the brokers of 2025 takes a message for a tombstone by its `uncompressed_size`,
+/// readers by its flag.
 #[test]
 fn a_tombstone_says_so_twice() {
     let mut bench = Bench::open();
@@ -239,9 +240,10 @@ fn what_the_broker_does_not_allow_is_refused_alone() {
     assert!(bench.machine.end().is_none());
 }
 
-/// A topic allowed less than a batch may have. Its broker names a refused batch by its last sequence id; the batch was searched by its
-/// first, stayed in flight, and the next receipt ended the connection. And had it been found, all its messages would have been
-/// refused for good, those of innocent tasks too.
+/// A topic allowed less than a batch may have. Its broker names a refused batch by its last
+/// sequence id; the batch was searched by its first, stayed in flight, and the next receipt ended
+/// the connection. And had it been found, all its messages would have been refused for good, those
+/// of innocent tasks too.
 #[test]
 fn of_a_batch_that_is_refused_each_message_has_another_try_alone() {
     let mut bench = Bench::open();
@@ -406,7 +408,8 @@ fn a_producer_whose_last_message_is_refused_is_closed_all_the_same() {
     assert!(matches!(&bench.commands()[..], [Command::CloseProducer(_)]));
 }
 
-/// The answer that opens a producer gave it no turn: what it had been given before waited for the next message, or for ever.
+/// The answer that opens a producer gave it no turn: what it had been given before waited for the
+/// next message, or for ever.
 #[test]
 fn what_a_producer_is_given_before_it_is_open_is_written_when_it_is() {
     let mut bench = Bench::open();
@@ -431,7 +434,8 @@ fn what_a_producer_is_given_before_it_is_open_is_written_when_it_is() {
     assert!(matches!(&bench.commands()[..], [Command::CloseProducer(_)]));
 }
 
-/// When the broker did not want the producer, what it had been given already was forgotten without a word.
+/// When the broker did not want the producer, what it had been given already was forgotten without
+/// a word.
 #[test]
 fn what_a_producer_was_given_that_is_never_opened_is_answered() {
     let mut bench = Bench::open();

@@ -85,9 +85,9 @@ fn a_reader_reads_ahead_as_far_as_its_window_in_bytes() {
     assert!((15..25).contains(&granted), "{granted}");
 }
 
-/// A follower tells what it took when it is 250 messages or 1 MiB. Behind messages of some MiB a small one came, was taken, and was
-/// too little to be told; the window, which expected the next message to be as large as those before, had no room beside it. Both
-/// waited for ever.
+/// A follower tells what it took when it is 250 messages or 1 MiB. Behind messages of some MiB a
+/// small one came, was taken, and was too little to be told; the window, which expected the next
+/// message to be as large as those before, had no room beside it. Both waited for ever.
 #[test]
 fn a_small_message_behind_large_ones_does_not_stop_a_reader() {
     let mut bench = Bench::open();

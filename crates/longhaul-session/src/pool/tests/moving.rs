@@ -42,7 +42,8 @@ async fn after_a_migration_the_other_cluster_is_asked_from_then_on() {
     }
 }
 
-/// A broker that hands a topic on may say anything about where to: nobody goes from TLS to plain text.
+/// A broker that hands a topic on may say anything about where to: nobody goes from TLS to plain
+/// text.
 #[tokio::test]
 async fn a_topic_that_moves_leads_nobody_from_tls_to_plain_text() {
     let pool = pool(&["unused"]);

@@ -99,7 +99,8 @@ impl Story {
     }
 }
 
-/// A task whose first owner fell silent, and whose second finished it; the first one's outcome comes late.
+/// A task whose first owner fell silent, and whose second finished it; the first one's outcome
+/// comes late.
 fn taken_over() -> Story {
     Story::default()
         .config()
@@ -219,7 +220,8 @@ fn what_compaction_has_lost_is_found() {
     of(&[2]).finds(&[COMPACTION]);
 }
 
-/// Keys are swept in any order, and a reader that comes when some are gone must not take the others for a fault.
+/// Keys are swept in any order, and a reader that comes when some are gone must not take the others
+/// for a fault.
 #[test]
 fn what_nobody_can_tell_any_more_is_not_judged() {
     // The claim of the first epoch is gone.

@@ -102,7 +102,8 @@ fn a_task_passes_the_gates_of_its_key_first() {
     }
 }
 
-/// A reader that has missed that a ticket was given back would count it for ever, while its task takes one after the other.
+/// A reader that has missed that a ticket was given back would count it for ever, while its task
+/// takes one after the other.
 #[test]
 fn the_next_ticket_for_a_task_takes_the_place_of_the_one_before() {
     let mut gates = Gates::default();
@@ -234,7 +235,8 @@ fn apply(gates: &mut Gates, at: u64, entry: &Entry) {
     }
 }
 
-/// The log of a register: a ticket of a pace is given back when it is forgotten and not before, as workers do.
+/// The log of a register: a ticket of a pace is given back when it is forgotten and not before, as
+/// workers do.
 fn log(events: &[(u64, Event)], clocks: &[u64]) -> Vec<(u64, Entry)> {
     let (mut gates, mut log, mut now) = (Gates::default(), Vec::new(), 1_000_000);
     log.push((now, Entry::Set(0)));
@@ -266,7 +268,8 @@ fn log(events: &[(u64, Event)], clocks: &[u64]) -> Vec<(u64, Entry)> {
 }
 
 proptest! {
-    /// Never more are granted and not given back than the limit, whatever it was when they were granted.
+    /// Never more are granted and not given back than the limit, whatever it was when they were
+    /// granted.
     #[test]
     fn a_gate_grants_no_more_than_its_limit(events in events()) {
         let mut gates = Gates::default();
@@ -291,8 +294,8 @@ proptest! {
         }
     }
 
-    /// Over any window as many begin as the bucket holds, and those that its rate adds; and at each gate they begin in the order of the log as
-    /// far as their own times allow.
+    /// Over any window as many begin as the bucket holds, and those that its rate adds; and at each
+    /// gate they begin in the order of the log as far as their own times allow.
     #[test]
     fn a_bucket_never_gives_more_than_it_has(
         pauses in vec(0..400_u64, 1..60), clocks in vec(0..300_u64, 1..4), tokens in 1..6_u32, per in 1..3_000_u64,
@@ -320,8 +323,10 @@ proptest! {
         }
     }
 
-    /// A worker that starts after a compaction grants nothing that one does not which has read all, and nothing sooner. Tokens of a rate that was changed
-    /// are left out: how many of them were on their way at the change, such a worker cannot know, and it may grant one bucket more (docs/limits.md).
+    /// A worker that starts after a compaction grants nothing that one does not which has read all,
+    /// and nothing sooner. Tokens of a rate that was changed are left out: how many of them were on
+    /// their way at the change, such a worker cannot know, and it may grant one bucket more
+    /// (docs/limits.md).
     #[test]
     fn a_reader_that_begins_late_grants_no_more(events in events(), cut in any::<prop::sample::Index>(), keeps in any::<u64>()) {
         let log = log(&events, &[]);

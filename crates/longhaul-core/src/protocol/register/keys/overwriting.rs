@@ -1,11 +1,14 @@
 //! Overwriters: tasks with a dedupe key that take the place of the unfinished task which holds it.
 //!
-//! A bind says that its task is one. Such a bind never loses against a task of its own lane, which is a level and a partition, with a lower id: the later
-//! message counts. While that task holds the key the bind decides nothing, and the overwriter stands *behind* the holder. Against a higher
-//! task of its lane, and against any of another lane, where ids say nothing about which of two tasks is the later one, it loses as others do.
+//! A bind says that its task is one. Such a bind never loses against a task of its own lane, which
+//! is a level and a partition, with a lower id: the later message counts. While that task holds the
+//! key the bind decides nothing, and the overwriter stands *behind* the holder. Against a higher
+//! task of its lane, and against any of another lane, where ids say nothing about which of two
+//! tasks is the later one, it loses as others do.
 //!
-//! All else makes progress and decides nothing: whoever keeps the keys of that lane closes the holder if it does not run, waits for its end
-//! if it does, releases the key, and binds the overwriter, the highest one first.
+//! All else makes progress and decides nothing: whoever keeps the keys of that lane closes the
+//! holder if it does not run, waits for its end if it does, releases the key, and binds the
+//! overwriter, the highest one first.
 
 use super::{Held, Keys};
 use crate::protocol::register::entry::{Digest, KeyName};
@@ -14,7 +17,8 @@ use crate::protocol::register::queue_task::QueueTask;
 /// What is to be done next about the overwriters of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Overwriting {
-    /// This task makes room for that one: it is closed unless it runs, and when it is over the key is released.
+    /// This task makes room for that one: it is closed unless it runs, and when it is over the key
+    /// is released.
     Over {
         /// It holds the key.
         holder: QueueTask,
@@ -57,7 +61,8 @@ impl Keys {
         self.overwritten.iter()
     }
 
-    /// Whether the key is free for an overwriter that is later than this task: that one is bound first.
+    /// Whether the key is free for an overwriter that is later than this task: that one is bound
+    /// first.
     #[must_use]
     pub fn binds_before(&self, name: &KeyName, task: QueueTask) -> bool {
         let next = self.overwriting(name);

@@ -1,19 +1,22 @@
-//! A reader that stands still anywhere in a register, and reads on when a compaction has removed what might be removed, says of the key what one says that
-//! has read everything: over random registers of honest writers, some of whom publish late.
+//! A reader that stands still anywhere in a register, and reads on when a compaction has removed
+//! what might be removed, says of the key what one says that has read everything: over random
+//! registers of honest writers, some of whom publish late.
 
 use super::*;
 
 /// What happens next to the one key there is.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Somebody who has read everything, and that nothing is decided of this task, writes a bind of it. It lands at once, or when so many others have landed.
-    /// Tasks with an odd number are overwriters.
+    /// Somebody who has read everything, and that nothing is decided of this task, writes a bind of
+    /// it. It lands at once, or when so many others have landed. Tasks with an odd number are
+    /// overwriters.
     Bind { task: u64, lands: usize },
     /// The same with a release by the holder.
     Release { lands: usize },
     /// The hold is renewed.
     Renew,
-    /// The next period begins, if the hold is renewed, as workers do while its task is not over; or though it is not.
+    /// The next period begins, if the hold is renewed, as workers do while its task is not over; or
+    /// though it is not.
     Period { neglects: bool },
     /// The first of what may be removed is tombstoned.
     Remove,
@@ -89,7 +92,8 @@ impl Writing {
     }
 }
 
-/// All that anybody asks of a key. Nobody asks whether a task may be claimed that has released its key, because it is over.
+/// All that anybody asks of a key. Nobody asks whether a task may be claimed that has released its
+/// key, because it is over.
 fn said(register: &Register, kind: KeyKind, log: &[Entry]) -> String {
     let (keys, name) = (register.keys(), KeyName::new(kind, "k").unwrap());
     let is_over = |task| log.iter().any(|it| matches!(it, Entry::Release(key) if key.task == task));

@@ -101,7 +101,8 @@ fn a_submitter_overwrites_what_is_of_its_lane_and_answers_with_what_is_not() {
     }
 }
 
-/// An overwriter that is scheduled for late may wait for longer than anything is remembered: whoever gets its delivery binds it again.
+/// An overwriter that is scheduled for late may wait for longer than anything is remembered:
+/// whoever gets its delivery binds it again.
 #[test]
 fn that_a_bind_was_behind_is_forgotten_as_losses_are() {
     let log = [
@@ -119,7 +120,8 @@ fn that_a_bind_was_behind_is_forgotten_as_losses_are() {
     assert_eq!(register.keys().expired().next().collect::<Vec<_>>(), [&log[1].key()]);
 }
 
-/// Of two that were behind a task each was bound by whoever held its delivery, and the earlier one could be bound and run first.
+/// Of two that were behind a task each was bound by whoever held its delivery, and the earlier one
+/// could be bound and run first.
 #[test]
 fn the_latest_overwriter_is_bound_first() {
     let log = [
