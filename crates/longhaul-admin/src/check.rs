@@ -1,5 +1,4 @@
-//! Tells what about the topics is not as the protocol needs it, in words an operator can act on.
-//! Changes nothing.
+//! Tells operators what about the topics is not as the protocol needs it. Changes nothing.
 
 use super::admin::Admin;
 use super::http::AdminError;
@@ -102,8 +101,8 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Reads the topics and reports everything that is not as the protocol needs it, the worst first.
-/// While a cluster fails over it tries again for [`FAILOVER_TIME_MAX`](super::FAILOVER_TIME_MAX).
+/// Reports what is not as the protocol needs it, the worst first. While a cluster fails over it
+/// tries again for [`FAILOVER_TIME_MAX`](super::FAILOVER_TIME_MAX).
 ///
 /// ```no_run
 /// use longhaul::topics::{Admin, AdminOptions, TopicNames, TopicSettings, check};
@@ -135,8 +134,7 @@ pub async fn check(
 pub struct StartCheck {
     /// The findings, the most severe first.
     pub findings: Vec<Finding>,
-    /// Partitions behind a finding of [`FindingKind::SubscriptionLost`]; -1 for a topic that has
-    /// none.
+    /// Partitions of [`FindingKind::SubscriptionLost`]; -1 for a topic without partitions.
     pub lost: Vec<i32>,
     /// Whether [`setup`](super::setup) would do something about the findings.
     pub can_be_set_up: bool,

@@ -33,12 +33,10 @@ pub(in crate::worker) struct BodyReading {
 }
 
 impl Driver {
-    /// Shows the end of a task on M, unless it is there or was. To be asked again after every read:
-    /// meanwhile it may have come.
+    /// Shows the end of a task on M unless M has it. Asked again after every read.
     pub(super) fn show_end_unless_shown(&mut self, id: LaneId, task_id: TaskId, kind: Showing) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        // What is half read says nothing of an end. When it is read whatever is still to be shown
-        // is looked for again.
+        // What is half read says nothing of an end; the end is looked for again once it is read.
         if !lane.core.machine().is_ready() {
             return;
         }
@@ -209,8 +207,7 @@ impl Driver {
         if dead_letter && !lane.core.is_at_dead_letter(task_id) {
             return;
         }
-        // The ledger was read again meanwhile, and the entry that made the state lies elsewhere:
-        // that of a claim has no body.
+        // The ledger was read again, and another entry made the state: a claim has no body.
         if state_at != Some(at) {
             return self.read_body(id, task_id, state_at, dead_letter, tries);
         }
@@ -337,8 +334,7 @@ impl Driver {
                 Some(Chore::Remove(task)) => lane.remove_from_metadata(task),
                 Some(Chore::Restore(task, at)) => self.restore(id, task, at),
                 Some(Chore::Repair(task, Lack::Missing)) if core.is_ended_from_outside(task) => {
-                    // Dead letter, entry and ack: nobody else may see to them. Looked at again
-                    // after a while.
+                    // Dead letter, entry and ack are this worker's alone: looked at again later.
                     lane.core.close_own(task);
                     lane.metadata.keeper.missed(task, now);
                 }
@@ -360,8 +356,7 @@ impl Driver {
         }
     }
 
-    /// A zombie's entry landed on M when the ledger had no key of its task any more: the end that M
-    /// has shown before is shown again.
+    /// A zombie's entry covered an end on M whose keys are gone: shows that end again.
     fn restore(&mut self, id: LaneId, task: TaskId, at: Position) {
         let Some(lane) = self.lanes.get(&id) else { return };
         // As long as it takes: what cannot be read just now is not gone.
@@ -396,8 +391,7 @@ impl Driver {
 }
 
 impl Lane {
-    /// Follows M if this worker is the first by rank, and else no more. Returns whether it has
-    /// become the first.
+    /// Follows M while this worker is the first by rank; returns whether it has become the first.
     fn follow_metadata(&mut self, env: &mut Environment, services: &mut JoinSet<()>) -> bool {
         match self.metadata.keep(self.core.keeps_metadata(), self.core.read_to()) {
             None => false,
@@ -444,8 +438,7 @@ impl Lane {
         payload.map(|payload| &payload.bytes).filter(|bytes| self.is_shown(bytes.len()))
     }
 
-    /// Drops a payload. One that M does not show is not read again for the entry that shows the end
-    /// of an own attempt.
+    /// Drops a payload; one that M does not show is not read again for an own end.
     pub(super) fn drop_payload(&mut self, id: TaskId) {
         let dropped = self.payloads.remove(id);
         let large = dropped.is_some_and(|payload| !self.is_shown(payload.bytes.len()));
@@ -490,8 +483,7 @@ impl Lane {
         !is_smallest || self.refused_letters.is_news(cause, now)
     }
 
-    /// Whether the task has failed for good and M has not shown that: its dead letter, which comes
-    /// first, may not be there.
+    /// Whether the task failed for good and M lacks that: its dead letter comes first.
     fn lacks_letter(&self, id: TaskId) -> bool {
         let shown = self.metadata.keeper.has_shown_any_end(id);
         self.core.machine().wants_letter(id) && !self.core.has_letter(id) && !shown

@@ -1,10 +1,9 @@
 //! One worker on one partition of the ledger: the [`Machine`] with a clock. Pure: every call is
 //! given the time, and what is to be done comes back as [`Effect`]s.
 //!
-//! The machine knows what follows from what; this module judges *when*: whose silence makes an
-//! owner stale, which retry is due, whether the view is fresh enough to claim by, whether a claim
-//! came back in time, when a finished task is sealed, and when the worker must fence itself. The
-//! rules of judgement are in `protocol::{silence, rank}`.
+//! The machine knows what follows from what; this module judges *when*: which owner is stale, which
+//! retry is due, whether the view is fresh enough to claim by, whether a claim came back in time,
+//! when a finished task is sealed, and when the worker fences itself: `protocol::{silence, rank}`.
 
 mod admitting;
 mod bootstrap;
@@ -72,24 +71,20 @@ pub enum Effect {
     Do(Action),
     /// The ledger was read to its end: start consuming.
     Ready,
-    /// The worker has fenced itself: close the consumer, drop queued publishes, read the ledger
-    /// from its start, draw a new [`Partition::set_spare_owner`]. Processors go on.
+    /// The worker fenced itself: close the consumer, drop queued publishes, read the ledger anew,
+    /// draw a new [`Partition::set_spare_owner`]. Processors go on.
     Fenced,
     /// Another version of the ledger's settings keeps this worker out.
     Refused(LedgerConfigError),
-    /// Ask where M ends: see [`Partition::handle_legacy_told`]. Only beside workers of the Java
-    /// reference.
+    /// Ask where M ends, beside Java workers: see [`Partition::handle_legacy_told`].
     AskForLegacy,
-    /// End this attempt, which was not started, as a worker of the Java reference has shown the
-    /// task's end.
+    /// End this attempt, not started yet, as a Java worker has shown the task's end.
     EndAsShown(TaskId, Epoch, LegacyEnd),
-    /// Take what tickets the claim of this task needs: see [`Partition::grant_ticket`]. Only where
-    /// the queue has limits.
+    /// Take the tickets that the claim of this task needs: see [`Partition::grant_ticket`].
     AskForTicket(TaskId),
     /// Give back the tickets of this task.
     ReturnTicket(TaskId),
-    /// Say how the lease of this epoch ends, which has been silent for too long: see
-    /// [`Partition::handle_lease_over`].
+    /// Say how this silent lease ends: see [`Partition::handle_lease_over`].
     LeaseOver(TaskId, Epoch),
     /// The claim of this task that asked for a lease is not on its way any more.
     ClaimSettled(TaskId),
@@ -123,7 +118,7 @@ pub struct Partition {
     spare_owner: OwnerId,
     /// What time says of tasks that are not terminal.
     open: BTreeMap<TaskId, Open>,
-    /// How it stands with what tasks wait for, of those that wait for others.
+    /// The state of what tasks wait for that wait for others.
     waits: BTreeMap<TaskId, Standing>,
     agenda: Agenda<TaskId>,
     /// Tasks that wait for a free slot, in the order in which they became ready.
@@ -131,8 +126,7 @@ pub struct Partition {
     tickets: Tickets,
     /// The queue has an order.
     by_key: bool,
-    /// Deliveries that came before their time, and the order keys of those that have one; when to
-    /// look at them, and whether the first of them waits for a slot.
+    /// Early deliveries with their order keys, when to look, whether the first waits for a slot.
     scheduled: Scheduled,
     kept_keys: BTreeMap<TaskId, OrderKey>,
     next_kept: Option<Moment>,
@@ -141,19 +135,17 @@ pub struct Partition {
     unwanted: Unwanted,
     /// Tasks whose end was asked for, and that were delivered nowhere.
     ends: Ends,
-    /// Tasks that wait for the next own heartbeat to come back, to be claimed or, if they were set
-    /// aside, to be handed back.
+    /// Tasks that are claimed, or handed back, when the next own heartbeat comes back.
     awaiting_heartbeat: BTreeSet<TaskId>,
     /// Tasks whose payload is being read for a claim: not more than there are free slots.
     reading: BTreeSet<TaskId>,
     /// Tasks whose claim has a slot reserved, and when it was sent.
     claims: BTreeMap<TaskId, Moment>,
-    /// Processors that have not ended, superseded ones included: each has a slot. And until when it
-    /// may begin.
+    /// Processors that have not ended, superseded or not, and until when each may begin.
     processors: BTreeMap<(TaskId, Epoch), Moment>,
     /// Slots given back since the last call of `run`.
     freed: usize,
-    /// Payloads that are not being read any more, and have not been given back to the slots.
+    /// Payloads that are no longer read, and not given back to the slots yet.
     no_longer_read: usize,
     sent: Sent,
     gaps: Gaps,
@@ -253,17 +245,15 @@ impl Partition {
         !self.effects.is_empty()
     }
 
-    /// An entry of the ledger was read. `wall_ms` is the wall clock. Returns what the fold made of
-    /// it, `None` if nothing.
+    /// Takes an entry of the ledger at the wall clock `wall_ms`; returns the verdict of the fold.
     pub fn handle_entry(
         &mut self,
         inbound: &Inbound,
         now: Moment,
         wall_ms: u64,
     ) -> Option<Verdict> {
-        // What was read before a self-fence may still come until the follower is opened anew, and
-        // in a simulation a follower begins again by itself. It is old, and would make owners look
-        // alive that were so only then.
+        // Entries of before a self-fence may come until the follower is opened anew: their owners
+        // were alive only then.
         let is_void = matches!(self.effects.front(), Some(Effect::Fenced));
         if is_void || self.read_to.is_some_and(|position| inbound.position <= position) {
             return None;
@@ -397,7 +387,7 @@ impl Partition {
         self.sent.receipted(key.owner);
     }
 
-    /// The fate of a claim or an outcome is unknown.
+    /// It is unknown whether a claim or an outcome was stored.
     pub fn handle_publish_failed(&mut self, key: OnceKey, now: Moment) {
         self.sent.given_up(key.owner);
         self.machine.publish_failed(key);
@@ -413,8 +403,7 @@ impl Partition {
         self.settle();
     }
 
-    /// An attempt ended. Its processor may still be there: see
-    /// [`Partition::handle_processor_gone`].
+    /// An attempt ended, its processor perhaps not: see [`Partition::handle_processor_gone`].
     pub fn handle_finished(&mut self, id: TaskId, epoch: Epoch, outcome: Outcome) {
         self.machine.finished(id, epoch, outcome);
         self.settle();
