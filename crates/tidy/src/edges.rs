@@ -4,7 +4,7 @@
 use crate::tree::{assert_none, packages};
 use serde_json::Value;
 
-/// The third-party client. The library hides it, and the suites use it as any user does.
+/// The third-party client: only workspaces of their own use it.
 const CLIENT: &str = "pulsar";
 
 /// The packages of the workspace, each with what it may use of them and of the client.
@@ -14,7 +14,7 @@ const ALLOWED: &[(&str, &str)] = &[
     // For tests only: those of this project, and with the feature `testing` those of users.
     ("longhaul-memory", "longhaul-transport"),
     // The broker is for its examples.
-    ("longhaul", "longhaul-broker longhaul-memory longhaul-transport longhaul-wire pulsar"),
+    ("longhaul", "longhaul-broker longhaul-memory longhaul-transport longhaul-wire"),
     ("longhaul-broker", "longhaul-wire"),
     ("longhaul-ui", ""),
     ("longhaul-server", "longhaul longhaul-ui"),
@@ -22,12 +22,7 @@ const ALLOWED: &[(&str, &str)] = &[
     (
         "integration-tests",
         "longhaul longhaul-broker longhaul-cli longhaul-memory longhaul-server longhaul-transport \
-         longhaul-wire pulsar",
-    ),
-    (
-        "bench",
-        "integration-tests longhaul longhaul-broker longhaul-server longhaul-transport \
-         longhaul-wire pulsar",
+         longhaul-wire",
     ),
     ("tidy", ""),
 ];
