@@ -12,12 +12,12 @@
 //! One of its tasks fails at its first attempt, to show what follows. `RUST_LOG=info` shows what
 //! the worker logs of all that.
 //!
-//! The tasks are submitted by a plain Pulsar producer, as any program in any language could do it,
-//! and each transition is read from the metadata topic, as any program could, too.
+//! Any Pulsar client can submit tasks and read each transition from the metadata topic:
+//! `examples/any-producer` does both with a third-party one.
 
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
-#![expect(clippy::large_futures, reason = "those of the crate `pulsar` are")]
 
+use futures::TryStreamExt;
 use longhaul::{Client, TaskContext, TaskError, TaskProcessor, Text, WatchEvent};
 use longhaul_broker::{Broker, BrokerConfig};
 use std::io::IsTerminal;
@@ -74,7 +74,7 @@ impl EitherBroker {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let log = std::env::var("RUST_LOG").unwrap_or_else(|_| "error,pulsar=off".to_owned());
+    let log = std::env::var("RUST_LOG").unwrap_or_else(|_| "error".to_owned());
     let ansi = std::io::stderr().is_terminal();
     tracing_subscriber::fmt()
         .with_env_filter(log)
@@ -96,10 +96,11 @@ async fn main() -> anyhow::Result<()> {
 
     let mut watch = client.watch(&topic).await?;
     let words = ["longhaul", "hiccup", "pulsar"];
-    let submitted = submit_with_a_plain_producer(url, &topic, &words).await?;
-    println!("{submitted} tasks submitted");
+    let tasks = words.map(|word| Text(word.to_owned()));
+    let submitted: Vec<_> = client.submit_all(&topic, tasks).try_collect().await?;
+    println!("{} tasks submitted", submitted.len());
 
-    let mut open = submitted;
+    let mut open = submitted.len();
     while open > 0 {
         let Some(event) = watch.next().await else { break };
         if let WatchEvent::Updated { id, metadata, .. } = event? {
@@ -115,18 +116,4 @@ async fn main() -> anyhow::Result<()> {
     worker.drain(Duration::from_secs(10)).await?;
     println!("drained");
     Ok(())
-}
-
-/// Nothing of longhaul is in here: it is the client crate `pulsar` alone.
-async fn submit_with_a_plain_producer(
-    url: &str,
-    topic: &str,
-    words: &[&str],
-) -> anyhow::Result<usize> {
-    let pulsar = pulsar::Pulsar::builder(url, pulsar::TokioExecutor).build().await?;
-    let mut producer = pulsar.producer().with_topic(topic).build().await?;
-    for word in words {
-        producer.send_non_blocking((*word).to_owned()).await?.await?;
-    }
-    Ok(words.len())
 }

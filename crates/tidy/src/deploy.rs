@@ -212,7 +212,6 @@ fn the_context_of_the_image_is_what_its_build_needs() {
         "/integration-tests",
         "/Cargo.lock",
         "/LICENSE",
-        "/build-support",
     ] {
         assert!(!is_ignored(path), "{path} is not sent");
     }

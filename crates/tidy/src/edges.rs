@@ -4,7 +4,7 @@
 use crate::tree::{assert_none, packages};
 use serde_json::Value;
 
-/// The third-party client. The library hides it, and the suites use it as any user does.
+/// The third-party client: only workspaces of their own use it.
 const CLIENT: &str = "pulsar";
 
 /// The packages of the workspace, each with what it may use of them and of the client.
@@ -23,9 +23,10 @@ const ALLOWED: &[(&str, &str)] = &[
         "longhaul-admin longhaul-broker longhaul-core longhaul-memory longhaul-session \
          longhaul-transport",
     ),
-    ("longhaul-broker", "longhaul-wire"),
+    ("longhaul-broker", "longhaul-http longhaul-wire"),
     ("longhaul-ui", ""),
-    ("longhaul-server", "longhaul longhaul-ui"),
+    ("longhaul-http", ""),
+    ("longhaul-server", "longhaul longhaul-http longhaul-ui"),
     ("longhaul-cli", "longhaul longhaul-broker longhaul-server"),
     (
         "integration-tests",

@@ -6,7 +6,7 @@ use bytes::BytesMut;
 use longhaul_session::machine::call::{Call, Question};
 use longhaul_session::machine::{Connection, Greeting};
 use longhaul_transport::moment::Moment;
-use longhaul_transport::{TransportError, TransportErrorKind};
+use longhaul_transport::{EntryId, TransportError, TransportErrorKind};
 use longhaul_wire::frame::{self, FRAME_ALLOWANCE};
 use std::time::Duration;
 
@@ -238,7 +238,7 @@ impl Bench {
             calls.push(Call::CloseProducer(producer));
         }
         for consumer in consumers {
-            let entry = longhaul::EntryId { ledger: 0, entry: 0 };
+            let entry = EntryId { ledger: 0, entry: 0 };
             calls.push(Call::Ack { consumer, entry, token: self.token() });
             calls.push(Call::Request { consumer, count: 1 });
             calls.push(Call::CloseConsumer(consumer));

@@ -3,13 +3,13 @@
 use super::bench::Bench;
 use super::script::Script;
 use bytes::Bytes;
-use longhaul::EntryId;
-use longhaul::Position;
 use longhaul_session::machine::call::{
     Call, ConsumerOptions, LookupQuestion, ProducerOptions, Publication, Question, StartPlace,
     Subscription,
 };
-use longhaul_transport::{Batching, Outgoing, TransportError, TransportErrorKind};
+use longhaul_transport::{
+    Batching, EntryId, Outgoing, Position, TransportError, TransportErrorKind,
+};
 
 /// Of every size one that a limit is near to.
 const BODY_BYTES: [usize; 8] = [0, 1, 10, 40, 100, 1_000, 5_000, 70_000];

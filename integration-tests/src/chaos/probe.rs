@@ -1,11 +1,12 @@
-//! A raw probe: publishes without end through the plain client and notes when each receipt came.
-//! What it waits, the brokers let everybody wait; what workers wait longer is their own doing.
+//! A raw probe: publishes without end through the session and notes when each receipt came. It
+//! reconnects at once and knows nothing of tasks, so its pauses are those of the brokers; workers
+//! add what is longer.
 
 use super::wall_ms;
 use crate::sandbox::Cluster;
 use anyhow::{Result, bail};
-use pulsar::producer::Message;
-use pulsar::{ConnectionRetryOptions, OperationRetryOptions, Producer, Pulsar, TokioExecutor};
+use longhaul_session::{ConnectOptions, PulsarTransport};
+use longhaul_transport::{Batching, Outgoing, Publisher, Schema, TopicPartition, Transport};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -37,13 +38,14 @@ impl Probe {
             let probed = cluster.sandbox().topic("probe");
             if admin.bundle(&probed).await? == bundle {
                 admin.create_topic(&probed).await?;
-                return Ok(Self::start(cluster.sandbox().service_url(), probed));
+                let topic = TopicPartition { topic: probed, partition: -1 };
+                return Ok(Self::start(cluster.sandbox().service_url(), topic));
             }
         }
         bail!("no topic beside {topic} among {TOPICS_MAX}")
     }
 
-    fn start(service_url: &str, topic: String) -> Self {
+    fn start(service_url: &str, topic: TopicPartition) -> Self {
         let hosts = service_url.trim_start_matches("pulsar://").split(',');
         let urls: Vec<_> = hosts.map(|host| format!("pulsar://{host}")).collect();
         let receipts = Arc::new(Mutex::new(Vec::new()));
@@ -52,9 +54,8 @@ impl Probe {
         publishing.spawn(async move {
             // A broker that is away, or not ready: the other one knows more.
             for url in urls.iter().cycle() {
-                let connecting = Box::pin(connect(url, &topic));
-                if let Ok(Ok(mut producer)) = timeout(CONNECT_LIMIT, connecting).await {
-                    while publish(&mut producer).await.is_ok() {
+                if let Ok(Ok(mut publisher)) = timeout(CONNECT_LIMIT, connect(url, &topic)).await {
+                    while publish(&mut publisher).await.is_ok() {
                         noted.lock().unwrap_or_else(PoisonError::into_inner).push(wall_ms());
                         sleep(EVERY).await;
                     }
@@ -71,27 +72,14 @@ impl Probe {
     }
 }
 
-/// The client's own retries are switched off as far as they go: it would stay with a dead broker's
-/// address.
-async fn connect(url: &str, topic: &str) -> Result<Producer<TokioExecutor>> {
-    let client: Pulsar<TokioExecutor> = Pulsar::builder(url, TokioExecutor)
-        .with_connection_retry_options(ConnectionRetryOptions {
-            max_retries: 0,
-            connection_timeout: CONNECT_LIMIT,
-            ..ConnectionRetryOptions::default()
-        })
-        .with_operation_retry_options(OperationRetryOptions {
-            operation_timeout: MESSAGE_LIMIT,
-            retry_delay: AGAIN,
-            max_retries: Some(0),
-        })
-        .build()
-        .await?;
-    Ok(Box::pin(client.producer().with_topic(topic).build()).await?)
+/// Opens a connection of its own, with a new lookup.
+async fn connect(url: &str, topic: &TopicPartition) -> Result<Box<dyn Publisher>> {
+    let transport = PulsarTransport::connect(ConnectOptions::new(url)).await?;
+    Ok(transport.publisher(topic, Batching::Off, Schema::None).await?)
 }
 
-async fn publish(producer: &mut Producer<TokioExecutor>) -> Result<()> {
-    let message = Message { payload: b"probe".to_vec(), ..Message::default() };
-    let sent = async { Ok(Box::pin(producer.send_non_blocking(message)).await?.await?) };
+async fn publish(publisher: &mut Box<dyn Publisher>) -> Result<()> {
+    let message = Outgoing { payload: "probe".into(), ..Outgoing::default() };
+    let sent = async { Ok(publisher.send(message).await?.await?) };
     timeout(MESSAGE_LIMIT, sent).await?.map(drop)
 }

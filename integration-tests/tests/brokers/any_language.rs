@@ -11,10 +11,11 @@ use longhaul::{
 };
 use longhaul_broker::{Broker, BrokerConfig};
 use longhaul_session::{ConnectOptions, PulsarTransport};
-use longhaul_transport::{Follow, Message, Start, TopicPartition, Transport};
-use pulsar::{Pulsar, TokioExecutor, producer};
+use longhaul_transport::{
+    Batching, Follow, Message, Outgoing, Publisher, Schema, Start, TopicPartition, Transport,
+};
 use serde_json::Value;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -64,6 +65,10 @@ impl TaskProcessor for Actor {
     }
 }
 
+fn topic(name: &str) -> TopicPartition {
+    TopicPartition { topic: format!("persistent://public/default/{name}"), partition: -1 }
+}
+
 /// Everything that stands on a topic, from the first message on, for ever.
 struct Log {
     messages: tokio::sync::mpsc::Receiver<Message>,
@@ -72,11 +77,9 @@ struct Log {
 }
 
 impl Log {
-    async fn follow(transport: &PulsarTransport, topic: &str) -> Result<Self> {
-        let topic =
-            TopicPartition { topic: format!("persistent://public/default/{topic}"), partition: -1 };
+    async fn follow(transport: &PulsarTransport, name: &str) -> Result<Self> {
         let follow = Follow { start: Start::Earliest, compacted: false };
-        let mut follower = transport.follower(&topic, follow).await?;
+        let mut follower = transport.follower(&topic(name), follow).await?;
         let (sender, messages) = tokio::sync::mpsc::channel(64);
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
@@ -107,6 +110,7 @@ impl Log {
 struct Bench {
     broker: Broker,
     client: Client,
+    tasks: Box<dyn Publisher>,
     metadata: Log,
     ledger: Log,
     letters: Log,
@@ -120,10 +124,12 @@ impl Bench {
         let url = broker.service_url();
         let client = Client::connect(url).await?;
         let transport = PulsarTransport::connect(ConnectOptions::new(url)).await?;
+        let tasks = topic("tasks");
+        let tasks = transport.publisher(&tasks, Batching::Off, Schema::None).await?;
         let metadata = Log::follow(&transport, "tasks-metadata").await?;
         let ledger = Log::follow(&transport, "tasks-ledger").await?;
         let letters = Log::follow(&transport, "tasks-longhaul-DLQ").await?;
-        Ok(Self { broker, client, metadata, ledger, letters, examples: BTreeMap::new() })
+        Ok(Self { broker, client, tasks, metadata, ledger, letters, examples: BTreeMap::new() })
     }
 
     async fn worker(&self, actor: &Actor) -> Result<WorkerHandle> {
@@ -135,19 +141,13 @@ impl Bench {
         Ok(worker)
     }
 
-    /// Submits as anybody would: with a Pulsar client that knows nothing of longhaul.
-    async fn submit(&self, task: &str, properties: &[(&str, &str)]) -> Result<TaskId> {
-        let client = Pulsar::builder(self.broker.service_url(), TokioExecutor).build().await?;
-        let mut producer = Box::pin(client.producer().with_topic("tasks").build()).await?;
-        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-        let message = producer::Message {
-            payload: task.as_bytes().to_vec(),
-            properties: properties.iter().map(own).collect::<HashMap<_, _>>(),
-            ..producer::Message::default()
-        };
-        let sent = Box::pin(producer.send_non_blocking(message)).await?;
-        let id = sent.await?.message_id.context("a receipt without id")?;
-        Ok(TaskId { ledger: id.ledger_id, entry: id.entry_id, partition: -1, batch_index: None })
+    /// Submits as any client does: a message with properties, and nothing of longhaul.
+    async fn submit(&mut self, task: &str, properties: &[(&str, &str)]) -> Result<TaskId> {
+        let properties = properties.iter().copied().collect();
+        let payload = task.as_bytes().to_vec().into();
+        let message = Outgoing { properties, payload, ..Outgoing::default() };
+        let receipt = self.tasks.send(message).await?;
+        Ok(TaskId::new(receipt.await?, -1))
     }
 
     /// Waits for an entry of a task on the metadata topic, and keeps it as an example.

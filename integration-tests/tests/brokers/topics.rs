@@ -16,7 +16,8 @@ use longhaul::topics::{
     TopicSettings, check, dry_run, setup,
 };
 use longhaul::{Client, ConnectError, TaskContext, TaskError, TaskProcessor, Text, WorkerError};
-use pulsar::{Pulsar, TokioExecutor};
+use longhaul_session::{ConnectOptions, PulsarTransport};
+use longhaul_transport::{Batching, Outgoing, Schema, TopicPartition, Transport};
 use reqwest::Method;
 use serde_json::json;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -123,10 +124,13 @@ impl Bench {
     }
 
     async fn publish(&self, topic: &str) -> Result<()> {
-        let client: Pulsar<_> = Pulsar::builder(&self.broker, TokioExecutor).build().await?;
-        let mut producer = Box::pin(client.producer().with_topic(topic).build()).await?;
-        Box::pin(producer.send_non_blocking("x")).await?.await?;
-        Ok(Box::pin(producer.close()).await?)
+        let transport = PulsarTransport::connect(ConnectOptions::new(&self.broker)).await?;
+        let partition = transport.partitions(topic).await?.map_or(-1, |_| 0);
+        let part = TopicPartition { topic: topic.to_owned(), partition };
+        let mut publisher = transport.publisher(&part, Batching::Off, Schema::None).await?;
+        let message = Outgoing { payload: "x".into(), ..Outgoing::default() };
+        publisher.send(message).await?.await?;
+        Ok(())
     }
 
     async fn cleanup(self) {

@@ -1,5 +1,4 @@
-//! Everything that needs no broker, in one program: the model, the simulations, and the wire crate
-//! against another client.
+//! Everything that needs no broker, in one program, such as the model and the simulations.
 //!
 //! A suite runs alone by the name of its module:
 //! `cargo test -p integration-tests --test pure -- model::`.
@@ -11,4 +10,3 @@ mod pictures;
 mod session;
 mod simulation;
 mod timed;
-mod wire;

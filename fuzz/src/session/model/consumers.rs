@@ -2,10 +2,9 @@
 
 use super::entries::{Body, expected};
 use super::{Context, Kind, Model, Producer, Step};
-use longhaul::{EntryId, Position};
 use longhaul_session::machine::call::{ConsumerOptions, Event, StartPlace, Subscription};
-use longhaul_transport::Message;
 use longhaul_transport::moment::Moment;
+use longhaul_transport::{EntryId, Message, Position};
 use longhaul_wire::frame::Frame;
 use longhaul_wire::messages::{
     AckType, Command, CommandAck, CommandFlow, CommandRedeliverUnacknowledgedMessages,

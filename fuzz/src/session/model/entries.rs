@@ -1,7 +1,7 @@
 //! What an entry holds, by the rules of Pulsar.
 
 use bytes::Bytes;
-use longhaul::Position;
+use longhaul_transport::Position;
 use longhaul_wire::batch::Singles;
 use longhaul_wire::compression;
 use longhaul_wire::messages::{CommandMessage, MessageMetadata};

@@ -1,9 +1,8 @@
 //! Producers: what they were given, what they wrote, and the receipts.
 
 use super::{Context, Model, Step, Waiting};
-use longhaul::Position;
 use longhaul_transport::moment::Moment;
-use longhaul_transport::{Batching, PublishError};
+use longhaul_transport::{Batching, Position, PublishError};
 use longhaul_wire::batch::Singles;
 use longhaul_wire::messages::{Command, CommandSend};
 use longhaul_wire::payload::Payload;

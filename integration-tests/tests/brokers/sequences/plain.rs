@@ -1,16 +1,15 @@
-//! A plain Pulsar producer that knows nothing of longhaul: the client crate alone.
+//! A plain producer: it sends messages by the session and knows nothing of tasks.
 
 use anyhow::{Context, Result, ensure};
 use integration_tests::bench::Bench;
 use longhaul::TaskId;
-use longhaul_transport::TopicPartition;
-use pulsar::producer::{Message, SendFuture};
-use pulsar::{Producer, ProducerOptions, Pulsar, TokioExecutor};
-use std::collections::HashMap;
+use longhaul_transport::{
+    Batching, OnReceipt, Outgoing, Publisher, Receipt, Schema, TopicPartition, Transport,
+};
 
 /// A producer on one partition of a topic.
 pub(crate) struct Plain {
-    producer: Producer<TokioExecutor>,
+    publisher: Box<dyn Publisher>,
     partition: i32,
 }
 
@@ -18,18 +17,17 @@ impl Plain {
     /// A producer of tasks, one message each.
     pub(crate) async fn tasks(bench: &Bench) -> Result<Self> {
         let part = bench.parts(&bench.names().task).swap_remove(0);
-        Self::open(bench, &part, ProducerOptions::default()).await
+        Self::open(bench, &part, Batching::Off).await
     }
 
     /// A producer on this partition.
     pub(crate) async fn open(
         bench: &Bench,
         part: &TopicPartition,
-        options: ProducerOptions,
+        batching: Batching,
     ) -> Result<Self> {
-        let client = Pulsar::builder(bench.service_url(), TokioExecutor).build().await?;
-        let builder = client.producer().with_topic(part.to_string()).with_options(options);
-        Ok(Self { producer: Box::pin(builder.build()).await?, partition: part.partition })
+        let publisher = bench.transport().publisher(part, batching, Schema::None).await?;
+        Ok(Self { publisher, partition: part.partition })
     }
 
     /// Sends a task and returns its id.
@@ -42,27 +40,29 @@ impl Plain {
         payload: &[u8],
         properties: &[(&str, &str)],
     ) -> Result<TaskId> {
-        let sent = self.send(None, payload, properties).await?;
-        self.id(sent).await
+        let receipt = self.send(None, payload, properties).await?;
+        Ok(TaskId::new(receipt.await?, self.partition))
     }
 
     /// Sends these tasks as one batch, and returns their ids.
     pub(crate) async fn submit_batch(bench: &Bench, payloads: &[&str]) -> Result<Vec<TaskId>> {
         let part = bench.parts(&bench.names().task).swap_remove(0);
-        let size = u32::try_from(payloads.len())?;
-        let options = ProducerOptions { batch_size: Some(size), ..ProducerOptions::default() };
-        let mut plain = Self::open(bench, &part, options).await?;
-        let mut sent = Vec::new();
+        let mut plain = Self::open(bench, &part, Batching::On).await?;
+        let mut receipts = Vec::new();
+        // Nothing is awaited in between, so the session finds all of them in its queue.
         for payload in payloads {
-            sent.push(plain.send(None, payload.as_bytes(), &[]).await?);
+            let (on_receipt, receipt) = OnReceipt::awaited();
+            plain.publisher.put(outgoing(None, payload.as_bytes(), &[]), on_receipt);
+            receipts.push(receipt);
         }
         let mut ids = Vec::new();
-        for (index, sent) in sent.into_iter().enumerate() {
-            let id = plain.id(sent).await?;
-            ids.push(TaskId { batch_index: Some(u32::try_from(index)?), ..id });
+        for receipt in receipts {
+            ids.push(TaskId::new(receipt.await?, part.partition));
         }
-        let entries: Vec<_> = ids.iter().map(|id| id.entry_id()).collect();
-        ensure!(entries.iter().all(|entry| *entry == entries[0]), "not one batch: {ids:?}");
+        let is_next = |(index, id): (usize, &TaskId)| {
+            id.entry_id() == ids[0].entry_id() && id.batch_index == u32::try_from(index).ok()
+        };
+        ensure!(ids.iter().enumerate().all(is_next), "not one batch: {ids:?}");
         Ok(ids)
     }
 
@@ -71,7 +71,7 @@ impl Plain {
     pub(crate) async fn cancel(bench: &Bench, task: TaskId) -> Result<()> {
         let parts = bench.parts(&bench.names().ledger);
         let part = parts.iter().find(|part| part.partition == task.partition).context("none")?;
-        let mut plain = Self::open(bench, part, ProducerOptions::default()).await?;
+        let mut plain = Self::open(bench, part, Batching::Off).await?;
         let properties = [("k", "cancel"), ("t", &task.to_string())];
         plain.send(Some(format!("{task}/cancel")), b"\x01", &properties).await?.await?;
         Ok(())
@@ -82,20 +82,12 @@ impl Plain {
         key: Option<String>,
         payload: &[u8],
         properties: &[(&str, &str)],
-    ) -> Result<SendFuture> {
-        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-        let message = Message {
-            payload: payload.to_vec(),
-            properties: properties.iter().map(own).collect::<HashMap<_, _>>(),
-            partition_key: key,
-            ..Message::default()
-        };
-        Ok(Box::pin(self.producer.send_non_blocking(message)).await?)
+    ) -> Result<Receipt> {
+        Ok(self.publisher.send(outgoing(key, payload, properties)).await?)
     }
+}
 
-    async fn id(&self, sent: SendFuture) -> Result<TaskId> {
-        let id = sent.await?.message_id.context("a receipt without id")?;
-        let (ledger, entry) = (id.ledger_id, id.entry_id);
-        Ok(TaskId { ledger, entry, partition: self.partition, batch_index: None })
-    }
+fn outgoing(key: Option<String>, payload: &[u8], properties: &[(&str, &str)]) -> Outgoing {
+    let properties = properties.iter().copied().collect();
+    Outgoing { key, properties, payload: payload.to_vec().into(), ..Outgoing::default() }
 }

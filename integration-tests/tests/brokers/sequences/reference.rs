@@ -12,6 +12,7 @@ use integration_tests::java::{JavaClient, JavaEntry, Watcher};
 use integration_tests::script::Scripted;
 use integration_tests::view::{LIMIT, Shown};
 use longhaul::{TaskId, WorkerHandle};
+use longhaul_transport::Batching;
 use longhaul_transport::clock::Clock;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -153,7 +154,7 @@ impl Sequence {
     ) -> Result<BTreeMap<TaskId, String>> {
         let mut producers = Vec::new();
         for part in bench.parts(&bench.names().task) {
-            producers.push(Plain::open(bench, &part, Default::default()).await?);
+            producers.push(Plain::open(bench, &part, Batching::Off).await?);
         }
         let properties: Vec<_> =
             self.budget.map(|budget| ("MAX_TASK_DURATION", budget)).into_iter().collect();

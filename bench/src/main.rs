@@ -51,10 +51,10 @@ const TERMINATED: u8 = 143;
 #[derive(Parser)]
 #[command(
     name = "bench",
-    after_help = "Always with --release, on a machine that does nothing else:\n  \
-    cargo run --release -p bench -- drain --concurrency 1000\n  \
-    cargo run --release -p bench -- latency --broker maven --json latency.json\n  \
-    cargo run --release -p bench -- session flow-100"
+    after_help = "Always with --release, on a machine that does nothing else, in the folder bench:\n  \
+    cargo run --release -- drain --concurrency 1000\n  \
+    cargo run --release -- latency --broker maven --json latency.json\n  \
+    cargo run --release -- session flow-100"
 )]
 struct Args {
     #[command(subcommand)]

@@ -1,0 +1,93 @@
+//! Submits tasks and watches them with a third-party Pulsar client. It uses nothing of longhaul.
+//!
+//! ```text
+//! any-producer TOPIC PAYLOAD...
+//! ```
+//!
+//! The broker is at `PULSAR_SERVICE_URL`, `pulsar://127.0.0.1:6650` by default. The topic has no
+//! partitions. The program prints each state of its tasks, and ends when all of them have ended.
+
+use anyhow::{Context, Result};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use futures::TryStreamExt;
+use pulsar::consumer::{ConsumerOptions, InitialPosition};
+use pulsar::reader::Reader;
+use pulsar::{Pulsar, TokioExecutor};
+use serde_json::Value;
+use std::collections::HashMap;
+use std::env;
+
+/// Tasks that have not ended: for each task id the highest claim number seen.
+type Open = HashMap<String, u64>;
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let url = env::var("PULSAR_SERVICE_URL");
+    let url = url.unwrap_or_else(|_| "pulsar://127.0.0.1:6650".to_owned());
+    let mut arguments = env::args().skip(1);
+    let topic = arguments.next().context("usage: any-producer TOPIC PAYLOAD...")?;
+    let pulsar = Pulsar::builder(url, TokioExecutor).build().await?;
+    let open = submit(&pulsar, &topic, arguments).await?;
+    watch(&pulsar, &format!("{topic}-metadata"), open).await
+}
+
+/// Sends one message per task. The task id is the message id.
+async fn submit(
+    pulsar: &Pulsar<TokioExecutor>,
+    topic: &str,
+    payloads: impl Iterator<Item = String>,
+) -> Result<Open> {
+    let mut producer = pulsar.producer().with_topic(topic).build().await?;
+    let mut open = Open::new();
+    for payload in payloads {
+        let receipt = producer.send_non_blocking(payload).await?.await?;
+        let id = receipt.message_id.context("the broker sent a receipt without a message id")?;
+        let id = format!("{}:{}:-1", id.ledger_id, id.entry_id);
+        println!("{id} submitted");
+        open.insert(id, 0);
+    }
+    Ok(open)
+}
+
+/// Reads the metadata topic until all of these tasks have ended.
+async fn watch(pulsar: &Pulsar<TokioExecutor>, topic: &str, mut open: Open) -> Result<()> {
+    let options = ConsumerOptions::default()
+        .read_compacted(true)
+        .with_initial_position(InitialPosition::Earliest);
+    let reader = pulsar.reader().with_topic(topic).with_options(options);
+    let mut reader: Reader<Vec<u8>, _> = reader.into_reader().await?;
+    while !open.is_empty() {
+        let message = reader.try_next().await?.context("the metadata topic ended")?;
+        let metadata = message.metadata();
+        let Some(id) = metadata.partition_key.as_ref() else { continue };
+        let Some(epoch_seen) = open.get_mut(id) else { continue };
+        let epoch = metadata.properties.iter().find(|property| property.key == "epoch");
+        let epoch = epoch.map_or(Ok(0), |property| property.value.parse())?;
+        // A worker that was replaced may write late.
+        if epoch < *epoch_seen {
+            continue;
+        }
+        *epoch_seen = epoch;
+        let entry: Value = serde_json::from_slice(&message.payload.data)?;
+        println!("{id} {}", shown(&entry)?);
+        // A FAILED without an outcome is tried again.
+        if entry["state"] == "COMPLETED" || entry["outcome"].is_string() {
+            open.remove(id);
+        }
+    }
+    Ok(())
+}
+
+/// The state, and the result or the reason.
+fn shown(entry: &Value) -> Result<String> {
+    let text = |name: &str| entry[name].as_str();
+    let mut shown = text("state").context("an entry without a state")?.to_owned();
+    if let Some(result) = text("result") {
+        let result = BASE64_STANDARD.decode(result)?;
+        shown = format!("{shown}: {}", String::from_utf8_lossy(&result));
+    } else if let Some(reason) = text("failureReason") {
+        shown = format!("{shown}: {reason}");
+    }
+    Ok(shown)
+}
