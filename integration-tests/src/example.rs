@@ -1,4 +1,4 @@
-//! The examples of the library, our broker and the program `longhaul`, as processes: built or found built, started, read line by line, signalled,
+//! The examples of the library and the program `longhaul`, as processes: built or found built, started, read line by line, signalled,
 //! killed.
 
 use crate::sandbox::guard::Guard;
@@ -11,10 +11,6 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
-/// Our broker's program.
-const BROKER: &str = "longhaul-broker";
-/// The programs that are no examples.
-const BINARIES: [&str; 2] = [BROKER, "longhaul"];
 /// How long building the programs may take.
 const BUILD_LIMIT: Duration = Duration::from_secs(900);
 /// How long a program may take until it says what it ought to say, or ends.
@@ -34,14 +30,6 @@ pub async fn program(name: &str, folder: &Path) -> Result<PathBuf> {
         None => build().await?.join("examples").join(name),
     };
     copy_to(&built, folder)
-}
-
-/// Builds our broker, or finds it built, and puts a copy into `folder`.
-///
-/// # Errors
-/// It cannot be built or copied.
-pub async fn broker(folder: &Path) -> Result<PathBuf> {
-    binary(BROKER, folder).await
 }
 
 /// The same with a program that is no example.
@@ -80,8 +68,7 @@ async fn build() -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     forget_cargo(&mut command);
-    command.args(["build", "--quiet", "--workspace", "--examples"]);
-    command.args(BINARIES.iter().flat_map(|name| ["--bin", name]));
+    command.args(["build", "--quiet", "--workspace", "--examples", "--bin", "longhaul"]);
     if profile.ends_with("release") {
         command.arg("--release");
     }

@@ -47,7 +47,7 @@ impl Guard {
             return Ok(());
         }
         let reason = "the request names a host (`Host`) that this broker does not answer for: use localhost or the address that it listens on, or \
-                      allow the name (--admin-host)";
+                      allow the name (--admin-hosts)";
         Err(Answer::refusal(StatusCode::MISDIRECTED_REQUEST, reason))
     }
 

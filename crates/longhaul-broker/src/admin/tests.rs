@@ -227,7 +227,7 @@ async fn web_pages_of_others_and_unknown_hosts_are_refused() {
     }
     let rebound = format!("POST {skip} HTTP/1.1\r\nhost: evil.test\r\nconnection: close\r\n\r\n");
     let answer = String::from_utf8(server.raw(rebound.as_bytes()).await).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 421 ") && answer.contains("--admin-host"), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 421 ") && answer.contains("--admin-hosts"), "{answer}");
     server.end().await;
 }
 

@@ -79,7 +79,7 @@ pub(crate) struct Start {
 /// The embedded broker for clients on other machines.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Embedded broker")]
-struct Secured {
+pub(in crate::commands) struct Secured {
     /// Where its admin API listens for those who encrypt.
     #[arg(long, value_name = "HOST:PORT")]
     admin_tls: Option<String>,
@@ -89,7 +89,7 @@ struct Secured {
     /// The host that clients are told to connect to.
     #[arg(long, value_name = "HOST")]
     broker_host: Option<String>,
-    /// The secret that tokens of clients are signed with: a file, or data:;base64,… See `longhaul-broker token`.
+    /// The secret that tokens of clients are signed with: a file, or data:;base64,… `longhaul token secret` makes one.
     #[arg(long, value_name = "KEY")]
     broker_token_secret: Option<String>,
     /// Roles that may do everything, with commas in between.
@@ -110,6 +110,41 @@ struct Secured {
     /// The key of the certificate, as PEM.
     #[arg(long, value_name = "FILE")]
     broker_key_file: Option<String>,
+    /// Authorities of client certificates, as PEM. With them, clients that use TLS must show a certificate.
+    #[arg(long, value_name = "FILE")]
+    broker_client_authorities: Option<String>,
+    /// Size of the log on disk above which the broker refuses publishes, such as 512M or 10G. At least 256M.
+    #[arg(long, value_name = "BYTES")]
+    broker_disk_bytes_max: Option<String>,
+    /// Largest message, such as 512K; 5M by default.
+    #[arg(long, value_name = "BYTES")]
+    broker_message_bytes_max: Option<String>,
+    /// Largest number of client connections; 10000 by default.
+    #[arg(long, value_name = "COUNT")]
+    broker_connections_max: Option<String>,
+}
+
+impl Secured {
+    /// The settings that its options give.
+    pub(in crate::commands) fn said(&self) -> Said<'_> {
+        let mut said = given(&[
+            ("admin-tls", &self.admin_tls),
+            ("admin-hosts", &self.admin_hosts),
+            ("broker-host", &self.broker_host),
+            ("broker-token-secret", &self.broker_token_secret),
+            ("broker-superusers", &self.broker_superusers),
+            ("broker-monitors", &self.broker_monitors),
+            ("broker-tls", &self.broker_tls),
+            ("broker-certificate-file", &self.broker_certificate_file),
+            ("broker-key-file", &self.broker_key_file),
+            ("broker-client-authorities", &self.broker_client_authorities),
+            ("broker-disk-bytes-max", &self.broker_disk_bytes_max),
+            ("broker-message-bytes-max", &self.broker_message_bytes_max),
+            ("broker-connections-max", &self.broker_connections_max),
+        ]);
+        said.extend(self.broker_open_namespaces.then_some(("broker-open-namespaces", "true")));
+        said
+    }
 }
 
 #[derive(Debug, Args)]
@@ -134,7 +169,7 @@ struct Listen {
     dialect_queue: Option<String>,
 }
 
-fn given<'a>(texts: &[(&'static str, &'a Option<String>)]) -> Said<'a> {
+pub(in crate::commands) fn given<'a>(texts: &[(&'static str, &'a Option<String>)]) -> Said<'a> {
     texts.iter().filter_map(|(name, text)| Some((*name, text.as_deref()?))).collect()
 }
 
@@ -165,15 +200,6 @@ impl Start {
         let mut said = self.listen.said();
         said.extend(given(&[
             ("engine", &self.engine),
-            ("admin-tls", &self.secured.admin_tls),
-            ("admin-hosts", &self.secured.admin_hosts),
-            ("broker-host", &self.secured.broker_host),
-            ("broker-token-secret", &self.secured.broker_token_secret),
-            ("broker-superusers", &self.secured.broker_superusers),
-            ("broker-monitors", &self.secured.broker_monitors),
-            ("broker-tls", &self.secured.broker_tls),
-            ("broker-certificate-file", &self.secured.broker_certificate_file),
-            ("broker-key-file", &self.secured.broker_key_file),
             ("namespace", &self.namespace),
             ("http-tokens", &self.http_tokens),
             ("http-certificate-file", &self.http_certificate_file),
@@ -187,8 +213,7 @@ impl Start {
             ("dashboard", &self.dashboard),
             ("drain", &self.drain),
         ]));
-        let open = self.secured.broker_open_namespaces;
-        said.extend(open.then_some(("broker-open-namespaces", "true")));
+        said.extend(self.secured.said());
         said.extend(self.insecure.then_some(("insecure", "true")));
         said.extend(self.hide_payloads.then_some(("hide-payloads", "true")));
         said

@@ -32,7 +32,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // Its pages are made of the gateway's public routes, and of nothing else.
     ("longhaul-ui", &[]),
     ("longhaul-server", &["longhaul", "longhaul-ui"]),
-    ("longhaul-cli", &["longhaul", "longhaul-broker", "longhaul-server"]),
+    ("longhaul-cli", &["longhaul", "longhaul-broker", "longhaul-server", "longhaul-wire"]),
     (
         "integration-tests",
         &[
