@@ -36,6 +36,8 @@ mod error;
 mod hostile;
 mod ids;
 mod key_hash;
+#[cfg(test)]
+mod kit;
 mod log;
 mod machine;
 mod metrics;
