@@ -2,7 +2,7 @@
 
 use crate::auth::AuthConfigError;
 use crate::log::{OpenError, WriteError};
-use crate::tls::TlsError;
+use longhaul_http::TlsError;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 

@@ -3,6 +3,7 @@
 use crate::auth::Auth;
 use crate::server::StartError;
 use crate::shell::Tls;
+use longhaul_http::{TlsConfig, host};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -41,7 +42,7 @@ pub struct ServerConfig {
     pub token_file: Option<PathBuf>,
     /// Listens beyond loopback without tokens or client certificates. Default no.
     pub insecure: bool,
-    /// TLS; default none.
+    /// TLS: PEM files, which are read again when they change; default none.
     pub tls: Option<TlsConfig>,
     /// Names or numbers, without ports, by which the gateway may be asked for (`Host`) besides `localhost`, the loopback addresses and the number that it listens
     /// at; case, a last dot and brackets make no difference. Where it listens beyond loopback, an empty list allows all names. Default empty.
@@ -155,17 +156,6 @@ pub struct RateLimit {
     pub per: Duration,
     /// How many the bucket holds: so many may come at once.
     pub burst: u32,
-}
-
-/// TLS of a gateway: PEM files, which are read again when they change.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsConfig {
-    /// The certificate, and those between it and its authority.
-    pub certificate: PathBuf,
-    /// Its private key.
-    pub key: PathBuf,
-    /// The authorities of client certificates: with this, clients without a certificate of theirs are refused.
-    pub client_authorities: Option<PathBuf>,
 }
 
 /// A dialect: routes and bodies of another task queue.
@@ -297,7 +287,7 @@ impl ServerConfig {
         if let Some(origin) = self.allowed_origins.iter().find(|origin| !is_origin(origin)) {
             return Err(ConfigError::Origin(origin.clone()));
         }
-        let is_no_host = |host: &&String| crate::shell::parse_host(host).is_none();
+        let is_no_host = |host: &&String| host::parse(host).is_none();
         if let Some(host) = self.allowed_hosts.iter().find(is_no_host) {
             return Err(ConfigError::Host(host.clone()));
         }
@@ -382,8 +372,8 @@ mod tests {
         };
         assert_eq!(changed(tokens), Ok(()));
         let tls = |client_authorities| {
-            let (certificate, key) = ("c".into(), "k".into());
-            let tls = Some(TlsConfig { certificate, key, client_authorities });
+            let (certificates, key) = ("c".into(), "k".into());
+            let tls = Some(TlsConfig { certificates, key, client_authorities });
             changed(|it| (it.listen, it.tls) = (beyond, tls))
         };
         assert_eq!(tls(Some("ca".into())), Ok(()));

@@ -76,7 +76,10 @@ mod tests {
         };
         assert_eq!(nobody_may(&auth(&["root"]), &["public/default"]), None);
         let text = nobody_may(&auth(&[]), &[]).unwrap();
-        assert!(text.contains("--broker-superusers") && text.ends_with("(--broker-open-namespaces)"), "{text}");
+        assert!(
+            text.contains("--broker-superusers") && text.ends_with("(--broker-open-namespaces)"),
+            "{text}"
+        );
         let many: Vec<_> = (0..12).map(|number| format!("public/{number}")).collect();
         let many: Vec<_> = many.iter().map(String::as_str).collect();
         let text = nobody_may(&auth(&[]), &many).unwrap();

@@ -28,10 +28,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "longhaul",
         &["longhaul-broker", "longhaul-memory", "longhaul-transport", "longhaul-wire", CLIENT],
     ),
-    ("longhaul-broker", &["longhaul-wire"]),
+    ("longhaul-http", &[]),
+    ("longhaul-broker", &["longhaul-http", "longhaul-wire"]),
     // Its pages are made of the gateway's public routes, and of nothing else.
     ("longhaul-ui", &[]),
-    ("longhaul-server", &["longhaul", "longhaul-ui"]),
+    ("longhaul-server", &["longhaul", "longhaul-http", "longhaul-ui"]),
     ("longhaul-cli", &["longhaul", "longhaul-broker", "longhaul-server", "longhaul-wire"]),
     (
         "integration-tests",
