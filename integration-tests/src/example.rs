@@ -1,5 +1,5 @@
-//! The examples of the library, our broker and the program `longhaul`, as processes: built or found
-//! built, started, read line by line, signalled, killed.
+//! The examples of the library and the program `longhaul`, as processes: built or found built, started, read line by line, signalled,
+//! killed.
 
 use crate::sandbox::guard::Guard;
 use anyhow::{Context, Result, bail, ensure};
@@ -11,10 +11,6 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
-/// Our broker's program.
-const BROKER: &str = "longhaul-broker";
-/// The programs that are no examples.
-const BINARIES: [&str; 2] = [BROKER, "longhaul"];
 /// How long building the programs may take.
 const BUILD_LIMIT: Duration = Duration::from_secs(900);
 /// How long a program may take until it says what it ought to say, or ends.
@@ -24,8 +20,7 @@ const AFTERMATH: &str = r#"kill -KILL -- "-$1""#;
 /// Names a folder of ready-made binaries of the examples.
 const PROGRAMS_VARIABLE: &str = "LONGHAUL_EXAMPLES";
 
-/// Builds an example, or finds it built, and puts a copy into `folder`: a later build must not
-/// change it under a running test.
+/// Builds an example, or finds it built, and puts a copy into `folder`: a later build must not change it under a running test.
 ///
 /// # Errors
 /// It cannot be built or copied.
@@ -35,14 +30,6 @@ pub async fn program(name: &str, folder: &Path) -> Result<PathBuf> {
         None => build().await?.join("examples").join(name),
     };
     copy_to(&built, folder)
-}
-
-/// Builds our broker, or finds it built, and puts a copy into `folder`.
-///
-/// # Errors
-/// It cannot be built or copied.
-pub async fn broker(folder: &Path) -> Result<PathBuf> {
-    binary(BROKER, folder).await
 }
 
 /// The same with a program that is no example.
@@ -60,19 +47,17 @@ pub async fn binary(name: &str, folder: &Path) -> Result<PathBuf> {
 
 fn copy_to(built: &Path, folder: &Path) -> Result<PathBuf> {
     let copy = folder.join(built.file_name().context("a program has a name")?);
-    // By another process: whatever is started from here while we have the copy open for writing
-    // inherits that, and until it has begun nobody can start the copy ("text file busy").
+    // By another process: whatever is started from here while we have the copy open for writing inherits that, and until it has begun
+    // nobody can start the copy ("text file busy").
     let status = std::process::Command::new("cp").arg(built).arg(&copy).status()?;
     ensure!(status.success(), "cannot copy {}: {status}", built.display());
     Ok(copy)
 }
 
-/// Has cargo build all programs in the profile that we were built in. Returns the folder where they
-/// lie.
+/// Has cargo build all programs in the profile that we were built in. Returns the folder where they lie.
 ///
-/// They are always built together and for the whole workspace. A build of one package has other
-/// features of its dependencies, and would make the async runtime and everything above it a second
-/// time, beside those of the tests.
+/// They are always built together and for the whole workspace. A build of one package has other features of its dependencies, and
+/// would make the async runtime and everything above it a second time, beside those of the tests.
 async fn build() -> Result<PathBuf> {
     let own = std::env::current_exe()?;
     let profile = own
@@ -83,8 +68,7 @@ async fn build() -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     forget_cargo(&mut command);
-    command.args(["build", "--quiet", "--workspace", "--examples"]);
-    command.args(BINARIES.iter().flat_map(|name| ["--bin", name]));
+    command.args(["build", "--quiet", "--workspace", "--examples", "--bin", "longhaul"]);
     if profile.ends_with("release") {
         command.arg("--release");
     }
@@ -96,8 +80,8 @@ async fn build() -> Result<PathBuf> {
     Ok(profile.to_owned())
 }
 
-/// Takes from a command's environment how cargo has described us: build scripts watch such
-/// variables, so that a cargo inside would build much again, and the one outside after it.
+/// Takes from a command's environment how cargo has described us: build scripts watch such variables, so that a cargo inside would
+/// build much again, and the one outside after it.
 pub fn forget_cargo(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
@@ -107,8 +91,8 @@ pub fn forget_cargo(command: &mut Command) {
     }
 }
 
-/// A process that we started and that does not outlive us. Neither do the processes that it has
-/// started itself, unless they have left its group.
+/// A process that we started and that does not outlive us. Neither do the processes that it has started itself, unless they have left
+/// its group.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -124,8 +108,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a command in a process group of its own, because Ctrl-C is for us. To read its lines,
-    /// `stdout` must be piped.
+    /// Starts a command in a process group of its own, because Ctrl-C is for us. To read its lines, `stdout` must be piped.
     ///
     /// # Errors
     /// It cannot be started.
@@ -247,8 +230,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // While it is not waited for, its number belongs to nobody else. That all have ended
-        // meanwhile is no failure.
+        // While it is not waited for, its number belongs to nobody else. That all have ended meanwhile is no failure.
         if let Some(group) = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
             kill_process_group(group, Signal::KILL).ok();
         }

@@ -35,7 +35,7 @@ const WIRE: Judge = judge("longhaul-wire", "longhaul_wire", 30);
 const CORPUS: Judge = judge("longhaul-wire", "corpus", 30);
 const RECORDINGS: Judge = judge("longhaul-wire", "recordings", 30);
 const BROKER: Judge = judge("longhaul-broker", "longhaul_broker", 30);
-const BAD_INPUT: Judge = judge("longhaul-broker", "bad_input", 10);
+const SERVER: Judge = judge("longhaul-broker", "server", 10);
 const PURE: Judge = judge("integration-tests", "pure", 8);
 /// With a broker in the same process: the last to be asked. Nobody else sees what is done with
 /// sockets.
@@ -68,7 +68,7 @@ pub const AREAS: &[Area] = &[
     Area {
         name: "broker",
         paths: &["crates/longhaul-broker/src/machine/", "crates/longhaul-broker/src/state/"],
-        judges: &[BROKER, BAD_INPUT, PURE, BROKERS],
+        judges: &[BROKER, SERVER, PURE, BROKERS],
     },
 ];
 

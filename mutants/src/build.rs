@@ -331,9 +331,8 @@ fn command(places: &Places, verb: &[&str]) -> Command {
 /// by themselves, and take too long.
 fn build_programs(places: &Places) -> anyhow::Result<()> {
     let mut command = command(places, &["build", "--quiet", "--examples"]);
-    command.args(["--bin", "longhaul-broker", "--bin", "longhaul", "--package", "longhaul"]);
-    let output =
-        command.args(["--package", "longhaul-broker", "--package", "longhaul-cli"]).output();
+    command.args(["--bin", "longhaul", "--package", "longhaul", "--package", "longhaul-cli"]);
+    let output = command.output();
     let output = output.context("cargo did not start")?;
     ensure!(output.status.success(), "cargo failed:\n{}", String::from_utf8_lossy(&output.stderr));
     Ok(())

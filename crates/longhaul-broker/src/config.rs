@@ -1,10 +1,9 @@
 //! How a broker is set up.
 
-use crate::admin::host;
 use crate::auth::{AuthConfig, Authenticator};
 use crate::defaults::{self, TopicDefaults};
 use crate::error::StartError;
-use crate::tls::TlsConfig;
+use longhaul_http::{TlsConfig, host};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;

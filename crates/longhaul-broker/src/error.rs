@@ -2,7 +2,7 @@
 
 use crate::auth::AuthConfigError;
 use crate::log::{OpenError, WriteError};
-use crate::tls::TlsError;
+use longhaul_http::TlsError;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,7 @@ pub enum StartError {
     },
     /// A compacted view is damaged or missing.
     #[error(
-        "cannot open a compacted topic, nor make it again, as the log has not all of its messages any more. Put the file back, or restore the data directory from a copy; `longhaul-broker check DIR` says what is lost, `longhaul-broker salvage DIR NEW` makes a new directory of what can be read"
+        "cannot open a compacted topic, nor make it again, as the log has not all of its messages any more. Put the file back, or restore the data directory from a copy; `longhaul broker check DIR` says what is lost, `longhaul broker salvage DIR NEW` makes a new directory of what can be read"
     )]
     Compacted(#[source] crate::log::CompactedError),
     /// A port cannot be listened on.
@@ -87,7 +87,7 @@ fn damage_hint(path: &Path, source: &OpenError) -> String {
         | OpenError::Missing { .. }
         | OpenError::NotRemoved { .. }
         | OpenError::Apply { .. } => format!(
-            ". To see all that is damaged and what that costs, run `longhaul-broker check {0}`; for a new directory of what can be read, `longhaul-broker salvage {0} NEW`",
+            ". To see all that is damaged and what that costs, run `longhaul broker check {0}`; for a new directory of what can be read, `longhaul broker salvage {0} NEW`",
             path.display()
         ),
         OpenError::Locked { .. }

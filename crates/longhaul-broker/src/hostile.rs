@@ -11,6 +11,7 @@
 mod answers;
 pub(crate) mod calls;
 
+use crate::kit;
 use crate::log::{Options, SimulatedStorage, Stepped};
 use crate::machine::effect::{Effect, Request};
 use crate::machine::{Machine, Settings};
@@ -31,7 +32,7 @@ use longhaul_wire::messages::{
     MessageMetadata, OtherRequest, Schema,
 };
 use longhaul_wire::payload::Payload;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 const MESSAGE_BYTES_MAX: usize = 64 * 1024;
@@ -64,24 +65,16 @@ struct Rig {
 impl Rig {
     fn new() -> Self {
         let storage = SimulatedStorage::new(1);
-        let mut log = Stepped::open(Arc::new(storage.clone()), options(), &mut |_| Ok(())).unwrap();
-        let unused = Arc::new(SimulatedStorage::new(2));
-        let unused = Stepped::open(unused, options(), &mut |_| Ok(())).unwrap();
-        let composer = std::mem::replace(&mut log.composer, unused.composer);
         let settings = Settings {
             message_bytes_max: MESSAGE_BYTES_MAX,
-            service_url: "pulsar://hostile:6650".to_owned(),
-            service_url_tls: None,
             handles_per_connection: 50,
             recent_bytes: 10_000,
             window_bytes: 10_000,
-            disk_bytes_max: None,
             topic_defaults: crate::defaults::of_task_topics(),
             checkpoint_bytes: 100_000,
+            ..kit::settings()
         };
-        let now = 1_700_000_000_000;
-        let known = (composer, log.report());
-        let machine = Machine::new(settings, None, State::default(), known, HashMap::new(), now);
+        let (machine, log) = kit::machine(settings, &options(), &storage, None);
         let (closed, replies) = (BTreeSet::new(), BTreeSet::new());
         Self { machine, log, storage, up: 0, next_ticket: 0, replies, closed, answered: Vec::new() }
     }
@@ -110,12 +103,7 @@ impl Rig {
 
     /// Writes what there is.
     fn settle(&mut self) {
-        self.machine.dispatch();
-        while let Some(group) = self.machine.take_group() {
-            self.log.write(&group).unwrap();
-            self.machine.committed(&group);
-            self.machine.dispatch();
-        }
+        kit::settle(&mut self.machine, &mut self.log);
         let (mut bytes, mut pinged) = (0, Vec::new());
         for effect in self.machine.take_effects() {
             match effect {

@@ -36,6 +36,8 @@ mod error;
 mod hostile;
 mod ids;
 mod key_hash;
+#[cfg(test)]
+mod kit;
 mod log;
 mod machine;
 mod metrics;
@@ -48,15 +50,14 @@ mod simulation;
 mod state;
 #[cfg(feature = "testing")]
 mod stepped;
-mod tls;
 
 pub use auth::{AuthConfig, AuthConfigError, TokenKey};
 pub use config::BrokerConfig;
 pub use defaults::{TopicDefaults, TopicPattern};
 pub use error::{BrokerError, StartError};
 pub use log::{CompactedError, OpenError, WriteError};
+pub use longhaul_http::{TlsConfig, TlsError};
 pub use server::{Broker, open_files_max};
-pub use tls::{TlsConfig, TlsError};
 
 /// What the project's own tests and measurements reach. Not a stable interface.
 #[cfg(feature = "testing")]

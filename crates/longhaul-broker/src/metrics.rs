@@ -117,7 +117,7 @@ pub(crate) struct SubscriptionMetrics {
 }
 
 /// A page without the figures of the broker looked as if there were none.
-const PART: &str = "# Only topics that this role may use. The figures of the broker and of all topics need a monitor (--monitor) or a superuser.\n";
+const PART: &str = "# Only topics that this role may use. The figures of the broker and of all topics need a monitor (--broker-monitors) or a superuser.\n";
 
 /// Writes the text that Prometheus reads.
 #[must_use]

@@ -1,8 +1,8 @@
 //! The tree of commands.
 
 use crate::commands::{
-    bench, config, conformance, context, dash, dead, meta, moving, queue, schedule, server, task,
-    token, topic, worker,
+    bench, broker, config, conformance, context, dash, dead, meta, moving, queue, schedule, server,
+    task, token, topic, worker,
 };
 use crate::globals::Globals;
 use clap::{Parser, Subcommand};
@@ -59,14 +59,15 @@ pub(crate) enum Command {
     /// The gateway, with a broker of its own or before a Pulsar.
     #[command(subcommand)]
     Server(server::Server),
-    /// Watch queues, running tasks, workers and dead letters on a terminal; cancel tasks, and run
-    /// failed ones once more.
+    /// The broker by itself, without a gateway; check, repair and copy its data directory.
+    #[command(subcommand)]
+    Broker(Box<broker::Command>),
+    /// Watch queues, running tasks, workers and dead letters on a terminal; cancel tasks, and run failed ones once more.
     Dash(dash::Dash),
     /// See the workers of a queue, and be one.
     #[command(subcommand)]
     Worker(worker::Worker),
-    /// Make tokens for callers of the gateway and clients of the embedded broker, and take them
-    /// away.
+    /// Make tokens for callers of the gateway and clients of the embedded broker, and take them away.
     #[command(subcommand)]
     Token(token::Token),
     /// Keep the settings of several clusters, and choose between them.
@@ -90,6 +91,7 @@ impl Command {
             Self::Worker(worker) => worker.is_service(),
             Self::Dash(_) | Self::Dev(_) => true,
             Self::Server(server) => server.is_service(),
+            Self::Broker(broker) => broker.is_service(),
             Self::Task(_)
             | Self::Export(_)
             | Self::Import(_)

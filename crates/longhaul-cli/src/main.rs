@@ -28,6 +28,7 @@ mod output;
 mod service;
 mod settings;
 mod signals;
+mod sizes;
 mod telemetry;
 mod times;
 

@@ -29,12 +29,10 @@ mod testing;
 mod v1;
 
 pub use auth::{Scope, TokenEntry, TokenFile, TokenFileError};
-pub use config::{
-    ConfigError, DEFAULT_PORT, Dashboard, Dialect, Limits, RateLimit, ServerConfig, TlsConfig,
-};
+pub use config::{ConfigError, DEFAULT_PORT, Dashboard, Dialect, Limits, RateLimit, ServerConfig};
+pub use longhaul_http::{TlsConfig, TlsError};
 pub use page::MetricsPage;
 pub use server::{Server, StartError};
-pub use shell::TlsError;
 
 /// The examples of the page of the package.
 #[cfg(doctest)]

@@ -3,9 +3,10 @@
 use crate::auth::{Auth, TokenFileError};
 use crate::config::{ConfigError, ServerConfig};
 use crate::core::Service;
-use crate::shell::{Listener, Shell, TlsError};
+use crate::shell::{Listener, Shell};
 use crate::{route, telemetry};
 use longhaul::Client;
+use longhaul_http::TlsError;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;

@@ -31,7 +31,10 @@ impl Embedded {
         let folder = tempfile::Builder::new().prefix("longhaul-broker-").tempdir()?;
         let program = match &config.program {
             Some(command) => command.clone(),
-            None => vec![example::broker(folder.path()).await?.into_os_string()],
+            None => {
+                let program = example::binary("longhaul", folder.path()).await?;
+                vec![program.into_os_string(), "broker".into(), "run".into()]
+            }
         };
         let conf = folder.path().join(security::FOLDER);
         fs::create_dir(&conf)?;
@@ -45,12 +48,12 @@ impl Embedded {
 fn arguments(ports: Ports, config: &BrokerConfig) -> Vec<String> {
     let mut arguments = vec![
         "--data=data".to_owned(),
-        format!("--listen=127.0.0.1:{}", ports.service),
+        format!("--broker=127.0.0.1:{}", ports.service),
         format!("--admin=127.0.0.1:{}", ports.web),
     ];
     arguments.extend(config.security.iter().flat_map(|security| security.arguments(ports)));
     let limit = config.extra.iter().rfind(|(name, _)| name == "maxMessageSize");
-    arguments.extend(limit.map(|(_, bytes)| format!("--message-bytes-max={bytes}")));
+    arguments.extend(limit.map(|(_, bytes)| format!("--broker-message-bytes-max={bytes}")));
     arguments
 }
 

@@ -62,12 +62,12 @@ impl Security {
     /// The same for the embedded broker.
     pub(super) fn arguments(&self, ports: Ports) -> Vec<String> {
         let mut arguments = vec![
-            format!("--token-secret-key=data:;base64,{}", self.token_secret_base64),
-            format!("--superuser={}", Self::SUPERUSER),
-            format!("--tls-certificates={FOLDER}/{CERTIFICATE}"),
-            format!("--tls-key={FOLDER}/{KEY}"),
+            format!("--broker-token-secret=data:;base64,{}", self.token_secret_base64),
+            format!("--broker-superusers={}", Self::SUPERUSER),
+            format!("--broker-certificate-file={FOLDER}/{CERTIFICATE}"),
+            format!("--broker-key-file={FOLDER}/{KEY}"),
         ];
-        arguments.extend(ports.service_tls.map(|port| format!("--listen-tls=127.0.0.1:{port}")));
+        arguments.extend(ports.service_tls.map(|port| format!("--broker-tls=127.0.0.1:{port}")));
         arguments
     }
 

@@ -19,7 +19,6 @@ mod answer;
 mod broker_stats;
 pub(crate) mod call;
 mod guard;
-pub(crate) mod host;
 mod internal;
 mod message;
 mod names;
@@ -44,7 +43,6 @@ mod tests;
 const CLUSTER: &str = "standalone";
 
 pub(crate) use answer::Advertised;
-pub(crate) use guard::Guard;
 pub(crate) use seats::Seats;
 
 /// What the machine does for a request, if it is one that the machine is asked by.

@@ -241,7 +241,7 @@ const POLICIES: &[Policy] = &[
         .unset(|| json!(0)),
     kept("maxMessageSize", "", "", Shape::Number).refused_if(
         is_limit,
-        "this broker has one limit on messages for all topics, --message-bytes-max",
+        "this broker has one limit on messages for all topics, --broker-message-bytes-max",
     ),
     kept(
         "",

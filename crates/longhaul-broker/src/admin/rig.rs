@@ -6,23 +6,22 @@ use super::route::{Asked, Route, Work, route};
 use super::serve::Core;
 use super::target::Target;
 use super::values::{AdminError, Found, StoredMessage};
+use crate::kit;
+pub(super) use crate::kit::START;
 use crate::log::{Options, Place, SimulatedStorage, Stepped, Usage};
+use crate::machine::Machine;
 use crate::machine::effect::{Effect, Request};
-use crate::machine::{Machine, Settings};
 use crate::server::requests::verified;
-use crate::state::State;
 use crate::state::entry::EntryHead;
 use longhaul_wire::messages::{
     Command, CommandConnect, CommandProducer, CommandSend, CommandSubscribe, MessageMetadata,
 };
 use longhaul_wire::payload::Payload;
 use serde_json::Value;
-use std::collections::HashMap;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
-pub(super) const START: u64 = 1_700_000_000_000;
 /// What is answered when there is nothing to be shown.
 pub(super) const DONE: (u16, Value) = (204, Value::Null);
 
@@ -43,25 +42,8 @@ impl Rig {
             salt: 1,
             facts: Some(EntryHead::facts),
         };
-        let open = |seed| {
-            let storage = Arc::new(SimulatedStorage::new(seed));
-            Stepped::open(storage, options.clone(), &mut |_| Ok(())).unwrap()
-        };
-        let (mut log, unused) = (open(1), open(2));
-        let composer = std::mem::replace(&mut log.composer, unused.composer);
-        let settings = Settings {
-            message_bytes_max: 4000,
-            service_url: "pulsar://test:6650".to_owned(),
-            service_url_tls: None,
-            handles_per_connection: 10,
-            recent_bytes: 1000,
-            window_bytes: 100_000,
-            disk_bytes_max: None,
-            topic_defaults: Vec::new(),
-            checkpoint_bytes: 1_000_000,
-        };
-        let known = (composer, log.report());
-        let machine = Machine::new(settings, None, State::default(), known, HashMap::new(), START);
+        let storage = SimulatedStorage::new(1);
+        let (machine, log) = kit::machine(kit::settings(), &options, &storage, None);
         let mut rig = Self { machine, log, now: START, last_number: 0 };
         rig.machine.opened(1, "/test".to_owned());
         rig.command(CommandConnect { protocol_version: Some(21), ..CommandConnect::default() });
@@ -112,11 +94,7 @@ impl Rig {
     }
 
     fn settle(&mut self) -> Vec<Effect> {
-        while let Some(group) = self.machine.take_group() {
-            self.log.write(&group).unwrap();
-            self.machine.committed(&group);
-        }
-        self.machine.dispatch();
+        kit::settle(&mut self.machine, &mut self.log);
         self.machine.take_effects()
     }
 

@@ -5,7 +5,7 @@
 
 use super::answer::{Advertised, Answer};
 use super::call::Call;
-use super::guard::Guard;
+use super::guard;
 use super::route::{Access, Asked, Work, route};
 use super::seats::{Seat, Seats};
 use super::target::Target;
@@ -19,16 +19,15 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE};
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use longhaul_http::{ACCEPT_PAUSE, ConnectionLimits, Guard};
 use longhaul_wire::payload::Payload;
 use std::convert::Infallible;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -58,8 +57,6 @@ pub(crate) type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 /// Lets a connection in for as long as it keeps what it is given, if there is room.
 pub(crate) type Enter = Arc<dyn Fn() -> Option<OwnedSemaphorePermit> + Send + Sync>;
 
-/// Pause after a connection could not be accepted, mostly for want of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// What stands before a token.
 const BEARER: &[u8] = b"Bearer ";
 /// Largest head of a request.
@@ -184,27 +181,24 @@ async fn converse<S>(
     let service = service_fn(|request| async {
         Ok::<_, Infallible>(admin.answer(request, peer, seat).await)
     });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(admin.limits.head_timeout)
-        .max_headers(HEADERS_MAX)
-        .max_buf_size(HEAD_BYTES_MAX)
-        .half_close(true)
-        .serve_connection(TokioIo::new(stream), service);
-    let mut connection = pin!(connection);
-    let ended = tokio::select! {
+    let limits = ConnectionLimits {
+        head_time: admin.limits.head_timeout,
+        head_bytes: HEAD_BYTES_MAX,
+        headers: HEADERS_MAX,
+        half_close: true,
+    };
+    let late = async {
+        stop.cancelled().await;
+        sleep(admin.limits.stop_timeout).await;
+    };
+    tokio::select! {
         biased;
-        ended = connection.as_mut() => ended,
-        () = stop.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            match timeout(admin.limits.stop_timeout, connection).await {
-                Ok(ended) => ended,
-                Err(_) => return,
+        ended = longhaul_http::converse(stream, service, limits, stop) => {
+            if let Err(error) = ended {
+                tracing::debug!(%error, "a connection of the admin interface ended");
             }
         }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "a connection of the admin interface ended");
+        () = late => {}
     }
 }
 
@@ -256,7 +250,7 @@ impl Admin {
         seat: &Seat,
     ) -> Result<Answer, Answer> {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
-        self.guard.check(request.uri(), request.headers(), scheme)?;
+        guard::check(&self.guard, request.uri(), request.headers(), scheme)?;
         let asker = self.authenticate(&request).map_err(|error| {
             self.tell(peer, error);
             unknown(&error)

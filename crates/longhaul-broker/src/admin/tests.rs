@@ -1,15 +1,14 @@
 //! The interface over a socket.
 
 use super::answer::Advertised;
-use super::guard::Guard;
 use super::policies::{Action, Grants};
 use super::rig::{Rig, START, Shared, Stuck};
 use super::seats::Seats;
 use super::serve::{Admin, CONNECTIONS_MAX, Enter, Limits, serve};
 use crate::auth::{AuthConfig, Authenticator, TokenKey};
-use crate::tls::TlsConfig;
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use longhaul_http::{Guard, TlsConfig};
 use longhaul_wire::messages::{KeyValue, MessageMetadata};
 use proptest::prelude::*;
 use ring::hmac;
@@ -59,7 +58,7 @@ impl Server {
                 http_url_tls: None,
                 message_bytes_max: 5_242_880,
             },
-            guard: Guard::new(address, None, &[]),
+            guard: Guard::new(address.ip(), &[], None, &[]),
             authenticator: None,
             tls: None,
             clock: Arc::new(|| 1_800_000_000),
@@ -227,7 +226,7 @@ async fn web_pages_of_others_and_unknown_hosts_are_refused() {
     }
     let rebound = format!("POST {skip} HTTP/1.1\r\nhost: evil.test\r\nconnection: close\r\n\r\n");
     let answer = String::from_utf8(server.raw(rebound.as_bytes()).await).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 421 ") && answer.contains("--admin-host"), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 421 ") && answer.contains("--admin-hosts"), "{answer}");
     server.end().await;
 }
 
@@ -254,7 +253,7 @@ async fn it_is_served_over_tls() {
     std::fs::write(&certificates, certificate.pem()).unwrap();
     std::fs::write(&key_file, key.serialize_pem()).unwrap();
     let config = TlsConfig { certificates, key: key_file, client_authorities: None };
-    let acceptor = TlsAcceptor::from(config.load().unwrap());
+    let acceptor = TlsAcceptor::from(Arc::new(config.load().unwrap()));
     let server = Server::with(|admin| admin.tls = Some(acceptor)).await;
 
     let mut roots = RootCertStore::empty();

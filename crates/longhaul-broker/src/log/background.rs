@@ -136,7 +136,7 @@ fn make_index(shared: &Shared, segment: &Segment, facts: FactsOf) -> Option<Vec<
     tracing::warn!(
         file = shared.storage.describe(&segment::name(segment.header.number)),
         offset,
-        "a segment of the log is damaged, as was found when its index was to be made: check the disk, and run `longhaul-broker check` when the broker is stopped"
+        "a segment of the log is damaged, as was found when its index was to be made: check the disk, and run `longhaul broker check` when the broker is stopped"
     );
     None
 }

@@ -6,6 +6,7 @@ use super::effect::Request;
 use super::*;
 use crate::admin::policies::{BacklogAction, BacklogQuota, Change, Policies, Retention};
 use crate::admin::values::AdminError;
+use crate::kit::{self, START};
 use crate::log::{Options, SimulatedStorage, Stepped};
 use crate::name::TopicName;
 use crate::server::requests::verified;
@@ -39,7 +40,6 @@ mod support;
 mod terminating;
 mod unreadable;
 
-const START: u64 = 1_700_000_000_000;
 const TOPIC: &str = "persistent://public/default/t";
 const EARLIEST: MessageIdData = MessageIdData {
     ledger_id: u64::MAX,
@@ -73,26 +73,8 @@ impl Rig {
             salt: 1,
             facts: None,
         };
-        let open = |seed| {
-            let storage = Arc::new(SimulatedStorage::new(seed));
-            Stepped::open(storage, options.clone(), &mut |_| Ok(())).unwrap()
-        };
-        let (mut log, unused) = (open(1), open(2));
-        let composer = std::mem::replace(&mut log.composer, unused.composer);
-        let settings = Settings {
-            message_bytes_max: 4000,
-            service_url: "pulsar://test:6650".to_owned(),
-            service_url_tls: None,
-            handles_per_connection: 10,
-            recent_bytes: 1000,
-            window_bytes: 100_000,
-            disk_bytes_max: None,
-            topic_defaults: Vec::new(),
-            checkpoint_bytes: 1_000_000,
-        };
-        let state = State::default();
-        let known = (composer, log.report());
-        let machine = Machine::new(settings, auth, state, known, HashMap::new(), START);
+        let storage = SimulatedStorage::new(1);
+        let (machine, log) = kit::machine(kit::settings(), &options, &storage, auth);
         let mut rig = Self { machine, log, now: START };
         for (conn, token) in (1..).zip(tokens) {
             rig.machine.opened(conn, "/test".to_owned());
@@ -122,12 +104,7 @@ impl Rig {
     }
 
     fn settle(&mut self) -> Vec<Effect> {
-        self.machine.dispatch();
-        while let Some(group) = self.machine.take_group() {
-            self.log.write(&group).unwrap();
-            self.machine.committed(&group);
-            self.machine.dispatch();
-        }
+        kit::settle(&mut self.machine, &mut self.log);
         self.machine.take_effects()
     }
 

@@ -128,7 +128,7 @@ impl fmt::Display for Report {
             None if self.is_sound() => Ok(()),
             None => writeln!(
                 f,
-                "Keep the directory as it is, and check the disk. Restore a copy, or make a new directory of what can be read: longhaul-broker salvage {} NEW",
+                "Keep the directory as it is, and check the disk. Restore a copy, or make a new directory of what can be read: longhaul broker salvage {} NEW",
                 self.directory.display()
             ),
         }

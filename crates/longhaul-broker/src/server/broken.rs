@@ -4,8 +4,8 @@ use super::driver::{Driver, QUEUE};
 use super::messages::Messages;
 use crate::error::BrokerError;
 use crate::log::{self, FileStorage, Options, Storage};
+use crate::machine::Machine;
 use crate::machine::effect::Request;
-use crate::machine::{Machine, Settings};
 use crate::state::State;
 use crate::state::replay::replay_own;
 use longhaul_wire::messages::{
@@ -17,20 +17,6 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-fn settings() -> Settings {
-    Settings {
-        message_bytes_max: 4000,
-        service_url: "pulsar://test:6650".to_owned(),
-        service_url_tls: None,
-        handles_per_connection: 10,
-        recent_bytes: 1000,
-        window_bytes: 100_000,
-        disk_bytes_max: None,
-        topic_defaults: Vec::new(),
-        checkpoint_bytes: 1_000_000,
-    }
-}
-
 /// It ends with the reason, and writes no checkpoint of a state that it cannot rely on. The next start makes the state anew from the log.
 #[tokio::test]
 async fn a_contradiction_ends_the_broker_and_leaves_a_sound_log() {
@@ -39,7 +25,7 @@ async fn a_contradiction_ends_the_broker_and_leaves_a_sound_log() {
     let opened = log::open(Arc::clone(&storage), Options::default(), &mut |_| Ok(())).unwrap();
     let messages = Messages::new(opened.log.reader(), HashMap::new());
     let mut machine = Machine::new(
-        settings(),
+        crate::kit::settings(),
         None,
         State::default(),
         (opened.composer, opened.log.report()),

@@ -10,7 +10,7 @@ const NAMED_MAX: usize = 10;
 /// Whoever is on the way reads a token that is not encrypted.
 pub(super) fn warn_of_clear_text(config: &BrokerConfig) {
     let ports = [
-        (Some(config.listen), "clients", "--listen-tls"),
+        (Some(config.listen), "clients", "--broker-tls"),
         (config.admin, "the admin interface", "--admin-tls"),
     ];
     for (address, what, instead) in ports {
@@ -45,8 +45,8 @@ fn nobody_may(auth: &AuthConfig, namespaces: &[&str]) -> Option<String> {
     if !auth.superusers.is_empty() {
         return None;
     }
-    let mut text = "there is no superuser: a role may do only what it was granted before, and nobody can grant it more. Name a superuser (--superuser), which may \
-                    grant, or let every role use what has no grants (--open-namespaces)"
+    let mut text = "there is no superuser: a role may do only what it was granted before, and nobody can grant it more. Name a superuser (--broker-superusers), which may \
+                    grant, or let every role use what has no grants (--broker-open-namespaces)"
         .to_owned();
     if !namespaces.is_empty() {
         text.push_str(&format!(". Nobody may use {}", listed(namespaces)));
@@ -76,7 +76,10 @@ mod tests {
         };
         assert_eq!(nobody_may(&auth(&["root"]), &["public/default"]), None);
         let text = nobody_may(&auth(&[]), &[]).unwrap();
-        assert!(text.contains("--superuser") && text.ends_with("(--open-namespaces)"), "{text}");
+        assert!(
+            text.contains("--broker-superusers") && text.ends_with("(--broker-open-namespaces)"),
+            "{text}"
+        );
         let many: Vec<_> = (0..12).map(|number| format!("public/{number}")).collect();
         let many: Vec<_> = many.iter().map(String::as_str).collect();
         let text = nobody_may(&auth(&[]), &many).unwrap();

@@ -22,7 +22,7 @@ mod unreadable;
 use crate::admin::call::Call;
 use crate::admin::serve::{self as admin, Admin, Core, Enter};
 use crate::admin::values::AdminError;
-use crate::admin::{Advertised, Guard, Seats, host};
+use crate::admin::{Advertised, Seats};
 use crate::auth::Authenticator;
 use crate::clock;
 use crate::config::BrokerConfig;
@@ -33,6 +33,7 @@ use connection::Rules;
 use descriptors::{Door, Room};
 use driver::{Driver, Event, Events, QUEUE};
 use listener::Listener;
+use longhaul_http::{Guard, TlsConfig, host};
 use longhaul_wire::payload::Payload;
 use messages::Messages;
 use open::MakeStorage;
@@ -284,8 +285,8 @@ fn room(config: &BrokerConfig, storage: &Arc<dyn Storage>) -> Arc<Room> {
 
 async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<Prepared, StartError> {
     let authenticator = config.auth.as_ref().map(Authenticator::new).transpose()?.map(Arc::new);
-    let acceptor =
-        config.tls.as_ref().map(crate::tls::TlsConfig::load).transpose()?.map(TlsAcceptor::from);
+    let tls = config.tls.as_ref().map(TlsConfig::load).transpose()?;
+    let acceptor = tls.map(|tls| TlsAcceptor::from(Arc::new(tls)));
     doors::warn_of_clear_text(&config);
     // Ports first: a port that is taken mostly means that the data are, too, and says it better.
     let ports = Ports::listen(&config).await?;
@@ -313,10 +314,10 @@ async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<Prepared,
     let enter: Enter = Arc::new(move || of_admin.enter(Door::Admin).ok());
     let seats = Seats::new(enter);
     let refused = Arc::default();
-    let admin_at = |address, tls| Admin {
+    let admin_at = |address: SocketAddr, tls| Admin {
         core: Arc::clone(&core),
         advertised: advertised.clone(),
-        guard: Guard::new(address, advertised_host, &config.admin_hosts),
+        guard: Guard::new(address.ip(), &config.admin_hosts, advertised_host, &[]),
         authenticator: authenticator.clone(),
         tls,
         clock: Arc::new(|| clock::wall_ms() / 1000),

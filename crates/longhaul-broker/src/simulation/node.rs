@@ -65,14 +65,12 @@ fn deduplicated(suffix: &str) -> TopicDefaults {
 fn settings() -> Settings {
     Settings {
         message_bytes_max: 10_000,
-        service_url: "pulsar://simulated:6650".to_owned(),
-        service_url_tls: None,
         handles_per_connection: 20,
         recent_bytes: 1500,
         window_bytes: 2500,
-        disk_bytes_max: None,
         topic_defaults: vec![deduplicated("-ledger")],
         checkpoint_bytes: 6000,
+        ..crate::kit::settings()
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the commands do, one file per noun.
 
 pub(crate) mod bench;
+pub(crate) mod broker;
 pub(crate) mod bulk;
 pub(crate) mod config;
 pub(crate) mod conformance;
@@ -58,6 +59,7 @@ async fn dispatch(command: Command, context: &Context) -> anyhow::Result<()> {
         Command::Dash(arguments) => dash::run(&arguments, context).await,
         Command::Dev(it) => server::dev(&it, context).await,
         Command::Server(it) => server::run(it, context).await,
+        Command::Broker(it) => broker::run(*it, context).await,
         Command::Worker(it) => worker::run(it, context).await,
         Command::Token(it) => token::run(it, context),
         Command::Context(it) => context::run(it, context),

@@ -1,18 +1,16 @@
 //! Accepts connections and serves HTTP/1.1 on them.
 //!
-//! The plain `serve` of axum has no timer, so that a client may send the head of its request as
-//! slowly as it likes. This loop has one, and a limit on connections.
+//! The plain `serve` of axum has no timer, so that a client may send the head of its request as slowly as it likes. This loop has one, and a limit on
+//! connections.
 
 use super::{Peer, Shell, Tls};
 use crate::config::Limits;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use longhaul_http::{ACCEPT_PAUSE, ConnectionLimits};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
@@ -20,15 +18,14 @@ use tokio_util::task::TaskTracker;
 use tower::Service;
 use tower::util::MapRequest;
 
-/// How long to wait when no connection can be accepted: out of file descriptors, most likely.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
 /// The most bytes of the head of a request.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// Connections that may wait to be accepted, as far as the system allows (`somaxconn`). The 128
-/// that sockets have by themselves are fewer than the workers that come back at once when a gateway
-/// starts again, and a connection beyond them is tried again after a second only.
+/// The most headers of a request.
+const HEADERS_MAX: usize = 100;
+
+/// Connections that may wait to be accepted, as far as the system allows (`somaxconn`). The 128 that sockets have by themselves are fewer than the workers that come back
+/// at once when a gateway starts again, and a connection beyond them is tried again after a second only.
 const BACKLOG: u32 = 4_096;
 
 /// A gateway's socket.
@@ -124,19 +121,14 @@ where
         request.extensions_mut().insert(Peer(peer.ip()));
         request
     });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(shell.config.limits.header_time)
-        .max_buf_size(HEAD_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
-    tokio::pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = shell.draining().cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
+    let limits = ConnectionLimits {
+        head_time: shell.config.limits.header_time,
+        head_bytes: HEAD_BYTES_MAX,
+        headers: HEADERS_MAX,
+        half_close: false,
     };
+    let service = TowerToHyperService::new(service);
+    let ended = longhaul_http::converse(stream, service, limits, shell.draining()).await;
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection has ended");
     }
@@ -145,9 +137,9 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
-    /// 10,000 long polls took 15 s to connect: sockets were made with a backlog of 128, and each
-    /// connection beyond it was tried again after a second.
+    /// 10,000 long polls took 15 s to connect: sockets were made with a backlog of 128, and each connection beyond it was tried again after a second.
     #[tokio::test]
     async fn hundreds_may_connect_while_nothing_is_accepted() {
         let limits = Limits::default();

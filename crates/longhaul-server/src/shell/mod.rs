@@ -5,7 +5,6 @@ mod accept;
 mod body;
 mod gate;
 mod guard;
-mod host;
 mod linger;
 mod rate;
 mod tls;
@@ -14,17 +13,15 @@ pub(crate) use accept::Listener;
 pub(crate) use body::{Body, Json, form, in_plain_words};
 pub(crate) use gate::{Caller, Gate, gate};
 pub(crate) use guard::guard;
-pub(crate) use host::parse as parse_host;
 pub(crate) use linger::linger;
 pub(crate) use rate::Peer;
 pub(crate) use tls::Tls;
-pub use tls::TlsError;
 
 use crate::auth::Auth;
 use crate::config::ServerConfig;
 use crate::reach::Reach;
 use crate::server::Stops;
-use guard::Guard;
+use longhaul_http::Guard;
 use rate::Rates;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
@@ -38,6 +35,7 @@ pub(crate) struct Shell {
     pub(crate) auth: Auth,
     pub(crate) reach: Reach,
     guard: Guard,
+    scheme: &'static str,
     rates: Option<Rates>,
     stops: Stops,
     requests: Arc<Semaphore>,
@@ -53,7 +51,13 @@ impl Shell {
         let limits = &config.limits;
         let permits = |count: usize| Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)));
         Self {
-            guard: Guard::new(&config, has_tls),
+            guard: Guard::new(
+                config.listen.ip(),
+                &config.allowed_hosts,
+                None,
+                &config.allowed_origins,
+            ),
+            scheme: if has_tls { "https" } else { "http" },
             rates: config.rate_limit.map(Rates::new),
             requests: permits(limits.requests),
             waiting: permits(limits.waiting),

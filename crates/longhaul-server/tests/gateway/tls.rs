@@ -73,9 +73,9 @@ async fn ask(server: &Server, client: &TlsConnector) -> std::io::Result<String> 
 }
 
 fn tls(folder: &TempDir, own: &(String, String), clients: Option<&Issuer>) -> TlsConfig {
-    let (certificate, key) = (file(folder, "cert.pem", &own.0), file(folder, "key.pem", &own.1));
+    let (certificates, key) = (file(folder, "cert.pem", &own.0), file(folder, "key.pem", &own.1));
     let client_authorities = clients.map(|issuer| file(folder, "clients.pem", &issuer.pem()));
-    TlsConfig { certificate, key, client_authorities }
+    TlsConfig { certificates, key, client_authorities }
 }
 
 #[test]
@@ -146,7 +146,8 @@ fn files_that_are_no_certificates_are_named() {
     for (own, says) in [
         ((String::new(), good.1.clone()), "cert.pem"),
         ((good.0.clone(), "no key".to_owned()), "key.pem"),
-        ((good.0, issued(&authority(), false).1), "cert.pem"),
+        // The key of another certificate.
+        ((good.0, issued(&authority(), false).1), "key.pem"),
     ] {
         let mut config = config();
         config.tls = Some(tls(&folder, &own, None));

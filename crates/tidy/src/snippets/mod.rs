@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `rust` | the compiler, because documentation of a crate includes the page; `ignore` is refused |
 //! | `toml` with dependencies | this module: packages of the workspace, their versions and features |
-//! | `sh`, `console`: lines of `longhaul` and `longhaul-broker` | the parsers of these programs, in tests of their packages that read all pages |
+//! | `sh`, `console`: lines of `longhaul` | the parser of the program, in a test of its package that reads all pages |
 //! | the same: lines of `cargo` | this module: packages, features, examples and benchmarks |
 //! | with a mark of `READERS` | the test that reads this page, and looks for its marks |
 //! | with `<!-- not run: why -->` | nobody, and readers of the source see why |
@@ -23,8 +23,8 @@ use std::collections::BTreeMap;
 /// What comes behind `<!-- ` where no test looks at a block.
 const NOT_RUN: &str = "not run: ";
 
-/// Programs whose command lines a test of their own package reads, on every page.
-const PARSED: [&str; 2] = ["longhaul", "longhaul-broker"];
+/// The program whose command lines a test of its own package reads, on every page.
+const PARSED: &str = "longhaul";
 
 /// A page whose blocks a test reads.
 struct Reader {
@@ -125,7 +125,7 @@ fn line(packages: &[Package], command: &str) -> Result<(), String> {
     let words: Vec<_> = command.split_whitespace().collect();
     match words.split_first() {
         Some((&"cargo", rest)) => cargo::command(packages, rest),
-        Some((program, _)) if PARSED.contains(program) => Ok(()),
+        Some((program, _)) if *program == PARSED => Ok(()),
         _ => Err(format!("no test reads it: say `<!-- {NOT_RUN}why -->` above the block")),
     }
 }

@@ -44,7 +44,7 @@ fn what_a_test_reads_passes() {
     passes("docs/compiled.md", "```rust,no_run\nlet it = 1;\n```\n");
     passes(
         "docs/a.md",
-        "```sh\n# a comment\n\nlonghaul dev \\\n  --demo\nlonghaul-broker check DIR\n```\n",
+        "```sh\n# a comment\n\nlonghaul dev \\\n  --demo\nlonghaul broker check DIR\n```\n",
     );
     passes("docs/a.md", "```console\n$ longhaul dev\nready\n```\n");
     passes("docs/a.md", "```sh\ncargo run --release -p longhaul-cli -- dev --demo\n```\n");

@@ -1,5 +1,4 @@
-//! The options of `longhaul dev` and `longhaul server start`. Each is a setting, as the global ones
-//! are.
+//! The options of `longhaul dev` and `longhaul server start`. Each is a setting, as the global ones are.
 
 use crate::globals::Said;
 use clap::Args;
@@ -25,8 +24,7 @@ Examples:
   longhaul server start --engine pulsar --service-url pulsar://pulsar:6650 --admin-url http://pulsar:8080
   longhaul server start --engine pulsar --http 0.0.0.0:7070 --http-tokens /etc/longhaul/tokens.json")]
 pub(crate) struct Start {
-    /// What keeps the tasks: embedded (a broker in this process; the default, which needs --data)
-    /// or pulsar (at --service-url).
+    /// What keeps the tasks: embedded (a broker in this process; the default, which needs --data) or pulsar (at --service-url).
     #[arg(long, value_name = "ENGINE")]
     engine: Option<String>,
     #[command(flatten)]
@@ -61,12 +59,10 @@ pub(crate) struct Start {
     /// How long requests wait for a broker that is away; then they are answered with 503 at once.
     #[arg(long, value_name = "TIME")]
     broker_grace: Option<String>,
-    /// Shows payloads and results to tokens with the scope admin alone, and to workers with their
-    /// leases.
+    /// Shows payloads and results to tokens with the scope admin alone, and to workers with their leases.
     #[arg(long)]
     hide_payloads: bool,
-    /// Queues whose tasks are counted for the metrics, with commas in between: for an autoscaler of
-    /// their workers.
+    /// Queues whose tasks are counted for the metrics, with commas in between: for an autoscaler of their workers.
     #[arg(long, value_name = "QUEUES")]
     measure: Option<String>,
     /// The web pages at /ui: on (the default), read-only (they show and change nothing) or off.
@@ -83,19 +79,17 @@ pub(crate) struct Start {
 /// The embedded broker for clients on other machines.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Embedded broker")]
-struct Secured {
+pub(in crate::commands) struct Secured {
     /// Where its admin API listens for those who encrypt.
     #[arg(long, value_name = "HOST:PORT")]
     admin_tls: Option<String>,
-    /// Names by which its admin API may be asked for, with commas in between: for a proxy in front
-    /// of it.
+    /// Names by which its admin API may be asked for, with commas in between: for a proxy in front of it.
     #[arg(long, value_name = "HOSTS")]
     admin_hosts: Option<String>,
     /// The host that clients are told to connect to.
     #[arg(long, value_name = "HOST")]
     broker_host: Option<String>,
-    /// The secret that tokens of clients are signed with: a file, or data:;base64,… See
-    /// `longhaul-broker token`.
+    /// The secret that tokens of clients are signed with: a file, or data:;base64,… `longhaul token secret` makes one.
     #[arg(long, value_name = "KEY")]
     broker_token_secret: Option<String>,
     /// Roles that may do everything, with commas in between.
@@ -116,12 +110,46 @@ struct Secured {
     /// The key of the certificate, as PEM.
     #[arg(long, value_name = "FILE")]
     broker_key_file: Option<String>,
+    /// Authorities of client certificates, as PEM. With them, clients that use TLS must show a certificate.
+    #[arg(long, value_name = "FILE")]
+    broker_client_authorities: Option<String>,
+    /// Size of the log on disk above which the broker refuses publishes, such as 512M or 10G. At least 256M.
+    #[arg(long, value_name = "BYTES")]
+    broker_disk_bytes_max: Option<String>,
+    /// Largest message, such as 512K; 5M by default.
+    #[arg(long, value_name = "BYTES")]
+    broker_message_bytes_max: Option<String>,
+    /// Largest number of client connections; 10000 by default.
+    #[arg(long, value_name = "COUNT")]
+    broker_connections_max: Option<String>,
+}
+
+impl Secured {
+    /// The settings that its options give.
+    pub(in crate::commands) fn said(&self) -> Said<'_> {
+        let mut said = given(&[
+            ("admin-tls", &self.admin_tls),
+            ("admin-hosts", &self.admin_hosts),
+            ("broker-host", &self.broker_host),
+            ("broker-token-secret", &self.broker_token_secret),
+            ("broker-superusers", &self.broker_superusers),
+            ("broker-monitors", &self.broker_monitors),
+            ("broker-tls", &self.broker_tls),
+            ("broker-certificate-file", &self.broker_certificate_file),
+            ("broker-key-file", &self.broker_key_file),
+            ("broker-client-authorities", &self.broker_client_authorities),
+            ("broker-disk-bytes-max", &self.broker_disk_bytes_max),
+            ("broker-message-bytes-max", &self.broker_message_bytes_max),
+            ("broker-connections-max", &self.broker_connections_max),
+        ]);
+        said.extend(self.broker_open_namespaces.then_some(("broker-open-namespaces", "true")));
+        said
+    }
 }
 
 #[derive(Debug, Args)]
 struct Listen {
-    /// The directory that everything is kept in; made if it does not exist. `longhaul dev` does
-    /// without, and loses everything at its end.
+    /// The directory that everything is kept in; made if it does not exist. `longhaul dev` does without, and loses everything at its end.
     #[arg(long, value_name = "DIR")]
     data: Option<String>,
     /// Where the gateway listens; 127.0.0.1:7070 if it is not said.
@@ -133,8 +161,7 @@ struct Listen {
     /// Where the embedded broker's admin API and its metrics are; 127.0.0.1:7071 if it is not said.
     #[arg(long, value_name = "HOST:PORT")]
     admin: Option<String>,
-    /// Routes of another task queue that are served as well: 001 or 002; both with a comma, or by
-    /// saying it twice.
+    /// Routes of another task queue that are served as well: 001 or 002; both with a comma, or by saying it twice.
     #[arg(long, value_name = "DIALECTS")]
     dialect: Vec<String>,
     /// The queue of these routes, which is made if there is none; `default` if it is not said.
@@ -142,7 +169,7 @@ struct Listen {
     dialect_queue: Option<String>,
 }
 
-fn given<'a>(texts: &[(&'static str, &'a Option<String>)]) -> Said<'a> {
+pub(in crate::commands) fn given<'a>(texts: &[(&'static str, &'a Option<String>)]) -> Said<'a> {
     texts.iter().filter_map(|(name, text)| Some((*name, text.as_deref()?))).collect()
 }
 
@@ -173,15 +200,6 @@ impl Start {
         let mut said = self.listen.said();
         said.extend(given(&[
             ("engine", &self.engine),
-            ("admin-tls", &self.secured.admin_tls),
-            ("admin-hosts", &self.secured.admin_hosts),
-            ("broker-host", &self.secured.broker_host),
-            ("broker-token-secret", &self.secured.broker_token_secret),
-            ("broker-superusers", &self.secured.broker_superusers),
-            ("broker-monitors", &self.secured.broker_monitors),
-            ("broker-tls", &self.secured.broker_tls),
-            ("broker-certificate-file", &self.secured.broker_certificate_file),
-            ("broker-key-file", &self.secured.broker_key_file),
             ("namespace", &self.namespace),
             ("http-tokens", &self.http_tokens),
             ("http-certificate-file", &self.http_certificate_file),
@@ -195,8 +213,7 @@ impl Start {
             ("dashboard", &self.dashboard),
             ("drain", &self.drain),
         ]));
-        let open = self.secured.broker_open_namespaces;
-        said.extend(open.then_some(("broker-open-namespaces", "true")));
+        said.extend(self.secured.said());
         said.extend(self.insecure.then_some(("insecure", "true")));
         said.extend(self.hide_payloads.then_some(("hide-payloads", "true")));
         said

@@ -2,6 +2,7 @@
 
 use crate::exit::Failure;
 use crate::settings::Settings;
+use crate::sizes;
 use longhaul::{Client, ClientBuilder};
 use longhaul_broker::{
     AuthConfig, Broker, BrokerConfig, BrokerError, StartError, TlsConfig, TokenKey,
@@ -49,29 +50,17 @@ impl Prepared {
     /// # Errors
     /// When one of them cannot be used.
     pub(super) fn read(settings: &Settings) -> Result<Self, Failure> {
+        if settings.is_said("broker-token-public-key") {
+            let what = "the gateway signs tokens for its own clients, and broker-token-public-key only verifies them";
+            let help =
+                "say --broker-token-secret, or run the broker by itself: longhaul broker run";
+            return Err(Failure::usage(what).help(help));
+        }
         let key = settings.text("broker-token-secret").map(TokenKey::secret).transpose();
         let key = key.map_err(|error| unusable("broker-token-secret", &error))?;
         let token = key.as_ref().map(|key| key.create_token(OWN_ROLE, None)).transpose();
         let token = token.map_err(|error| unusable("broker-token-secret", &error))?;
-        let roles = if key.is_none() { BARRED } else { &[] };
-        if let Some(name) = roles.iter().find(|name| settings.is_said(name)) {
-            let what = format!("{name} is of no use without tokens: everybody may do everything");
-            return Err(Failure::usage(what).help("say --broker-token-secret as well"));
-        }
-        let address_of = |name| settings.text(name).map(|_| address(settings, name)).transpose();
-        let config = BrokerConfig {
-            data: settings.path("data"),
-            listen: address(settings, "broker")?,
-            admin: Some(address(settings, "admin")?),
-            admin_tls: address_of("admin-tls")?,
-            admin_hosts: list(settings, "admin-hosts"),
-            listen_tls: address_of("broker-tls")?,
-            tls: tls(settings)?,
-            advertised_host: settings.text("broker-host").map(str::to_owned),
-            auth: key.map(|key| auth(settings, key)).transpose()?,
-            ..BrokerConfig::default()
-        };
-        config.check().map_err(|error| refused(&error))?;
+        let config = config(settings, key, Some(OWN_ROLE))?;
         let operator = settings.text("operator").map(str::to_owned);
         let subscription = settings.text("subscription").map(str::to_owned);
         Ok(Self { config, token, operator, subscription })
@@ -83,22 +72,71 @@ impl Prepared {
     /// When a port is in use, or the directory cannot be used.
     pub(super) async fn start(self, files_elsewhere: usize) -> anyhow::Result<Embedded> {
         let Self { config, token, operator, subscription } = self;
-        let config = BrokerConfig { files_elsewhere, ..config };
-        let listen = config.listen;
-        // It reads its log, and answers when that is done.
-        let started = tokio::task::spawn_blocking(|| Broker::start(config)).await?;
-        let broker = started.map_err(|error| explained(error, listen))?;
+        let broker = launch(BrokerConfig { files_elsewhere, ..config }).await?;
         Ok(Embedded { broker, token, operator, subscription })
     }
 }
 
+/// Reads and checks the settings of a broker that verifies tokens with this key. `own_role` is a superuser besides those of the settings.
+///
+/// # Errors
+/// When a setting cannot be used.
+pub(in crate::commands) fn config(
+    settings: &Settings,
+    key: Option<TokenKey>,
+    own_role: Option<&str>,
+) -> Result<BrokerConfig, Failure> {
+    let barred = if key.is_none() { BARRED } else { &[] };
+    if let Some(name) = barred.iter().find(|name| settings.is_said(name)) {
+        let what = format!("{name} is of no use without tokens: everybody may do everything");
+        return Err(Failure::usage(what).help("say --broker-token-secret as well"));
+    }
+    let address_of = |name| settings.text(name).map(|_| address(settings, name)).transpose();
+    let defaults = BrokerConfig::default();
+    let config = BrokerConfig {
+        data: settings.path("data"),
+        listen: address(settings, "broker")?,
+        admin: Some(address(settings, "admin")?),
+        admin_tls: address_of("admin-tls")?,
+        admin_hosts: list(settings, "admin-hosts"),
+        listen_tls: address_of("broker-tls")?,
+        tls: tls(settings)?,
+        advertised_host: settings.text("broker-host").map(str::to_owned),
+        auth: key.map(|key| auth(settings, key, own_role)).transpose()?,
+        disk_bytes_max: settings.parsed("broker-disk-bytes-max", sizes::bytes)?,
+        message_bytes_max: settings
+            .parsed("broker-message-bytes-max", sizes::memory_bytes)?
+            .unwrap_or(defaults.message_bytes_max),
+        connections_max: settings
+            .parsed("broker-connections-max", |it| it.parse().map_err(|_| NO_COUNT.to_owned()))?
+            .unwrap_or(defaults.connections_max),
+        ..defaults
+    };
+    config.check().map_err(|error| refused(&error))?;
+    Ok(config)
+}
+
+/// Starts a broker.
+///
+/// # Errors
+/// When a port is in use, or the directory cannot be used.
+pub(in crate::commands) async fn launch(config: BrokerConfig) -> anyhow::Result<Broker> {
+    let listen = config.listen;
+    // The broker reads its log first. That takes a while, and blocks the thread.
+    let started = tokio::task::spawn_blocking(|| Broker::start(config)).await?;
+    started.map_err(|error| explained(error, listen))
+}
+
+const NO_COUNT: &str = "expected a number";
+
 /// What says who may do what, which nobody can tell without tokens.
 const BARRED: &[&str] = &["broker-superusers", "broker-monitors", "broker-open-namespaces"];
 
-fn auth(settings: &Settings, key: TokenKey) -> Result<AuthConfig, Failure> {
-    let mut superusers: BTreeSet<String> =
-        list(settings, "broker-superusers").into_iter().collect();
-    superusers.insert(OWN_ROLE.to_owned());
+fn auth(settings: &Settings, key: TokenKey, own_role: Option<&str>) -> Result<AuthConfig, Failure> {
+    let superusers: BTreeSet<String> = list(settings, "broker-superusers")
+        .into_iter()
+        .chain(own_role.map(str::to_owned))
+        .collect();
     let monitors = list(settings, "broker-monitors").into_iter().collect();
     let open_namespaces = settings.is("broker-open-namespaces")?;
     Ok(AuthConfig { monitors, open_namespaces, ..AuthConfig::new(key, superusers) })
@@ -110,7 +148,7 @@ fn refused(error: &StartError) -> Failure {
         StartError::Host { which: "admin", .. } => "--admin-hosts names the hosts",
         StartError::Host { .. } => "--broker-host names the host",
         StartError::Tls(_) => "--broker-certificate-file and --broker-key-file name the files",
-        StartError::Auth(_) => "--broker-token-secret names the key",
+        StartError::Auth(_) => "--broker-token-secret or --broker-token-public-key names the key",
         // It needs either a certificate or a key for tokens, and its text says which.
         StartError::Config(_) => {
             "a certificate is given by --broker-certificate-file and --broker-key-file, a key for tokens by --broker-token-secret; \
@@ -168,16 +206,17 @@ impl Embedded {
     }
 }
 
-fn unusable(name: &str, error: &dyn std::error::Error) -> Failure {
+pub(in crate::commands) fn unusable(name: &str, error: &dyn std::error::Error) -> Failure {
     Failure::usage(format!("{name} cannot be used: {}", chain(error)))
 }
 
 fn tls(settings: &Settings) -> Result<Option<TlsConfig>, Failure> {
+    let client_authorities = settings.path("broker-client-authorities");
     match (settings.path("broker-certificate-file"), settings.path("broker-key-file")) {
         (Some(certificates), Some(key)) => {
-            Ok(Some(TlsConfig { certificates, key, client_authorities: None }))
+            Ok(Some(TlsConfig { certificates, key, client_authorities }))
         }
-        (None, None) => Ok(None),
+        (None, None) if client_authorities.is_none() => Ok(None),
         _ => Err(Failure::usage("TLS of the broker needs a certificate and its key")
             .help("say --broker-certificate-file and --broker-key-file")),
     }

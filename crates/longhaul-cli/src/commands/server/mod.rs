@@ -1,9 +1,9 @@
 //! `longhaul server` and `longhaul dev`: the gateway, with a broker of its own or before a Pulsar.
 
-mod args;
+pub(super) mod args;
 mod check;
 mod demo;
-mod engine;
+pub(super) mod engine;
 mod files;
 mod running;
 

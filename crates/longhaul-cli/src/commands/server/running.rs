@@ -188,8 +188,8 @@ fn config(settings: &Settings) -> Result<ServerConfig, Failure> {
     let files = (settings.path("http-certificate-file"), settings.path("http-key-file"));
     let client_authorities = settings.path("http-client-authorities");
     config.tls = match (files, client_authorities) {
-        ((Some(certificate), Some(key)), client_authorities) => {
-            Some(TlsConfig { certificate, key, client_authorities })
+        ((Some(certificates), Some(key)), client_authorities) => {
+            Some(TlsConfig { certificates, key, client_authorities })
         }
         ((None, None), None) => None,
         _ => {

@@ -1,6 +1,8 @@
 //! Where the broker runs: a shell that starts and kills it, on a small volume of its own where the system lets a test make one.
 
+use crate::RUN;
 use crate::client::PATIENCE;
+use crate::support::skip;
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -36,7 +38,7 @@ impl Ground {
         let mut own = Command::new("unshare");
         own.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]).arg(volume);
         let mut ground = Self::spawn(own, volume, true).unwrap_or_else(|| {
-            skipped("the disk is not filled, because no volume can be made here");
+            skip("the disk is not filled, because no volume can be made here");
             Self::spawn(Command::new("sh"), volume, false).expect("a shell")
         });
         // What is said comes in one line after the other, whoever says it.
@@ -92,14 +94,14 @@ impl Ground {
 
     /// Starts the broker, with these options of `ulimit`.
     pub(crate) fn start(&mut self, limits: &str) -> Running {
-        let program = env!("CARGO_BIN_EXE_longhaul-broker");
-        let options = "--data data --listen 127.0.0.1:0 --admin 127.0.0.1:0";
+        let program = env!("CARGO_BIN_EXE_longhaul");
+        let options = format!("{} --data data", RUN.join(" "));
         writeln!(self.orders, "(ulimit {limits} && exec '{program}' {options}) & pid=$!")
             .expect("a shell that listens");
         let mut ready = None;
         let said = self.until(|line| {
             ready = addresses(line);
-            assert!(!line.contains("Error"), "{line}");
+            assert!(!line.starts_with("error:"), "{line}");
             ready.is_some()
         });
         let (address, admin) = ready.expect("the line that ended the wait");
@@ -132,8 +134,8 @@ impl Ground {
 
     /// Another process in the same directory would write over what the first one confirmed.
     pub(crate) fn refuses_a_second(&mut self) {
-        let program = env!("CARGO_BIN_EXE_longhaul-broker");
-        let options = "--data data --listen 127.0.0.1:0 --admin 127.0.0.1:0";
+        let program = env!("CARGO_BIN_EXE_longhaul");
+        let options = format!("{} --data data", RUN.join(" "));
         let said = self.order(&format!("'{program}' {options}; echo status $?"));
         assert!(said.contains("is in use by process") && !said.contains("status 0"), "{said}");
     }
@@ -157,17 +159,10 @@ impl Drop for Ground {
     }
 }
 
-/// Adds it to what the whole run tells at its end.
-fn skipped(why: &str) {
-    let Ok(file) = std::env::var("LONGHAUL_TEST_SKIPS") else { return };
-    let mut file = std::fs::File::options().append(true).create(true).open(file).unwrap();
-    writeln!(file, "skipped: {}: {why}", module_path!()).unwrap();
-}
-
 /// From the line that says that it is ready.
 fn addresses(line: &str) -> Option<(SocketAddr, String)> {
     let after = |prefix: &str| line.split_once(prefix)?.1.split('"').next();
-    let (clients, admin) = (after("clients=\"pulsar://")?, after("admin=\"http://")?);
+    let (clients, admin) = (after("broker=\"pulsar://")?, after("admin=\"http://")?);
     Some((clients.parse().ok()?, admin.to_owned()))
 }
 

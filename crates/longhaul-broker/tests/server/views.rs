@@ -1,16 +1,7 @@
 //! A compacted view whose file is lost or damaged is made again where nothing of it is missing. Where something is, a start refuses, and a salvage says so.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::wildcard_enum_match_arm,
-    reason = "a test that cannot go on has failed"
-)]
-
-mod client;
-
+use crate::client::{Client, ask};
 use bytes::BytesMut;
-use client::{Client, ask};
 use longhaul_broker::rescue::{check, salvage};
 use longhaul_broker::{Broker, BrokerConfig, StartError};
 use longhaul_wire::frame;
@@ -158,7 +149,7 @@ async fn a_view_of_which_something_is_missing_is_refused_and_salvaged() {
     flip(&path, usize::try_from(size).unwrap() - 70);
     flip(&path, 100);
     let refused = start(&data).unwrap_err();
-    assert!(refused.to_string().contains("longhaul-broker salvage"), "{refused}");
+    assert!(refused.to_string().contains("longhaul broker salvage"), "{refused}");
     let report = salvage(&data, &new).unwrap();
     assert!(
         report.to_string().contains("compacted view of persistent://public/default/t has 19"),

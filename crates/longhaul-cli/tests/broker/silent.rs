@@ -1,17 +1,7 @@
 //! Sockets that say nothing take the descriptors of the program, and do no harm.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    reason = "a test that cannot go on has failed"
-)]
-
-mod client;
-
-use client::{Client, PATIENCE, ask_at};
+use crate::RUN;
+use crate::client::{self, Client, PATIENCE, ask_at};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -31,8 +21,8 @@ struct Server {
 }
 
 fn program(data: &Path) -> Program {
-    let mut program = Program::new(env!("CARGO_BIN_EXE_longhaul-broker"));
-    program.arg("--data").arg(data).args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+    let mut program = Program::new(env!("CARGO_BIN_EXE_longhaul"));
+    program.args(RUN).arg("--data").arg(data).stdout(Stdio::null());
     program.env("NO_COLOR", "1").env("RUST_LOG", "info").stderr(Stdio::piped());
     program
 }
@@ -44,7 +34,8 @@ impl Server {
         let mut shell = Program::new("sh");
         shell.args(["-c", &format!("ulimit {limit} && exec \"$0\" \"$@\"")]);
         shell.arg(whole.get_program()).args(whole.get_args());
-        shell.env("NO_COLOR", "1").env("RUST_LOG", "info").stderr(Stdio::piped());
+        shell.env("NO_COLOR", "1").env("RUST_LOG", "info");
+        shell.stdout(Stdio::null()).stderr(Stdio::piped());
         Self::start_as(shell)
     }
 

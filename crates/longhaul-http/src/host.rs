@@ -1,9 +1,11 @@
-//! The names of hosts, in the form in which they are compared.
+//! Names of hosts, in the form in which they are compared.
 
 use std::net::IpAddr;
 
-/// A name or a number without a port: in lower case, without brackets and without the dot that ends a full name.
-pub(crate) fn parse(text: &str) -> Option<String> {
+/// Reads a host name or an IP address without a port. The result is in lower case, without brackets and without the dot at the end of a full name. `None`: the text
+/// is neither.
+#[must_use]
+pub fn parse(text: &str) -> Option<String> {
     let number = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     if let Ok(number) = number.unwrap_or(text).parse::<IpAddr>() {
         return Some(number.to_string());
@@ -16,8 +18,9 @@ pub(crate) fn parse(text: &str) -> Option<String> {
     name.split('.').all(is_part).then(|| name.to_ascii_lowercase())
 }
 
-/// As it stands in front of a port.
-pub(crate) fn in_url(host: &str) -> String {
+/// The host as a URL has it in front of a port: an IPv6 address gets brackets.
+#[must_use]
+pub fn in_url(host: &str) -> String {
     let has_colons = host.contains(':') && !host.starts_with('[');
     if has_colons { format!("[{host}]") } else { host.to_owned() }
 }

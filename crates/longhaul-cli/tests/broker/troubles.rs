@@ -3,23 +3,10 @@
 //!
 //! `LONGHAUL_KILLS` asks for more rounds, `LONGHAUL_KILLS_SEED` for others.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    clippy::print_stdout,
-    reason = "a test that cannot go on has failed"
-)]
-
-mod client;
-#[path = "troubles/ground.rs"]
 mod ground;
-#[path = "troubles/load.rs"]
 mod load;
 
-use client::{Client, PATIENCE};
+use crate::client::{Client, PATIENCE};
 use fastrand::Rng;
 use ground::{Ground, Running, call};
 use load::{

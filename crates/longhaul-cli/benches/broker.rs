@@ -1,7 +1,7 @@
 //! Figures of the broker as users run it: the program, over sockets, on a directory.
 //!
 //! ```text
-//! cargo bench -p longhaul-broker --bench broker [-- row…]
+//! cargo bench -p longhaul-cli --bench broker [-- row…]
 //! ```
 //!
 //! Rows: `start`, `memory`, `publish`, `restart`, `growth`, `week`, `compaction`, `delayed`. `growth` keeps `LONGHAUL_BENCH_ENTRIES` entries, 5 million if it
@@ -69,9 +69,11 @@ struct Broker {
 impl Broker {
     fn start(data: &std::path::Path) -> Self {
         let began = Instant::now();
-        let child = Process::new(env!("CARGO_BIN_EXE_longhaul-broker"))
-            .args(["--listen", "127.0.0.1:26657", "--admin", "127.0.0.1:26658", "--data"])
+        let child = Process::new(env!("CARGO_BIN_EXE_longhaul"))
+            .args(["broker", "run", "--broker", "127.0.0.1:26657", "--admin", "127.0.0.1:26658"])
+            .arg("--data")
             .arg(data)
+            .stdout(Stdio::null())
             .env("RUST_LOG", "warn")
             .stdin(Stdio::null())
             .spawn()

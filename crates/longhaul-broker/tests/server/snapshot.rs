@@ -1,16 +1,6 @@
 //! A copy of the data directory of a running broker has everything that was confirmed before it, and stays as it is.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    reason = "a test that cannot go on has failed"
-)]
-
-mod client;
-
-use client::Client;
+use crate::client::Client;
 use longhaul_broker::rescue::{RescueError, check, salvage, snapshot};
 use longhaul_broker::{Broker, BrokerConfig};
 use longhaul_wire::messages::MessageIdData;

@@ -1,12 +1,6 @@
 //! The program as somebody meets it who starts it by hand: what it says, what it takes, and how it gives out tokens.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test that cannot go on has failed"
-)]
-
+use crate::RUN;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
@@ -23,7 +17,7 @@ struct Server {
 }
 
 fn program(arguments: &[&str]) -> Command {
-    let mut program = Command::new(env!("CARGO_BIN_EXE_longhaul-broker"));
+    let mut program = Command::new(env!("CARGO_BIN_EXE_longhaul"));
     // Of the variables none that sets an option, or says what the log looks like.
     program.args(arguments).env_clear().stdout(Stdio::piped()).stderr(Stdio::piped());
     program
@@ -39,8 +33,7 @@ fn text(bytes: &[u8]) -> String {
 
 impl Server {
     fn start(arguments: &[&str]) -> Self {
-        let ports = ["--listen", "localhost:0", "--admin", "localhost:0"];
-        let mut child = program(&[&ports, arguments].concat()).spawn().unwrap();
+        let mut child = program(&[&RUN, arguments].concat()).spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let mut server = Self { child, stderr, said: String::new(), admin: String::new() };
         let ready = server.line_with("admin=");
@@ -84,8 +77,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        // One that has ended by itself was waited for.
+        self.child.kill().ok();
+        self.child.wait().ok();
     }
 }
 
@@ -98,7 +92,8 @@ fn it_says_that_nothing_is_kept_and_in_plain_text() {
     assert!(!server.said.contains('\u{1b}'), "{:?}", server.said);
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().to_str().unwrap();
-    let sizes = ["--data", data, "--disk-bytes-max", "1G", "--message-bytes-max", "512K"];
+    let sizes =
+        ["--data", data, "--broker-disk-bytes-max", "1G", "--broker-message-bytes-max", "512K"];
     let server = Server::start(&sizes);
     assert!(!server.said.contains("WARN"), "{}", server.said);
 }
@@ -106,12 +101,13 @@ fn it_says_that_nothing_is_kept_and_in_plain_text() {
 #[test]
 fn what_cannot_be_read_is_refused_in_words() {
     for (arguments, words) in [
-        (["--disk-bytes-max", "1X"], "expected a number of bytes, or one with K, M, G or T"),
-        (["--disk-bytes-max", "1M"], "at least 256 MiB"),
-        (["--listen", "7300"], "expected HOST:PORT"),
+        (["--broker-disk-bytes-max", "1X"], "expected a number of bytes, or one with K, M, G or T"),
+        (["--broker-disk-bytes-max", "1M"], "at least 256 MiB"),
+        (["--broker-connections-max", "many"], "expected a number"),
+        (["--broker", "7300"], "expected HOST:PORT"),
     ] {
-        let refused = run(&arguments);
-        assert!(!refused.status.success());
+        let refused = run(&[&["broker", "run"], &arguments[..]].concat());
+        assert_eq!(refused.status.code(), Some(2), "{arguments:?}");
         let said = text(&refused.stderr);
         assert!(said.contains(words), "{arguments:?}: {said}");
     }
@@ -119,7 +115,7 @@ fn what_cannot_be_read_is_refused_in_words() {
 
 #[test]
 fn the_admin_interface_answers_for_the_hosts_that_it_was_told() {
-    let hosts = ["--admin-host", "admin.example", "--advertised-host", "broker.example"];
+    let hosts = ["--admin-hosts", "admin.example", "--broker-host", "broker.example"];
     let server = Server::start(&hosts);
     let health = "GET /status.html";
     for host in ["localhost", "127.0.0.1:80", "admin.example", "broker.example:8080"] {
@@ -152,12 +148,48 @@ fn a_broker_that_runs_can_be_copied() {
     let (data, copy) = (data.to_str().unwrap(), copy.to_str().unwrap());
     let server = Server::start(&["--data", data]);
     assert!(server.ask("PUT /admin/v2/persistent/public/default/t", None).contains(" 204 "));
-    let taken = run(&["snapshot", data, copy]);
+    let taken = run(&["broker", "snapshot", data, copy]);
     assert_eq!(taken.status.code(), Some(0), "{}", text(&taken.stderr));
     assert!(text(&taken.stdout).contains("It has 1 topics"));
-    assert_eq!(run(&["snapshot", data, copy]).status.code(), Some(2), "it is there already");
-    assert_eq!(run(&["check", data]).status.code(), Some(2), "the broker uses it");
-    assert_eq!(run(&["check", copy]).status.code(), Some(0));
+    let code = |arguments: &[&str]| run(&[&["broker"], arguments].concat()).status.code();
+    assert_eq!(code(&["snapshot", data, copy]), Some(2), "it is there already");
+    let beside = run(&["broker", "check", data]);
+    assert_eq!(beside.status.code(), Some(2), "the broker uses it");
+    let told = text(&beside.stderr);
+    let pid = server.child.id().to_string();
+    assert!(told.contains("a broker uses") && told.contains(&pid), "{told}");
+    assert_eq!(code(&["check", copy]), Some(0));
+    assert_eq!(code(&["check", "/nowhere"]), Some(2));
+}
+
+#[test]
+fn damage_has_its_own_exit_code() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = ["data", "copy", "new", "again"].map(|name| folder.path().join(name));
+    let [data, copy, new, again] = paths.each_ref().map(|path| path.to_str().unwrap());
+    drop(Server::start(&["--data", data]));
+    let code = |arguments: &[&str]| run(&[&["broker"], arguments].concat()).status.code();
+    let inventory = paths[0].join("segments");
+    let mut bytes = std::fs::read(&inventory).unwrap();
+    bytes[14] ^= 1;
+    std::fs::write(&inventory, bytes).unwrap();
+    let checked = run(&["broker", "check", data]);
+    assert_eq!(checked.status.code(), Some(1));
+    assert!(text(&checked.stdout).contains("longhaul broker salvage"));
+    assert_eq!(code(&["snapshot", data, copy]), Some(1));
+    assert_eq!(code(&["salvage", data, new]), Some(1));
+    assert_eq!(code(&["salvage", data, new]), Some(2), "it is not empty");
+    assert_eq!(code(&["check", new]), Some(0));
+    assert_eq!(code(&["salvage", new, again]), Some(0));
+}
+
+#[test]
+fn a_signal_stops_it_in_order() {
+    let mut server = Server::start(&[]);
+    let pid = rustix::process::Pid::from_child(&server.child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    server.line_with("stopping");
+    assert_eq!(server.child.wait().unwrap().code(), Some(0));
 }
 
 /// To let anybody in one had to know how JSON Web Tokens are made, and whoever was refused was told, but not the broker's log.
@@ -172,11 +204,12 @@ fn a_secret_and_a_token_are_two_commands() {
     let again = run(&["token", "secret", path]);
     assert!(!again.status.success() && std::fs::read(&secret).unwrap() == kept);
     let create = |role: &str| {
-        let made = run(&["token", "create", "--secret-key", path, "--subject", role]);
+        let made = run(&["token", "sign", "--secret", path, "--role", role]);
         assert!(made.status.success(), "{}", text(&made.stderr));
         text(&made.stdout).trim().to_owned()
     };
-    let mut server = Server::start(&["--token-secret-key", path, "--superuser", "admin"]);
+    let mut server =
+        Server::start(&["--broker-token-secret", path, "--broker-superusers", "admin"]);
     let (tenants, own) =
         ("GET /admin/v2/tenants", "GET /lookup/v2/topic/persistent/public/default/t");
     let admin = create("admin");
@@ -206,10 +239,7 @@ fn a_secret_and_a_token_are_two_commands() {
 fn the_commands_of_the_page_keep_their_data() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/broker.md");
     let page = std::fs::read_to_string(path).unwrap().replace("\\\n", "");
-    let starts: Vec<_> = page
-        .lines()
-        .filter(|line| line.contains("longhaul-broker --") && line.contains(" --listen"))
-        .collect();
+    let starts: Vec<_> = page.lines().filter(|line| line.contains("broker run --")).collect();
     assert_eq!(starts.len(), 3, "{starts:?}");
     for command in starts {
         assert!(command.contains(" --data "), "{command}");

@@ -1,18 +1,7 @@
 //! Clients that do not behave: each gets an answer or the end of its connection, memory stays bounded, others do not notice.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    reason = "a test that cannot go on has failed"
-)]
-
-mod client;
-
+use crate::client::{Client, encode_publish, serves};
 use bytes::{BufMut, BytesMut};
-use client::{Client, encode_publish, serves};
 use longhaul_broker::{Broker, BrokerConfig};
 use longhaul_wire::frame;
 use longhaul_wire::messages::{

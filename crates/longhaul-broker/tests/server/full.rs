@@ -1,17 +1,6 @@
 //! What a full disk means for clients over real sockets.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    reason = "a test that cannot go on has failed"
-)]
-
-mod client;
-
-use client::{Client, PATIENCE, ask};
+use crate::client::{Client, PATIENCE, ask};
 use longhaul_broker::{Broker, BrokerConfig};
 use longhaul_wire::messages::{Command, CommandProducer, MessageIdData, ServerError};
 use tokio::time::timeout;

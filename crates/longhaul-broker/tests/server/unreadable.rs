@@ -1,17 +1,6 @@
 //! One rotten byte in the log of a running broker costs the entry that it is in, and nothing else.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    reason = "a test that cannot go on has failed"
-)]
-
-mod client;
-
-use client::{Client, ask};
+use crate::client::{Client, ask};
 use longhaul_broker::{Broker, BrokerConfig};
 use longhaul_wire::messages::{Command, CommandPing};
 use std::os::unix::fs::FileExt;

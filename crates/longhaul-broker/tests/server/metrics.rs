@@ -1,15 +1,6 @@
 //! What `/metrics` says, beside what is seen from outside: the files of the directory, and a client's own clock.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::wildcard_enum_match_arm,
-    reason = "a test that cannot go on has failed"
-)]
-
-mod client;
-
-use client::{Client, ask};
+use crate::client::{Client, ask};
 use longhaul_broker::{Broker, BrokerConfig};
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,0 +1,54 @@
+//! A machine on a log that never fails, for tests.
+
+use crate::auth::Authenticator;
+use crate::log::{Options, SimulatedStorage, Stepped};
+use crate::machine::{Machine, Settings};
+use crate::state::State;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The wall clock at which every test begins, in ms.
+pub(crate) const START: u64 = 1_700_000_000_000;
+
+/// Small limits, so that a test reaches them.
+pub(crate) fn settings() -> Settings {
+    Settings {
+        message_bytes_max: 4000,
+        service_url: "pulsar://test:6650".to_owned(),
+        service_url_tls: None,
+        handles_per_connection: 10,
+        recent_bytes: 1000,
+        window_bytes: 100_000,
+        disk_bytes_max: None,
+        topic_defaults: Vec::new(),
+        checkpoint_bytes: 1_000_000,
+    }
+}
+
+/// A machine without topics or connections, and the log on `storage` that it records to.
+pub(crate) fn machine(
+    settings: Settings,
+    options: &Options,
+    storage: &SimulatedStorage,
+    auth: Option<Arc<Authenticator>>,
+) -> (Machine, Stepped) {
+    let open = |storage: &SimulatedStorage| {
+        Stepped::open(Arc::new(storage.clone()), options.clone(), &mut |_| Ok(())).unwrap()
+    };
+    let (mut log, unused) = (open(storage), open(&SimulatedStorage::new(2)));
+    // The machine takes the composer; the log keeps one that nobody uses.
+    let composer = std::mem::replace(&mut log.composer, unused.composer);
+    let known = (composer, log.report());
+    let machine = Machine::new(settings, auth, State::default(), known, HashMap::new(), START);
+    (machine, log)
+}
+
+/// Writes everything that the machine has recorded, and lets it deliver.
+pub(crate) fn settle(machine: &mut Machine, log: &mut Stepped) {
+    machine.dispatch();
+    while let Some(group) = machine.take_group() {
+        log.write(&group).unwrap();
+        machine.committed(&group);
+        machine.dispatch();
+    }
+}

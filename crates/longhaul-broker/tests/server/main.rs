@@ -1,0 +1,22 @@
+//! Whole brokers in this process, over real sockets and real files.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test that cannot go on has failed"
+)]
+
+mod bad_input;
+#[path = "../client/mod.rs"]
+mod client;
+mod directory;
+mod doors;
+mod full;
+mod metrics;
+mod rescue;
+mod snapshot;
+mod unreadable;
+mod views;

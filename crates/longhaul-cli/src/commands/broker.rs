@@ -1,0 +1,209 @@
+//! `longhaul broker`: the embedded broker without a gateway, and its data directory while no broker runs.
+
+use super::server::args::{Secured, given};
+use super::server::engine;
+use crate::context::Context;
+use crate::exit::{Code, Failure};
+use crate::globals::Said;
+use crate::signals::Signals;
+use anyhow::Context as _;
+use clap::{Args, Subcommand};
+use longhaul_broker::rescue::{self, Report, RescueError};
+use longhaul_broker::{Broker, TokenKey};
+use serde::Serialize;
+use std::path::PathBuf;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a durable broker that any Pulsar client can use.
+    ///
+    /// The broker keeps everything in one directory. SIGTERM or Ctrl-C stops it in order, a second signal at once. No
+    /// message that was confirmed is lost either way.
+    #[command(after_help = "\
+Examples:
+  longhaul broker run --data data
+  longhaul broker run --data data --broker 127.0.0.1:6650 --admin 127.0.0.1:8080 --broker-disk-bytes-max 10G
+
+Exit codes: 0 stopped by a signal, 1 the broker has stopped by itself, 2 a setting cannot be used.")]
+    Run(Box<Run>),
+    /// Report what is damaged in a data directory, and what that costs. Changes nothing. No broker may run on the directory.
+    #[command(after_help = "\
+Examples:
+  longhaul broker check data
+  longhaul broker check /backup/data
+
+Exit codes: 0 the directory is sound, 1 it is damaged, 2 it cannot be read.")]
+    Check {
+        /// The data directory.
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
+    },
+    /// Make a new data directory from everything that can be read of a damaged one, and report what is lost.
+    #[command(after_help = "\
+Examples:
+  longhaul broker salvage data salvaged
+  longhaul broker salvage /var/lib/longhaul /var/lib/longhaul-new
+
+Exit codes: 0 nothing was damaged, 1 something was, 2 the new directory could not be made.")]
+    Salvage(Copy),
+    /// Copy a data directory while a broker uses it, with every message confirmed before the copy began.
+    ///
+    /// The copy consists of hard links where both directories are on one file system. The command checks the copy, and
+    /// lists its files in SHA256SUMS.
+    #[command(after_help = "\
+Examples:
+  longhaul broker snapshot data copy
+  longhaul broker snapshot /var/lib/longhaul /backup/longhaul
+
+Exit codes: 0 the copy is sound, 1 the directory is damaged and the copy has all that can be read of it, 2 there is no copy.")]
+    Snapshot(Copy),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// Directory for all data; made if it does not exist. Without it the broker deletes all data when it stops.
+    #[arg(long, value_name = "DIR")]
+    data: Option<String>,
+    /// Address for clients; 127.0.0.1:6650 by default. Port 0 takes a free port.
+    #[arg(long, value_name = "HOST:PORT")]
+    broker: Option<String>,
+    /// Address of the admin API, and of the metrics under /metrics; 127.0.0.1:7071 by default.
+    #[arg(long, value_name = "HOST:PORT")]
+    admin: Option<String>,
+    /// Public key that verifies the tokens of clients: a file, or data:;base64,…
+    #[arg(long, value_name = "KEY", conflicts_with = "broker_token_secret")]
+    broker_token_public_key: Option<String>,
+    // Last: options after it would be in its group of the help.
+    #[command(flatten)]
+    secured: Secured,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Copy {
+    /// The data directory. It is not changed.
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// The new directory. It must be empty or not exist.
+    #[arg(value_name = "NEW")]
+    new: PathBuf,
+}
+
+/// Where the broker listens.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Addresses {
+    broker: String,
+    broker_tls: Option<String>,
+    admin: Option<String>,
+    admin_tls: Option<String>,
+}
+
+impl Command {
+    /// Whether it runs until it is told to stop.
+    pub(crate) const fn is_service(&self) -> bool {
+        matches!(self, Self::Run(_))
+    }
+}
+
+/// # Errors
+/// What the broker meets, or damage that was found.
+pub(crate) async fn run(command: Command, context: &Context) -> anyhow::Result<()> {
+    let read = match command {
+        Command::Run(it) => return serve(&it, context).await,
+        Command::Check { directory } => blocking(move || rescue::check(&directory)).await?,
+        Command::Salvage(it) => blocking(move || rescue::salvage(&it.directory, &it.new)).await?,
+        Command::Snapshot(it) => blocking(move || rescue::snapshot(&it.directory, &it.new)).await?,
+    };
+    context.output.lines(read.to_string().trim_end())?;
+    if read.is_sound() {
+        return Ok(());
+    }
+    Err(Failure::new(Code::Failed, "the data directory is damaged").into())
+}
+
+async fn blocking(
+    read: impl FnOnce() -> Result<Report, RescueError> + Send + 'static,
+) -> anyhow::Result<Report> {
+    let report = tokio::task::spawn_blocking(read).await?;
+    // The exit code tells a directory that cannot be read from one that is damaged.
+    report.map_err(|error| Failure::usage(format!("{:#}", anyhow::Error::from(error))).into())
+}
+
+async fn serve(it: &Run, context: &Context) -> anyhow::Result<()> {
+    let settings = context.settings_with(it.said())?;
+    let key = match (settings.text("broker-token-secret"), settings.text("broker-token-public-key"))
+    {
+        (Some(_), Some(_)) => {
+            let what = "broker-token-secret and broker-token-public-key are both set";
+            return Err(Failure::usage(what).help("unset one of them").into());
+        }
+        (Some(secret), None) => Some(("broker-token-secret", TokenKey::secret(secret))),
+        (None, Some(public)) => Some(("broker-token-public-key", TokenKey::public(public))),
+        (None, None) => None,
+    };
+    let key = key.map(|(name, key)| key.map_err(|error| engine::unusable(name, &error)));
+    let config = engine::config(&settings, key.transpose()?, None)?;
+    if config.data.is_none() {
+        tracing::warn!("no --data: all data is deleted when this broker stops");
+    }
+    let broker = engine::launch(config).await?;
+    let mut signals = Signals::new()?;
+    let addresses = Addresses::of(&broker);
+    tracing::info!(
+        broker = addresses.broker,
+        broker_tls = addresses.broker_tls,
+        admin = addresses.admin,
+        admin_tls = addresses.admin_tls,
+        "ready"
+    );
+    if !context.output.quiet {
+        context.output.one(&addresses, &addresses.fields())?;
+    }
+    tokio::select! {
+        ended = broker.ended() => ended.context("the broker has stopped by itself")?,
+        () = signals.next() => {}
+    }
+    tracing::info!("stopping");
+    let stopping = tokio::task::spawn_blocking(|| broker.shutdown());
+    tokio::select! {
+        stopped = stopping => Ok(stopped?.context("the broker did not stop cleanly")?),
+        () = signals.next() => {
+            let what = "stopped at once, at a second signal";
+            Err(Failure::new(Code::Failed, what).help("what was confirmed is kept").into())
+        }
+    }
+}
+
+impl Run {
+    fn said(&self) -> Said<'_> {
+        let mut said = self.secured.said();
+        said.extend(given(&[
+            ("data", &self.data),
+            ("broker", &self.broker),
+            ("admin", &self.admin),
+            ("broker-token-public-key", &self.broker_token_public_key),
+        ]));
+        said
+    }
+}
+
+impl Addresses {
+    fn of(broker: &Broker) -> Self {
+        Self {
+            broker: broker.service_url().to_owned(),
+            broker_tls: broker.service_url_tls().map(str::to_owned),
+            admin: broker.admin_url(),
+            admin_tls: broker.admin_url_tls(),
+        }
+    }
+
+    fn fields(&self) -> Vec<(&'static str, String)> {
+        let all = [
+            ("broker", Some(&self.broker)),
+            ("broker-tls", self.broker_tls.as_ref()),
+            ("admin", self.admin.as_ref()),
+            ("admin-tls", self.admin_tls.as_ref()),
+        ];
+        all.into_iter().filter_map(|(name, url)| Some((name, url?.clone()))).collect()
+    }
+}
