@@ -1,20 +1,15 @@
-//! Sandbox, model, simulation and history checkers for the suites in `tests/`.
+//! Sandbox, chaos and clients for the suites in `tests/`.
 
 pub mod audit;
 pub mod bench;
 pub mod browser;
 pub mod chaos;
-pub mod checkers;
 pub mod clients;
 pub mod example;
 pub mod generated;
 pub mod java;
-pub mod judge;
-pub mod model;
 pub mod sandbox;
 pub mod script;
-pub mod session;
-pub mod simulation;
 pub mod view;
 
 mod cache;

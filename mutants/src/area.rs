@@ -36,7 +36,7 @@ const CORPUS: Judge = judge("longhaul-wire", "corpus", 30);
 const RECORDINGS: Judge = judge("longhaul-wire", "recordings", 30);
 const BROKER: Judge = judge("longhaul-broker", "longhaul_broker", 30);
 const SERVER: Judge = judge("longhaul-broker", "server", 10);
-const PURE: Judge = judge("integration-tests", "pure", 8);
+const PURE: Judge = judge("proofs", "pure", 8);
 /// With a broker in the same process: the last to be asked. Nobody else sees what is done with
 /// sockets.
 const BROKERS: Judge = judge("integration-tests", "brokers", 6);

@@ -67,9 +67,11 @@ impl TlsConfig {
 }
 
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    PrivateKeyDer::from_pem_file(path).map_err(|error| match error {
-        pem::Error::NoItemsFound => unusable(path, "it holds no private key"),
-        error => unusable(path, error),
+    PrivateKeyDer::from_pem_file(path).map_err(|error| {
+        if matches!(error, pem::Error::NoItemsFound) {
+            return unusable(path, "it holds no private key");
+        }
+        unusable(path, error)
     })
 }
 

@@ -29,9 +29,14 @@ const ALLOWED: &[(&str, &str)] = &[
     ("longhaul-server", "longhaul longhaul-http longhaul-ui"),
     ("longhaul-cli", "longhaul longhaul-broker longhaul-server"),
     (
+        "proofs",
+        "longhaul longhaul-broker longhaul-core longhaul-memory longhaul-session \
+         longhaul-transport longhaul-wire",
+    ),
+    (
         "integration-tests",
-        "longhaul longhaul-broker longhaul-cli longhaul-core longhaul-memory longhaul-server \
-         longhaul-session longhaul-transport longhaul-wire",
+        "longhaul longhaul-broker longhaul-cli longhaul-core longhaul-server longhaul-session \
+         longhaul-transport longhaul-wire proofs",
     ),
     ("tidy", ""),
 ];

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 const DEFINITIONS: &str = "crates/longhaul-core/src/protocol/invariants/ids.rs";
 const DOCUMENT: &str = "docs/protocol.md";
 /// Sources that serve tests only.
-const TEST_SUPPORT: &str = "integration-tests/";
+const TEST_SUPPORT: [&str; 2] = ["integration-tests/", "proofs/"];
 /// The mark of an id.
 const MARK: &str = "C-";
 
@@ -24,7 +24,7 @@ fn violations(tree: &Tree) -> Vec<String> {
     let described = ids(&tree[DOCUMENT].text);
     let mut tested = Vec::new();
     for (path, file) in tree {
-        let serves_tests = file.is_test || path.starts_with(TEST_SUPPORT);
+        let serves_tests = file.is_test || TEST_SUPPORT.iter().any(|folder| path.starts_with(folder));
         let words = file.code.iter().flat_map(|code| &code.words);
         tested.extend(words.filter(|word| word.is_test || serves_tests).map(|word| &*word.path));
     }
@@ -80,7 +80,7 @@ fn planted_ids_are_found() {
             "{violations:?}"
         );
     };
-    let support = "integration-tests/src/model.rs";
+    let support = "proofs/src/model.rs";
     check(&one, support, "check(ids::EPOCHS);", &[]);
     check(&one, "src/a.rs", &format!("#[cfg(test)] mod tests {{ f(\"{one}\"); }}"), &[]);
     check(&one, "src/a.rs", "check(ids::EPOCHS);", &["is used in no test"]);

@@ -1,11 +1,11 @@
 //! Worker processes: the example `scripted`, started, killed, frozen and thawed.
 
 use super::journal::Journal;
-use crate::checkers::Run;
 use crate::example::Process;
 use crate::wait::until;
 use anyhow::{Context, Result, bail, ensure};
 use longhaul::TaskId;
+use proofs::checkers::Run;
 use rustix::process::Signal;
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! The journals that the example `scripted` writes.
 
-use crate::checkers::Run;
 use anyhow::{Context, Result, bail};
 use longhaul::TaskId;
+use proofs::checkers::Run;
 use std::collections::BTreeMap;
 
 /// What one process wrote down.

@@ -3,10 +3,10 @@
 //! transport with another in the same scenario by the same seed; nothing is judged.
 
 use super::Row;
-use crate::checkers::{History, Report, ViewEntry};
 use longhaul::{TaskId, TaskMetadata};
 use longhaul_core::protocol::entry::Entry;
 use longhaul_core::protocol::key::{Key, OwnerId};
+use proofs::checkers::{History, Report, ViewEntry};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -165,10 +165,10 @@ fn silence(history: &History, heartbeat: Duration) -> Silence {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checkers::LedgerEntry;
     use longhaul::Position;
     use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, Heartbeat, Outcome};
     use longhaul_core::protocol::key::{Epoch, OnceKey};
+    use proofs::checkers::LedgerEntry;
 
     const TASK: TaskId = TaskId { ledger: 1, entry: 1, partition: -1, batch_index: None };
 

@@ -1,5 +1,5 @@
 //! Does to worker processes and to the broker what happens to them in production, then asks the
-//! [`checkers`](crate::checkers).
+//! [`checkers`](proofs::checkers).
 //!
 //! A scenario starts worker processes (the example `scripted`), submits tasks, kills, freezes,
 //! stops, unloads or cuts something, waits until every task has ended, and reads the task topic,

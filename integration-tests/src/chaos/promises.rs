@@ -5,11 +5,11 @@
 //! the properties that workers read. So a message without those properties is a planted fault: what
 //! it promises is not kept, and the judge must find it. Pure.
 
-use crate::checkers::Run;
 use anyhow::{Context, Result};
 use longhaul::{TaskId, TaskMetadata};
 use longhaul_core::protocol::fold::Phase;
 use longhaul_transport::Message;
+use proofs::checkers::Run;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

@@ -1,6 +1,5 @@
 //! Reads topics whole, and follows the ledger until something is so.
 
-use crate::checkers::{LedgerEntry, ViewEntry};
 use anyhow::{Context, Result, bail};
 use longhaul::{EntryId, Position, TaskId};
 use longhaul_core::ledger;
@@ -8,6 +7,7 @@ use longhaul_core::protocol::fold::TaskFold;
 use longhaul_core::protocol::key::parse_owner;
 use longhaul_session::PulsarTransport;
 use longhaul_transport::{Follow, Follower, Message, Start, TopicPartition, Transport};
+use proofs::checkers::{LedgerEntry, ViewEntry};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};

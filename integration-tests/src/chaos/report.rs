@@ -1,8 +1,8 @@
 //! What a scenario has to say, as a line for people or as JSON.
 
 use super::Options;
-use crate::checkers::{Report, Violation};
 use longhaul_core::protocol::invariants::REFUSED;
+use proofs::checkers::{Report, Violation};
 use serde_json::{Map, Value, json};
 use std::fmt;
 

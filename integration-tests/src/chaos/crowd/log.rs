@@ -1,10 +1,10 @@
 //! What the log says of the tasks, by the fold of the checkers.
 
-use crate::checkers::fold::{End, State};
-use crate::checkers::{History, LedgerEntry};
 use longhaul::TaskId;
 use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
 use longhaul_transport::Message;
+use proofs::checkers::fold::{End, State};
+use proofs::checkers::{History, LedgerEntry};
 use std::collections::BTreeMap;
 
 /// The property of a message that has the key of its task.

@@ -1,14 +1,14 @@
 //! What must hold between what callers were answered and what the log says, whatever was killed
 //! meanwhile. Pure, so that tests can plant faults.
 //!
-//! That the log by itself is sound say the [`checkers`](crate::checkers); they are told of every
+//! That the log by itself is sound say the [`checkers`](proofs::checkers); they are told of every
 //! lease that a worker was given as of an attempt that was run.
 
 use super::log::{Epoch, Log};
 use super::told::{Answered, Leased, Plan, Shown, Submitted};
-use crate::checkers::fold::End;
 use longhaul::TaskId;
 use longhaul_core::protocol::entry::Outcome;
+use proofs::checkers::fold::End;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 

@@ -4,9 +4,9 @@ use crate::chaos::bench::Bench;
 use crate::chaos::fleet::Settings;
 use crate::chaos::load::Script;
 use crate::chaos::{Host, Options, Row};
-use crate::checkers::{History, Run};
 use anyhow::{Result, ensure};
 use longhaul::{TaskId, TaskState};
+use proofs::checkers::{History, Run};
 use rustix::process::Signal;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -109,7 +109,7 @@ fn judge(
 fn repairs(history: &History) -> Vec<u64> {
     let mut waits = Vec::new();
     for (at, late) in history.view.iter().enumerate() {
-        let same = |shown: &&crate::checkers::ViewEntry| shown.key == late.key;
+        let same = |shown: &&proofs::checkers::ViewEntry| shown.key == late.key;
         let (before, after) = history.view.split_at(at);
         let high = before.iter().filter(same).filter_map(|shown| shown.epoch).max();
         if late.epoch < high {

@@ -4,8 +4,8 @@ use crate::chaos::bench::Bench;
 use crate::chaos::fleet::Settings;
 use crate::chaos::load::Script;
 use crate::chaos::{Host, Options, Row, wall_ms};
-use crate::checkers::Run;
 use anyhow::Result;
+use proofs::checkers::Run;
 use std::time::Duration;
 use tokio::time::sleep;
 

@@ -6,7 +6,6 @@ use longhaul_core::protocol::register::{
     Document, DocumentKey, DocumentKind, DocumentName, Entry as RegisterEntry, Stamp,
 };
 use longhaul_core::register;
-use longhaul_core::task::WorkerIdentity;
 
 fn config(instance: &str) -> WorkerConfig {
     let mut identity = of_this_process("a", "");

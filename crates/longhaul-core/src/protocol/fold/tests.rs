@@ -1,6 +1,6 @@
 //! The table of the protocol, row by row and in words. That nothing between the rows is wrong is
 //! what the exhaustive comparison with the fold of the checkers says
-//! (`integration-tests/src/checkers/table.rs`).
+//! (`proofs/src/checkers/table.rs`).
 
 use super::*;
 use crate::protocol::config::{LedgerConfig, PROTOCOL_VERSION};

@@ -1,8 +1,8 @@
 use super::super::log::Ended;
 use super::super::told::Try;
 use super::*;
-use crate::checkers::fold::{Stand, State};
 use longhaul_core::protocol::entry::NextAttempt;
+use proofs::checkers::fold::{Stand, State};
 
 const fn task(entry: u64) -> TaskId {
     TaskId { ledger: 7, entry, partition: -1, batch_index: None }

@@ -5,10 +5,10 @@
 //! the checkers' own (`fold.rs`), so that no mistake of the library's fold can hide.
 
 mod compacted;
-pub(crate) mod fold;
+pub mod fold;
 mod ledger;
 mod logs;
-pub(crate) mod order;
+pub mod order;
 mod overlaps;
 
 pub use compacted::Compacted;

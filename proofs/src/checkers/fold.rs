@@ -9,38 +9,49 @@ use longhaul_core::protocol::key::{Epoch, OwnerId};
 
 /// Where a task stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Stand {
+pub enum Stand {
+    /// Nobody has claimed it.
     #[default]
     New,
+    /// An attempt runs.
     Running,
     /// For its next attempt, until then.
     Waiting(NextAttempt),
+    /// It is over.
     Ended(End),
 }
 
 /// How a task ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub enum End {
+    /// With a result.
     Completed,
+    /// Failed for good.
     Final,
+    /// Cancelled.
     Cancelled,
+    /// Expired before it began.
     Expired,
 }
 
 /// What the entries of one task, in log order, make of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct State {
-    pub(crate) epoch: u32,
-    pub(crate) attempt: u32,
-    pub(crate) owner: OwnerId,
-    pub(crate) stand: Stand,
+pub struct State {
+    /// The current epoch.
+    pub epoch: u32,
+    /// The current attempt.
+    pub attempt: u32,
+    /// Its owner.
+    pub owner: OwnerId,
+    /// Where the task stands.
+    pub stand: Stand,
     /// Somebody asked for its end.
-    pub(crate) cancel: bool,
+    pub cancel: bool,
 }
 
 impl State {
     /// Takes the next entry. Returns whether it counts.
-    pub(crate) fn take(&mut self, entry: &Entry) -> bool {
+    pub fn take(&mut self, entry: &Entry) -> bool {
         match entry {
             Entry::Claim(claim) => self.take_claim(claim),
             Entry::Done(done) => self.take_done(done),
@@ -55,7 +66,7 @@ impl State {
     }
 
     /// How it ended, if it did.
-    pub(crate) const fn end(&self) -> Option<End> {
+    pub const fn end(&self) -> Option<End> {
         match self.stand {
             Stand::Ended(end) => Some(end),
             Stand::New | Stand::Running | Stand::Waiting(_) => None,
@@ -113,7 +124,7 @@ impl State {
 
     /// The same in the words of the library, for its invariants to be asked. Neither fold is told
     /// of seals here: they are checked by themselves.
-    pub(crate) fn in_library_words(&self) -> TaskFold {
+    pub fn in_library_words(&self) -> TaskFold {
         let (phase, next_attempt) = match self.stand {
             Stand::New => (Phase::New, NextAttempt::default()),
             Stand::Running => (Phase::Running, NextAttempt::default()),
@@ -129,7 +140,7 @@ impl State {
 
     /// Whether the library has come to the same. When the next attempt is due means something only
     /// while it is waited for.
-    pub(crate) fn agrees_with(&self, fold: &TaskFold) -> bool {
+    pub fn agrees_with(&self, fold: &TaskFold) -> bool {
         let mut own = self.in_library_words();
         if own.phase != Phase::Retry {
             own.next_attempt = fold.next_attempt;

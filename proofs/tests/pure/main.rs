@@ -1,7 +1,7 @@
 //! Everything that needs no broker, in one program, such as the model and the simulations.
 //!
 //! A suite runs alone by the name of its module:
-//! `cargo test -p integration-tests --test pure -- model::`.
+//! `cargo test -p proofs --test pure -- model::`.
 
 mod deploys;
 mod leased;

@@ -10,30 +10,30 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A task, as its message says.
 #[derive(Clone, Debug)]
-pub(crate) struct Submitted {
+pub struct Submitted {
     /// The key of its message, or of its batch; without one it has no order.
-    pub(crate) key: Option<Vec<u8>>,
+    pub key: Option<Vec<u8>>,
     /// From when on it has a place in the order, where that is not at once.
-    pub(crate) from_ms: Option<u64>,
+    pub from_ms: Option<u64>,
 }
 
 /// What was judged, so that a run in which nothing could go wrong is known as one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Compared {
+pub struct Compared {
     /// Pairs of tasks of one key of which the second began, and the first had to be over.
-    pub(crate) pairs: usize,
+    pub pairs: usize,
     /// Those of them whose first task was taken over or tried again before it was over.
-    pub(crate) troubled: usize,
+    pub troubled: usize,
     /// Pairs whose first task had no place yet, so that the second was free to begin.
-    pub(crate) exempt: usize,
+    pub exempt: usize,
     /// Tasks that began when their time had come, in a line that was dealt anew, beside one behind
     /// them that went on.
-    pub(crate) beside: usize,
+    pub beside: usize,
 }
 
 /// Reads the ledger of one partition in its order.
 #[derive(Debug, Default)]
-pub(crate) struct OrderJudge {
+pub struct OrderJudge {
     tasks: BTreeMap<TaskId, Submitted>,
     lines: BTreeMap<Vec<u8>, BTreeSet<TaskId>>,
     states: BTreeMap<TaskId, State>,
@@ -42,7 +42,9 @@ pub(crate) struct OrderJudge {
 }
 
 impl OrderJudge {
-    pub(crate) fn new(tasks: BTreeMap<TaskId, Submitted>) -> Self {
+    /// A judge of these tasks.
+    #[must_use]
+    pub fn new(tasks: BTreeMap<TaskId, Submitted>) -> Self {
         let mut judge = Self::default();
         for (task, submitted) in &tasks {
             if let Some(key) = &submitted.key {
@@ -55,7 +57,7 @@ impl OrderJudge {
     /// The next entry, and when its publisher decided on it, in ms of the clock by which tasks have
     /// their places. `dealt_anew`: whether the task may have been dealt to its claimer after others
     /// had been dealt it, which is asked of those that were to start later.
-    pub(crate) fn read(
+    pub fn read(
         &mut self,
         entry: &Entry,
         decided_ms: u64,
@@ -112,7 +114,7 @@ impl OrderJudge {
     }
 
     /// What was found, and what was compared.
-    pub(crate) fn end(self) -> (Vec<String>, Compared) {
+    pub fn end(self) -> (Vec<String>, Compared) {
         (self.found, self.compared)
     }
 }
@@ -129,7 +131,7 @@ fn has_begun(state: &State) -> bool {
 /// that others have taken over do not count: until such a zombie reads that it was replaced it goes
 /// on. Nor do tasks that were to start later, which may begin beside others when their line is
 /// dealt anew.
-pub(crate) fn overlapping(tasks: &BTreeMap<TaskId, Submitted>, history: &History) -> Vec<String> {
+pub fn overlapping(tasks: &BTreeMap<TaskId, Submitted>, history: &History) -> Vec<String> {
     let mut last: BTreeMap<TaskId, u32> = BTreeMap::new();
     for run in &history.runs {
         let epoch = last.entry(run.task).or_default();

@@ -1,9 +1,7 @@
 //! Leases: the invariants hold however gateways, holders and the log behave, and a broken rule is
 //! found.
 
-use integration_tests::model::{
-    LeaseFault, Leased, LeasedBounds, Options, Report, Walks, explore, walk,
-};
+use proofs::model::{LeaseFault, Leased, LeasedBounds, Options, Report, Walks, explore, walk};
 
 /// A complete search has no more states than this.
 const COMPLETE_MAX: usize = 400_000;

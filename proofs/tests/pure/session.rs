@@ -20,7 +20,7 @@ mod corpus;
 #[expect(unreachable_pub, reason = "the fuzz target is another crate")]
 mod hostile;
 
-use integration_tests::session::{Direction, Figures, Plan, run};
+use proofs::session::{Direction, Figures, Plan, run};
 use std::env::var;
 use std::panic::catch_unwind;
 use std::path::Path;

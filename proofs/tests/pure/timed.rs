@@ -1,9 +1,7 @@
 //! The model with time: workers are whole partitions with their clocks, and a broken rule about
 //! time is found.
 
-use integration_tests::model::{
-    Options, Report, TimeFault, Timed, TimedBounds, explore, find_timed,
-};
+use proofs::model::{Options, Report, TimeFault, Timed, TimedBounds, explore, find_timed};
 
 /// A complete search has no more states than this.
 const COMPLETE_MAX: usize = 1_000_000;

@@ -1,9 +1,9 @@
-//! Whole workers on a seeded broker: see `integration_tests::simulation`.
+//! Whole workers on a seeded broker: see `proofs::simulation`.
 //!
 //! `LONGHAUL_SIM_SEED=N LONGHAUL_SIM_RUNS=K cargo sim` runs K seeds from N on.
 
-use integration_tests::simulation::{Course, Order, Report, Setting, Totals, run};
 use longhaul_core::protocol::invariants::{ORDER, RESEND};
+use proofs::simulation::{Course, Order, Report, Setting, Totals, run};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Seeds of a plain test run.

@@ -2,11 +2,11 @@
 //! `model seal:after=1 timed-crash md:crash=1 --cap 1000000 -v`.
 
 use anyhow::{Context, bail};
-use integration_tests::model::{
+use longhaul_core::protocol::register::KeyKind;
+use proofs::model::{
     Binding, BindingFault, LEASED, Leased, LeasedBounds, LimitFault, Limited, Model, Options,
     Report, SCENARIOS, System, TIMED, Timed, Walked, Walks, explore, find, find_timed, walk,
 };
-use longhaul_core::protocol::register::KeyKind;
 
 const USAGE: &str = "usage: model list | all | <scenario>[:field=value,...]... [--cap N] [-v]
   --cap N, or the variable CAP: states that are visited at most

@@ -2,14 +2,14 @@
 //!
 //! Each scenario is searched completely, so that progress (C-08) is decided as well, but for those
 //! that are named as capped. The bounds are those that fit a test run;
-//! `cargo run -p integration-tests --bin model -- all` searches the wider ones.
+//! `cargo run -p proofs --bin model -- all` searches the wider ones.
 
-use integration_tests::judge::SUPERSEDED_START;
-use integration_tests::model::{
+use longhaul_core::protocol::register::KeyKind;
+use proofs::judge::SUPERSEDED_START;
+use proofs::model::{
     Binding, BindingFault, Bounds, Fault, LimitFault, Limited, Model, Options, Report, Walks,
     explore, find, walk,
 };
-use longhaul_core::protocol::register::KeyKind;
 
 /// A complete search has no more states than this.
 const COMPLETE_MAX: usize = 3_000_000;
