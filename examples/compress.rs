@@ -132,7 +132,7 @@ fn chunk(file: &PathBuf, level: i32, done: Done) -> std::io::Result<Done> {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let log = std::env::var("RUST_LOG").unwrap_or_else(|_| "info,pulsar=off".to_owned());
+    let log = std::env::var("RUST_LOG").unwrap_or_else(|_| "info".to_owned());
     tracing_subscriber::fmt().with_env_filter(log).with_writer(std::io::stderr).init();
     let args = Args::parse();
     let mut builder = Client::builder(args.service_url);

@@ -26,7 +26,7 @@ impl TaskProcessor for Greeter {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let log = std::env::var("RUST_LOG").unwrap_or_else(|_| "warn,pulsar=off".to_owned());
+    let log = std::env::var("RUST_LOG").unwrap_or_else(|_| "warn".to_owned());
     tracing_subscriber::fmt().with_env_filter(log).with_writer(std::io::stderr).init();
     let url = std::env::var("PULSAR_SERVICE_URL")
         .unwrap_or_else(|_| "pulsar://127.0.0.1:6650".to_owned());

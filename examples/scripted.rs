@@ -185,7 +185,7 @@ async fn play(script: &str, context: &TaskContext) -> Result<Text, TaskError> {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let log = std::env::var("RUST_LOG").unwrap_or_else(|_| "info,pulsar=off".to_owned());
+    let log = std::env::var("RUST_LOG").unwrap_or_else(|_| "info".to_owned());
     tracing_subscriber::fmt().with_env_filter(log).with_writer(std::io::stderr).init();
     let args = Args::parse();
     let overrides = TopicOverrides {

@@ -204,9 +204,16 @@ fn the_context_of_the_image_is_what_its_build_needs() {
     for path in ["/target", "/.git", "/.cache"] {
         assert!(is_ignored(path), "{path} is sent");
     }
-    for path in
-        ["/docs", "/README.md", "/src", "/crates", "/integration-tests", "/proofs", "/Cargo.lock", "/LICENSE"]
-    {
+    for path in [
+        "/docs",
+        "/README.md",
+        "/src",
+        "/crates",
+        "/integration-tests",
+        "/proofs",
+        "/Cargo.lock",
+        "/LICENSE",
+    ] {
         assert!(!is_ignored(path), "{path} is not sent");
     }
 }

@@ -24,7 +24,8 @@ fn violations(tree: &Tree) -> Vec<String> {
     let described = ids(&tree[DOCUMENT].text);
     let mut tested = Vec::new();
     for (path, file) in tree {
-        let serves_tests = file.is_test || TEST_SUPPORT.iter().any(|folder| path.starts_with(folder));
+        let serves_tests =
+            file.is_test || TEST_SUPPORT.iter().any(|folder| path.starts_with(folder));
         let words = file.code.iter().flat_map(|code| &code.words);
         tested.extend(words.filter(|word| word.is_test || serves_tests).map(|word| &*word.path));
     }

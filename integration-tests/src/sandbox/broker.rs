@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
+#[cfg(feature = "containers")]
 use super::docker::Container;
 use super::embedded::Embedded;
 use super::maven::standalone;
@@ -176,7 +177,14 @@ impl Broker {
         let ports = Ports { service: free_port()?, service_tls, web: free_port()? };
         let server: Box<dyn Server> = match kind {
             BrokerKind::Embedded => Box::new(Embedded::prepare(ports, &config).await?),
+            #[cfg(feature = "containers")]
             BrokerKind::Docker => Box::new(Container::prepare(ports, config)),
+            #[cfg(not(feature = "containers"))]
+            BrokerKind::Docker => {
+                bail!(
+                    "the mode docker needs tests built with --features integration-tests/containers"
+                )
+            }
             BrokerKind::Maven => {
                 let prepare = move || standalone(ports, &config);
                 Box::new(tokio::task::spawn_blocking(prepare).await??)

@@ -1,12 +1,16 @@
-//! Pulsar standalone in a container, by the `docker` command.
-//!
-//! The `testcontainers` crate would add more than fifty crates for what a handful of commands do
-//! here.
+//! Pulsar standalone in a container, by the crate `testcontainers`. It is compiled and has never
+//! met an engine.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::sync::LazyLock;
+use std::{io, thread};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow};
+use testcontainers::core::IntoContainerPort;
+use testcontainers::core::error::Result as Answer;
+use testcontainers::runners::AsyncRunner;
+use testcontainers::{ContainerAsync, ContainerRequest, CopyTargetOptions, GenericImage, ImageExt};
+use tokio::runtime::{Builder, Runtime};
 
 use super::broker::{BrokerConfig, Ports, Server, Signal};
 use super::guard::Guard;
@@ -14,35 +18,58 @@ use super::pulsar_version;
 use super::security;
 
 const IMAGE: &str = "apachepulsar/pulsar";
+/// The working folder of the image.
+const HOME: &str = "/pulsar";
+/// How long the broker may take to stop before the engine kills it, in seconds.
+const STOP_SECONDS: i32 = 60;
+const LOG_LINES: usize = 60;
 
 /// Copies variables called `PULSAR_PREFIX_…` into the configuration, then becomes the broker.
 const ENTRY: &str = "bin/apply-config-from-env.py conf/standalone.conf && \
                      exec bin/pulsar standalone --no-stream-storage --no-functions-worker";
 
+/// Serves the connections to the engine: those of a test's runtime would end with the test.
+static RUNTIME: LazyLock<io::Result<Runtime>> =
+    LazyLock::new(|| Builder::new_multi_thread().worker_threads(1).enable_all().build());
+
+/// Waits for the engine, on a thread of its own, because the caller's belongs to another runtime.
+fn wait<T: Send>(answer: impl Future<Output = Answer<T>> + Send) -> Result<T> {
+    let runtime = RUNTIME.as_ref().map_err(|cause| anyhow!("no runtime: {cause}"))?;
+    let waited = thread::scope(|scope| scope.spawn(|| runtime.block_on(answer)).join());
+    waited.map_err(|_| anyhow!("the request to the engine panicked"))?.context("container engine")
+}
+
 /// A container, made by the first start; it keeps its data over a restart.
 #[derive(Debug)]
 pub(super) struct Container {
-    name: String,
     ports: Ports,
     config: BrokerConfig,
-    /// Removes the container if we die; there is one as long as there is a container.
-    guard: Option<Guard>,
+    /// The guard removes the container if this process is killed.
+    started: Option<(ContainerAsync<GenericImage>, Guard)>,
 }
 
 impl Container {
     pub(super) fn prepare(ports: Ports, config: BrokerConfig) -> Self {
-        let name = format!("longhaul-pulsar-{:012x}", fastrand::u64(..) >> 16);
-        Self { name, ports, config, guard: None }
+        Self { ports, config, started: None }
     }
 
-    fn create(&self) -> Result<String> {
-        let mut arguments =
-            vec!["run".to_owned(), "-d".to_owned(), "--name".to_owned(), self.name.clone()];
+    fn request(&self, name: &str) -> Result<ContainerRequest<GenericImage>> {
+        let image = GenericImage::new(IMAGE, &pulsar_version()?);
+        let mut request = image
+            .with_container_name(name)
+            .with_cmd(["sh", "-c", ENTRY])
+            .with_env_var("PULSAR_MEM", "-Xmx1g -XX:MaxDirectMemorySize=1g")
+            .with_host_config_modifier(|host| {
+                let bindings = host.port_bindings.iter_mut().flat_map(|ports| ports.values_mut());
+                for binding in bindings.flatten().flatten() {
+                    binding.host_ip = Some("127.0.0.1".to_owned());
+                }
+            });
         let Ports { service, service_tls, web } = self.ports;
         for port in [service, web].into_iter().chain(service_tls) {
             // The same number on both sides, because clients connect to the address that the broker
             // advertises.
-            arguments.extend(["-p".to_owned(), format!("127.0.0.1:{port}:{port}")]);
+            request = request.with_mapped_port(port, port.tcp());
         }
         let own = [
             ("brokerServicePort", service.to_string()),
@@ -51,50 +78,44 @@ impl Container {
         ];
         let own = own.into_iter().map(|(key, value)| (key.to_owned(), value));
         for (key, value) in own.chain(self.config.settings(self.ports)) {
-            arguments.extend(["-e".to_owned(), format!("PULSAR_PREFIX_{key}={value}")]);
+            request = request.with_env_var(format!("PULSAR_PREFIX_{key}"), value);
         }
-        let mut entry = String::new();
-        let files = self.config.security.iter().flat_map(|security| security.files());
-        for (number, (name, contents)) in files.enumerate() {
-            // By the environment: a mounted file would have to be readable for the user inside the
-            // container.
-            arguments.extend(["-e".to_owned(), format!("LONGHAUL_FILE_{number}={contents}")]);
-            let path = format!("{}/{name}", security::FOLDER);
-            entry += &format!("printf %s \"$LONGHAUL_FILE_{number}\" > {path} && ");
+        for (name, contents) in self.config.security.iter().flat_map(|it| it.files()) {
+            // The user of the image is not the owner of the file.
+            let target = CopyTargetOptions::new(format!("{HOME}/{}/{name}", security::FOLDER));
+            request = request.with_copy_to(target.with_mode(0o644), contents.as_bytes().to_vec());
         }
-        entry += ENTRY;
-        arguments
-            .extend(["-e".to_owned(), "PULSAR_MEM=-Xmx1g -XX:MaxDirectMemorySize=1g".to_owned()]);
-        let image = format!("{IMAGE}:{}", pulsar_version()?);
-        arguments.extend([image.as_str(), "sh", "-c", &entry].map(str::to_owned));
-        docker(&arguments)
+        Ok(request)
+    }
+
+    fn container(&self) -> Result<&ContainerAsync<GenericImage>> {
+        self.started.as_ref().map(|(container, _)| container).context("there is no container")
     }
 }
 
 impl Server for Container {
     fn start(&mut self) -> Result<()> {
-        if self.guard.is_some() {
-            docker(&["start", &self.name])?;
-        } else {
-            self.guard = Some(Guard::arm(r#"docker rm --force --volumes "$1""#, [&self.name])?);
-            self.create()?;
+        if let Some((container, _)) = &self.started {
+            return wait(container.start());
         }
+        let name = format!("longhaul-pulsar-{:012x}", fastrand::u64(..) >> 16);
+        let guard = Guard::arm(r#"docker rm --force --volumes "$1""#, [&name])?;
+        self.started = Some((wait(self.request(&name)?.start())?, guard));
         Ok(())
     }
 
     fn signal(&mut self, signal: Signal) -> Result<()> {
+        let container = self.container()?;
         match signal {
-            Signal::Terminate => docker(&["kill", "--signal", "TERM", &self.name]),
-            Signal::Kill => docker(&["kill", &self.name]),
-            Signal::Pause => docker(&["pause", &self.name]),
-            Signal::Resume => docker(&["unpause", &self.name]),
+            Signal::Terminate => wait(container.stop_with_timeout(Some(STOP_SECONDS))),
+            Signal::Kill => wait(container.stop_with_timeout(Some(0))),
+            Signal::Pause => wait(container.pause()),
+            Signal::Resume => wait(container.unpause()),
         }
-        .map(drop)
     }
 
     fn is_running(&mut self) -> Result<bool> {
-        let running = docker(&["inspect", "--format", "{{.State.Running}}", &self.name])?;
-        Ok(running.trim() == "true")
+        wait(self.container()?.is_running())
     }
 
     fn process_id(&self) -> Option<u32> {
@@ -102,7 +123,18 @@ impl Server for Container {
     }
 
     fn log_tail(&self) -> String {
-        docker(&["logs", "--tail", "60", &self.name]).unwrap_or_else(|cause| format!("{cause:#}"))
+        let log = self.container().and_then(|container| wait(container.stdout_to_vec()));
+        let log = log.map_or_else(
+            |cause| format!("{cause:#}"),
+            |bytes| String::from_utf8_lossy(&bytes).into_owned(),
+        );
+        let lines: Vec<_> = log.lines().collect();
+        lines
+            .iter()
+            .skip(lines.len().saturating_sub(LOG_LINES))
+            .copied()
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 
     fn folder(&self) -> Option<&Path> {
@@ -112,24 +144,8 @@ impl Server for Container {
 
 impl Drop for Container {
     fn drop(&mut self) {
-        if self.guard.is_some() {
-            docker(&["rm", "--force", "--volumes", &self.name]).ok();
+        if let Some((container, _guard)) = self.started.take() {
+            wait(container.rm()).ok();
         }
     }
-}
-
-fn docker<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Result<String> {
-    let output = Command::new("docker")
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .context("cannot run docker")?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    if !output.status.success() {
-        let verb = arguments
-            .first()
-            .map_or_else(String::new, |v| v.as_ref().to_string_lossy().into_owned());
-        bail!("docker {verb}: {}", String::from_utf8_lossy(&output.stderr).trim());
-    }
-    Ok(text)
 }

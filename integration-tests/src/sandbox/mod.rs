@@ -21,7 +21,8 @@
 //!
 //! `embedded` builds and starts our own broker as a process. `maven` starts the standalone of
 //! Apache Pulsar from Maven artifacts and needs Java 17 or later and Maven; the first run downloads
-//! 235 MB. `docker` starts the official image and needs only Docker.
+//! 235 MB. `docker` starts the official image; it needs an engine, its command, and the tests built
+//! with `--features integration-tests/containers`.
 //!
 //! A test takes the shared broker by [`Sandbox::from_env`] and keeps to topics of its own
 //! ([`Sandbox::topic`]). A test that kills, stops or configures a broker takes one of its own by
@@ -41,6 +42,7 @@
 mod admin;
 mod broker;
 mod cluster;
+#[cfg(feature = "containers")]
 mod docker;
 mod embedded;
 pub(crate) mod guard;
