@@ -10,3 +10,9 @@ pub mod judge;
 pub mod model;
 pub mod session;
 pub mod simulation;
+
+/// Whether searches take their long form, which takes minutes: `LONGHAUL_TEST_LONG=1`, as in CI.
+#[must_use]
+pub fn is_long() -> bool {
+    std::env::var("LONGHAUL_TEST_LONG").is_ok_and(|switch| switch == "1")
+}

@@ -6,7 +6,7 @@ use longhaul_core::protocol::invariants::{ORDER, RESEND};
 use proofs::simulation::{Course, Order, Report, Setting, Totals, run};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Seeds of a plain test run.
+/// Seeds of a long test run, as in CI; a short one has a quarter.
 const RUNS: u64 = 600;
 
 fn from_env(name: &str) -> Option<u64> {
@@ -71,7 +71,11 @@ const FLOORS: [(&str, usize); 30] = [
 #[expect(clippy::print_stdout, reason = "whoever looks wants to know what has happened")]
 fn every_seed_ends_well() {
     let first = from_env("LONGHAUL_SIM_SEED").unwrap_or(0);
-    let runs = from_env("LONGHAUL_SIM_RUNS").unwrap_or(if first > 0 { 1 } else { RUNS });
+    let runs = from_env("LONGHAUL_SIM_RUNS").unwrap_or(match first {
+        0 if proofs::is_long() => RUNS,
+        0 => RUNS / 4,
+        _ => 1,
+    });
     // Whoever has seen a few knows enough, and a run that fails may take long.
     let (next, failed) = (AtomicU64::new(first), AtomicUsize::new(0));
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
