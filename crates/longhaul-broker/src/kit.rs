@@ -7,6 +7,16 @@ use crate::state::State;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// How many seeds a simulation tries: those asked for by `LONGHAUL_SIMULATION_SEEDS`, all with
+/// `LONGHAUL_TEST_LONG=1`, as in CI, and else a quarter.
+pub(crate) fn seeds(all: u64) -> u64 {
+    if let Ok(text) = std::env::var("LONGHAUL_SIMULATION_SEEDS") {
+        return text.parse().unwrap();
+    }
+    let is_long = std::env::var("LONGHAUL_TEST_LONG").is_ok_and(|switch| switch == "1");
+    if is_long { all } else { all / 4 }
+}
+
 /// The wall clock at which every test begins, in ms.
 pub(crate) const START: u64 = 1_700_000_000_000;
 

@@ -178,8 +178,7 @@ impl World {
 fn every_promise_holds_through_crashes() {
     let only =
         std::env::var("LONGHAUL_SIMULATION_SEED").ok().map(|text| text.parse::<u64>().unwrap());
-    let count =
-        std::env::var("LONGHAUL_SIMULATION_SEEDS").map_or(600, |text| text.parse().unwrap());
+    let count = crate::kit::seeds(600);
     let (mut delivered, mut receipts, mut cleaned, mut turned_back) = (0, 0, 0, 0);
     let (mut missed, mut spoiled, mut ends_lost) = (0, 0, 0);
     let mut broken = Vec::new();

@@ -40,7 +40,7 @@ struct World {
 }
 
 fn seeds() -> u64 {
-    std::env::var("LONGHAUL_SIMULATION_SEEDS").map_or(1500, |text| text.parse().unwrap())
+    crate::kit::seeds(1500)
 }
 
 #[test]
