@@ -14,6 +14,7 @@ pub const FAILOVER_TIME_MAX: Duration = Duration::from_secs(60);
 /// [`dry_run`](super::dry_run). Cheap to clone.
 ///
 /// ```no_run
+/// # mod longhaul { pub mod topics { pub use longhaul_admin::*; pub use longhaul_core::topics::*; } }
 /// use longhaul::topics::{Admin, AdminOptions, TopicNames, TopicSettings, check};
 ///
 /// # #[tokio::main(flavor = "current_thread")]

@@ -105,6 +105,7 @@ impl fmt::Display for Finding {
 /// tries again for [`FAILOVER_TIME_MAX`](super::FAILOVER_TIME_MAX).
 ///
 /// ```no_run
+/// # mod longhaul { pub mod topics { pub use longhaul_admin::*; pub use longhaul_core::topics::*; } }
 /// use longhaul::topics::{Admin, AdminOptions, TopicNames, TopicSettings, check};
 ///
 /// # #[tokio::main(flavor = "current_thread")]

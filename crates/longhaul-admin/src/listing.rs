@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 /// The task topics of a namespace (`public/default`) that were set up for a subscription, by name.
 ///
 /// ```no_run
+/// # mod longhaul { pub mod topics { pub use longhaul_admin::*; pub use longhaul_core::topics::*; } }
 /// use longhaul::topics::{Admin, AdminOptions, DEFAULT_SUBSCRIPTION, queues};
 ///
 /// # #[tokio::main(flavor = "current_thread")]

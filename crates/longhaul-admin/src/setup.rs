@@ -139,6 +139,7 @@ fn lines(findings: &[Finding]) -> String {
 /// with the client's settings.
 ///
 /// ```no_run
+/// # mod longhaul { pub mod topics { pub use longhaul_admin::*; pub use longhaul_core::topics::*; } }
 /// use longhaul::topics::{Admin, AdminOptions, TopicNames, TopicSettings, setup};
 ///
 /// # #[tokio::main(flavor = "current_thread")]

@@ -30,6 +30,7 @@ pub(super) const DATA_TIME_MAX: Duration = Duration::from_secs(15);
 /// Who we are to a broker.
 ///
 /// ```
+/// # mod longhaul { pub use longhaul_session::Credentials; }
 /// use longhaul::Credentials;
 ///
 /// let credentials = Credentials::basic("tasks", "secret");

@@ -24,6 +24,7 @@ const PEM_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// TLS towards a broker or its admin API.
 ///
 /// ```
+/// # mod longhaul { pub use longhaul_session::TlsOptions; }
 /// use longhaul::TlsOptions;
 ///
 /// let pem = "-----BEGIN CERTIFICATE-----…";

@@ -8,6 +8,7 @@ use longhaul_wire::messages::{Command, MessageIdData};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Messages of 60 KB: two segments have them.
 const LARGE: u64 = 120;
@@ -80,6 +81,15 @@ async fn sample() -> Sample {
     broker.shutdown().unwrap();
     let broker = start(&first).unwrap();
     publish(&broker, LARGE + 10..LARGE + SMALL, &mut ids).await;
+    // The broker writes indices of full segments beside its work: on a busy machine a copy was
+    // made before the first one was there.
+    let index = first.join("log/0000000001.idx");
+    let written = async {
+        while !index.try_exists().unwrap() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), written).await.expect("an index");
     // Nobody writes: this is what a kill leaves.
     copy(&first, &data);
     fs::remove_file(data.join("LOCK")).unwrap();
@@ -164,7 +174,7 @@ async fn rested(data: &Path, offset: usize) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(20), rests).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(20), rests).await.unwrap();
 }
 
 /// The last messages had been confirmed, and a while later the disk had zeros in their place. The next start went on without them, with one line of INFO.

@@ -26,7 +26,7 @@ const WRONG: [(&[&str], &[&str]); 37] = [
     (&["--broker-certificate-file", "bad.pem"], &["--broker-key-file"]),
     (
         &["--broker-certificate-file", "bad.pem", "--broker-key-file", "bad.pem"],
-        &["bad.pem holds no certificate", "--broker-certificate-file"],
+        &["bad.pem: it holds no certificate", "--broker-certificate-file"],
     ),
     (&["--namespace", "public"], &["this is `public`", "--namespace"]),
     (&["--dialect", "003"], &["dialect is `003`"]),

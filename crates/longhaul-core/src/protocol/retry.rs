@@ -9,6 +9,7 @@ use std::time::Duration;
 /// Full jitter spreads the retries of tasks that failed together better than any fixed delay does.
 ///
 /// ```
+/// # mod longhaul { pub use longhaul_core::protocol::retry::RetryPolicy; }
 /// use longhaul::RetryPolicy;
 /// use std::time::Duration;
 ///

@@ -37,6 +37,7 @@ pub const TRIGGERS_MAX: usize = 100;
 /// A schedule: when tasks are submitted, and what happens when the task before is not over.
 ///
 /// ```
+/// # mod longhaul { pub use longhaul_core::schedule::*; }
 /// use longhaul::{Overlap, Schedule};
 /// use std::time::Duration;
 ///

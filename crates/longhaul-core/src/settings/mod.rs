@@ -30,6 +30,7 @@ const PER_MAX: Duration = Duration::from_secs(24 * 3600);
 /// The settings of a queue. Those that say nothing limit nothing.
 ///
 /// ```
+/// # mod longhaul { pub use longhaul_core::settings::*; }
 /// use longhaul::{Limit, QueueSettings, Rate};
 /// use std::time::Duration;
 ///

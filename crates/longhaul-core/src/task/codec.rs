@@ -10,8 +10,9 @@ use std::sync::Arc;
 /// Encodes the bytes of payloads, results and checkpoints: compresses or encrypts them, for
 /// example.
 ///
-/// ```no_run
-/// use longhaul::{Client, Codec, PayloadError, Text};
+/// ```
+/// # mod longhaul { pub use longhaul_core::task::*; }
+/// use longhaul::{Codec, PayloadError};
 ///
 /// /// Flips all bits. Use a real cipher.
 /// struct Flip;
@@ -29,16 +30,10 @@ use std::sync::Arc;
 ///         self.encode(encoded)
 ///     }
 /// }
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// // Its workers decode tasks by it, too, and each of its submissions is encoded.
-/// let client = Client::builder("pulsar://localhost:6650").codec(Flip).encode_with("flip").connect().await?;
-/// let task = client.submit("tasks", &Text("private".to_owned())).await?;
-/// println!("{}", client.wait::<Text>(&task).await?.0);
-/// # Ok(())
-/// # }
 /// ```
+///
+/// A client with `Client::builder(..).codec(Flip).encode_with("flip")` encodes each submission, and
+/// its workers decode tasks.
 ///
 /// The task's message names the codec in its property `TASK_CODEC`, so that any producer may use
 /// one. A worker decodes the payload, hands it to the processor, and encodes the result and all

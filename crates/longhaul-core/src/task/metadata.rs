@@ -62,6 +62,7 @@ pub struct Progress {
 /// Its debug form leaves out task and result, which may be private.
 ///
 /// ```
+/// # mod longhaul { pub use longhaul_core::task::*; }
 /// use longhaul::{TaskMetadata, TaskState, Text};
 ///
 /// let json = r#"{"messageId":"17:0:-1","state":"COMPLETED","created":1792000000000,

@@ -7,13 +7,7 @@ use std::fmt::Display;
 
 /// Bytes as they are.
 ///
-/// ```no_run
-/// use longhaul::{Client, Raw, SubmitError, TaskRef};
-///
-/// async fn submit(client: &Client, archive: Vec<u8>) -> Result<TaskRef, SubmitError> {
-///     client.submit("archives", &Raw(archive.into())).await
-/// }
-/// ```
+/// `client.submit("archives", &Raw(archive.into()))` submits bytes as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Raw(pub Bytes);
 

@@ -16,6 +16,7 @@ impl TopicNames {
     /// ledger and metadata topic may have other names than the derived ones.
     ///
     /// ```
+    /// # mod longhaul { pub use longhaul_core::topics; }
     /// use longhaul::topics::{Priority, TopicNames, TopicOverrides};
     ///
     /// let queue = TopicNames::new("tasks", "longhaul")?;

@@ -237,6 +237,7 @@ fn full_name(name: &str) -> Result<String, TopicNameError> {
 /// The topics of one task topic and one subscription, by their full names.
 ///
 /// ```
+/// # mod longhaul { pub use longhaul_core::topics; }
 /// use longhaul::topics::TopicNames;
 ///
 /// let names: TopicNames = "tasks".parse()?;
