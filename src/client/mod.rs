@@ -1,9 +1,7 @@
-//! The client: submits tasks, waits for their results, watches and cancels them, and starts
-//! workers. It has no power that others lack: a task is a plain message on the task topic, a result
-//! is read from the metadata topic, and a cancellation is a plain message on the ledger.
+//! The client submits tasks, waits for results, watches and cancels tasks, and starts workers.
 //!
-//! What it keeps open lives as long as its last clone: a publisher for each partition that was
-//! published to, a follower for each partition of a metadata topic that was asked about.
+//! Until its last clone is dropped it keeps a publisher open for each partition that it published
+//! to, and a follower for each partition of a metadata topic that it was asked about.
 
 #[cfg(feature = "admin")]
 mod admin;
@@ -97,8 +95,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A connection to a Pulsar cluster. Cheap to clone; keep one, because it remembers what it has
-/// read and keeps open what it has opened.
+/// A connection to a Pulsar cluster. Cheap to clone; keep one: it keeps what it opened and read.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -233,8 +230,7 @@ impl Client {
         Self::new(Self::builder(String::new()).settings, Preflight::default(), transport)
     }
 
-    /// A worker on a task topic, with the client's subscription and topic names. It opens
-    /// connections of its own.
+    /// A worker on a task topic, with the client's subscription. It opens its own connections.
     pub fn worker<P: TaskProcessor>(
         &self,
         task_topic: impl Into<String>,
@@ -353,8 +349,8 @@ impl ClientBuilder {
         self.credentials(Credentials::token(token))
     }
 
-    /// Authenticates with the token in a file, which is read again for every connection and
-    /// whenever the broker wants to see a newer one: a token may be rotated while workers run.
+    /// Authenticates with the token in a file, read again for every connection and challenge, so that a
+    /// token may be rotated while workers run.
     pub fn token_file(self, path: impl Into<PathBuf>) -> Self {
         self.credentials(Credentials::token_file(path))
     }
@@ -376,8 +372,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Shows a certificate to the broker and to the admin API; both it and its private key are PEM.
-    /// Without other credentials it is what authenticates us, too. It needs `pulsar+ssl://`.
+    /// Shows a PEM certificate to the broker and to the admin API, over `pulsar+ssl://`. Without
+    /// other credentials it authenticates the client.
     pub fn client_certificate(
         mut self,
         certificate_pem: impl Into<Vec<u8>>,
@@ -397,9 +393,8 @@ impl ClientBuilder {
         self
     }
 
-    /// The same as [`client_certificate`](Self::client_certificate), in files, which are read again
-    /// for each connection: certificates may be renewed while workers run. The admin API is shown
-    /// what they hold when the client connects.
+    /// The same as [`client_certificate`](Self::client_certificate), from files that are read for each
+    /// connection; the admin API is shown what they hold when the client connects.
     pub fn client_certificate_files(
         mut self,
         certificate: impl Into<PathBuf>,
@@ -421,15 +416,14 @@ impl ClientBuilder {
         self
     }
 
-    /// Which of its addresses a broker is to name in answer to a lookup, where it advertises
-    /// several: a name of its `advertisedListeners`.
+    /// The name of the broker's `advertisedListeners` by which lookups are answered.
     pub fn listener_name(mut self, name: impl Into<String>) -> Self {
         self.settings.options.listener_name = Some(name.into());
         self
     }
 
-    /// Silence after which a broker is asked whether it is there; after twice that its connection
-    /// is given up. Default 30 s.
+    /// Silence after which a broker is asked whether it is there (30 s by default). After twice that
+    /// its connection is given up.
     pub fn keep_alive(mut self, time: Duration) -> Self {
         self.settings.options.keep_alive = time;
         self
@@ -441,16 +435,15 @@ impl ClientBuilder {
         self
     }
 
-    /// What the broker's statistics call the consumers of this client and its workers, such as the
-    /// name of a host or pod. By default it names the process and is otherwise random.
+    /// What the broker's statistics call the consumers of this client and its workers, such as a host
+    /// or pod. The default names the process and is otherwise random.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.settings.options.name = name.into();
         self
     }
 
-    /// The subscription of the client's workers, and of those whose tasks it waits for, watches and
-    /// cancels; names of topics follow from it. Workers of the same subscription share the tasks,
-    /// those of another one get each task, too. Default `longhaul`.
+    /// The subscription of the client's workers, and of those that it waits for, watches and cancels.
+    /// Names of topics follow from it. Each subscription gets each task. Default: `longhaul`.
     pub fn subscription(mut self, name: impl Into<String>) -> Self {
         self.settings.subscription = name.into();
         self
@@ -468,25 +461,22 @@ impl ClientBuilder {
         self
     }
 
-    /// The name of the codec that submissions are encoded by which name none themselves
-    /// ([`Submission::codec`]). Default none.
+    /// The codec of submissions that name none ([`Submission::codec`]). Default: none.
     pub fn encode_with(mut self, codec: impl Into<String>) -> Self {
         self.settings.codecs.default = Some(codec.into());
         self
     }
 
-    /// How many attempts workers of the Java reference have on the client's topics
-    /// (`maxTaskAttempts`, 3 by default there). Their entries do not say which failure is the last,
-    /// so that without this number a wait for such a task ends when its entry is evicted, and a
-    /// view shows it as ready until then. Entries of longhaul's workers say it themselves. Default
-    /// none.
+    /// How many attempts workers of the Java reference have (their `maxTaskAttempts`). Their entries do
+    /// not say which failure is the last: without this number a wait for such a task ends when its
+    /// entry is evicted, and a view shows it as ready until then. Default: none.
     pub fn java_attempts(mut self, attempts: u32) -> Self {
         self.settings.java_attempts = Some(attempts);
         self
     }
 
-    /// Who acts upon tasks by this client: the entries of what it closes, releases, replays and
-    /// purges name this. Up to 128 bytes; by default the user of this process at this machine.
+    /// The operator that records of actions on tasks name, up to 128 bytes. Default: the user of this
+    /// process at this machine.
     pub fn operator(mut self, name: impl Into<String>) -> Self {
         self.settings.operator = Some(name.into());
         self

@@ -154,7 +154,6 @@ pub async fn check_for_start(
     let partitioned = observed.task.as_ref().is_some_and(|task| task.shape.count().is_some());
     let index = |index| if partitioned { i32::try_from(index).unwrap_or(i32::MAX) } else { -1 };
     let lost = observed.lost_subscriptions().into_iter().map(index).collect();
-    // Whether a subscription that seems lost ever was there is for the ledger to tell.
     let replaying = TopicSettings { replay: true, ..settings.clone() };
     let can_be_set_up = plan(&observed, names, &replaying).is_ok_and(|steps| !steps.is_empty());
     Ok(StartCheck { findings: findings(&observed, names, settings), lost, can_be_set_up })
@@ -186,7 +185,6 @@ pub(super) fn findings(
     let Observed { task, ledger, metadata, register, dead_letters, .. } = observed;
     let topics = [task, ledger, metadata, register, dead_letters];
     if topics.into_iter().flatten().any(|topic| topic.policies.source == PolicySource::Namespace) {
-        // Once: it is the broker's doing, not the topic's.
         let judge = Judge { role: Role::Task, topic: &names.task, names };
         findings.push(judge.policies_disabled());
     }

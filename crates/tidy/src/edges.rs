@@ -27,7 +27,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("longhaul-ui", ""),
     ("longhaul-http", ""),
     ("longhaul-server", "longhaul longhaul-http longhaul-ui"),
-    ("longhaul-cli", "longhaul longhaul-broker longhaul-server"),
+    ("longhaul-cli", "longhaul longhaul-broker longhaul-server longhaul-wire"),
     (
         "proofs",
         "longhaul longhaul-broker longhaul-core longhaul-memory longhaul-session \

@@ -116,7 +116,6 @@ pub struct Partition {
     wall: WallClock,
     /// The next owner id, drawn in advance: this module draws no random numbers.
     spare_owner: OwnerId,
-    /// What time says of tasks that are not terminal.
     open: BTreeMap<TaskId, Open>,
     /// The state of what tasks wait for that wait for others.
     waits: BTreeMap<TaskId, Standing>,
@@ -149,7 +148,6 @@ pub struct Partition {
     no_longer_read: usize,
     sent: Sent,
     gaps: Gaps,
-    /// Newest settings read from the ledger.
     config: Option<LedgerConfig>,
     /// When other settings were last published here, so that tasks may be parked.
     raised: Option<Moment>,
