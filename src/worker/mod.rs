@@ -9,6 +9,10 @@ mod drain_request;
 mod driver;
 mod erased;
 mod execution;
+#[cfg_attr(
+    not(feature = "testing"),
+    allow(unreachable_pub, reason = "only the module `testing` shows how a worker is prepared")
+)]
 mod handle;
 mod identity;
 mod intake;

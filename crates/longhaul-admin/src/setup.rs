@@ -135,7 +135,7 @@ fn lines(findings: &[Finding]) -> String {
     findings.iter().map(|finding| format!("\n{finding}")).collect()
 }
 
-/// Makes topics and puts them right; [`Client::setup_topics`](crate::Client::setup_topics) does it
+/// Makes topics and puts them right; `Client::setup_topics` does it
 /// with the client's settings.
 ///
 /// ```no_run

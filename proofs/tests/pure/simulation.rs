@@ -71,7 +71,7 @@ const FLOORS: [(&str, usize); 30] = [
 #[expect(clippy::print_stdout, reason = "whoever looks wants to know what has happened")]
 fn every_seed_ends_well() {
     let first = from_env("LONGHAUL_SIM_SEED").unwrap_or(0);
-    let runs = from_env("LONGHAUL_SIM_RUNS").unwrap_or(match first {
+    let runs = from_env("LONGHAUL_SIM_RUNS").unwrap_or_else(|| match first {
         0 if proofs::is_long() => RUNS,
         0 => RUNS / 4,
         _ => 1,

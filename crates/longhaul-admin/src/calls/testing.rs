@@ -24,7 +24,7 @@ impl AdminCalls {
     /// Deletes a subscription of a topic or of one partition, even while consumers use it.
     ///
     /// # Errors
-    /// [`AdminErrorKind::NotFound`] when there is no such topic or subscription.
+    /// [`AdminErrorKind::NotFound`](crate::AdminErrorKind::NotFound) when there is no such topic or subscription.
     pub async fn delete_subscription(
         &self,
         topic: &str,
@@ -43,7 +43,7 @@ impl AdminCalls {
     /// ledger `n - 1`, which means the same and needs no entry -1.
     ///
     /// # Errors
-    /// [`AdminErrorKind::NotFound`] when there is no such partition.
+    /// [`AdminErrorKind::NotFound`](crate::AdminErrorKind::NotFound) when there is no such partition.
     pub async fn mark_delete_position(
         &self,
         partition: &str,
@@ -62,7 +62,7 @@ impl AdminCalls {
     /// clients reconnect.
     ///
     /// # Errors
-    /// [`AdminErrorKind::NotFound`] when there is no such topic.
+    /// [`AdminErrorKind::NotFound`](crate::AdminErrorKind::NotFound) when there is no such topic.
     pub async fn unload(&self, topic: &str) -> Result<(), AdminError> {
         let call = self.topic_call(Method::PUT, topic, &["unload"])?;
         self.http.done(&call).await

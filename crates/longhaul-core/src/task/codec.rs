@@ -38,7 +38,7 @@ use std::sync::Arc;
 /// The task's message names the codec in its property `TASK_CODEC`, so that any producer may use
 /// one. A worker decodes the payload, hands it to the processor, and encodes the result and all
 /// checkpoints by the same codec; entries on the metadata topic name it
-/// ([`TaskMetadata::codec`](crate::TaskMetadata::codec)). A worker that has no codec of that name
+/// ([`TaskMetadata::codec`](crate::task::TaskMetadata::codec)). A worker that has no codec of that name
 /// leaves the task to others, as it does when a payload cannot be decoded.
 ///
 /// What is written in words is not encoded: failure reasons, progress, log lines and the properties

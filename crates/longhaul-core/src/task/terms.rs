@@ -10,7 +10,6 @@ pub use values::{
     ATTEMPTS_MAX, INTERVALS_MAX, ValueError, check_tags, duration_or_zero as read_duration,
     format_duration, format_limit, millis,
 };
-#[cfg(feature = "schedules")]
 pub use values::{duration as duration_of, instant_ms as instant_of};
 
 use super::text;
