@@ -1,7 +1,7 @@
 //! `drain`: tasks that lie on the topic, and workers that do nothing with them, until all are
 //! acknowledged.
 
-use proofs::judge::judge;
+use crate::judge::judge;
 use crate::meter::{Figures, Meter, memory_mib, thread_cpu_s};
 use crate::sitting::Sitting;
 use crate::stage::Stage;

@@ -1,7 +1,7 @@
 //! `growth`: what grows with finished tasks that are not sealed yet.
 
 use crate::course::{Course, Finish};
-use proofs::judge::judge;
+use crate::judge::judge;
 use crate::sitting::{Row, Sitting};
 use crate::stage::Stage;
 use crate::worker::Plan;

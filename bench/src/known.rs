@@ -1,6 +1,6 @@
 //! `known`: a worker that starts where many tasks have finished, before they are sealed.
 
-use proofs::judge::judge;
+use crate::judge::judge;
 use crate::meter::{Figures, cpu_s, memory_mib, now_ns, seconds_between};
 use crate::sitting::{Row, Sitting};
 use crate::stage::{MIB, Stage, Topics};

@@ -1,6 +1,6 @@
 //! `latency`: tasks at a steady pace, from before each is submitted until its processor starts.
 
-use proofs::judge::judge;
+use crate::judge::judge;
 use crate::meter::{Figures, Times, now_ns};
 use crate::sitting::Sitting;
 use crate::stage::Stage;

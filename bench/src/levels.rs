@@ -1,7 +1,7 @@
 //! `levels`: how long tasks of a high level wait behind a backlog of others, and what the others
 //! get meanwhile.
 
-use proofs::judge::judge;
+use crate::judge::judge;
 use crate::meter::{Figures, Times, now_ns, seconds_between};
 use crate::sitting::{Row, Sitting};
 use crate::stage::Stage;

@@ -1,6 +1,6 @@
 //! `limits`: what it costs that the queue has a limit, where that is never reached.
 
-use proofs::judge::judge;
+use crate::judge::judge;
 use crate::meter::{Figures, Meter, Times};
 use crate::sitting::{Row, Sitting};
 use crate::stage::{Stage, body_of};

@@ -1,6 +1,6 @@
 //! `many`: tasks that all sleep at the same time in one worker, and then all end at the same time.
 
-use proofs::judge::judge;
+use crate::judge::judge;
 use crate::meter::{Figures, memory_mib, now_ns, seconds_between};
 use crate::sitting::Sitting;
 use crate::stage::{Stage, Topics};

@@ -1,6 +1,6 @@
 //! `order`: what it costs that the tasks of a key run in order.
 
-use proofs::judge::judge;
+use crate::judge::judge;
 use crate::meter::{Figures, Meter};
 use crate::sitting::{Row, Sitting};
 use crate::stage::Stage;

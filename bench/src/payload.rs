@@ -1,6 +1,6 @@
 //! `payload`: large tasks, and what they take of worker and broker.
 
-use proofs::judge::judge;
+use crate::judge::judge;
 use crate::meter::{Figures, Meter, memory_mib};
 use crate::sitting::Sitting;
 use crate::stage::{MIB, Stage};
