@@ -52,7 +52,7 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn run(name: &str, cap: Option<usize>, states: bool) -> anyhow::Result<()> {
-    let options = |default| Options { cap: cap.unwrap_or(default), states };
+    let options = |default| Options { states, ..Options::up_to(cap.unwrap_or(default)) };
     let bind = Binding { workers: 2, eager: true, crash: 1, ..Binding::default() };
     let dedupe = Binding { kind: KeyKind::Dedupe, ..Binding::default() };
     match name {
@@ -223,7 +223,7 @@ fn list() {
 
 #[expect(clippy::print_stdout, reason = "a command line tool answers on stdout")]
 #[expect(clippy::disallowed_methods, reason = "the search is timed, and nothing depends on it")]
-fn search<S: System>(name: &str, about: &str, system: &S, options: Options) {
+fn search<S: System>(name: &str, about: &str, system: &S, options: Options<'_>) {
     let start = std::time::Instant::now();
     let report: Report = explore(system, options);
     let seconds = start.elapsed().as_secs_f32();

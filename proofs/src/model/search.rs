@@ -112,15 +112,25 @@ impl fmt::Display for Report {
 
 /// How far a search goes, and how much it tells.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct Options<'a> {
     /// States that are visited at most.
     pub cap: usize,
+    /// Numbers of invariants: a search that has seen each of them violated is over.
+    pub until: &'a [&'a str],
     /// Describe the states of each trace.
     pub states: bool,
 }
 
+impl Options<'_> {
+    /// A search of so many states at most, for whatever is violated.
+    #[must_use]
+    pub const fn up_to(cap: usize) -> Self {
+        Self { cap, until: &[], states: false }
+    }
+}
+
 /// Visits the states of a system.
-pub fn explore<S: System>(system: &S, options: Options) -> Report {
+pub fn explore<S: System>(system: &S, options: Options<'_>) -> Report {
     let mut search = Search::new(system, options);
     search.run();
     search.look_for_dead_ends();
@@ -133,7 +143,7 @@ const NO_PARENT: u32 = u32::MAX;
 
 struct Search<'a, S: System> {
     system: &'a S,
-    options: Options,
+    options: Options<'a>,
     seen: Seen,
     /// The state from which each state was first reached.
     parents: Vec<u32>,
@@ -153,7 +163,7 @@ struct Raw<M> {
 }
 
 impl<'a, S: System> Search<'a, S> {
-    fn new(system: &'a S, options: Options) -> Self {
+    fn new(system: &'a S, options: Options<'a>) -> Self {
         Self {
             system,
             options,
@@ -176,6 +186,10 @@ impl<'a, S: System> Search<'a, S> {
             let mut next = Vec::new();
             for (id, state) in frontier {
                 self.expand(id, &state, &mut next);
+                if !self.complete || self.is_found() {
+                    self.complete = false;
+                    return;
+                }
             }
             frontier = next;
             self.depth += 1;
@@ -212,6 +226,12 @@ impl<'a, S: System> Search<'a, S> {
                 self.note(violation, id, Some(step));
             }
         }
+    }
+
+    /// Whether all that was looked for was violated.
+    fn is_found(&self) -> bool {
+        let is_violated = |id: &&str| self.violations.iter().any(|raw| raw.violation.id == *id);
+        !self.options.until.is_empty() && self.options.until.iter().all(is_violated)
     }
 
     fn note(&mut self, violation: Violation, from: u32, last: Option<S::Move>) {

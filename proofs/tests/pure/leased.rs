@@ -1,7 +1,8 @@
 //! Leases: the invariants hold however gateways, holders and the log behave, and a broken rule is
 //! found.
 
-use proofs::model::{LeaseFault, Leased, LeasedBounds, Options, Report, Walks, explore, walk};
+use super::searches;
+use proofs::model::{LeaseFault, Leased, LeasedBounds, Walks, walk};
 
 /// A complete search has no more states than this.
 const COMPLETE_MAX: usize = 400_000;
@@ -9,33 +10,28 @@ const COMPLETE_MAX: usize = 400_000;
 /// How far the searches go that are too large to be complete.
 const CAP: usize = 60_000;
 
-fn search(text: &str, fault: LeaseFault, cap: usize) -> Report {
-    let found = LeasedBounds::find(text);
-    let (bounds, _) = found.unwrap_or_else(|error| panic!("unknown: {}", error.0));
-    explore(&Leased(LeasedBounds { fault, ..bounds }), Options { cap, states: false })
+fn bounds(text: &str) -> LeasedBounds {
+    LeasedBounds::find(text).unwrap_or_else(|error| panic!("unknown: {}", error.0)).0
 }
 
 /// All invariants hold in the whole scenario, and from everywhere the end can be reached.
 #[track_caller]
 fn holds(text: &str) {
-    let report = search(text, LeaseFault::None, COMPLETE_MAX);
-    assert!(report.found.is_empty(), "{text}: {report}");
-    assert!(report.complete && report.goals > 0, "{text}: {report}");
+    searches::holds(text, &Leased(bounds(text)), COMPLETE_MAX);
 }
 
 /// Nothing is violated near the start of the scenario.
 #[track_caller]
 fn holds_at_first(text: &str) {
-    let report = search(text, LeaseFault::None, CAP);
-    assert!(report.found.is_empty(), "{text}: {report}");
+    searches::holds_at_first(text, &Leased(bounds(text)), CAP);
 }
 
-/// This invariant, and perhaps more, is violated with this rule broken. That none is when it is
-/// followed, in the same scenario and as far, is what the other tests ask.
+/// A broken rule violates this invariant in this scenario, and perhaps more.
 #[track_caller]
 fn finds(fault: LeaseFault, text: &str, id: &str) {
-    let report = search(text, fault, CAP);
-    assert!(report.violated().contains(&id), "{fault:?} in {text} does not violate {id}: {report}");
+    let followed = bounds(text);
+    let broken = Leased(LeasedBounds { fault, ..followed });
+    searches::finds(&format!("{fault:?} in {text}"), &broken, &Leased(followed), &[id], CAP);
 }
 
 #[test]
@@ -78,9 +74,7 @@ fn a_ledger_with_leases_is_compacted() {
 /// Deeper than the searches come, with three gateways.
 #[test]
 fn random_walks_of_leases_violate_nothing() {
-    let (bounds, _) =
-        LeasedBounds::find("leased-all").unwrap_or_else(|error| panic!("{}", error.0));
-    let walked = walk(&Leased(bounds), Walks { seed: 1, count: 2_000, length: 400 });
+    let walked = walk(&Leased(bounds("leased-all")), Walks { seed: 1, count: 2_000, length: 400 });
     assert!(walked.found.is_none(), "{walked:?}");
     assert_eq!(walked.goals, 2_000, "some walks do not come to the end");
 }

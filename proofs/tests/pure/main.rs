@@ -7,6 +7,7 @@ mod deploys;
 mod leased;
 mod model;
 mod pictures;
+mod searches;
 mod session;
 mod simulation;
 mod timed;

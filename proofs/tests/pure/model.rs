@@ -4,6 +4,7 @@
 //! (C-08) is decided as well, but for those that are named as capped. Without it the searches end
 //! near the start. `cargo run -p proofs --bin model -- all` searches wider bounds.
 
+use super::searches;
 use longhaul_core::protocol::register::KeyKind;
 use proofs::is_long;
 use proofs::judge::SUPERSEDED_START;
@@ -18,59 +19,43 @@ const COMPLETE_MAX: usize = 3_000_000;
 /// How far the searches go that are too large to be complete.
 const CAP: usize = 400_000;
 
-/// How far any search goes that is to end soon, but for those that must find a fault.
-const SHORT: usize = 50_000;
-
 /// As far as faults need that show after a few steps.
 const NEAR: usize = 60_000;
 
-fn search(text: &str, change: impl FnOnce(Bounds) -> Bounds, cap: usize) -> Report {
-    let scenario = find(text).unwrap_or_else(|error| panic!("unknown: {}", error.0));
-    explore(&Model(change(scenario.bounds)), Options { cap, states: false })
+fn bounds(text: &str) -> Bounds {
+    find(text).unwrap_or_else(|error| panic!("unknown: {}", error.0)).bounds
 }
 
 /// All invariants hold in the whole scenario, and from everywhere the end can be reached.
 #[track_caller]
 fn holds(scenarios: &[&str]) {
-    if !is_long() {
-        return holds_at_first(scenarios);
-    }
     for text in scenarios {
-        let report = search(text, |bounds| bounds, COMPLETE_MAX);
-        assert!(report.found.is_empty(), "{text}: {report}");
-        assert!(report.complete && report.goals > 0, "{text}: {report}");
+        searches::holds(text, &Model(bounds(text)), COMPLETE_MAX);
     }
 }
 
 /// Nothing is violated near the start of the scenario.
 #[track_caller]
 fn holds_at_first(scenarios: &[&str]) {
-    let cap = if is_long() { CAP } else { SHORT };
     for text in scenarios {
-        let report = search(text, |bounds| bounds, cap);
-        assert!(report.found.is_empty(), "{text}: {report}");
+        searches::holds_at_first(text, &Model(bounds(text)), CAP);
     }
 }
 
 /// Exactly these invariants are violated.
 #[track_caller]
 fn violates(text: &str, ids: &[&str]) -> Report {
-    let report = search(text, |bounds| bounds, COMPLETE_MAX);
+    let report = explore(&Model(bounds(text)), Options::up_to(COMPLETE_MAX));
     assert_eq!(report.violated(), ids, "{text}: {report}");
     report
 }
 
-/// All of these invariants, and perhaps more, are violated in this scenario with this rule broken;
-/// and in the same scenario, searched as far, none is when the rule is followed.
+/// A broken rule violates these invariants in this scenario, and perhaps more.
 #[track_caller]
 fn finds(fault: Fault, text: &str, ids: &[&str], cap: usize) {
-    let report = search(text, |bounds| Bounds { fault, ..bounds }, cap);
-    let violated = report.violated();
-    let missed: Vec<_> = ids.iter().filter(|id| !violated.contains(id)).collect();
-    assert!(missed.is_empty(), "{fault:?} in {text} does not violate {missed:?}: {report}");
-    let cap = if is_long() { cap } else { cap.min(SHORT) };
-    let followed = search(text, |bounds| bounds, cap);
-    assert!(followed.found.is_empty(), "{text} without {fault:?}: {followed}");
+    let followed = bounds(text);
+    let broken = Model(Bounds { fault, ..followed });
+    searches::finds(&format!("{fault:?} in {text}"), &broken, &Model(followed), ids, cap);
 }
 
 #[test]
@@ -104,8 +89,7 @@ fn operators_act() {
         "operate-batch",
         "operate-seal",
     ] {
-        let report = search(text, |bounds| bounds, NEAR / 3);
-        assert!(report.found.is_empty(), "{text}: {report}");
+        searches::holds_at_first(text, &Model(bounds(text)), NEAR / 3);
     }
     finds(Fault::StaleActionCounts, "operate", &["C-25"], NEAR / 3);
 }
@@ -331,11 +315,8 @@ fn a_parked_task_that_does_not_wait_for_the_end_is_found() {
 /// What a task waits for may have left nothing behind but a seal.
 #[test]
 fn a_parked_task_that_a_seal_does_not_wake_is_found() {
-    let report = search(
-        "park-seal:workers=1",
-        |bounds| Bounds { fault: Fault::SealNotOver, ..bounds },
-        COMPLETE_MAX,
-    );
+    let bounds = Bounds { fault: Fault::SealNotOver, ..bounds("park-seal:workers=1") };
+    let report = explore(&Model(bounds), Options::up_to(COMPLETE_MAX));
     assert_eq!(report.violated(), ["C-08"], "{report}");
 }
 
@@ -343,9 +324,8 @@ fn a_parked_task_that_a_seal_does_not_wake_is_found() {
 #[test]
 fn random_walks_violate_nothing() {
     for (text, seed) in [("everything", 1), ("everything-batch", 2)] {
-        let scenario = find(text).unwrap_or_else(|error| panic!("unknown: {}", error.0));
         let count = if is_long() { 20_000 } else { 4_000 };
-        let walked = walk(&Model(scenario.bounds), Walks { seed, count, length: 400 });
+        let walked = walk(&Model(bounds(text)), Walks { seed, count, length: 400 });
         assert!(walked.found.is_none(), "{text}: {walked:?}");
         assert_eq!(walked.goals, count, "{text}: some walks do not come to the end");
     }
@@ -355,11 +335,9 @@ fn random_walks_violate_nothing() {
 /// search is capped.
 #[test]
 fn idempotency_keys_are_bound_once() {
-    let report = explore(&Binding::default(), Options { cap: COMPLETE_MAX, states: false });
-    assert!(report.found.is_empty() && report.complete, "{report}");
+    searches::holds("idempotency keys", &Binding::default(), COMPLETE_MAX);
     let crash = Binding { eager: true, crash: 1, ..Binding::default() };
-    let report = explore(&crash, Options { cap: CAP, states: false });
-    assert!(report.found.is_empty(), "{report}");
+    searches::holds_at_first("idempotency keys with a crash", &crash, CAP);
 }
 
 /// Each submit is answered with a task that runs or has run, no two tasks of a key run at once, and
@@ -368,8 +346,7 @@ fn idempotency_keys_are_bound_once() {
 fn dedupe_keys_are_bound_released_and_bound_again() {
     let binding = Binding { kind: KeyKind::Dedupe, ..Binding::default() };
     for binding in [binding, Binding { crash: 1, eager: true, ..binding }] {
-        let report = explore(&binding, Options { cap: CAP, states: false });
-        assert!(report.found.is_empty(), "{report}");
+        searches::holds_at_first("dedupe keys", &binding, CAP);
     }
 }
 
@@ -383,8 +360,7 @@ fn overwriters_take_the_place_of_earlier_tasks() {
     let three = Binding { submitters: 3, ..both };
     let aged = Binding { submitters: 2, overwriters: 1, ..aged(KeyKind::Dedupe) };
     for binding in [two, crash, both, three, aged] {
-        let report = explore(&binding, Options { cap: CAP / 10, states: false });
-        assert!(report.found.is_empty(), "{report}");
+        searches::holds_at_first("overwriters", &binding, CAP / 10);
     }
     let crashed = Binding { workers: 2, crash: 2, ..three };
     let aged = Binding { periods: 4, compact: 2, ..aged };
@@ -398,8 +374,8 @@ fn overwriters_take_the_place_of_earlier_tasks() {
 fn faults_about_overwriters_are_found() {
     let two = Binding { kind: KeyKind::Dedupe, overwriters: 1, eager: true, ..Binding::default() };
     for fault in [BindingFault::Unsaid, BindingFault::FreedAtOnce] {
-        let report = explore(&Binding { fault, ..two }, Options { cap: CAP / 4, states: false });
-        assert!(report.violated().contains(&"C-12"), "{fault:?}: {report}");
+        let broken = Binding { fault, ..two };
+        searches::finds(&format!("{fault:?}"), &broken, &two, &["C-12"], CAP / 4);
     }
 }
 
@@ -425,8 +401,7 @@ const fn aged(kind: KeyKind) -> Binding {
 #[test]
 fn keys_are_forgotten_by_all_readers_at_once() {
     for kind in [KeyKind::Idempotency, KeyKind::Dedupe] {
-        let report = explore(&aged(kind), Options { cap: CAP / 20, states: false });
-        assert!(report.found.is_empty(), "{report}");
+        searches::holds_at_first("forgotten keys", &aged(kind), CAP / 20);
         let one = Binding { periods: 4, ..aged(kind) };
         let two = Binding { submitters: 2, compact: 2, ..one };
         for (binding, count) in [(one, 2_000), (two, 200)] {
@@ -438,10 +413,9 @@ fn keys_are_forgotten_by_all_readers_at_once() {
 
 #[test]
 fn faults_about_forgotten_keys_are_found() {
-    let fault = BindingFault::AnyOrder;
-    let any_order = Binding { fault, ..aged(KeyKind::Idempotency) };
-    let report = explore(&any_order, Options { cap: CAP / 4, states: false });
-    assert!(report.violated().contains(&"C-12"), "{report}");
+    let followed = aged(KeyKind::Idempotency);
+    let any_order = Binding { fault: BindingFault::AnyOrder, ..followed };
+    searches::finds("keys removed in any order", &any_order, &followed, &["C-12"], CAP / 4);
     let fault = BindingFault::GuessedPeriod;
     let guessed = Binding { periods: 4, compact: 0, fault, ..aged(KeyKind::Idempotency) };
     let walked = walk(&guessed, Walks { count: 30_000, length: 150, seed: 1 });
@@ -450,14 +424,12 @@ fn faults_about_forgotten_keys_are_found() {
 
 #[test]
 fn faults_about_keys_are_found() {
-    let shared = BindingFault::SharedKey;
-    let shared = Binding { eager: true, compact: 1, fault: shared, ..Binding::default() };
-    let report = explore(&shared, Options { cap: CAP, states: false });
-    assert!(report.violated().contains(&"C-01"), "{report}");
-    let fault = BindingFault::ShownFirst;
-    let shown = Binding { kind: KeyKind::Dedupe, fault, ..Binding::default() };
-    let report = explore(&shown, Options { cap: CAP, states: false });
-    assert!(report.violated().contains(&"C-12"), "{report}");
+    let followed = Binding { eager: true, compact: 1, ..Binding::default() };
+    let shared = Binding { fault: BindingFault::SharedKey, ..followed };
+    searches::finds("one key for all", &shared, &followed, &["C-01"], CAP);
+    let followed = Binding { kind: KeyKind::Dedupe, ..Binding::default() };
+    let shown = Binding { fault: BindingFault::ShownFirst, ..followed };
+    searches::finds("an end shown before its release", &shown, &followed, &["C-12"], CAP);
 }
 
 /// No more tasks run at once than the limit says, whoever dies and whatever is compacted, and all
@@ -467,14 +439,12 @@ fn limits_hold_over_workers_that_die() {
     let two = Limited::default();
     let compacted = Limited { compact: 1, ..two };
     for limited in [two, compacted] {
-        let report = explore(&limited, Options { cap: CAP, states: false });
-        assert!(report.found.is_empty() && report.complete, "{report}");
+        searches::holds("a limit", &limited, CAP);
     }
     let crash = Limited { crash: 1, ..compacted };
     let raised = Limited { workers: 3, limit: 2, raised: true, ..compacted };
     for limited in [crash, raised] {
-        let report = explore(&limited, Options { cap: CAP / 8, states: false });
-        assert!(report.found.is_empty(), "{report}");
+        searches::holds_at_first("a limit", &limited, CAP / 8);
     }
 }
 
@@ -485,9 +455,9 @@ fn faults_about_limits_are_found() {
         (LimitFault::ReturnedEarly, "C-26"),
         (LimitFault::ReturnedCounts, "C-08"),
     ] {
-        let limited = Limited { fault, ..Limited::default() };
-        let report = explore(&limited, Options { cap: CAP, states: false });
-        assert!(report.violated().contains(&id), "{fault:?}: {report}");
+        let followed = Limited::default();
+        let broken = Limited { fault, ..followed };
+        searches::finds(&format!("{fault:?}"), &broken, &followed, &[id], CAP);
     }
 }
 

@@ -3,7 +3,8 @@
 //! checks, on random scripts and on what the fuzzer has found.
 //!
 //! `LONGHAUL_SESSION_SEEDS` asks for more seeds, `LONGHAUL_SESSION_SEED` for one;
-//! `LONGHAUL_SESSION_SCRIPTS` asks for more scripts, `LONGHAUL_SESSION_SCRIPT` for one.
+//! `LONGHAUL_SESSION_SCRIPTS` asks for more scripts, `LONGHAUL_SESSION_SCRIPT` for one. By default
+//! there are fewer of both than in the long form, `LONGHAUL_TEST_LONG=1`.
 
 #![allow(clippy::print_stdout, reason = "the figures are for whoever runs it by hand")]
 #![allow(
@@ -20,6 +21,7 @@ mod corpus;
 #[expect(unreachable_pub, reason = "the fuzz target is another crate")]
 mod hostile;
 
+use proofs::is_long;
 use proofs::session::{Direction, Figures, Plan, run};
 use std::env::var;
 use std::panic::catch_unwind;
@@ -46,7 +48,8 @@ fn run_all(plans: impl IntoIterator<Item = Plan>) -> Figures {
 #[test]
 fn every_promise_holds_on_any_network() {
     let one = var("LONGHAUL_SESSION_SEED").ok().map(|it| it.parse::<u64>().unwrap());
-    let count = var("LONGHAUL_SESSION_SEEDS").map_or(300, |it| it.parse().unwrap());
+    let count = var("LONGHAUL_SESSION_SEEDS")
+        .map_or(if is_long() { 300 } else { 60 }, |it| it.parse().unwrap());
     let seeds = one.map_or(0..count, |seed| seed..seed + 1);
     let figures = run_all(seeds.map(Plan::rough));
     println!("{figures:#?}");
@@ -64,10 +67,14 @@ fn a_seed_leads_to_one_history() {
 }
 
 /// A connection that ends behind any byte, on either side. `LONGHAUL_SESSION_CUTS=all` tries each
-/// of some 55,000 places, and not only one in seven.
+/// of some 55,000 places, the long form one in seven, and the short one one in 67.
 #[test]
 fn a_cut_at_any_byte_breaks_no_promise() {
-    let step = if var("LONGHAUL_SESSION_CUTS").is_ok_and(|it| it == "all") { 1 } else { 7 };
+    let step = match var("LONGHAUL_SESSION_CUTS") {
+        Ok(all) if all == "all" => 1,
+        _ if is_long() => 7,
+        _ => 67,
+    };
     let seed = 1;
     let (up, down) = run(Plan::cut(seed, None)).first_connection;
     println!("{up} bytes up, {down} down");
@@ -90,7 +97,8 @@ fn script(seed: u64) -> Vec<u8> {
 #[test]
 fn no_broker_makes_the_machine_break_a_promise() {
     let one = var("LONGHAUL_SESSION_SCRIPT").ok().map(|it| it.parse::<u64>().unwrap());
-    let count = var("LONGHAUL_SESSION_SCRIPTS").map_or(20_000, |it| it.parse().unwrap());
+    let count = var("LONGHAUL_SESSION_SCRIPTS")
+        .map_or(if is_long() { 20_000 } else { 5_000 }, |it| it.parse().unwrap());
     let seeds = one.map_or(0..count, |seed| seed..seed + 1);
     let mut failed = Vec::new();
     for seed in seeds {
