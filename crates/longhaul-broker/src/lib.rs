@@ -29,7 +29,6 @@ mod auth;
 mod clock;
 mod compaction;
 mod config;
-mod cures;
 mod defaults;
 mod error;
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! Names of topics.
 
-use crate::cures::{self, Cure};
 use std::fmt;
 
 const PERSISTENT: &str = "persistent://";
@@ -122,8 +121,7 @@ impl TopicName {
     pub fn check_partitions(&self, count: u32) -> Result<(), NameError> {
         let last = count.saturating_sub(1);
         let length = self.with_partition(last).full.len();
-        let is_long = length > BYTES_MAX && !cures::is_out(Cure::Checked);
-        if is_long { Err(NameError::LongPartition(length, last)) } else { Ok(()) }
+        if length > BYTES_MAX { Err(NameError::LongPartition(length, last)) } else { Ok(()) }
     }
 
     /// The name of one of its partitions.

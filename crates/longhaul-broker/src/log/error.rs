@@ -1,6 +1,5 @@
 //! What can go wrong, each with the place and with what to do about it.
 
-use crate::cures::{self, Cure};
 use rustix::io::Errno;
 use std::io;
 
@@ -218,5 +217,5 @@ pub(super) fn is_passing(error: &io::Error) -> bool {
     let lacking =
         [Errno::MFILE, Errno::NFILE, Errno::NOMEM].map(|errno| Some(errno.raw_os_error()));
     let is_lacking = lacking.contains(&error.raw_os_error());
-    is_full(error) || is_lacking && !cures::is_out(Cure::Descriptors)
+    is_full(error) || is_lacking
 }

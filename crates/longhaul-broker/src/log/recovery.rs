@@ -20,7 +20,6 @@ use super::storage::{LockError, Storage, StorageLock};
 use super::tail::Tail;
 use super::walk::{Stopped, walk};
 use super::writer::Writer;
-use crate::cures::{self, Cure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
@@ -250,9 +249,6 @@ fn check_inventory(
     storage: &dyn Storage,
     segments: &BTreeMap<u32, Arc<Segment>>,
 ) -> Result<(), OpenError> {
-    if cures::is_out(Cure::Inventory) {
-        return Ok(());
-    }
     let listed = inventory::read(storage)?.unwrap_or_default();
     match listed.into_iter().find(|number| !segments.contains_key(number)) {
         Some(number) => Err(OpenError::NotRemoved {
@@ -270,8 +266,7 @@ fn check_confirmed(
     tail: Option<&Tail>,
     confirmed: &Confirmed,
 ) -> Result<(), OpenError> {
-    let noted = confirmed.at().filter(|_| !cures::is_out(Cure::Confirmed));
-    let Some(at) = noted else { return Ok(()) };
+    let Some(at) = confirmed.at() else { return Ok(()) };
     let newest = segments.keys().next_back().copied().unwrap_or(0);
     if newest < at.segment {
         return Err(OpenError::Missing { file: storage.describe(&segment::name(at.segment)) });

@@ -5,7 +5,6 @@
 use super::background::complain;
 use super::error::{OpenError, is_passing};
 use super::shared::{SYNC_BYTES, Shared, fill, lock};
-use crate::cures::{self, Cure};
 use std::io;
 use std::sync::atomic::Ordering;
 
@@ -14,9 +13,6 @@ pub(super) const NAME: &str = "reserve";
 
 /// How many bytes it lacks, of so many that are left; none where they are not enough for it and for a segment.
 pub(super) fn lacks(shared: &Shared, left: u64) -> u64 {
-    if cures::is_out(Cure::Reserve) {
-        return 0;
-    }
     let first = u64::from(shared.options.segment_bytes_first);
     // The checkpoint before stays until the next one is whole, and that one may be larger.
     let last = shared.checkpoint_bytes.load(Ordering::Relaxed);

@@ -5,7 +5,6 @@
 
 use super::options::Options;
 use super::segment::HEADER_BYTES;
-use crate::cures::{self, Cure};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// A segment takes one part in so many of the room that is left, if that is more than the smallest size.
@@ -149,9 +148,6 @@ fn lower(bytes: &AtomicU64, by: u32) {
 
 /// The size that a segment of the wanted size has on a disk with so many free bytes; `None` where there is no room even for a small one.
 pub(super) fn size_within(options: &Options, wanted: u32, free: u64) -> Option<u32> {
-    if cures::is_out(Cure::SmallSegments) {
-        return (free >= u64::from(wanted)).then_some(wanted);
-    }
     let first = options.segment_bytes_first;
     let most = (free / SHARE).max(u64::from(first));
     let mut size = wanted;

@@ -7,7 +7,6 @@ use super::invariants::Invariant;
 use super::{Live, Machine};
 use crate::admin::policies::{BacklogAction, Policies};
 use crate::admin::values::CompactionState;
-use crate::cures::{self, Cure};
 use crate::log::{Report, Slot};
 use crate::state::Topic;
 use crate::state::change::{Compacted, Trim};
@@ -46,7 +45,7 @@ pub(super) struct Compaction {
 impl Compaction {
     /// Whether one that nobody has asked for may begin.
     fn is_due(&self, up: u64) -> bool {
-        up >= self.not_before || cures::is_out(Cure::Backoff)
+        up >= self.not_before
     }
 
     fn note(&mut self, outcome: Result<(), String>, up: u64) {
@@ -120,9 +119,7 @@ impl Machine {
     /// then a group waits for a segment that cannot be made, and all that frees space waits behind that group.
     fn is_room_going(&self) -> bool {
         let taken = self.logged().saturating_sub(self.keeper.logged_at_round);
-        taken >= u64::from(self.composer.kept_bytes() / ROUNDS_OF_KEPT)
-            && !self.composer.has_room()
-            && !cures::is_out(Cure::EarlyRounds)
+        taken >= u64::from(self.composer.kept_bytes() / ROUNDS_OF_KEPT) && !self.composer.has_room()
     }
 
     /// Bytes that were logged, or are composed to be.
@@ -332,16 +329,13 @@ impl Machine {
         let since = self.totals.bytes_logged.saturating_sub(keeper.logged_then);
         let sealed = self.log.before(self.composer.end().segment).map(|(segment, _)| segment);
         let dead = sealed.filter(|segment| !live.contains_key(segment));
-        // Without the cure a run knows of its own checkpoints alone, and writes none as long as it has logged nothing.
-        let is_known = keeper.logged_then > 0 || !cures::is_out(Cure::Checkpoint);
         let (covered, uncovered): (Vec<u32>, Vec<u32>) =
-            dead.partition(|&segment| is_known && self.log.is_covered(segment));
+            dead.partition(|&segment| self.log.is_covered(segment));
         if !covered.is_empty() {
             // What says that nobody needs them any more has to be on disk first.
             self.after_commit(Waiting::Then(Box::new(Effect::RemoveSegments(covered))));
         }
-        let is_awaited = !uncovered.is_empty() && (since > 0 || !cures::is_out(Cure::Checkpoint));
-        if since >= self.settings.checkpoint_bytes || is_awaited {
+        if since >= self.settings.checkpoint_bytes || !uncovered.is_empty() {
             self.checkpoint();
         }
     }

@@ -14,7 +14,6 @@ use super::dispatcher::ConsumerKey;
 use super::effect::Effect;
 use super::invariants::Invariant;
 use super::withheld::{Copy, Where};
-use crate::cures::{self, Cure};
 use crate::log::{Place, ReadError};
 use crate::state::entries::Position;
 
@@ -46,10 +45,6 @@ pub(super) struct Said {
 impl Machine {
     /// Goes on without an entry that cannot be read. Returns what the operator should know, if there is something new.
     pub fn withhold(&mut self, unreadable: &Unreadable) -> Option<String> {
-        if cures::is_out(Cure::Unreadable) {
-            self.effects.push(Effect::Close(unreadable.consumer.conn));
-            return None;
-        }
         // The consumer may have gone while the entry was read, and the topic with its ids.
         let (topic, subscription) = self.place_of(unreadable.consumer)?;
         let ordinal = self.state.topic(topic)?.entries.ordinal_of(unreadable.position)?;

@@ -1,6 +1,5 @@
 //! File descriptors: each connection takes one, and the log needs some at any time.
 
-use crate::cures::{self, Cure};
 use crate::log::Storage;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::sync::Arc;
@@ -134,9 +133,6 @@ impl Room {
 /// How many connections there may be at a time of those that are wanted: of clients, and of the admin interface. So many other files are open. An eighth at
 /// most for the admin interface.
 fn shared(limit: usize, files: usize, clients: usize, admin: usize) -> (usize, usize) {
-    if cures::is_out(Cure::Connections) {
-        return (clients, admin);
-    }
     // What was enough for a few clients before others were limited lets them in still.
     let rest = limit.saturating_sub(files);
     let room = rest.saturating_sub(RESERVED).max(LEAST.min(rest / 2));

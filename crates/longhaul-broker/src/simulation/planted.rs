@@ -2,7 +2,6 @@
 
 use super::world::World;
 use super::{crowd, nested, rotten, volume};
-use crate::cures::{Cure, without};
 use crate::machine::Machine;
 use std::panic::catch_unwind;
 
@@ -58,47 +57,53 @@ fn defects_in_the_state_are_found() {
 /// A history, which panics where something is not as it must be.
 type History = fn(u64);
 
-/// So many histories must fail without a cure: one alone may be a coincidence.
+/// So many histories must fail with a defect: one alone may be a coincidence.
 const FAILURES_MIN: usize = 3;
 
-/// Those of the first histories that fail without some cures, until there are enough.
-fn failures_without(cures: &'static [Cure], history: History, histories: u64) -> Vec<u64> {
-    let fails = |seed: &u64| without(cures, || catch_unwind(|| history(*seed)).is_err());
+/// Histories that find a defect which the broker once had, each with the patches of `planted/` that
+/// bring it back, and of how many histories some must fail.
+const ONCE: [(&str, History, u64); 13] = [
+    ("clock", world, 600),
+    ("checked", world, 600),
+    ("inventory", world, 600),
+    ("confirmed", world, 600),
+    ("descriptors", world, 600),
+    ("backoff", world, 600),
+    ("unreadable", rotten::goes_on_behind_what_rots, 200),
+    ("small-segments", volume::takes_publishes_again, 200),
+    ("reserve", volume::has_room_for_a_checkpoint, 200),
+    ("checkpoint", volume::gives_back_after_a_start, 200),
+    ("early-rounds", volume::keeps_up_with_acknowledgements, 200),
+    ("connections", crowd::goes_on_beside_a_crowd, 200),
+    ("nested+checked", nested::starts_again, 200),
+];
+
+fn world(seed: u64) {
+    drop(World::run(seed));
+}
+
+/// Those of the first histories that fail, until there are enough.
+fn failures(history: History, histories: u64) -> Vec<u64> {
+    let fails = |seed: &u64| catch_unwind(|| history(*seed)).is_err();
     (0..histories).filter(fails).take(FAILURES_MIN).collect()
 }
 
-/// Each defect that the broker once had, and that a cure keeps away, is found when that cure is taken out: in a few of so many histories.
+/// `planted/run` applies patches, names them in `LONGHAUL_PLANTED` and runs this.
 #[test]
-fn the_lack_of_each_cure_is_found() {
-    let world: History = |seed| drop(World::run(seed));
-    let rows: [(&'static [Cure], History, u64); 13] = [
-        (&[Cure::Clock], world, 600),
-        (&[Cure::Checked], world, 600),
-        (&[Cure::Inventory], world, 600),
-        (&[Cure::Confirmed], world, 600),
-        (&[Cure::Descriptors], world, 600),
-        (&[Cure::Backoff], world, 600),
-        (&[Cure::Unreadable], rotten::goes_on_behind_what_rots, 200),
-        (&[Cure::SmallSegments], volume::takes_publishes_again, 200),
-        (&[Cure::Reserve], volume::has_room_for_a_checkpoint, 200),
-        (&[Cure::Checkpoint], volume::gives_back_after_a_start, 200),
-        (&[Cure::EarlyRounds], volume::keeps_up_with_acknowledgements, 200),
-        (&[Cure::Connections], crowd::goes_on_beside_a_crowd, 200),
-        // Each of the two is enough.
-        (&[Cure::Nested, Cure::Checked], nested::starts_again, 200),
-    ];
-    for (cures, history, histories) in rows {
-        let found = failures_without(cures, history, histories);
-        let is_found = found.len() == FAILURES_MIN;
-        assert!(is_found, "without {cures:?} only {found:?} of {histories} histories fail");
-    }
+#[ignore = "only where planted/run has brought a defect back"]
+fn a_defect_that_was_brought_back_is_found() {
+    let planted = std::env::var("LONGHAUL_PLANTED").expect("planted/run names the patches");
+    let row = ONCE.iter().find(|(patches, ..)| *patches == planted);
+    let (_, history, histories) = row.unwrap_or_else(|| panic!("{planted} has no histories"));
+    let found = failures(*history, *histories);
+    let is_found = found.len() == FAILURES_MIN;
+    assert!(is_found, "with {planted} only {found:?} of {histories} histories fail");
 }
 
-/// A change is recorded only when it applies, and one that a start could not read does not: what is nested too deep is refused by that, too.
+/// What is nested too deep is refused by what looks at it, and by the rule that a change is recorded
+/// only when it applies: one that a start could not read does not. Either alone is enough.
 #[test]
-fn either_of_two_cures_keeps_what_is_nested_deep_from_the_log() {
-    let alone: [&'static [Cure]; 2] = [&[Cure::Nested], &[Cure::Checked]];
-    for cures in alone {
-        assert_eq!(failures_without(cures, nested::starts_again, 50), [0; 0], "{cures:?}");
-    }
+#[ignore = "only where planted/run has brought one of the two defects back"]
+fn either_of_two_rules_keeps_what_is_nested_deep_from_the_log() {
+    assert_eq!(failures(nested::starts_again, 50), [0; 0]);
 }

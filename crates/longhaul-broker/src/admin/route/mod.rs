@@ -12,7 +12,6 @@ use super::answer::{Advertised, Answer};
 use super::names;
 use super::target::Target;
 use super::values::{AdminError, Found};
-use crate::cures::{self, Cure};
 use crate::machine::Machine;
 use crate::name::TopicName;
 use serde::Serialize;
@@ -179,7 +178,7 @@ fn json_body(body: &[u8]) -> Result<Value, AdminError> {
         return Ok(Value::Null);
     }
     let value = parse(body)?;
-    if is_deeper(&value, JSON_DEPTH_MAX) && !cures::is_out(Cure::Nested) {
+    if is_deeper(&value, JSON_DEPTH_MAX) {
         let text = format!("the body is nested more than {JSON_DEPTH_MAX} deep");
         return Err(AdminError::BadRequest(text));
     }
