@@ -13,6 +13,7 @@
     reason = "helpers of tests may fail as tests do, and the figures are for whoever runs it by hand"
 )]
 
+use crate::support::within;
 use anyhow::{Context, Result, ensure};
 use futures::future::join_all;
 use integration_tests::stopwatch;
@@ -60,10 +61,6 @@ async fn interrupt<T>(future: impl Future<Output = T>) -> Option<T> {
             timeout(NAP, polled).await.ok().flatten()
         }
     }
-}
-
-async fn within<T>(what: &str, future: impl Future<Output = T>) -> Result<T> {
-    timeout(PATIENCE, future).await.with_context(|| format!("{what}: it hangs"))
 }
 
 /// What all actors know of a topic.

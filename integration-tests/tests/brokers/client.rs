@@ -3,7 +3,7 @@
 //!
 //! The broker is that of `LONGHAUL_TEST_BROKER`.
 
-use crate::support;
+use crate::support::{self, within};
 use crate::transport::tombstone;
 use anyhow::{Context, Result, bail, ensure};
 use futures::{StreamExt, TryStreamExt};
@@ -22,8 +22,6 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-/// How long anything may take that ought to come.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// How long we wait to see that nothing comes.
 const SILENCE: Duration = Duration::from_millis(500);
 
@@ -164,10 +162,6 @@ fn shown(id: TaskId, state: TaskState, attempts: u32) -> TaskMetadata {
     });
     let bare: TaskMetadata = serde_json::from_value(bare).unwrap_or_else(|error| panic!("{error}"));
     TaskMetadata { result, ..bare }
-}
-
-async fn within<T>(what: &str, future: impl Future<Output = T>) -> Result<T> {
-    timeout(PATIENCE, future).await.with_context(|| format!("{what} did not come"))
 }
 
 /// A topic that no other test and no earlier run has used.

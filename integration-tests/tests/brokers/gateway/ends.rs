@@ -85,55 +85,59 @@ async fn both_are_there(gateways: [&Gateway; 2], queue: &str) -> Result<()> {
     Ok(())
 }
 
+/// Each kind of waiting task comes to each kind of end, by way of a gateway that it does not wait at.
+async fn waiting_tasks_end([one, other]: [&Gateway; 2], queue: &str, made: Value) -> Result<()> {
+    ensure!(one.call(Method::PUT, &format!("/{queue}"), made).await?.0 == 200);
+    both_are_there([one, other], queue).await?;
+    let tasks = format!("/{queue}/tasks");
+    let mut kinds = vec![json!({"payload": "a"}), json!({"payload": "a", "type": "resize"})];
+    kinds.push(json!({"payload": "a", "delay": "1h"}));
+    if queue == "levels" {
+        kinds.push(json!({"payload": "a", "priority": "high"}));
+        kinds.push(json!({"payload": "a", "priority": "low", "type": "resize"}));
+    }
+    let (mut took, mut failed) = (Vec::new(), Vec::new());
+    for task in kinds {
+        for (verb, how) in ENDS {
+            let id = one.submit_one(&tasks, task.clone()).await?;
+            let begin = now();
+            other.end(&tasks, &id, verb).await?;
+            one.is_over(&tasks, &id, how).await?;
+            took.push(begin.elapsed());
+            other.is_over(&tasks, &id, how).await?;
+            if how == "failed" {
+                failed.push(id);
+            }
+        }
+    }
+    let most = took.iter().max().copied().unwrap_or_default();
+    say(&format!("{queue}: {} tasks ended, each within {most:?}", took.len()));
+    ensure!(most < END_MAX, "{queue}: {took:?}");
+    failed.sort();
+    let mut dead = other.dead(queue).await?;
+    dead.sort();
+    ensure!(dead == failed, "one dead letter of each: {dead:?}, {failed:?}");
+    // Nothing of them is delivered any more.
+    let last = one.submit_one(&tasks, json!({"payload": "last"})).await?;
+    let asks = json!({"worker": "ann", "count": 10, "wait": "10s"});
+    let (status, leased) = other.call(Method::POST, &format!("/{queue}/leases"), asks).await?;
+    let leases = leased["leases"].as_array().cloned().unwrap_or_default();
+    ensure!(status == 200 && leases.len() == 1 && leases[0]["task"] == json!(last), "{leased}");
+    Ok(())
+}
+
 /// Thirteen minutes after it was cancelled a task was still ready, and of a forced failure neither
 /// the wait nor the dead letters knew: both were done when somebody asked for a lease.
 #[tokio::test]
 async fn waiting_tasks_end_though_nobody_asks_for_leases() -> Result<()> {
     let Some(broker) = Broker::from_env(BrokerConfig::default()).await? else { return Ok(()) };
     let (one, other) = (Gateway::of(&broker).await?, Gateway::of(&broker).await?);
-    for (queue, made) in [
-        ("plain", json!({})),
-        ("parts", json!({"partitions": 2})),
-        ("levels", json!({"levels": true})),
-    ] {
-        ensure!(one.call(Method::PUT, &format!("/{queue}"), made.clone()).await?.0 == 200);
-        both_are_there([&one, &other], queue).await?;
-        let tasks = format!("/{queue}/tasks");
-        let mut kinds = vec![json!({"payload": "a"}), json!({"payload": "a", "type": "resize"})];
-        kinds.push(json!({"payload": "a", "delay": "1h"}));
-        if queue == "levels" {
-            kinds.push(json!({"payload": "a", "priority": "high"}));
-            kinds.push(json!({"payload": "a", "priority": "low", "type": "resize"}));
-        }
-        let (mut took, mut failed, mut ended) = (Vec::new(), Vec::new(), Vec::new());
-        for task in kinds {
-            for (verb, how) in ENDS {
-                let id = one.submit_one(&tasks, task.clone()).await?;
-                let begin = now();
-                other.end(&tasks, &id, verb).await?;
-                one.is_over(&tasks, &id, how).await?;
-                took.push(begin.elapsed());
-                other.is_over(&tasks, &id, how).await?;
-                if how == "failed" {
-                    failed.push(id.clone());
-                }
-                ended.push(id);
-            }
-        }
-        let most = took.iter().max().copied().unwrap_or_default();
-        say(&format!("{queue}: {} tasks ended, each within {most:?}", took.len()));
-        ensure!(most < END_MAX, "{queue}: {took:?}");
-        failed.sort();
-        let mut dead = other.dead(queue).await?;
-        dead.sort();
-        ensure!(dead == failed, "one dead letter of each: {dead:?}, {failed:?}");
-        // Nothing of them is delivered any more.
-        let last = one.submit_one(&tasks, json!({"payload": "last"})).await?;
-        let asks = json!({"worker": "ann", "count": 10, "wait": "10s"});
-        let (status, leased) = other.call(Method::POST, &format!("/{queue}/leases"), asks).await?;
-        let leases = leased["leases"].as_array().cloned().unwrap_or_default();
-        ensure!(status == 200 && leases.len() == 1 && leases[0]["task"] == json!(last), "{leased}");
-    }
+    let gateways = [&one, &other];
+    tokio::try_join!(
+        waiting_tasks_end(gateways, "plain", json!({})),
+        waiting_tasks_end(gateways, "parts", json!({"partitions": 2})),
+        waiting_tasks_end(gateways, "levels", json!({"levels": true})),
+    )?;
     ensure!(one.server.drain(PATIENCE).await && other.server.drain(PATIENCE).await, "in order");
     Ok(())
 }
