@@ -1,7 +1,9 @@
-//! Measures the broker's machine, without sockets and without a disk: `cargo bench -p longhaul-broker --features testing --bench dispatch`.
+//! Measures the broker's machine, without sockets and without a disk:
+//! `cargo bench -p longhaul-broker --features testing --bench dispatch`.
 //!
-//! A producer publishes messages of 100 bytes, a Shared consumer that has asked for 1,000 of them receives and acknowledges each; frames
-//! are encoded and decoded by the broker as for any client. Each row is measured five times; printed is the median, per message.
+//! A producer publishes messages of 100 bytes, a Shared consumer that has asked for 1,000 of them
+//! receives and acknowledges each; frames are encoded and decoded by the broker as for any client.
+//! Each row is measured five times; printed is the median, per message.
 
 use anyhow::{Context, Result, ensure};
 use bytes::BytesMut;

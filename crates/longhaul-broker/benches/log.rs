@@ -1,6 +1,8 @@
-//! Measures the log over a temporary directory: `cargo bench -p longhaul-broker --features testing --bench log`.
+//! Measures the log over a temporary directory:
+//! `cargo bench -p longhaul-broker --features testing --bench log`.
 //!
-//! The next group is composed while the one before is on its way to the disk, as the broker does. `TMPDIR` chooses the disk.
+//! The next group is composed while the one before is on its way to the disk, as the broker does.
+//! `TMPDIR` chooses the disk.
 
 use anyhow::{Context, Result};
 use longhaul_broker::internals::log::{
@@ -74,8 +76,8 @@ fn open(path: &Path, bytes: &mut usize) -> Result<Opened> {
     Ok(opened)
 }
 
-/// Writes groups as long as the number of groups and the time so far say so. Says how long each took from its submission to its
-/// callback, and how many seconds it took in all.
+/// Writes groups as long as the number of groups and the time so far say so. Says how long each
+/// took from its submission to its callback, and how many seconds it took in all.
 fn append(
     opened: &mut Opened,
     records: u64,

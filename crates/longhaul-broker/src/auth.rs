@@ -1,8 +1,9 @@
 //! Tokens: who a client is.
 //!
-//! Pulsar's tokens are JSON Web Tokens, signed with a secret (HS256, HS384, HS512) or a private key (RS256, RS384, RS512,
-//! ES256). The claim `sub` is the client's role; `exp` and `nbf` are honoured. The kind of key decides which algorithms are
-//! taken, never the token alone. Neither tokens nor keys appear in errors or in `Debug`.
+//! Pulsar's tokens are JSON Web Tokens, signed with a secret (HS256, HS384, HS512) or a private key
+//! (RS256, RS384, RS512, ES256). The claim `sub` is the client's role; `exp` and `nbf` are
+//! honoured. The kind of key decides which algorithms are taken, never the token alone. Neither
+//! tokens nor keys appear in errors or in `Debug`.
 
 mod der;
 mod refused;
@@ -46,11 +47,14 @@ const KEY_BYTES_MAX: u64 = 64 * 1024;
 pub struct AuthConfig {
     /// What tokens are verified with.
     pub key: TokenKey,
-    /// Roles that may do everything, administration included. Others may do in a namespace what they were granted there.
+    /// Roles that may do everything, administration included. Others may do in a namespace what
+    /// they were granted there.
     pub superusers: BTreeSet<String>,
-    /// Roles that may see the figures of the whole broker, and the statistics of all topics. Others see those of namespaces where they may do something.
+    /// Roles that may see the figures of the whole broker, and the statistics of all topics. Others
+    /// see those of namespaces where they may do something.
     pub monitors: BTreeSet<String>,
-    /// Whether every role may publish and consume in a namespace where nobody was ever granted anything.
+    /// Whether every role may publish and consume in a namespace where nobody was ever granted
+    /// anything.
     pub open_namespaces: bool,
 }
 
@@ -68,12 +72,14 @@ impl AuthConfig {
 pub enum TokenKey {
     /// The secret that also signs them: at least 32 bytes.
     Secret(Vec<u8>),
-    /// The public half of the key pair that signs them, of RSA or of the elliptic curve P-256: as PEM or DER.
+    /// The public half of the key pair that signs them, of RSA or of the elliptic curve P-256: as
+    /// PEM or DER.
     Public(Vec<u8>),
 }
 
 impl TokenKey {
-    /// Takes a secret as Pulsar's `tokenSecretKey` does: `file:///path`, a bare path, or `data:;base64,…`.
+    /// Takes a secret as Pulsar's `tokenSecretKey` does: `file:///path`, a bare path, or
+    /// `data:;base64,…`.
     ///
     /// # Errors
     /// When there is nothing to read, or no Base64 where it has to be.
@@ -271,7 +277,8 @@ impl Authenticator {
         Ok(Role { name, superuser, monitor, expires: claims.exp.map(seconds) })
     }
 
-    /// Whether the role may do this where these are the grants: of the namespace, and of the topic alone.
+    /// Whether the role may do this where these are the grants: of the namespace, and of the topic
+    /// alone.
     pub(crate) fn allows(&self, role: &Role, grants: [Option<&Grants>; 2], action: Action) -> bool {
         let granted =
             grants.into_iter().flatten().filter_map(|grants| grants.allow(&role.name, action));

@@ -11,7 +11,8 @@ use std::time::Duration;
 /// Two segments of the largest size are always there, one that is written and one that is ready.
 const DISK_BYTES_MIN: u64 = 256 * 1024 * 1024;
 
-/// Settings of a broker. The defaults are for tests: free ports of this machine, and data that vanishes with the broker.
+/// Settings of a broker. The defaults are for tests: free ports of this machine, and data that
+/// vanishes with the broker.
 ///
 /// ```no_run
 /// use longhaul_broker::{Broker, BrokerConfig};
@@ -26,7 +27,8 @@ const DISK_BYTES_MIN: u64 = 256 * 1024 * 1024;
 /// ```
 #[derive(Clone, Debug)]
 pub struct BrokerConfig {
-    /// Where everything is kept. `None`: in a temporary directory, which is removed when the broker stops.
+    /// Where everything is kept. `None`: in a temporary directory, which is removed when the broker
+    /// stops.
     pub data: Option<PathBuf>,
     /// Where clients connect. Port 0 takes a free one.
     pub listen: SocketAddr,
@@ -34,10 +36,12 @@ pub struct BrokerConfig {
     pub listen_tls: Option<SocketAddr>,
     /// Where the admin interface and the metrics are. `None`: nowhere.
     pub admin: Option<SocketAddr>,
-    /// Where the admin interface and the metrics are by TLS, with the same certificate as for clients; needs [`BrokerConfig::tls`].
+    /// Where the admin interface and the metrics are by TLS, with the same certificate as for
+    /// clients; needs [`BrokerConfig::tls`].
     pub admin_tls: Option<SocketAddr>,
-    /// Names by which the admin interface may be asked for (`Host`), besides `localhost`, the advertised host and the numbers of its address: for a
-    /// proxy in front of it. While it listens on this machine alone, others are refused; beyond, only if some are given here.
+    /// Names by which the admin interface may be asked for (`Host`), besides `localhost`, the
+    /// advertised host and the numbers of its address: for a proxy in front of it. While it listens
+    /// on this machine alone, others are refused; beyond, only if some are given here.
     pub admin_hosts: Vec<String>,
     /// Host that clients are told to connect to. `None`: the address that is listened on.
     pub advertised_host: Option<String>,
@@ -49,23 +53,26 @@ pub struct BrokerConfig {
     pub message_bytes_max: usize,
     /// Connections at a time, where the limit on open files allows so many.
     pub connections_max: usize,
-    /// File descriptors that the rest of this process may take at a time, if they are more than a few: of the limit on open files the broker
-    /// leaves so many to it, besides those that its own files need. 0 by default.
+    /// File descriptors that the rest of this process may take at a time, if they are more than a
+    /// few: of the limit on open files the broker leaves so many to it, besides those that its own
+    /// files need. 0 by default.
     pub files_elsewhere: usize,
     /// Producers, and consumers, of one connection.
     pub handles_per_connection: usize,
-    /// Bytes of the log on disk beyond which publishes are refused, at least 256 MiB. `None`: as much as there is.
+    /// Bytes of the log on disk beyond which publishes are refused, at least 256 MiB. `None`: as
+    /// much as there is.
     pub disk_bytes_max: Option<u64>,
     /// Bytes of the newest entries that are kept in memory, for consumers that keep up.
     pub recent_bytes: usize,
     /// Bytes of deliveries that one connection may have under way.
     pub window_bytes: u64,
-    /// A connection that sends nothing for this long is asked whether it is there, and is closed after twice as long.
+    /// A connection that sends nothing for this long is asked whether it is there, and is closed
+    /// after twice as long.
     pub keep_alive: Duration,
     /// For a connection to introduce itself.
     pub handshake_timeout: Duration,
-    /// What topics get by their names, where no policy says otherwise: the first row that fits counts. By default the topics that belong
-    /// to task topics get what the task protocol needs.
+    /// What topics get by their names, where no policy says otherwise: the first row that fits
+    /// counts. By default the topics that belong to task topics get what the task protocol needs.
     pub topic_defaults: Vec<TopicDefaults>,
     /// Bytes written after which a checkpoint shortens the next start.
     pub checkpoint_bytes: u64,
@@ -100,8 +107,8 @@ impl Default for BrokerConfig {
 }
 
 impl BrokerConfig {
-    /// Checks the settings and the files that they name, without listening anywhere and without looking at the data. [`Broker::start`](crate::Broker::start)
-    /// does so as well.
+    /// Checks the settings and the files that they name, without listening anywhere and without
+    /// looking at the data. [`Broker::start`](crate::Broker::start) does so as well.
     ///
     /// # Errors
     /// The first setting that cannot be used.

@@ -1,12 +1,13 @@
-//! What topics get where no policy says otherwise: by their names, for the broker knows nothing else of what they are for. Pure.
+//! What topics get where no policy says otherwise: by their names, for the broker knows nothing
+//! else of what they are for. Pure.
 
 use crate::admin::policies::{
     BacklogAction, BacklogQuota, InactiveMode, InactiveTopics, Policies, Retention,
 };
 use std::time::Duration;
 
-/// What topics of some names get, where neither a policy of the topic nor one of its namespace says otherwise. The admin interface shows it
-/// as what is in force.
+/// What topics of some names get, where neither a policy of the topic nor one of its namespace says
+/// otherwise. The admin interface shows it as what is in force.
 ///
 /// ```
 /// use longhaul_broker::{BrokerConfig, TopicDefaults, TopicPattern};
@@ -28,8 +29,9 @@ pub struct TopicDefaults {
     pub deduplication: bool,
     /// Bytes at which what was not compacted yet is compacted. `None`: never by itself.
     pub compaction_threshold_bytes: Option<u64>,
-    /// How long messages stay that every subscription has acknowledged, or compaction has seen, in whole minutes and of any size. `None`:
-    /// acknowledged ones may go at once, and a topic without subscriptions keeps its messages.
+    /// How long messages stay that every subscription has acknowledged, or compaction has seen, in
+    /// whole minutes and of any size. `None`: acknowledged ones may go at once, and a topic without
+    /// subscriptions keeps its messages.
     pub retention: Option<Duration>,
     /// A durable subscription that such a topic gets when it is created.
     pub subscription: Option<String>,
@@ -45,7 +47,8 @@ pub enum TopicPattern {
     Beside(String),
 }
 
-/// For the topics of a task topic `T`: `T` itself, `T-ledger`, `T-register`, `T-metadata`, `T-longhaul-DLQ`.
+/// For the topics of a task topic `T`: `T` itself, `T-ledger`, `T-register`, `T-metadata`,
+/// `T-longhaul-DLQ`.
 pub(crate) fn of_task_topics() -> Vec<TopicDefaults> {
     const THRESHOLD_BYTES: u64 = 64 * 1024 * 1024;
     let history = Some(Duration::from_secs(4 * 3600));
@@ -88,7 +91,8 @@ pub(crate) fn of_task_topics() -> Vec<TopicDefaults> {
     ]
 }
 
-/// The first row that is about this topic; `exists` says whether there is a topic, with partitions or without.
+/// The first row that is about this topic; `exists` says whether there is a topic, with partitions
+/// or without.
 pub(crate) fn find<'a>(
     defaults: &'a [TopicDefaults],
     topic: &str,
@@ -111,11 +115,13 @@ pub(crate) fn neighbours<'a>(
     })
 }
 
-/// The broker's level of the policies. What holds for every topic is said, too: who reads it need not know the broker.
+/// The broker's level of the policies. What holds for every topic is said, too: who reads it need
+/// not know the broker.
 pub(crate) fn policies(row: Option<&TopicDefaults>) -> Policies {
     let minutes = |time: Duration| i64::try_from(time.as_secs() / 60).unwrap_or(i64::MAX);
     let retention = row.and_then(|row| row.retention);
-    // Whoever reads them and stands still must not keep workers from publishing there, as the quota of other topics would.
+    // Whoever reads them and stands still must not keep workers from publishing there, as the quota
+    // of other topics would.
     let is_of_workers = row.is_some_and(|row| matches!(row.topics, TopicPattern::EndsWith(_)));
     let policy = BacklogAction::ProducerException;
     let unlimited = BacklogQuota { limit_bytes: -1, limit_s: -1, policy };

@@ -67,10 +67,12 @@ pub enum StartError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BrokerError {
-    /// What was written did not reach the disk. What is on disk is right; whoever waits for an answer has to ask again.
+    /// What was written did not reach the disk. What is on disk is right; whoever waits for an
+    /// answer has to ask again.
     #[error("the log cannot be written any more; see to the disk and start the broker again")]
     Log(#[source] std::sync::Arc<WriteError>),
-    /// A defect was noticed before it could do harm: nothing was written or answered since. What is on disk is right.
+    /// A defect was noticed before it could do harm: nothing was written or answered since. What is
+    /// on disk is right.
     #[error(
         "the broker has stopped because of a defect, with nothing wrong written ({0}); start it again, and please report this"
     )]

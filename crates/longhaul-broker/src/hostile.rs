@@ -1,7 +1,8 @@
-//! Whatever a client sends: no panic, an answer or the end of the connection for each request, and memory that stays bounded.
+//! Whatever a client sends: no panic, an answer or the end of the connection for each request, and
+//! memory that stays bounded.
 //!
-//! The functions are plain, so that every test run goes through them with the stored corpus and some thousand random inputs,
-//! and so that a fuzzer can call them too.
+//! The functions are plain, so that every test run goes through them with the stored corpus and
+//! some thousand random inputs, and so that a fuzzer can call them too.
 
 #![expect(
     clippy::wildcard_enum_match_arm,

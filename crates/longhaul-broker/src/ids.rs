@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A table whose keys are numbers of topics or connections. Nobody else chooses them, so that nobody can make them collide, and a
-/// hash that could not be foreseen is not needed.
+/// A table whose keys are numbers of topics or connections. Nobody else chooses them, so that
+/// nobody can make them collide, and a hash that could not be foreseen is not needed.
 pub(crate) type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 
 /// Multiplies by a large odd number: neighbours end up far from each other.

@@ -6,10 +6,11 @@ use bytes::Bytes;
 use longhaul_wire::payload::Payload;
 use longhaul_wire::summary::Summary;
 
-/// The hash of a message's key, over the 65,536 that Pulsar's clients divide among sticky consumers; as on Pulsar none has 0, which becomes 1. A message without a
-/// key has 0.
+/// The hash of a message's key, over the 65,536 that Pulsar's clients divide among sticky
+/// consumers; as on Pulsar none has 0, which becomes 1. A message without a key has 0.
 ///
-/// The key is the ordering key, or the partition key. A batch has the key of its first message, which is that of all of them when its producer batches by key.
+/// The key is the ordering key, or the partition key. A batch has the key of its first message,
+/// which is that of all of them when its producer batches by key.
 pub(crate) fn of(message: &Summary) -> u16 {
     match (&message.ordering_key, &message.partition_key) {
         (Some(key), _) => of_bytes(key),

@@ -1,4 +1,5 @@
-//! A durable broker for one machine that speaks the Apache Pulsar binary protocol: any Pulsar client of any language talks to it.
+//! A durable broker for one machine that speaks the Apache Pulsar binary protocol: any Pulsar
+//! client of any language talks to it.
 //!
 //! ```
 //! use longhaul_broker::{Broker, BrokerConfig};
@@ -10,8 +11,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Everything is kept in one directory ([`BrokerConfig::data`]), in a log that all topics share: a publish is confirmed when
-//! the disk has it, and so are acks whose consumers ask for that. `docs/storage.md` describes the files.
+//! Everything is kept in one directory ([`BrokerConfig::data`]), in a log that all topics share: a
+//! publish is confirmed when the disk has it, and so are acks whose consumers ask for that.
+//! `docs/storage.md` describes the files.
 //!
 //! What it does not have: clustering, transactions, non-persistent topics, functions. Clients that
 //! ask for these get an error that says so.

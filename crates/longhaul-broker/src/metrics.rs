@@ -1,7 +1,7 @@
 //! Figures for Prometheus.
 //!
-//! The core fills a [`MetricsSnapshot`] when it is asked; nothing here counts anything. Names are Pulsar's where Pulsar has an
-//! equal figure, so that its dashboards show this broker, too.
+//! The core fills a [`MetricsSnapshot`] when it is asked; nothing here counts anything. Names are
+//! Pulsar's where Pulsar has an equal figure, so that its dashboards show this broker, too.
 
 mod log;
 mod page;
@@ -18,7 +18,8 @@ pub(crate) const TOPICS_SHOWN_MAX: usize = 1000;
 /// Everything that is shown. Counters count since the broker was started.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct MetricsSnapshot {
-    /// Topics without partitions, and partitions, by full name. The core may leave some out: see `topics_total`.
+    /// Topics without partitions, and partitions, by full name. The core may leave some out: see
+    /// `topics_total`.
     pub(crate) topics: BTreeMap<String, TopicMetrics>,
     /// There are figures of these topics alone, not of the broker.
     pub(crate) is_part: bool,
@@ -50,7 +51,8 @@ pub(crate) struct MetricsSnapshot {
     pub(crate) acks: u64,
     /// Entries that could not be read and were set aside.
     pub(crate) unreadable: u64,
-    /// How long ago the oldest entry was published that a durable subscription has not acknowledged; 0 if there is none.
+    /// How long ago the oldest entry was published that a durable subscription has not
+    /// acknowledged; 0 if there is none.
     pub(crate) oldest_open_s: u64,
     /// Compactions that ended well.
     pub(crate) compactions: u64,
@@ -81,7 +83,8 @@ pub(crate) struct LogMetrics {
     pub(crate) disk_limit_bytes: Option<u64>,
     /// Bytes that it may still take; `None` where the disk does not say.
     pub(crate) disk_left_bytes: Option<u64>,
-    /// Seconds until publishes are refused, at the pace of the last minutes; `None` if they do not get fewer.
+    /// Seconds until publishes are refused, at the pace of the last minutes; `None` if they do not
+    /// get fewer.
     pub(crate) disk_full_in_s: Option<u64>,
     /// Publishes are refused for want of room.
     pub(crate) is_disk_full: bool,
@@ -95,7 +98,8 @@ pub(crate) struct TopicMetrics {
     pub(crate) bytes_in: u64,
     /// Bytes of the entries that are kept.
     pub(crate) storage_bytes: u64,
-    /// How long ago the oldest entry was published that a durable subscription has not acknowledged; 0 if there is none.
+    /// How long ago the oldest entry was published that a durable subscription has not
+    /// acknowledged; 0 if there is none.
     pub(crate) oldest_open_s: u64,
     /// By name.
     pub(crate) subscriptions: BTreeMap<String, SubscriptionMetrics>,

@@ -137,7 +137,8 @@ impl fmt::Display for TopicName {
     }
 }
 
-/// Says what is wrong with the name that a client gives a subscription, a consumer or a producer. It comes out of statistics, metrics and logs again.
+/// Says what is wrong with the name that a client gives a subscription, a consumer or a producer.
+/// It comes out of statistics, metrics and logs again.
 pub(crate) fn check_name(what: &str, name: &str) -> Result<(), String> {
     if name.len() > BYTES_MAX {
         return Err(format!(

@@ -10,7 +10,8 @@ const COMPILED_BYTES_MAX: usize = 64 * 1024;
 /// Memory of what is kept to match it fast.
 const CACHE_BYTES_MAX: usize = 32 * 1024;
 
-/// A pattern that whole names match, `tenant/namespace/topic`. Partitions match by the name of their topic.
+/// A pattern that whole names match, `tenant/namespace/topic`. Partitions match by the name of
+/// their topic.
 #[derive(Debug)]
 pub(crate) struct Pattern {
     text: String,

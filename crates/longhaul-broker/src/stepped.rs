@@ -1,8 +1,9 @@
-//! The broker without sockets, threads and clocks, for simulations of its clients: bytes in, bytes out, each step when the caller
-//! says so.
+//! The broker without sockets, threads and clocks, for simulations of its clients: bytes in, bytes
+//! out, each step when the caller says so.
 //!
-//! It is what [`crate::Broker`] is made of, on a simulated disk: the machine, the log in steps, and what the driver does between
-//! them. Beside it runs a journal of what is on disk, which outlives it.
+//! It is what [`crate::Broker`] is made of, on a simulated disk: the machine, the log in steps, and
+//! what the driver does between them. Beside it runs a journal of what is on disk, which outlives
+//! it.
 
 use crate::admin::values::{AdminError, Start};
 use crate::compaction::{run, views};
@@ -289,7 +290,8 @@ impl SteppedBroker {
         self.call(topic, Machine::start_compaction);
     }
 
-    /// What comes of a call about a topic, if it is not refused. What it rests on is not on disk yet.
+    /// What comes of a call about a topic, if it is not refused. What it rests on is not on disk
+    /// yet.
     fn call<T>(
         &mut self,
         topic: &str,
@@ -302,7 +304,8 @@ impl SteppedBroker {
         result.ok()
     }
 
-    /// Who uses a topic, and how many entries of a subscription nobody has acknowledged. Only while nothing waits for the disk.
+    /// Who uses a topic, and how many entries of a subscription nobody has acknowledged. Only while
+    /// nothing waits for the disk.
     pub fn look(&mut self, topic: &str, subscription: &str) -> Option<(Handles, u64)> {
         let stats = self.call(topic, |machine, name| machine.stats(name))?;
         let handles = Handles {

@@ -1,4 +1,5 @@
-//! Clients that cost memory, if they were let: what they can make the broker keep is limited, and others are served meanwhile.
+//! Clients that cost memory, if they were let: what they can make the broker keep is limited, and
+//! others are served meanwhile.
 
 #![allow(
     clippy::unwrap_used,
@@ -33,7 +34,8 @@ fn broker() -> Broker {
 #[tokio::test]
 async fn thousands_of_idle_connections_cost_little() {
     let _alone = ALONE.lock().await;
-    // As many as the limit of open files lets us have: few tell as much as many, if there are enough of them.
+    // As many as the limit of open files lets us have: few tell as much as many, if there are
+    // enough of them.
     let count = may_open(10_200).saturating_sub(200) / 2;
     assert!(count >= 250, "the limit of open files leaves room for {count} connections");
     let broker = broker();
@@ -127,7 +129,8 @@ async fn a_flood_of_questions_with_large_answers_stops_being_read() {
     serves(broker.address()).await;
 }
 
-/// Writes the same bytes until the other side takes no more, or it was enough. Says how many it took.
+/// Writes the same bytes until the other side takes no more, or it was enough. Says how many it
+/// took.
 async fn flood(client: &mut Client, bytes: &[u8], enough: usize) -> usize {
     let mut written = 0;
     while written < enough {
@@ -169,7 +172,8 @@ async fn a_producer_that_floods_and_reads_no_receipts_does_not_fill_memory() {
     serves(broker.address()).await;
 }
 
-/// 200 connections that had sent a part of a message of 5 MB, and then nothing, made an honest producer of 200 kB wait for 38 s.
+/// 200 connections that had sent a part of a message of 5 MB, and then nothing, made an honest
+/// producer of 200 kB wait for 38 s.
 #[tokio::test]
 async fn parts_of_messages_that_do_not_go_on_hold_up_nobody() {
     let _alone = ALONE.lock().await;

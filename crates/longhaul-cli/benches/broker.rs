@@ -4,9 +4,11 @@
 //! cargo bench -p longhaul-cli --bench broker [-- row…]
 //! ```
 //!
-//! Rows: `start`, `memory`, `publish`, `restart`, `growth`, `week`, `compaction`, `delayed`. `growth` keeps `LONGHAUL_BENCH_ENTRIES` entries, 5 million if it
-//! does not say how many; each million takes 0.2 GB of disk. `week` passes on as many, 6 million if it does not say. Timing is printed, not judged: run it on an idle machine. With
-//! `LONGHAUL_BENCH_BROKER=host:port` the row `publish` is measured on a broker that runs already, such as a Pulsar.
+//! Rows: `start`, `memory`, `publish`, `restart`, `growth`, `week`, `compaction`, `delayed`.
+//! `growth` keeps `LONGHAUL_BENCH_ENTRIES` entries, 5 million if it does not say how many; each
+//! million takes 0.2 GB of disk. `week` passes on as many, 6 million if it does not say. Timing is
+//! printed, not judged: run it on an idle machine. With `LONGHAUL_BENCH_BROKER=host:port` the row
+//! `publish` is measured on a broker that runs already, such as a Pulsar.
 
 #![expect(clippy::print_stdout, reason = "its output is for people")]
 #![expect(clippy::disallowed_methods, reason = "it measures time")]
@@ -197,7 +199,8 @@ fn send_frame(sequence: u64, payload: &[u8], out: &mut BytesMut) {
     out.put_slice(payload);
 }
 
-/// Publishes so many messages with so many in flight, in as few writes as come by themselves. Returns the latencies when asked.
+/// Publishes so many messages with so many in flight, in as few writes as come by themselves.
+/// Returns the latencies when asked.
 fn pipeline(
     address: &str,
     topic: &str,
@@ -429,7 +432,8 @@ fn compaction() {
     println!("median ratio {:.2}; memory {} kB", ratios[2], broker.memory_kb());
 }
 
-/// How late delayed messages come, from the moment they asked for until they are read off the socket.
+/// How late delayed messages come, from the moment they asked for until they are read off the
+/// socket.
 fn delayed() {
     const COUNT: u64 = 2_000;
     let folder = directory();

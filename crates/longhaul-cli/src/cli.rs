@@ -62,12 +62,14 @@ pub(crate) enum Command {
     /// The broker by itself, without a gateway; check, repair and copy its data directory.
     #[command(subcommand)]
     Broker(Box<broker::Command>),
-    /// Watch queues, running tasks, workers and dead letters on a terminal; cancel tasks, and run failed ones once more.
+    /// Watch queues, running tasks, workers and dead letters on a terminal; cancel tasks, and run
+    /// failed ones once more.
     Dash(dash::Dash),
     /// See the workers of a queue, and be one.
     #[command(subcommand)]
     Worker(worker::Worker),
-    /// Make tokens for callers of the gateway and clients of the embedded broker, and take them away.
+    /// Make tokens for callers of the gateway and clients of the embedded broker, and take them
+    /// away.
     #[command(subcommand)]
     Token(token::Token),
     /// Keep the settings of several clusters, and choose between them.

@@ -1,6 +1,7 @@
 //! Sizes in bytes, as people type them.
 
-/// Reads a number of bytes: `1000`, or with a unit of 1024: `64K`, `512M`, `1G`, `2T`, also written `512MiB` or `512MB`.
+/// Reads a number of bytes: `1000`, or with a unit of 1024: `64K`, `512M`, `1G`, `2T`, also written
+/// `512MiB` or `512MB`.
 ///
 /// # Errors
 /// In words, when the text has another form or the number is too large.

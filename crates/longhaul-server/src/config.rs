@@ -33,56 +33,69 @@ const MEASURED_MAX: usize = 64;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ServerConfig {
-    /// Where to listen. Port 0 has the system choose one, which [`Server::address`](crate::Server::address) tells. Default 127.0.0.1:7070.
+    /// Where to listen. Port 0 has the system choose one, which
+    /// [`Server::address`](crate::Server::address) tells. Default 127.0.0.1:7070.
     pub listen: SocketAddr,
     /// Tenant and namespace of Pulsar that hold the queues, such as `public/default`.
     pub namespace: String,
-    /// The file of the tokens that let callers in: see [the page about security](https://docs.rs/crate/longhaul-server). It is read again when it changes. Default none:
-    /// whoever reaches the address is let in, with all scopes.
+    /// The file of the tokens that let callers in: see
+    /// [the page about security](https://docs.rs/crate/longhaul-server). It is read again when it
+    /// changes. Default none: whoever reaches the address is let in, with all scopes.
     pub token_file: Option<PathBuf>,
     /// Listens beyond loopback without tokens or client certificates. Default no.
     pub insecure: bool,
     /// TLS: PEM files, which are read again when they change; default none.
     pub tls: Option<TlsConfig>,
-    /// Names or numbers, without ports, by which the gateway may be asked for (`Host`) besides `localhost`, the loopback addresses and the number that it listens
-    /// at; case, a last dot and brackets make no difference. Where it listens beyond loopback, an empty list allows all names. Default empty.
+    /// Names or numbers, without ports, by which the gateway may be asked for (`Host`) besides
+    /// `localhost`, the loopback addresses and the number that it listens at; case, a last dot and
+    /// brackets make no difference. Where it listens beyond loopback, an empty list allows all
+    /// names. Default empty.
     pub allowed_hosts: Vec<String>,
-    /// Origins of web pages that may use the gateway, such as `https://tasks.example.org`. Default none.
+    /// Origins of web pages that may use the gateway, such as `https://tasks.example.org`. Default
+    /// none.
     pub allowed_origins: Vec<String>,
-    /// Makes a queue when it is first used. Default no: a queue that does not exist is an error, where the client knows the admin API, by which that can be
-    /// told.
+    /// Makes a queue when it is first used. Default no: a queue that does not exist is an error,
+    /// where the client knows the admin API, by which that can be told.
     pub create_queues: bool,
-    /// How long after the loss of its broker requests wait for it to come back. From then on they are answered with 503, at once, until it is back; what was under
-    /// way before as well. Default 2 s.
+    /// How long after the loss of its broker requests wait for it to come back. From then on they
+    /// are answered with 503, at once, until it is back; what was under way before as well. Default
+    /// 2 s.
     pub broker_grace: Duration,
     /// Limits on requests and connections.
     pub limits: Limits,
-    /// How many requests each caller may make; further ones are answered with 429 and `Retry-After`. A caller is a token, by its name, or where there are no tokens
-    /// the address at the other end of the connection. Routes that everybody may use are free. Default none.
+    /// How many requests each caller may make; further ones are answered with 429 and
+    /// `Retry-After`. A caller is a token, by its name, or where there are no tokens the address at
+    /// the other end of the connection. Routes that everybody may use are free. Default none.
     pub rate_limit: Option<RateLimit>,
-    /// The URL by which other programs reach this gateway, such as `https://tasks-1.example.org`: gateways of a queue name each other to callers. Default: where it listens,
-    /// unless that is every address of the machine.
+    /// The URL by which other programs reach this gateway, such as `https://tasks-1.example.org`:
+    /// gateways of a queue name each other to callers. Default: where it listens, unless that is
+    /// every address of the machine.
     pub advertised_url: Option<String>,
-    /// Shows payloads and results to nobody but tokens with the scope `admin`, and to workers with their leases; checkpoints are shown to those alone anyway. Default no: whoever may
-    /// read sees them.
+    /// Shows payloads and results to nobody but tokens with the scope `admin`, and to workers with
+    /// their leases; checkpoints are shown to those alone anyway. Default no: whoever may read sees
+    /// them.
     pub hide_payloads: bool,
-    /// Queues whose tasks are counted whenever somebody reads the metrics: `longhaul_tasks`, `longhaul_oldest_ready_seconds` and `longhaul_demand`, by which an autoscaler
-    /// chooses the number of workers. Default none: to count a queue is to follow all its tasks.
+    /// Queues whose tasks are counted whenever somebody reads the metrics: `longhaul_tasks`,
+    /// `longhaul_oldest_ready_seconds` and `longhaul_demand`, by which an autoscaler chooses the
+    /// number of workers. Default none: to count a queue is to follow all its tasks.
     pub measured_queues: Vec<String>,
     /// Dialects that are served beside the native API. Default none.
     pub dialects: Vec<Dialect>,
-    /// The queue of the routes of document 001 and 002, which name none. If there is none such the gateway makes it, with topics for priorities where it serves document 002.
-    /// Default `default`.
+    /// The queue of the routes of document 001 and 002, which name none. If there is none such the
+    /// gateway makes it, with topics for priorities where it serves document 002. Default
+    /// `default`.
     pub dialect_queue: String,
-    /// Looks after the leases of all queues of the namespace, also of those that nobody has asked this gateway for: it becomes a worker of each, with the settings that
-    /// stand on its ledger, and leaves it to others to write some as long as it leases nothing. Without it silent leases of a queue end when a gateway is asked for that queue. Default yes.
+    /// Looks after the leases of all queues of the namespace, also of those that nobody has asked
+    /// this gateway for: it becomes a worker of each, with the settings that stand on its ledger,
+    /// and leaves it to others to write some as long as it leases nothing. Without it silent leases
+    /// of a queue end when a gateway is asked for that queue. Default yes.
     pub look_after_all: bool,
     /// The web dashboard, at `/ui`. Default on.
     pub dashboard: Dashboard,
 }
 
-/// How the web dashboard is served. It calls the routes of the API with the token that its user has signed in with, so that nobody sees or does more in it than by
-/// them.
+/// How the web dashboard is served. It calls the routes of the API with the token that its user has
+/// signed in with, so that nobody sees or does more in it than by them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Dashboard {
@@ -114,11 +127,14 @@ impl Dashboard {
 pub struct Limits {
     /// Connections at once; further ones wait in the backlog of the system. Default 16,384.
     pub connections: usize,
-    /// Requests at once, without long polls and event streams; further ones are answered with 503 and `Retry-After`. Default 1,024.
+    /// Requests at once, without long polls and event streams; further ones are answered with 503
+    /// and `Retry-After`. Default 1,024.
     pub requests: usize,
-    /// Long polls and event streams at once; further ones are answered with 503 and `Retry-After`. Default 16,384.
+    /// Long polls and event streams at once; further ones are answered with 503 and `Retry-After`.
+    /// Default 16,384.
     pub waiting: usize,
-    /// Queues whose leases the gateway grants and looks after; those beyond are left to other gateways. Each takes a thread and a connection. Default 256.
+    /// Queues whose leases the gateway grants and looks after; those beyond are left to other
+    /// gateways. Each takes a thread and a connection. Default 256.
     pub leased_queues: usize,
     /// Bytes of a body. Default 5 MiB.
     pub body_bytes: usize,
@@ -126,11 +142,13 @@ pub struct Limits {
     pub batch_bytes: usize,
     /// Bytes of all bodies that are being read at once. Default 512 MiB.
     pub all_body_bytes: usize,
-    /// How long a request may take, its body included; long polls wait as long as they ask. Default 30 s.
+    /// How long a request may take, its body included; long polls wait as long as they ask. Default
+    /// 30 s.
     pub request_time: Duration,
     /// How long a body may take to arrive, that of a long poll, too. Default 25 s.
     pub body_time: Duration,
-    /// How long a client may take to send the head of a request, or leave its connection idle. Default 10 s.
+    /// How long a client may take to send the head of a request, or leave its connection idle.
+    /// Default 10 s.
     pub header_time: Duration,
     /// How long a TLS handshake may take. Default 10 s.
     pub handshake_time: Duration,
@@ -138,7 +156,8 @@ pub struct Limits {
     pub poll_time: Duration,
 }
 
-/// A bucket of requests for each caller: so many may come in a time, and some more at once after a pause.
+/// A bucket of requests for each caller: so many may come in a time, and some more at once after a
+/// pause.
 ///
 /// ```
 /// use longhaul_server::{RateLimit, ServerConfig};
@@ -260,7 +279,8 @@ impl ServerConfig {
         self.token_file.is_some() || certificates
     }
 
-    /// Checks the settings and the files that they name, without listening anywhere. [`Server::start`](crate::Server::start) does so as well.
+    /// Checks the settings and the files that they name, without listening anywhere.
+    /// [`Server::start`](crate::Server::start) does so as well.
     ///
     /// # Errors
     /// The first setting that cannot be used.

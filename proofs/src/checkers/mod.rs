@@ -1,8 +1,9 @@
-//! What must hold of a run, whatever was done to it: a pure judgement over the whole ledger, the whole metadata topic, and
-//! what the workers wrote down of the attempts they really ran.
+//! What must hold of a run, whatever was done to it: a pure judgement over the whole ledger, the
+//! whole metadata topic, and what the workers wrote down of the attempts they really ran.
 //!
-//! The rules are the library's invariants, each under its number (`longhaul_core::protocol::invariants`). What they are asked of is a fold of
-//! the checkers' own (`fold.rs`), so that no mistake of the library's fold can hide.
+//! The rules are the library's invariants, each under its number
+//! (`longhaul_core::protocol::invariants`). What they are asked of is a fold of the checkers' own
+//! (`fold.rs`), so that no mistake of the library's fold can hide.
 
 mod compacted;
 pub mod fold;
@@ -159,7 +160,8 @@ pub struct Report {
     pub failed: usize,
     /// Accepted claims that run an attempt.
     pub claims: usize,
-    /// Accepted claims beyond the first of their task, after neither a failure nor a release: somebody fell silent.
+    /// Accepted claims beyond the first of their task, after neither a failure nor a release:
+    /// somebody fell silent.
     pub takeovers: usize,
     /// Claims that ran with a base.
     pub bases: usize,

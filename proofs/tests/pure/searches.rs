@@ -1,7 +1,7 @@
 //! Searches that find nothing where the rules are followed, and something where one is broken.
 //!
-//! With `LONGHAUL_TEST_LONG=1`, as in CI, they go as far as they are asked to; without it those that
-//! find nothing end near the start.
+//! With `LONGHAUL_TEST_LONG=1`, as in CI, they go as far as they are asked to; without it those
+//! that find nothing end near the start.
 
 use proofs::is_long;
 use proofs::model::{Options, System, explore};
@@ -30,8 +30,8 @@ pub(crate) fn holds_at_first(text: &str, system: &impl System, cap: usize) {
     assert!(report.found.is_empty(), "{text}: {report}");
 }
 
-/// All of these invariants, and perhaps more, are violated in a system in which a rule is broken; and
-/// none is in the one in which it is followed, searched as far.
+/// All of these invariants, and perhaps more, are violated in a system in which a rule is broken;
+/// and none is in the one in which it is followed, searched as far.
 #[track_caller]
 pub(crate) fn finds<S: System>(text: &str, broken: &S, followed: &S, ids: &[&str], cap: usize) {
     let report = explore(broken, Options { until: ids, ..Options::up_to(cap) });

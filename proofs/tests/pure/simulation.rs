@@ -32,8 +32,8 @@ fn check(seed: u64) -> Result<Report, String> {
     Err(told)
 }
 
-/// What must have happened in a run of so many seeds or more, each: a run in which nothing happens proves nothing. About half of what
-/// was counted when this was written.
+/// What must have happened in a run of so many seeds or more, each: a run in which nothing happens
+/// proves nothing. About half of what was counted when this was written.
 const FLOORS: [(&str, usize); 30] = [
     ("takeovers", 150),
     ("measured", 20),
@@ -130,7 +130,8 @@ fn one_seed_gives_one_history() {
     assert_ne!(other, run(&Setting::of(17)).history);
 }
 
-/// The checks can fail. A client that resends stores a write-once key twice, unless the broker drops the copy.
+/// The checks can fail. A client that resends stores a write-once key twice, unless the broker
+/// drops the copy.
 #[test]
 fn a_ledger_without_deduplication_is_noticed() {
     let mut found = (0..200)
@@ -138,8 +139,9 @@ fn a_ledger_without_deduplication_is_noticed() {
     assert!(found.any(|what| what.starts_with("C-02")), "{RESEND}: nobody noticed");
 }
 
-/// The judge of order can find something, and soon: a worker that runs the tasks of a key as they come, where nothing else goes wrong; and a broker that deals
-/// the tasks of a key to any consumer, so that each worker keeps an order of its own.
+/// The judge of order can find something, and soon: a worker that runs the tasks of a key as they
+/// come, where nothing else goes wrong; and a broker that deals the tasks of a key to any consumer,
+/// so that each worker keeps an order of its own.
 #[test]
 fn an_order_that_is_not_kept_is_found() {
     let ordered = (0..80).filter(|seed| Setting::of(*seed).order == Order::Keys);

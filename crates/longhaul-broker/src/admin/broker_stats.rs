@@ -1,4 +1,5 @@
-//! Figures of all topics together, in the JSON of Pulsar's `broker-stats`: what tools that show a cluster ask for. Pure.
+//! Figures of all topics together, in the JSON of Pulsar's `broker-stats`: what tools that show a
+//! cluster ask for. Pure.
 
 use super::answer::{Advertised, host_of};
 use super::stats::TopicStats;
@@ -32,7 +33,8 @@ pub(super) fn topics(topics: Topics) -> Value {
     bundles.map(|(name, topics)| (name, json!({ BUNDLE: { "persistent": topics } }))).collect()
 }
 
-/// What a topic has in its own statistics, and a few of the same under the names that are used here.
+/// What a topic has in its own statistics, and a few of the same under the names that are used
+/// here.
 fn topic(stats: &TopicStats) -> Value {
     let mut value = json!(stats);
     if let Value::Object(fields) = &mut value {

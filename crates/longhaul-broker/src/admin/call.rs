@@ -1,10 +1,12 @@
-//! What the admin interface has the machine do, on the machine's thread, and how the result comes back.
+//! What the admin interface has the machine do, on the machine's thread, and how the result comes
+//! back.
 
 use crate::machine::Machine;
 use std::fmt;
 use tokio::sync::oneshot;
 
-/// Tells the result of a call to whoever called. To be run when everything that the result rests on is on disk.
+/// Tells the result of a call to whoever called. To be run when everything that the result rests on
+/// is on disk.
 pub(crate) type Tell = Box<dyn FnOnce() + Send>;
 
 /// Something that the machine is to do.

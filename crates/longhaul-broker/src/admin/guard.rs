@@ -1,11 +1,13 @@
-//! The check of every request, whatever its path: that it was meant for this host, and that no web page of another site has sent it.
+//! The check of every request, whatever its path: that it was meant for this host, and that no web
+//! page of another site has sent it.
 
 use super::answer::Answer;
 use hyper::header::HOST;
 use hyper::{HeaderMap, StatusCode, Uri};
 use longhaul_http::Guard;
 
-/// Refuses requests from web pages of other sites. Reading is checked as well: a request for a topic's partitions may create it.
+/// Refuses requests from web pages of other sites. Reading is checked as well: a request for a
+/// topic's partitions may create it.
 ///
 /// Browsers always name the host; health checks in HTTP/1.0 often do not, and are let through.
 pub(super) fn check(

@@ -1,4 +1,5 @@
-//! A stored message as Pulsar's admin interface shows it: its metadata in headers, its body as the body.
+//! A stored message as Pulsar's admin interface shows it: its metadata in headers, its body as the
+//! body.
 
 use super::text::iso_8601;
 use super::values::{AdminError, StoredMessage};

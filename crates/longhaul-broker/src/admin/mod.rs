@@ -1,10 +1,11 @@
 //! The HTTP admin interface: the part of Pulsar's that a broker on one machine needs.
 //!
 //! - [`values`]: what the machine's methods for this interface take and give.
-//! - [`policies`]: the policies of namespaces and topics, and how those of the levels combine; `policy_table`: their names, their JSON, and
-//!   which of them are obeyed.
+//! - [`policies`]: the policies of namespaces and topics, and how those of the levels combine;
+//!   `policy_table`: their names, their JSON, and which of them are obeyed.
 //! - [`stats`]: figures of topics, in the JSON that Pulsar's tools read.
-//! - `route`: an endpoint in one place: from method, path, query and body to what the machine does and how that is shown. Pure.
+//! - `route`: an endpoint in one place: from method, path, query and body to what the machine does
+//!   and how that is shown. Pure.
 //! - `internal`: ledgers and cursors in two forms more. Pure.
 //! - `answer`: status, headers and body. Pure.
 //! - [`call`]: how a call gets to the machine's thread, and its result back.
@@ -13,7 +14,8 @@
 //! - `seats`: room for connections, and whose it is when there are too many.
 //! - [`serve`]: connections, limits, and who may do what.
 //!
-//! It decides nothing about topics: it reads a request, calls a method of the machine, and writes the answer.
+//! It decides nothing about topics: it reads a request, calls a method of the machine, and writes
+//! the answer.
 
 mod answer;
 mod broker_stats;

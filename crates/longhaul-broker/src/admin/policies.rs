@@ -1,13 +1,14 @@
 //! Policies: what they are, and how those of topic, namespace and broker combine. Pure.
 //!
-//! Those that the broker obeys are typed; all others of Pulsar's are kept as they were given, so that tools read back what
-//! they have set.
+//! Those that the broker obeys are typed; all others of Pulsar's are kept as they were given, so
+//! that tools read back what they have set.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// How long messages stay that every subscription has acknowledged. They may go as soon as one of the two is exceeded.
+/// How long messages stay that every subscription has acknowledged. They may go as soon as one of
+/// the two is exceeded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Retention {
     /// -1 is for ever, 0 not at all.
@@ -24,7 +25,8 @@ impl Retention {
         self.minutes < 0 && self.megabytes < 0
     }
 
-    /// What was published before this, in ms since 1970, is too old to stay; `None` when nothing ever is.
+    /// What was published before this, in ms since 1970, is too old to stay; `None` when nothing
+    /// ever is.
     #[must_use]
     pub(crate) fn oldest_ms(&self, now: u64) -> Option<u64> {
         let minutes = u64::try_from(self.minutes).ok()?;
@@ -220,8 +222,8 @@ pub(crate) enum Action {
     Packages,
 }
 
-/// Who may use a namespace. From the first grant on, also after it was revoked, only who is named here; before that the broker's configuration
-/// says whether everybody may.
+/// Who may use a namespace. From the first grant on, also after it was revoked, only who is named
+/// here; before that the broker's configuration says whether everybody may.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Grants {
     roles: Option<BTreeMap<String, Vec<Action>>>,
@@ -246,7 +248,8 @@ impl Grants {
         self.roles.is_some()
     }
 
-    /// Whether the role may do this; `None` while nobody was ever granted anything. Superusers are not asked for.
+    /// Whether the role may do this; `None` while nobody was ever granted anything. Superusers are
+    /// not asked for.
     #[must_use]
     pub(crate) fn allow(&self, role: &str, action: Action) -> Option<bool> {
         let roles = self.roles.as_ref()?;

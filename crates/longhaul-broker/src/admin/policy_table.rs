@@ -1,8 +1,9 @@
 //! The table of policies: one row for each, of which paths, JSON and refusals follow. Pure.
 //!
-//! Pulsar names a policy in up to three ways: below a topic, below a namespace, and as a key in the policies of a namespace. Whoever
-//! sets one that this broker does not obey relies on it, so a value that would change anything is refused. One that changes nothing,
-//! such as a rate without limit, is kept and shown, as tools set all policies at once.
+//! Pulsar names a policy in up to three ways: below a topic, below a namespace, and as a key in the
+//! policies of a namespace. Whoever sets one that this broker does not obey relies on it, so a
+//! value that would change anything is refused. One that changes nothing, such as a rate without
+//! limit, is kept and shown, as tools set all policies at once.
 
 mod namespace;
 
@@ -311,7 +312,8 @@ const BACKLOG_QUOTA: Policy = Policy {
     unset: None,
 };
 
-/// By the age of the oldest message, which Pulsar sets by the path of the other quota, and shows there.
+/// By the age of the oldest message, which Pulsar sets by the path of the other quota, and shows
+/// there.
 const BACKLOG_AGE: Policy = Policy {
     form: Form::Typed {
         read: |value| {
@@ -324,7 +326,8 @@ const BACKLOG_AGE: Policy = Policy {
 };
 
 impl Policy {
-    /// The policy of a path's last segment; of the two quotas on a backlog that one which the query means.
+    /// The policy of a path's last segment; of the two quotas on a backlog that one which the query
+    /// means.
     pub(super) fn find(
         level: Level,
         segment: &str,

@@ -1,7 +1,9 @@
 //! Room for the connections of the admin interface. Pure but for the lock.
 //!
-//! Monitoring has to get in at any time. Where all places are taken, a new connection gets the place of the one that has waited longest for its client: for a
-//! first request, for the rest of one, or for another one after an answer. A connection whose request is being answered keeps its place.
+//! Monitoring has to get in at any time. Where all places are taken, a new connection gets the
+//! place of the one that has waited longest for its client: for a first request, for the rest of
+//! one, or for another one after an answer. A connection whose request is being answered keeps its
+//! place.
 
 use super::serve::Enter;
 use crate::server::crowd::Crowd;
@@ -101,7 +103,8 @@ impl Taken {
 }
 
 impl Seat {
-    /// The connection's request is whole: it is answered now. Says whether the connection has its place still.
+    /// The connection's request is whole: it is answered now. Says whether the connection has its
+    /// place still.
     pub(super) fn is_asked(&self) -> bool {
         self.set(None)
     }

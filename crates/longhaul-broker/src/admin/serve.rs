@@ -1,7 +1,8 @@
-//! Connections of the admin interface, with a limit on everything: connections, requests under way, headers, bodies, time.
+//! Connections of the admin interface, with a limit on everything: connections, requests under way,
+//! headers, bodies, time.
 //!
-//! One failing connection or request never reaches another. A request that is not answered in time gets 503, though what it
-//! asked for may still happen.
+//! One failing connection or request never reaches another. A request that is not answered in time
+//! gets 503, though what it asked for may still happen.
 
 use super::answer::{Advertised, Answer};
 use super::call::Call;
@@ -41,7 +42,8 @@ use tokio_util::task::TaskTracker;
 
 /// The broker behind the interface.
 pub(crate) trait Core: Send + Sync {
-    /// Hands a call to the machine, as soon as that has room for it. The call is dropped when the broker ends.
+    /// Hands a call to the machine, as soon as that has room for it. The call is dropped when the
+    /// broker ends.
     fn send(&self, call: Call) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 
     /// Reads an entry. Blocks.

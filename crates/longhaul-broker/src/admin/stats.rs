@@ -1,8 +1,8 @@
-//! Figures of a topic, in the JSON of Pulsar's `stats` and `internalStats`. Keys that mean nothing to a broker on one
-//! machine are left out; tools take them as zero.
+//! Figures of a topic, in the JSON of Pulsar's `stats` and `internalStats`. Keys that mean nothing
+//! to a broker on one machine are left out; tools take them as zero.
 //!
-//! The core fills them; times are milliseconds since 1970, 0 for never, rates are messages or bytes per second over the
-//! last minute.
+//! The core fills them; times are milliseconds since 1970, 0 for never, rates are messages or bytes
+//! per second over the last minute.
 
 use super::text::{escape_java, iso_8601};
 use super::values::Position;
@@ -37,7 +37,8 @@ pub(crate) struct TopicStats {
     pub(crate) topic_epoch: Option<u64>,
     pub(crate) non_contiguous_deleted_messages_ranges: u64,
     pub(crate) compaction: CompactionStats,
-    /// Entries that could not be read and were set aside since the start. Pulsar has no such figure.
+    /// Entries that could not be read and were set aside since the start. Pulsar has no such
+    /// figure.
     pub(crate) unreadable_entries: u64,
     /// `host:port` of the admin interface; the router fills it.
     pub(crate) owner_broker: String,
@@ -194,7 +195,8 @@ pub(crate) struct ConsumerStats {
     pub(crate) draining_hashes: Vec<DrainingHash>,
 }
 
-/// A hash that another consumer has now, which gets nothing of it before all of this is acknowledged.
+/// A hash that another consumer has now, which gets nothing of it before all of this is
+/// acknowledged.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DrainingHash {

@@ -114,7 +114,8 @@ impl Server {
     }
 }
 
-/// With the topics `a` of `public/default`, which has two messages, and `p`, which has one partition.
+/// With the topics `a` of `public/default`, which has two messages, and `p`, which has one
+/// partition.
 fn rig() -> Rig {
     let mut rig = Rig::new();
     let mut put = |method: &str, path: &str, body: &str| {
@@ -214,7 +215,8 @@ async fn refusals_say_why() {
     server.end().await;
 }
 
-/// Any web page could empty a backlog: a POST without a body is sent by a browser to whoever is named, and the page need not read the answer.
+/// Any web page could empty a backlog: a POST without a body is sent by a browser to whoever is
+/// named, and the page need not read the answer.
 #[tokio::test]
 async fn web_pages_of_others_and_unknown_hosts_are_refused() {
     let server = Server::start().await;
@@ -320,7 +322,8 @@ async fn a_token_opens_what_its_role_may_do() {
     server.end().await;
 }
 
-/// The roles that a tenant was created with were dropped: only superusers could make its namespaces.
+/// The roles that a tenant was created with were dropped: only superusers could make its
+/// namespaces.
 #[tokio::test]
 async fn a_tenant_is_administered_by_its_roles() {
     let server = Server::guarded().await;
@@ -393,7 +396,8 @@ async fn who_says_nothing_is_hung_up_on() {
     server.end().await;
 }
 
-/// Some hundred sockets that said nothing, half a request, or nothing more after an answer kept everybody out for 30 s: health and metrics too.
+/// Some hundred sockets that said nothing, half a request, or nothing more after an answer kept
+/// everybody out for 30 s: health and metrics too.
 #[tokio::test]
 async fn sockets_that_wait_for_their_clients_keep_nobody_out() {
     let server = Server::with(|admin| admin.seats = Seats::new(room(10))).await;

@@ -12,7 +12,8 @@ pub(super) fn iso_8601(ms: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milliseconds:03}Z")
 }
 
-/// Year, month and day of a number of days since 1970. Years begin in March here, so that the leap day is a year's last.
+/// Year, month and day of a number of days since 1970. Years begin in March here, so that the leap
+/// day is a year's last.
 const fn civil(days: u64) -> (u64, u64, u64) {
     const DAYS_OF_400_YEARS: u64 = 146_097;
     let days = days + 719_468;

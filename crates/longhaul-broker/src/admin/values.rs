@@ -1,8 +1,8 @@
 //! What calls of the admin interface take and give, and why they are refused.
 //!
-//! The calls are methods of the machine. Names are valid when they get there; whether there is what they name is for the machine
-//! to say. A *topic* may be one without partitions, one partition (`…-partition-N`), or, where a method says so, the whole of a
-//! partitioned topic.
+//! The calls are methods of the machine. Names are valid when they get there; whether there is what
+//! they name is for the machine to say. A *topic* may be one without partitions, one partition
+//! (`…-partition-N`), or, where a method says so, the whole of a partitioned topic.
 
 use crate::log::Place;
 use longhaul_wire::payload::Payload;
@@ -186,7 +186,8 @@ pub(crate) enum AdminError {
     /// 500: a defect.
     #[error("{0}")]
     Internal(String),
-    /// 503: not now; the disk is full or the log is poisoned, the broker starts or ends, or too much is asked at once.
+    /// 503: not now; the disk is full or the log is poisoned, the broker starts or ends, or too
+    /// much is asked at once.
     #[error("{0}")]
     Unavailable(String),
 }

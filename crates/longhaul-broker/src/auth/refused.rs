@@ -1,7 +1,7 @@
 //! Which refused logins and requests are worth a line in the log. Pure.
 //!
-//! A client that is refused comes again within a second, for hours: each reason is told once per host and minute, with the number of those
-//! that were not told.
+//! A client that is refused comes again within a second, for hours: each reason is told once per
+//! host and minute, with the number of those that were not told.
 
 use super::AuthError;
 use std::collections::BTreeMap;
@@ -83,7 +83,8 @@ impl Refused {
     }
 }
 
-/// Whether it was told a short while ago. A clock that was set back says so of no time that lies ahead.
+/// Whether it was told a short while ago. A clock that was set back says so of no time that lies
+/// ahead.
 fn is_quiet(told_s: u64, now_s: u64) -> bool {
     now_s.checked_sub(told_s).is_some_and(|since| since < QUIET_S)
 }
@@ -104,7 +105,8 @@ fn said(host: &str, reason: &Reason, untold: u64) -> String {
 mod tests {
     use super::*;
 
-    /// A client with an expired token was refused, again and again, and the broker's log said nothing.
+    /// A client with an expired token was refused, again and again, and the broker's log said
+    /// nothing.
     #[test]
     fn each_reason_is_told_once_per_host_and_minute() {
         let mut refused = Refused::default();

@@ -1,5 +1,5 @@
-//! Tokens that are signed with an RSA key, as `pulsar tokens create --private-key` signs them. The key pair and the signatures are those of OpenSSL; the private half
-//! is thrown away.
+//! Tokens that are signed with an RSA key, as `pulsar tokens create --private-key` signs them. The
+//! key pair and the signatures are those of OpenSSL; the private half is thrown away.
 
 use super::tests::{config, signed};
 use super::*;
@@ -120,7 +120,8 @@ G51B0IlKiM6LtxoWpwIDAQAB\n\
 -----END PUBLIC KEY-----\n\
 ";
 
-/// A broker with one of these keys started without a word, and then answered each rightly signed token that its signature was wrong.
+/// A broker with one of these keys started without a word, and then answered each rightly signed
+/// token that its signature was wrong.
 #[test]
 fn a_key_that_verifies_nothing_is_refused_at_the_start() {
     let start = |key: &str| Authenticator::new(&config(TokenKey::Public(key.as_bytes().to_vec())));

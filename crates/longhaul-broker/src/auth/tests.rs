@@ -165,7 +165,8 @@ proptest! {
         let at = at % whole.len();
         let mut changed = whole.clone();
         changed.replace_range(at..=at, &with);
-        // The last character of the signature has bits that mean nothing, which the decoder refuses.
+        // The last character of the signature has bits that mean nothing, which the decoder
+        // refuses.
         if changed != whole {
             prop_assert!(with_secret().authenticate("token", changed.as_bytes(), NOW).is_err());
         }

@@ -1,9 +1,10 @@
 //! Which messages survive a compaction. Pure.
 //!
-//! As on Pulsar: of each key the last message stays, and none of a key whose last message is a tombstone; messages without a
-//! key go. What compaction takes for a tombstone is told by sizes alone: a message of its own whose uncompressed size is given and
-//! 0, and a message of a batch whose payload is empty. The null flag, by which readers know a tombstone, plays no part. Encrypted
-//! batches stay as they are, because nobody can look into them.
+//! As on Pulsar: of each key the last message stays, and none of a key whose last message is a
+//! tombstone; messages without a key go. What compaction takes for a tombstone is told by sizes
+//! alone: a message of its own whose uncompressed size is given and 0, and a message of a batch
+//! whose payload is empty. The null flag, by which readers know a tombstone, plays no part.
+//! Encrypted batches stay as they are, because nobody can look into them.
 
 use bytes::Bytes;
 use longhaul_wire::batch::{BatchBuilder, Single, Singles};
@@ -230,8 +231,8 @@ mod tests {
         Payload::new(&metadata, &body)
     }
 
-    /// Any of three spellings was once a tombstone here; Pulsar keeps two of them, so a ledger that lost entries on the one broker
-    /// kept them on the other.
+    /// Any of three spellings was once a tombstone here; Pulsar keeps two of them, so a ledger that
+    /// lost entries on the one broker kept them on the other.
     #[test]
     fn a_tombstone_is_told_by_its_size_alone() {
         let sized = |null: bool| {

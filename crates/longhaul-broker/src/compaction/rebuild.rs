@@ -1,4 +1,5 @@
-//! A compacted view whose file is lost or damaged, made again from what its file still has and from the segments.
+//! A compacted view whose file is lost or damaged, made again from what its file still has and from
+//! the segments.
 
 use crate::compaction::run::run;
 use crate::log::{CompactedError, CompactedFile, CompactedWriter, Reader, Storage, scan_compacted};
@@ -93,7 +94,8 @@ fn put_together(
     writer.finish()
 }
 
-/// Makes the views again that cannot be opened, as far as nothing of them is missing. Others stay as they are.
+/// Makes the views again that cannot be opened, as far as nothing of them is missing. Others stay
+/// as they are.
 pub(crate) fn mend(state: &State, reader: &Reader, storage: &Arc<dyn Storage>) {
     for (id, topic) in state.topics() {
         let Some(view) = &topic.compacted else { continue };

@@ -103,7 +103,8 @@ pub(crate) fn run_into(
 /// Runs a compaction on a thread of its own, which gets what processor time others leave.
 pub(crate) fn in_background(work: impl FnOnce() + Send + 'static) {
     let work = move || {
-        // On Linux the priority is the thread's own. Where it cannot be lowered the compaction is only less polite.
+        // On Linux the priority is the thread's own. Where it cannot be lowered the compaction is
+        // only less polite.
         #[cfg(target_os = "linux")]
         rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE).ok();
         work();

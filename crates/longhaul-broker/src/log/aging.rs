@@ -1,7 +1,9 @@
 //! Which sealed segments get their index: pure.
 //!
-//! Most messages are over soon, and their segments go with them. To read each segment once more, for an index that is removed seconds later, took a tenth of a
-//! busy broker's processor time. So an index is made when the log rests, or when the segment has been there for some time. A start reads what has none.
+//! Most messages are over soon, and their segments go with them. To read each segment once more,
+//! for an index that is removed seconds later, took a tenth of a busy broker's processor time. So
+//! an index is made when the log rests, or when the segment has been there for some time. A start
+//! reads what has none.
 
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
@@ -19,7 +21,8 @@ pub(super) struct Aging {
 }
 
 impl Aging {
-    /// How long to wait until the first of the segments without an index is old enough; these are the first and the last of them.
+    /// How long to wait until the first of the segments without an index is old enough; these are
+    /// the first and the last of them.
     pub(super) fn wait(
         &mut self,
         without: Option<RangeInclusive<u32>>,

@@ -1,4 +1,5 @@
-//! Work that no append waits for: the next segment, the removal of old ones, checkpoints. One step per job, without a thread.
+//! Work that no append waits for: the next segment, the removal of old ones, checkpoints. One step
+//! per job, without a thread.
 
 use super::checkpoint;
 use super::confirmed;
@@ -29,7 +30,8 @@ pub(super) fn prepare(shared: &Shared) {
     }
     let mut spare = lock(&shared.spare);
     let left = shared.measure(&spare);
-    // The reserve has its room before segments get theirs, and is made behind the one that the writer needs next.
+    // The reserve has its room before segments get theirs, and is made behind the one that the
+    // writer needs next.
     let lacks = reserve::lacks(shared, left);
     shared.reserve_grows.store(lacks > 0, Ordering::Relaxed);
     let left = left.saturating_sub(lacks);
@@ -170,7 +172,8 @@ pub(super) fn remove(shared: &Shared, numbers: &[u32]) {
     }
 }
 
-/// Says that these segments may be missing from now on. On a full disk, where removal is what makes room, nothing is said of any.
+/// Says that these segments may be missing from now on. On a full disk, where removal is what makes
+/// room, nothing is said of any.
 fn strike_off(shared: &Shared, gone: &BTreeSet<u32>) -> io::Result<()> {
     match write_inventory(shared, gone) {
         Err(error) if is_full(&error) => {
@@ -210,7 +213,8 @@ fn remove_one(shared: &Shared, segment: Arc<Segment>) -> io::Result<()> {
     match Arc::into_inner(segment).filter(|_| fits && spare.is_none()) {
         Some(segment) => {
             shared.storage.rename(&name, SPARE)?;
-            // Before anything is written over it: a crash must not bring the old name back with a new header.
+            // Before anything is written over it: a crash must not bring the old name back with a
+            // new header.
             shared.storage.sync_dir(FOLDER)?;
             // Looked at only now: nobody takes a copy of the spare.
             if segment.file.has_other_names()? {
@@ -240,7 +244,8 @@ pub(super) fn checkpoint(shared: &Shared, at: Position, image: &[Bytes]) -> Resu
 }
 
 fn write_checkpoint(shared: &Shared, at: Position, image: &[Bytes]) -> io::Result<()> {
-    // From the new position on a gap shows by itself; what lies before it and is needed has to be known.
+    // From the new position on a gap shows by itself; what lies before it and is needed has to be
+    // known.
     write_inventory(shared, &BTreeSet::new())?;
     checkpoint::write(&*shared.storage, at, image)?;
     let bytes = image.iter().map(|one| one.len() as u64).sum();

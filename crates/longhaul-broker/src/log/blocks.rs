@@ -11,11 +11,12 @@ const COPY_BYTES_MAX: usize = 1024 * 1024;
 
 /// The block that a segment ends in so far.
 ///
-/// What stands in front of a chunk in its first block is written again as it is, and what is behind it in its last block becomes
-/// zeros: nothing that counts lies there.
+/// What stands in front of a chunk in its first block is written again as it is, and what is behind
+/// it in its last block becomes zeros: nothing that counts lies there.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
-    /// The number of the segment and the offset behind its last chunk; `None` when that is not known.
+    /// The number of the segment and the offset behind its last chunk; `None` when that is not
+    /// known.
     end: Option<(u32, u32)>,
     /// What the last block has in front of that.
     front: Vec<u8>,
@@ -107,7 +108,8 @@ mod tests {
         (Segment::new(header, Arc::clone(&noting) as Arc<dyn StorageFile>), noting)
     }
 
-    /// A part of a block that is not in memory is read by the file system before it is written, and each sync waited for that.
+    /// A part of a block that is not in memory is read by the file system before it is written, and
+    /// each sync waited for that.
     #[test]
     fn whole_blocks_are_written_and_nothing_of_them_is_lost() {
         let ((one, noted), (two, noted_too)) = (segment(1), segment(2));
@@ -121,7 +123,8 @@ mod tests {
             expected[offset as usize..end].copy_from_slice(&chunk);
             expected[end..end.next_multiple_of(BLOCK_BYTES)].fill(0);
             offset = u32::try_from(end).unwrap();
-            // Another segment between them, as if the log had been opened anew: the block is read once.
+            // Another segment between them, as if the log had been opened anew: the block is read
+            // once.
             if at == 4 {
                 blocks.write(&two, HEADER_BYTES, b"other").unwrap();
             }

@@ -1,11 +1,14 @@
 //! The checkpoint: the state after all records before a position, in a file of its own.
 //!
-//! Version 2 has the same bytes as version 1, and says who wrote it: a version of the broker that keeps the inventory, and records a change only when it
-//! applies. Versions that do neither refuse it, so that from then on both hold.
+//! Version 2 has the same bytes as version 1, and says who wrote it: a version of the broker that
+//! keeps the inventory, and records a change only when it applies. Versions that do neither refuse
+//! it, so that from then on both hold.
 //!
-//! Header, big endian: `8 magic | u32 version | u32 segment | u32 offset | u32 images | u64 bytes behind the header |
-//! u32 crc32c`; then each image as `u32 len | u32 crc32c | bytes`. The checksum of an image starts from the header's checksum
-//! and the image's index, so that no image of another checkpoint, or another place, passes for it.
+//! Header, big endian:
+//! `8 magic | u32 version | u32 segment | u32 offset | u32 images | u64 bytes behind the header | u32 crc32c`;
+//! then each image as `u32 len | u32 crc32c | bytes`. The checksum of an image starts from the
+//! header's checksum and the image's index, so that no image of another checkpoint, or another
+//! place, passes for it.
 
 use super::error::OpenError;
 use super::record::Position;

@@ -1,9 +1,12 @@
 //! The surviving entries of a compacted topic, in a file of their own that is written once.
 //!
-//! Header: `8 magic | u32 version | u32 crc32c`. Entries, each from a multiple of 16 bytes on: `u32 len | u32 crc32c |
-//! u64 ordinal | u64 ledger | u64 entry | body`, where `len` counts what follows the checksum. Index: per entry `u64 ordinal |
-//! u64 ledger | u64 entry | u32 messages | u32 offset | u32 size of the body`, the offset in units of 16 bytes. Trailer: `u64 offset of the
-//! index | u64 entries | u32 crc32c of the index | 8 magic | u32 crc32c`. Big endian.
+//! Header: `8 magic | u32 version | u32 crc32c`. Entries, each from a multiple of 16 bytes on:
+//! `u32 len | u32 crc32c | u64 ordinal | u64 ledger | u64 entry | body`, where `len` counts what
+//! follows the checksum. Index: per entry
+//! `u64 ordinal | u64 ledger | u64 entry | u32 messages | u32 offset | u32 size of the body`, the
+//! offset in units of 16 bytes. Trailer:
+//! `u64 offset of the index | u64 entries | u32 crc32c of the index | 8 magic | u32 crc32c`. Big
+//! endian.
 
 use super::error::{CompactedError, ReadError};
 use super::shared::SYNC_BYTES;
@@ -41,7 +44,8 @@ pub struct Slot {
     pub size: u32,
 }
 
-/// Writes a compacted file, under a name that recovery removes until [`CompactedWriter::finish`] gives it the real one.
+/// Writes a compacted file, under a name that recovery removes until [`CompactedWriter::finish`]
+/// gives it the real one.
 #[derive(Debug)]
 pub struct CompactedWriter {
     storage: Arc<dyn Storage>,
@@ -112,7 +116,8 @@ impl CompactedWriter {
     /// Completes the file, makes it durable and gives it its name.
     ///
     /// # Errors
-    /// [`CompactedError::Io`]. Nothing is left of the file then, unless its name could not be made durable.
+    /// [`CompactedError::Io`]. Nothing is left of the file then, unless its name could not be made
+    /// durable.
     pub fn finish(mut self) -> Result<CompactedFile, CompactedError> {
         let index = self.written + self.buffer.len() as u64;
         let slots: Arc<[Slot]> = std::mem::take(&mut self.slots).into();

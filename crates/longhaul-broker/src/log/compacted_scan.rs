@@ -1,4 +1,5 @@
-//! A compacted file whose index is lost: each entry says itself which one it is, so that the index is made again from the entries.
+//! A compacted file whose index is lost: each entry says itself which one it is, so that the index
+//! is made again from the entries.
 
 use super::compacted::{
     CompactedFile, ENTRY_HEAD_BYTES, HEADER_BYTES, Slot, UNIT_BYTES, read_trailer,
@@ -10,8 +11,8 @@ use std::io;
 /// Entries above this are no entries.
 const ENTRY_BYTES_MAX: u64 = 1 << 30;
 
-/// Makes the index again of a compacted file. `messages` says of a body how many messages it has. Says as well whether the file is known to have had no other
-/// entries.
+/// Makes the index again of a compacted file. `messages` says of a body how many messages it has.
+/// Says as well whether the file is known to have had no other entries.
 ///
 /// # Errors
 /// Those of the operating system: the file is not there, for example.

@@ -1,8 +1,9 @@
 //! Decides where each record lies, and encodes it: pure, in memory.
 //!
-//! Records wait here while the writer is busy; [`Composer::take`] then hands all of them out as one group. A group that does not
-//! fit what is left of a segment goes on in the next one: it consists of chunks, each of which begins with a mark and lies in one
-//! segment. Room for a seal is always left, so that every segment says itself where it ends.
+//! Records wait here while the writer is busy; [`Composer::take`] then hands all of them out as one
+//! group. A group that does not fit what is left of a segment goes on in the next one: it consists
+//! of chunks, each of which begins with a mark and lies in one segment. Room for a seal is always
+//! left, so that every segment says itself where it ends.
 
 use super::error::AppendError;
 use super::options::Options;
@@ -114,14 +115,16 @@ impl Composer {
     /// How many bytes the record of a body of so many takes.
     ///
     /// # Errors
-    /// [`AppendError::TooLarge`] when the body is above the limit. This is the only reason why [`Composer::append`] fails.
+    /// [`AppendError::TooLarge`] when the body is above the limit. This is the only reason why
+    /// [`Composer::append`] fails.
     pub fn size_of(&self, bytes: usize) -> Result<u32, AppendError> {
         let limit = self.options.body_bytes_max;
         let size = u32::try_from(bytes).ok().filter(|&bytes| bytes <= limit);
         Ok(size.ok_or(AppendError::TooLarge { size: bytes, limit })? + RECORD_OVERHEAD)
     }
 
-    /// Whether the disk has room for an entry with a body of so many bytes, and then for what frees space.
+    /// Whether the disk has room for an entry with a body of so many bytes, and then for what frees
+    /// space.
     #[must_use]
     pub fn has_room_for(&self, bytes: usize) -> bool {
         // What is too large is refused as such.
@@ -160,7 +163,8 @@ impl Composer {
         room::kept_bytes(&self.options)
     }
 
-    /// Whether the disk has room for copies whose records take so many bytes, if it frees more that they are made.
+    /// Whether the disk has room for copies whose records take so many bytes, if it frees more that
+    /// they are made.
     #[must_use]
     pub fn has_room_to_copy(&self, bytes: u64) -> bool {
         self.room.has_room_to_copy(&self.options, self.left(), bytes)
@@ -295,7 +299,8 @@ impl Group {
         self.end
     }
 
-    /// The body of a record of this group, without a copy: a slice that keeps the whole group's bytes alive.
+    /// The body of a record of this group, without a copy: a slice that keeps the whole group's
+    /// bytes alive.
     #[must_use]
     pub fn body(&self, place: Place) -> Option<Bytes> {
         let inside = |chunk: &&Chunk| {

@@ -1,10 +1,13 @@
 //! How far the disk had confirmed the log when it last rested, in a file of its own.
 //!
-//! Damage within the last groups of the newest segment looks like a group that was being written when the power failed, unless something outside the
-//! segment says that they had been confirmed. The checkpoint does so for what lies before it. This file does so for the rest: when nothing was logged for
-//! [`REST`], the position behind the last confirmed group is noted in it, at the price of one sync. A log that never rests is not slowed down.
+//! Damage within the last groups of the newest segment looks like a group that was being written
+//! when the power failed, unless something outside the segment says that they had been confirmed.
+//! The checkpoint does so for what lies before it. This file does so for the rest: when nothing was
+//! logged for [`REST`], the position behind the last confirmed group is noted in it, at the price
+//! of one sync. A log that never rests is not slowed down.
 //!
-//! There are two slots in blocks of their own, and the one that says less is written next: a slot that a power cut has torn leaves the other. Big endian:
+//! There are two slots in blocks of their own, and the one that says less is written next: a slot
+//! that a power cut has torn leaves the other. Big endian:
 //! `8 magic | u32 version | u32 segment | u32 offset | u32 crc32c` of everything before.
 
 use super::error::OpenError;
@@ -120,7 +123,8 @@ fn checksum(bytes: &[u8; USED_BYTES]) -> [u8; 4] {
     crc32c::crc32c(bytes.split_at(USED_BYTES - 4).0).to_be_bytes()
 }
 
-/// What a slot says; nothing if it was never written, or is torn. The error is the version of a later broker.
+/// What a slot says; nothing if it was never written, or is torn. The error is the version of a
+/// later broker.
 fn decode(slot: &[u8]) -> Result<Option<Position>, u32> {
     let Some(bytes) = slot.first_chunk::<USED_BYTES>() else { return Ok(None) };
     if !bytes.starts_with(MAGIC) || !bytes.ends_with(&checksum(bytes)) {
@@ -137,12 +141,14 @@ fn decode(slot: &[u8]) -> Result<Option<Position>, u32> {
 /// Tells when the log rests: pure.
 #[derive(Debug, Default)]
 pub(super) struct Rest {
-    /// How far the log was confirmed when somebody last looked and found more than before, and when that was.
+    /// How far the log was confirmed when somebody last looked and found more than before, and when
+    /// that was.
     seen: Option<(Position, Instant)>,
 }
 
 impl Rest {
-    /// How long to wait until it is time to note how far the log is confirmed; `None` if that is known already.
+    /// How long to wait until it is time to note how far the log is confirmed; `None` if that is
+    /// known already.
     pub(super) fn wait(
         &mut self,
         durable: Position,

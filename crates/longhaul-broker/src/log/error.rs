@@ -23,8 +23,8 @@ pub enum AppendError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// The next segment cannot be made at the moment: the disk has no room, or the process no file descriptor. Nothing is lost: submit the same group
-    /// again when there is.
+    /// The next segment cannot be made at the moment: the disk has no room, or the process no file
+    /// descriptor. Nothing is lost: submit the same group again when there is.
     #[error(
         "cannot make {file}: {reason}. Free space, or file descriptors, then submit the same group again"
     )]
@@ -118,7 +118,8 @@ pub enum OpenError {
         /// The file.
         file: String,
     },
-    /// A segment is missing that only the inventory names. The log is whole without it, but for what it held.
+    /// A segment is missing that only the inventory names. The log is whole without it, but for
+    /// what it held.
     #[error(
         "{file} is missing, and the broker has not removed it. Put it back, or restore the data directory from a copy, or salvage what can be read. To go on without what it held, delete {inventory}. Nothing was changed"
     )]
@@ -212,7 +213,8 @@ pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Whether it may go well a little later: there was no room, or no file descriptor or no memory for what was to be opened.
+/// Whether it may go well a little later: there was no room, or no file descriptor or no memory for
+/// what was to be opened.
 pub(super) fn is_passing(error: &io::Error) -> bool {
     let lacking =
         [Errno::MFILE, Errno::NFILE, Errno::NOMEM].map(|errno| Some(errno.raw_os_error()));

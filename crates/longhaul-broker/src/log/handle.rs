@@ -85,9 +85,9 @@ impl Log {
         self.reader.clone()
     }
 
-    /// Writes and syncs a group, then calls `done`. One group may be in flight, and groups come in the order in which the
-    /// composer handed them out. After [`WriteError::Full`] the same group must come again: nothing of it is lost, and nothing
-    /// else can be written before it.
+    /// Writes and syncs a group, then calls `done`. One group may be in flight, and groups come in
+    /// the order in which the composer handed them out. After [`WriteError::Full`] the same group
+    /// must come again: nothing of it is lost, and nothing else can be written before it.
     pub fn submit(&self, group: Group, done: Done) {
         let Some(groups) = &self.groups else { return done(Err(WriteError::Closed)) };
         match groups.try_send((group, done)) {
@@ -97,9 +97,9 @@ impl Log {
         }
     }
 
-    /// Writes a checkpoint in the background: the state after all records before `at`, in pieces that replay hands back one by
-    /// one. `at` may lie before records that are still in flight, or not even submitted: it waits for them. One checkpoint may
-    /// be under way.
+    /// Writes a checkpoint in the background: the state after all records before `at`, in pieces
+    /// that replay hands back one by one. `at` may lie before records that are still in flight, or
+    /// not even submitted: it waits for them. One checkpoint may be under way.
     pub fn checkpoint(&self, at: Position, image: Vec<Bytes>, done: Done) {
         let mut pending = lock(&self.jobs.pending);
         let refused = if pending.stop {
@@ -118,8 +118,9 @@ impl Log {
         self.jobs.wake.notify_all();
     }
 
-    /// Removes segments in the background. Those from the durable checkpoint's position on stay, so that a segment should be
-    /// removed only after the checkpoint behind it was reported as written. After a crash a removed segment may be there again.
+    /// Removes segments in the background. Those from the durable checkpoint's position on stay, so
+    /// that a segment should be removed only after the checkpoint behind it was reported as
+    /// written. After a crash a removed segment may be there again.
     pub fn remove(&self, segments: &[u32]) {
         lock(&self.jobs.pending).remove.extend(segments);
         self.jobs.wake.notify_all();
@@ -145,13 +146,15 @@ impl Log {
         self.shared.report()
     }
 
-    /// Tries in the background to prepare the next segment: to be called now and then while the disk is full.
+    /// Tries in the background to prepare the next segment: to be called now and then while the
+    /// disk is full.
     pub fn prepare(&self) {
         lock(&self.jobs.pending).prepare = true;
         self.jobs.wake.notify_all();
     }
 
-    /// Ends the threads after what they have in hand. A checkpoint that waits for records is given up.
+    /// Ends the threads after what they have in hand. A checkpoint that waits for records is given
+    /// up.
     pub fn close(self) {
         drop(self);
     }
@@ -199,7 +202,8 @@ fn write(mut writer: Writer, groups: &Receiver<(Group, Done)>, jobs: &Jobs) {
     }
 }
 
-/// What the background has to do. Each kind of work is there at most once, so that nothing piles up.
+/// What the background has to do. Each kind of work is there at most once, so that nothing piles
+/// up.
 #[derive(Default)]
 struct Jobs {
     pending: Mutex<Pending>,

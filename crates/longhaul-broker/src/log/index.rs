@@ -1,12 +1,15 @@
-//! The index of a sealed segment: what a start needs of its entries, so that it need not read the segment.
+//! The index of a sealed segment: what a start needs of its entries, so that it need not read the
+//! segment.
 //!
-//! It is made of the segment, once there is a segment behind it, and holds nothing of its own: where it is missing or does not
-//! fit, the segment is read, and the index is made again.
+//! It is made of the segment, once there is a segment behind it, and holds nothing of its own:
+//! where it is missing or does not fit, the segment is read, and the index is made again.
 //!
-//! Big endian: `8 magic | u32 version | 48 header of the segment | u32 where the seal begins | u64 group of the seal | streams |
-//! u32 crc32c` of everything before. A stream has the entries of one ledger in the order of the segment:
-//! `topic | ledger | bytes of what follows`, then for each entry `flags and messages | [entries that were left out] | bytes since the
-//! entry before | bytes | ms since the entry before | [deliver at] | [8 chunk of] | [2 hash of the key]`, all but the last two as varints.
+//! Big endian:
+//! `8 magic | u32 version | 48 header of the segment | u32 where the seal begins | u64 group of the seal | streams | u32 crc32c`
+//! of everything before. A stream has the entries of one ledger in the order of the segment:
+//! `topic | ledger | bytes of what follows`, then for each entry
+//! `flags and messages | [entries that were left out] | bytes since the entry before | bytes | ms since the entry before | [deliver at] | [8 chunk of] | [2 hash of the key]`,
+//! all but the last two as varints.
 
 use super::record::{self, Head, Mark, Parsed, Place, RECORD_OVERHEAD};
 use super::segment::{FOLDER, HEADER_BYTES, HEADER_USED, Header};
@@ -23,7 +26,8 @@ pub(super) const NAME_NEW: &str = "log/index.tmp";
 const MAGIC: &[u8; 8] = b"LHLOGIDX";
 const VERSION: u32 = 2;
 const HEAD_BYTES: usize = 8 + 4 + HEADER_USED + 4 + 8;
-/// So many entries are handed out at once, at most. A run ends in front of each multiple, so that who keeps them in pages of so many mostly fills a page at once.
+/// So many entries are handed out at once, at most. A run ends in front of each multiple, so that
+/// who keeps them in pages of so many mostly fills a page at once.
 const RUN_MAX: u32 = 1024;
 
 const JUMP: u64 = 1;
@@ -187,8 +191,8 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// Reads the index of a segment. The next header of the log says where the segment ends as well, and so does its seal: what
-    /// fits both was made of this segment as it was sealed.
+    /// Reads the index of a segment. The next header of the log says where the segment ends as
+    /// well, and so does its seal: what fits both was made of this segment as it was sealed.
     pub(super) fn read(
         storage: &dyn Storage,
         segment: &Segment,
@@ -244,7 +248,8 @@ impl Index {
         bytes.starts_with(&self.bytes) && bytes.len() == self.bytes.len() + 4
     }
 
-    /// Hands out the entries, those of a ledger in the order of the segment. Says how many there were; `None` if the streams make no sense.
+    /// Hands out the entries, those of a ledger in the order of the segment. Says how many there
+    /// were; `None` if the streams make no sense.
     pub(super) fn runs<E>(
         &self,
         mut each: impl FnMut(Run<'_>) -> Result<(), E>,
@@ -334,7 +339,8 @@ fn ends_with_seal(segment: &Segment, end: u32, group: u64) -> bool {
     matches!(parsed, Some(Parsed::Mark(Mark::Seal { group: sealed, .. })) if sealed == group)
 }
 
-/// Writes the index of a segment. Its name becomes durable with the next one of the folder: until then it would be made again.
+/// Writes the index of a segment. Its name becomes durable with the next one of the folder: until
+/// then it would be made again.
 pub(super) fn write(storage: &dyn Storage, number: u32, bytes: &[u8]) -> io::Result<()> {
     let written = storage.create(NAME_NEW).and_then(|file| {
         file.write_at(bytes, 0)?;

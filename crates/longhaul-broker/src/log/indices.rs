@@ -23,7 +23,8 @@ impl<'a> Indices<'a> {
         Self { storage, missing: Vec::new(), used: BTreeSet::new() }
     }
 
-    /// Takes the entries of a segment from its index. Says where the segment ends, and how many there were; nothing if it has to be read.
+    /// Takes the entries of a segment from its index. Says where the segment ends, and how many
+    /// there were; nothing if it has to be read.
     pub(super) fn replay(
         &mut self,
         segment: &Segment,
@@ -66,7 +67,8 @@ impl<'a> Indices<'a> {
         );
     }
 
-    /// The segments whose index is to be made, of these that are sealed: those that were read. What is wrong with an index shows only when it is used.
+    /// The segments whose index is to be made, of these that are sealed: those that were read. What
+    /// is wrong with an index shows only when it is used.
     pub(super) fn left_to_make(&self, sealed: impl Iterator<Item = u32>) -> BTreeSet<u32> {
         if let Some(first) = self.missing.first() {
             // After an update that may be all of them.

@@ -1,10 +1,14 @@
-//! The inventory: the numbers of the segments that must be there at the next start, in a file of its own.
+//! The inventory: the numbers of the segments that must be there at the next start, in a file of
+//! its own.
 //!
-//! Segments are removed in any order, so that a gap in their numbers says nothing. The inventory is written anew before a checkpoint and before segments
-//! are removed, and what it names and is not there has been lost. Where it is missing nothing is known of segments before the checkpoint: a full disk has no
-//! room for one, and earlier versions wrote none. These remove segments without a change to it, so that it says nothing beside a checkpoint of theirs.
+//! Segments are removed in any order, so that a gap in their numbers says nothing. The inventory is
+//! written anew before a checkpoint and before segments are removed, and what it names and is not
+//! there has been lost. Where it is missing nothing is known of segments before the checkpoint: a
+//! full disk has no room for one, and earlier versions wrote none. These remove segments without a
+//! change to it, so that it says nothing beside a checkpoint of theirs.
 //!
-//! Big endian: `8 magic | u32 version | u32 count | u32 number, as often | u32 crc32c` of everything before.
+//! Big endian: `8 magic | u32 version | u32 count | u32 number, as often | u32 crc32c` of
+//! everything before.
 
 use super::error::OpenError;
 use super::storage::Storage;
@@ -50,8 +54,8 @@ pub(super) fn remove(storage: &dyn Storage) -> io::Result<()> {
     }
 }
 
-/// The segments that must be there; `None` if there is no inventory, or a damaged one: it holds nothing but what the segments say too, so that the log can
-/// do without it.
+/// The segments that must be there; `None` if there is no inventory, or a damaged one: it holds
+/// nothing but what the segments say too, so that the log can do without it.
 pub(super) fn read(storage: &dyn Storage) -> Result<Option<BTreeSet<u32>>, OpenError> {
     let path = storage.describe(NAME);
     let io = |source| OpenError::Io { what: format!("read {path}"), source };
@@ -77,7 +81,8 @@ pub(super) fn read(storage: &dyn Storage) -> Result<Option<BTreeSet<u32>>, OpenE
     }
 }
 
-/// Whether there is no inventory. Beside a checkpoint there is one, unless a full disk left no room for it, or somebody has removed it.
+/// Whether there is no inventory. Beside a checkpoint there is one, unless a full disk left no room
+/// for it, or somebody has removed it.
 pub(super) fn is_missing(storage: &dyn Storage) -> bool {
     storage.open(NAME).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }

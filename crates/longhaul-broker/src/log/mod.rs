@@ -1,13 +1,16 @@
 //! The log: every entry and every change of state, in one sequence of records shared by all topics.
 //!
-//! The machine of the broker appends records to a [`Composer`], which knows no disk: it decides where each record lies and
-//! encodes it. When the writer is idle, the driver takes what was composed meanwhile as one [`Group`] and submits it to the
+//! The machine of the broker appends records to a [`Composer`], which knows no disk: it decides
+//! where each record lies and encodes it. When the writer is idle, the driver takes what was
+//! composed meanwhile as one [`Group`] and submits it to the
 //! [`Log`]: one write, one sync, then the callback. A [`Reader`] reads records back; [`open`] replays them after a restart.
 //!
 //! Invariants, which `docs/storage.md` explains together with the bytes on disk:
-//! - A group is reported as written only after the disk confirmed its sync, and no later group is written before that.
+//! - A group is reported as written only after the disk confirmed its sync, and no later group is
+//!   written before that.
 //! - A sync that failed is never tried again: the log is poisoned for writes, and reads go on.
-//! - Recovery drops only what no callback ever confirmed. Any other damage is refused, with file and offset.
+//! - Recovery drops only what no callback ever confirmed. Any other damage is refused, with file
+//!   and offset.
 
 mod aging;
 mod background;

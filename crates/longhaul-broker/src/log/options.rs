@@ -13,10 +13,12 @@ pub struct Options {
     pub segment_bytes_max: u32,
     /// Largest body of a record.
     pub body_bytes_max: u32,
-    /// Goes into the checksums of the segments that are begun while the log is open. It should differ from process to process,
-    /// so that nobody can publish a message whose bytes imitate a record of the log.
+    /// Goes into the checksums of the segments that are begun while the log is open. It should
+    /// differ from process to process, so that nobody can publish a message whose bytes imitate a
+    /// record of the log.
     pub salt: u64,
-    /// Finds in an entry what a start has to know of it, for the indices of segments. Without it none are made, and a start reads every segment.
+    /// Finds in an entry what a start has to know of it, for the indices of segments. Without it
+    /// none are made, and a start reads every segment.
     pub facts: Option<FactsOf>,
 }
 

@@ -40,8 +40,9 @@ pub fn write_inventory(storage: &dyn Storage, numbers: &[u32]) -> io::Result<()>
     inventory::write(storage, numbers)
 }
 
-/// The bytes of a segment from its header up to its last whole record, with whatever is damaged before that. Everything that was confirmed before the call is
-/// in it: it was read after that, and records are written one behind the other.
+/// The bytes of a segment from its header up to its last whole record, with whatever is damaged
+/// before that. Everything that was confirmed before the call is in it: it was read after that, and
+/// records are written one behind the other.
 ///
 /// # Errors
 /// The header is not sound, or the operating system refuses.

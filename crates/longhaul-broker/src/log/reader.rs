@@ -8,7 +8,8 @@ use bytes::Bytes;
 use std::io;
 use std::sync::Arc;
 
-/// Records that lie no further apart are read at once: marks and small records of other topics cost less than another read.
+/// Records that lie no further apart are read at once: marks and small records of other topics cost
+/// less than another read.
 const GAP_BYTES_MAX: u32 = 4096;
 /// Bytes that are read at once, unless one record is larger.
 const READ_BYTES_MAX: u32 = 4 * 1024 * 1024;
@@ -53,7 +54,8 @@ impl Reader {
         self.read_one(&self.hold(place)?)
     }
 
-    /// Keeps a record readable: its segment may be removed meanwhile, and is not used for anything else before.
+    /// Keeps a record readable: its segment may be removed meanwhile, and is not used for anything
+    /// else before.
     ///
     /// # Errors
     /// [`ReadError::Gone`].
@@ -69,7 +71,8 @@ impl Reader {
         self.body(segment, place, place.offset, &bytes)
     }
 
-    /// The bodies of several records, in the same order. Neighbours cost one read, and share their memory.
+    /// The bodies of several records, in the same order. Neighbours cost one read, and share their
+    /// memory.
     #[must_use]
     pub fn read_many(&self, places: &[Place]) -> Vec<Result<Bytes, ReadError>> {
         let held: Vec<_> = places.iter().map(|&place| self.hold(place)).collect();
@@ -95,8 +98,9 @@ impl Reader {
         out
     }
 
-    /// The same, but only if the operating system has all of them in memory, so that it never waits for the disk. `None` also
-    /// when something is wrong with one of them: [`Reader::read_held`] says what.
+    /// The same, but only if the operating system has all of them in memory, so that it never waits
+    /// for the disk. `None` also when something is wrong with one of them: [`Reader::read_held`]
+    /// says what.
     #[must_use]
     pub fn read_cached<'a>(&self, held: impl IntoIterator<Item = &'a Held>) -> Option<Vec<Bytes>> {
         let held: Vec<&Held> = held.into_iter().collect();

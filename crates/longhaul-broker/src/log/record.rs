@@ -1,8 +1,9 @@
 //! A record: how it lies in a segment, and how it is told from anything else.
 //!
-//! `u32 len | u32 crc32c | u8 kind | u32 topic | u64 ledger | u64 entry | body`, big endian. `len` counts what follows the
-//! checksum; the checksum covers the same bytes and starts from the seed of the segment and the record's offset ([`start`]), so that bytes
-//! which another use of the file left behind, or which landed in the wrong place, are no records. This module is pure.
+//! `u32 len | u32 crc32c | u8 kind | u32 topic | u64 ledger | u64 entry | body`, big endian. `len`
+//! counts what follows the checksum; the checksum covers the same bytes and starts from the seed of
+//! the segment and the record's offset ([`start`]), so that bytes which another use of the file
+//! left behind, or which landed in the wrong place, are no records. This module is pure.
 
 use bytes::{BufMut, BytesMut};
 
@@ -161,13 +162,15 @@ fn fixed(kind: u8, topic: [u8; 4], ledger: u64, entry: u64) -> [u8; HEAD_BYTES -
     fixed
 }
 
-/// How many bytes the record has that begins with these bytes, if it may be one: nothing is verified yet.
+/// How many bytes the record has that begins with these bytes, if it may be one: nothing is
+/// verified yet.
 pub(super) fn size_of(bytes: &[u8]) -> Option<u32> {
     let len = u32::from_be_bytes(*bytes.first_chunk()?);
     (len >= RECORD_OVERHEAD - 8).then_some(len)?.checked_add(8)
 }
 
-/// Reads the record that these bytes are, from the first to the last; `None` when they are none of this segment.
+/// Reads the record that these bytes are, from the first to the last; `None` when they are none of
+/// this segment.
 pub(super) fn parse(start: u32, bytes: &[u8]) -> Option<Parsed<'_>> {
     let size = size_of(bytes)?;
     if size as usize != bytes.len() {
@@ -210,8 +213,8 @@ pub(super) fn unverified_head(bytes: &[u8]) -> Option<Head> {
     Some(Head { kind, topic: u32::from_be_bytes(*topic), ledger, entry })
 }
 
-/// The marks in these bytes of a segment, the first of which lies at `from`: each with its offset. They are verified, so that no
-/// body imitates one.
+/// The marks in these bytes of a segment, the first of which lies at `from`: each with its offset.
+/// They are verified, so that no body imitates one.
 pub(super) fn marks(seed: u32, from: u32, bytes: &[u8]) -> impl Iterator<Item = (u32, Mark)> + '_ {
     let mut next = 0;
     std::iter::from_fn(move || {

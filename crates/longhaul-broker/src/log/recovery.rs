@@ -1,4 +1,5 @@
-//! What the log says after a restart: replays the checkpoint and every record, and decides what becomes of a damaged end.
+//! What the log says after a restart: replays the checkpoint and every record, and decides what
+//! becomes of a damaged end.
 //!
 //! Nothing is changed on disk before everything was read and found sound.
 
@@ -25,7 +26,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What is replayed: first the images of the checkpoint, if there is one, then every record in order.
+/// What is replayed: first the images of the checkpoint, if there is one, then every record in
+/// order.
 #[derive(Clone, Copy, Debug)]
 pub enum Replayed<'a> {
     /// One image, as it was handed to [`Log::checkpoint`], in the same order.
@@ -40,11 +42,12 @@ pub enum Replayed<'a> {
         body: &'a [u8],
         /// The checkpoint stands for it: only entries are of use.
         before_checkpoint: bool,
-        /// An earlier version may have recorded it, and those recorded a change before they knew whether it applies. There is no checkpoint, or one of
-        /// such a version.
+        /// An earlier version may have recorded it, and those recorded a change before they knew
+        /// whether it applies. There is no checkpoint, or one of such a version.
         may_be_unchecked: bool,
     },
-    /// Entries that the checkpoint stands for, from the index of their segment: those of a ledger come in the order of the log.
+    /// Entries that the checkpoint stands for, from the index of their segment: those of a ledger
+    /// come in the order of the log.
     Entries(Run<'a>),
 }
 
@@ -190,8 +193,8 @@ fn take_lock(storage: &dyn Storage) -> Result<Box<dyn StorageLock>, OpenError> {
     })
 }
 
-/// Opens the segments and reads their headers. A header is durable before its file gets a segment's name, so that none is
-/// ever unfinished.
+/// Opens the segments and reads their headers. A header is durable before its file gets a segment's
+/// name, so that none is ever unfinished.
 fn open_segments(
     storage: &dyn Storage,
     files: &[String],
@@ -259,7 +262,8 @@ fn check_inventory(
     }
 }
 
-/// Refuses a log that ends before what was noted as confirmed: what is missing there was no group that was being written.
+/// Refuses a log that ends before what was noted as confirmed: what is missing there was no group
+/// that was being written.
 fn check_confirmed(
     storage: &dyn Storage,
     segments: &BTreeMap<u32, Arc<Segment>>,
@@ -437,7 +441,8 @@ fn first_segment(shared: &Shared) -> Result<Arc<Segment>, OpenError> {
     })
 }
 
-/// Keeps the spare of the process before, if it is not larger than the next segment should be, and not too small. Its bytes are of no importance.
+/// Keeps the spare of the process before, if it is not larger than the next segment should be, and
+/// not too small. Its bytes are of no importance.
 fn adopt_spare(shared: &Shared, files: &[String]) -> Result<(), OpenError> {
     if !files.iter().any(|file| SPARE.strip_prefix("log/") == Some(file)) {
         return Ok(());

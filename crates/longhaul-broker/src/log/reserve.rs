@@ -1,6 +1,8 @@
-//! A file that holds room for the next checkpoint. Nothing is given back on a full disk without one, and others may take the last byte.
+//! A file that holds room for the next checkpoint. Nothing is given back on a full disk without
+//! one, and others may take the last byte.
 //!
-//! It grows by small steps, none of which anybody waits for: what the writer needs next has its turn between them.
+//! It grows by small steps, none of which anybody waits for: what the writer needs next has its
+//! turn between them.
 
 use super::background::complain;
 use super::error::{OpenError, is_passing};
@@ -11,7 +13,8 @@ use std::sync::atomic::Ordering;
 /// The name of the file. Its bytes have no meaning.
 pub(super) const NAME: &str = "reserve";
 
-/// How many bytes it lacks, of so many that are left; none where they are not enough for it and for a segment.
+/// How many bytes it lacks, of so many that are left; none where they are not enough for it and for
+/// a segment.
 pub(super) fn lacks(shared: &Shared, left: u64) -> u64 {
     let first = u64::from(shared.options.segment_bytes_first);
     // The checkpoint before stays until the next one is whole, and that one may be larger.
@@ -21,7 +24,8 @@ pub(super) fn lacks(shared: &Shared, left: u64) -> u64 {
     if left < lacks.saturating_add(first) { 0 } else { lacks }
 }
 
-/// Lets it grow by a few MiB at most, if it is to. What fails is tried again when the next segment is prepared, or a second later.
+/// Lets it grow by a few MiB at most, if it is to. What fails is tried again when the next segment
+/// is prepared, or a second later.
 pub(super) fn grow(shared: &Shared) {
     let left = shared.measure(&lock(&shared.spare));
     let lacks = lacks(shared, left);

@@ -1,13 +1,16 @@
-//! How much room there is for the log, and what follows from it: how large the next segment is, and whether entries may be appended.
+//! How much room there is for the log, and what follows from it: how large the next segment is, and
+//! whether entries may be appended.
 //!
-//! Where there is plenty of room each segment is twice as large as the one before, up to a limit. Where there is less they get smaller, so that a small
-//! volume has several of which the old ones can go, and some room is left for what frees space: acknowledgements, and a checkpoint.
+//! Where there is plenty of room each segment is twice as large as the one before, up to a limit.
+//! Where there is less they get smaller, so that a small volume has several of which the old ones
+//! can go, and some room is left for what frees space: acknowledgements, and a checkpoint.
 
 use super::options::Options;
 use super::segment::HEADER_BYTES;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// A segment takes one part in so many of the room that is left, if that is more than the smallest size.
+/// A segment takes one part in so many of the room that is left, if that is more than the smallest
+/// size.
 const SHARE: u64 = 4;
 
 /// What the background knows of the disk, for who lays out records.
@@ -15,7 +18,8 @@ const SHARE: u64 = 4;
 pub(super) struct Room {
     /// The size of the spare segment that nothing was laid out for yet; 0 if there is none.
     spare: AtomicU32,
-    /// Free bytes when somebody last looked. Whoever changes it holds the spare, so that no file comes or goes between a look and what it says.
+    /// Free bytes when somebody last looked. Whoever changes it holds the spare, so that no file
+    /// comes or goes between a look and what it says.
     free: AtomicU64,
     /// Bytes of the segments that records were laid out for, and whose files are not made yet.
     claimed: AtomicU64,
@@ -51,14 +55,16 @@ impl Room {
         self.spare.store(size, Ordering::Relaxed);
     }
 
-    /// The spare of this size is given up. Where records were laid out for it they need another file.
+    /// The spare of this size is given up. Where records were laid out for it they need another
+    /// file.
     pub(super) fn lose_spare(&self, size: u32) {
         if self.spare.swap(0, Ordering::Relaxed) == 0 {
             self.claim_file(size);
         }
     }
 
-    /// The spare of this size becomes a segment. If no records were laid out for it, they were for a file of this size that need not be made now.
+    /// The spare of this size becomes a segment. If no records were laid out for it, they were for
+    /// a file of this size that need not be made now.
     pub(super) fn use_spare(&self, size: u32) {
         if self.spare.swap(0, Ordering::Relaxed) > 0 {
             lower(&self.claimed, size);
@@ -92,7 +98,8 @@ impl Room {
         self.full.load(Ordering::Relaxed)
     }
 
-    /// The size of the segment after one of this size, which is to hold so many bytes at least. Takes the spare, or some of the room.
+    /// The size of the segment after one of this size, which is to hold so many bytes at least.
+    /// Takes the spare, or some of the room.
     pub(super) fn claim(&self, options: &Options, size: u32, needed: u32) -> u32 {
         let spare = self.spare.load(Ordering::Relaxed);
         let take =
@@ -107,7 +114,8 @@ impl Room {
         size
     }
 
-    /// Whether there is room for an entry of so many bytes, where so many are left in the segment, and for what frees space besides.
+    /// Whether there is room for an entry of so many bytes, where so many are left in the segment,
+    /// and for what frees space besides.
     pub(super) fn has_room(&self, options: &Options, left: u32, entry: u32, needed: u32) -> bool {
         let spare = self.spare.load(Ordering::Relaxed);
         let kept = u64::from(kept_bytes(options));
@@ -126,12 +134,14 @@ impl Room {
         after >= kept
     }
 
-    /// Whether so many bytes of copies fit, by which more is freed than they take: some of what is kept for acknowledgements is theirs. So many bytes are left in the segment.
+    /// Whether so many bytes of copies fit, by which more is freed than they take: some of what is
+    /// kept for acknowledgements is theirs. So many bytes are left in the segment.
     pub(super) fn has_room_to_copy(&self, options: &Options, left: u32, bytes: u64) -> bool {
         let first = u64::from(options.segment_bytes_first);
         let needed = bytes + first / 8;
         let spare = u64::from(self.spare.load(Ordering::Relaxed));
-        // A new segment is small where there is little room, and what is left at its end may be as long as a record.
+        // A new segment is small where there is little room, and what is left at its end may be as
+        // long as a record.
         needed <= u64::from(left).max(spare) || self.left() >= 2 * needed + first / 4
     }
 }
@@ -146,7 +156,8 @@ fn lower(bytes: &AtomicU64, by: u32) {
     bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok();
 }
 
-/// The size that a segment of the wanted size has on a disk with so many free bytes; `None` where there is no room even for a small one.
+/// The size that a segment of the wanted size has on a disk with so many free bytes; `None` where
+/// there is no room even for a small one.
 pub(super) fn size_within(options: &Options, wanted: u32, free: u64) -> Option<u32> {
     let first = options.segment_bytes_first;
     let most = (free / SHARE).max(u64::from(first));

@@ -1,8 +1,9 @@
 //! The file of a segment: its name, its header, and the seed of its checksums. This module is pure.
 //!
-//! Header, big endian: `8 magic | u32 version | u32 number | u32 size | u32 previous number | u32 previous end |
-//! u64 first group | u64 salt | u32 crc32c` of everything before. It has a block of its own, so that no write of a record ever
-//! touches the block that makes the records readable.
+//! Header, big endian:
+//! `8 magic | u32 version | u32 number | u32 size | u32 previous number | u32 previous end | u64 first group | u64 salt | u32 crc32c`
+//! of everything before. It has a block of its own, so that no write of a record ever touches the
+//! block that makes the records readable.
 
 use bytes::BufMut;
 

@@ -18,7 +18,8 @@ use std::time::Duration;
 
 /// Bytes that are filled with zeros, or searched, at once.
 pub(super) const WINDOW_BYTES: usize = 1024 * 1024;
-/// Bytes that background work writes before it syncs: a large sync at the end would hold up the syncs of the writer.
+/// Bytes that background work writes before it syncs: a large sync at the end would hold up the
+/// syncs of the writer.
 pub(super) const SYNC_BYTES: u64 = 4 * 1024 * 1024;
 
 /// A segment that has a number.
@@ -52,9 +53,11 @@ pub(super) struct Shared {
     pub(super) storage: Arc<dyn Storage>,
     /// Sizes of segments.
     pub(super) options: Options,
-    /// The segments by number. A reader clones what it reads from, so that a count tells whether a file may be used again.
+    /// The segments by number. A reader clones what it reads from, so that a count tells whether a
+    /// file may be used again.
     segments: RwLock<BTreeMap<u32, Arc<Segment>>>,
-    /// The segment that is ready for use. Held while one is being made, so that the writer waits instead of making another.
+    /// The segment that is ready for use. Held while one is being made, so that the writer waits
+    /// instead of making another.
     pub(super) spare: Mutex<Option<Spare>>,
     /// The size that the next segment will most likely have.
     pub(super) wanted: AtomicU32,
@@ -66,7 +69,8 @@ pub(super) struct Shared {
     pub(super) reserve_grows: AtomicBool,
     /// Bytes of the last checkpoint.
     pub(super) checkpoint_bytes: AtomicU64,
-    /// The newest segment when the inventory was last written, or found no room; 0 if there is none that this process has written.
+    /// The newest segment when the inventory was last written, or found no room; 0 if there is none
+    /// that this process has written.
     pub(super) listed: AtomicU32,
     /// Why nothing may be written any more.
     poison: OnceLock<String>,
@@ -78,7 +82,8 @@ pub(super) struct Shared {
     checkpoint: Mutex<Option<Position>>,
     /// The file that says how far the log was confirmed when it last rested.
     pub(super) confirmed: Mutex<Confirmed>,
-    /// How far the log was confirmed when that was last to be noted in the file, whether it could be or not.
+    /// How far the log was confirmed when that was last to be noted in the file, whether it could
+    /// be or not.
     noted: Mutex<Position>,
     /// Sealed segments without an index.
     pub(super) unindexed: Mutex<BTreeSet<u32>>,
@@ -89,7 +94,8 @@ pub(super) struct Shared {
 /// Why a segment was not begun.
 #[derive(Debug)]
 pub(super) enum BeginError {
-    /// There is no room, or no file descriptor. Nothing of it is left, so that it may be tried again.
+    /// There is no room, or no file descriptor. Nothing of it is left, so that it may be tried
+    /// again.
     Full(io::Error),
     /// A step failed of which nobody knows what the disk made of it.
     Failed(&'static str, io::Error),
@@ -186,7 +192,8 @@ impl Shared {
         *lock(&self.checkpoint) = Some(position);
     }
 
-    /// How far it is noted outside the segments that the log was confirmed, or found to be impossible to note.
+    /// How far it is noted outside the segments that the log was confirmed, or found to be
+    /// impossible to note.
     pub(super) fn noted(&self) -> Position {
         self.checkpoint().unwrap_or_default().max(*lock(&self.noted))
     }
@@ -205,8 +212,9 @@ impl Shared {
         self.poison.get_or_init(|| reason)
     }
 
-    /// Makes the segment that a chunk begins with: file, header, name, each durable before the next step. No record is
-    /// written before that, or a header that the disk kept under another name could come back with records that nobody wrote.
+    /// Makes the segment that a chunk begins with: file, header, name, each durable before the next
+    /// step. No record is written before that, or a header that the disk kept under another name
+    /// could come back with records that nobody wrote.
     pub(super) fn begin_segment(&self, header: Header) -> Result<Arc<Segment>, BeginError> {
         let mut spare = lock(&self.spare);
         let (file, from) = match spare.take_if(|spare| spare.size == header.size) {
@@ -283,7 +291,8 @@ impl Shared {
     }
 }
 
-/// Makes a file of zeros whose blocks are all there, so that later syncs have no sizes or extents to write.
+/// Makes a file of zeros whose blocks are all there, so that later syncs have no sizes or extents
+/// to write.
 pub(super) fn make_file(
     storage: &dyn Storage,
     name: &str,

@@ -1,5 +1,6 @@
-//! What may become of files between two lives, for simulations: a start must be the same without the index of a segment, and with any that is not its own,
-//! and it must refuse a log whose confirmed end is gone.
+//! What may become of files between two lives, for simulations: a start must be the same without
+//! the index of a segment, and with any that is not its own, and it must refuse a log whose
+//! confirmed end is gone.
 
 use super::checkpoint::Checkpoint;
 use super::confirmed::Confirmed;
@@ -55,8 +56,8 @@ pub(crate) fn spoil(
     Some(format!("{name} is {how}"))
 }
 
-/// Zeros the end of the newest segment from somewhere in front of what was noted as confirmed on, and behind the checkpoint, which would say so as well.
-/// Says where.
+/// Zeros the end of the newest segment from somewhere in front of what was noted as confirmed on,
+/// and behind the checkpoint, which would say so as well. Says where.
 pub(crate) fn zero_end(
     storage: &SimulatedStorage,
     random: &mut fastrand::Rng,

@@ -1,7 +1,9 @@
-//! What a damaged log still holds. Recovery refuses a log at the first damage; this goes on behind it, names each one, and changes nothing.
+//! What a damaged log still holds. Recovery refuses a log at the first damage; this goes on behind
+//! it, names each one, and changes nothing.
 //!
-//! A record is taken for one only if its checksum says so, wherever it stands. Behind something that is none, the next one is looked for byte by byte: the
-//! checksum covers the seed of the segment and the offset, so that nothing else passes for one.
+//! A record is taken for one only if its checksum says so, wherever it stands. Behind something
+//! that is none, the next one is looked for byte by byte: the checksum covers the seed of the
+//! segment and the offset, so that nothing else passes for one.
 
 use super::checkpoint::Checkpoint;
 use super::confirmed::{self, Confirmed};
@@ -205,7 +207,8 @@ impl Surveyor<'_> {
         self.checkpoint.as_ref().map(|checkpoint| checkpoint.at)
     }
 
-    /// Opens the segments, also those whose header is damaged: their records say which seed they have.
+    /// Opens the segments, also those whose header is damaged: their records say which seed they
+    /// have.
     fn open_segments(&mut self) -> Result<BTreeMap<u32, Arc<Segment>>, OpenError> {
         let numbers = segment_numbers(self.storage).map_err(|source| OpenError::Io {
             what: format!("list {}", self.storage.describe(FOLDER)),
@@ -384,7 +387,8 @@ impl Surveyor<'_> {
         Ok(())
     }
 
-    /// Compares the index of a segment, if there is one, with what it should be. Nothing is lost with it: a start makes another.
+    /// Compares the index of a segment, if there is one, with what it should be. Nothing is lost
+    /// with it: a start makes another.
     fn index(&mut self, segment: &Segment, next: Option<Header>, expected: &[u8]) {
         let what = match Index::read(self.storage, segment, next.as_ref()) {
             Ok(index) if index.is(expected) => return,

@@ -1,8 +1,8 @@
 //! The end of the newest segment: what of it counts, and how it is made whole.
 //!
-//! Groups are written strictly one after the other. So what is no record may be the rest of a group that was being written, but
-//! only if nothing of a later group stands behind it: such a group was begun only after the disk had confirmed everything in
-//! front of it.
+//! Groups are written strictly one after the other. So what is no record may be the rest of a group
+//! that was being written, but only if nothing of a later group stands behind it: such a group was
+//! begun only after the disk had confirmed everything in front of it.
 
 use super::error::OpenError;
 use super::record::{self, HEAD_BYTES, Mark, RECORD_OVERHEAD};
@@ -44,14 +44,16 @@ impl Tail {
         group == self.group || Some(group) == self.group.checked_add(1)
     }
 
-    /// The bytes of the record with this body that stands at the end so far, if the chunk reaches so far.
+    /// The bytes of the record with this body that stands at the end so far, if the chunk reaches
+    /// so far.
     pub(super) fn record_size(&self, body: &[u8]) -> Option<u32> {
         let (from, bytes) = self.chunk?;
         let size = u32::try_from(body.len()).ok()?.checked_add(RECORD_OVERHEAD)?;
         (self.end.checked_add(size)? <= from.checked_add(bytes)?).then_some(size)
     }
 
-    /// Refuses a segment of which something was lost that the disk had confirmed. `file` names it in the message.
+    /// Refuses a segment of which something was lost that the disk had confirmed. `file` names it
+    /// in the message.
     pub(super) fn check(&self, segment: &Segment, file: &str) -> Result<(), OpenError> {
         let io = |source| OpenError::Io { what: format!("read {file}"), source };
         let mut from = self.end;
@@ -85,10 +87,12 @@ impl Tail {
         Ok(())
     }
 
-    /// Makes the end durable as it was replayed, and says how many bytes of an unfinished group are lost.
+    /// Makes the end durable as it was replayed, and says how many bytes of an unfinished group are
+    /// lost.
     ///
-    /// What stands behind the end becomes zeros, or it might come back behind records that are written later. The last chunk is
-    /// written once more: after a sync that failed, the operating system may show bytes that the disk does not have.
+    /// What stands behind the end becomes zeros, or it might come back behind records that are
+    /// written later. The last chunk is written once more: after a sync that failed, the operating
+    /// system may show bytes that the disk does not have.
     pub(super) fn repair(&self, segment: &Segment) -> io::Result<u64> {
         let (file, end) = (&segment.file, u64::from(self.end));
         let chunk_end =

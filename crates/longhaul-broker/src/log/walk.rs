@@ -16,7 +16,8 @@ pub(super) enum Stopped<E> {
     By(E),
 }
 
-/// Hands out the records of a segment up to its seal, or up to what is no record. Says what stands last.
+/// Hands out the records of a segment up to its seal, or up to what is no record. Says what stands
+/// last.
 pub(super) fn walk<E>(
     segment: &Segment,
     mut each: impl FnMut(Head, Place, &[u8]) -> Result<(), E>,

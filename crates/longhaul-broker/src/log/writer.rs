@@ -1,4 +1,5 @@
-//! Writes groups: one step per group, without a thread of its own, so that a simulation can drive it.
+//! Writes groups: one step per group, without a thread of its own, so that a simulation can drive
+//! it.
 
 use super::blocks::Blocks;
 use super::composer::Group;
@@ -17,7 +18,8 @@ pub(super) struct Writer {
     current: Arc<Segment>,
     /// The number of the group that must come next.
     next: u64,
-    /// How many chunks of that group are durable, after the disk had no room for the one behind them.
+    /// How many chunks of that group are durable, after the disk had no room for the one behind
+    /// them.
     chunks_done: usize,
     /// What of the segment is written again with the next chunk.
     blocks: Blocks,
@@ -28,8 +30,8 @@ impl Writer {
         Self { shared, current, next, chunks_done: 0, blocks: Blocks::default() }
     }
 
-    /// Writes a group and waits until the disk confirms it. Each chunk is durable before the next segment gets its header, so
-    /// that a segment with a successor is always whole.
+    /// Writes a group and waits until the disk confirms it. Each chunk is durable before the next
+    /// segment gets its header, so that a segment with a successor is always whole.
     pub(super) fn write(&mut self, group: &Group) -> Result<(), WriteError> {
         if let Some(reason) = self.shared.poison() {
             return Err(WriteError::Poisoned { reason: reason.to_owned() });
@@ -74,7 +76,8 @@ impl Writer {
 
     /// Whether the next segment should be prepared, or the current one is to be noted.
     pub(super) fn wants_prepare(&self) -> bool {
-        // While the disk is full, only freed space or the owner's request makes another attempt worth it.
+        // While the disk is full, only freed space or the owner's request makes another attempt
+        // worth it.
         !self.shared.room.is_full()
             && (self.shared.is_unlisted(self.current.header.number)
                 || self.shared.spare.try_lock().is_ok_and(|spare| spare.is_none()))

@@ -11,7 +11,8 @@ use longhaul_wire::messages::{
     ServerError,
 };
 
-/// Batches of a subscription of which some messages are acknowledged. What is beyond is delivered again as a whole.
+/// Batches of a subscription of which some messages are acknowledged. What is beyond is delivered
+/// again as a whole.
 const PARTIAL_MAX: usize = 10_000;
 
 impl Machine {
@@ -93,7 +94,8 @@ impl Machine {
         }
     }
 
-    /// Some messages of a batch. What is not known to be a batch of that size is left alone: it will be delivered again.
+    /// Some messages of a batch. What is not known to be a batch of that size is left alone: it
+    /// will be delivered again.
     fn collect_in_batch(&self, id: &MessageIdData, ordinal: u64, ack: &mut Ack) {
         let Some(messages) = self.messages_of_batch(ack.topic, ordinal) else { return };
         let partial = self
@@ -110,8 +112,9 @@ impl Machine {
         }
     }
 
-    /// How many messages the batch has. One that was trimmed can still be read in the compacted view, which does not say whether an entry of one message is
-    /// a batch: nobody acknowledges a part of what is none.
+    /// How many messages the batch has. One that was trimmed can still be read in the compacted
+    /// view, which does not say whether an entry of one message is a batch: nobody acknowledges a
+    /// part of what is none.
     fn messages_of_batch(&self, topic: u32, ordinal: u64) -> Option<u32> {
         let slot = self.state.topic(topic)?.entries.get(ordinal);
         match slot {

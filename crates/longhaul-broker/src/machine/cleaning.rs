@@ -1,9 +1,10 @@
 //! One consumer that never acknowledges must not keep the disk.
 //!
-//! What is acknowledged behind an entry that is still open is forgotten: it takes no memory, and its segment of the log does not count it.
-//! A segment can go when nothing in it is needed any more. One task that takes a week would keep its whole segment,
-//! and with it, in a log that all topics share, whatever lies there. So when the log has grown and only little of old segments
-//! is still needed, that little is copied to the end of the log, and the segments go.
+//! What is acknowledged behind an entry that is still open is forgotten: it takes no memory, and
+//! its segment of the log does not count it. A segment can go when nothing in it is needed any
+//! more. One task that takes a week would keep its whole segment, and with it, in a log that all
+//! topics share, whatever lies there. So when the log has grown and only little of old segments is
+//! still needed, that little is copied to the end of the log, and the segments go.
 
 use super::Machine;
 use super::effect::{Effect, Survivor, Waiting};
@@ -16,19 +17,22 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Segments that the log may have before any is cleaned, while there is room.
 const SEGMENTS_MIN: usize = 4;
-/// A segment is cleaned when less than one part in so many is needed: the copies then cost less than what they free.
+/// A segment is cleaned when less than one part in so many is needed: the copies then cost less
+/// than what they free.
 const NEEDED_SHARE: u64 = 4;
 /// So much is copied at once, unless a single segment has more: it lies in memory meanwhile.
 const COPIED_BYTES_MAX: u64 = 16 * 1024 * 1024;
-/// So many pages of 1,024 entries are looked at in one go for what can be forgotten, of all topics together. A page takes up to a quarter of a millisecond,
-/// where every second entry is acknowledged.
+/// So many pages of 1,024 entries are looked at in one go for what can be forgotten, of all topics
+/// together. A page takes up to a quarter of a millisecond, where every second entry is
+/// acknowledged.
 const PAGES_MAX: usize = 64;
 /// So many of them are of one topic before the next one has its turn.
 const PAGES_SHARE: usize = PAGES_MAX / 4;
 /// Entries of a page.
 const PAGE_ENTRIES: usize = 1024;
-/// How long it is until the next go. It is less where at least half of the entries on the pages of the last one could be forgotten, and pages were left: so
-/// 650,000 entries a second are forgotten behind those that stay open, if need be all of one topic.
+/// How long it is until the next go. It is less where at least half of the entries on the pages of
+/// the last one could be forgotten, and pages were left: so 650,000 entries a second are forgotten
+/// behind those that stay open, if need be all of one topic.
 const GO_MS: u64 = 1000;
 /// How long it is until the next look where one had to leave work that pays.
 pub(super) const HURRY_MS: u64 = 100;
@@ -51,13 +55,15 @@ pub(super) struct Cleaner {
     /// Copies on their way to the disk.
     pub(super) copying: usize,
     next_warning: u64,
-    /// Segments of which something could not be read: until when they are left alone, and how long that is.
+    /// Segments of which something could not be read: until when they are left alone, and how long
+    /// that is.
     unreadable: BTreeMap<u32, (u64, u64)>,
 }
 
 impl Machine {
-    /// Forgets what every subscription has acknowledged behind entries that are open, and no policy keeps. The same rules as for trimming: what lies in
-    /// the segment that is being written takes no room that could be had back.
+    /// Forgets what every subscription has acknowledged behind entries that are open, and no policy
+    /// keeps. The same rules as for trimming: what lies in the segment that is being written takes
+    /// no room that could be had back.
     pub(super) fn forget_acked_entries(&mut self) {
         let first = self.cleaner.first_topic;
         let mut topics: Vec<u32> = self.live.keys().copied().collect();
@@ -118,8 +124,8 @@ impl Machine {
         }
     }
 
-    /// The oldest segments of which so little is needed that copying it pays, as many as there is room for. Only when all that is needed of a segment is
-    /// copied it can go.
+    /// The oldest segments of which so little is needed that copying it pays, as many as there is
+    /// room for. Only when all that is needed of a segment is copied it can go.
     fn segments_to_clean(&self) -> BTreeSet<u32> {
         let segments: Vec<_> = self.log.before(self.composer.end().segment).collect();
         if segments.len() < SEGMENTS_MIN && self.composer.has_room() {
@@ -179,7 +185,8 @@ impl Machine {
         }
     }
 
-    /// What could not be read stays where it is. Its segment is left alone for a while, longer each time.
+    /// What could not be read stays where it is. Its segment is left alone for a while, longer each
+    /// time.
     pub fn not_copied(&mut self, failed: &[(Survivor, ReadError)]) {
         let mut segments = BTreeMap::new();
         for (survivor, cause) in failed {
@@ -242,8 +249,10 @@ impl Machine {
     }
 }
 
-/// Deals so many pages to the topics, a share to each in turn until there are none left: what some do not need is there for the others. `look` looks at so many
-/// of a topic at most, and says at how many it did and whether there are more. Returns at how many it looked in all, and whose turn it is next, if there are more.
+/// Deals so many pages to the topics, a share to each in turn until there are none left: what some
+/// do not need is there for the others. `look` looks at so many of a topic at most, and says at how
+/// many it did and whether there are more. Returns at how many it looked in all, and whose turn it
+/// is next, if there are more.
 fn deal(
     topics: Vec<u32>,
     pages_max: usize,
@@ -268,7 +277,8 @@ fn deal(
 mod tests {
     use super::*;
 
-    /// Goes over topics that have so many pages each. Says at how many pages of each it has looked after every go.
+    /// Goes over topics that have so many pages each. Says at how many pages of each it has looked
+    /// after every go.
     fn goes(mut pages: BTreeMap<u32, usize>, count: usize) -> Vec<BTreeMap<u32, usize>> {
         let (mut done, mut first, mut seen) = (BTreeMap::new(), 0, Vec::new());
         for _ in 0..count {
@@ -290,7 +300,8 @@ mod tests {
         seen
     }
 
-    /// A topic had a quarter of the pages of a go, and the rest stayed unused: at 500,000 messages a second beside one that stayed open the log grew without end.
+    /// A topic had a quarter of the pages of a go, and the rest stayed unused: at 500,000 messages
+    /// a second beside one that stayed open the log grew without end.
     #[test]
     fn what_others_leave_is_used() {
         let seen = goes([(1, 1), (2, 1000), (3, 0), (4, 2)].into(), 1);

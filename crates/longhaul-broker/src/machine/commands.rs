@@ -213,7 +213,8 @@ impl Machine {
         }
     }
 
-    /// Commands that only a broker sends, a second CONNECT, SEND without a message: the client is out of step.
+    /// Commands that only a broker sends, a second CONNECT, SEND without a message: the client is
+    /// out of step.
     fn unexpected(&mut self, conn: u64, command: &Command) {
         let text = format!("command {} is not one that a client sends here", command.number());
         self.refuse_connection(conn, &Refusal::new(ServerError::NotAllowedError, text));

@@ -126,7 +126,8 @@ impl Machine {
         self.ordinal_for(topic, &initial, reads_compacted)
     }
 
-    /// The first entry at or after an id. The compacted view begins before everything that is kept of the log.
+    /// The first entry at or after an id. The compacted view begins before everything that is kept
+    /// of the log.
     fn ordinal_for(&self, topic: u32, id: &MessageIdData, reads_compacted: bool) -> Option<u64> {
         let (kept, live) = (self.state.topic(topic)?, self.live.get(&topic)?);
         let first = if reads_compacted { 0 } else { kept.entries.first() };
@@ -197,7 +198,8 @@ impl Machine {
         Ok(has_changed)
     }
 
-    /// Tells the consumers of a failover subscription which of them is active: all of them, or one alone.
+    /// Tells the consumers of a failover subscription which of them is active: all of them, or one
+    /// alone.
     fn announce_active(&mut self, topic: u32, subscription: u32, only: Option<ConsumerKey>) {
         // The last consumer may have gone.
         let Some(dispatcher) = self.dispatcher(topic, subscription) else { return };
@@ -240,7 +242,8 @@ impl Machine {
         self.succeed(conn, command.request_id);
     }
 
-    /// Takes a consumer out of its subscription. That of a reader goes with it, unless it `comes_back`.
+    /// Takes a consumer out of its subscription. That of a reader goes with it, unless it
+    /// `comes_back`.
     pub(super) fn drop_consumer(
         &mut self,
         key: ConsumerKey,
@@ -385,7 +388,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Moves a cursor. Its consumers are closed first, so that none sees entries from before and after without knowing.
+    /// Moves a cursor. Its consumers are closed first, so that none sees entries from before and
+    /// after without knowing.
     pub(super) fn reset_cursor(
         &mut self,
         topic: u32,

@@ -28,7 +28,8 @@ impl Machine {
         })
     }
 
-    /// Hands the entries of a topic to the consumers of a subscription. Says whether there is more to look at.
+    /// Hands the entries of a topic to the consumers of a subscription. Says whether there is more
+    /// to look at.
     pub(super) fn dispatch_one(&mut self, place: Place) -> bool {
         #[cfg(test)]
         {

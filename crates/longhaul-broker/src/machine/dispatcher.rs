@@ -1,13 +1,16 @@
 //! Which consumer of a subscription gets which entry. Pure.
 //!
-//! A *Shared* subscription deals entries out in turn, first those to be delivered again, then new ones. An entry is *pending*
-//! from its delivery until it is acknowledged, asked for again, or its consumer goes. *Exclusive* and *Failover* have one active
-//! consumer, which reads on from one place; whatever is to be delivered again makes it go back to the first entry that is not
+//! A *Shared* subscription deals entries out in turn, first those to be delivered again, then new
+//! ones. An entry is *pending* from its delivery until it is acknowledged, asked for again, or its
+//! consumer goes. *Exclusive* and *Failover* have one active consumer, which reads on from one
+//! place; whatever is to be delivered again makes it go back to the first entry that is not
 //! acknowledged, so that the order stays.
 //!
-//! *Key_Shared* is as Shared, but each consumer has some of the keys: see [`keys`] for which, and `keyed` for the order.
+//! *Key_Shared* is as Shared, but each consumer has some of the keys: see [`keys`] for which, and
+//! `keyed` for the order.
 //!
-//! Invariant: an entry is in at most one of: pending, to be replayed, delayed, queued by its key, not yet read.
+//! Invariant: an entry is in at most one of: pending, to be replayed, delayed, queued by its key,
+//! not yet read.
 
 mod consumer;
 mod dealing;
@@ -60,11 +63,13 @@ pub struct Dispatcher {
     consumers: Vec<Consumer>,
     /// Where they are among the others.
     places: HashMap<ConsumerKey, usize>,
-    /// Those that may be ready, by priority and place: all that are, and some that were found not to be since.
+    /// Those that may be ready, by priority and place: all that are, and some that were found not
+    /// to be since.
     candidates: BTreeSet<(i32, usize)>,
     /// The limits under which the candidates were found.
     limits: Limits,
-    /// Of those with the lowest priority, by name and then as they came, the one whose turn it is on this partition.
+    /// Of those with the lowest priority, by name and then as they came, the one whose turn it is
+    /// on this partition.
     first: Option<ConsumerKey>,
     /// The number of the partition; 0 where there are none.
     partition: usize,
@@ -80,7 +85,8 @@ pub struct Dispatcher {
     redeliveries: HashMap<u64, u32>,
     /// Entries that were read before their time, by it.
     delayed: BTreeSet<(u64, u64)>,
-    /// Who gets the other chunks of a message: only a consumer that has all of them can put it together.
+    /// Who gets the other chunks of a message: only a consumer that has all of them can put it
+    /// together.
     chunks: HashMap<u64, ConsumerKey>,
     /// What is queued by its key, on a Key_Shared subscription.
     keys: Option<Keys>,
@@ -133,7 +139,8 @@ impl Dispatcher {
         }
     }
 
-    /// The same on this partition: the consumers of a topic are active on one partition each, in turn.
+    /// The same on this partition: the consumers of a topic are active on one partition each, in
+    /// turn.
     #[must_use]
     pub const fn of_partition(mut self, partition: usize) -> Self {
         self.partition = partition;
@@ -154,7 +161,8 @@ impl Dispatcher {
         Some(consumer)
     }
 
-    /// The consumers that have not been told yet that the topic has ended. They have been told then.
+    /// The consumers that have not been told yet that the topic has ended. They have been told
+    /// then.
     pub fn tell_end(&mut self) -> Vec<ConsumerKey> {
         let new = |consumer: &mut Consumer| !std::mem::replace(&mut consumer.knows_end, true);
         let told =
@@ -207,7 +215,8 @@ impl Dispatcher {
         self.first.filter(|_| !self.kind.is_shared())
     }
 
-    /// Takes a consumer out. What it has not acknowledged goes to others, as if it had not been delivered.
+    /// Takes a consumer out. What it has not acknowledged goes to others, as if it had not been
+    /// delivered.
     pub fn remove(&mut self, key: ConsumerKey, cursor: &Cursor) -> Option<Consumer> {
         let at = *self.places.get(&key)?;
         let former = self.active();
@@ -258,7 +267,8 @@ impl Dispatcher {
         self.next = cursor.mark();
     }
 
-    /// Takes back an entry that could not be sent, with the permits that it took. Says whether it was with this consumer.
+    /// Takes back an entry that could not be sent, with the permits that it took. Says whether it
+    /// was with this consumer.
     pub fn take_back(&mut self, key: ConsumerKey, ordinal: u64, messages: u32) -> bool {
         let held = self.pending.get(&ordinal).is_some_and(|pending| pending.consumer == key);
         if held {
@@ -273,7 +283,8 @@ impl Dispatcher {
         true
     }
 
-    /// Deals out again an entry that could not be read before. Where order counts, everything behind it follows again.
+    /// Deals out again an entry that could not be read before. Where order counts, everything
+    /// behind it follows again.
     pub fn offer(&mut self, ordinal: u64, cursor: &Cursor) {
         if cursor.is_acked(ordinal) || ordinal >= self.next {
             return;

@@ -89,7 +89,8 @@ pub enum Effect {
         command: CommandMessage,
         /// Where the message lies.
         source: Source,
-        /// Its size, about, which [`Machine::written`](super::Machine::written) is told when it is sent.
+        /// Its size, about, which [`Machine::written`](super::Machine::written) is told when it is
+        /// sent.
         bytes: u32,
     },
     /// Closes a connection when everything before this is sent.

@@ -6,7 +6,8 @@ use super::effect::Effect;
 use std::collections::BTreeMap;
 
 impl Machine {
-    /// Lets go of all that a connection had open. What others wait for because of it is tried again by [`Machine::retry_freed`].
+    /// Lets go of all that a connection had open. What others wait for because of it is tried again
+    /// by [`Machine::retry_freed`].
     pub(super) fn end(&mut self, conn: u64) {
         // The machine may have ended it itself.
         let Some(session) = self.sessions.remove(&conn) else { return };

@@ -169,7 +169,8 @@ impl Rate {
     }
 }
 
-/// Bytes of the entries from the ordinal on. Counted by their share: to sum up a million of them takes too long.
+/// Bytes of the entries from the ordinal on. Counted by their share: to sum up a million of them
+/// takes too long.
 pub(super) fn bytes_from(topic: &Topic, mark: u64, end: u64) -> u64 {
     let all = end.saturating_sub(topic.entries.first());
     let open = end.saturating_sub(mark.max(topic.entries.first()));
@@ -180,7 +181,8 @@ pub(super) fn bytes_from(topic: &Topic, mark: u64, end: u64) -> u64 {
         .unwrap_or_default()
 }
 
-/// The first entry that the cursor has not acknowledged, of those that are here and on disk. What was forgotten before the cursor came is acknowledged by nobody.
+/// The first entry that the cursor has not acknowledged, of those that are here and on disk. What
+/// was forgotten before the cursor came is acknowledged by nobody.
 pub(super) fn oldest_open(topic: &Topic, cursor: &Cursor, readable: u64) -> Option<Slot> {
     let mut at = topic.entries.first();
     loop {
@@ -193,14 +195,16 @@ pub(super) fn oldest_open(topic: &Topic, cursor: &Cursor, readable: u64) -> Opti
     }
 }
 
-/// How many seconds ago the oldest entry was published that a durable subscription has not acknowledged; 0 if there is none.
+/// How many seconds ago the oldest entry was published that a durable subscription has not
+/// acknowledged; 0 if there is none.
 pub(super) fn oldest_open_s(topic: &Topic, readable: u64, now: u64) -> u64 {
     let open = topic.durable().filter_map(|one| oldest_open(topic, &one.cursor, readable));
     let oldest = open.map(|slot| slot.publish_time).min();
     oldest.map_or(0, |published| now.saturating_sub(published) / 1000)
 }
 
-/// Whether the topic has a compacted view, or will get one: what compaction has not seen yet must not go then.
+/// Whether the topic has a compacted view, or will get one: what compaction has not seen yet must
+/// not go then.
 pub(super) fn is_compacted(topic: &Topic, policies: &Policies) -> bool {
     policies.compaction_threshold_bytes.is_some_and(|threshold| threshold > 0)
         || topic.compacted.is_some()

@@ -1,9 +1,10 @@
 //! What the machine must never find: a contradiction in its own state.
 //!
-//! Where going on would write something wrong, or tell a client what is not so, the contradiction is *fatal*: from then on nothing is
-//! written and nothing is sent, and the broker ends with the reason. What is on disk is right, and the next start makes the state
-//! anew from it. Any other contradiction is counted by its name and told to the operator now and then, and the connection for which it was
-//! found is ended: its client comes back to a clean one.
+//! Where going on would write something wrong, or tell a client what is not so, the contradiction
+//! is *fatal*: from then on nothing is written and nothing is sent, and the broker ends with the
+//! reason. What is on disk is right, and the next start makes the state anew from it. Any other
+//! contradiction is counted by its name and told to the operator now and then, and the connection
+//! for which it was found is ended: its client comes back to a clean one.
 
 use super::Machine;
 use super::effect::Refusal;
@@ -29,7 +30,8 @@ pub enum Invariant {
     Recorded,
     /// Numbers and names of topics, ledgers and subscriptions are given once.
     NumberFree,
-    /// Acknowledgements, cursors, trims and compactions reach as far as the entries on disk, and no further.
+    /// Acknowledgements, cursors, trims and compactions reach as far as the entries on disk, and no
+    /// further.
     WithinEntries,
     /// Of each segment of the log as many bytes are counted as are needed.
     SegmentBytes,
@@ -148,7 +150,8 @@ impl Invariants {
         found
     }
 
-    /// Notes a contradiction that the broker does not go on with. The first one says what was wrong.
+    /// Notes a contradiction that the broker does not go on with. The first one says what was
+    /// wrong.
     pub(super) fn fail(&mut self, invariant: Invariant, found: impl FnOnce() -> String) {
         self.broken.entry(invariant).or_default().count += 1;
         self.fatal.get_or_insert_with(|| Fatal { invariant, found: found() });
@@ -165,7 +168,8 @@ impl Invariants {
         self.ending.remove(&conn);
     }
 
-    /// What the operator is to be told now, and the connections to be ended, if there is something new.
+    /// What the operator is to be told now, and the connections to be ended, if there is something
+    /// new.
     pub(super) fn take_news(&mut self, up: u64) -> Option<(Vec<String>, BTreeSet<u64>)> {
         if !self.has_news {
             return None;
@@ -227,7 +231,8 @@ impl Machine {
         broken.chain(fatal).collect()
     }
 
-    /// Refuses a change that would leave the log with a contradiction: it is not recorded, and the broker ends.
+    /// Refuses a change that would leave the log with a contradiction: it is not recorded, and the
+    /// broker ends.
     pub(super) fn check_change(&mut self, change: &Change) -> Result<(), Refusal> {
         let live = &self.live;
         let readable = |topic: u32| live.get(&topic).map(|live| live.readable);
@@ -239,7 +244,8 @@ impl Machine {
     }
 }
 
-/// What is wrong with a change, given how much of each topic is on disk. One about a topic that does not exist is refused elsewhere.
+/// What is wrong with a change, given how much of each topic is on disk. One about a topic that
+/// does not exist is refused elsewhere.
 #[expect(
     clippy::wildcard_enum_match_arm,
     reason = "the others say what to set, whatever there was"

@@ -17,11 +17,14 @@ use std::sync::Arc;
 
 /// How often retention, expiry and thresholds are looked at.
 const ROUND_MS: u64 = 1000;
-/// On a full disk there are so many rounds at least while acknowledgements take what is kept for them.
+/// On a full disk there are so many rounds at least while acknowledgements take what is kept for
+/// them.
 const ROUNDS_OF_KEPT: u32 = 8;
-/// How long a compaction waits after one that failed, at first and at most: each attempt reads everything that is to be compacted.
+/// How long a compaction waits after one that failed, at first and at most: each attempt reads
+/// everything that is to be compacted.
 const COMPACTION_PAUSE_MS: (u64, u64) = (2000, 600_000);
-/// So many entries of a topic are forgotten in a round at most, as clients wait meanwhile: what was acknowledged all at once goes in several rounds.
+/// So many entries of a topic are forgotten in a round at most, as clients wait meanwhile: what was
+/// acknowledged all at once goes in several rounds.
 const TRIMMED_MAX: u64 = 1 << 18;
 /// A checkpoint that failed is tried again after so long: to compose one takes its time.
 const CHECKPOINT_PAUSE_MS: u64 = 5000;
@@ -38,7 +41,8 @@ pub(super) struct Compaction {
     /// After one that failed the next one waits, twice as long each time, until then.
     pause_ms: u64,
     not_before: u64,
-    /// Bytes that were not compacted, and the bytes that the topic had taken when they were counted.
+    /// Bytes that were not compacted, and the bytes that the topic had taken when they were
+    /// counted.
     behind: Option<(u64, u64)>,
 }
 
@@ -115,8 +119,9 @@ impl Machine {
         self.retry_freed();
     }
 
-    /// Whether much of what a full disk keeps for acknowledgements was taken since the last round. What they free has to be free before they have taken all of it:
-    /// then a group waits for a segment that cannot be made, and all that frees space waits behind that group.
+    /// Whether much of what a full disk keeps for acknowledgements was taken since the last round.
+    /// What they free has to be free before they have taken all of it: then a group waits for a
+    /// segment that cannot be made, and all that frees space waits behind that group.
     fn is_room_going(&self) -> bool {
         let taken = self.logged().saturating_sub(self.keeper.logged_at_round);
         taken >= u64::from(self.composer.kept_bytes() / ROUNDS_OF_KEPT) && !self.composer.has_room()
@@ -174,7 +179,8 @@ impl Machine {
         let both = self.state.topic(topic).zip(self.live.get(&topic));
         let both = self.invariants.need(both, Invariant::TopicServed, None);
         let Some((kept, live)) = both else { return Ok(()) };
-        // Between the trim and the end of the first compaction a reader would see neither the entries nor the view.
+        // Between the trim and the end of the first compaction a reader would see neither the
+        // entries nor the view.
         if live.compaction.is_running {
             return Ok(());
         }
@@ -198,14 +204,16 @@ impl Machine {
         Ok(())
     }
 
-    /// What lies in the segment that is being written takes no room that could be had back, and a consumer may want to go back
-    /// to it. A topic that is unloaded or whose broker starts anew lets go of it.
+    /// What lies in the segment that is being written takes no room that could be had back, and a
+    /// consumer may want to go back to it. A topic that is unloaded or whose broker starts anew
+    /// lets go of it.
     fn first_of_current_segment(&self, topic: &Topic) -> u64 {
         let ledger = topic.entries.ledgers().last().map_or(0, |(_, first)| first);
         ledger.max(topic.entries.first_in_segment(self.composer.end().segment))
     }
 
-    /// What the log says of itself: once a second, and when a checkpoint was written or a group gets stuck or goes on.
+    /// What the log says of itself: once a second, and when a checkpoint was written or a group
+    /// gets stuck or goes on.
     pub fn set_log(&mut self, report: Report) {
         self.log = report;
     }
@@ -232,7 +240,8 @@ impl Machine {
         bytes
     }
 
-    /// Starts a compaction, unless an entry that it has to see cannot be read. Says whether none was under way.
+    /// Starts a compaction, unless an entry that it has to see cannot be read. Says whether none
+    /// was under way.
     pub(super) fn compact(&mut self, topic: u32) -> Result<bool, Refusal> {
         let both = self.state.topic(topic).zip(self.live.get_mut(&topic));
         let both = self.invariants.need(both, Invariant::TopicServed, None);
@@ -253,8 +262,9 @@ impl Machine {
             live.compaction.note(Err(text), self.up);
             return Ok(true);
         }
-        // Never a name that was used before: a file of that name may be about to be removed. The log goes on behind whatever made
-        // an earlier one known; those of this run differ by number.
+        // Never a name that was used before: a file of that name may be about to be removed. The
+        // log goes on behind whatever made an earlier one known; those of this run differ by
+        // number.
         let at = self.composer.end();
         self.next_name = self.next_name.wrapping_add(1);
         live.compaction.is_running = true;
@@ -340,8 +350,8 @@ impl Machine {
         }
     }
 
-    /// Writes a checkpoint of what the log has led to so far. What is composed but not on disk belongs to it; whoever writes it
-    /// waits for that first.
+    /// Writes a checkpoint of what the log has led to so far. What is composed but not on disk
+    /// belongs to it; whoever writes it waits for that first.
     pub fn checkpoint(&mut self) {
         let image = image(&self.state);
         self.keeper.writing = Some(self.logged());
@@ -357,8 +367,9 @@ impl Machine {
         }
     }
 
-    /// Takes from the backlog what is over its quota, where that says so: the slowest subscriptions lose their oldest messages. As in Pulsar
-    /// they keep nine tenths of the quota; of one by age what is younger.
+    /// Takes from the backlog what is over its quota, where that says so: the slowest subscriptions
+    /// lose their oldest messages. As in Pulsar they keep nine tenths of the quota; of one by age
+    /// what is younger.
     fn evict(&mut self, topic: u32) -> Result<(), Refusal> {
         if let Some((BacklogAction::ConsumerBacklogEviction, limit_s)) = self.age_quota(topic) {
             self.expire(topic, None, limit_s)?;
@@ -384,7 +395,8 @@ fn trim_point(topic: &Topic, policies: &Policies, end: u64, now: u64) -> u64 {
     let retention = policies.retention;
     let limit = match (topic.lowest_mark(), retention) {
         (Some(mark), _) => mark,
-        // Nobody has subscribed yet, and nobody has said how long that may take. What is compacted can still be read.
+        // Nobody has subscribed yet, and nobody has said how long that may take. What is compacted
+        // can still be read.
         (None, None) => topic.compacted.as_ref().map_or(first, |view| view.horizon),
         (None, Some(_)) => end,
     };

@@ -30,7 +30,8 @@ impl Machine {
                 },
             );
         let view = self.view(topic, reads_compacted).ok_or_else(missing)?;
-        // Who reads the compacted view waits for ever for an entry that compaction has removed: the last one that it will see.
+        // Who reads the compacted view waits for ever for an entry that compaction has removed: the
+        // last one that it will see.
         let (position, batch) = view.last().unwrap_or((Position::NONE, None));
         let kept = self.state.topic(topic).ok_or_else(missing)?;
         let mark = kept

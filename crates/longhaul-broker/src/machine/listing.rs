@@ -17,7 +17,8 @@ use std::sync::Arc;
 /// Watchers of one connection, and of all. Each pattern is compiled once.
 const WATCHERS_MAX: usize = 100;
 const WATCHERS_MAX_IN_ALL: usize = 1000;
-/// When so many names were matched or told, the other watchers are told in the next turn: whoever publishes does not wait for all of them.
+/// When so many names were matched or told, the other watchers are told in the next turn: whoever
+/// publishes does not wait for all of them.
 const NAMES_IN_A_TURN: usize = 20_000;
 
 /// Clients that are told of topics that come and go.
@@ -126,7 +127,8 @@ impl Machine {
         );
     }
 
-    /// The topics of a namespace that the connection's role may use, in order: those without partitions, and partitions.
+    /// The topics of a namespace that the connection's role may use, in order: those without
+    /// partitions, and partitions.
     fn seen_by(&self, conn: u64, namespace: &str, pattern: Option<&Pattern>) -> Vec<String> {
         let start = TopicName::start_in(namespace);
         let topics = self.state.topics_named(&start).map(|(_, topic)| &topic.name);
@@ -187,7 +189,8 @@ impl Machine {
         self.succeed(conn, command.request_id);
     }
 
-    /// Tells the watchers of topics that have come and gone, all of them in one message each: as many watchers as one turn has time for.
+    /// Tells the watchers of topics that have come and gone, all of them in one message each: as
+    /// many watchers as one turn has time for.
     pub(super) fn tell_watchers(&mut self) {
         let telling = self.watchers.telling.take();
         let (changed, start) = match telling {

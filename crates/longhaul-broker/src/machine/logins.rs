@@ -1,4 +1,5 @@
-//! What is asked again while a connection is open: whether its token still holds, and whether its role still may do what it does.
+//! What is asked again while a connection is open: whether its token still holds, and whether its
+//! role still may do what it does.
 
 use super::Machine;
 use super::dispatcher::ConsumerKey;
@@ -19,8 +20,8 @@ const PATIENCE_MS: u64 = 30_000;
 const REFRESH: &[u8] = b"PulsarAuthRefresh";
 
 impl Machine {
-    /// Ends the producers and consumers in a namespace whose roles may not have them any more. Their clients ask for them again, and are told why
-    /// they do not get them.
+    /// Ends the producers and consumers in a namespace whose roles may not have them any more.
+    /// Their clients ask for them again, and are told why they do not get them.
     pub(super) fn end_unpermitted(&mut self, namespace: &str) {
         let (mut producers, mut consumers) = (BTreeSet::new(), BTreeSet::new());
         for (&conn, session) in &self.sessions {
@@ -62,7 +63,8 @@ impl Machine {
         }
     }
 
-    /// Asks for new tokens where tokens have ended, and ends the connections that showed none in time, or cannot show another one.
+    /// Asks for new tokens where tokens have ended, and ends the connections that showed none in
+    /// time, or cannot show another one.
     pub(super) fn check_logins(&mut self) {
         if self.auth.is_none() {
             return;

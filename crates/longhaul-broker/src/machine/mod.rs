@@ -1,28 +1,39 @@
-//! The broker as one pure state machine: requests, commits and the time go in, [`Effect`]s come out.
+//! The broker as one pure state machine: requests, commits and the time go in, [`Effect`]s come
+//! out.
 //!
-//! One machine serves all connections and topics, on one thread. A topic is little work, the log is one sequence anyway, and
-//! whoever reads the code, or a simulation that replays it, has one order of events to think about.
+//! One machine serves all connections and topics, on one thread. A topic is little work, the log is
+//! one sequence anyway, and whoever reads the code, or a simulation that replays it, has one order
+//! of events to think about.
 //!
-//! The parts, in their order: each of them knows and calls only those above it, which a test checks. This file holds what all of
-//! them have, and hands what waited for the disk back to where it came from.
+//! The parts, in their order: each of them knows and calls only those above it, which a test
+//! checks. This file holds what all of them have, and hands what waited for the disk back to where
+//! it came from.
 //!
 //! - [`effect`], [`invariants`], [`dues`], [`recent`], [`figures`], [`withheld`], [`view`]: values.
-//! - [`dispatcher`]: who gets which entry. [`sharing`]: how consumers are to share, as they say it. [`delivering`]: what each is sent.
-//! - [`permissions`]: what a role may do. [`session`]: what a connection has open, and what is said to it.
-//! - [`terminating`]: topics that have ended. [`acking`]: what is acknowledged. [`topics`]: topics that come, partitions, policies, schemas.
-//! - [`space`], [`room`]: whether another entry may come. [`probing`]: whether the holder of an exclusive place still lives.
+//! - [`dispatcher`]: who gets which entry. [`sharing`]: how consumers are to share, as they say it.
+//!   [`delivering`]: what each is sent.
+//! - [`permissions`]: what a role may do. [`session`]: what a connection has open, and what is said
+//!   to it.
+//! - [`terminating`]: topics that have ended. [`acking`]: what is acknowledged. [`topics`]: topics
+//!   that come, partitions, policies, schemas.
+//! - [`space`], [`room`]: whether another entry may come. [`probing`]: whether the holder of an
+//!   exclusive place still lives.
 //! - [`consuming`], [`producing`], [`publishing`]: the two sides of a topic.
 //! - [`ending`]: connections that end. [`logins`]: those whose tokens do.
-//! - [`stats`], [`last_id`], [`listing`]: what clients ask. [`unreadable`]: entries that the disk does not give back.
+//! - [`stats`], [`last_id`], [`listing`]: what clients ask. [`unreadable`]: entries that the disk
+//!   does not give back.
 //! - [`commands`]: what clients ask for, and which command goes where.
-//! - [`cleaning`]: old segments of the log. [`keeping`]: what happens with time: trimming, expiry, compaction, checkpoints.
+//! - [`cleaning`]: old segments of the log. [`keeping`]: what happens with time: trimming, expiry,
+//!   compaction, checkpoints.
 //! - [`removing`]: topics that go. [`admin`]: calls of the HTTP interface.
 //!
 //! Invariants:
-//! - Nothing leaves the machine that rests on a record which is not on disk: answers wait in `waiting` for the commit of the
-//!   group that their record is in, in order; entries are shown to consumers up to `Live::readable` only.
+//! - Nothing leaves the machine that rests on a record which is not on disk: answers wait in
+//!   `waiting` for the commit of the group that their record is in, in order; entries are shown to
+//!   consumers up to `Live::readable` only.
 //! - Answers to the messages of one producer leave in the order in which the messages came.
-//! - What a connection has under way is limited: deliveries by its window, everything else by the driver, which stops reading.
+//! - What a connection has under way is limited: deliveries by its window, everything else by the
+//!   driver, which stops reading.
 
 mod acking;
 mod admin;
@@ -110,7 +121,8 @@ struct Live {
     readable: u64,
     producers: Producers,
     dispatchers: BTreeMap<u32, Dispatcher>,
-    /// Subscriptions of readers that lost their consumers by SEEK, with the connection that will come back to them.
+    /// Subscriptions of readers that lost their consumers by SEEK, with the connection that will
+    /// come back to them.
     orphans: BTreeMap<u32, u64>,
     figures: Figures,
     compaction: keeping::Compaction,
@@ -177,9 +189,11 @@ pub struct Machine {
     invariants: invariants::Invariants,
     totals: figures::Totals,
     next_name: u64,
-    /// Wall clock, in ms since the epoch, at the current event: for what messages, delays and policies say.
+    /// Wall clock, in ms since the epoch, at the current event: for what messages, delays and
+    /// policies say.
     now: u64,
-    /// A clock in ms that never goes back, at the current event: for what is done now and then. The wall clock may be set back.
+    /// A clock in ms that never goes back, at the current event: for what is done now and then. The
+    /// wall clock may be set back.
     up: u64,
     /// The same clock, finer, for how long publishes take.
     moment: figures::Moment,
@@ -242,12 +256,14 @@ impl Machine {
         machine
     }
 
-    /// Tells the time: the wall clock, in ms since the epoch, and a clock in ms that never goes back.
+    /// Tells the time: the wall clock, in ms since the epoch, and a clock in ms that never goes
+    /// back.
     pub fn set_time(&mut self, now: u64, up: u64) {
         (self.now, self.up) = (now, up);
     }
 
-    /// Tells the finer time, in µs of a clock that never goes back: now, and when the requests that come next were received.
+    /// Tells the finer time, in µs of a clock that never goes back: now, and when the requests that
+    /// come next were received.
     pub const fn set_moment(&mut self, now: u64, received: u64) {
         self.moment = figures::Moment { now, received };
     }
@@ -267,7 +283,8 @@ impl Machine {
         std::mem::swap(&mut self.effects, with);
     }
 
-    /// What was composed since the last group, to be written as one. At most one group may be under way.
+    /// What was composed since the last group, to be written as one. At most one group may be under
+    /// way.
     pub fn take_group(&mut self) -> Option<Group> {
         if self.fatal().is_some() {
             return None;
@@ -338,7 +355,8 @@ impl Machine {
         }
     }
 
-    /// Does something as soon as everything that was recorded so far is on disk: at once, when it is.
+    /// Does something as soon as everything that was recorded so far is on disk: at once, when it
+    /// is.
     fn after_commit(&mut self, waiting: Waiting) {
         let number =
             if self.composer.pending_bytes() > 0 { self.composing } else { self.composing - 1 };
@@ -349,7 +367,8 @@ impl Machine {
         }
     }
 
-    /// Applies a change and records it. A change that does not apply is not recorded: no start could read it.
+    /// Applies a change and records it. A change that does not apply is not recorded: no start
+    /// could read it.
     fn change(&mut self, change: impl Into<Change>) -> Result<(), Refusal> {
         let refused =
             |cause: AppendError| Refusal::new(ServerError::PersistenceError, cause.to_string());
@@ -376,7 +395,8 @@ impl Machine {
             .map_err(|cause| Refusal::new(ServerError::UnknownError, cause.to_string()))
     }
 
-    /// Hands entries to consumers. To be called when all events that are there have been handled. Says whether there is more.
+    /// Hands entries to consumers. To be called when all events that are there have been handled.
+    /// Says whether there is more.
     pub fn dispatch(&mut self) -> bool {
         if self.watchers.has_news() {
             self.tell_watchers();

@@ -13,7 +13,8 @@ impl Machine {
             || self.administers(&role.name, topic.tenant())
     }
 
-    /// Whether the role is one of those that administer the tenant: as in Pulsar they may do everything with its topics, too.
+    /// Whether the role is one of those that administer the tenant: as in Pulsar they may do
+    /// everything with its topics, too.
     pub(crate) fn administers(&self, role: &str, tenant: &str) -> bool {
         let tenant = self.state.settings(tenant).and_then(|settings| settings.tenant.as_ref());
         tenant.is_some_and(|tenant| tenant.admin_roles.contains(role))

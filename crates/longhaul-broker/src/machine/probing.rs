@@ -1,8 +1,9 @@
 //! Whether the holder of an exclusive place still lives.
 //!
-//! A client that lost its connection without the broker noticing comes back and finds its own place taken, by itself. So whoever
-//! holds a place that somebody else wants is asked for a sign of life first: if it gives none its connection ends, and the place is
-//! free. Until then the newcomer waits.
+//! A client that lost its connection without the broker noticing comes back and finds its own place
+//! taken, by itself. So whoever holds a place that somebody else wants is asked for a sign of life
+//! first: if it gives none its connection ends, and the place is free. Until then the newcomer
+//! waits.
 
 use super::Machine;
 use super::effect::Refusal;
@@ -55,8 +56,8 @@ impl Machine {
         self.probes.retain(|probe| probe.newcomer != conn || !is_asked(&probe.command));
     }
 
-    /// The connection has ended: what it held is free, and what it waited for is of no interest any more. Returns who waited for it,
-    /// each with what it asked for.
+    /// The connection has ended: what it held is free, and what it waited for is of no interest any
+    /// more. Returns who waited for it, each with what it asked for.
     pub(super) fn take_waiting_for(&mut self, conn: u64) -> Vec<(u64, Command)> {
         self.probes.retain(|probe| probe.newcomer != conn);
         let free = self.probes.extract_if(.., |probe| probe.holder == conn);

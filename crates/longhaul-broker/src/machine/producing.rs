@@ -124,7 +124,8 @@ impl Machine {
         let schema_version = self.register_schema(topic, command.schema.as_ref())?;
         self.check_schema(topic, &schema_version)?;
         let name = given.map_or_else(|| self.generate_name(), str::to_owned);
-        // A client that reconnects names itself as the broker named it, and says that the name is not its own.
+        // A client that reconnects names itself as the broker named it, and says that the name is
+        // not its own.
         let is_generated = given.is_none() || command.user_provided_producer_name == Some(false);
         Ok(Producer {
             conn,
@@ -140,7 +141,8 @@ impl Machine {
         })
     }
 
-    /// Makes the subscription that a producer of dead letters asks for, so that none of them is lost before somebody reads them.
+    /// Makes the subscription that a producer of dead letters asks for, so that none of them is
+    /// lost before somebody reads them.
     fn subscribe_initially(
         &mut self,
         conn: u64,
@@ -164,7 +166,8 @@ impl Machine {
         format!("longhaul-{:x}", self.next_name)
     }
 
-    /// Two producers of one name would have one sequence of ids between them. Only a later incarnation takes over.
+    /// Two producers of one name would have one sequence of ids between them. Only a later
+    /// incarnation takes over.
     fn replace_predecessor(&mut self, topic: u32, producer: &Producer) -> Result<(), Refusal> {
         let live = self.live.get(&topic);
         let live = self.invariants.need(live, Invariant::TopicServed, Some(producer.conn));
@@ -212,7 +215,8 @@ impl Machine {
             AccessMode::Exclusive if !producers.active.is_empty() => {
                 fenced("the topic has other producers")
             }
-            // It had its turn and lost it to another: what it still has to send must not wait for the next.
+            // It had its turn and lost it to another: what it still has to send must not wait for
+            // the next.
             _ if is_past => fenced("the topic's epoch has moved on"),
             AccessMode::WaitForExclusive if !producers.active.is_empty() => Ok(Admission::Wait),
             AccessMode::Exclusive
@@ -259,7 +263,8 @@ impl Machine {
         }
     }
 
-    /// Answers a producer that waits and asked again: from now on this is the request that it waits for.
+    /// Answers a producer that waits and asked again: from now on this is the request that it waits
+    /// for.
     fn wait_on(&mut self, conn: u64, topic: u32, id: u64, request_id: u64) {
         let mut waiting =
             self.live.get_mut(&topic).into_iter().flat_map(|live| &mut live.producers.waiting);

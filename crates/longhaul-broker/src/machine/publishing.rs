@@ -27,7 +27,8 @@ impl Machine {
             .get(&conn)
             .is_some_and(|session| session.closed.contains(&send.producer_id))
         {
-            // The client sends it again with its next producer. An error would make it give up the whole connection.
+            // The client sends it again with its next producer. An error would make it give up the
+            // whole connection.
             return;
         }
         let published = message.and_then(|message| self.append(conn, send, &message));
@@ -46,8 +47,9 @@ impl Machine {
         }
     }
 
-    /// Ends a producer whose message has no room, as Pulsar ends those of a topic whose quota is used up: without an error, which would make
-    /// clients give up the connection with all consumers on it. The client begins again, in order, and then learns why it cannot.
+    /// Ends a producer whose message has no room, as Pulsar ends those of a topic whose quota is
+    /// used up: without an error, which would make clients give up the connection with all
+    /// consumers on it. The client begins again, in order, and then learns why it cannot.
     fn block_producer(&mut self, conn: u64, id: u64) {
         if let Some(topic) = self.open_producer(conn, id) {
             self.end_producer(conn, topic, id);
@@ -60,9 +62,10 @@ impl Machine {
         (!handle.is_waiting).then_some(handle.topic)
     }
 
-    /// Ends a producer whose message could not be recorded, or any message where duplicates are dropped. What it has sent
-    /// behind that message must not be taken: it would overtake the message, which on its second way would then pass for one that
-    /// was published before. The client begins again, in order.
+    /// Ends a producer whose message could not be recorded, or any message where duplicates are
+    /// dropped. What it has sent behind that message must not be taken: it would overtake the
+    /// message, which on its second way would then pass for one that was published before. The
+    /// client begins again, in order.
     fn end_refused_producer(&mut self, conn: u64, id: u64, code: ServerError) {
         let Some(topic) = self.open_producer(conn, id) else { return };
         let deduplicates = self.live.get(&topic).is_some_and(|live| live.deduplicates);

@@ -6,8 +6,9 @@ use std::collections::VecDeque;
 
 /// The last entries of all topics together, up to a number of bytes.
 ///
-/// Entries are parts of the group that they were written in, and keep its memory as a whole. So what is counted are groups: one
-/// goes when its last entry does, and the newest stays, whatever its size, for it is about to be delivered.
+/// Entries are parts of the group that they were written in, and keep its memory as a whole. So
+/// what is counted are groups: one goes when its last entry does, and the newest stays, whatever
+/// its size, for it is about to be delivered.
 #[derive(Debug, Default)]
 pub struct Recent {
     topics: IdMap<u32, Tail>,
@@ -47,7 +48,8 @@ impl Recent {
     pub fn push(&mut self, topic: u32, ordinal: u64, body: Bytes) {
         let next = self.topics.get(&topic).map(|tail| tail.first + tail.bodies.len() as u64);
         if next.is_some_and(|next| next != ordinal) {
-            // Cannot happen while entries come in order; a tail with a hole would hand out wrong entries.
+            // Cannot happen while entries come in order; a tail with a hole would hand out wrong
+            // entries.
             self.forget(topic);
         }
         let fresh = || Tail { first: ordinal, bodies: VecDeque::new() };
@@ -176,8 +178,9 @@ mod tests {
         assert_eq!(kept, [None, Some(40), Some(1), Some(59), None]);
     }
 
-    /// Each entry was copied out of its group, because one small entry that is kept keeps the memory of all of it. The group is
-    /// counted as long as any of its entries is kept, so that no copy is needed.
+    /// Each entry was copied out of its group, because one small entry that is kept keeps the
+    /// memory of all of it. The group is counted as long as any of its entries is kept, so that no
+    /// copy is needed.
     #[test]
     fn a_group_counts_as_a_whole_until_its_last_entry_goes() {
         let mut recent = Recent::new(100);
@@ -196,7 +199,8 @@ mod tests {
         assert_eq!((recent.bytes, recent.order.len(), recent.groups.len()), (0, 0, 1));
     }
 
-    /// What a topic had before a hole is forgotten in the order as well, and that of other topics is not.
+    /// What a topic had before a hole is forgotten in the order as well, and that of other topics
+    /// is not.
     #[test]
     fn a_hole_forgets_the_entries_before_it_alone() {
         let mut recent = Recent::new(100);

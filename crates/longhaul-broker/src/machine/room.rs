@@ -1,4 +1,5 @@
-//! Whether there is room for what is published: on the disk, and within the quota of a topic's backlog.
+//! Whether there is room for what is published: on the disk, and within the quota of a topic's
+//! backlog.
 
 use super::Machine;
 use super::effect::Refusal;
@@ -7,15 +8,17 @@ use crate::admin::policies::{BacklogAction, BacklogQuota, Retention};
 use crate::state::Topic;
 use longhaul_wire::messages::ServerError;
 
-/// How long a topic gets no producer after an entry had no room, as long as there is none for an entry of this size. Clients give a message up after
-/// 30 s by default, and begin to count anew with each producer that they are given.
+/// How long a topic gets no producer after an entry had no room, as long as there is none for an
+/// entry of this size. Clients give a message up after 30 s by default, and begin to count anew
+/// with each producer that they are given.
 const REFUSED_MS: u64 = 60_000;
 
 /// An entry that had no room.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RefusedEntry {
     bytes: usize,
-    /// When its size does not count any more, in ms since the start: it may have been too large for this disk at any time.
+    /// When its size does not count any more, in ms since the start: it may have been too large for
+    /// this disk at any time.
     until: u64,
 }
 
@@ -33,8 +36,8 @@ impl Machine {
         self.check_quota(topic)
     }
 
-    /// Whether a topic may have another producer: it would be ended with its first entry where there is no room. A client sends that again
-    /// with each new producer, at once, for ever.
+    /// Whether a topic may have another producer: it would be ended with its first entry where
+    /// there is no room. A client sends that again with each new producer, at once, for ever.
     pub(super) fn check_room_to_begin(&mut self, topic: u32) -> Result<(), Refusal> {
         let refused = self.live.get(&topic).and_then(|live| live.refused);
         let refused = refused.filter(|refused| self.up < refused.until);
@@ -49,8 +52,9 @@ impl Machine {
         self.check_quota(topic)
     }
 
-    /// Whether the topic's backlog is within its quota, unless that takes from the backlog. As Pulsar does: producers are refused, and what
-    /// an older one sends; a client holds it or gives it up by the code.
+    /// Whether the topic's backlog is within its quota, unless that takes from the backlog. As
+    /// Pulsar does: producers are refused, and what an older one sends; a client holds it or gives
+    /// it up by the code.
     pub(super) fn check_quota(&self, topic: u32) -> Result<(), Refusal> {
         self.check_age(topic)?;
         let Some((quota, limit)) = self.quota(topic) else { return Ok(()) };
@@ -89,7 +93,8 @@ impl Machine {
         retention.is_some_and(Retention::is_endless)
     }
 
-    /// Whether the oldest message of the topic's backlog is young enough, by the time at which its producer says that it was published.
+    /// Whether the oldest message of the topic's backlog is young enough, by the time at which its
+    /// producer says that it was published.
     fn check_age(&self, topic: u32) -> Result<(), Refusal> {
         let Some((action, limit_s)) = self.age_quota(topic) else { return Ok(()) };
         let both = self.state.topic(topic).zip(self.live.get(&topic));
@@ -107,7 +112,8 @@ impl Machine {
         Err(Refusal::new(code, text))
     }
 
-    /// How old the oldest message of a backlog may become, in seconds, and what happens then, if there is a quota on it.
+    /// How old the oldest message of a backlog may become, in seconds, and what happens then, if
+    /// there is a quota on it.
     pub(super) fn age_quota(&self, topic: u32) -> Option<(BacklogAction, u64)> {
         let quota = self.live.get(&topic)?.policies.backlog_age?;
         let limit_s = u64::try_from(quota.limit_s).ok().filter(|&limit_s| limit_s > 0)?;
@@ -124,8 +130,10 @@ impl Machine {
         Some((quota, u64::try_from(quota.limit_bytes).ok()?))
     }
 
-    /// About how many bytes the subscription with most to do has not acknowledged: what a retention keeps for a time does not count, as it goes by itself.
-    /// Where there is no subscription nobody consumes, and all counts that is kept, for whatever reason. So it does where a retention keeps it for ever.
+    /// About how many bytes the subscription with most to do has not acknowledged: what a retention
+    /// keeps for a time does not count, as it goes by itself. Where there is no subscription nobody
+    /// consumes, and all counts that is kept, for whatever reason. So it does where a retention
+    /// keeps it for ever.
     fn open_bytes(&self, topic: u32) -> Option<(&Topic, u64)> {
         let (kept, live) = self.state.topic(topic).zip(self.live.get(&topic))?;
         let (first, all) = (kept.entries.first(), kept.entries.count().max(1));

@@ -24,16 +24,19 @@ pub(super) struct Session {
     /// It was asked for one, and has until then.
     pub(super) asked: Option<u64>,
     pub(super) producers: HashMap<u64, ProducerHandle>,
-    /// Producers that the broker has closed. What their clients had sent before they knew is not answered.
+    /// Producers that the broker has closed. What their clients had sent before they knew is not
+    /// answered.
     pub(super) closed: HashSet<u64>,
     pub(super) consumers: HashMap<u64, ConsumerHandle>,
-    /// Subscriptions of readers that lost their consumers by SEEK, and to which the connection will come back.
+    /// Subscriptions of readers that lost their consumers by SEEK, and to which the connection will
+    /// come back.
     pub(super) orphans: BTreeSet<Place>,
     /// Bytes of deliveries that are under way.
     pub(super) under_way: u64,
 }
 
-/// Producers that were closed and are remembered. Clients that have seen so many come and go know of the older ones.
+/// Producers that were closed and are remembered. Clients that have seen so many come and go know
+/// of the older ones.
 const CLOSED_MAX: usize = 10_000;
 
 impl Session {

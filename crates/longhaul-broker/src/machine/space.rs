@@ -5,21 +5,26 @@ use super::effect::{Effect, Refusal};
 use crate::admin::policies::{BacklogAction, BacklogQuota};
 use longhaul_wire::messages::ServerError;
 
-/// Publishes stop this far before the limit of the disk: room for the segment that is begun next, for the one that is made ahead, and for acks.
+/// Publishes stop this far before the limit of the disk: room for the segment that is begun next,
+/// for the one that is made ahead, and for acks.
 pub(super) const RESERVE_BYTES: u64 = 2 * 64 * 1024 * 1024;
-/// The pace at which the disk fills is that of about so many seconds: the older, the less it counts.
+/// The pace at which the disk fills is that of about so many seconds: the older, the less it
+/// counts.
 const MEMORY_S: f64 = 300.0;
 /// No pace is told before it was watched for so long.
 const WATCHED_S: f64 = 60.0;
-/// A disk that is full within this time, or has less than one part in so many left, is worth a warning.
+/// A disk that is full within this time, or has less than one part in so many left, is worth a
+/// warning.
 const WARN_S: u64 = 3600;
 const WARN_SHARE: u64 = 10;
-/// So long after the last refusal publishes count as refused while there is no room for what was refused: it may have been too large at any time.
+/// So long after the last refusal publishes count as refused while there is no room for what was
+/// refused: it may have been too large at any time.
 const FULL_MS: u64 = 3_600_000;
 /// How often a warning is given.
 const WARN_PAUSE_MS: u64 = 600_000;
-/// A topic without a quota of its own may have a backlog of one part in so many of the disk. Workers publish before they acknowledge: if one forgotten
-/// topic could take all of it, nobody could go on.
+/// A topic without a quota of its own may have a backlog of one part in so many of the disk.
+/// Workers publish before they acknowledge: if one forgotten topic could take all of it, nobody
+/// could go on.
 const QUOTA_SHARE: u64 = 2;
 /// Where there is less than this, a few segments may be half of it.
 const QUOTA_DISK_BYTES_MIN: u64 = 1024 * 1024 * 1024;
@@ -87,7 +92,8 @@ impl Space {
         self.refused.as_ref().filter(recent).map_or(0, |refused| refused.bytes)
     }
 
-    /// What the operator is to be told now: once when publishes begin to be refused, now and then as long as they are, and when they are taken again.
+    /// What the operator is to be told now: once when publishes begin to be refused, now and then
+    /// as long as they are, and when they are taken again.
     fn take_news(&mut self, up: u64, is_full: bool) -> Option<News> {
         if !is_full {
             self.refused = None;
@@ -105,7 +111,8 @@ impl Space {
         self.left
     }
 
-    /// In how many seconds the disk is full if it goes on as in the last minutes; none if it does not fill.
+    /// In how many seconds the disk is full if it goes on as in the last minutes; none if it does
+    /// not fill.
     #[expect(clippy::cast_precision_loss, reason = "a pace need not be exact")]
     #[expect(
         clippy::cast_possible_truncation,
@@ -155,8 +162,9 @@ impl Machine {
 
     /// Whether the disk has room for an entry of so many bytes, and its limit.
     ///
-    /// The error is the one that has clients wait, and come back by themselves. With `ProducerBlockedQuotaExceededException` some clients would
-    /// give up their producers for good, and a disk has room again later.
+    /// The error is the one that has clients wait, and come back by themselves. With
+    /// `ProducerBlockedQuotaExceededException` some clients would give up their producers for good,
+    /// and a disk has room again later.
     pub(super) fn check_disk(&self, bytes: usize) -> Result<(), Refusal> {
         let refuse =
             |text: String| Err(Refusal::new(ServerError::ProducerBlockedQuotaExceededError, text));

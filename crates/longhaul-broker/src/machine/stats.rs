@@ -426,7 +426,8 @@ fn ledger_stats(topic: &Topic, ledger: u64, part: Range<u64>, readable: u64) -> 
     }
 }
 
-/// Entries that are not acknowledged. Of a subscription that came when entries were gone already, they are no more than there are.
+/// Entries that are not acknowledged. Of a subscription that came when entries were gone already,
+/// they are no more than there are.
 fn backlog(topic: &Topic, cursor: &Cursor, readable: u64) -> u64 {
     cursor.open_between(topic.entries.first(), readable).min(topic.entries.count())
 }

@@ -1,4 +1,5 @@
-//! What it means that a topic has ended: nothing more can be published to it, and consumers that have read everything are told so.
+//! What it means that a topic has ended: nothing more can be published to it, and consumers that
+//! have read everything are told so.
 
 use super::Machine;
 use super::effect::Refusal;
@@ -19,7 +20,8 @@ impl Machine {
         }
     }
 
-    /// The same for all subscriptions of a topic. Entries go that nobody has acknowledged, too: a reader that is not durable holds nothing back.
+    /// The same for all subscriptions of a topic. Entries go that nobody has acknowledged, too: a
+    /// reader that is not durable holds nothing back.
     pub(super) fn tell_ends(&mut self, topic: u32) {
         let Some(kept) = self.state.topic(topic).filter(|topic| topic.is_terminated) else {
             return;
@@ -28,7 +30,8 @@ impl Machine {
         subscriptions.into_iter().for_each(|subscription| self.tell_end(topic, subscription));
     }
 
-    /// Tells the consumers of a subscription once that nothing more comes, when the topic has ended and nothing of it is left to acknowledge.
+    /// Tells the consumers of a subscription once that nothing more comes, when the topic has ended
+    /// and nothing of it is left to acknowledge.
     pub(super) fn tell_end(&mut self, topic: u32, subscription: u32) {
         let Some(kept) = self.state.topic(topic).filter(|topic| topic.is_terminated) else {
             return;

@@ -1,4 +1,5 @@
-//! Stories of the whole machine, with a log that never fails: what only shows when several parts meet.
+//! Stories of the whole machine, with a log that never fails: what only shows when several parts
+//! meet.
 
 #![expect(clippy::wildcard_enum_match_arm, reason = "a test looks for what it is about")]
 
@@ -243,8 +244,9 @@ fn a_producer_that_waits_and_asks_again_is_answered() {
     );
 }
 
-/// A round trimmed a topic, found segments that nobody needed any more, and had them removed at once, while the record of the
-/// trim, and of the acks that it came from, was still in memory. A crash then brought the entries back, and their bytes not.
+/// A round trimmed a topic, found segments that nobody needed any more, and had them removed at
+/// once, while the record of the trim, and of the acks that it came from, was still in memory. A
+/// crash then brought the entries back, and their bytes not.
 #[test]
 fn segments_are_removed_when_the_trim_is_on_disk() {
     let mut rig = Rig::new();
@@ -272,8 +274,8 @@ fn segments_are_removed_when_the_trim_is_on_disk() {
     assert!(rig.settle().iter().any(is_removal));
 }
 
-/// Two compactions without an entry between them, within one millisecond, had one file. It was removed as the former one of
-/// itself, and the broker did not start any more.
+/// Two compactions without an entry between them, within one millisecond, had one file. It was
+/// removed as the former one of itself, and the broker did not start any more.
 #[test]
 fn no_two_compactions_share_a_file() {
     let mut rig = Rig::new();
@@ -422,8 +424,9 @@ fn a_schema_of_another_type_is_refused() {
     assert_eq!(refused, Err(ServerError::IncompatibleSchema.into()));
 }
 
-/// A message was refused because the disk was full, and room came back in the middle of the pipeline: what the producer had sent
-/// behind it was taken, so that the message, sent again, passed for a duplicate. It got a receipt, and was nowhere.
+/// A message was refused because the disk was full, and room came back in the middle of the
+/// pipeline: what the producer had sent behind it was taken, so that the message, sent again,
+/// passed for a duplicate. It got a receipt, and was nowhere.
 #[test]
 fn nothing_overtakes_a_refused_message() {
     let mut rig = Rig::new();
@@ -448,8 +451,8 @@ fn nothing_overtakes_a_refused_message() {
     assert_eq!(kept.entries.end(), 2, "both are there");
 }
 
-/// The quota was compared with all that the topic kept, and what is consumed stays until its segment is full: a topic whose
-/// consumers had read everything refused publishes for ever.
+/// The quota was compared with all that the topic kept, and what is consumed stays until its
+/// segment is full: a topic whose consumers had read everything refused publishes for ever.
 #[test]
 fn a_quota_counts_what_is_not_consumed() {
     let mut rig = Rig::new();

@@ -22,7 +22,8 @@ use std::sync::Arc;
 /// Partitions that a topic may have.
 pub(crate) const PARTITIONS_MAX: u32 = 10_000;
 
-/// Such a name stays wrong. Clients try again for half a minute after `InvalidTopicName`, and end without the reason.
+/// Such a name stays wrong. Clients try again for half a minute after `InvalidTopicName`, and end
+/// without the reason.
 fn misnamed(cause: &NameError) -> Refusal {
     Refusal::new(ServerError::NotAllowedError, cause.to_string())
 }
@@ -103,7 +104,8 @@ impl Machine {
         Ok(topic)
     }
 
-    /// Begins a ledger: what was confirmed to nobody before may have left entries behind, whose ids are not used again.
+    /// Begins a ledger: what was confirmed to nobody before may have left entries behind, whose ids
+    /// are not used again.
     pub(super) fn open_ledger(&mut self, topic: u32) -> Result<(), Refusal> {
         let (_, ledger) = self.state.next_numbers();
         let first = self.state.topic(topic).map_or(0, |kept| kept.entries.end());
@@ -165,8 +167,8 @@ impl Machine {
         self.refresh_policies(topic);
     }
 
-    /// How many partitions a topic has; 0 for one without. One that does not exist and would be created by use counts as one
-    /// without, or is created with partitions where that is the rule.
+    /// How many partitions a topic has; 0 for one without. One that does not exist and would be
+    /// created by use counts as one without, or is created with partitions where that is the rule.
     pub(super) fn partitions_of(
         &mut self,
         name: &TopicName,
@@ -308,7 +310,8 @@ impl Machine {
         self.store_schema(&name, schema).map(version_bytes)
     }
 
-    /// Refuses a producer without a schema where the topic has one and the policy says that it is enforced.
+    /// Refuses a producer without a schema where the topic has one and the policy says that it is
+    /// enforced.
     pub(super) fn check_schema(&mut self, topic: u32, version: &Bytes) -> Result<(), Refusal> {
         let both = self.state.topic(topic).zip(self.live.get(&topic));
         let both = self.invariants.need(both, Invariant::TopicServed, None);

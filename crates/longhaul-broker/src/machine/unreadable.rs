@@ -1,23 +1,25 @@
 //! Entries that the disk does not give back.
 //!
-//! Nothing is forgotten because it could not be read. The entry stays in the backlog of who has not acknowledged it, its place and its segment are kept, and
-//! nothing of it is recorded. Until it can be read it is *withheld* from consumers:
+//! Nothing is forgotten because it could not be read. The entry stays in the backlog of who has not
+//! acknowledged it, its place and its segment are kept, and nothing of it is recorded. Until it can
+//! be read it is *withheld* from consumers:
 //!
-//! - Its bytes are not those that were written: it is *set aside* for as long as the broker runs, and consumers get what lies behind it. No cumulative
-//!   acknowledgement includes it, so that the topic is not trimmed beyond it, unless an operator or a policy lets go of it. The topic is not compacted: an
-//!   older value of a key would take the place of the one that cannot be read.
-//! - The operating system refused to read: it is tried again after a pause. Shared subscriptions get what lies behind it meanwhile; others, whose order
-//!   counts, wait for it.
+//! - Its bytes are not those that were written: it is *set aside* for as long as the broker runs,
+//!   and consumers get what lies behind it. No cumulative acknowledgement includes it, so that the
+//!   topic is not trimmed beyond it, unless an operator or a policy lets go of it. The topic is not
+//!   compacted: an older value of a key would take the place of the one that cannot be read.
+//! - The operating system refused to read: it is tried again after a pause. Shared subscriptions
+//!   get what lies behind it meanwhile; others, whose order counts, wait for it.
 
 use super::Machine;
 use super::dispatcher::ConsumerKey;
-use super::effect::Effect;
 use super::invariants::Invariant;
 use super::withheld::{Copy, Where};
 use crate::log::{Place, ReadError};
 use crate::state::entries::Position;
 
-/// Entries that are set aside in one run, and entries of one topic that wait: each takes some memory.
+/// Entries that are set aside in one run, and entries of one topic that wait: each takes some
+/// memory.
 const WITHHELD_MAX: usize = 10_000;
 /// What may concern very many entries is said once in this time.
 const SAY_PAUSE_MS: u64 = 60_000;
@@ -43,7 +45,8 @@ pub(super) struct Said {
 }
 
 impl Machine {
-    /// Goes on without an entry that cannot be read. Returns what the operator should know, if there is something new.
+    /// Goes on without an entry that cannot be read. Returns what the operator should know, if
+    /// there is something new.
     pub fn withhold(&mut self, unreadable: &Unreadable) -> Option<String> {
         // The consumer may have gone while the entry was read, and the topic with its ids.
         let (topic, subscription) = self.place_of(unreadable.consumer)?;
@@ -132,7 +135,8 @@ impl Machine {
         let messages = kept.entries.get(ordinal).map_or(1, |slot| slot.messages());
         let was_taken = dispatcher.take_back(key, ordinal, messages);
         let waits = live.withheld.waiting.contains(&(from, ordinal));
-        // Where order counts, one that waits is the next one; shared subscriptions get it when it is tried again.
+        // Where order counts, one that waits is the next one; shared subscriptions get it when it
+        // is tried again.
         let is_next = waits && !dispatcher.kind.is_shared();
         if was_taken && (is_next || !live.withheld.contains(from, ordinal)) {
             dispatcher.offer(ordinal, &record.cursor);

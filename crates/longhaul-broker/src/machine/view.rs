@@ -1,4 +1,5 @@
-//! What a subscription may read of a topic: its entries as far as they are on disk, or the compacted view and what follows it.
+//! What a subscription may read of a topic: its entries as far as they are on disk, or the
+//! compacted view and what follows it.
 
 use super::withheld::{Where, Withheld};
 use crate::key_hash;

@@ -3,7 +3,8 @@
 use crate::state::cursor::Cursor;
 use std::collections::BTreeSet;
 
-/// How long the entries that the operating system refused to read wait before they are tried again, at first and at most.
+/// How long the entries that the operating system refused to read wait before they are tried again,
+/// at first and at most.
 const PAUSE_MS: (u64, u64) = (1000, 60_000);
 
 /// Where an entry was read, and its ordinal.
@@ -47,7 +48,8 @@ impl Withheld {
         self.is_set_aside(place, ordinal) || self.waiting.contains(&(place, ordinal))
     }
 
-    /// The first entry at or after an ordinal that is tried again, of a reader of the log, or of the view up to this horizon.
+    /// The first entry at or after an ordinal that is tried again, of a reader of the log, or of
+    /// the view up to this horizon.
     pub(super) fn first_waiting(&self, from: u64, horizon: u64, cursor: &Cursor) -> Option<u64> {
         let concerned = |&&(place, ordinal): &&Copy| {
             let is_in_view = ordinal < horizon;
@@ -62,7 +64,8 @@ impl Withheld {
         all.map(|copy| copy.1).filter(|&ordinal| ordinal < end).collect()
     }
 
-    /// One that a compaction of the log from this ordinal on, and of the view before it, would miss.
+    /// One that a compaction of the log from this ordinal on, and of the view before it, would
+    /// miss.
     pub(super) fn first_to_compact(&self, from: u64) -> Option<u64> {
         let all = self.set_aside.iter().chain(&self.waiting);
         all.filter(|copy| copy.0 == Where::View || copy.1 >= from).map(|copy| copy.1).min()

@@ -1,7 +1,7 @@
 //! Data directories that are damaged, or are to be copied while a broker uses them.
 //!
-//! [`check()`] reads everything and names what is damaged and what that costs. [`salvage()`] makes a new directory of what can be read. Neither changes the
-//! directory that it reads.
+//! [`check()`] reads everything and names what is damaged and what that costs. [`salvage()`] makes
+//! a new directory of what can be read. Neither changes the directory that it reads.
 
 mod reading;
 mod report;

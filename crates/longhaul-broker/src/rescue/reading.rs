@@ -10,7 +10,8 @@ use prost::Message as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Numbers that are left out behind the highest known ones where changes are lost: nothing that was lost gives its number to something new.
+/// Numbers that are left out behind the highest known ones where changes are lost: nothing that was
+/// lost gives its number to something new.
 const LEDGERS_LEFT_OUT: u64 = 1_000_000;
 const TOPICS_LEFT_OUT: u32 = 1_000;
 
@@ -140,8 +141,9 @@ impl Read {
         self.findings.iter().any(|finding| finding.cost.is_state())
     }
 
-    /// Takes in the entries of a ledger whose beginning is lost, and maybe that of its topic. Ordinals that were acknowledged are left out, because nobody
-    /// knows which entries had them: what is taken in is delivered again.
+    /// Takes in the entries of a ledger whose beginning is lost, and maybe that of its topic.
+    /// Ordinals that were acknowledged are left out, because nobody knows which entries had them:
+    /// what is taken in is delivered again.
     fn take_in(&mut self, topic: u32, ledger: u64, entries: &[(u64, Place)]) {
         if self.state.topic(topic).is_none() {
             let name = format!("persistent://public/default/salvaged-{topic}");
@@ -173,7 +175,8 @@ impl Read {
         }
     }
 
-    /// An ordinal that was given is not given again, though its entry is lost: a cursor may have acknowledged it.
+    /// An ordinal that was given is not given again, though its entry is lost: a cursor may have
+    /// acknowledged it.
     fn keep_ordinals(&mut self) {
         let mut ends: BTreeMap<u32, u64> =
             self.state.topics().map(|(id, topic)| (id, end_of(topic))).collect();
@@ -199,7 +202,8 @@ impl Read {
         }
     }
 
-    /// The entries of a topic that are missing and that somebody may need, as ranges of ids with both ends.
+    /// The entries of a topic that are missing and that somebody may need, as ranges of ids with
+    /// both ends.
     pub(super) fn lost(&self, topic: &Topic) -> Vec<(Position, Position)> {
         if self.findings.is_empty() {
             return Vec::new();

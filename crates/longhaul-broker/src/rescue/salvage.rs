@@ -21,8 +21,8 @@ const READ_COUNT: usize = 256;
 /// Any message that a broker has taken.
 const BODY_BYTES_MAX: u32 = 1 << 30;
 
-/// Makes a new data directory of everything that can be read of a damaged one, which is not changed. Messages keep their ids, and nothing new gets the id of
-/// one that is lost.
+/// Makes a new data directory of everything that can be read of a damaged one, which is not
+/// changed. Messages keep their ids, and nothing new gets the id of one that is lost.
 ///
 /// # Errors
 /// See [`RescueError`].
@@ -67,7 +67,8 @@ enum Failed {
     Write(WriteError),
 }
 
-/// Writes the entries, and a checkpoint with the state. Returns the entries that could not be read any more, with their topics.
+/// Writes the entries, and a checkpoint with the state. Returns the entries that could not be read
+/// any more, with their topics.
 fn write(read: &Read, to: &Arc<dyn Storage>) -> Result<Vec<(Position, String)>, Failed> {
     let options = Options {
         body_bytes_max: BODY_BYTES_MAX,

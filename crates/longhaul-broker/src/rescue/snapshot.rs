@@ -1,7 +1,8 @@
 //! A copy of a data directory while a broker uses it.
 //!
-//! Segments that are full, and compacted views, are never written again, so that a hard link is a copy: the broker does not use a file again that has other
-//! names. The two newest segments are copied up to their last whole record.
+//! Segments that are full, and compacted views, are never written again, so that a hard link is a
+//! copy: the broker does not use a file again that has other names. The two newest segments are
+//! copied up to their last whole record.
 
 use super::{FILES, Report, RescueError, check, make_empty, require_log, unread};
 use crate::log::{
@@ -21,9 +22,10 @@ const ATTEMPTS: u32 = 5;
 /// Bytes that are read at once.
 const WINDOW_BYTES: usize = 1024 * 1024;
 
-/// Makes the directory `new` with everything that was confirmed before the call, and a list of its files with checksums. A broker may use the directory
-/// meanwhile. What was made is checked before this returns: where the report says that it is damaged, so is the directory, and the copy has all that can be read
-/// of it.
+/// Makes the directory `new` with everything that was confirmed before the call, and a list of its
+/// files with checksums. A broker may use the directory meanwhile. What was made is checked before
+/// this returns: where the report says that it is damaged, so is the directory, and the copy has
+/// all that can be read of it.
 ///
 /// # Errors
 /// See [`RescueError`]. Damage is none.

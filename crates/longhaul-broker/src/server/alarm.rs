@@ -5,7 +5,8 @@ use std::pin::Pin;
 use std::time::{Duration, Instant};
 use tokio::time::{Sleep, sleep};
 
-/// Rings at the time that was set last, or before: whoever hears it looks at the time. To move it further away costs nothing.
+/// Rings at the time that was set last, or before: whoever hears it looks at the time. To move it
+/// further away costs nothing.
 #[derive(Debug)]
 pub(super) struct Alarm {
     sleep: Pin<Box<Sleep>>,

@@ -1,4 +1,5 @@
-//! The whole broker on a disk that refuses: a real directory, behind which single reads and syncs fail as the operating system lets them fail.
+//! The whole broker on a disk that refuses: a real directory, behind which single reads and syncs
+//! fail as the operating system lets them fail.
 
 #[path = "../../tests/client/mod.rs"]
 #[expect(clippy::wildcard_enum_match_arm, reason = "whatever else it is, it is wrong")]
@@ -282,8 +283,8 @@ fn damaged(broker: &Broker) -> String {
     after.split('\n').next().unwrap().to_owned()
 }
 
-/// A disk that refuses to read an entry costs nothing but the time: the others are delivered, and that one as soon as it can be read, in this run of the broker
-/// or in the next.
+/// A disk that refuses to read an entry costs nothing but the time: the others are delivered, and
+/// that one as soon as it can be read, in this run of the broker or in the next.
 #[tokio::test]
 async fn an_entry_that_the_disk_refuses_to_read_is_delivered_when_it_does() {
     for is_mended_in_time in [true, false] {
@@ -316,8 +317,8 @@ async fn an_entry_that_the_disk_refuses_to_read_is_delivered_when_it_does() {
     }
 }
 
-/// What a failed sync was meant to write may be lost though it still reads: the broker ends without a receipt, names the file, and what it had confirmed is there at
-/// the next start.
+/// What a failed sync was meant to write may be lost though it still reads: the broker ends without
+/// a receipt, names the file, and what it had confirmed is there at the next start.
 #[tokio::test]
 async fn a_sync_that_fails_ends_the_broker_with_the_file_named() {
     let folder = tempfile::tempdir().unwrap();
@@ -340,8 +341,9 @@ async fn a_sync_that_fails_ends_the_broker_with_the_file_named() {
     assert_eq!(consume(&mut consumer, confirmed.len()).await, confirmed);
 }
 
-/// A segment of which one entry is damaged keeps that entry and nothing else: the cleaner copies the others to the end of the log. What is damaged is named and
-/// counted, its file stays though others go, and if the fault was a passing one the next start has it.
+/// A segment of which one entry is damaged keeps that entry and nothing else: the cleaner copies
+/// the others to the end of the log. What is damaged is named and counted, its file stays though
+/// others go, and if the fault was a passing one the next start has it.
 #[tokio::test]
 async fn what_is_sound_in_a_damaged_segment_is_copied_and_what_is_not_stays() {
     let folder = tempfile::tempdir().unwrap();

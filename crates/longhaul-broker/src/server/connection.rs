@@ -27,9 +27,11 @@ const READ_BYTES_MIN: usize = 2 * 1024;
 const READ_BYTES_MAX: usize = 256 * 1024;
 /// Messages that have to be read are read so many bytes at a time.
 const FETCH_BYTES: u64 = 1024 * 1024;
-/// Parts of what a client sends that may be on their way to the driver: one that it works on, and the next.
+/// Parts of what a client sends that may be on their way to the driver: one that it works on, and
+/// the next.
 const PARTS_UNDER_WAY: u32 = 2;
-/// Requests of all connections take so much memory at most until the driver gets to them, counted in units.
+/// Requests of all connections take so much memory at most until the driver gets to them, counted
+/// in units.
 const QUEUE_UNIT_BYTES: usize = 1024;
 const QUEUE_UNITS_MAX: u32 = 32 * 1024;
 /// Pieces that are sent with one call.
@@ -85,8 +87,9 @@ impl Incoming {
         match self {
             Self::Plain(half) => {
                 let count = half.read_buf(buffer).await?;
-                // A client that leaves Nagle's algorithm on sends its next command only when this one is acknowledged. The
-                // flag does not last. Where it cannot be set the client waits some 40 ms, nothing else.
+                // A client that leaves Nagle's algorithm on sends its next command only when this
+                // one is acknowledged. The flag does not last. Where it cannot be set the client
+                // waits some 40 ms, nothing else.
                 #[cfg(target_os = "linux")]
                 rustix::net::sockopt::set_tcp_quickack(half.as_ref(), true).ok();
                 Ok(count)
@@ -205,8 +208,8 @@ struct Parsing<'a> {
     received: Instant,
 }
 
-/// Hands on what was read, a part at a time, as the driver gets to it and the client takes its answers. Says whether the
-/// connection goes on.
+/// Hands on what was read, a part at a time, as the driver gets to it and the client takes its
+/// answers. Says whether the connection goes on.
 async fn hand_on(
     id: u64,
     buffer: &mut BytesMut,
@@ -225,7 +228,8 @@ async fn hand_on(
         if parsed.requests.is_empty() {
             return true;
         }
-        // What has a large answer waits until everything before it is answered, and what follows waits for that answer.
+        // What has a large answer waits until everything before it is answered, and what follows
+        // waits for that answer.
         let parts = if parsed.is_heavy { PARTS_UNDER_WAY } else { 1 };
         let bytes = before - buffer.len() + parsed.requests.len() * size_of::<Request>();
         let units = u32::try_from(bytes / QUEUE_UNIT_BYTES + 1).unwrap_or(u32::MAX);

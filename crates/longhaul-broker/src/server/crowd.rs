@@ -13,7 +13,8 @@ pub(crate) struct Crowd {
 }
 
 impl Crowd {
-    /// Whoever was closed comes again at once, so that the log says so once a minute: how many there were since it was told last.
+    /// Whoever was closed comes again at once, so that the log says so once a minute: how many
+    /// there were since it was told last.
     pub(crate) fn note(&mut self, now: Instant) -> Option<u64> {
         self.untold += 1;
         if self.told.is_some_and(|told| now.duration_since(told) < CROWD_PAUSE) {

@@ -5,14 +5,16 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// What is left for the next segments, checkpoints, compacted files, and the program that the broker is part of.
+/// What is left for the next segments, checkpoints, compacted files, and the program that the
+/// broker is part of.
 const RESERVED: usize = 128;
 
-/// Connections that are let in though the log may lack descriptors for its next segments then, if it has as many besides.
+/// Connections that are let in though the log may lack descriptors for its next segments then, if
+/// it has as many besides.
 const LEAST: usize = 64;
 
-/// Raises this process's soft limit on open files to its hard one, as many programs do at their start. Says how many it may have open then:
-/// [`usize::MAX`] without a limit.
+/// Raises this process's soft limit on open files to its hard one, as many programs do at their
+/// start. Says how many it may have open then: [`usize::MAX`] without a limit.
 #[must_use]
 pub fn open_files_max() -> usize {
     raise();
@@ -50,7 +52,8 @@ pub(crate) enum Crowded {
     Descriptors,
 }
 
-/// How many connections there may be at a time. It is asked for each one anew: the log's files become more and fewer, and each of them is open.
+/// How many connections there may be at a time. It is asked for each one anew: the log's files
+/// become more and fewer, and each of them is open.
 #[derive(Debug)]
 pub(crate) struct Room {
     /// The limit on open files: it may be changed while the process runs.
@@ -64,7 +67,8 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// For so many connections of clients and of the admin interface. Tells the operator if the limit on open files allows fewer.
+    /// For so many connections of clients and of the admin interface. Tells the operator if the
+    /// limit on open files allows fewer.
     pub(super) fn new(
         storage: Arc<dyn Storage>,
         elsewhere: usize,
@@ -87,7 +91,8 @@ impl Room {
         Arc::new(room)
     }
 
-    /// As if the process had this limit on open files, and nothing open but what is in this storage.
+    /// As if the process had this limit on open files, and nothing open but what is in this
+    /// storage.
     #[cfg(test)]
     pub(crate) fn limited(
         limit: fn() -> usize,
@@ -130,8 +135,8 @@ impl Room {
     }
 }
 
-/// How many connections there may be at a time of those that are wanted: of clients, and of the admin interface. So many other files are open. An eighth at
-/// most for the admin interface.
+/// How many connections there may be at a time of those that are wanted: of clients, and of the
+/// admin interface. So many other files are open. An eighth at most for the admin interface.
 fn shared(limit: usize, files: usize, clients: usize, admin: usize) -> (usize, usize) {
     // What was enough for a few clients before others were limited lets them in still.
     let rest = limit.saturating_sub(files);

@@ -67,7 +67,8 @@ mod tests {
     use super::*;
     use crate::auth::TokenKey;
 
-    /// A broker with a key and no superuser let every role in before grants were needed. After its upgrade nobody could do anything, and its log said nothing.
+    /// A broker with a key and no superuser let every role in before grants were needed. After its
+    /// upgrade nobody could do anything, and its log said nothing.
     #[test]
     fn a_broker_that_lets_nobody_in_says_so() {
         let auth = |superusers: &[&str]| {

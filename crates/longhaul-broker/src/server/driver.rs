@@ -38,7 +38,8 @@ pub(super) const QUEUE: usize = 1024;
 const COMPOSED_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Answers that wait for the disk beyond which no more requests are taken.
 const WAITING_MAX: usize = 1_000_000;
-/// How often the wall clock and the disk are looked at, whatever is due: the clock may have been set.
+/// How often the wall clock and the disk are looked at, whatever is due: the clock may have been
+/// set.
 const LOOK_MS: u64 = 1000;
 /// A group that found no room on disk is tried again after this.
 const FULL_PAUSE_MS: u64 = 1000;
@@ -208,7 +209,8 @@ impl Driver {
         self.end(outcome).await
     }
 
-    /// Lets the machine do what is due, and does what it wants. Says whether it has more to do at once.
+    /// Lets the machine do what is due, and does what it wants. Says whether it has more to do at
+    /// once.
     fn advance(&mut self, up: u64) -> bool {
         if up >= self.next_look {
             self.next_look = up + LOOK_MS;
@@ -427,7 +429,8 @@ impl Driver {
                     (Some(link), Some(stored)) => {
                         link.outbox.push(Chunk::Stored { command, stored, credit })
                     }
-                    // It was dispatched a moment ago, so that this cannot be; the credit must not be lost in any case.
+                    // It was dispatched a moment ago, so that this cannot be; the credit must not
+                    // be lost in any case.
                     (_, None) => credit,
                     (None, _) => 0,
                 };

@@ -26,8 +26,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// For the last answers.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Connections that may wait to be accepted, as far as the system allows (`somaxconn`). The 128 that sockets have by themselves are fewer than the clients that come back
-/// at once when a broker starts again, and a connection beyond them is tried again after a second only.
+/// Connections that may wait to be accepted, as far as the system allows (`somaxconn`). The 128
+/// that sockets have by themselves are fewer than the clients that come back at once when a broker
+/// starts again, and a connection beyond them is tried again after a second only.
 const BACKLOG: u32 = 4_096;
 
 /// Starts to listen.
@@ -125,7 +126,8 @@ fn tell_operator(crowded: Crowded, closed: u64) {
     }
 }
 
-/// Says why a connection ends. A new one has room for that; it is for people, so that it does no harm if it is lost.
+/// Says why a connection ends. A new one has room for that; it is for people, so that it does no
+/// harm if it is lost.
 fn tell_why(stream: &TcpStream) {
     let mut out = BytesMut::new();
     let message = "the broker has as many connections as it may have: try again later".to_owned();
@@ -167,7 +169,8 @@ mod tests {
     use super::*;
     use std::net::TcpStream;
 
-    /// Where hundreds of clients came back at once, most of them waited for a second or more: sockets were made with a backlog of 128.
+    /// Where hundreds of clients came back at once, most of them waited for a second or more:
+    /// sockets were made with a backlog of 128.
     #[tokio::test]
     async fn hundreds_may_connect_while_nothing_is_accepted() {
         let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();

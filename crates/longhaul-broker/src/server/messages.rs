@@ -69,8 +69,8 @@ impl Messages {
         self.files().get(name).cloned()
     }
 
-    /// Takes hold of a message that is to be read later: it stays readable, whatever is removed meanwhile. `None` when it has
-    /// gone already.
+    /// Takes hold of a message that is to be read later: it stays readable, whatever is removed
+    /// meanwhile. `None` when it has gone already.
     pub(super) fn hold(&self, source: Source) -> Option<Stored> {
         match source {
             Source::Memory(body) => Some(Stored::Memory(body)),
@@ -86,13 +86,15 @@ impl Messages {
         Payload::parse(message_of(body)).map_err(|error| AdminError::Internal(error.to_string()))
     }
 
-    /// Reads messages and puts their commands in front. What cannot be read is tried again a few times, and left out then.
+    /// Reads messages and puts their commands in front. What cannot be read is tried again a few
+    /// times, and left out then.
     pub(super) async fn read(
         &self,
         conn: u64,
         stored: Vec<(CommandMessage, Stored)>,
     ) -> io::Result<Read> {
-        // What the operating system has in memory takes less time than to ask another thread for it.
+        // What the operating system has in memory takes less time than to ask another thread for
+        // it.
         if let Some(bodies) = self.read_cached(&stored) {
             let commands = stored.into_iter().map(|(command, _)| command);
             let frames = framed(commands.zip(bodies));

@@ -51,8 +51,8 @@ use tokio_util::task::TaskTracker;
 
 pub use descriptors::open_files_max;
 
-/// One thread does everything but the log: to hand a message from one thread to another, and to wake that, costs more than all
-/// that happens to the message. Encryption is worth a second one.
+/// One thread does everything but the log: to hand a message from one thread to another, and to
+/// wake that, costs more than all that happens to the message. Encryption is worth a second one.
 const THREADS_TLS: usize = 2;
 
 /// A running broker, on threads of its own. Dropping it stops it.
@@ -75,8 +75,8 @@ struct Addresses {
 }
 
 impl Broker {
-    /// Opens the data directory, reads the log and listens. Blocks until clients can connect: some milliseconds, and about a
-    /// second for each GB of the log.
+    /// Opens the data directory, reads the log and listens. Blocks until clients can connect: some
+    /// milliseconds, and about a second for each GB of the log.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -176,7 +176,8 @@ impl Broker {
         self.stop.cancel();
     }
 
-    /// Stops the broker and waits until it has written everything: clients are cut off, nothing that was confirmed is lost.
+    /// Stops the broker and waits until it has written everything: clients are cut off, nothing
+    /// that was confirmed is lost.
     ///
     /// # Errors
     /// Why it had ended by itself.
@@ -291,7 +292,8 @@ async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<Prepared,
     // Ports first: a port that is taken mostly means that the data are, too, and says it better.
     let ports = Ports::listen(&config).await?;
     let advertised = advertise(&config, &ports.addresses);
-    // The log opens each of its segments. How many connections there may be is asked again for each one.
+    // The log opens each of its segments. How many connections there may be is asked again for each
+    // one.
     descriptors::raise();
     let opened = open::open(&config, storage)?;
     let messages = Messages::new(opened.log.reader(), opened.files);

@@ -7,7 +7,8 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// Bytes beyond which a connection is not read from: whoever takes no answers gets no more questions in.
+/// Bytes beyond which a connection is not read from: whoever takes no answers gets no more
+/// questions in.
 const QUEUED_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// A piece of what is to be sent.
@@ -61,8 +62,8 @@ pub(super) struct Batch {
 }
 
 impl Outbox {
-    /// An empty queue. The driver is told of deliveries that were sent once there are so many bytes of them; of fewer it learns
-    /// when it asks.
+    /// An empty queue. The driver is told of deliveries that were sent once there are so many bytes
+    /// of them; of fewer it learns when it asks.
     pub(super) fn new(tell_after: u64) -> Self {
         let queue = Mutex::default();
         Self { queue, filled: Notify::new(), drained: Notify::new(), tell_after }
@@ -111,8 +112,8 @@ impl Outbox {
         }
     }
 
-    /// Notes that so many bytes of ready pieces were sent, and so many bytes of deliveries. Says whether the driver has to be
-    /// told.
+    /// Notes that so many bytes of ready pieces were sent, and so many bytes of deliveries. Says
+    /// whether the driver has to be told.
     pub(super) fn sent(&self, bytes: usize, credit: u64) -> bool {
         let mut queue = self.lock();
         let had_room = queue.bytes <= QUEUED_BYTES_MAX;

@@ -1,5 +1,6 @@
-//! How something went that the log was given to do, one thing at a time. There is a place for each outcome before the log begins, so that none is dropped for
-//! want of room, however much else is reported.
+//! How something went that the log was given to do, one thing at a time. There is a place for each
+//! outcome before the log begins, so that none is dropped for want of room, however much else is
+//! reported.
 
 use crate::log::{Done, WriteError};
 use tokio::sync::oneshot;
@@ -24,7 +25,8 @@ impl Outcome {
         self.waiting.is_some()
     }
 
-    /// Waits for it, for ever if none is expected. May be dropped. A log that ended without a word has closed.
+    /// Waits for it, for ever if none is expected. May be dropped. A log that ended without a word
+    /// has closed.
     pub(super) async fn comes(&mut self) -> Result<(), WriteError> {
         let Some(waiting) = &mut self.waiting else { return std::future::pending().await };
         let result = waiting.await.unwrap_or(Err(WriteError::Closed));
@@ -46,7 +48,8 @@ mod tests {
         }
     }
 
-    /// It went into a channel that reads and compactions use as well. Where that was full the report was dropped, and the broker waited for it for ever.
+    /// It went into a channel that reads and compactions use as well. Where that was full the
+    /// report was dropped, and the broker waited for it for ever.
     #[tokio::test]
     async fn an_outcome_comes_once() {
         let mut outcome = Outcome::default();

@@ -107,15 +107,16 @@ pub(crate) fn verified(payload: Payload) -> Result<Message, Refusal> {
     })
 }
 
-/// Bytes that a message of a batch takes at least: the size of its metadata, and in them the size of its body.
+/// Bytes that a message of a batch takes at least: the size of its metadata, and in them the size
+/// of its body.
 const BATCHED_BYTES_MIN: usize = 6;
 /// Clients batch a thousand messages by default.
 const BATCH_MAX: u32 = 100_000;
 /// No client unpacks more.
 const UNPACKED_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Refuses a batch that claims more messages than it can hold. Whoever acknowledges one of them makes the broker remember
-/// something about all others.
+/// Refuses a batch that claims more messages than it can hold. Whoever acknowledges one of them
+/// makes the broker remember something about all others.
 fn check_batch(count: u32, payload: &Payload, unpacked: Option<u32>) -> Result<(), Refusal> {
     let unpacked = unpacked.map_or(0, |size| size as usize).min(UNPACKED_BYTES_MAX);
     let size = payload.body().len().max(unpacked);
@@ -135,7 +136,8 @@ mod tests {
     use super::*;
     use longhaul_wire::messages::MessageMetadata;
 
-    /// A message of some bytes could claim to be a batch of two billion. The first acknowledgement of one of them took 256 MiB.
+    /// A message of some bytes could claim to be a batch of two billion. The first acknowledgement
+    /// of one of them took 256 MiB.
     #[test]
     fn a_batch_cannot_claim_more_messages_than_it_has_room_for() {
         let batch = |count, unpacked, body: &[u8]| {

@@ -1,12 +1,15 @@
 //! One limit for what all connections together hold of messages that are not complete yet.
 //!
-//! A message is sorted out when all of it is there, and each connection may send one of some megabytes at a time: 200 connections that sent half of one held
-//! a gigabyte. So a message takes its room as a whole before more of it is read. Whoever has room can come to an end, and
-//! whoever waits for it is not read from meanwhile. While little room is left, only those keep it whose message goes on coming: 100 connections that sent a part
-//! of one and then nothing kept everybody else waiting for minutes.
+//! A message is sorted out when all of it is there, and each connection may send one of some
+//! megabytes at a time: 200 connections that sent half of one held a gigabyte. So a message takes
+//! its room as a whole before more of it is read. Whoever has room can come to an end, and whoever
+//! waits for it is not read from meanwhile. While little room is left, only those keep it whose
+//! message goes on coming: 100 connections that sent a part of one and then nothing kept everybody
+//! else waiting for minutes.
 //!
-//! A connection has one message at a time, and each message takes a quarter of the room at most, so that no connection keeps it from the others. Where messages
-//! may be larger than that there is one such message at a time, and what it has above a quarter counts for nothing.
+//! A connection has one message at a time, and each message takes a quarter of the room at most, so
+//! that no connection keeps it from the others. Where messages may be larger than that there is one
+//! such message at a time, and what it has above a quarter counts for nothing.
 
 use super::crowd::Crowd;
 use crate::clock;
@@ -56,7 +59,8 @@ impl Room {
         Ok(Permits { large, _units: units })
     }
 
-    /// Whether others may need what this one has. Whoever waits for room takes what comes free, so that little is left then, too.
+    /// Whether others may need what this one has. Whoever waits for room takes what comes free, so
+    /// that little is left then, too.
     fn is_scarce(&self, room: &Permits) -> bool {
         // The room itself, who has the permit and whoever waits for it hold the semaphore.
         let is_awaited = room.large.is_some() && Arc::strong_count(&self.large) > 2;
@@ -119,7 +123,8 @@ impl Unfinished {
         }
     }
 
-    /// Waits until there is room for the message that begins in this buffer. Returns when to [look](Self::look) whether it goes on.
+    /// Waits until there is room for the message that begins in this buffer. Returns when to
+    /// [look](Self::look) whether it goes on.
     ///
     /// # Errors
     /// There is no room for a long time.
@@ -226,7 +231,8 @@ mod tests {
         );
     }
 
-    /// 200 connections that had sent half a message of 5 MB, and then nothing, made an honest producer of 200 kB wait for 38 s.
+    /// 200 connections that had sent half a message of 5 MB, and then nothing, made an honest
+    /// producer of 200 kB wait for 38 s.
     #[tokio::test]
     async fn whoever_sends_nothing_more_makes_room_for_others() {
         let all = Room::new();
@@ -252,7 +258,8 @@ mod tests {
         assert!(sends.look(soon).is_ok(), "it goes on");
     }
 
-    /// Where messages may have 512 MiB, one that was sent slowly took all of the room, and the second one stood in line for it before everybody else.
+    /// Where messages may have 512 MiB, one that was sent slowly took all of the room, and the
+    /// second one stood in line for it before everybody else.
     #[tokio::test]
     async fn one_connection_takes_no_more_than_its_share() {
         let all = Room::new();

@@ -44,7 +44,8 @@ pub(super) fn withhold(machine: &mut Machine, entries: &[Unreadable]) {
     }
 }
 
-/// Reads entries that are to be copied to the end of the log. What cannot be read is tried again when its segment is looked at again.
+/// Reads entries that are to be copied to the end of the log. What cannot be read is tried again
+/// when its segment is looked at again.
 pub(super) async fn read_survivors(
     reader: Reader,
     survivors: Vec<Survivor>,

@@ -71,7 +71,8 @@ pub(super) fn same(left: &State, right: &State, has_cleaned: bool, what: &str) {
             state.snapshot().iter().map(|change| format!("{change:?}")).collect();
         for (id, topic) in state.topics() {
             let delay = |ordinal| topic.entries.deliver_at(ordinal);
-            // What was cleaned on one side may be there still on the other, which knows only the log.
+            // What was cleaned on one side may be there still on the other, which knows only the
+            // log.
             let is_here = |state: &State, at: u64| {
                 state.topic(id).and_then(|kept| kept.entries.get(at)).is_some()
             };
@@ -198,7 +199,8 @@ impl World {
         }
     }
 
-    /// Lets everything come to an end that is under way, and checks that nobody waits for what is there.
+    /// Lets everything come to an end that is under way, and checks that nobody waits for what is
+    /// there.
     pub(super) fn pump(&mut self) {
         self.storage.set_bytes_max(None);
         self.storage.set_exhausted(false);
@@ -230,7 +232,8 @@ impl World {
         panic!("seed {}: no end", self.seed);
     }
 
-    /// Where all consumers want something, an entry waits for nothing but another one of its key that somebody holds.
+    /// Where all consumers want something, an entry waits for nothing but another one of its key
+    /// that somebody holds.
     fn check_no_key_waits(&self, id: u32, run: &Run, cursor: &Cursor, what: &str) {
         let topic = &self.model.topics[&id];
         let held = |consumer: ConsumerId| {
@@ -390,7 +393,8 @@ impl World {
     }
 }
 
-/// The model of a state that some of a request's records led to: of each thing, what it was before or after.
+/// The model of a state that some of a request's records led to: of each thing, what it was before
+/// or after.
 fn between(state: &State, lower: &Model, upper: &Model) -> Model {
     let mut model = Model::default();
     for (id, kept) in state.topics() {

@@ -1,4 +1,5 @@
-//! Sockets that say nothing take all file descriptors that they are given: the log goes on beside them.
+//! Sockets that say nothing take all file descriptors that they are given: the log goes on beside
+//! them.
 
 use super::volume::{KIB, Volume};
 use crate::log::Storage;
@@ -45,7 +46,8 @@ impl Crowd {
     }
 }
 
-/// With the common limit of 1,024, 1,100 sockets that said nothing, for which no token is needed, ended the broker at its next segment.
+/// With the common limit of 1,024, 1,100 sockets that said nothing, for which no token is needed,
+/// ended the broker at its next segment.
 #[test]
 fn the_log_goes_on_beside_sockets_that_say_nothing() {
     (0..SEEDS).for_each(goes_on_beside_a_crowd);

@@ -1,10 +1,12 @@
-//! The whole broker without sockets and threads, under random histories: clients that come and go, operators, a disk that
-//! fails and loses what was not synced. Each history is reproducible by its seed.
+//! The whole broker without sockets and threads, under random histories: clients that come and go,
+//! operators, a disk that fails and loses what was not synced. Each history is reproducible by its
+//! seed.
 //!
-//! Beside the broker runs a model ([`model`]) that every request changes at once. It says which entries there are, what each
-//! subscription has acknowledged, and what compaction leaves. Whatever comes out of the broker is compared with it
-//! ([`observe`]): an answer comes only when everything before it is on disk, a consumer gets only what is on disk, what it has
-//! permits for, what nobody else has, in order where order is promised. After a crash the state must be the one behind some
+//! Beside the broker runs a model ([`model`]) that every request changes at once. It says which
+//! entries there are, what each subscription has acknowledged, and what compaction leaves. Whatever
+//! comes out of the broker is compared with it ([`observe`]): an answer comes only when everything
+//! before it is on disk, a consumer gets only what is on disk, what it has permits for, what nobody
+//! else has, in order where order is promised. After a crash the state must be the one behind some
 //! record at or after the last that was confirmed ([`check`]).
 //!
 //! `LONGHAUL_SIMULATION_SEEDS` asks for more seeds, `LONGHAUL_SIMULATION_SEED` for one.

@@ -1,5 +1,5 @@
-//! What must be true of the broker's state, kept in the simplest way there is: every request changes it at once, and a crash
-//! takes it back to the last record that the disk has.
+//! What must be true of the broker's state, kept in the simplest way there is: every request
+//! changes it at once, and a crash takes it back to the last record that the disk has.
 
 use crate::state::entries::Position;
 use bytes::Bytes;

@@ -1,4 +1,5 @@
-//! The broker without sockets and threads: the machine, the log in steps, and what the driver does between them.
+//! The broker without sockets and threads: the machine, the log in steps, and what the driver does
+//! between them.
 
 use crate::compaction::{self, run};
 use crate::defaults::{TopicDefaults, TopicPattern};

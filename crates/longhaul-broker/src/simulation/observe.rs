@@ -69,7 +69,8 @@ impl World {
         }
     }
 
-    /// What lay in these segments is not needed after a crash: it is acknowledged, or lies elsewhere.
+    /// What lay in these segments is not needed after a crash: it is acknowledged, or lies
+    /// elsewhere.
     fn check_removal(&self, segments: &[u32]) {
         let (_, model, state) = self.history.front().unwrap();
         for (id, kept) in state.topics() {

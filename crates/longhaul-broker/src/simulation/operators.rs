@@ -48,7 +48,8 @@ impl World {
         }
     }
 
-    /// Somebody calls with names and bodies that cannot be meant: nothing of what is refused may keep the broker from its next start.
+    /// Somebody calls with names and bodies that cannot be meant: nothing of what is refused may
+    /// keep the broker from its next start.
     pub(super) fn hostile_calls(&mut self) {
         for _ in 0..self.random.usize(0..32) {
             let Some(AnyCall { path, work, .. }) = calls::any(&mut self.random) else { continue };

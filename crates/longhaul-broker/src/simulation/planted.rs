@@ -1,4 +1,5 @@
-//! Defects that are planted in the broker's own state: a simulation that did not find them would prove little.
+//! Defects that are planted in the broker's own state: a simulation that did not find them would
+//! prove little.
 
 use super::world::World;
 use super::{crowd, nested, rotten, volume};
@@ -22,7 +23,8 @@ impl World {
     }
 }
 
-/// In how many seeds a defect was planted, was found, and was found by an invariant of the broker itself.
+/// In how many seeds a defect was planted, was found, and was found by an invariant of the broker
+/// itself.
 fn found(defect: Defect) -> (u32, u32, u32) {
     let (mut planted, mut found, mut named) = (0, 0, 0);
     for seed in 0..60 {
@@ -100,8 +102,8 @@ fn a_defect_that_was_brought_back_is_found() {
     assert!(is_found, "with {planted} only {found:?} of {histories} histories fail");
 }
 
-/// What is nested too deep is refused by what looks at it, and by the rule that a change is recorded
-/// only when it applies: one that a start could not read does not. Either alone is enough.
+/// What is nested too deep is refused by what looks at it, and by the rule that a change is
+/// recorded only when it applies: one that a start could not read does not. Either alone is enough.
 #[test]
 #[ignore = "only where planted/run has brought one of the two defects back"]
 fn either_of_two_rules_keeps_what_is_nested_deep_from_the_log() {

@@ -1,4 +1,5 @@
-//! Bytes change on the disk while the broker runs: consumers get what lies behind an entry that cannot be read.
+//! Bytes change on the disk while the broker runs: consumers get what lies behind an entry that
+//! cannot be read.
 
 use super::volume::{KIB, TOPIC, Volume};
 use crate::state::Subscription;
@@ -11,7 +12,8 @@ const ROTTEN_MAX: usize = 4;
 /// Times that the consumer asks for what there is. Each time is enough for a hundred entries.
 const ROUNDS: usize = 20;
 
-/// One byte cut the consumer off, and again whenever it came back, with all the healthy messages behind it.
+/// One byte cut the consumer off, and again whenever it came back, with all the healthy messages
+/// behind it.
 #[test]
 fn consumers_get_what_lies_behind_a_byte_that_rots() {
     let set_aside: usize = (0..SEEDS).map(|seed| history(seed).told.len()).sum();

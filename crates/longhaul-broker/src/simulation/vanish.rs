@@ -41,7 +41,8 @@ impl World {
 }
 
 impl World {
-    /// Starts on a copy in which an index is lost, torn, rotten, or another one: no start is different for it.
+    /// Starts on a copy in which an index is lost, torn, rotten, or another one: no start is
+    /// different for it.
     pub(super) fn spoil_an_index(&mut self, found: &State) {
         let copy = self.storage.fork();
         let done = spoiled::spoil(&copy, &mut self.random, &mut self.former);
@@ -64,8 +65,8 @@ impl World {
 }
 
 impl World {
-    /// Starts on a copy whose disk has forgotten the end of the log, which was confirmed and noted when the log rested: this is no group that was being
-    /// written when the broker ended.
+    /// Starts on a copy whose disk has forgotten the end of the log, which was confirmed and noted
+    /// when the log rested: this is no group that was being written when the broker ended.
     pub(super) fn lose_the_end(&mut self) {
         let copy = self.storage.fork();
         let Some((name, at)) = spoiled::zero_end(&copy, &mut self.random) else { return };
@@ -77,7 +78,8 @@ impl World {
     }
 }
 
-/// The files whose loss must show: without an inventory nothing is known of old segments, and of the newest one before the inventory has it or the log has rested.
+/// The files whose loss must show: without an inventory nothing is known of old segments, and of
+/// the newest one before the inventory has it or the log has rested.
 fn files(storage: &SimulatedStorage) -> Vec<String> {
     let list = |folder: &str, end: &str| {
         let mut names = storage.list(folder).unwrap();
@@ -99,7 +101,8 @@ fn files(storage: &SimulatedStorage) -> Vec<String> {
     files
 }
 
-/// What is not there any more was acknowledged by everybody: a removed segment may be there again after a crash.
+/// What is not there any more was acknowledged by everybody: a removed segment may be there again
+/// after a crash.
 fn lacks_nothing(without: &State, found: &State, what: &str) {
     for (id, topic) in found.topics() {
         let left = without.topic(id).unwrap();

@@ -1,6 +1,8 @@
-//! Small volumes, filled and drained: whatever is drained takes publishes again, without help and without a restart.
+//! Small volumes, filled and drained: whatever is drained takes publishes again, without help and
+//! without a restart.
 //!
-//! Segments are a 64th of what they are by default, and so are the volumes: one of 320 KiB stands for 20 MiB.
+//! Segments are a 64th of what they are by default, and so are the volumes: one of 320 KiB stands
+//! for 20 MiB.
 
 use super::node::Node;
 use crate::admin::work_of;
@@ -186,7 +188,8 @@ impl Volume {
         let is_receipt =
             |effect: &Effect| matches!(effect, Effect::Send(_, Command::SendReceipt(_)));
         let is_stored = effects.iter().any(is_receipt);
-        // One whose message was refused has ended. One without an answer waits for the disk, and may have been refused itself.
+        // One whose message was refused has ended. One without an answer waits for the disk, and
+        // may have been refused itself.
         self.produces = is_stored;
         if !is_stored {
             self.producer += 1;
@@ -195,7 +198,8 @@ impl Volume {
         is_stored
     }
 
-    /// Publishes so many at once, while the background and the writer get their turns, and lets everything come to an end that can.
+    /// Publishes so many at once, while the background and the writer get their turns, and lets
+    /// everything come to an end that can.
     pub(super) fn burst(&mut self, random: &mut fastrand::Rng, messages: usize, bytes: usize) {
         let producer_id = self.producer;
         let topic = TOPIC.to_owned();
@@ -312,7 +316,8 @@ impl Volume {
     }
 }
 
-/// The next segment only ever doubled: volumes that were drained and half empty had no room for it, and refused publishes for ever.
+/// The next segment only ever doubled: volumes that were drained and half empty had no room for it,
+/// and refused publishes for ever.
 #[test]
 fn a_small_volume_that_is_drained_takes_publishes_again() {
     for (size, least) in [(320 * KIB, 90 * KIB), (1000 * KIB, 650 * KIB)] {
@@ -329,8 +334,9 @@ fn a_small_volume_that_is_drained_takes_publishes_again() {
     }
 }
 
-/// Acknowledgements came faster than rounds. They took all the room that was kept for them, a group of them waited for a segment that could not be made, and
-/// everything that frees space waited behind that group, for ever.
+/// Acknowledgements came faster than rounds. They took all the room that was kept for them, a group
+/// of them waited for a segment that could not be made, and everything that frees space waited
+/// behind that group, for ever.
 #[test]
 fn acknowledgements_that_come_faster_than_rounds_make_room() {
     (0..10).for_each(keeps_up_with_acknowledgements);
@@ -356,8 +362,9 @@ pub(super) fn keeps_up_with_acknowledgements(seed: u64) {
     assert!(volume.has_room_soon(bytes), "{what}: no room");
 }
 
-/// The broker was drained and killed before it could write a checkpoint. After the start it knew of none, waited for something to log before it wrote one, and
-/// refused what there was to log: what nobody needed stayed on the full disk.
+/// The broker was drained and killed before it could write a checkpoint. After the start it knew of
+/// none, waited for something to log before it wrote one, and refused what there was to log: what
+/// nobody needed stayed on the full disk.
 #[test]
 fn a_volume_that_was_drained_without_a_checkpoint_takes_publishes_after_a_start() {
     let mut volume = Volume::new(4800 * KIB);
@@ -369,8 +376,9 @@ fn a_volume_that_was_drained_without_a_checkpoint_takes_publishes_after_a_start(
     assert!(volume.node.log.segments().len() < 5, "{:?}", volume.node.log.segments());
 }
 
-/// The same on volumes of any size, and where the broker is killed again and again before it can write its first checkpoint, so that a start has nothing to log.
-/// The messages are so large that their acknowledgements find room, though nothing is given back meanwhile.
+/// The same on volumes of any size, and where the broker is killed again and again before it can
+/// write its first checkpoint, so that a start has nothing to log. The messages are so large that
+/// their acknowledgements find room, though nothing is given back meanwhile.
 #[test]
 fn what_was_drained_before_a_start_is_given_back_by_it() {
     (0..20).for_each(gives_back_after_a_start);
@@ -392,7 +400,8 @@ pub(super) fn gives_back_after_a_start(seed: u64) {
     assert!(volume.has_room_soon(bytes), "{what}: no room: {:?}", volume.node.log.segments());
 }
 
-/// Others fill the volume to the last byte, while everything is acknowledged: there was no room for the checkpoint without which nothing is given back.
+/// Others fill the volume to the last byte, while everything is acknowledged: there was no room for
+/// the checkpoint without which nothing is given back.
 #[test]
 fn there_is_room_for_a_checkpoint_on_a_volume_without_any() {
     (0..20).for_each(has_room_for_a_checkpoint);
@@ -411,7 +420,8 @@ pub(super) fn has_room_for_a_checkpoint(seed: u64) {
     assert!(volume.has_room_soon(bytes), "{what}: no room: {:?}", volume.node.log.segments());
 }
 
-/// Whatever happened on it: bursts of any size, restarts, others that take the room and give it back.
+/// Whatever happened on it: bursts of any size, restarts, others that take the room and give it
+/// back.
 #[test]
 fn a_volume_that_is_drained_takes_publishes_again_whatever_happened_before() {
     (0..crate::kit::seeds(SEEDS)).for_each(takes_publishes_again);
@@ -442,7 +452,8 @@ pub(super) fn takes_publishes_again(seed: u64) {
     assert!(volume.has_room_soon(1000), "seed {seed}: {size} bytes, {segments:?}");
 }
 
-/// Everything is acknowledged but one small entry in about each segment. Copies of it found no room, and only they could make some.
+/// Everything is acknowledged but one small entry in about each segment. Copies of it found no
+/// room, and only they could make some.
 #[test]
 fn a_volume_that_is_drained_but_for_an_entry_in_each_segment_takes_publishes_again() {
     let mut stuck = Vec::new();

@@ -14,7 +14,8 @@ use longhaul_wire::messages::{Command, CommandPong};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Topics that clients use; they come into being by use. Partitions only after the admin interface made them.
+/// Topics that clients use; they come into being by use. Partitions only after the admin interface
+/// made them.
 pub(super) const TOPICS: [&str; 5] = [
     "persistent://public/default/plain",
     "persistent://public/default/tasks-ledger",
@@ -40,7 +41,8 @@ pub(super) struct World {
     pub(super) storage: SimulatedStorage,
     pub(super) node: Node,
     pub(super) model: Model,
-    /// Model and state behind each record that may be the last on disk. The first one surely is on disk.
+    /// Model and state behind each record that may be the last on disk. The first one surely is on
+    /// disk.
     pub(super) history: VecDeque<(Position, Model, State)>,
     /// Behind the last record that the last start found.
     pub(super) start: Position,
@@ -63,7 +65,8 @@ pub(super) struct World {
     pub(super) calls: BTreeMap<u64, Position>,
     /// Calls of operators are under way: what begins now they have asked for.
     pub(super) is_asked: bool,
-    /// Topics whose last compaction has failed: the next one that nobody asks for comes no earlier than this, by the clock that never goes back, and later each time.
+    /// Topics whose last compaction has failed: the next one that nobody asks for comes no earlier
+    /// than this, by the clock that never goes back, and later each time.
     pub(super) backoffs: BTreeMap<u32, Backoff>,
     /// The last id that each producer name has tried.
     pub(super) tried: BTreeMap<String, u64>,
@@ -76,7 +79,8 @@ pub(super) struct World {
     pub(super) receipts: u64,
     /// Starts that lacked a file, and said so.
     pub(super) missed: u64,
-    /// Starts with an index of a segment that somebody had spoiled, and the indices that there were.
+    /// Starts with an index of a segment that somebody had spoiled, and the indices that there
+    /// were.
     pub(super) spoiled: u64,
     pub(super) former: Former,
     /// Starts on a log whose confirmed end was gone.

@@ -1,7 +1,8 @@
 //! The changes of state that the log records, as Protocol Buffers.
 //!
-//! A checkpoint is a list of changes too: those that lead from nothing to the state that it stands for. A change that an older
-//! version wrote is read by every newer one; fields are only ever added.
+//! A checkpoint is a list of changes too: those that lead from nothing to the state that it stands
+//! for. A change that an older version wrote is read by every newer one; fields are only ever
+//! added.
 
 use bytes::Bytes;
 use longhaul_wire::messages::Schema;
@@ -247,7 +248,8 @@ pub struct TopicEpoch {
     pub epoch: u64,
 }
 
-/// The ordinal that the next entry has. Only in checkpoints, for topics whose last entries are gone.
+/// The ordinal that the next entry has. Only in checkpoints, for topics whose last entries are
+/// gone.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct TopicEnd {
     #[prost(uint32, tag = "1")]

@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 
 /// The acknowledged entries of a subscription, by their ordinals.
 ///
-/// Invariant: the entry at `mark` is not acknowledged, and nothing below it is listed in the other fields.
+/// Invariant: the entry at `mark` is not acknowledged, and nothing below it is listed in the other
+/// fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
     /// Everything before it is acknowledged.
     mark: u64,
     /// What is acknowledged beyond the mark.
     acked: Ranges,
-    /// Batches of which some messages are acknowledged: a set bit is a message that is not, the lowest first.
+    /// Batches of which some messages are acknowledged: a set bit is a message that is not, the
+    /// lowest first.
     partial: BTreeMap<u64, Vec<u64>>,
 }
 
@@ -41,13 +43,15 @@ impl Cursor {
         self.acked.next_absent(ordinal.max(self.mark))
     }
 
-    /// The first entry at or after this one that is acknowledged; the largest number where there is none.
+    /// The first entry at or after this one that is acknowledged; the largest number where there is
+    /// none.
     #[must_use]
     pub fn next_acked(&self, ordinal: u64) -> u64 {
         if ordinal < self.mark { ordinal } else { self.acked.next_present(ordinal) }
     }
 
-    /// The n-th entry from this one on that is not acknowledged, from 0. It costs little for each range of those that are.
+    /// The n-th entry from this one on that is not acknowledged, from 0. It costs little for each
+    /// range of those that are.
     #[must_use]
     pub fn nth_unacked(&self, ordinal: u64, nth: u64) -> u64 {
         let (mut at, mut left) = (self.next_unacked(ordinal), nth);
@@ -91,8 +95,8 @@ impl Cursor {
         self.partial = self.partial.split_off(&self.mark);
     }
 
-    /// Acknowledges the messages of a batch whose bits are cleared. Says whether that was the last of them: the entry is
-    /// then acknowledged as a whole.
+    /// Acknowledges the messages of a batch whose bits are cleared. Says whether that was the last
+    /// of them: the entry is then acknowledged as a whole.
     pub fn ack_in_batch(&mut self, ordinal: u64, still_open: &[u64], messages: u32) -> bool {
         if self.is_acked(ordinal) {
             return false;
@@ -198,7 +202,8 @@ mod tests {
         assert_eq!(all_open(64), [u64::MAX]);
         assert_eq!(all_open(65), [u64::MAX, 1]);
     }
-    /// What is acknowledged as a whole is no half acknowledged batch any more; batches beside it are.
+    /// What is acknowledged as a whole is no half acknowledged batch any more; batches beside it
+    /// are.
     #[test]
     fn ranges_swallow_the_batches_in_them() {
         let mut cursor = Cursor::at(1);

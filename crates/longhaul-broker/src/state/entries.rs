@@ -38,8 +38,9 @@ struct Span {
 
 /// The entries of a topic.
 ///
-/// Every entry has an *ordinal*: its number within the topic, over all ledgers, without holes. Inside the broker entries are
-/// named by it; only clients, and the log, name them by [`Position`]. Some that lie behind the first one that is kept may be gone.
+/// Every entry has an *ordinal*: its number within the topic, over all ledgers, without holes.
+/// Inside the broker entries are named by it; only clients, and the log, name them by [`Position`].
+/// Some that lie behind the first one that is kept may be gone.
 #[derive(Clone, Debug, Default)]
 pub struct Entries {
     /// Everything before it was trimmed.
@@ -105,7 +106,8 @@ impl Entries {
         self.spans.iter().map(|span| (span.ledger, span.first))
     }
 
-    /// Begins a ledger whose entry 0 has the ordinal `first`. What the ledger before has beyond that was never there.
+    /// Begins a ledger whose entry 0 has the ordinal `first`. What the ledger before has beyond
+    /// that was never there.
     pub fn open_ledger(&mut self, ledger: u64, first: u64) {
         if self.first == self.end && first > self.first {
             (self.first, self.end) = (first, first);
@@ -130,14 +132,15 @@ impl Entries {
         ordinal
     }
 
-    /// Makes room up to this end, for entries that come back later or are gone for good: their ordinals are not used again.
+    /// Makes room up to this end, for entries that come back later or are gone for good: their
+    /// ordinals are not used again.
     pub fn extend_to(&mut self, end: u64) {
         self.end = self.end.max(end);
     }
 
-    /// Puts an entry in its place, wherever that is: after a restart entries come in the order of the log, where some were
-    /// copied forward. Entries that were trimmed, or that belong to no ledger, stay away. Returns whether it is there now, and the place that
-    /// it had before.
+    /// Puts an entry in its place, wherever that is: after a restart entries come in the order of
+    /// the log, where some were copied forward. Entries that were trimmed, or that belong to no
+    /// ledger, stay away. Returns whether it is there now, and the place that it had before.
     pub fn restore(
         &mut self,
         position: Position,
@@ -153,7 +156,8 @@ impl Entries {
         (true, former.map(|former| former.place))
     }
 
-    /// The same for entries of which the first has this id. Returns how many bytes they take that are there now, and the places that they had before.
+    /// The same for entries of which the first has this id. Returns how many bytes they take that
+    /// are there now, and the places that they had before.
     pub fn restore_run(&mut self, position: Position, run: &[Indexed]) -> (u64, Vec<Place>) {
         let (mut added, mut formers) = (0, Vec::new());
         let Ok(at) = self.spans.binary_search_by_key(&position.ledger, |span| span.ledger) else {
@@ -225,7 +229,8 @@ impl Entries {
         position_in(&self.spans, ordinal)
     }
 
-    /// The ordinal of an id that exists, or existed before it was trimmed. It may lie beyond the end in the last ledger.
+    /// The ordinal of an id that exists, or existed before it was trimmed. It may lie beyond the
+    /// end in the last ledger.
     #[must_use]
     pub fn ordinal_of(&self, position: Position) -> Option<u64> {
         let at = self.spans.binary_search_by_key(&position.ledger, |span| span.ledger).ok()?;
@@ -247,8 +252,8 @@ impl Entries {
         span.first.saturating_add(position.entry).min(next).min(self.end())
     }
 
-    /// The first entry before `end` that was published at that time or later. Clocks of producers differ, so that publish
-    /// times need not grow: the first one in order counts.
+    /// The first entry before `end` that was published at that time or later. Clocks of producers
+    /// differ, so that publish times need not grow: the first one in order counts.
     #[must_use]
     pub fn ordinal_at_time(&self, time: u64, end: u64) -> u64 {
         self.pages.at_time(time, self.first).map_or(end, |ordinal| ordinal.min(end))
@@ -266,8 +271,9 @@ impl Entries {
         freed.into_iter().map(|freed| freed.1).collect()
     }
 
-    /// Forgets those of `from..to` that are dead, in at most so many pages of 1,024 entries. Returns the places that they had, how many pages were
-    /// looked at, and where to go on if those were not all.
+    /// Forgets those of `from..to` that are dead, in at most so many pages of 1,024 entries.
+    /// Returns the places that they had, how many pages were looked at, and where to go on if those
+    /// were not all.
     pub fn forget(
         &mut self,
         (from, to): (u64, u64),

@@ -1,4 +1,5 @@
-//! What the log records of an entry: a head for the broker, then the message as its producer sent it.
+//! What the log records of an entry: a head for the broker, then the message as its producer sent
+//! it.
 //!
 //! ```text
 //! u8 flags | u64 publish time | u32 messages
@@ -9,8 +10,9 @@
 //! message
 //! ```
 //!
-//! The head repeats what the message's metadata says, so that a restart reads a million entries without decoding them.
-//! Earlier versions did not write the hash of the key: for their entries it is found out when they are read.
+//! The head repeats what the message's metadata says, so that a restart reads a million entries
+//! without decoding them. Earlier versions did not write the hash of the key: for their entries it
+//! is found out when they are read.
 
 use crate::key_hash;
 use crate::log::Facts;

@@ -1,8 +1,9 @@
 //! What the broker knows for ever: the state that the log's records lead to. Pure.
 //!
-//! [`State::apply`] is the only way to change it, and runs at the moment when a record is *appended*, in the same way now and
-//! after a restart. What is appended is not on disk yet: whoever answers a client, or shows an entry to a consumer, waits for
-//! the commit. If that fails the process is of no use any more, so that nothing ever needs to be taken back.
+//! [`State::apply`] is the only way to change it, and runs at the moment when a record is
+//! *appended*, in the same way now and after a restart. What is appended is not on disk yet:
+//! whoever answers a client, or shows an entry to a consumer, waits for the commit. If that fails
+//! the process is of no use any more, so that nothing ever needs to be taken back.
 
 pub mod change;
 pub mod cursor;
@@ -131,7 +132,8 @@ impl State {
         self.topics.get(&id)
     }
 
-    /// A topic by its number. Only what is not recorded may be changed in it: subscriptions of readers.
+    /// A topic by its number. Only what is not recorded may be changed in it: subscriptions of
+    /// readers.
     pub fn topic_mut(&mut self, id: u32) -> Option<&mut Topic> {
         self.topics.get_mut(&id)
     }
@@ -210,7 +212,8 @@ impl State {
         &self.live
     }
 
-    /// A segment from which more was taken than there was: then no count can be relied on, and a segment that is needed may seem not to be.
+    /// A segment from which more was taken than there was: then no count can be relied on, and a
+    /// segment that is needed may seem not to be.
     #[must_use]
     pub const fn miscounted(&self) -> Option<u32> {
         self.miscounted
@@ -232,7 +235,8 @@ impl State {
         Ok(ordinal)
     }
 
-    /// Puts an entry back in its place after a restart. Those of deleted topics, and trimmed ones, stay away.
+    /// Puts an entry back in its place after a restart. Those of deleted topics, and trimmed ones,
+    /// stay away.
     pub fn restore(&mut self, id: u32, position: Position, place: Place, head: &EntryHead) {
         // It was deleted later in the log.
         let Some(topic) = self.topics.get_mut(&id) else { return };
@@ -277,8 +281,9 @@ impl State {
         self.release(former);
     }
 
-    /// Forgets entries that every durable subscription has acknowledged though older ones are open, as far as they lie in earlier segments and were
-    /// published before that time. The log does not record it: what is still in it comes back with a restart, and is forgotten again.
+    /// Forgets entries that every durable subscription has acknowledged though older ones are open,
+    /// as far as they lie in earlier segments and were published before that time. The log does not
+    /// record it: what is still in it comes back with a restart, and is forgotten again.
     pub fn forget_acked(
         &mut self,
         id: u32,
@@ -455,7 +460,8 @@ impl State {
         self.live.clear();
     }
 
-    /// Says that no ledger is open: after a restart, each topic begins a new one before it takes an entry.
+    /// Says that no ledger is open: after a restart, each topic begins a new one before it takes an
+    /// entry.
     pub fn close_ledgers(&mut self) {
         self.topics.values_mut().for_each(|topic| topic.is_open = false);
     }

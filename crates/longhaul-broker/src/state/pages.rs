@@ -18,7 +18,8 @@ struct Page {
     slots: Rows,
     /// None of them is here, or beyond.
     end: u64,
-    /// Every slot lies between these two segments of the log. Some that lay at the ends may have moved.
+    /// Every slot lies between these two segments of the log. Some that lay at the ends may have
+    /// moved.
     segments: (u32, u32),
     /// No slot was published later.
     latest: u64,
@@ -304,8 +305,9 @@ impl Pages {
         Self { base, pages: self.pages.range(start..end.max(start)).cloned().collect() }
     }
 
-    /// Forgets the slots of `from..to` that are dead, in at most so many pages. Returns their ordinals with the places that they had, how many pages
-    /// it has looked at, and where to go on, if those were not all.
+    /// Forgets the slots of `from..to` that are dead, in at most so many pages. Returns their
+    /// ordinals with the places that they had, how many pages it has looked at, and where to go on,
+    /// if those were not all.
     pub(super) fn forget(
         &mut self,
         from: u64,

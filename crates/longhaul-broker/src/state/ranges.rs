@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// A set of numbers; neighbours share one range, so that what was acknowledged in order costs nothing.
+/// A set of numbers; neighbours share one range, so that what was acknowledged in order costs
+/// nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ranges {
     /// Start to end, the end left out. Ranges neither touch nor overlap.
@@ -27,7 +28,8 @@ impl Ranges {
         self.around(number).map_or(number, |(_, end)| end)
     }
 
-    /// The first number at or after this one that is in the set; the largest number where there is none.
+    /// The first number at or after this one that is in the set; the largest number where there is
+    /// none.
     #[must_use]
     pub fn next_present(&self, number: u64) -> u64 {
         let next = || self.ranges.range(number..).next().map_or(u64::MAX, |(&start, _)| start);

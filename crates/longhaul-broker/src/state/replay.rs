@@ -1,4 +1,5 @@
-//! From the records of the log to the state that they lead to: the same for the broker and for simulations of it.
+//! From the records of the log to the state that they lead to: the same for the broker and for
+//! simulations of it.
 
 use super::change::{Change, ChangeRecord};
 use super::entries::Position;
@@ -12,12 +13,14 @@ pub(crate) type SetAside = StateError;
 
 /// Applies one record, as the machine did when it appended it.
 ///
-/// A change that contradicts what was recorded before it is set aside, and returned, where an earlier version may have recorded it: those did so before
-/// they knew whether a change applies. The state is the same as then, so the running broker refused it as well.
+/// A change that contradicts what was recorded before it is set aside, and returned, where an
+/// earlier version may have recorded it: those did so before they knew whether a change applies.
+/// The state is the same as then, so the running broker refused it as well.
 ///
 /// # Errors
-/// What cannot be read, or comes from a later version; a checkpoint that contradicts itself, since nobody ever writes one; and any other change that
-/// contradicts what was recorded before it: something that was recorded is not there any more, or is read in another way.
+/// What cannot be read, or comes from a later version; a checkpoint that contradicts itself, since
+/// nobody ever writes one; and any other change that contradicts what was recorded before it:
+/// something that was recorded is not there any more, or is read in another way.
 pub(crate) fn replay(
     state: &mut State,
     replayed: Replayed<'_>,

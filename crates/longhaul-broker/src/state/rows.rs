@@ -1,7 +1,8 @@
-//! Slots in few bytes: neighbours lie near to one another, and mostly were published soon after one another.
+//! Slots in few bytes: neighbours lie near to one another, and mostly were published soon after one
+//! another.
 //!
-//! A slot is a row of six numbers. Each column has a base, and takes as many bytes as the largest difference from it needs: none
-//! where all are the same.
+//! A slot is a row of six numbers. Each column has a base, and takes as many bytes as the largest
+//! difference from it needs: none where all are the same.
 
 use super::entries::Slot;
 use crate::log::Place;
@@ -34,7 +35,8 @@ impl Column {
         value >= self.base && value - self.base <= self.most()
     }
 
-    /// A column that has this value as well. Wherever it grows it gets room for many more, so that it grows seldom.
+    /// A column that has this value as well. Wherever it grows it gets room for many more, so that
+    /// it grows seldom.
     fn with(self, value: u64, is_empty: bool) -> Self {
         if is_empty {
             return Self { base: value, width: 0 };
@@ -134,7 +136,8 @@ impl Rows {
         self.count += slots.len();
         let mut at = self.bytes.len();
         let end = at + slots.len() * self.stride();
-        // A difference is written with all of its bytes, and the next one over those that the column does not have.
+        // A difference is written with all of its bytes, and the next one over those that the
+        // column does not have.
         self.bytes.reserve_exact(end + DIFFERENCE_BYTES - at);
         self.bytes.resize(end + DIFFERENCE_BYTES, 0);
         for slot in slots {
@@ -316,7 +319,8 @@ mod tests {
         assert_eq!(rows.stride(), 5, "three bytes of the offset, one of the size, one of the time");
     }
 
-    /// Of a topic among many, with batches, sizes up to 64 KiB, and all of its 1,024 within four hours.
+    /// Of a topic among many, with batches, sizes up to 64 KiB, and all of its 1,024 within four
+    /// hours.
     #[test]
     fn neighbours_that_lie_far_apart_take_eleven() {
         let mut rows = Rows::default();

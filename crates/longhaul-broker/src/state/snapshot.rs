@@ -68,8 +68,8 @@ impl State {
 fn topic_changes(id: u32, topic: &Topic, out: &mut Vec<Change>) {
     let name = topic.name.as_str().to_owned();
     out.push(CreateTopic { topic: id, name, created_at: topic.created_at }.into());
-    // Which entries there are comes before their ledgers: a ledger that begins where nothing is yet says that nothing before it
-    // is needed.
+    // Which entries there are comes before their ledgers: a ledger that begins where nothing is yet
+    // says that nothing before it is needed.
     out.push(Trim { topic: id, first: topic.entries.first() }.into());
     out.push(TopicEnd { topic: id, end: topic.entries.end() }.into());
     for (ledger, first) in topic.entries.ledgers() {
@@ -123,9 +123,10 @@ mod tests {
     use crate::state::entries::Position;
     use crate::state::entry::EntryHead;
 
-    /// A topic had entries in two ledgers, because the broker had been started twice. A checkpoint named the ledgers before it
-    /// said which entries there are, and a ledger that begins where nothing is yet said that nothing before it is needed: after
-    /// the next start all entries of the first ledger were gone, acknowledged or not.
+    /// A topic had entries in two ledgers, because the broker had been started twice. A checkpoint
+    /// named the ledgers before it said which entries there are, and a ledger that begins where
+    /// nothing is yet said that nothing before it is needed: after the next start all entries of
+    /// the first ledger were gone, acknowledged or not.
     #[test]
     fn a_checkpoint_keeps_the_entries_of_earlier_ledgers() {
         let mut state = State::default();

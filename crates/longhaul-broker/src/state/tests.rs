@@ -197,7 +197,8 @@ fn bytes_are_counted_where_they_lie() {
     assert!(state.live().is_empty());
 }
 
-/// Entries come back in the order of the log: the copy of one behind its original, in whose place it is then read.
+/// Entries come back in the order of the log: the copy of one behind its original, in whose place
+/// it is then read.
 #[test]
 fn entries_come_back_once() {
     let mut state = restored(&sample());
@@ -405,8 +406,9 @@ fn the_lowest_mark_is_that_of_an_entry_that_is_here() {
     assert_eq!(topic(&state).lowest_mark(), None);
 }
 
-/// Earlier versions recorded a change before they knew whether it applies, and the next start read no further. Behind a checkpoint of this version no
-/// such change stands, so that one that does not apply shows a loss.
+/// Earlier versions recorded a change before they knew whether it applies, and the next start read
+/// no further. Behind a checkpoint of this version no such change stands, so that one that does not
+/// apply shows a loss.
 #[test]
 fn a_change_that_does_not_apply_is_set_aside_where_an_earlier_version_may_have_recorded_it() {
     let deep = "[".repeat(200) + &"]".repeat(200);

@@ -53,7 +53,8 @@ pub struct Subscription {
     pub properties: BTreeMap<String, String>,
     /// What it has acknowledged.
     pub cursor: Cursor,
-    /// Whether it outlives its consumers. Readers have one that does not, and the log knows nothing of it.
+    /// Whether it outlives its consumers. Readers have one that does not, and the log knows nothing
+    /// of it.
     pub is_durable: bool,
 }
 
@@ -108,8 +109,9 @@ impl Topic {
         self.next_subscription = self.next_subscription.max(id.saturating_add(1));
     }
 
-    /// The first entry that is here and that some durable subscription has not acknowledged; none without a subscription. One that
-    /// came late, or went back, has not acknowledged what is gone, and never will.
+    /// The first entry that is here and that some durable subscription has not acknowledged; none
+    /// without a subscription. One that came late, or went back, has not acknowledged what is gone,
+    /// and never will.
     #[must_use]
     pub fn lowest_mark(&self) -> Option<u64> {
         self.durable()
@@ -118,8 +120,9 @@ impl Topic {
             .map(|mark| self.entries.next_here(mark))
     }
 
-    /// Forgets entries from that one on, but for the newest, which every durable subscription has acknowledged, if `may_go` says so. Returns the places that they had,
-    /// how many pages were looked at, and where to go on.
+    /// Forgets entries from that one on, but for the newest, which every durable subscription has
+    /// acknowledged, if `may_go` says so. Returns the places that they had, how many pages were
+    /// looked at, and where to go on.
     pub(super) fn forget_acked(
         &mut self,
         from: u64,
@@ -132,7 +135,8 @@ impl Topic {
             .filter(|subscription| subscription.is_durable)
             .map(|subscription| &subscription.cursor)
             .collect();
-        // Up to where each cursor says the same of all entries, and what: each range is looked up once.
+        // Up to where each cursor says the same of all entries, and what: each range is looked up
+        // once.
         let mut known = vec![(from, false); durable.len()];
         let mut is_acked = |ordinal: u64| {
             durable.iter().zip(&mut known).all(|(cursor, known)| {
@@ -189,7 +193,8 @@ impl Topic {
             .map(|(name, sequence)| (name.as_str(), sequence.highest, sequence.used_at))
     }
 
-    /// The id before the ordinal; before the first entry of all, that of entry -1 of its ledger, and without any ledger -1:-1.
+    /// The id before the ordinal; before the first entry of all, that of entry -1 of its ledger,
+    /// and without any ledger -1:-1.
     #[must_use]
     pub fn position_before_or_none(&self, ordinal: u64) -> Position {
         let start = || Position {

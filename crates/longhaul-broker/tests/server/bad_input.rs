@@ -1,4 +1,5 @@
-//! Clients that do not behave: each gets an answer or the end of its connection, memory stays bounded, others do not notice.
+//! Clients that do not behave: each gets an answer or the end of its connection, memory stays
+//! bounded, others do not notice.
 
 use crate::client::{Client, encode_publish, serves};
 use bytes::{BufMut, BytesMut};

@@ -71,7 +71,8 @@ impl Guarded {
     }
 }
 
-/// It was there without TLS only, so that tokens of other machines' operators travelled in clear text.
+/// It was there without TLS only, so that tokens of other machines' operators travelled in clear
+/// text.
 #[test]
 fn the_admin_interface_is_there_by_tls() {
     let guarded = Guarded::start();

@@ -45,8 +45,10 @@ async fn ask_for_producer(client: &mut Client) {
     client.send(producer).await.unwrap();
 }
 
-/// Publishes until it was refused so often, as the C++ client does with what consumes beside it: upon an error for a message it gives up the whole connection
-/// and comes back, upon a producer that is closed it asks for another one, and for a message without a receipt it asks again with its next producer.
+/// Publishes until it was refused so often, as the C++ client does with what consumes beside it:
+/// upon an error for a message it gives up the whole connection and comes back, upon a producer
+/// that is closed it asks for another one, and for a message without a receipt it asks again with
+/// its next producer.
 async fn fill(broker: &Broker, client: &mut Client, times: u32) -> Met {
     let (mut met, mut sequence) = (Met::default(), 0);
     let body = vec![7; MIB];
@@ -80,8 +82,9 @@ async fn fill(broker: &Broker, client: &mut Client, times: u32) -> Met {
     met
 }
 
-/// A client in C++ or Python that published on a full disk got an error for its message, gave up its connection with all consumers on it, and came
-/// back 10 times a second: what they held was delivered to them again and again, and no send ever timed out.
+/// A client in C++ or Python that published on a full disk got an error for its message, gave up
+/// its connection with all consumers on it, and came back 10 times a second: what they held was
+/// delivered to them again and again, and no send ever timed out.
 #[tokio::test]
 async fn a_full_disk_leaves_consumers_what_they_hold() {
     let broker = small();

@@ -1,4 +1,5 @@
-//! What `/metrics` says, beside what is seen from outside: the files of the directory, and a client's own clock.
+//! What `/metrics` says, beside what is seen from outside: the files of the directory, and a
+//! client's own clock.
 
 use crate::client::{Client, ask};
 use longhaul_broker::{Broker, BrokerConfig};
@@ -50,7 +51,8 @@ fn files(data: &Path) -> BTreeMap<&'static str, u64> {
     sizes
 }
 
-/// The figure that was called the size of the data directory was that of the segments: a disk could be full of compacted views, and nothing said so.
+/// The figure that was called the size of the data directory was that of the segments: a disk could
+/// be full of compacted views, and nothing said so.
 #[tokio::test]
 async fn the_disk_that_is_told_is_the_disk_that_is_used() {
     let folder = tempfile::tempdir().unwrap();
@@ -63,7 +65,8 @@ async fn the_disk_that_is_told_is_the_disk_that_is_used() {
     assert!(ask(&broker, "PUT", &format!("{TOPIC}/compaction")).starts_with("HTTP/1.1 204"));
     let kinds = ["segments", "spare", "indices", "checkpoint", "views", "reserve", "other"];
     let mut seen = Vec::new();
-    // The broker makes files for a while. What it says is true when they were the same before and after.
+    // The broker makes files for a while. What it says is true when they were the same before and
+    // after.
     for _ in 0..100_000 {
         let before = files(folder.path());
         let page = ask(&broker, "GET", "/metrics");

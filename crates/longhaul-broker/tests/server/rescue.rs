@@ -1,4 +1,5 @@
-//! A damaged data directory is named as what it is, and a new one is made of everything that can be read of it.
+//! A damaged data directory is named as what it is, and a new one is made of everything that can be
+//! read of it.
 
 use crate::client::Client;
 use crate::directory::{change, copy, digest, segment};
@@ -112,7 +113,8 @@ impl Sample {
         self.ids.iter().filter(is_open).copied().collect()
     }
 
-    /// Salvages a directory, starts a broker with what comes out, and says what was said. The subscription gets everything that is not lost.
+    /// Salvages a directory, starts a broker with what comes out, and says what was said. The
+    /// subscription gets everything that is not lost.
     async fn mend(&self, damaged: &Path, lost: &[Id]) -> Report {
         let new = damaged.with_extension("new");
         let before = digest(damaged);
@@ -177,7 +179,8 @@ async fn rested(data: &Path, offset: usize) {
     tokio::time::timeout(Duration::from_secs(20), rests).await.unwrap();
 }
 
-/// The last messages had been confirmed, and a while later the disk had zeros in their place. The next start went on without them, with one line of INFO.
+/// The last messages had been confirmed, and a while later the disk had zeros in their place. The
+/// next start went on without them, with one line of INFO.
 #[tokio::test]
 async fn a_confirmed_end_that_is_gone_is_named_and_what_is_left_salvaged() {
     let folder = tempfile::tempdir().unwrap();
@@ -245,7 +248,8 @@ async fn a_rotten_message_costs_itself() {
     }
 }
 
-/// A start needs an index of the segment and not what is in it: who is to get the message finds out.
+/// A start needs an index of the segment and not what is in it: who is to get the message finds
+/// out.
 #[tokio::test]
 async fn a_rotten_message_of_an_old_segment_is_no_reason_to_refuse_a_start() {
     let sample = sample().await;
@@ -314,7 +318,8 @@ async fn a_damaged_checkpoint_costs_only_what_is_nowhere_else() {
     start(&new).unwrap().shutdown().unwrap();
 }
 
-/// The record that began the second ledger, and what is around it: without it nobody knows where its messages stand.
+/// The record that began the second ledger, and what is around it: without it nobody knows where
+/// its messages stand.
 #[tokio::test]
 async fn a_lost_change_costs_no_message() {
     let sample = sample().await;
@@ -322,7 +327,8 @@ async fn a_lost_change_costs_no_message() {
     let (path, at) = find(&sample.data, first as u64);
     let file = path.strip_prefix(&sample.data).unwrap().to_owned();
     let mut without_state = 0;
-    // Not the bytes of the entry's own number: what a damaged record says of that is believed, up to a million ahead of the others.
+    // Not the bytes of the entry's own number: what a damaged record says of that is believed, up
+    // to a million ahead of the others.
     for back in (2..262).step_by(13) {
         let damaged = sample.damaged(&format!("change-{back}"), |data| {
             change(&data.join(&file), |bytes| bytes[at - back] ^= 1);
@@ -377,7 +383,8 @@ async fn a_damaged_inventory_is_named() {
     assert!(lost(&report).is_empty());
 }
 
-/// With its inventory gone a log that lacked an old segment started without a word, and a check called it sound without a word.
+/// With its inventory gone a log that lacked an old segment started without a word, and a check
+/// called it sound without a word.
 #[tokio::test]
 async fn a_missing_inventory_is_mentioned() {
     let sample = sample().await;
@@ -389,7 +396,8 @@ async fn a_missing_inventory_is_mentioned() {
     assert!(!check(&sample.data).unwrap().to_string().contains("no inventory"));
 }
 
-/// Whatever byte changes: a start that is refused finds the damage named, and what is left and what is lost are everything.
+/// Whatever byte changes: a start that is refused finds the damage named, and what is left and what
+/// is lost are everything.
 #[tokio::test]
 async fn any_byte_may_rot() {
     let sample = sample().await;

@@ -1,4 +1,5 @@
-//! A copy of the data directory of a running broker has everything that was confirmed before it, and stays as it is.
+//! A copy of the data directory of a running broker has everything that was confirmed before it,
+//! and stays as it is.
 
 use crate::client::Client;
 use longhaul_broker::rescue::{RescueError, check, salvage, snapshot};
@@ -137,8 +138,9 @@ async fn an_index_that_has_rotted_is_left_out() {
     assert!(check(&copy).unwrap().is_sound());
 }
 
-/// It was refused, and what was left of it lacked everything behind the first damaged message of the newest segment: whoever followed the advice to salvage that
-/// copy lost thousands of messages for two.
+/// It was refused, and what was left of it lacked everything behind the first damaged message of
+/// the newest segment: whoever followed the advice to salvage that copy lost thousands of messages
+/// for two.
 #[tokio::test]
 async fn a_damaged_directory_is_copied_with_all_that_can_be_read_of_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -181,7 +183,8 @@ fn a_directory_whose_checkpoint_is_damaged_is_copied_as_it_is() {
     assert!(matches!(snapshot(&data, &copy), Err(RescueError::Exists { .. })));
 }
 
-/// The new directory could be made within the one that is never written to, and any directory at all was sound.
+/// The new directory could be made within the one that is never written to, and any directory at
+/// all was sound.
 #[test]
 fn directories_that_cannot_be_meant_are_refused() {
     let folder = tempfile::tempdir().unwrap();

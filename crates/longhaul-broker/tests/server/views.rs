@@ -1,4 +1,5 @@
-//! A compacted view whose file is lost or damaged is made again where nothing of it is missing. Where something is, a start refuses, and a salvage says so.
+//! A compacted view whose file is lost or damaged is made again where nothing of it is missing.
+//! Where something is, a start refuses, and a salvage says so.
 
 use crate::client::{Client, ask};
 use bytes::BytesMut;
@@ -169,7 +170,8 @@ fn rot(data: &Path, key: &str) {
     log.write_all_at(b"K", at as u64).unwrap();
 }
 
-/// It said which file was damaged at which offset, and neither the topic nor the message, which is what an operator can look for.
+/// It said which file was damaged at which offset, and neither the topic nor the message, which is
+/// what an operator can look for.
 #[tokio::test]
 async fn a_compaction_that_cannot_read_a_message_names_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -218,7 +220,8 @@ async fn a_topic_with_a_damaged_message_is_compacted_again_after_a_salvage() {
     publish(&mut client, 8).await;
     assert!(ask(&broker, "PUT", compaction).starts_with("HTTP/1.1 204"));
     until(&broker, compaction, "SUCCESS");
-    // By their ids: those of the first run whose keys came again are replaced, and of what came behind only the damaged one is missing.
+    // By their ids: those of the first run whose keys came again are replaced, and of what came
+    // behind only the damaged one is missing.
     let first = (0..MESSAGES).filter(|number| ![3, 5, 8].contains(number));
     let expected: Vec<u64> = first.chain([0, 2, 3, 0]).collect();
     assert_eq!(view(&broker, expected.len()).await, expected);

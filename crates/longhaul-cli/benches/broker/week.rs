@@ -1,7 +1,9 @@
-//! What one entry costs that stays open for a week, while a hundred come and go each second: disk and memory, beside the same week without it.
+//! What one entry costs that stays open for a week, while a hundred come and go each second: disk
+//! and memory, beside the same week without it.
 //!
-//! A week takes ten minutes: a thousand seconds in each. What the broker does by the clock, it has less time for than in a week. `LONGHAUL_BENCH_PACE` says how many
-//! messages come in a second, 100,000 if it does not.
+//! A week takes ten minutes: a thousand seconds in each. What the broker does by the clock, it has
+//! less time for than in a week. `LONGHAUL_BENCH_PACE` says how many messages come in a second,
+//! 100,000 if it does not.
 
 use super::{Broker, Raw, directory, pipeline, plain};
 use longhaul_wire::frame;

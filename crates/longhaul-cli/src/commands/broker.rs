@@ -1,4 +1,5 @@
-//! `longhaul broker`: the embedded broker without a gateway, and its data directory while no broker runs.
+//! `longhaul broker`: the embedded broker without a gateway, and its data directory while no broker
+//! runs.
 
 use super::server::args::{Secured, given};
 use super::server::engine;
@@ -17,8 +18,8 @@ use std::path::PathBuf;
 pub(crate) enum Command {
     /// Run a durable broker that any Pulsar client can use.
     ///
-    /// The broker keeps everything in one directory. SIGTERM or Ctrl-C stops it in order, a second signal at once. No
-    /// message that was confirmed is lost either way.
+    /// The broker keeps everything in one directory. SIGTERM or Ctrl-C stops it in order, a second
+    /// signal at once. No message that was confirmed is lost either way.
     #[command(after_help = "\
 Examples:
   longhaul broker run --data data
@@ -26,7 +27,8 @@ Examples:
 
 Exit codes: 0 stopped by a signal, 1 the broker has stopped by itself, 2 a setting cannot be used.")]
     Run(Box<Run>),
-    /// Report what is damaged in a data directory, and what that costs. Changes nothing. No broker may run on the directory.
+    /// Report what is damaged in a data directory, and what that costs. Changes nothing. No broker
+    /// may run on the directory.
     #[command(after_help = "\
 Examples:
   longhaul broker check data
@@ -38,7 +40,8 @@ Exit codes: 0 the directory is sound, 1 it is damaged, 2 it cannot be read.")]
         #[arg(value_name = "DIR")]
         directory: PathBuf,
     },
-    /// Make a new data directory from everything that can be read of a damaged one, and report what is lost.
+    /// Make a new data directory from everything that can be read of a damaged one, and report what
+    /// is lost.
     #[command(after_help = "\
 Examples:
   longhaul broker salvage data salvaged
@@ -46,10 +49,11 @@ Examples:
 
 Exit codes: 0 nothing was damaged, 1 something was, 2 the new directory could not be made.")]
     Salvage(Copy),
-    /// Copy a data directory while a broker uses it, with every message confirmed before the copy began.
+    /// Copy a data directory while a broker uses it, with every message confirmed before the copy
+    /// began.
     ///
-    /// The copy consists of hard links where both directories are on one file system. The command checks the copy, and
-    /// lists its files in SHA256SUMS.
+    /// The copy consists of hard links where both directories are on one file system. The command
+    /// checks the copy, and lists its files in SHA256SUMS.
     #[command(after_help = "\
 Examples:
   longhaul broker snapshot data copy
@@ -61,7 +65,8 @@ Exit codes: 0 the copy is sound, 1 the directory is damaged and the copy has all
 
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    /// Directory for all data; made if it does not exist. Without it the broker deletes all data when it stops.
+    /// Directory for all data; made if it does not exist. Without it the broker deletes all data
+    /// when it stops.
     #[arg(long, value_name = "DIR")]
     data: Option<String>,
     /// Address for clients; 127.0.0.1:6650 by default. Port 0 takes a free port.

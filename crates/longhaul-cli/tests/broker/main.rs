@@ -1,4 +1,5 @@
-//! `longhaul broker run` as a process: what it prints and accepts, and what kills, full disks and hostile clients leave.
+//! `longhaul broker run` as a process: what it prints and accepts, and what kills, full disks and
+//! hostile clients leave.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
-//! The program as somebody meets it who starts it by hand: what it says, what it takes, and how it gives out tokens.
+//! The program as somebody meets it who starts it by hand: what it says, what it takes, and how it
+//! gives out tokens.
 
 use crate::RUN;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -83,8 +84,8 @@ impl Drop for Server {
     }
 }
 
-/// Started as the first line of its help shows it, the broker kept nothing and did not say so; its log was full of escape sequences where it
-/// went to a file, and `localhost` was no host.
+/// Started as the first line of its help shows it, the broker kept nothing and did not say so; its
+/// log was full of escape sequences where it went to a file, and `localhost` was no host.
 #[test]
 fn it_says_that_nothing_is_kept_and_in_plain_text() {
     let server = Server::start(&[]);
@@ -200,7 +201,8 @@ fn a_signal_stops_it_in_order() {
     assert_eq!(server.child.wait().unwrap().code(), Some(0));
 }
 
-/// To let anybody in one had to know how JSON Web Tokens are made, and whoever was refused was told, but not the broker's log.
+/// To let anybody in one had to know how JSON Web Tokens are made, and whoever was refused was
+/// told, but not the broker's log.
 #[test]
 fn a_secret_and_a_token_are_two_commands() {
     let folder = tempfile::tempdir().unwrap();
@@ -242,7 +244,8 @@ fn a_secret_and_a_token_are_two_commands() {
     assert!(!server.said.contains(&worker), "a token is in the log");
 }
 
-/// Two commands of the page had no `--data`: the broker kept everything in a temporary directory, which is removed when it stops.
+/// Two commands of the page had no `--data`: the broker kept everything in a temporary directory,
+/// which is removed when it stops.
 #[test]
 fn the_commands_of_the_page_keep_their_data() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/broker.md");

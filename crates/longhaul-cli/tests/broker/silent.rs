@@ -79,7 +79,8 @@ impl Drop for Server {
     }
 }
 
-/// Sockets that said nothing, without any token, took all descriptors of the process, and the broker ended at its next segment.
+/// Sockets that said nothing, without any token, took all descriptors of the process, and the
+/// broker ended at its next segment.
 async fn silent_sockets_do_no_harm(limit: &str, sockets: usize) -> String {
     let data = tempfile::tempdir().unwrap();
     let server = Server::start_limited(data.path(), limit);
@@ -159,8 +160,8 @@ async fn go(server: &Server, clients: Vec<Client>, left: u64) {
     timeout(PATIENCE, gone).await.unwrap();
 }
 
-/// The files that a broker opened after its start were not counted: with each of them as many connections were let in as before, until the log had no
-/// descriptor for its next segment.
+/// The files that a broker opened after its start were not counted: with each of them as many
+/// connections were let in as before, until the log had no descriptor for its next segment.
 #[tokio::test]
 async fn files_that_are_opened_later_leave_room_for_fewer_connections() {
     const VIEWS: usize = 100;

@@ -1,5 +1,6 @@
-//! The program is killed under load, again and again, in one directory, while its disk fills up, descriptors run out, topics are
-//! compacted and unloaded, and operators ask for what cannot be: what was confirmed is there after every start.
+//! The program is killed under load, again and again, in one directory, while its disk fills up,
+//! descriptors run out, topics are compacted and unloaded, and operators ask for what cannot be:
+//! what was confirmed is there after every start.
 //!
 //! `LONGHAUL_KILLS` asks for more rounds, `LONGHAUL_KILLS_SEED` for others.
 
@@ -54,7 +55,8 @@ async fn what_was_confirmed_survives_every_kill() {
     assert!(!happened.is_small || full.iter().all(|&times| times > n / 16), "{happened:?}");
 }
 
-/// A directory that is taken back to an earlier state is what a broker leaves that confirms too early.
+/// A directory that is taken back to an earlier state is what a broker leaves that confirms too
+/// early.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_lost_is_found() {
     let mut rounds = tokio::task::JoinSet::new();
@@ -110,7 +112,8 @@ async fn rounds_of_trouble(rounds: u64, loses: bool) -> Happened {
     happened
 }
 
-/// A round: clients work, something goes wrong, and the broker is killed in the middle of whatever it does.
+/// A round: clients work, something goes wrong, and the broker is killed in the middle of whatever
+/// it does.
 async fn trouble(
     ground: &mut Ground,
     broker: &Running,
@@ -183,7 +186,8 @@ async fn wait(round: &Round, when: &str, mut is_so: impl FnMut(&Seen) -> bool) {
     });
 }
 
-/// Calls until the round is over. Says how many were obeyed and refused, and how often a compaction was begun.
+/// Calls until the round is over. Says how many were obeyed and refused, and how often a compaction
+/// was begun.
 fn operate(
     admin: &str,
     mut random: Rng,
@@ -207,7 +211,8 @@ fn operate(
             7 => ("DELETE", format!("{subscription}?force=true"), b""),
             8 => ("POST", format!("{topic}/retention"), b"{\"retentionTimeInMinutes\": \"x\"}"),
             9 => ("GET", format!("{NAMESPACE}/{TOPIC}/stats"), b""),
-            // Clients lose their producers and consumers by it, and could not come back while there are no descriptors.
+            // Clients lose their producers and consumers by it, and could not come back while there
+            // are no descriptors.
             10 if !is_short => ("PUT", format!("{NAMESPACE}/{TOPIC}/unload"), b""),
             _ => ("PUT", format!("{NAMESPACE}/{VIEW}/compaction"), b""),
         };
@@ -224,7 +229,8 @@ fn operate(
     (done, refused, compactions)
 }
 
-/// Compares what is there with what was seen, and says what is there. Nothing has to be written for it.
+/// Compares what is there with what was seen, and says what is there. Nothing has to be written for
+/// it.
 async fn check(broker: &Running, seen: &Mutex<Seen>) -> BTreeMap<Id, u64> {
     for subscription in ["keeps", "works"] {
         read(broker.address, subscription, 0).await.unwrap();
@@ -279,7 +285,8 @@ fn backlog(broker: &Running, subscription: &str) -> usize {
     usize::try_from(backlog.as_u64().unwrap_or_else(|| panic!("{stats}"))).unwrap()
 }
 
-/// After all of it the broker stops when it is asked to, and the next start finds nothing that was being written.
+/// After all of it the broker stops when it is asked to, and the next start finds nothing that was
+/// being written.
 async fn ends_well(ground: &mut Ground, seen: &Mutex<Seen>) {
     let broker = ground.start("-n 1024");
     let kept = check(&broker, seen).await;

@@ -1,7 +1,7 @@
 //! Accepts connections and serves HTTP/1.1 on them.
 //!
-//! The plain `serve` of axum has no timer, so that a client may send the head of its request as slowly as it likes. This loop has one, and a limit on
-//! connections.
+//! The plain `serve` of axum has no timer, so that a client may send the head of its request as
+//! slowly as it likes. This loop has one, and a limit on connections.
 
 use super::{Peer, Shell, Tls};
 use crate::config::Limits;
@@ -24,8 +24,9 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// The most headers of a request.
 const HEADERS_MAX: usize = 100;
 
-/// Connections that may wait to be accepted, as far as the system allows (`somaxconn`). The 128 that sockets have by themselves are fewer than the workers that come back
-/// at once when a gateway starts again, and a connection beyond them is tried again after a second only.
+/// Connections that may wait to be accepted, as far as the system allows (`somaxconn`). The 128
+/// that sockets have by themselves are fewer than the workers that come back at once when a gateway
+/// starts again, and a connection beyond them is tried again after a second only.
 const BACKLOG: u32 = 4_096;
 
 /// A gateway's socket.
@@ -139,7 +140,8 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// 10,000 long polls took 15 s to connect: sockets were made with a backlog of 128, and each connection beyond it was tried again after a second.
+    /// 10,000 long polls took 15 s to connect: sockets were made with a backlog of 128, and each
+    /// connection beyond it was tried again after a second.
     #[tokio::test]
     async fn hundreds_may_connect_while_nothing_is_accepted() {
         let limits = Limits::default();

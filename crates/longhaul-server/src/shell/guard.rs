@@ -1,4 +1,5 @@
-//! The check of every request, whatever its route: that it was meant for this host, and that no web page of another site changes anything.
+//! The check of every request, whatever its route: that it was meant for this host, and that no web
+//! page of another site changes anything.
 
 use super::Shell;
 use crate::problem::Problem;

@@ -1,16 +1,19 @@
-//! The model with time: each worker is a whole [`Partition`](longhaul_core::partition::Partition), the machine with its clock.
+//! The model with time: each worker is a whole [`Partition`](longhaul_core::partition::Partition),
+//! the machine with its clock.
 //!
-//! The other scenarios leave to choice what production decides by its clocks: whoever might be stale, late or due is, in some branch.
-//! That is more than can happen, and says nothing about the judgement itself. Here the very code that judges is driven, so there is no
-//! copy of it: whose silence makes an owner stale, which retry is due, which claim came back too late, how fresh a view must be, when
-//! a worker fences itself, and when it seals and sweeps. All clocks advance together, by ticks of H/2; between two ticks whatever can
-//! happen does, in every order.
+//! The other scenarios leave to choice what production decides by its clocks: whoever might be
+//! stale, late or due is, in some branch. That is more than can happen, and says nothing about the
+//! judgement itself. Here the very code that judges is driven, so there is no copy of it: whose
+//! silence makes an owner stale, which retry is due, which claim came back too late, how fresh a
+//! view must be, when a worker fences itself, and when it seals and sweeps. All clocks advance
+//! together, by ticks of H/2; between two ticks whatever can happen does, in every order.
 //!
-//! Two things keep the states few. What is not landed or not read when the clock ticks costs of a budget (`lag`): slow brokers and
-//! slow readers are explored, but not everything slow at all times. And trouble comes in the first ticks only (`troubled`); those that
-//! follow must be enough for the end, so that C-08 bounds here how long it takes. Time is part of the state as it is, not relative to
-//! now: the ticks that are left are part of it anyway. Heartbeats that every worker has read are kept as the set of their owners,
-//! which is all that a bootstrap makes of them.
+//! Two things keep the states few. What is not landed or not read when the clock ticks costs of a
+//! budget (`lag`): slow brokers and slow readers are explored, but not everything slow at all
+//! times. And trouble comes in the first ticks only (`troubled`); those that follow must be enough
+//! for the end, so that C-08 bounds here how long it takes. Time is part of the state as it is, not
+//! relative to now: the ticks that are left are part of it anyway. Heartbeats that every worker has
+//! read are kept as the set of their owners, which is all that a bootstrap makes of them.
 
 mod bounds;
 mod check;

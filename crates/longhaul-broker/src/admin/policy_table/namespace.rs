@@ -31,7 +31,8 @@ struct Permissions {
     subscription_auth_roles: Map<String, Value>,
 }
 
-/// What Pulsar says of every namespace, whatever is set on it. Clients read some of this without asking whether there is any.
+/// What Pulsar says of every namespace, whatever is set on it. Clients read some of this without
+/// asking whether there is any.
 fn always() -> Map<String, Value> {
     let shown = json!({
         "bundles": broker_stats::bundles(),
@@ -69,7 +70,8 @@ pub(in crate::admin) fn of_namespace(settings: &Settings) -> Value {
     Value::Object(shown)
 }
 
-/// Reads what a namespace is created with; keys that are none of Pulsar's are passed over, as Pulsar does.
+/// Reads what a namespace is created with; keys that are none of Pulsar's are passed over, as
+/// Pulsar does.
 pub(in crate::admin) fn read_namespace(mut value: Value) -> Result<NewNamespace, AdminError> {
     let Some(map) = value.as_object_mut() else {
         let empty = value.is_null();

@@ -56,7 +56,8 @@ fn what_makes_no_sense_is_refused() {
     assert!(matches!(read("messageTTL", json!(1.5)), Some(AdminError::BadRequest(_))));
 }
 
-/// Anything was kept and shown: 20,000 partitions, of which 10,000 were made; an action of a quota that there is none of; a number as a rate.
+/// Anything was kept and shown: 20,000 partitions, of which 10,000 were made; an action of a quota
+/// that there is none of; a number as a rate.
 #[test]
 fn what_no_value_can_be_is_refused() {
     let refuses = |value: Value, reason: &str| {
@@ -89,7 +90,8 @@ fn what_no_value_can_be_is_refused() {
     assert_eq!(read("autoTopicCreation", &parts(10_000)), Ok(()));
 }
 
-/// A namespace was created without the grants and properties that were given along, and into clusters that do not exist.
+/// A namespace was created without the grants and properties that were given along, and into
+/// clusters that do not exist.
 #[test]
 fn what_a_namespace_is_created_with_is_taken_or_refused() {
     let given = json!({"auth_policies": {"namespace_auth": {"joe": ["produce"]},
@@ -285,7 +287,8 @@ fn known() -> Vec<(String, String)> {
     POLICIES.iter().map(row).collect()
 }
 
-/// The documentation has the same table: all policies with all their names, and whether each is obeyed, kept, or may be refused.
+/// The documentation has the same table: all policies with all their names, and whether each is
+/// obeyed, kept, or may be refused.
 #[test]
 fn the_documentation_has_the_same_table() {
     let page = include_str!("../../../../../docs/broker.md");

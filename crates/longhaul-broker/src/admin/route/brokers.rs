@@ -94,7 +94,8 @@ pub(super) fn clusters(asked: Asked<'_>, path: &[&str]) -> Routed {
     })
 }
 
-/// Where clients with an HTTP service URL find a topic. Those that encrypt read the fields with `Tls`; older ones read `Ssl`.
+/// Where clients with an HTTP service URL find a topic. Those that encrypt read the fields with
+/// `Tls`; older ones read `Ssl`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Lookup<'a> {

@@ -1,7 +1,7 @@
 //! From method, path, query and body to what is done: one place for each endpoint. Pure.
 //!
-//! An endpoint says who may, what the machine does, on its own thread, and how the result is shown, where there is time to write
-//! megabytes of JSON.
+//! An endpoint says who may, what the machine does, on its own thread, and how the result is shown,
+//! where there is time to write megabytes of JSON.
 
 mod brokers;
 mod namespaces;
@@ -18,7 +18,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// What is nested deeper is no policy. What is stored wraps a policy into a few objects more, and is read by a parser that has a limit, too.
+/// What is nested deeper is no policy. What is stored wraps a policy into a few objects more, and
+/// is read by a parser that has a limit, too.
 const JSON_DEPTH_MAX: usize = 32;
 
 /// A request, apart from who sends it.
@@ -185,7 +186,8 @@ fn json_body(body: &[u8]) -> Result<Value, AdminError> {
     Ok(value)
 }
 
-/// Whether lists and objects lie within each other more than so often. A value has come through a parser that has a limit of its own.
+/// Whether lists and objects lie within each other more than so often. A value has come through a
+/// parser that has a limit of its own.
 fn is_deeper(value: &Value, depth: usize) -> bool {
     let deeper = |inner: &Value| is_deeper(inner, depth - 1);
     match value {

@@ -41,7 +41,8 @@ pub(super) fn tenants(asked: Asked<'_>, path: &[&str]) -> Routed {
     })
 }
 
-/// Who administers a tenant. What is not said is what it is without a body; what Pulsar refuses is refused.
+/// Who administers a tenant. What is not said is what it is without a body; what Pulsar refuses is
+/// refused.
 fn tenant_of(body: &[u8]) -> Result<Tenant, AdminError> {
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -70,7 +71,8 @@ fn tenant_of(body: &[u8]) -> Result<Tenant, AdminError> {
     Ok(Tenant { admin_roles, allowed_clusters })
 }
 
-/// Full names of the topics of a namespace: those without partitions and single partitions, or the whole of partitioned ones.
+/// Full names of the topics of a namespace: those without partitions and single partitions, or the
+/// whole of partitioned ones.
 pub(super) fn topics(tenant: &str, namespace: &str, partitioned: bool) -> Routed {
     let namespace = names::namespace(tenant, namespace)?;
     administrator(

@@ -24,7 +24,8 @@ fn namespace(rig: &mut Rig, method: &str, tail: &str, body: &str) -> (u16, Value
     rig.ask(method, &format!("/admin/v2/namespaces/public/default{tail}"), body)
 }
 
-/// With the topic, which has three messages, of which the last was published a second ago, and the subscription from the start.
+/// With the topic, which has three messages, of which the last was published a second ago, and the
+/// subscription from the start.
 fn with_messages() -> Rig {
     let mut rig = Rig::new();
     assert_eq!(topic(&mut rig, "PUT", "", ""), DONE);
@@ -248,7 +249,8 @@ fn subscriptions_start_where_they_are_told() {
     assert_eq!(topic(&mut rig, "GET", "/subscription/none/properties", "").0, 404);
 }
 
-/// They could be read and not set, though `pulsar-admin topics update-subscription-properties` does that.
+/// They could be read and not set, though `pulsar-admin topics update-subscription-properties` does
+/// that.
 #[test]
 fn the_properties_of_a_subscription_are_replaced() {
     let mut rig = with_messages();
@@ -483,7 +485,8 @@ proptest! {
     }
 }
 
-/// A policy that was nested 125 deep was recorded, and a few objects deeper in the log than the parser of the next start would read.
+/// A policy that was nested 125 deep was recorded, and a few objects deeper in the log than the
+/// parser of the next start would read.
 #[test]
 fn what_is_nested_too_deep_is_refused() {
     let nested = |depth: usize| r#"{"a":"#.repeat(depth) + "0" + &"}".repeat(depth);

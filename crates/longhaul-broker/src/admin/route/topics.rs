@@ -292,8 +292,8 @@ fn properties(value: Value) -> Result<Properties, AdminError> {
     Ok(given.unwrap_or_default())
 }
 
-/// A number, the same as a JSON string, or an object that holds one of both, and perhaps properties. What is no number is 0, which the machine
-/// refuses.
+/// A number, the same as a JSON string, or an object that holds one of both, and perhaps
+/// properties. What is no number is 0, which the machine refuses.
 fn partitions(body: &[u8]) -> Result<(u32, Properties), AdminError> {
     let value: Value = parse(body)?;
     let given = value.get("partitions").unwrap_or(&value);

@@ -20,7 +20,8 @@ const FILE_MODE: u32 = 0o600;
 #[derive(Clone, Debug)]
 pub struct FileStorage {
     root: PathBuf,
-    /// The directory and its folders, open: to sync a name must not fail for want of a file descriptor.
+    /// The directory and its folders, open: to sync a name must not fail for want of a file
+    /// descriptor.
     folders: Arc<[(&'static str, File)]>,
     /// How many files are open.
     open: Arc<AtomicUsize>,
@@ -51,7 +52,8 @@ impl FileStorage {
         Ok(storage)
     }
 
-    /// Whether users outside the owner's group get at what lies in the folders. A new directory never is; one that was there is left as it is.
+    /// Whether users outside the owner's group get at what lies in the folders. A new directory
+    /// never is; one that was there is left as it is.
     fn is_open_to_others(&self) -> io::Result<bool> {
         let others =
             |folder: &str| Ok::<_, io::Error>(self.root.join(folder).metadata()?.mode() & 0o007);
@@ -85,7 +87,8 @@ impl Storage for FileStorage {
             }
             Err(TryLockError::Error(error)) => return Err(LockError::Io(error)),
         }
-        // The process id only helps the operator, so that a full disk must not keep us from starting.
+        // The process id only helps the operator, so that a full disk must not keep us from
+        // starting.
         drop(file.set_len(0).and_then(|()| file.rewind()));
         drop(writeln!(file, "{}", std::process::id()));
         Ok(Box::new(FileLock { _file: file }))

@@ -20,12 +20,14 @@ use std::sync::Arc;
 pub trait Storage: Debug + Send + Sync {
     /// How messages to the operator name a file.
     fn describe(&self, name: &str) -> String;
-    /// Takes the directory for this process, until the lock is dropped. The error is a process id, if it is known.
+    /// Takes the directory for this process, until the lock is dropped. The error is a process id,
+    /// if it is known.
     ///
     /// # Errors
     /// See [`LockError`].
     fn lock(&self) -> Result<Box<dyn StorageLock>, LockError>;
-    /// The files of a folder, without the folder's name, in no order. A folder that does not exist has none.
+    /// The files of a folder, without the folder's name, in no order. A folder that does not exist
+    /// has none.
     ///
     /// # Errors
     /// Those of the operating system.
@@ -90,7 +92,8 @@ pub trait StorageFile: Debug + Send + Sync {
     /// # Errors
     /// Those of the operating system.
     fn len(&self) -> io::Result<u64>;
-    /// Whether the file has other names: somebody has taken a copy of it that way, so that nothing may be written to it.
+    /// Whether the file has other names: somebody has taken a copy of it that way, so that nothing
+    /// may be written to it.
     ///
     /// # Errors
     /// Those of the operating system.
@@ -102,7 +105,8 @@ pub trait StorageFile: Debug + Send + Sync {
     /// # Errors
     /// Those of the operating system; `UnexpectedEof` when the file ends before.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
-    /// The same, but only if the operating system has all of it in memory: it never waits for the disk. Says whether it had.
+    /// The same, but only if the operating system has all of it in memory: it never waits for the
+    /// disk. Says whether it had.
     ///
     /// # Errors
     /// Those of the operating system.
@@ -114,8 +118,8 @@ pub trait StorageFile: Debug + Send + Sync {
     /// # Errors
     /// Those of the operating system.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
-    /// Writes zeros over this range, past the memory of the operating system where it can: nobody reads them soon. False when
-    /// it cannot, and then nothing is known of the range.
+    /// Writes zeros over this range, past the memory of the operating system where it can: nobody
+    /// reads them soon. False when it cannot, and then nothing is known of the range.
     ///
     /// # Errors
     /// Those of the operating system.

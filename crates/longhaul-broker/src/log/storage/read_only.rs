@@ -10,7 +10,8 @@ use std::sync::Arc;
 /// Bytes that are given up at once where the disk does not give them back.
 const BLOCK_BYTES: usize = 4096;
 
-/// A data directory that is only read. What the disk does not give back is read as zeros, which no checksum passes for anything else.
+/// A data directory that is only read. What the disk does not give back is read as zeros, which no
+/// checksum passes for anything else.
 #[derive(Clone, Debug)]
 pub struct ReadOnlyStorage {
     root: PathBuf,

@@ -1,8 +1,9 @@
 //! A disk in memory that loses what was not synced, as a seed decides, and fails when told to.
 //!
-//! Bytes reach the disk by sectors of 512 bytes, in any order and at any time, but surely only by a sync. Names are kept in a
-//! journal: a crash keeps the changes up to some moment. A sync that fails keeps some sectors and forgets that the others were
-//! ever written, although they still read as new: that is what Linux does.
+//! Bytes reach the disk by sectors of 512 bytes, in any order and at any time, but surely only by a
+//! sync. Names are kept in a journal: a crash keeps the changes up to some moment. A sync that
+//! fails keeps some sectors and forgets that the others were ever written, although they still read
+//! as new: that is what Linux does.
 
 use super::{LockError, Storage, StorageFile, StorageLock};
 use std::collections::{BTreeMap, BTreeSet};

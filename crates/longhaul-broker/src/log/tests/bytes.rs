@@ -1,4 +1,5 @@
-//! Random bytes in place of each file: refused or read, never a panic. Plain functions, for whoever drives them.
+//! Random bytes in place of each file: refused or read, never a panic. Plain functions, for whoever
+//! drives them.
 
 use super::*;
 use crate::log::segment::{self, HEADER_BYTES, Header};

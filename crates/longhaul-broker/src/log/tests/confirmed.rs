@@ -1,4 +1,5 @@
-//! The end of the log, where it had rested: what is missing there was no group that was being written.
+//! The end of the log, where it had rested: what is missing there was no group that was being
+//! written.
 
 use super::*;
 use crate::clock;
@@ -29,8 +30,9 @@ fn zeroed_from(storage: &SimulatedStorage, offset: u32) -> SimulatedStorage {
     copy
 }
 
-/// The disk had lost the last groups of the log, hours after they had been confirmed. The broker started with one INFO, and their messages were gone: a tail of
-/// zeros looks like a group that was being written when the power failed.
+/// The disk had lost the last groups of the log, hours after they had been confirmed. The broker
+/// started with one INFO, and their messages were gone: a tail of zeros looks like a group that was
+/// being written when the power failed.
 #[test]
 fn an_end_that_was_confirmed_before_a_rest_is_refused_when_it_is_gone() {
     let (storage, rested, end) = sample();
@@ -54,7 +56,8 @@ fn an_end_that_was_confirmed_before_a_rest_is_refused_when_it_is_gone() {
     }
 }
 
-/// The same, as `check` and `salvage` see it: what is left is handed out, and what is lost is named.
+/// The same, as `check` and `salvage` see it: what is left is handed out, and what is lost is
+/// named.
 #[test]
 fn a_survey_names_an_end_that_is_gone() {
     let (storage, rested, end) = sample();
@@ -83,7 +86,8 @@ fn a_survey_names_an_end_that_is_gone() {
     );
 }
 
-/// The newest segment is in no inventory during its first moments, and a log without it ended with the one before.
+/// The newest segment is in no inventory during its first moments, and a log without it ended with
+/// the one before.
 #[test]
 fn a_newest_segment_in_which_the_log_rested_is_missed() {
     let storage = SimulatedStorage::new(1);

@@ -149,8 +149,9 @@ fn a_missing_segment_is_refused() {
     }
 }
 
-/// A segment was deleted behind whose end there was a checkpoint: the log was complete from there on, so that the broker started without a line, and
-/// what had been confirmed in that segment was gone.
+/// A segment was deleted behind whose end there was a checkpoint: the log was complete from there
+/// on, so that the broker started without a line, and what had been confirmed in that segment was
+/// gone.
 #[test]
 fn a_missing_segment_before_the_checkpoint_is_refused_unless_it_was_removed() {
     let sample = sample();
@@ -181,7 +182,8 @@ fn a_missing_segment_before_the_checkpoint_is_refused_unless_it_was_removed() {
     assert!(recover_with(&lost, options()).is_ok());
 }
 
-/// A record that needs a segment of its own leaves the spare where it is: that segment was noted by the next checkpoint only.
+/// A record that needs a segment of its own leaves the spare where it is: that segment was noted by
+/// the next checkpoint only.
 #[test]
 fn a_segment_that_has_begun_is_noted_even_if_the_spare_stays() {
     let sample = sample();
@@ -210,7 +212,8 @@ fn a_segment_that_has_begun_is_noted_even_if_the_spare_stays() {
     assert_eq!(sample.storage.operations(), before);
 }
 
-/// An earlier version had removed a segment and left the inventory as it was: every start was refused from then on.
+/// An earlier version had removed a segment and left the inventory as it was: every start was
+/// refused from then on.
 #[test]
 fn an_inventory_beside_a_checkpoint_of_an_earlier_version_says_nothing() {
     let sample = sample();

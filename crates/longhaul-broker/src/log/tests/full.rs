@@ -103,7 +103,8 @@ fn removal_makes_room_where_there_is_none_at_all() {
     assert!(parts.writer.shared.segment(4).is_some());
 }
 
-/// A thousand sockets that said nothing took all file descriptors, and the broker ended at its next segment.
+/// A thousand sockets that said nothing took all file descriptors, and the broker ended at its next
+/// segment.
 #[test]
 fn a_process_without_file_descriptors_goes_on_when_it_has_some() {
     let storage = SimulatedStorage::new(1);
@@ -125,7 +126,8 @@ fn a_process_without_file_descriptors_goes_on_when_it_has_some() {
     assert!(!shared.room.is_full());
 }
 
-/// The room for a large checkpoint was made before the segment that the writer needed next, which made one itself then, and publishes waited for that.
+/// The room for a large checkpoint was made before the segment that the writer needed next, which
+/// made one itself then, and publishes waited for that.
 #[test]
 fn the_reserve_for_a_checkpoint_grows_behind_the_next_segment_and_by_steps() {
     const CHECKPOINT: u64 = 5 * SYNC_BYTES;
@@ -159,7 +161,8 @@ fn the_reserve_for_a_checkpoint_grows_behind_the_next_segment_and_by_steps() {
     assert_eq!(parts.writer.shared.reserved.load(Ordering::Relaxed), 2 * CHECKPOINT);
 }
 
-/// Segments leave its room to it though it is made behind them, and one that does not fit takes nothing from them.
+/// Segments leave its room to it though it is made behind them, and one that does not fit takes
+/// nothing from them.
 #[test]
 fn the_reserve_has_its_room_before_segments() {
     let storage = SimulatedStorage::new(1);

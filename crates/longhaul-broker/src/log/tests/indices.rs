@@ -57,7 +57,8 @@ fn a_start_takes_what_lies_before_the_checkpoint_from_indices() {
     check_start(&storage, &places, &[], "without a checkpoint");
 }
 
-/// Whatever byte of an index rots, wherever it is torn: the segment is read instead, and the index is made again as it was.
+/// Whatever byte of an index rots, wherever it is torn: the segment is read instead, and the index
+/// is made again as it was.
 #[test]
 fn an_index_that_is_not_sound_is_made_again() {
     let (sound, places) = sample();
@@ -163,7 +164,8 @@ fn an_index_goes_with_its_segment() {
     background::remove(&parts.writer.shared, &[1, 3]);
     assert_eq!(indices(&storage), [2, 4]);
     drop(parts);
-    // Those that a crash left behind go at the next start: also of one that is written, and of one that comes.
+    // Those that a crash left behind go at the next start: also of one that is written, and of one
+    // that comes.
     let stale = storage.file(&index::name(2)).unwrap();
     for number in [1, 3, 5, 6] {
         storage.set_file(&index::name(number), &stale);

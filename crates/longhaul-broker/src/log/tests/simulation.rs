@@ -125,7 +125,8 @@ impl World {
         }
     }
 
-    /// Each log has a salt of its own: else the index of another one may fit by chance, once in some thousand histories.
+    /// Each log has a salt of its own: else the index of another one may fit by chance, once in
+    /// some thousand histories.
     fn recover(&self, storage: &SimulatedStorage) -> Result<(Parts, Seen), OpenError> {
         recover_with(storage, Options { salt: self.seed, ..small() })
     }
@@ -162,7 +163,8 @@ impl World {
         self.spoiled += u64::from(done.is_some());
     }
 
-    /// The disk forgets the end of the log, which the log had noted as confirmed: what looks like a group that was being written is none.
+    /// The disk forgets the end of the log, which the log had noted as confirmed: what looks like a
+    /// group that was being written is none.
     fn zero_end(&mut self) {
         let copy = self.storage.fork();
         let Some((name, at)) = spoiled::zero_end(&copy, &mut self.random) else { return };
@@ -173,8 +175,9 @@ impl World {
         self.zeroed += 1;
     }
 
-    /// Somebody deletes a file between two lives: a copy of the disk that lacks a segment is not opened, unless it is the newest and not yet noted, or a
-    /// full disk had no room to note which segments there are.
+    /// Somebody deletes a file between two lives: a copy of the disk that lacks a segment is not
+    /// opened, unless it is the newest and not yet noted, or a full disk had no room to note which
+    /// segments there are.
     fn lose_one(&mut self) {
         let copy = self.storage.fork();
         let mut kept: Vec<u32> =

@@ -16,7 +16,8 @@ impl Machine {
         Ok(before(topic, readable))
     }
 
-    /// The first message that was published then, in ms since 1970, or later; where the next one will be if there is none.
+    /// The first message that was published then, in ms since 1970, or later; where the next one
+    /// will be if there is none.
     pub(crate) fn message_id_at(
         &self,
         name: &TopicName,

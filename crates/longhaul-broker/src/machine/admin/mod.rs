@@ -1,7 +1,7 @@
 //! What the admin interface has the machine do: a method for each call.
 //!
-//! They take names that are valid and say whether there is what these name. What they give back is told when it is on disk, which
-//! is what [`Machine::call`] is for.
+//! They take names that are valid and say whether there is what these name. What they give back is
+//! told when it is on disk, which is what [`Machine::call`] is for.
 
 mod messages;
 mod namespaces;
@@ -20,8 +20,8 @@ use longhaul_wire::messages::ServerError;
 type Done = Result<(), AdminError>;
 
 impl Machine {
-    /// Does a call of the admin interface. Its result may be told when an [`Effect::Reply`] with this ticket comes: everything that was
-    /// recorded so far is on disk then.
+    /// Does a call of the admin interface. Its result may be told when an [`Effect::Reply`] with
+    /// this ticket comes: everything that was recorded so far is on disk then.
     pub(crate) fn call<T>(&mut self, ticket: u64, work: impl FnOnce(&mut Self) -> T) -> T {
         let result = work(self);
         self.after_commit(Waiting::Then(Box::new(Effect::Reply(ticket))));

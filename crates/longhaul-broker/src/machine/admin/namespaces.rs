@@ -1,4 +1,5 @@
-//! Tenants and namespaces. A namespace is named `tenant/namespace`; unless it says otherwise, one that does not exist is [`AdminError::NotFound`].
+//! Tenants and namespaces. A namespace is named `tenant/namespace`; unless it says otherwise, one
+//! that does not exist is [`AdminError::NotFound`].
 
 use super::super::Machine;
 use super::Done;
@@ -62,7 +63,8 @@ impl Machine {
         Ok(names.map(str::to_owned).collect())
     }
 
-    /// With these policies, mostly none. [`AdminError::Conflict`] when it exists, [`AdminError::NotFound`] when its tenant does not.
+    /// With these policies, mostly none. [`AdminError::Conflict`] when it exists,
+    /// [`AdminError::NotFound`] when its tenant does not.
     pub(crate) fn create_namespace(&mut self, namespace: &str, policies: Vec<Change>) -> Done {
         let tenant = namespace.split('/').next().unwrap_or_default();
         if !self.state.has_namespace(tenant) {
@@ -133,7 +135,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Deletes a subscription of all its topics; [`AdminError::PreconditionFailed`] while it has consumers.
+    /// Deletes a subscription of all its topics; [`AdminError::PreconditionFailed`] while it has
+    /// consumers.
     pub(crate) fn unsubscribe_all(&mut self, namespace: &str, subscription: &str) -> Done {
         self.check_exists(namespace)?;
         let of =
@@ -192,7 +195,8 @@ impl Machine {
         Ok(self.state.settings(namespace).map(|known| known.grants.clone()).unwrap_or_default())
     }
 
-    /// Changes who may. From the first grant on, also after it was revoked, only who was granted something may use the namespace.
+    /// Changes who may. From the first grant on, also after it was revoked, only who was granted
+    /// something may use the namespace.
     pub(crate) fn set_namespace_grants(
         &mut self,
         namespace: &str,

@@ -6,7 +6,8 @@ use crate::admin::policies::{Grants, Policies, PolicyLevels};
 use crate::admin::values::{AdminError, Properties};
 use crate::name::TopicName;
 
-/// Names and values noted on one topic, together. They are written as one record with each change of one of them.
+/// Names and values noted on one topic, together. They are written as one record with each change
+/// of one of them.
 const PROPERTIES_BYTES_MAX: usize = 64 * 1024;
 
 fn bytes_of(properties: &Properties) -> usize {
@@ -36,7 +37,8 @@ impl Machine {
         settings.map(|known| known.properties.clone()).unwrap_or_default()
     }
 
-    /// Changes that. [`AdminError::PreconditionFailed`] for a partition of a partitioned topic, and where they become too many.
+    /// Changes that. [`AdminError::PreconditionFailed`] for a partition of a partitioned topic, and
+    /// where they become too many.
     pub(crate) fn set_properties(
         &mut self,
         name: &TopicName,
@@ -59,15 +61,16 @@ impl Machine {
         Ok(self.set(name.as_str(), |known| known.properties = properties)?)
     }
 
-    /// Who may use it, by grants for the namespace and for the topic alone. The topic need not exist, its namespace must.
+    /// Who may use it, by grants for the namespace and for the topic alone. The topic need not
+    /// exist, its namespace must.
     pub(crate) fn grants(&self, name: &TopicName) -> Result<Grants, AdminError> {
         self.check_namespace(name)?;
         let grants = self.grants_of(name).into_iter().flatten();
         Ok(grants.fold(Grants::default(), Grants::and))
     }
 
-    /// Changes what roles may do with the topic, besides what they may do in the namespace. [`AdminError::PreconditionFailed`] for a partition
-    /// of a partitioned topic.
+    /// Changes what roles may do with the topic, besides what they may do in the namespace.
+    /// [`AdminError::PreconditionFailed`] for a partition of a partitioned topic.
     pub(crate) fn set_grants(
         &mut self,
         name: &TopicName,
@@ -79,13 +82,15 @@ impl Machine {
         Ok(set?)
     }
 
-    /// The policies of all levels. Also of a partitioned topic; [`AdminError::PreconditionFailed`] for one of its partitions.
+    /// The policies of all levels. Also of a partitioned topic; [`AdminError::PreconditionFailed`]
+    /// for one of its partitions.
     pub(crate) fn policies(&self, name: &TopicName) -> Result<PolicyLevels, AdminError> {
         self.whole(name)?;
         Ok(self.policy_levels(name))
     }
 
-    /// Sets or unsets policies of a topic, or of all partitions; otherwise as [`policies`](Self::policies).
+    /// Sets or unsets policies of a topic, or of all partitions; otherwise as
+    /// [`policies`](Self::policies).
     pub(crate) fn set_policy(
         &mut self,
         name: &TopicName,

@@ -1,5 +1,6 @@
-//! Subscriptions. What is done with one on the whole of a partitioned topic is done for each partition. A topic or a subscription that
-//! does not exist is [`AdminError::NotFound`]. `__compaction` is none here: [`AdminError::PreconditionFailed`].
+//! Subscriptions. What is done with one on the whole of a partitioned topic is done for each
+//! partition. A topic or a subscription that does not exist is [`AdminError::NotFound`].
+//! `__compaction` is none here: [`AdminError::PreconditionFailed`].
 
 use super::super::Machine;
 use super::super::effect::Refusal;
@@ -16,7 +17,8 @@ use crate::state::entries;
 const ANALYZED_MAX: u64 = 10_000;
 
 impl Machine {
-    /// Creates a durable one, and the topic where those come into being by use; [`AdminError::Conflict`] when it exists.
+    /// Creates a durable one, and the topic where those come into being by use;
+    /// [`AdminError::Conflict`] when it exists.
     pub(crate) fn make_subscription(
         &mut self,
         name: &TopicName,
@@ -42,7 +44,8 @@ impl Machine {
         Ok(())
     }
 
-    /// [`AdminError::PreconditionFailed`] while it has consumers, unless forced: then they are closed.
+    /// [`AdminError::PreconditionFailed`] while it has consumers, unless forced: then they are
+    /// closed.
     pub(crate) fn remove_subscription(
         &mut self,
         name: &TopicName,
@@ -78,7 +81,8 @@ impl Machine {
         })
     }
 
-    /// Moves it to the first entry published at this moment, in ms since 1970, or later, and closes its consumers.
+    /// Moves it to the first entry published at this moment, in ms since 1970, or later, and closes
+    /// its consumers.
     pub(crate) fn reset_to_time(
         &mut self,
         name: &TopicName,
@@ -128,7 +132,8 @@ impl Machine {
         })
     }
 
-    /// How much a subscription has not acknowledged, of a topic without partitions or of one partition.
+    /// How much a subscription has not acknowledged, of a topic without partitions or of one
+    /// partition.
     pub(crate) fn analyze_backlog(
         &self,
         name: &TopicName,

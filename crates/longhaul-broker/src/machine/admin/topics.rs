@@ -1,4 +1,5 @@
-//! Topics, whole or single partitions. Unless it says otherwise, a method refuses a topic that does not exist: [`AdminError::NotFound`].
+//! Topics, whole or single partitions. Unless it says otherwise, a method refuses a topic that does
+//! not exist: [`AdminError::NotFound`].
 
 use super::super::Machine;
 use super::super::effect::Refusal;
@@ -15,8 +16,8 @@ use crate::state::change::{Ack, SetPartitions, SetPolicies, Trim};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Machine {
-    /// Creates one without partitions, or a single partition, and notes something on it; [`AdminError::Conflict`] when a topic of that name
-    /// exists, partitioned or not.
+    /// Creates one without partitions, or a single partition, and notes something on it;
+    /// [`AdminError::Conflict`] when a topic of that name exists, partitioned or not.
     pub(crate) fn make_topic(&mut self, name: &TopicName, properties: Properties) -> Done {
         self.check_free(name)?;
         check_properties(&properties)?;
@@ -24,7 +25,8 @@ impl Machine {
         self.note_new(name, properties)
     }
 
-    /// Creates a partitioned topic and its partitions, at least one; [`AdminError::Conflict`] when a topic of that name exists.
+    /// Creates a partitioned topic and its partitions, at least one; [`AdminError::Conflict`] when
+    /// a topic of that name exists.
     pub(crate) fn make_partitioned(
         &mut self,
         name: &TopicName,
@@ -44,8 +46,8 @@ impl Machine {
         Ok(self.create_partitioned(name, partitions)?)
     }
 
-    /// Raises the number of partitions; [`AdminError::Unprocessable`] unless it is more than there are. The subscriptions of partition 0 come
-    /// into being on the new ones.
+    /// Raises the number of partitions; [`AdminError::Unprocessable`] unless it is more than there
+    /// are. The subscriptions of partition 0 come into being on the new ones.
     pub(crate) fn grow(&mut self, name: &TopicName, partitions: u32) -> Done {
         let count = self.state.partitions(name.as_str()).ok_or_else(|| missing(name))?;
         check_partitions(partitions)?;
@@ -68,8 +70,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Deletes it with its subscriptions; [`AdminError::PreconditionFailed`] while it has producers or consumers, unless forced: then they
-    /// are closed.
+    /// Deletes it with its subscriptions; [`AdminError::PreconditionFailed`] while it has producers
+    /// or consumers, unless forced: then they are closed.
     pub(crate) fn remove_topic(&mut self, name: &TopicName, force: bool) -> Done {
         let id = self.one(name)?;
         self.check_unused(id, name, force)?;
@@ -96,8 +98,8 @@ impl Machine {
         Ok(())
     }
 
-    /// How many partitions it has, 0 for an existing topic without. Also 0 for one that does not exist, if it `may_create` and would be
-    /// created without partitions.
+    /// How many partitions it has, 0 for an existing topic without. Also 0 for one that does not
+    /// exist, if it `may_create` and would be created without partitions.
     pub(crate) fn partitions(
         &mut self,
         name: &TopicName,
@@ -114,8 +116,8 @@ impl Machine {
         self.topic_stats(self.one(name)?).ok_or_else(|| missing(name))
     }
 
-    /// How many partitions there should be, and the figures of those that are there, by their full names. [`AdminError::NotFound`] for a
-    /// topic without partitions.
+    /// How many partitions there should be, and the figures of those that are there, by their full
+    /// names. [`AdminError::NotFound`] for a topic without partitions.
     pub(crate) fn partitioned_stats(
         &self,
         name: &TopicName,
@@ -133,7 +135,8 @@ impl Machine {
         self.internal_stats(self.one(name)?).ok_or_else(|| missing(name))
     }
 
-    /// The same of all partitions that are there, as [`partitioned_stats`](Self::partitioned_stats).
+    /// The same of all partitions that are there, as
+    /// [`partitioned_stats`](Self::partitioned_stats).
     pub(crate) fn partitioned_stats_of_ledgers(
         &self,
         name: &TopicName,
@@ -153,21 +156,23 @@ impl Machine {
         Ok(bytes_from(kept, self.start(id, from), self.readable(id)))
     }
 
-    /// The durable subscriptions; of a partitioned topic those of any of its partitions. The cursors that Pulsar has for itself,
-    /// `__compaction` and `pulsar.dedup`, are not among them.
+    /// The durable subscriptions; of a partitioned topic those of any of its partitions. The
+    /// cursors that Pulsar has for itself, `__compaction` and `pulsar.dedup`, are not among them.
     pub(crate) fn subscriptions(&self, name: &TopicName) -> Result<BTreeSet<String>, AdminError> {
         let topics = self.all(name)?.into_iter().filter_map(|id| self.state.topic(id));
         Ok(topics.flat_map(|topic| topic.durable().map(|known| known.name.clone())).collect())
     }
 
-    /// Closes all producers and consumers and starts a new ledger; of a partitioned topic on all its partitions.
+    /// Closes all producers and consumers and starts a new ledger; of a partitioned topic on all
+    /// its partitions.
     pub(crate) fn unload_topic(&mut self, name: &TopicName) -> Done {
         self.all(name)?.into_iter().for_each(|id| self.unload(id));
         Ok(())
     }
 
-    /// Moves all subscriptions behind the last message, and deletes what is then needed no more whatever the retention. Pulsar keeps the
-    /// entries of its current ledger; nobody may count on that.
+    /// Moves all subscriptions behind the last message, and deletes what is then needed no more
+    /// whatever the retention. Pulsar keeps the entries of its current ledger; nobody may count on
+    /// that.
     pub(crate) fn truncate_topic(&mut self, name: &TopicName) -> Done {
         for topic in self.all(name)? {
             let first = self.readable(topic);
@@ -186,7 +191,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Starts a compaction, of a partitioned topic on all its partitions; [`AdminError::Conflict`] while one is under way.
+    /// Starts a compaction, of a partitioned topic on all its partitions; [`AdminError::Conflict`]
+    /// while one is under way.
     pub(crate) fn start_compaction(&mut self, name: &TopicName) -> Done {
         let mut started = true;
         for id in self.all(name)? {
@@ -208,7 +214,8 @@ impl Machine {
         Ok(CompactionStatus { status: live.compaction.state(), last_error })
     }
 
-    /// Ends a topic without partitions, or one partition: nothing more can be published. Says the last message.
+    /// Ends a topic without partitions, or one partition: nothing more can be published. Says the
+    /// last message.
     pub(crate) fn terminate_topic(&mut self, name: &TopicName) -> Result<Position, AdminError> {
         if self.state.partitions(name.as_str()).is_some() {
             let text = format!("{name} is a partitioned topic: terminate its partitions");
@@ -230,7 +237,8 @@ impl Machine {
         partitions.map(|(index, id)| Ok((index, self.end_of(id, name)?))).collect()
     }
 
-    /// Terminates a topic. Its last entry may not be on disk yet: whoever answers with it waits for that.
+    /// Terminates a topic. Its last entry may not be on disk yet: whoever answers with it waits for
+    /// that.
     fn end_of(&mut self, topic: u32, name: &TopicName) -> Result<Position, AdminError> {
         self.terminate(topic)?;
         let kept = self.state.topic(topic).ok_or_else(|| missing(name))?;

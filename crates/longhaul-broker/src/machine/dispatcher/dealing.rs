@@ -25,8 +25,9 @@ impl Look<'_> {
 }
 
 impl Dispatcher {
-    /// Assigns entries to consumers until nobody wants more or nothing is there, but looks at `budget` entries at most. Says
-    /// whether it stopped for that. `room` says how many bytes a connection takes before it must have sent some.
+    /// Assigns entries to consumers until nobody wants more or nothing is there, but looks at
+    /// `budget` entries at most. Says whether it stopped for that. `room` says how many bytes a
+    /// connection takes before it must have sent some.
     #[expect(clippy::too_many_arguments, reason = "what an assignment depends on")]
     pub fn dispatch(
         &mut self,
@@ -172,7 +173,8 @@ impl Dispatcher {
         consumer.permits > 0 && consumer.room > 0 && within
     }
 
-    /// The consumer of a chunk: the one that had the chunks before, as long as it is there; none while that has no room.
+    /// The consumer of a chunk: the one that had the chunks before, as long as it is there; none
+    /// while that has no room.
     fn owner_of_chunk(&mut self, item: &Item, chosen: usize, room: Room<'_>) -> Option<usize> {
         let Some(hash) = item.chunk_of.filter(|_| self.kind == Kind::Shared) else {
             return Some(chosen);

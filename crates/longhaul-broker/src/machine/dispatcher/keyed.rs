@@ -1,7 +1,9 @@
 //! Key_Shared subscriptions: the next entry, by its key.
 //!
-//! First those that are queued, oldest first within each consumer; then new ones, each to the consumer that has its key, or into the queue. New ones are read as
-//! long as some consumer wants something, so that a slow one does not keep the others from theirs, and as long as there is room in the queue.
+//! First those that are queued, oldest first within each consumer; then new ones, each to the
+//! consumer that has its key, or into the queue. New ones are read as long as some consumer wants
+//! something, so that a slow one does not keep the others from theirs, and as long as there is room
+//! in the queue.
 
 use super::dealing::Look;
 use super::{ConsumerKey, Dispatcher, HashRange};
@@ -31,7 +33,8 @@ impl Dispatcher {
         self.next_queued(look).or_else(|| self.next_new(look))
     }
 
-    /// Nobody gets ready in the course of a turn, so each consumer is looked at until it wants no more, and then not again.
+    /// Nobody gets ready in the course of a turn, so each consumer is looked at until it wants no
+    /// more, and then not again.
     fn next_queued(&mut self, look: &mut Look<'_>) -> Option<(usize, Item)> {
         while let Some(&consumer) = self.round.last() {
             let at = self.places.get(&consumer).copied();

@@ -1,15 +1,19 @@
 //! The entries of a Key_Shared subscription, by the hashes of their keys. Pure.
 //!
-//! A hash belongs to one consumer at a time, and its entries go to that one in order. When it moves to another consumer, *draining* begins: as long as somebody
-//! else holds an entry of it, the new owner gets none. So at most one consumer ever holds entries of a hash, unless the subscription allows disorder.
+//! A hash belongs to one consumer at a time, and its entries go to that one in order. When it moves
+//! to another consumer, *draining* begins: as long as somebody else holds an entry of it, the new
+//! owner gets none. So at most one consumer ever holds entries of a hash, unless the subscription
+//! allows disorder.
 //!
-//! What was read and cannot be delivered yet is *queued*: its owner wants nothing, or there is none, or the hash is draining, or an entry before it waits.
+//! What was read and cannot be delivered yet is *queued*: its owner wants nothing, or there is
+//! none, or the hash is draining, or an entry before it waits.
 
 use super::consumer::{Consumer, ConsumerKey, KeyPolicy};
 use super::owners::{HashRange, Owners};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// So many entries are read ahead and queued for each consumer, and for all of them. What is to be delivered again may be more.
+/// So many entries are read ahead and queued for each consumer, and for all of them. What is to be
+/// delivered again may be more.
 const AHEAD_MAX: (usize, usize) = (2000, 20_000);
 
 /// The entries of one hash.
@@ -67,7 +71,8 @@ impl Keys {
         self.owners.all()
     }
 
-    /// The hashes that wait for a consumer which has them no more, with that consumer and how many entries it holds of each.
+    /// The hashes that wait for a consumer which has them no more, with that consumer and how many
+    /// entries it holds of each.
     pub(super) fn draining(&self) -> impl Iterator<Item = (u16, ConsumerKey, u32)> {
         let held = self.holders.iter().map(|(&hash, &(holder, count))| (hash, holder, count));
         held.filter(|&(hash, holder, _)| self.owners.of(hash) != Some(holder))
@@ -114,7 +119,8 @@ impl Keys {
         }
     }
 
-    /// Who gets the next new entry of a hash: nobody, where an older one waits or the hash is draining.
+    /// Who gets the next new entry of a hash: nobody, where an older one waits or the hash is
+    /// draining.
     pub(super) fn receiver(&self, hash: u16) -> Option<ConsumerKey> {
         self.receiver_of_first(hash).filter(|_| !self.queues.contains_key(&hash))
     }

@@ -1,8 +1,10 @@
 //! Which consumer has which hashes of keys. Pure.
 //!
-//! Where consumers say nothing, each has a hundred points on a ring, which follow from its name alone: one that comes back under its name has the same keys
-//! again, and the keys of the others stay where they are, but for those that the newcomer takes. A point has the hashes up to it from the point before. This is
-//! how Pulsar divides them by default; which consumer gets which key no client can know. *Sticky* consumers name the hashes that they want.
+//! Where consumers say nothing, each has a hundred points on a ring, which follow from its name
+//! alone: one that comes back under its name has the same keys again, and the keys of the others
+//! stay where they are, but for those that the newcomer takes. A point has the hashes up to it from
+//! the point before. This is how Pulsar divides them by default; which consumer gets which key no
+//! client can know. *Sticky* consumers name the hashes that they want.
 
 use super::consumer::{Consumer, ConsumerKey};
 use crate::key_hash;

@@ -76,8 +76,8 @@ fn deal(dispatcher: &mut Dispatcher, entries: &Entries, end: u64) -> Vec<(u64, u
     out.iter().map(|assignment| (assignment.consumer.id, assignment.item.ordinal)).collect()
 }
 
-/// Entries came one at a time, and each time the search for a second one counted as the turn of the next consumer: of two
-/// consumers one got everything.
+/// Entries came one at a time, and each time the search for a second one counted as the turn of the
+/// next consumer: of two consumers one got everything.
 #[test]
 fn consumers_take_turns_however_entries_come() {
     let entries = plain(6);
@@ -352,7 +352,8 @@ proptest! {
         }
     }
 
-    /// The active consumer gets everything in order, and what is not acknowledged again after a nack or a change of consumers.
+    /// The active consumer gets everything in order, and what is not acknowledged again after a
+    /// nack or a change of consumers.
     #[test]
     fn exclusive_and_failover_keep_the_order(
         acks in proptest::collection::btree_set(0..10_u64, 0..10),
@@ -384,7 +385,8 @@ proptest! {
     }
 }
 
-/// A consumer that held the first chunk of a message and asked for no more kept everything from everybody.
+/// A consumer that held the first chunk of a message and asked for no more kept everything from
+/// everybody.
 #[test]
 fn a_chunk_that_waits_for_its_consumer_holds_up_nobody() {
     let mut entries = Entries::default();

@@ -6,7 +6,8 @@ use crate::state::cursor::Cursor;
 use longhaul_wire::messages::AckType::{Cumulative, Individual};
 use longhaul_wire::messages::CommandRedeliverUnacknowledgedMessages;
 
-/// With producer 1, the entries 0 and 2, and between them a batch of three. Consumer 5 has seen them all.
+/// With producer 1, the entries 0 and 2, and between them a batch of three. Consumer 5 has seen
+/// them all.
 fn rig(change: impl FnOnce(&mut CommandSubscribe)) -> Rig {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
@@ -118,7 +119,8 @@ fn what_is_not_allowed_is_refused_and_acknowledges_nothing() {
     assert_eq!(rig.cursor(), &Cursor::at(0));
 }
 
-/// Who has reached the limit of what it may hold gets more as soon as it has less, in whichever way.
+/// Who has reached the limit of what it may hold gets more as soon as it has less, in whichever
+/// way.
 #[test]
 fn what_is_acknowledged_makes_room_under_the_limit() {
     let rig = || {
@@ -141,7 +143,8 @@ fn what_is_acknowledged_makes_room_under_the_limit() {
     assert_eq!(delivered(&old.call(|machine, name| machine.expire_topic(name, 5))), [1]);
 }
 
-/// A subscription may leave no more than so many batches half acknowledged: each costs memory, and room in every checkpoint.
+/// A subscription may leave no more than so many batches half acknowledged: each costs memory, and
+/// room in every checkpoint.
 #[test]
 fn so_many_batches_may_be_half_acknowledged() {
     let mut rig = rig(shared);
@@ -177,7 +180,8 @@ fn what_a_consumer_asks_for_again_comes_at_once() {
     assert_eq!(rig.figures().redeliveries, 3);
 }
 
-/// What was compacted is trimmed, and goes on in the compacted view. Of a batch there, the acknowledgement of a part was answered with success and forgotten.
+/// What was compacted is trimmed, and goes on in the compacted view. Of a batch there, the
+/// acknowledgement of a part was answered with success and forgotten.
 #[test]
 fn a_part_of_a_batch_is_acknowledged_in_the_compacted_view_too() {
     let mut rig = Rig::new();

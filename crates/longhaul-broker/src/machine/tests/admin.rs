@@ -1,4 +1,5 @@
-//! The admin interface asked directly, without HTTP: what each call answers, what it changes, and what it refuses.
+//! The admin interface asked directly, without HTTP: what each call answers, what it changes, and
+//! what it refuses.
 
 use super::*;
 use crate::admin::values::{AdminError, Start};
@@ -55,7 +56,8 @@ impl Rig {
         self.answer_and_effects(work).0
     }
 
-    /// Sees to it that the call is refused with this status and for this reason, and that nothing comes of it.
+    /// Sees to it that the call is refused with this status and for this reason, and that nothing
+    /// comes of it.
     #[track_caller]
     fn refuses<T: std::fmt::Debug>(
         &mut self,
@@ -197,7 +199,8 @@ fn create_at(at: Start) -> OnSubscription<()> {
     })
 }
 
-/// What a call needs to have written, and what is too large for the log, is the broker's trouble and not the caller's mistake.
+/// What a call needs to have written, and what is too large for the log, is the broker's trouble
+/// and not the caller's mistake.
 #[test]
 fn what_cannot_be_written_is_unavailable() {
     let mut rig = Rig::new();

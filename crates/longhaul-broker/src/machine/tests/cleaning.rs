@@ -1,4 +1,5 @@
-//! One entry that is never acknowledged does not keep the disk, and what is kept for a reason stays.
+//! One entry that is never acknowledged does not keep the disk, and what is kept for a reason
+//! stays.
 
 use super::support::{id, shared};
 use super::*;
@@ -8,8 +9,9 @@ use crate::machine::effect::Survivor;
 use longhaul_wire::messages::AckType::Individual;
 use longhaul_wire::messages::{CommandRedeliverUnacknowledgedMessages, CommandUnsubscribe};
 
-/// A shared consumer has seen these entries in five segments, of which the last one is being written: 0 and 1, which are small, and so
-/// many large ones that each segment has one. It has acknowledged some of them.
+/// A shared consumer has seen these entries in five segments, of which the last one is being
+/// written: 0 and 1, which are small, and so many large ones that each segment has one. It has
+/// acknowledged some of them.
 fn rig(acked: impl Iterator<Item = u64>) -> Rig {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
@@ -91,7 +93,8 @@ fn an_entry_that_stays_open_is_copied_and_its_segment_goes() {
     ));
 }
 
-/// On a full disk copies wait. They were made again every few seconds, each time behind those that waited.
+/// On a full disk copies wait. They were made again every few seconds, each time behind those that
+/// waited.
 #[test]
 fn what_is_on_its_way_is_not_copied_again() {
     let copies_later = |rig: &mut Rig| {
@@ -150,8 +153,8 @@ fn what_somebody_may_still_read_stays() {
     assert!(!given_up(&unsubscribe, 1), "nobody has subscribed yet");
 }
 
-/// Tasks have a retention of an hour and of any size. Of such topics no segment was ever cleaned: one task that stayed open for a
-/// week kept all that lay beside it.
+/// Tasks have a retention of an hour and of any size. Of such topics no segment was ever cleaned:
+/// one task that stayed open for a week kept all that lay beside it.
 #[test]
 fn a_retention_of_any_size_ends_with_its_time() {
     for (ms, expected) in [(3_600_000, vec![]), (3_600_001, vec![1, 2, 3, 4, 5])] {
@@ -188,7 +191,8 @@ fn ids(survivors: &[Survivor]) -> Vec<u64> {
     survivors.iter().map(|survivor| survivor.position.entry).collect()
 }
 
-/// One segment went every five seconds: with one open entry, and 43 MB/s that were consumed, the log had 2.2 GB after a minute.
+/// One segment went every five seconds: with one open entry, and 43 MB/s that were consumed, the
+/// log had 2.2 GB after a minute.
 #[test]
 fn all_segments_of_which_little_is_needed_are_cleaned_at_once() {
     const MIB: u64 = 1024 * 1024;
@@ -266,7 +270,8 @@ fn what_is_moved_or_given_up_meanwhile_is_not_brought_back() {
     let found = survivors(&rig.pass(1_000)).unwrap();
     assert_eq!(found.len(), 2);
     let first = read(&rig, found);
-    // The copies are not on disk yet when one of the entries is acknowledged, and the segment looked at again.
+    // The copies are not on disk yet when one of the entries is acknowledged, and the segment
+    // looked at again.
     rig.machine.copy(first.clone());
     let message_id = vec![id(1)];
     rig.at_once(1, CommandAck { consumer_id: 5, message_id, ..CommandAck::default() });
@@ -330,7 +335,8 @@ fn whoever_keeps_much_is_named() {
     assert!(warnings(&rig(7 * GIB / 4, GIB - 1).pass(1_000)).is_empty(), "the log is small");
 }
 
-/// A disk that fails for a second while the cleaner reads cost an open entry that nobody had asked for, with its segment.
+/// A disk that fails for a second while the cleaner reads cost an open entry that nobody had asked
+/// for, with its segment.
 #[test]
 fn what_cannot_be_read_is_not_copied_and_its_segment_is_tried_again_after_longer_and_longer_pauses()
 {
@@ -372,8 +378,9 @@ fn what_cannot_be_read_is_not_copied_and_its_segment_is_tried_again_after_longer
     );
 }
 
-/// Another topic's traffic had rolled the segment with the newest entry of this one: the last id went back to that of the open entry, and who asked whether a later
-/// task exists was told that it never did.
+/// Another topic's traffic had rolled the segment with the newest entry of this one: the last id
+/// went back to that of the open entry, and who asked whether a later task exists was told that it
+/// never did.
 #[test]
 fn the_newest_entry_stays_and_a_late_subscription_has_no_backlog_of_what_is_gone() {
     use longhaul_wire::messages::{CommandGetLastMessageId, CommandProducer};
@@ -399,7 +406,8 @@ fn the_newest_entry_stays_and_a_late_subscription_has_no_backlog_of_what_is_gone
     assert_eq!(backlogs, [1, 2]);
 }
 
-/// A subscription that came late has entries at its mark that are gone. The age of its backlog was said to be none.
+/// A subscription that came late has entries at its mark that are gone. The age of its backlog was
+/// said to be none.
 #[test]
 fn the_oldest_open_entry_of_a_late_subscription_is_the_first_that_is_there() {
     let mut rig = rig(1..7);
@@ -416,8 +424,9 @@ fn the_oldest_open_entry_of_a_late_subscription_is_the_first_that_is_there() {
     assert_eq!(late.earliest_msg_publish_time_in_backlog, 0, "nothing is there that is open");
 }
 
-/// 16,384 entries of a topic were forgotten in a second, and later in one go, while the other topics had nothing to forget: at 150,000 small messages a second, then at
-/// 500,000, beside one open entry, the log grew by 160 MB with each million, and never shrank before the load did.
+/// 16,384 entries of a topic were forgotten in a second, and later in one go, while the other
+/// topics had nothing to forget: at 150,000 small messages a second, then at 500,000, beside one
+/// open entry, the log grew by 160 MB with each million, and never shrank before the load did.
 #[test]
 fn what_is_acknowledged_fast_is_forgotten_as_fast() {
     const COUNT: u64 = 60_000;

@@ -105,7 +105,8 @@ fn a_subscription_stays_as_durable_as_it_was_made() {
     }
 }
 
-/// The first entry that a new subscription has not acknowledged, with four entries that came ten seconds apart.
+/// The first entry that a new subscription has not acknowledged, with four entries that came ten
+/// seconds apart.
 #[test]
 fn a_subscription_starts_where_it_was_told() {
     let mut rig = rig(1);
@@ -142,7 +143,7 @@ fn a_subscription_starts_where_it_was_told() {
     }
 }
 
-/// What was compacted can be read from the compacted view though the log has forgotten it, by who asked for that.
+/// Who asks for the compacted view reads what was compacted, though the log has forgotten it.
 #[test]
 fn who_reads_the_compacted_view_begins_before_the_log() {
     let mut rig = rig(0);
@@ -201,7 +202,7 @@ fn consumers_of_a_subscription_agree_on_its_type() {
     assert_eq!(rig.machine.dispatcher(0, 0).unwrap().kind, Kind::Failover);
 }
 
-/// Whoever holds an exclusive subscription is asked for a sign of life before somebody else is refused.
+/// Who holds an exclusive subscription is asked for a sign of life before others are refused.
 #[test]
 fn an_exclusive_subscription_has_one_consumer() {
     let mut rig = rig(0);
@@ -248,7 +249,8 @@ fn told(effects: &[Effect]) -> Vec<(u64, u64, bool)> {
     told.into_iter().map(|(conn, (consumer, is_active))| (conn, consumer, is_active)).collect()
 }
 
-/// No test looked at what the consumers of a failover subscription are told: a broker that told them nothing passed all of them.
+/// No test looked at what the consumers of a failover subscription are told: a broker that told
+/// them nothing passed all of them.
 #[test]
 fn consumers_of_a_failover_subscription_know_which_of_them_is_active() {
     let mut rig = rig(2);
@@ -312,8 +314,8 @@ fn the_subscription_of_a_reader_goes_with_it() {
     assert_eq!(rig.subscribe(1, 5, reader), [0], "a new one begins anew");
 }
 
-/// A reader is closed by its own SEEK, and its client subscribes again at once: its place must still be there, until the
-/// connection ends.
+/// A reader is closed by its own SEEK, and its client subscribes again at once: its place must
+/// still be there, until the connection ends.
 #[test]
 fn a_reader_comes_back_to_where_it_went() {
     let mut rig = rig(4);
@@ -339,7 +341,8 @@ fn a_reader_comes_back_to_where_it_went() {
     assert_eq!(rig.subscribe(2, 5, named("two")), [3]);
 }
 
-/// Whoever takes over the place of a reader that was to come back keeps it when the connection of that one ends.
+/// Whoever takes over the place of a reader that was to come back keeps it when the connection of
+/// that one ends.
 #[test]
 fn a_place_that_somebody_else_took_stays() {
     let mut rig = rig(2);
@@ -472,8 +475,8 @@ fn a_turn_ends_though_there_is_more() {
     assert_eq!(delivered(&rig.machine.take_effects()), [5_000]);
 }
 
-/// An acknowledgement, or permits, of one consumer made the broker look at all subscriptions of the topic, and each turn looked at
-/// all topics that had something to deliver later.
+/// An acknowledgement, or permits, of one consumer made the broker look at all subscriptions of the
+/// topic, and each turn looked at all topics that had something to deliver later.
 #[test]
 fn an_event_costs_the_same_however_much_there_is() {
     let mut rig = rig(1);

@@ -12,7 +12,8 @@ fn rig() -> Rig {
     rig
 }
 
-/// Subscribes to a partition. The consumer's id says which one; its connection and its name are one.
+/// Subscribes to a partition. The consumer's id says which one; its connection and its name are
+/// one.
 fn subscribe(rig: &mut Rig, conn: u64, partition: u64) -> Vec<(u64, (u64, bool))> {
     let command = CommandSubscribe {
         topic: format!("{PARTS}-partition-{partition}"),

@@ -114,7 +114,8 @@ fn no_time_to_live_is_for_ever_and_no_threshold_never() {
     assert!(job(&rig.pass(1_000)).is_some(), "just reached");
 }
 
-/// From one compaction to the next it is counted what comes, so that not every round looks at every entry.
+/// From one compaction to the next it is counted what comes, so that not every round looks at every
+/// entry.
 #[test]
 fn what_comes_behind_a_compaction_is_counted() {
     let mut rig = rig(1);
@@ -310,7 +311,8 @@ fn a_checkpoint_is_written_when_enough_was_logged() {
     assert!(image(&rig.pass(1_000)).is_none(), "nothing was logged since");
 }
 
-/// What is composed but not written when a checkpoint is made belongs to it, and does not call for the next.
+/// What is composed but not written when a checkpoint is made belongs to it, and does not call for
+/// the next.
 #[test]
 fn a_checkpoint_covers_what_is_on_its_way() {
     let mut rig = rig(1);
@@ -350,7 +352,8 @@ fn a_checkpoint_leads_to_the_same_state() {
     assert_eq!(sorted(&restored), sorted(&rig.machine.state));
 }
 
-/// A segment goes when nothing in it is needed, and a checkpoint says so: not the one in which the checkpoint stands.
+/// A segment goes when nothing in it is needed, and a checkpoint says so: not the one in which the
+/// checkpoint stands.
 #[test]
 fn segments_go_behind_a_checkpoint() {
     let mut rig = rig(4);
@@ -371,8 +374,8 @@ fn segments_go_behind_a_checkpoint() {
     assert_eq!(removed(&rig.pass(1_000)), [4]);
 }
 
-/// The disk may be full, or broken: what failed once would fail every second. It was not tried again before something else was logged, which a full disk
-/// refuses.
+/// The disk may be full, or broken: what failed once would fail every second. It was not tried
+/// again before something else was logged, which a full disk refuses.
 #[test]
 fn a_checkpoint_that_failed_is_tried_again_after_a_while() {
     let mut rig = rig(2);
@@ -406,7 +409,8 @@ fn the_segment_that_is_written_is_no_reason_for_a_checkpoint() {
     assert!(rig.pass(1_000).is_empty());
 }
 
-/// The wall clock was set back by an hour: nothing was trimmed, expired, checkpointed or removed until the old time came again.
+/// The wall clock was set back by an hour: nothing was trimmed, expired, checkpointed or removed
+/// until the old time came again.
 #[test]
 fn rounds_go_on_while_the_wall_clock_is_behind() {
     let mut rig = Rig::new();

@@ -135,7 +135,8 @@ fn an_acknowledgement_by_another_consumer_lets_a_key_go_on() {
     assert_eq!((error, to_whom(&effects)), (None, vec![(6, 2)]));
 }
 
-/// Entries that leave a backlog in pieces, as they do around one that cannot be read, are held no more.
+/// Entries that leave a backlog in pieces, as they do around one that cannot be read, are held no
+/// more.
 #[test]
 fn a_key_goes_on_when_what_is_held_is_acknowledged_in_ranges() {
     let hash = moving_hash();

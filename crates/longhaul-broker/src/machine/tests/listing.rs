@@ -204,7 +204,8 @@ fn whoever_may_use_nothing_in_a_namespace_watches_nothing() {
     assert_eq!(refusal(&rig.ask(2, long)), invalid);
 }
 
-/// A hundred watchers of ten thousand partitions were told in one turn, in which nothing else was done.
+/// A hundred watchers of ten thousand partitions were told in one turn, in which nothing else was
+/// done.
 #[test]
 fn watchers_are_told_in_turns_when_there_is_much_to_tell() {
     let mut rig = Rig::new();

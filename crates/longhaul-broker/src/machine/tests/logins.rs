@@ -35,7 +35,8 @@ fn ends(effects: &[Effect]) -> Vec<u64> {
 const DENIED: ServerError = ServerError::AuthorizationError;
 const UNKNOWN: ServerError = ServerError::AuthenticationError;
 
-/// Who administers a tenant may publish and consume there, as in Pulsar, for as long as the tenant says so.
+/// Who administers a tenant may publish and consume there, as in Pulsar, for as long as the tenant
+/// says so.
 #[test]
 fn who_administers_a_tenant_may_use_its_topics() {
     let mut rig = Rig::guarded(Some(Arc::new(with_secret())), [Some(named("boss")), None]);

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The code of each part that the machine's documentation names, in that order, without comments and tests.
+/// The code of each part that the machine's documentation names, in that order, without comments
+/// and tests.
 fn parts(root: &Path) -> Vec<(String, String)> {
     let main = std::fs::read_to_string(root.join("mod.rs")).unwrap();
     let listed = main.lines().filter_map(|line| line.strip_prefix("//! - "));
@@ -48,7 +49,8 @@ fn methods(code: &str) -> String {
     blocks.filter_map(|block| block.split("\n}\n").next()).collect()
 }
 
-/// What a part has below it in the list and uses all the same: its modules, and methods of the machine.
+/// What a part has below it in the list and uses all the same: its modules, and methods of the
+/// machine.
 fn wrong(parts: &[(String, String)]) -> Vec<String> {
     let place = |name: &str| parts.iter().position(|part| part.0 == name);
     let mut homes: BTreeMap<String, usize> = BTreeMap::new();
@@ -71,7 +73,8 @@ fn wrong(parts: &[(String, String)]) -> Vec<String> {
     wrong
 }
 
-/// Six files of the machine called one another in a circle: none of them could be read without the others.
+/// Six files of the machine called one another in a circle: none of them could be read without the
+/// others.
 #[test]
 fn each_part_knows_only_those_above_it() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/machine");

@@ -12,7 +12,8 @@ fn subscribe(consumer_id: u64) -> CommandSubscribe {
     }
 }
 
-/// The permission to consume was asked for by no test: a broker that let everybody subscribe passed all of them.
+/// The permission to consume was asked for by no test: a broker that let everybody subscribe passed
+/// all of them.
 #[test]
 fn a_role_does_only_what_it_was_granted() {
     let mut rig = with_roles();
@@ -27,7 +28,8 @@ fn a_role_does_only_what_it_was_granted() {
     assert_eq!(refusal(&rig.ask(2, subscribe(1))), None);
 }
 
-/// No test had a topic whose threshold was reached: a broker that never compacted by itself passed all of them.
+/// No test had a topic whose threshold was reached: a broker that never compacted by itself passed
+/// all of them.
 #[test]
 fn a_topic_is_compacted_at_its_threshold() {
     let mut rig = Rig::new();
@@ -71,7 +73,8 @@ fn limits_of_what_is_unacknowledged_come_from_the_policies() {
     assert_eq!(delivered(&effects), [3]);
 }
 
-/// Nobody came with an epoch that had passed: a broker that let a fenced producer back in passed all tests.
+/// Nobody came with an epoch that had passed: a broker that let a fenced producer back in passed
+/// all tests.
 #[test]
 fn an_epoch_that_has_passed_is_fenced() {
     use AccessMode::{Exclusive, ExclusiveWithFencing, WaitForExclusive};

@@ -105,7 +105,8 @@ fn who_has_gone_waits_for_nothing() {
     assert!(sent(&rig.settle()).is_empty());
 }
 
-/// To close something else, or something of the same number on another connection, changes nothing for who waits.
+/// To close something else, or something of the same number on another connection, changes nothing
+/// for who waits.
 #[test]
 fn who_closes_something_else_goes_on_waiting() {
     let mut rig = contended();

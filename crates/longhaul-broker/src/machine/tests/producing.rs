@@ -96,8 +96,9 @@ fn a_producer_has_a_name_of_some_length_and_a_mode_that_exists() {
     assert_ne!(first, second);
 }
 
-/// A client whose producer lost its connection without closing comes back under the name that the broker gave it, with the next
-/// epoch. No test had one that came back too early, or was somebody else.
+/// A client whose producer lost its connection without closing comes back under the name that the
+/// broker gave it, with the next epoch. No test had one that came back too early, or was somebody
+/// else.
 #[test]
 fn only_the_same_client_takes_over_its_producer() {
     let busy = code(ServerError::ProducerBusy);
@@ -233,7 +234,8 @@ fn who_waits_publishes_nothing_and_goes_on_waiting() {
     assert!(success(&rig.settle()).producer_ready());
 }
 
-/// After a message that was refused the producer is ended where the next ones must not overtake it, and only there.
+/// After a message that was refused the producer is ended where the next ones must not overtake it,
+/// and only there.
 #[test]
 fn a_producer_ends_with_a_message_that_others_must_not_overtake() {
     for (deduplicates, is_full, ends) in
@@ -341,7 +343,8 @@ fn a_topic_that_was_unloaded_goes_on_in_a_new_ledger() {
     assert_eq!(id(&mut rig), (1, 1));
 }
 
-/// A producer of dead letters names the subscription that shall keep them: it is there before the first of them is.
+/// A producer of dead letters names the subscription that shall keep them: it is there before the
+/// first of them is.
 #[test]
 fn a_producer_makes_the_subscription_that_it_names() {
     let mut rig = Rig::new();
@@ -375,8 +378,8 @@ fn who_may_only_produce_makes_no_subscription() {
     assert_eq!(refusal(&rig.ask(1, command)), Some(ServerError::AuthorizationError.into()));
 }
 
-/// C++ and Python clients tried for 30 s what was refused with `InvalidTopicName`, such as a name that is too long or has a control character, and ended with a
-/// timeout, without the reason.
+/// C++ and Python clients tried for 30 s what was refused with `InvalidTopicName`, such as a name
+/// that is too long or has a control character, and ended with a timeout, without the reason.
 #[test]
 fn a_name_that_is_no_topics_is_refused_for_good() {
     let mut rig = Rig::new();

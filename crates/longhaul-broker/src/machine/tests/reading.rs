@@ -18,7 +18,8 @@ pub(super) fn slots(entries: &[(u64, u32, usize)]) -> Arc<[CompactedSlot]> {
     Arc::clone(writer.finish().unwrap().slots())
 }
 
-/// The entries 0 to 5 of ledger 0: a batch of two, plain ones, a chunk, one for later, and one that is gone.
+/// The entries 0 to 5 of ledger 0: a batch of two, plain ones, a chunk, one for later, and one that
+/// is gone.
 fn entries() -> Entries {
     let mut entries = Entries::default();
     entries.open_ledger(0, 0);
@@ -167,8 +168,8 @@ fn a_reader_learns_where_it_has_caught_up() {
     );
 }
 
-/// Who reads the compacted view would wait for ever for an entry that compaction has removed. Other consumers of the connection
-/// do not change what it is told.
+/// Who reads the compacted view would wait for ever for an entry that compaction has removed. Other
+/// consumers of the connection do not change what it is told.
 #[test]
 fn a_reader_of_the_compacted_view_waits_for_nothing_that_is_gone() {
     let mut rig = Rig::new();
@@ -194,7 +195,8 @@ fn a_reader_of_the_compacted_view_waits_for_nothing_that_is_gone() {
     assert_eq!(last_id(&mut rig, 6).last_message_id.entry_id, 2);
 }
 
-/// Between a trim and the end of the first compaction a reader saw neither the entries nor the view, and never came back to what it had passed.
+/// Between a trim and the end of the first compaction a reader saw neither the entries nor the
+/// view, and never came back to what it had passed.
 #[test]
 fn what_is_compacted_for_the_first_time_stays_until_there_is_a_view() {
     let mut rig = keeping::rig(3);

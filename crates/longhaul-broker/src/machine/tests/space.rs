@@ -55,7 +55,8 @@ fn a_topic_without_a_quota_may_take_half_of_the_disk() {
     assert!(!refused(GIB - KEPT - 1, GIB / 2, None), "there is not enough for several topics");
 }
 
-/// A topic to which somebody published and nobody had subscribed has no backlog: it took the whole disk.
+/// A topic to which somebody published and nobody had subscribed has no backlog: it took the whole
+/// disk.
 #[test]
 fn what_nobody_is_subscribed_to_counts_for_the_quota_of_a_topic_that_has_none_of_its_own() {
     const GIB: u64 = 1024 * MIB;
@@ -77,8 +78,9 @@ fn what_nobody_is_subscribed_to_counts_for_the_quota_of_a_topic_that_has_none_of
     assert_eq!(rig.produce(1, 1, AccessMode::Shared), Ok(true), "none is wanted");
 }
 
-/// Producers were taken on a full disk, and each ended with its first message. Clients in C++ and Python gave their connection up upon an error
-/// for a message; they came back ten times a second, and were given again what their consumers held.
+/// Producers were taken on a full disk, and each ended with its first message. Clients in C++ and
+/// Python gave their connection up upon an error for a message; they came back ten times a second,
+/// and were given again what their consumers held.
 #[test]
 fn a_full_disk_takes_no_producers_until_it_has_room_for_what_it_refused() {
     let mut rig = rig(1);
@@ -89,7 +91,8 @@ fn a_full_disk_takes_no_producers_until_it_has_room_for_what_it_refused() {
     assert_eq!(rig.produce(1, 1, AccessMode::Shared), Ok(true));
 }
 
-/// There was room for a producer and for small messages, and none for the message that its client had: each producer ended with that.
+/// There was room for a producer and for small messages, and none for the message that its client
+/// had: each producer ended with that.
 #[test]
 fn a_topic_takes_no_producer_as_long_as_there_is_no_room_for_the_entry_that_it_refused() {
     let mut rig = rig(1);
@@ -115,7 +118,8 @@ fn a_topic_takes_no_producer_as_long_as_there_is_no_room_for_the_entry_that_it_r
     assert_eq!(rig.produce(1, 1, AccessMode::Shared), Ok(true), "there is room");
 }
 
-/// The log of a broker that refused everything said no more than that a file could not be made, once.
+/// The log of a broker that refused everything said no more than that a file could not be made,
+/// once.
 #[test]
 fn the_operator_is_told_that_publishes_are_refused_and_that_they_are_taken_again() {
     let said = |effects: &[Effect]| -> Vec<String> {
@@ -200,8 +204,8 @@ fn quota(rig: &mut Rig, entries: u32, policy: BacklogAction) {
     rig.set(|policies| policies.backlog_quota = Some(quota));
 }
 
-/// Whatever the policy, publishes were refused as with `producer_exception`, and producers were not: a client of Pulsar tells by the code
-/// whether to wait, and began again and again.
+/// Whatever the policy, publishes were refused as with `producer_exception`, and producers were
+/// not: a client of Pulsar tells by the code whether to wait, and began again and again.
 #[test]
 fn producers_are_refused_as_the_policy_of_the_quota_says() {
     let cases = [(BacklogAction::ProducerRequestHold, 7), (BacklogAction::ProducerException, 8)];
@@ -287,7 +291,8 @@ fn what_is_acknowledged_does_not_count_for_the_quota_of_a_topic_that_has_none_of
     assert!(refused(&mut rig, 3 * GIB));
 }
 
-/// Everybody had read it, so that nothing of it counted, and nothing of it would ever go: such a topic filled the disk for all others.
+/// Everybody had read it, so that nothing of it counted, and nothing of it would ever go: such a
+/// topic filled the disk for all others.
 #[test]
 fn what_a_retention_keeps_for_ever_counts_for_the_quota_of_a_topic_that_has_none_of_its_own() {
     const GIB: u64 = 1024 * MIB;

@@ -47,7 +47,8 @@ fn a_subscription_goes_on_where_it_was() {
     assert_eq!(rig.machine.state.live(), before.machine.state.live());
 }
 
-/// What was being written when the broker ended may be lost, though its ids were given: they are not given again.
+/// What was being written when the broker ended may be lost, though its ids were given: they are
+/// not given again.
 #[test]
 fn each_start_begins_a_ledger() {
     let mut before = Rig::new();

@@ -29,7 +29,8 @@ pub(super) fn named(role: &str) -> String {
     token(&format!(r#"{{"sub":"{role}"}}"#))
 }
 
-/// With the roles `producer` and `consumer` on the connections 1 and 2, each of which may do one thing.
+/// With the roles `producer` and `consumer` on the connections 1 and 2, each of which may do one
+/// thing.
 pub(super) fn with_roles() -> Rig {
     let tokens = ["producer", "consumer"].map(|role| Some(named(role)));
     let mut rig = Rig::guarded(Some(Arc::new(with_secret())), tokens);
@@ -108,7 +109,8 @@ impl Rig {
         self.call(|machine, name| machine.set_policy(name, change))
     }
 
-    /// Publishes on connection 1, without waiting for the disk. What the command and the message say besides is up to the caller.
+    /// Publishes on connection 1, without waiting for the disk. What the command and the message
+    /// say besides is up to the caller.
     pub(super) fn send(
         &mut self,
         producer_id: u64,

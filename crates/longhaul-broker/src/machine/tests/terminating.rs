@@ -15,7 +15,8 @@ fn ends(effects: &[Effect]) -> Vec<(u64, u64)> {
     })
 }
 
-/// Producers are closed, and told why when they come back; what they had sent before is answered first.
+/// Producers are closed, and told why when they come back; what they had sent before is answered
+/// first.
 #[test]
 fn nothing_more_is_published() {
     let mut rig = Rig::new();
@@ -35,7 +36,8 @@ fn nothing_more_is_published() {
     assert_eq!(rig.topic().entries.end(), 2);
 }
 
-/// Consumers are told once everything is acknowledged: at once, with the last ack, or when they come.
+/// Consumers are told once everything is acknowledged: at once, with the last ack, or when they
+/// come.
 #[test]
 fn consumers_learn_that_nothing_more_comes() {
     let mut rig = Rig::new();
@@ -69,7 +71,8 @@ fn consumers_learn_that_nothing_more_comes() {
 }
 
 impl Rig {
-    /// A topic that has ended with two entries that nobody has acknowledged, of the consumer 5 and of the reader 6.
+    /// A topic that has ended with two entries that nobody has acknowledged, of the consumer 5 and
+    /// of the reader 6.
     fn ended_with_backlog() -> Self {
         let mut rig = Self::new();
         rig.produce(1, 1, AccessMode::Shared).unwrap();

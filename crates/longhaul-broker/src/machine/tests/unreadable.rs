@@ -1,4 +1,5 @@
-//! An entry that the disk does not give back is left out, counted and named; nobody acknowledges it, and nothing of it is removed.
+//! An entry that the disk does not give back is left out, counted and named; nobody acknowledges
+//! it, and nothing of it is removed.
 
 use super::support::{id, job, shared};
 use super::*;
@@ -74,7 +75,8 @@ fn it_is_named_and_counted_once_and_the_consumer_has_its_permits_back() {
     assert_eq!(rig.again(), [0, 1, 3, 4, 5]);
 }
 
-/// It was taken out of its segment's account: the only copy of an open entry went with the segment, after seconds.
+/// It was taken out of its segment's account: the only copy of an open entry went with the segment,
+/// after seconds.
 #[test]
 fn nothing_acknowledges_it_and_its_segment_is_kept_until_somebody_lets_go_of_it() {
     let mut rig = rig(shared);
@@ -152,7 +154,8 @@ fn one_that_the_cleaner_could_read_is_delivered_again() {
     assert!(rig.ids().is_empty(), "once");
 }
 
-/// Each consumer got it again at once, and an exclusive one everything before it, with a line of the log each time.
+/// Each consumer got it again at once, and an exclusive one everything before it, with a line of
+/// the log each time.
 #[test]
 fn beyond_the_limit_it_stays_with_its_consumer_and_is_told_once_a_minute() {
     for change in [shared as fn(&mut CommandSubscribe), exclusive] {

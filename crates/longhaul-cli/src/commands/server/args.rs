@@ -1,4 +1,5 @@
-//! The options of `longhaul dev` and `longhaul server start`. Each is a setting, as the global ones are.
+//! The options of `longhaul dev` and `longhaul server start`. Each is a setting, as the global ones
+//! are.
 
 use crate::globals::Said;
 use clap::Args;
@@ -24,7 +25,8 @@ Examples:
   longhaul server start --engine pulsar --service-url pulsar://pulsar:6650 --admin-url http://pulsar:8080
   longhaul server start --engine pulsar --http 0.0.0.0:7070 --http-tokens /etc/longhaul/tokens.json")]
 pub(crate) struct Start {
-    /// What keeps the tasks: embedded (a broker in this process; the default, which needs --data) or pulsar (at --service-url).
+    /// What keeps the tasks: embedded (a broker in this process; the default, which needs --data)
+    /// or pulsar (at --service-url).
     #[arg(long, value_name = "ENGINE")]
     engine: Option<String>,
     #[command(flatten)]
@@ -59,10 +61,12 @@ pub(crate) struct Start {
     /// How long requests wait for a broker that is away; then they are answered with 503 at once.
     #[arg(long, value_name = "TIME")]
     broker_grace: Option<String>,
-    /// Shows payloads and results to tokens with the scope admin alone, and to workers with their leases.
+    /// Shows payloads and results to tokens with the scope admin alone, and to workers with their
+    /// leases.
     #[arg(long)]
     hide_payloads: bool,
-    /// Queues whose tasks are counted for the metrics, with commas in between: for an autoscaler of their workers.
+    /// Queues whose tasks are counted for the metrics, with commas in between: for an autoscaler of
+    /// their workers.
     #[arg(long, value_name = "QUEUES")]
     measure: Option<String>,
     /// The web pages at /ui: on (the default), read-only (they show and change nothing) or off.
@@ -83,13 +87,15 @@ pub(in crate::commands) struct Secured {
     /// Where its admin API listens for those who encrypt.
     #[arg(long, value_name = "HOST:PORT")]
     admin_tls: Option<String>,
-    /// Names by which its admin API may be asked for, with commas in between: for a proxy in front of it.
+    /// Names by which its admin API may be asked for, with commas in between: for a proxy in front
+    /// of it.
     #[arg(long, value_name = "HOSTS")]
     admin_hosts: Option<String>,
     /// The host that clients are told to connect to.
     #[arg(long, value_name = "HOST")]
     broker_host: Option<String>,
-    /// The secret that tokens of clients are signed with: a file, or data:;base64,… `longhaul token secret` makes one.
+    /// The secret that tokens of clients are signed with: a file, or data:;base64,…
+    /// `longhaul token secret` makes one.
     #[arg(long, value_name = "KEY")]
     broker_token_secret: Option<String>,
     /// Roles that may do everything, with commas in between.
@@ -110,10 +116,12 @@ pub(in crate::commands) struct Secured {
     /// The key of the certificate, as PEM.
     #[arg(long, value_name = "FILE")]
     broker_key_file: Option<String>,
-    /// Authorities of client certificates, as PEM. With them, clients that use TLS must show a certificate.
+    /// Authorities of client certificates, as PEM. With them, clients that use TLS must show a
+    /// certificate.
     #[arg(long, value_name = "FILE")]
     broker_client_authorities: Option<String>,
-    /// Size of the log on disk above which the broker refuses publishes, such as 512M or 10G. At least 256M.
+    /// Size of the log on disk above which the broker refuses publishes, such as 512M or 10G. At
+    /// least 256M.
     #[arg(long, value_name = "BYTES")]
     broker_disk_bytes_max: Option<String>,
     /// Largest message, such as 512K; 5M by default.
@@ -149,7 +157,8 @@ impl Secured {
 
 #[derive(Debug, Args)]
 struct Listen {
-    /// The directory that everything is kept in; made if it does not exist. `longhaul dev` does without, and loses everything at its end.
+    /// The directory that everything is kept in; made if it does not exist. `longhaul dev` does
+    /// without, and loses everything at its end.
     #[arg(long, value_name = "DIR")]
     data: Option<String>,
     /// Where the gateway listens; 127.0.0.1:7070 if it is not said.
@@ -161,7 +170,8 @@ struct Listen {
     /// Where the embedded broker's admin API and its metrics are; 127.0.0.1:7071 if it is not said.
     #[arg(long, value_name = "HOST:PORT")]
     admin: Option<String>,
-    /// Routes of another task queue that are served as well: 001 or 002; both with a comma, or by saying it twice.
+    /// Routes of another task queue that are served as well: 001 or 002; both with a comma, or by
+    /// saying it twice.
     #[arg(long, value_name = "DIALECTS")]
     dialect: Vec<String>,
     /// The queue of these routes, which is made if there is none; `default` if it is not said.

@@ -77,7 +77,8 @@ impl Prepared {
     }
 }
 
-/// Reads and checks the settings of a broker that verifies tokens with this key. `own_role` is a superuser besides those of the settings.
+/// Reads and checks the settings of a broker that verifies tokens with this key. `own_role` is a
+/// superuser besides those of the settings.
 ///
 /// # Errors
 /// When a setting cannot be used.

@@ -1,4 +1,5 @@
-//! Where the broker runs: a shell that starts and kills it, on a small volume of its own where the system lets a test make one.
+//! Where the broker runs: a shell that starts and kills it, on a small volume of its own where the
+//! system lets a test make one.
 
 use crate::RUN;
 use crate::client::PATIENCE;
@@ -32,7 +33,8 @@ pub(crate) struct Running {
 }
 
 impl Ground {
-    /// Makes the volume in this directory. It lives as long as the shell, which has a name space for it.
+    /// Makes the volume in this directory. It lives as long as the shell, which has a name space
+    /// for it.
     pub(crate) fn new(volume: &Path) -> Self {
         let script = format!("mount -t tmpfs -o size={VOLUME_MB}m none \"$0\" && exec sh");
         let mut own = Command::new("unshare");
@@ -143,7 +145,8 @@ impl Ground {
 
 impl Drop for Ground {
     fn drop(&mut self) {
-        // What it has said since helps whoever reads why a test failed, which leaves no broker behind.
+        // What it has said since helps whoever reads why a test failed, which leaves no broker
+        // behind.
         if std::thread::panicking() {
             writeln!(
                 self.orders,

@@ -22,7 +22,8 @@ const IN_FLIGHT: u64 = 20;
 
 pub(crate) type Id = (u64, u64);
 
-/// What clients have been told, since all of it was read and skipped last where nothing else is said.
+/// What clients have been told, since all of it was read and skipped last where nothing else is
+/// said.
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) receipts: BTreeMap<Id, u64>,

@@ -53,7 +53,8 @@ fn a_slow_consumer_of_one_key_holds_up_no_other() {
     assert_eq!(queued(&dispatcher), 0);
 }
 
-/// Without a limit a consumer that wants nothing would make the broker remember everything that comes for it.
+/// Without a limit a consumer that wants nothing would make the broker remember everything that
+/// comes for it.
 #[test]
 fn so_much_is_read_ahead() {
     let mut hashes = vec![5; 5000];
@@ -147,7 +148,8 @@ fn what_is_asked_for_again_comes_before_what_is_new_of_its_key() {
     assert_eq!(deal(&mut dispatcher, &entries, 4), [(0, 3)]);
 }
 
-/// Somebody who never got them acknowledges entries that are queued: they leave room, and what comes behind them moves up.
+/// Somebody who never got them acknowledges entries that are queued: they leave room, and what
+/// comes behind them moves up.
 #[test]
 fn what_is_acknowledged_while_it_is_queued_is_queued_no_more() {
     let entries = with_hashes(&[5, 5, 5]);

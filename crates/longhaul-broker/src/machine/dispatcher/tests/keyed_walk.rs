@@ -1,7 +1,9 @@
-//! Random walks of Key_Shared subscriptions, with a judge that knows only what must be true of them.
+//! Random walks of Key_Shared subscriptions, with a judge that knows only what must be true of
+//! them.
 //!
 //! - No two consumers hold entries of one hash, unless disorder is allowed.
-//! - When an entry is delivered, each one before it of the same hash is acknowledged, or held, or not due.
+//! - When an entry is delivered, each one before it of the same hash is acknowledged, or held, or
+//!   not due.
 //! - Permits, limits and who holds what are obeyed.
 //! - When a turn is over, nothing is left that the consumer of its hash could have had.
 //! - In the end everything is acknowledged.
@@ -230,7 +232,8 @@ impl Walk {
         Ok(())
     }
 
-    /// Of each hash the first one that could be delivered belongs to somebody who can have no more, or is waited for.
+    /// Of each hash the first one that could be delivered belongs to somebody who can have no more,
+    /// or is waited for.
     fn nothing_is_left(&self) -> Result<(), String> {
         let ranges = self.dispatcher.key_ranges();
         for ordinal in 0..self.end {

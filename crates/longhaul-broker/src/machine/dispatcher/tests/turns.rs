@@ -115,7 +115,8 @@ fn who_is_not_active_asks_for_nothing_again() {
     assert_eq!(deal(&mut dispatcher, &entries, 2), [(0, 0), (0, 1)]);
 }
 
-/// Of how many chunked messages the consumers are remembered is limited: what is beyond makes all of them begin anew.
+/// Of how many chunked messages the consumers are remembered is limited: what is beyond makes all
+/// of them begin anew.
 #[test]
 fn so_many_chunked_messages_are_remembered() {
     let mut entries = Entries::default();
@@ -142,7 +143,8 @@ fn so_many_chunked_messages_are_remembered() {
     assert_eq!(dispatcher.chunks.len(), 2);
 }
 
-/// For each entry all consumers were asked whether they want it: with a thousand workers an entry cost a thousand looks.
+/// For each entry all consumers were asked whether they want it: with a thousand workers an entry
+/// cost a thousand looks.
 #[test]
 fn an_entry_costs_the_same_however_many_consumers_there_are() {
     let visits = |count: usize| {
@@ -162,7 +164,8 @@ fn an_entry_costs_the_same_however_many_consumers_there_are() {
     assert_eq!((visits(2), visits(1000)), (398, 398), "once for the entry, and once for more");
 }
 
-/// A consumer that was found to want nothing is asked again when that may have changed, for whatever reason.
+/// A consumer that was found to want nothing is asked again when that may have changed, for
+/// whatever reason.
 #[test]
 fn who_wants_something_again_is_asked_again() {
     let entries = plain(20);

@@ -68,7 +68,8 @@ fn use_creates_a_topic_where_that_is_allowed() {
     assert_eq!(rig.machine.state.topics().count(), 2);
 }
 
-/// A partition that is counted comes back by use, whatever the rule for new topics; the whole is used by nobody.
+/// A partition that is counted comes back by use, whatever the rule for new topics; the whole is
+/// used by nobody.
 #[test]
 fn use_brings_back_the_partitions_that_are_counted() {
     let mut rig = Rig::new();
@@ -89,7 +90,8 @@ fn use_brings_back_the_partitions_that_are_counted() {
     assert_eq!(produce(&mut rig, "loose-partition-0"), Ok(()));
 }
 
-/// Topics of some names drop what is sent twice, with all their partitions, unless a policy says otherwise.
+/// Topics of some names drop what is sent twice, with all their partitions, unless a policy says
+/// otherwise.
 #[test]
 fn a_name_says_whether_duplicates_are_dropped() {
     let mut rig = Rig::new();
@@ -120,9 +122,10 @@ fn a_name_says_whether_duplicates_are_dropped() {
     assert_eq!(found, expected.into());
 }
 
-/// A first worker on this broker, with an admin URL, was told that its ledger had no deduplication and its tasks a limit of 50,000
-/// unacknowledged messages: the broker did by name what the protocol needs, and did not say so. The log of a metadata topic that nobody had
-/// set up was never compacted.
+/// A first worker on this broker, with an admin URL, was told that its ledger had no deduplication
+/// and its tasks a limit of 50,000 unacknowledged messages: the broker did by name what the
+/// protocol needs, and did not say so. The log of a metadata topic that nobody had set up was never
+/// compacted.
 #[test]
 fn topics_of_tasks_get_by_name_what_they_need_and_say_so() {
     let mut rig = Rig::new();

@@ -72,7 +72,8 @@ fn metrics_are_the_sum_of_it() {
     assert!(found.log.bytes > all);
 }
 
-/// How long a task had waited was known only to who knew it by name, and asked for the statistics of its topic.
+/// How long a task had waited was known only to who knew it by name, and asked for the statistics
+/// of its topic.
 #[test]
 fn the_oldest_open_entry_has_an_age() {
     let mut rig = Rig::new();
@@ -108,7 +109,8 @@ fn the_oldest_open_entry_has_an_age() {
     assert_eq!(rig.machine.metrics(None).oldest_open_s, 0, "the clock was set back");
 }
 
-/// Syncs were timed, but not what a producer waits for: the queue in front of them, and the group before.
+/// Syncs were timed, but not what a producer waits for: the queue in front of them, and the group
+/// before.
 #[test]
 fn a_publish_takes_from_its_receipt_to_its_answer() {
     let mut rig = Rig::new();
@@ -137,8 +139,8 @@ fn a_publish_takes_from_its_receipt_to_its_answer() {
     assert_eq!((found.publish_errors, found.publish_times), (1, times), "an error is no receipt");
 }
 
-/// Counters of the broker fell when a topic was deleted, and those of a topic when a reader went: tools that take the difference
-/// of two readings saw a restart.
+/// Counters of the broker fell when a topic was deleted, and those of a topic when a reader went:
+/// tools that take the difference of two readings saw a restart.
 #[test]
 fn counters_never_fall() {
     let mut rig = Rig::new();

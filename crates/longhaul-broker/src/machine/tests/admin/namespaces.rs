@@ -218,8 +218,8 @@ fn a_namespace_with_topics_is_deleted_by_force_alone() {
     assert_eq!(left, [(format!("{place}/parts").as_str(), 2)]);
 }
 
-/// When a namespace was deleted by force, the policies and the schemas of its partitioned topics stayed: a new topic of the same
-/// name, in a new namespace of the same name, began with them.
+/// When a namespace was deleted by force, the policies and the schemas of its partitioned topics
+/// stayed: a new topic of the same name, in a new namespace of the same name, began with them.
 #[test]
 fn nothing_of_a_deleted_namespace_comes_back() {
     let mut rig = rig();

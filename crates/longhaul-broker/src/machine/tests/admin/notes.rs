@@ -46,7 +46,8 @@ fn properties_are_kept_added_to_and_taken_away() {
     );
 }
 
-/// Each call added some, and wrote all of them as one record: at 5.3 MB nothing could be changed any more, for want of an allowed size.
+/// Each call added some, and wrote all of them as one record: at 5.3 MB nothing could be changed
+/// any more, for want of an allowed size.
 #[test]
 fn properties_that_grow_too_large_are_refused() {
     let mut rig = Rig::new();

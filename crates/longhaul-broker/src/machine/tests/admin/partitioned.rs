@@ -169,7 +169,8 @@ fn a_call_on_the_whole_reaches_each_partition() {
     assert_eq!((partitions.partitions, entries), (2, expected.to_vec()));
 }
 
-/// How many partitions a topic that does not exist has: none, where it would come into being by use.
+/// How many partitions a topic that does not exist has: none, where it would come into being by
+/// use.
 #[test]
 fn a_topic_that_use_would_create_has_no_partitions() {
     let mut rig = rig(2);
@@ -221,8 +222,9 @@ fn a_namespace_says_what_use_creates() {
     rig.refuses(partitions("d", true), 404, "does not exist");
 }
 
-/// The name was one that a topic may have, and those of its partitions were not. The change was recorded before that showed: the call was answered with
-/// 500, and no start could read the log any more.
+/// The name was one that a topic may have, and those of its partitions were not. The change was
+/// recorded before that showed: the call was answered with 500, and no start could read the log any
+/// more.
 #[test]
 fn a_name_that_leaves_no_room_for_partitions_is_refused_before_anything_is_recorded() {
     let mut rig = Rig::new();

@@ -94,7 +94,8 @@ fn a_schema_goes_with_its_topic_and_stays_with_its_partitions() {
     assert_eq!(rig.answer(get("parts", None)), Ok(stored(0, "a")));
 }
 
-/// A schema of booleans was called `BOOL`, which Pulsar's tools do not know, and `BOOLEAN`, as they say, was refused.
+/// A schema of booleans was called `BOOL`, which Pulsar's tools do not know, and `BOOLEAN`, as they
+/// say, was refused.
 #[test]
 fn types_are_called_as_in_pulsars_json() {
     let known = [
@@ -214,7 +215,8 @@ fn a_producer_without_a_schema_stores_none() {
     assert!(rig.machine.state.schemas(TOPIC).is_empty());
 }
 
-/// Who may do nothing with a topic does not learn its schema, and who may only read it does not set one.
+/// Who may do nothing with a topic does not learn its schema, and who may only read it does not set
+/// one.
 #[test]
 fn schemas_need_a_permission() {
     use crate::admin::policies::Action;

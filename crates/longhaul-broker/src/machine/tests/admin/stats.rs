@@ -39,8 +39,9 @@ pub(super) struct Story {
     pub(super) sizes: Vec<u64>,
 }
 
-/// A message, a batch of three and a message for later are published, 10 ms apart. The shared consumer of `s` gets the first two,
-/// asks for the first again, and acknowledges the second; `idle` has nobody.
+/// A message, a batch of three and a message for later are published, 10 ms apart. The shared
+/// consumer of `s` gets the first two, asks for the first again, and acknowledges the second;
+/// `idle` has nobody.
 pub(super) fn story() -> Story {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
@@ -302,8 +303,9 @@ fn ledgers_and_cursors_are_shown() {
     assert_eq!(internal(&mut rig), expected);
 }
 
-/// The size of a ledger was that of all entries, also of later ledgers, spread over its own: the sizes did not add up. And a
-/// ledger is shown as long as something of it is there, from the first entry that is.
+/// The size of a ledger was that of all entries, also of later ledgers, spread over its own: the
+/// sizes did not add up. And a ledger is shown as long as something of it is there, from the first
+/// entry that is.
 #[test]
 fn ledgers_go_when_they_are_trimmed() {
     let mut rig = Rig::new();
@@ -329,7 +331,8 @@ fn ledgers_go_when_they_are_trimmed() {
     assert_eq!(found.entries_added_counter, 6);
 }
 
-/// Tools look for the cursors that Pulsar has of its own: one says how far compaction has come, one that duplicates are dropped.
+/// Tools look for the cursors that Pulsar has of its own: one says how far compaction has come, one
+/// that duplicates are dropped.
 #[test]
 fn cursors_of_the_broker_are_shown_where_they_have_a_meaning() {
     let mut rig = Rig::new();

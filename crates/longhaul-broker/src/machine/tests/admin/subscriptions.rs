@@ -19,8 +19,9 @@ const fn place(ledger: i64, entry: i64) -> Place {
     Place { ledger, entry }
 }
 
-/// With three entries in ledger 0 and two in ledger 1, of which the first is trimmed, and a durable subscription `s` at the first
-/// that is there. The fourth was published 10 s later than those before.
+/// With three entries in ledger 0 and two in ledger 1, of which the first is trimmed, and a durable
+/// subscription `s` at the first that is there. The fourth was published 10 s later than those
+/// before.
 fn rig() -> Rig {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
@@ -226,7 +227,8 @@ fn a_subscription_goes_back_to_a_time() {
     }
 }
 
-/// They were dropped: neither a consumer nor a tool found again what it had noted on a subscription.
+/// They were dropped: neither a consumer nor a tool found again what it had noted on a
+/// subscription.
 #[test]
 fn a_subscription_shows_what_its_creator_noted() {
     let noted = |value: &str| BTreeMap::from([("k".to_owned(), value.to_owned())]);
@@ -268,7 +270,8 @@ fn a_subscription_shows_what_its_creator_noted() {
     assert!(support::refusal(&refused).is_some(), "{refused:?}");
 }
 
-/// Those of a partitioned topic are set on all its partitions, and what a reader said about itself is nobody's to change.
+/// Those of a partitioned topic are set on all its partitions, and what a reader said about itself
+/// is nobody's to change.
 #[test]
 fn the_properties_of_subscriptions_are_set_where_they_are_kept() {
     let noted = |value: &str| BTreeMap::from([("k".to_owned(), value.to_owned())]);

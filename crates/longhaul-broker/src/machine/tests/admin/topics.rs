@@ -89,7 +89,8 @@ fn a_topic_in_use_is_deleted_by_force_alone() {
     assert_eq!(rig.answer(delete("t", false)), DONE, "nobody uses it");
 }
 
-/// What the machine holds of a topic in memory goes with it: entries, figures, alarms, the compacted view and its file.
+/// What the machine holds of a topic in memory goes with it: entries, figures, alarms, the
+/// compacted view and its file.
 #[test]
 fn nothing_is_left_of_a_deleted_topic() {
     let mut rig = Rig::new();
@@ -121,7 +122,8 @@ fn nothing_is_left_of_a_deleted_topic() {
     assert!(rig.machine.state.topics().next().is_none());
 }
 
-/// A restart needs the file of a compacted view as long as it is not on disk that its topic is gone.
+/// A restart needs the file of a compacted view as long as it is not on disk that its topic is
+/// gone.
 #[test]
 fn a_view_goes_when_the_end_of_its_topic_is_on_disk() {
     let mut rig = Rig::new();
@@ -165,7 +167,8 @@ fn truncating_leaves_nothing_whatever_the_retention() {
     assert_eq!(rig.kept("t").bytes, 0);
 }
 
-/// A reader's place is its own: what is acknowledged for the subscriptions of a topic leaves it alone.
+/// A reader's place is its own: what is acknowledged for the subscriptions of a topic leaves it
+/// alone.
 #[test]
 fn messages_expire_for_all_durable_subscriptions() {
     let mut rig = Rig::new();
