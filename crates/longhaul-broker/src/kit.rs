@@ -13,8 +13,11 @@ pub(crate) fn seeds(all: u64) -> u64 {
     if let Ok(text) = std::env::var("LONGHAUL_SIMULATION_SEEDS") {
         return text.parse().unwrap();
     }
-    let is_long = std::env::var("LONGHAUL_TEST_LONG").is_ok_and(|switch| switch == "1");
-    if is_long { all } else { all / 4 }
+    if is_long() { all } else { all / 4 }
+}
+
+pub(crate) fn is_long() -> bool {
+    std::env::var("LONGHAUL_TEST_LONG").is_ok_and(|switch| switch == "1")
 }
 
 /// The wall clock at which every test begins, in ms.

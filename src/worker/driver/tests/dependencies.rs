@@ -124,7 +124,7 @@ async fn a_task_that_exists_is_waited_for_however_long_nobody_claims_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_is_the_task_that_takes_it_and_one_that_nobody_takes_has_its_time() {
-    let (mut bench, diary) = bench(brisk());
+    let (mut bench, diary) = bench(WorkerConfig::default());
     let late = bench.submit(&[("name", "late"), ("AFTER", "key:nobody")]);
     bench.submit(&[("name", "second"), ("AFTER", "key:one,key:two")]);
     bench.run_long(HOUR).await;
@@ -148,7 +148,7 @@ async fn a_key_is_the_task_that_takes_it_and_one_that_nobody_takes_has_its_time(
 /// after 24 hours.
 #[tokio::test(start_paused = true)]
 async fn keys_that_were_given_up_stay_so_when_another_one_is_taken() {
-    let (mut bench, diary) = bench(brisk());
+    let (mut bench, diary) = bench(WorkerConfig::default());
     let late = bench.submit(&[("SCHEDULED_AT", "2100-01-01T00:00:00Z")]);
     let after = format!("{late},key:a,key:b");
     let parked = [("AFTER", &*after), ("AFTER_FAILED", "run"), ("name", "parked")];
@@ -241,7 +241,8 @@ async fn an_attempt_ends_until_others_are_over_and_the_next_one_has_their_result
 /// What the ledger has no entry of any more stands on M for a day, and is gone then.
 #[tokio::test(start_paused = true)]
 async fn the_result_of_a_task_that_was_sealed_is_read_from_m() {
-    let (mut bench, diary) = bench(WorkerConfig { retention: 10 * HOUR, ..brisk() });
+    let (mut bench, diary) =
+        bench(WorkerConfig { retention: 10 * HOUR, ..WorkerConfig::default() });
     let first = bench.submit(&[("name", "first")]).to_string();
     bench.run_long(3 * HOUR).await;
     let machine = bench.driver.lanes.get(&LANE).unwrap().core.machine();

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 /// and tests.
 fn parts(root: &Path) -> Vec<(String, String)> {
     let main = std::fs::read_to_string(root.join("mod.rs")).unwrap();
-    let listed = main.lines().filter_map(|line| line.strip_prefix("//! - "));
-    let names = listed.flat_map(|line| line.split("[`").skip(1));
+    let listed =
+        main.split_once("//! The parts").unwrap().1.split_once("//! Invariants").unwrap().0;
+    let names = listed.split("[`").skip(1);
     let names = names.filter_map(|rest| Some(rest.split_once("`]")?.0.to_owned()));
     names
         .map(|name| (code_of(&files_of(root, &name)), name))
