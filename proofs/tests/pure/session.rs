@@ -30,6 +30,11 @@ use std::path::Path;
 /// Failed histories that are named.
 const FAILURES_MAX: usize = 8;
 
+/// So many in the long form, a quarter by default.
+fn shorter(all: u64) -> u64 {
+    if is_long() { all } else { all / 4 }
+}
+
 /// Runs histories; those that fail are named together.
 #[track_caller]
 fn run_all(plans: impl IntoIterator<Item = Plan>) -> Figures {
@@ -48,8 +53,8 @@ fn run_all(plans: impl IntoIterator<Item = Plan>) -> Figures {
 #[test]
 fn every_promise_holds_on_any_network() {
     let one = var("LONGHAUL_SESSION_SEED").ok().map(|it| it.parse::<u64>().unwrap());
-    let count = var("LONGHAUL_SESSION_SEEDS")
-        .map_or(if is_long() { 300 } else { 60 }, |it| it.parse().unwrap());
+    let count =
+        var("LONGHAUL_SESSION_SEEDS").map_or_else(|_| shorter(300), |it| it.parse().unwrap());
     let seeds = one.map_or(0..count, |seed| seed..seed + 1);
     let figures = run_all(seeds.map(Plan::rough));
     println!("{figures:#?}");
@@ -97,8 +102,8 @@ fn script(seed: u64) -> Vec<u8> {
 #[test]
 fn no_broker_makes_the_machine_break_a_promise() {
     let one = var("LONGHAUL_SESSION_SCRIPT").ok().map(|it| it.parse::<u64>().unwrap());
-    let count = var("LONGHAUL_SESSION_SCRIPTS")
-        .map_or(if is_long() { 20_000 } else { 5_000 }, |it| it.parse().unwrap());
+    let count =
+        var("LONGHAUL_SESSION_SCRIPTS").map_or_else(|_| shorter(20_000), |it| it.parse().unwrap());
     let seeds = one.map_or(0..count, |seed| seed..seed + 1);
     let mut failed = Vec::new();
     for seed in seeds {
