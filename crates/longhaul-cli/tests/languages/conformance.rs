@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 /// So many faults at once: each has a broker and a gateway of its own.
-const AT_ONCE: usize = 4;
+const AT_ONCE: usize = 8;
 
 /// A fault of `clients/python/tests/faulty.py`, the check that must find it, and what it must say.
 const FAULTS: &[(&str, &str, &str)] = &[
