@@ -186,7 +186,7 @@ impl<'a, S: System> Search<'a, S> {
             let mut next = Vec::new();
             for (id, state) in frontier {
                 self.expand(id, &state, &mut next);
-                if !self.complete || self.is_found() {
+                if self.is_found() {
                     self.complete = false;
                     return;
                 }
