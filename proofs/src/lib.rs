@@ -11,6 +11,12 @@ pub mod model;
 pub mod session;
 pub mod simulation;
 
+/// So many histories in the long form, a quarter of them by default.
+#[must_use]
+pub fn shorter(all: u64) -> u64 {
+    if is_long() { all } else { all / 4 }
+}
+
 /// Whether searches take their long form, which takes minutes: `LONGHAUL_TEST_LONG=1`, as in CI.
 #[must_use]
 pub fn is_long() -> bool {

@@ -21,19 +21,14 @@ mod corpus;
 #[expect(unreachable_pub, reason = "the fuzz target is another crate")]
 mod hostile;
 
-use proofs::is_long;
 use proofs::session::{Direction, Figures, Plan, run};
+use proofs::{is_long, shorter};
 use std::env::var;
 use std::panic::catch_unwind;
 use std::path::Path;
 
 /// Failed histories that are named.
 const FAILURES_MAX: usize = 8;
-
-/// So many in the long form, a quarter by default.
-fn shorter(all: u64) -> u64 {
-    if is_long() { all } else { all / 4 }
-}
 
 /// Runs histories; those that fail are named together.
 #[track_caller]

@@ -72,8 +72,7 @@ const FLOORS: [(&str, usize); 30] = [
 fn every_seed_ends_well() {
     let first = from_env("LONGHAUL_SIM_SEED").unwrap_or(0);
     let runs = from_env("LONGHAUL_SIM_RUNS").unwrap_or_else(|| match first {
-        0 if proofs::is_long() => RUNS,
-        0 => RUNS / 4,
+        0 => proofs::shorter(RUNS),
         _ => 1,
     });
     // Whoever has seen a few knows enough, and a run that fails may take long.

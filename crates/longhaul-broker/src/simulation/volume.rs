@@ -458,8 +458,10 @@ pub(super) fn takes_publishes_again(seed: u64) {
 #[test]
 fn a_volume_that_is_drained_but_for_an_entry_in_each_segment_takes_publishes_again() {
     let mut stuck = Vec::new();
+    // The short form takes the first three: large volumes take long to fill.
     let sizes = [320, 1000, 2500, 450, 640, 1600, 4800, 16000];
-    for size in sizes.into_iter().take(if kit::is_long() { 8 } else { 3 }) {
+    let count = if kit::is_long() { sizes.len() } else { 3 };
+    for size in sizes.into_iter().take(count) {
         for bytes in [100, 300, 1500, 5000] {
             for (entries, restarts) in [(1, false), (1, true), (3, false)] {
                 let mut volume = Volume::new(size * KIB);
