@@ -10,10 +10,8 @@
 //! | `ok TEXT` | completes; the result is TEXT |
 //! | `fail TEXT`, `fatal TEXT` | fails, with or without another attempt |
 //! | `after MS TEXT` | fails; the next attempt follows after MS |
-//! | `snooze MS` | gives the attempt back for MS |
 //! | `panic TEXT` | panics |
 //! | `sleep MS` | sleeps, unless the attempt is cancelled: then it fails |
-//! | `stubborn MS` | sleeps whatever happens |
 //! | `block MS` | blocks its thread |
 //! | `gate` | waits until the test opens the gate |
 //! | `cancelled` | waits until it is cancelled |
@@ -147,13 +145,11 @@ impl Scripted {
                 let (delay, message) = rest.split_once(' ').unwrap_or((rest, ""));
                 return Err(TaskError::retry_after(millis(delay)?, message));
             }
-            "snooze" => return Err(TaskError::snooze(millis(rest)?)),
             "panic" => panic_any(rest.to_owned()),
             "sleep" => tokio::select! {
                 () = tokio::time::sleep(millis(rest)?) => {}
                 () = context.cancelled() => return Err(TaskError::retry("interrupted")),
             },
-            "stubborn" => tokio::time::sleep(millis(rest)?).await,
             "block" => block(millis(rest)?),
             "gate" => drop(self.gate.subscribe().wait_for(|open| *open).await),
             "cancelled" => context.cancelled().await,

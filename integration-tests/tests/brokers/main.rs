@@ -3,10 +3,10 @@
 //!
 //! Which broker it is says `LONGHAUL_TEST_BROKER`; see `integration_tests::sandbox`. A suite runs
 //! alone by the name of its module: `cargo test -p integration-tests --test brokers -- topics::`.
-//! What does harm to processes is in the program `chaos`.
 
 mod any_language;
 mod cancel;
+mod chaos;
 mod client;
 mod crowd;
 mod dashboard;

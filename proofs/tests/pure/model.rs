@@ -462,139 +462,47 @@ fn faults_about_limits_are_found() {
 }
 
 #[test]
-fn a_start_before_the_read_back_is_found() {
+fn broken_rules_of_claims_are_found() {
     finds(Fault::StartBeforeReadBack, "adopt:crash=0", &["C-04", "C-05"], CAP);
-}
-
-#[test]
-fn a_reused_key_is_found() {
     finds(Fault::KeyReused, "adopt:crash=0", &["C-01", "C-06", "C-07"], CAP);
-}
-
-/// C-14: deduplication on the ledger is not optional.
-#[test]
-fn a_resent_entry_that_lands_twice_is_found() {
+    // C-14: deduplication on the ledger is not optional.
     finds(Fault::Resend, "adopt-giveup:fail=0", &["C-01", "C-06"], CAP);
-}
-
-#[test]
-fn a_missing_release_is_found() {
     finds(Fault::NoRelease, "adopt-giveup:fail=0", &["C-08", "C-09"], CAP);
-}
-
-#[test]
-fn an_early_ack_is_found() {
     finds(Fault::AckBeforeAccepted, "adopt:crash=0", &["C-06"], CAP);
-}
-
-#[test]
-fn a_late_claim_that_is_run_is_found() {
     finds(Fault::LateClaimRun, "freeze-thaw", &["C-05"], CAP);
 }
 
 #[test]
-fn tombstones_before_their_seal_was_read_are_found() {
+fn broken_rules_of_seals_are_found() {
     finds(Fault::TombstonesBeforeSeal, "seal-live", &["C-01", "C-03", "C-05", "C-06"], CAP);
-}
-
-#[test]
-fn tombstones_in_any_order_are_found() {
     finds(Fault::TombstonesInAnyOrder, "seal-live:redeliver=0,forgets=0", &["C-05"], CAP);
-}
-
-#[test]
-fn a_seal_of_an_outcome_that_was_not_read_back_is_found() {
     finds(Fault::SealUnread, "seal-live:forgets=0", &["C-15", "C-18"], CAP);
-}
-
-#[test]
-fn a_seal_over_a_hole_is_found() {
     finds(Fault::SealOverHole, "seal-2t", &["C-18"], CAP);
-}
-
-#[test]
-fn a_seal_of_a_batch_that_is_half_over_is_found() {
     finds(Fault::SealOverHole, "seal-batch", &["C-18"], CAP);
-}
-
-#[test]
-fn a_seal_before_the_view_and_the_ack_is_found() {
     finds(Fault::SealUnclosed, "seal", &["C-18"], CAP);
-}
-
-#[test]
-fn a_union_that_forgets_a_task_is_found() {
     finds(Fault::MergeForgets, "seal-2t-merge:crash=0", &["C-01"], CAP);
-}
-
-#[test]
-fn seals_that_go_before_their_union_was_read_are_found() {
     finds(Fault::OldSealsFirst, "seal-2t-merge:crash=0", &["C-01"], CAP);
-}
-
-#[test]
-fn seals_that_cover_each_other_are_found() {
     finds(Fault::SealsCoverEachOther, "seal:redeliver=0,forgets=0", &["C-01"], CAP);
 }
 
 #[test]
-fn superseded_keys_that_go_in_any_order_are_found() {
+fn broken_rules_of_bases_and_dead_letters_are_found() {
     finds(Fault::SupersededInAnyOrder, "base-single", &["C-03", "C-04"], CAP);
-}
-
-#[test]
-fn keys_that_go_without_a_base_are_found() {
     finds(Fault::NoBase, "base-single", &["C-01"], CAP);
-}
-
-#[test]
-fn a_base_that_goes_with_what_it_replaces_is_found() {
     finds(Fault::BaseGoes, "base-single", &["C-01"], CAP);
-}
-
-#[test]
-fn a_base_that_is_trusted_unread_is_found() {
     finds(Fault::BaseUnread, "base", &["C-01"], CAP);
-}
-
-#[test]
-fn a_dead_letter_after_the_ack_is_found() {
     finds(Fault::DeadLetterAfterAck, "dlq-crash", &["C-21"], CAP);
 }
 
 /// Nobody had ever planted a fault for five of the invariants: they might have been blind.
 #[test]
-fn a_key_that_is_used_again_is_found() {
+fn broken_rules_of_the_view_and_of_deliveries_are_found() {
     finds(Fault::KeyUsedAgain, "adopt-giveup:fail=0", &["C-01", "C-02"], NEAR);
-}
-
-#[test]
-fn a_view_that_shows_what_was_not_accepted_is_found() {
     finds(Fault::ViewBeforeAccepted, "adopt:crash=0", &["C-10"], NEAR);
-}
-
-#[test]
-fn a_view_after_the_ack_is_found() {
     finds(Fault::ViewAfterAck, "dlq-crash", &["C-10"], NEAR);
-}
-
-#[test]
-fn a_cancelled_task_that_is_started_is_found() {
     finds(Fault::CancelIgnored, "adopt-cancel", &["C-11"], NEAR);
-}
-
-#[test]
-fn a_new_task_that_is_claimed_without_a_delivery_is_found() {
     finds(Fault::NewWithoutDelivery, "adopt-cancel", &["C-16"], NEAR);
-}
-
-/// The whole batch would be acknowledged with its first task.
-#[test]
-fn a_batch_that_is_not_known_is_found() {
+    // The whole batch would be acknowledged with its first task.
     finds(Fault::BatchUnknown, "cancel-batch", &["C-16"], NEAR);
-}
-
-#[test]
-fn a_takeover_without_the_payload_is_found() {
     finds(Fault::ClaimBeforePayload, "adopt:redeliver=0", &["C-16"], NEAR);
 }

@@ -161,45 +161,6 @@ fn a_request_that_does_not_wait_gets_what_is_there() {
     }
 }
 
-#[test]
-fn a_request_waits_until_there_is_a_task() {
-    let engine = TestEngine::new();
-    let leases = gateway(&engine);
-    let before = engine.time_passed();
-    assert!(ask(&engine, &leases, "ann").is_none());
-    assert_eq!((engine.time_passed() - before).as_secs(), WAIT.as_secs());
-    let (found, task) = engine.run(async {
-        let asked = leases.lease(LeaseRequest::of("ann").wait(WAIT));
-        let submitted = async {
-            tokio::time::sleep(Duration::from_secs(7)).await;
-            engine.client().submit(TOPIC, &text("work")).await.unwrap()
-        };
-        tokio::join!(asked, submitted)
-    });
-    assert_eq!(found.unwrap()[0].task, task);
-    let passed = engine.time_passed() - before - WAIT;
-    assert!(passed < Duration::from_secs(8), "{passed:?}");
-}
-
-#[test]
-fn as_many_are_leased_as_there_are_and_as_were_asked_for() {
-    let engine = TestEngine::new();
-    let leases = gateway(&engine);
-    for number in 0..7 {
-        engine.submit(TOPIC, &text(&number.to_string()));
-    }
-    let request = || LeaseRequest::of("ann").count(5).wait(WAIT);
-    let first = engine.run(leases.lease(request())).unwrap();
-    let mut all: Vec<_> = first.iter().map(|lease| lease.payload.clone()).collect();
-    while all.len() < 7 {
-        let more = engine.run(leases.lease(request())).unwrap();
-        assert!(!more.is_empty());
-        all.extend(more.into_iter().map(|lease| lease.payload));
-    }
-    all.sort();
-    assert_eq!(all, ["0", "1", "2", "3", "4", "5", "6"]);
-}
-
 /// Document 001, 1.20 to 1.24; and a task that only loses its workers ends, too.
 #[test]
 fn a_lease_that_falls_silent_is_a_failed_attempt_and_its_holder_is_fenced() {
@@ -496,22 +457,4 @@ fn a_drain_leaves_leases_to_others() {
     succeed(&engine, &other, &lease.token).unwrap();
     assert_eq!(engine.wait::<Text>(&task).unwrap(), text("done"));
     engine.assert_transitions(&task, ["PROCESSING 1", "COMPLETED 1"]);
-}
-
-#[test]
-fn workers_and_gateways_share_a_queue() {
-    let engine = TestEngine::new();
-    let leases = gateway(&engine);
-    let processor = processor_fn(async |task: Text, _: TaskContext| -> Outcome { Ok(task) });
-    let worker = engine.worker(TOPIC, processor).heartbeat(Duration::from_secs(10));
-    let settings = crate::WorkerConfig::default();
-    let _worker = engine.start(worker.config(settings));
-    let task = engine.submit(TOPIC, &text("first"));
-    assert_eq!(engine.wait::<Text>(&task).unwrap(), text("first"));
-    drop(_worker);
-    engine.advance(Duration::from_secs(60));
-    let task = engine.submit(TOPIC, &text("second"));
-    let lease = lease(&engine, &leases);
-    succeed(&engine, &leases, &lease.token).unwrap();
-    assert_eq!(engine.wait::<Text>(&task).unwrap(), text("done"));
 }

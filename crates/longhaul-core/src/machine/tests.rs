@@ -276,34 +276,6 @@ fn only_who_closed_a_task_seals_it() {
     assert_eq!(bench.machine.seal(&[T.entry_id()]), 0, "one is under way");
 }
 
-#[test]
-fn a_batch_is_sealed_when_all_of_it_is_closed() {
-    let mut bench = Bench::new();
-    let [first, second] = [0, 1].map(|index| TaskId { batch_index: Some(index), ..T });
-    let claim = |task| {
-        let key = OnceKey { task, epoch: Epoch(1), owner: OTHER, serial: 1 };
-        let kind = ClaimKind::Run;
-        Entry::Claim(Claim { batch_size: Some(2), ..Claim::plain(key, 1, kind) })
-    };
-    let done = |task| {
-        let key = OnceKey { task, epoch: Epoch(1), owner: OTHER, serial: 101 };
-        Entry::Done(Done { key, attempt: 1, outcome: Outcome::Completed, writer: None })
-    };
-    for task in [first, second] {
-        bench.land(&claim(task));
-    }
-    bench.land(&done(first));
-    bench.machine.close(first);
-    bench.machine.metadata_stored(first);
-    bench.machine.acked(T.entry_id());
-    assert!(!bench.machine.may_seal(T.entry_id()), "the other one runs");
-    bench.land(&done(second));
-    bench.machine.close(second);
-    bench.machine.metadata_stored(second);
-    bench.machine.acked(T.entry_id());
-    assert!(bench.machine.may_seal(T.entry_id()));
-}
-
 /// A request to cancel a message of the batch that does not exist kept the whole batch from being
 /// sealed, for ever.
 #[test]

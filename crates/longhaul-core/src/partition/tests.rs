@@ -269,17 +269,6 @@ fn a_dead_owners_task_is_adopted_within_two_heartbeats_and_a_second() {
 }
 
 #[test]
-fn a_holder_takes_over_without_waiting_its_turn() {
-    let mut pair = Pair::new(2);
-    pair.deliver(0, TASK);
-    pair.run_until(0, "start 1");
-    pair.deliver(1, TASK);
-    pair.workers[0].frozen = true;
-    let took = pair.run_until(1, "start 2");
-    assert!(took <= 2 * H + Duration::from_millis(200), "{took:?}");
-}
-
-#[test]
 fn an_outage_of_the_ledger_costs_no_attempt() {
     for outage in [25, 60, 180, 590] {
         let mut pair = Pair::new(3);
@@ -363,47 +352,6 @@ fn a_bootstrap_ends_well_before_the_next_self_fence() {
     }
 }
 
-#[test]
-fn a_claim_read_back_late_is_released_and_left_alone_for_a_while() {
-    let mut pair = Pair::new(1);
-    pair.deliver(0, TASK);
-    pair.workers[0].core.run(pair.now, &mut Slots::new(2));
-    while let Some(effect) = pair.workers[0].core.poll_effect() {
-        let now = pair.now;
-        perform(&mut pair.workers[0], effect, now, &mut pair.log);
-    }
-    pair.workers[0].frozen = true;
-    pair.run_for(H + Duration::from_secs(1));
-    pair.workers[0].frozen = false;
-    let took = pair.run_until(0, "start 1");
-    assert!(took >= H, "{took:?}");
-    assert_eq!(pair.workers[0].core.machine().fold(TASK).epoch, Epoch(2));
-}
-
-#[test]
-fn a_draining_worker_hands_back_what_it_has_not_started() {
-    let mut pair = Pair::new(1);
-    for entry in 0..4 {
-        pair.deliver(0, TaskId { entry, ..TASK });
-    }
-    pair.run_for(Duration::from_millis(200));
-    let now = pair.now;
-    pair.workers[0].core.drain(now);
-    pair.run_for(Duration::from_millis(200));
-    let count = |what: &str| pair.did(0).iter().filter(|did| **did == what).count();
-    assert_eq!((count("start 1"), count("hand back")), (2, 2));
-}
-
-#[test]
-fn a_new_task_that_finds_no_slot_is_handed_back_for_others() {
-    let mut pair = Pair::new(1);
-    for entry in 0..3 {
-        pair.deliver(0, TaskId { entry, ..TASK });
-    }
-    let took = pair.run_until(0, "hand back");
-    assert!(took >= Duration::from_secs(1) && took <= Duration::from_millis(2100), "{took:?}");
-}
-
 const R: Duration = Duration::from_secs(3600);
 
 /// What is left in the ledger when all tombstones have been compacted away, heartbeats and settings
@@ -485,21 +433,6 @@ fn what_lands_behind_the_seal_goes_too() {
     pair.log.push(Entry::Cancel(TASK));
     pair.run_until(0, "tombstone 1");
     assert!(matches!(left(&pair.log)[..], [Key::Seal(_)]), "{:?}", left(&pair.log));
-}
-
-/// A worker that starts afresh knows nothing of what it closed before: it closes once more what is
-/// not sealed.
-#[test]
-fn a_new_worker_seals_what_its_predecessors_finished() {
-    let mut pair = Pair::new(1);
-    pair.deliver(0, TASK);
-    pair.run_until(0, "start 1");
-    pair.finish(0, 1, Outcome::Completed);
-    pair.run_for(Duration::from_secs(1));
-    pair.replace(0);
-    pair.run_for(R);
-    pair.run_until(0, "seal 1");
-    assert!(pair.did(0).contains(&"ack"));
 }
 
 /// Workers that were replaced more often than once in R sealed nothing: for each of them every

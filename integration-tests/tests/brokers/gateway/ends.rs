@@ -1,13 +1,9 @@
 //! The end of tasks that nobody asks for: two gateways, no other worker, and no lease is asked for.
 
 use super::*;
-use futures::future::try_join_all;
 use integration_tests::sandbox::{Broker, BrokerConfig};
 use integration_tests::until;
 use std::time::Instant;
-
-/// Tasks that are cancelled together.
-const TOGETHER: usize = 1_000;
 
 /// How long an end may take on a machine that is busy with all other tests. On a quiet one it is a
 /// second at most.
@@ -140,67 +136,5 @@ async fn waiting_tasks_end_though_nobody_asks_for_leases() -> Result<()> {
         waiting_tasks_end(gateways, "levels", json!({"levels": true})),
     )?;
     ensure!(one.server.drain(PATIENCE).await && other.server.drain(PATIENCE).await, "in order");
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_thousand_waiting_tasks_are_cancelled_together() -> Result<()> {
-    let Some(broker) = Broker::from_env(BrokerConfig::default()).await? else { return Ok(()) };
-    let (one, other) = (Gateway::of(&broker).await?, Gateway::of(&broker).await?);
-    let (queue, tasks) = ("many", "/many/tasks");
-    ensure!(one.call(Method::PUT, &format!("/{queue}"), json!({})).await?.0 == 200);
-    both_are_there([&one, &other], queue).await?;
-    let mut ids = Vec::new();
-    for _ in 0..TOGETHER / 100 {
-        let some = vec![json!({"payload": "a"}); 100];
-        let (_, answer) =
-            one.call(Method::POST, "/many/tasks:batch", json!({"tasks": some})).await?;
-        let outcomes = answer["outcomes"].as_array().with_context(|| format!("{answer}"))?;
-        ids.extend(outcomes.iter().filter_map(|it| Some(it["id"].as_str()?.to_owned())));
-    }
-    ensure!(ids.len() == TOGETHER, "{}", ids.len());
-    let begin = now();
-    for some in ids.chunks(50) {
-        try_join_all(some.iter().map(|id| other.end(tasks, id, "cancel"))).await?;
-    }
-    let asked = begin.elapsed();
-    for some in ids.chunks(50) {
-        try_join_all(some.iter().map(|id| one.is_over(tasks, id, "cancelled"))).await?;
-    }
-    say(&format!(
-        "{TOGETHER} tasks cancelled: asked for in {asked:?}, over after {:?}",
-        begin.elapsed()
-    ));
-    let (_, counts) = other.get(&format!("/{queue}/counts")).await?;
-    ensure!(counts["by_status"]["cancelled"] == json!(TOGETHER), "{counts}");
-    let asks = json!({"worker": "ann", "count": 10, "wait": "1s"});
-    let (status, leased) = one.call(Method::POST, &format!("/{queue}/leases"), asks).await?;
-    ensure!(status == 204, "nothing is left: {leased}");
-    Ok(())
-}
-
-/// The requests are in the log: whoever comes does what they ask.
-#[tokio::test]
-async fn what_was_asked_while_no_gateway_was_there_is_done_by_the_next_one() -> Result<()> {
-    let Some(broker) = Broker::from_env(BrokerConfig::default()).await? else { return Ok(()) };
-    let one = Gateway::of(&broker).await?;
-    ensure!(one.call(Method::PUT, "/later", json!({})).await?.0 == 200);
-    let id = one.submit_one("/later/tasks", json!({"payload": "a"})).await?;
-    let other = one.submit_one("/later/tasks", json!({"payload": "b"})).await?;
-    ensure!(one.server.drain(PATIENCE).await, "in order");
-    let client = Client::builder(broker.service_url()).connect().await?;
-    let task = |id: &str| {
-        anyhow::Ok(longhaul::TaskRef {
-            topic: "persistent://public/default/later".to_owned(),
-            id: id.parse()?,
-        })
-    };
-    client.cancel(&task(&id)?).await?;
-    client.force_fail(&task(&other)?, 0, "test").await?;
-    let next = Gateway::of(&broker).await?;
-    next.is_over("/later/tasks", &id, "cancelled").await?;
-    next.is_over("/later/tasks", &other, "failed").await?;
-    let dead = next.dead("later").await?;
-    ensure!(dead == [other], "{dead:?}");
     Ok(())
 }

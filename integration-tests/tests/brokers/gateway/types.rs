@@ -6,13 +6,11 @@ use super::*;
 use anyhow::bail;
 use std::collections::BTreeMap;
 use std::time::Instant;
-use tokio::sync::mpsc;
 
 /// Of each type.
 const TASKS: usize = 200;
 
-/// How often the time from a submit to its lease is taken, with so many tasks that nobody wants.
-const SAMPLES: usize = 100;
+/// Tasks that nobody wants.
 const UNWANTED: usize = 1_000;
 
 /// An end that a worker is told of by nobody else.
@@ -127,58 +125,4 @@ async fn each_worker_gets_the_tasks_of_its_type_through_its_own_gateway() -> Res
     ensure!(rest.len() == 1 && rest[0]["type"] == json!("print"), "{rest:?}");
     ensure!(rest[0]["attempt"] == json!(1), "nobody has tried it before: {rest:?}");
     other.succeed(&queue, &rest).await
-}
-
-/// What a gateway is not asked for it offers, so that the other one has it, though a thousand that
-/// nobody wants lie before it.
-#[tokio::test]
-async fn a_task_reaches_the_gateway_that_is_asked_for_it() -> Result<()> {
-    let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };
-    let queue = name(&sandbox)?;
-    let one = Gateway::start(&sandbox, |_| {}).await?;
-    let other = Gateway::start(&sandbox, |_| {}).await?;
-    ensure!(one.call(Method::PUT, &format!("/{queue}"), json!({})).await?.0 == 200);
-    one.submit(&queue, &vec!["nobody"; UNWANTED]).await?;
-    let polling = async {
-        loop {
-            let leases = one.lease(&queue, Some("x"), "30s").await?;
-            ensure!(leases.is_empty(), "there is none: {leases:?}");
-        }
-    };
-    let (comes, mut came) = mpsc::channel(1);
-    let working = async {
-        loop {
-            let leases = other.lease(&queue, Some("y"), "30s").await?;
-            if !leases.is_empty() {
-                comes.send(now()).await?;
-                other.succeed(&queue, &leases).await?;
-            }
-        }
-    };
-    let asking = async {
-        let mut took = Vec::new();
-        for _ in 0..SAMPLES {
-            let begin = now();
-            one.submit(&queue, &["y"]).await?;
-            let came = came.recv().await.context("somebody works")?;
-            took.push(came.duration_since(begin));
-        }
-        anyhow::Ok(took)
-    };
-    let mut took = tokio::select! {
-        failed = polling => return failed,
-        failed = working => return failed,
-        took = asking => took?,
-    };
-    took.sort_unstable();
-    let at = |percent: usize| took.get(SAMPLES * percent / 100).or_else(|| took.last()).copied();
-    say(&format!(
-        "from submit to lease, p50 {:?}, p90 {:?}, p99 {:?}, most {:?}",
-        at(50).unwrap_or_default(),
-        at(90).unwrap_or_default(),
-        at(99).unwrap_or_default(),
-        took.last().copied().unwrap_or_default()
-    ));
-    ensure!(took.iter().all(|it| *it < LAST_OF_ALL), "{took:?}");
-    Ok(())
 }

@@ -5,7 +5,6 @@ use crate::sequences::plain::Plain;
 use anyhow::{Result, ensure};
 use integration_tests::bench::Bench;
 use integration_tests::script::Scripted;
-use std::time::Duration;
 
 const CANCELLED: &str = "FAILED 1 CANCELLED: Process was cancelled: cancelled by client";
 
@@ -31,38 +30,6 @@ async fn a_running_task_is_cancelled() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_task_that_waits_for_its_retry_is_cancelled() -> Result<()> {
-    let Some(bench) = Bench::new("cancel-waiting").await? else { return Ok(()) };
-    let scripted = Scripted::default();
-    let worker = bench.worker(scripted.clone()).await?.start().await?;
-    let id = Plain::tasks(&bench).await?.submit("0|after 3600000 busy").await?;
-    let mut view = bench.view().await?;
-    view.until(id, "FAILED 1: Processing error: busy").await?;
-    Plain::cancel(&bench, id).await?;
-    view.until(id, CANCELLED).await?;
-    ensure!(view.lines(id).len() == 3, "{:?}", view.lines(id));
-    bench.all_acknowledged().await?;
-    bench.audit().await?;
-    ensure!(scripted.runs().len() == 1, "{:?}", scripted.runs());
-    drain([worker]).await
-}
-
-#[tokio::test]
-async fn a_task_that_nobody_has_claimed_is_cancelled() -> Result<()> {
-    let Some(bench) = Bench::new("cancel-new").await? else { return Ok(()) };
-    let id = Plain::tasks(&bench).await?.submit("0|ok bar").await?;
-    Plain::cancel(&bench, id).await?;
-    let scripted = Scripted::default();
-    let worker = bench.worker(scripted.clone()).await?.start().await?;
-    let mut view = bench.view().await?;
-    view.until(id, "FAILED 0 CANCELLED: Process was cancelled: cancelled by client").await?;
-    bench.all_acknowledged().await?;
-    bench.audit().await?;
-    ensure!(scripted.runs().is_empty(), "{:?}", scripted.runs());
-    drain([worker]).await
-}
-
-#[tokio::test]
 async fn a_task_that_has_ended_cannot_be_cancelled() -> Result<()> {
     let Some(bench) = Bench::new("cancel-ended").await? else { return Ok(()) };
     let worker = bench.worker(Scripted::default()).await?.start().await?;
@@ -74,23 +41,6 @@ async fn a_task_that_has_ended_cannot_be_cancelled() -> Result<()> {
     let next = producer.submit("1|ok next").await?;
     view.until(next, "COMPLETED 1: next").await?;
     ensure!(view.lines(id) == ["PROCESSING 1", "COMPLETED 1: bar"], "{:?}", view.lines(id));
-    bench.audit().await?;
-    drain([worker]).await
-}
-
-#[tokio::test]
-async fn a_cancelled_body_that_goes_on_is_dropped() -> Result<()> {
-    let Some(bench) = Bench::new("cancel-stubborn").await? else { return Ok(()) };
-    let scripted = Scripted::default();
-    let worker = bench.worker(scripted.clone()).await?.cancel_grace(Duration::from_millis(200));
-    let worker = worker.start().await?;
-    let id = Plain::tasks(&bench).await?.submit("0|stubborn 3600000").await?;
-    let mut view = bench.view().await?;
-    view.until(id, "PROCESSING 1").await?;
-    Plain::cancel(&bench, id).await?;
-    view.until(id, CANCELLED).await?;
-    ensure!(scripted.runs().iter().all(|run| run.ended));
-    bench.all_acknowledged().await?;
     bench.audit().await?;
     drain([worker]).await
 }

@@ -87,35 +87,6 @@ async fn batches_of_a_java_producer_are_shared_by_two_workers() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_batch_is_acknowledged_when_its_last_task_has_ended() -> Result<()> {
-    let Some(bench) = Bench::new("batch-ack").await? else { return Ok(()) };
-    let scripted = Scripted::default();
-    let worker = bench.worker(scripted.clone()).await?.concurrency(2).start().await?;
-    let payloads = ["0|ok a", "1|gate,ok b", "2|fatal c", "3|fail d|ok d", "4|ok e", "5|ok f"];
-    let ids = Plain::submit_batch(&bench, &payloads).await?;
-    let mut view = bench.view().await?;
-    let ends = [
-        "COMPLETED 1: a",
-        "PROCESSING 1",
-        "FAILED 1 FINAL: Processing error: c",
-        "COMPLETED 2: d",
-        "COMPLETED 1: e",
-        "COMPLETED 1: f",
-    ];
-    for (id, end) in ids.iter().zip(ends) {
-        view.until(*id, end).await?;
-    }
-    let (backlog, _) = bench.backlog().await?;
-    ensure!(backlog == 1, "the batch was acknowledged before its last task had ended");
-    scripted.open_gate();
-    view.until(ids[1], "COMPLETED 1: b").await?;
-    bench.all_acknowledged().await?;
-    let audited = bench.audit().await?;
-    ensure!(audited.len() == ids.len() && audited.values().all(|task| task.ignored == 0));
-    drain([worker]).await
-}
-
-#[tokio::test]
 async fn two_workers_share_what_is_there() -> Result<()> {
     const COUNT: usize = 32;
     let Some(bench) = Bench::new("shared").await? else { return Ok(()) };

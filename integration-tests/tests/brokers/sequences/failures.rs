@@ -1,7 +1,7 @@
 //! Attempts that end badly, or in another way than with a result.
 
+use crate::sequences::drain;
 use crate::sequences::plain::Plain;
-use crate::sequences::{SILENCE, drain};
 use anyhow::{Context, Result, ensure};
 use integration_tests::audit::read_whole;
 use integration_tests::bench::Bench;
@@ -195,73 +195,6 @@ async fn a_result_of_the_largest_size_is_shown_beside_a_large_task() -> Result<(
 }
 
 #[tokio::test]
-async fn a_fatal_error_is_not_tried_again() -> Result<()> {
-    let Some(bench) = Bench::new("fatal").await? else { return Ok(()) };
-    let worker = bench.worker(Scripted::default()).await?.start().await?;
-    let id = Plain::tasks(&bench).await?.submit("0|fatal no such account|ok bar").await?;
-    let mut view = bench.view().await?;
-    view.until(id, "FAILED 1 FINAL: Processing error: no such account").await?;
-    bench.all_acknowledged().await?;
-    view.nothing_for(SILENCE).await?;
-    let letters = bench.parts(&bench.names().dead_letters);
-    ensure!(read_whole(bench.transport(), &letters[0]).await?.len() == 1);
-    bench.audit().await?;
-    drain([worker]).await
-}
-
-#[tokio::test]
-async fn an_error_may_say_when_to_try_again() -> Result<()> {
-    const DELAY: u64 = 1500;
-    let Some(bench) = Bench::new("after").await? else { return Ok(()) };
-    let backoff = Duration::from_secs(300);
-    let worker = bench.worker(Scripted::default()).await?.backoff(backoff, backoff);
-    let worker = worker.start().await?;
-    let id = Plain::tasks(&bench).await?.submit(&format!("0|after {DELAY} busy|ok bar")).await?;
-    let mut view = bench.view().await?;
-    view.until(id, "COMPLETED 2: bar").await?;
-    ensure!(view.lines(id)[1] == "FAILED 1: Processing error: busy", "{:?}", view.lines(id));
-    let entry = |index: usize| view.entries(id)[index].metadata.clone().context("no entry");
-    let (first, failed, second) = (entry(0)?, entry(1)?, entry(2)?);
-    let next = failed.next_attempt_at.context("no time")?;
-    ensure!((first.last_updated + DELAY..=failed.last_updated + DELAY).contains(&next));
-    ensure!(second.last_updated >= next, "{second:?} before {next}");
-    bench.audit().await?;
-    drain([worker]).await
-}
-
-#[tokio::test]
-async fn a_snooze_shows_nothing_and_costs_no_attempt() -> Result<()> {
-    let Some(bench) = Bench::new("snooze").await? else { return Ok(()) };
-    let worker = bench.worker(Scripted::default()).await?.max_attempts(1).start().await?;
-    let id = Plain::tasks(&bench).await?.submit("0|snooze 200|snooze 200|ok bar").await?;
-    let mut view = bench.view().await?;
-    view.until(id, "COMPLETED 1: bar").await?;
-    let expected = ["PROCESSING 1", "PROCESSING 1", "PROCESSING 1", "COMPLETED 1: bar"];
-    ensure!(view.lines(id) == expected, "{:?}", view.lines(id));
-    let epochs: Vec<_> = view.entries(id).iter().map(|shown| shown.epoch()).collect();
-    ensure!(epochs == [1, 2, 3, 3], "{epochs:?}");
-    bench.all_acknowledged().await?;
-    bench.audit().await?;
-    drain([worker]).await
-}
-
-#[tokio::test]
-async fn the_next_attempt_finds_the_checkpoint() -> Result<()> {
-    let Some(bench) = Bench::new("checkpoint").await? else { return Ok(()) };
-    let worker = bench.worker(Scripted::default()).await?.start().await?;
-    let mut producer = Plain::tasks(&bench).await?;
-    let failing = producer.submit("0|store one,store two,fail oops|restore").await?;
-    let snoozing = producer.submit("1|store three,snooze 100|restore").await?;
-    let none = producer.submit("2|fail oops|restore").await?;
-    let mut view = bench.view().await?;
-    view.until(failing, "COMPLETED 2: two").await?;
-    view.until(snoozing, "COMPLETED 1: three").await?;
-    view.until(none, "COMPLETED 2: ").await?;
-    bench.audit().await?;
-    drain([worker]).await
-}
-
-#[tokio::test]
 async fn progress_is_shown() -> Result<()> {
     let Some(bench) = Bench::new("progress").await? else { return Ok(()) };
     let scripted = Scripted::default();
@@ -334,47 +267,6 @@ async fn a_body_that_blocks_its_thread_holds_up_nobody() -> Result<()> {
     view.until_all(&pair, "PROCESSING 1").await?;
     scripted.open_gate();
     view.until_all(&pair, "COMPLETED 1").await?;
-    bench.all_acknowledged().await?;
-    bench.audit().await?;
-    drain([worker]).await
-}
-
-#[tokio::test]
-async fn a_body_that_ignores_its_cancellation_is_dropped_after_the_grace() -> Result<()> {
-    let Some(bench) = Bench::new("stubborn").await? else { return Ok(()) };
-    let scripted = Scripted::default();
-    let worker = bench.worker(scripted.clone()).await?.cancel_grace(Duration::from_millis(200));
-    let worker = worker.start().await?;
-    let script = b"0|stubborn 3600000,ok late|ok bar";
-    let mut producer = Plain::tasks(&bench).await?;
-    let id = producer.submit_with(script, &[("MAX_TASK_DURATION", "PT0.5S")]).await?;
-    let mut view = bench.view().await?;
-    view.until(id, "COMPLETED 2: bar").await?;
-    let failed = "FAILED 1: Process was cancelled: null";
-    ensure!(view.lines(id)[1] == failed, "{:?}", view.lines(id));
-    ensure!(scripted.runs().iter().all(|run| run.ended && !run.overlaps));
-    ensure!(worker.stats().stuck == 0, "{:?}", worker.stats());
-    bench.audit().await?;
-    drain([worker]).await
-}
-
-#[tokio::test]
-async fn attempts_end_at_their_maximum() -> Result<()> {
-    let Some(bench) = Bench::new("attempts").await? else { return Ok(()) };
-    let short = Duration::from_millis(50);
-    let worker = bench.worker(Scripted::default()).await?.backoff(short, short).start().await?;
-    let id = Plain::tasks(&bench).await?.submit("0|fail failed").await?;
-    let mut view = bench.view().await?;
-    view.until(id, "FAILED 3 FINAL").await?;
-    let expected = [
-        "PROCESSING 1",
-        "FAILED 1: Processing error: failed",
-        "PROCESSING 2",
-        "FAILED 2: Processing error: failed",
-        "PROCESSING 3",
-        "FAILED 3 FINAL: Processing error: failed",
-    ];
-    ensure!(view.lines(id) == expected, "{:?}", view.lines(id));
     bench.all_acknowledged().await?;
     bench.audit().await?;
     drain([worker]).await

@@ -5,8 +5,7 @@ use anyhow::{Context, Result, ensure};
 use futures::future::join_all;
 use integration_tests::bench::Bench;
 use integration_tests::script::Scripted;
-use longhaul::topics::{Priority, TopicSettings};
-use longhaul::{Client, Levels, TaskId, TaskRef, Text};
+use longhaul::{Client, TaskId, TaskRef, Text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -66,30 +65,6 @@ async fn of_many_submits_of_one_key_one_is_run_while_a_worker_dies() -> Result<(
         ensure!(holder.is_none_or(|holder| ran.contains(&holder)), "{id}: {last:?}");
     }
     drain([second]).await
-}
-
-/// One key with several priorities is one task.
-#[tokio::test]
-async fn of_the_priorities_of_one_key_one_is_run() -> Result<()> {
-    let Some(bench) = Bench::new("keyed-levels").await? else { return Ok(()) };
-    let client = Client::builder(bench.service_url()).admin_url(bench.sandbox().admin().url());
-    let (client, topic) = (client.connect().await?, &bench.names().task);
-    client.setup_levels(topic, TopicSettings::default()).await?;
-    let submits = (0..SUBMITS).map(|number| {
-        let task = Text(format!("{number}|ok done"));
-        let submission = client.submission(topic, &task).idempotency_key("k");
-        submission.priority(Priority::ALL[number % 3]).send()
-    });
-    let answers: Vec<TaskRef> = join_all(submits).await.into_iter().collect::<Result<_, _>>()?;
-    ensure!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
-    let scripted = Scripted::default();
-    let worker = bench.worker(scripted.clone()).await?.levels(Levels::strict()).start().await?;
-    let done: Text = client.wait(&answers[0]).await?;
-    bench.all_acknowledged().await?;
-    drain([worker]).await?;
-    let ran: Vec<TaskId> = scripted.runs().iter().map(|run| run.task).collect();
-    ensure!((done.0.as_str(), ran.as_slice()) == ("done", &[answers[0].id]), "{ran:?}");
-    Ok(())
 }
 
 /// A document is indexed once, as it was last changed, whatever its task does when the next change

@@ -49,20 +49,3 @@ async fn each_chunk_of_a_task_of_10_mib_fails_for_good_and_says_what_to_do() -> 
     bench.audit().await?;
     drain([worker]).await
 }
-
-/// The result is refused by the worker, before anything is sent, and its task is not tried again.
-#[tokio::test]
-async fn a_result_of_10_mib_fails_its_task_for_good_and_says_what_to_do() -> Result<()> {
-    let Some(bench) = Bench::new("large-result").await? else { return Ok(()) };
-    let worker = bench.worker(Scripted::default()).await?.start().await?;
-    let id = Plain::tasks(&bench).await?.submit(&format!("0|big {TEN_MIB}")).await?;
-    let mut view = bench.view().await?;
-    let reason = format!("Result too large: {TEN_MIB} bytes, the limit is 1048576");
-    view.until(id, &format!("FAILED 1 FINAL: {reason}")).await?;
-    let shown = view.entries(id).last().and_then(|shown| shown.metadata.clone());
-    let detail = shown.and_then(|shown| shown.detail).context("no detail")?;
-    ensure!(detail.contains("into a store and return a reference"), "{detail}");
-    bench.all_acknowledged().await?;
-    bench.audit().await?;
-    drain([worker]).await
-}

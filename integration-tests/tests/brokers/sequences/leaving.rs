@@ -1,69 +1,10 @@
 //! How a worker ends.
 
+use crate::sequences::DRAIN;
 use crate::sequences::plain::Plain;
-use crate::sequences::{DRAIN, drain};
 use anyhow::{Result, ensure};
 use integration_tests::bench::Bench;
 use integration_tests::script::Scripted;
-use std::time::Duration;
-
-#[tokio::test]
-async fn a_drain_lets_running_tasks_end_and_loses_none() -> Result<()> {
-    const COUNT: usize = 12;
-    let Some(bench) = Bench::new("drain").await? else { return Ok(()) };
-    let scripted = Scripted::default();
-    let first = bench.worker(scripted.named("first")).await?.concurrency(4).start().await?;
-    let mut producer = Plain::tasks(&bench).await?;
-    let mut ids = Vec::new();
-    for index in 0..COUNT {
-        ids.push(producer.submit(&format!("{index}|gate,ok {index}")).await?);
-    }
-    let mut view = bench.view().await?;
-    for _ in 0..4 {
-        view.next().await?;
-    }
-    first.request_drain(DRAIN);
-    let second = bench.worker(scripted.named("second")).await?.start().await?;
-    scripted.open_gate();
-    first.join().await?;
-    view.until_all(&ids, "COMPLETED 1").await?;
-    bench.all_acknowledged().await?;
-    let runs = scripted.runs();
-    ensure!(runs.len() == COUNT, "{runs:?}");
-    let of_first = runs.iter().filter(|run| run.worker == "first").count();
-    ensure!(of_first == 4, "{of_first} on the one that drained: {runs:?}");
-    bench.audit().await?;
-    drain([second]).await
-}
-
-#[tokio::test]
-async fn what_still_runs_at_the_deadline_runs_elsewhere_as_the_same_attempt() -> Result<()> {
-    let Some(bench) = Bench::new("released").await? else { return Ok(()) };
-    let scripted = Scripted::default();
-    let first = bench.worker(scripted.named("first")).await?.max_attempts(1).start().await?;
-    let mut producer = Plain::tasks(&bench).await?;
-    let ids = [
-        producer.submit("0|gate|ok a").await?,
-        producer.submit("1|stubborn 3600000|ok b").await?,
-        producer.submit("2|cancelled,gate|ok c").await?,
-    ];
-    let mut view = bench.view().await?;
-    view.until_all(&ids, "PROCESSING 1").await?;
-    let second = bench.worker(scripted.named("second")).await?.max_attempts(1).start().await?;
-    second.ready().await;
-    first.drain(Duration::from_millis(500)).await?;
-    for (id, result) in ids.iter().zip(["a", "b", "c"]) {
-        let end = format!("COMPLETED 1: {result}");
-        view.until(*id, &end).await?;
-        let given_back = "FAILED 0: Given back: the worker was stopped".to_owned();
-        let expected = ["PROCESSING 1".to_owned(), given_back, "PROCESSING 1".to_owned(), end];
-        ensure!(view.lines(*id) == expected, "{:?}", view.lines(*id));
-    }
-    ensure!(scripted.runs().iter().all(|run| run.ended && !run.overlaps && run.attempt == 1));
-    bench.all_acknowledged().await?;
-    bench.audit().await?;
-    drain([second]).await
-}
 
 /// The entry of a failed attempt was once left behind in the queue of a worker that drained: the
 /// task looked as if it still ran until the next worker took it.

@@ -26,32 +26,6 @@ async fn crash(worker: WorkerHandle) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_crash_costs_an_attempt_and_keeps_the_checkpoint() -> Result<()> {
-    let Some(bench) = Bench::new("crash").await? else { return Ok(()) };
-    let scripted = Scripted::default();
-    let first = start(bench.worker(scripted.named("first")).await?).await?;
-    let mut producer = Plain::tasks(&bench).await?;
-    let plain = producer.submit("0|gate|ok a").await?;
-    let stored = producer.submit("1|store half,progress 1 2 half,gate|restore").await?;
-    let mut view = bench.view().await?;
-    view.until_all(&[plain, stored], "PROCESSING 1").await?;
-    // The progress comes after the checkpoint was stored.
-    while !view.entries(stored).iter().any(|shown| shown.json.contains("half")) {
-        view.next().await?;
-    }
-    let second = start(bench.worker(scripted.named("second")).await?).await?;
-    second.ready().await;
-    crash(first).await?;
-    view.until(plain, "COMPLETED 2: a").await?;
-    view.until(stored, "COMPLETED 2: half").await?;
-    let taken = view.entries(plain)[1].metadata.as_ref().context("gone")?;
-    ensure!((taken.attempts, taken.warning.as_deref()) == (2, Some("Worker lost")), "{taken:?}");
-    bench.all_acknowledged().await?;
-    bench.audit().await?;
-    drain([second]).await
-}
-
-#[tokio::test]
 async fn a_task_that_has_crashed_its_last_worker_is_closed() -> Result<()> {
     let Some(bench) = Bench::new("last-crash").await? else { return Ok(()) };
     let scripted = Scripted::default();

@@ -2,15 +2,13 @@
 
 use crate::sequences::drain;
 use anyhow::{Context, Result, bail, ensure};
-use futures::{StreamExt, TryStreamExt};
+use futures::TryStreamExt;
 use integration_tests::bench::Bench;
-use integration_tests::script::Scripted;
 use integration_tests::view::LIMIT;
 use integration_tests::wait::until;
 use longhaul::topics::DEAD_LETTER_SUBSCRIPTION;
 use longhaul::{
-    Client, DeadLetterFilter, OperatorError, Replayed, TaskContext, TaskError, TaskFilter,
-    TaskOutcome, TaskRef, Text, processor_fn,
+    Client, DeadLetterFilter, Replayed, TaskContext, TaskError, TaskRef, Text, processor_fn,
 };
 use longhaul_transport::{TopicPartition, Transport};
 use std::sync::Arc;
@@ -18,12 +16,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 async fn submit(client: &Client, bench: &Bench, task: &str) -> Result<TaskRef> {
     Ok(client.submit(&bench.names().task, &Text(task.to_owned())).await?)
-}
-
-/// How a task has ended, and why.
-async fn end_of(client: &Client, task: &TaskRef) -> Result<(Option<TaskOutcome>, String)> {
-    let end = client.wait_metadata(task).await?;
-    Ok((end.outcome, end.failure_reason.unwrap_or_default()))
 }
 
 #[tokio::test]
@@ -74,49 +66,6 @@ async fn dead_letters_are_replayed_and_purged_and_the_broker_may_delete_them() -
         Ok((consumer.backlog().await?.entries == 0).then_some(()))
     })
     .await?;
-    bench.all_acknowledged().await?;
-    bench.audit().await?;
-    drain([worker]).await
-}
-
-#[tokio::test]
-async fn operators_delete_fail_and_purge_tasks() -> Result<()> {
-    let Some(bench) = Bench::new("operators").await? else { return Ok(()) };
-    let client = Client::builder(bench.service_url()).operator("ann").connect().await?;
-    let unclaimed = submit(&client, &bench, "0|ok bar").await?;
-    client.delete(&unclaimed, "a mistake").await?;
-    let scripted = Scripted::default();
-    let worker = bench.worker(scripted.clone()).await?.start().await?;
-    let deleted = (Some(TaskOutcome::Cancelled), "Deleted by ann: a mistake".to_owned());
-    ensure!(end_of(&client, &unclaimed).await? == deleted);
-    let mut view = bench.view().await?;
-
-    let hanging = submit(&client, &bench, "1|stubborn 3600000").await?;
-    view.until(hanging.id, "PROCESSING 1").await?;
-    let stale = client.force_fail(&hanging, 7, "hangs").await;
-    ensure!(matches!(stale, Err(OperatorError::Stale { current: 1 })), "{stale:?}");
-    client.force_fail(&hanging, 1, "hangs").await?;
-    let failed = (Some(TaskOutcome::Final), "Failed by ann: hangs".to_owned());
-    ensure!(end_of(&client, &hanging).await? == failed);
-    let letters = client.dead_letters(&bench.names().task)?;
-    let letter = letters.show(&hanging).await?.context("a dead letter")?;
-    ensure!(letter.reason == "Failed by ann: hangs", "{letter:?}");
-
-    let mut many = Vec::new();
-    for number in 0..10 {
-        many.push(submit(&client, &bench, &format!("{number}|gate,ok bar")).await?);
-    }
-    view.until(many[0].id, "PROCESSING 1").await?;
-    let purge = client.purge(&bench.names().task, TaskFilter::new(), "too many").await?;
-    let purged: Vec<_> = purge.collect().await;
-    ensure!(purged.len() == 10 && purged.iter().all(|(_, outcome)| outcome.is_ok()), "{purged:?}");
-    for task in &many {
-        let purged = (Some(TaskOutcome::Cancelled), "Deleted by ann: too many".to_owned());
-        ensure!(end_of(&client, task).await? == purged);
-    }
-    let actions = client.action_log(&bench.names().task, 100).await?;
-    let count = |action: &str| actions.iter().filter(|it| it.action == action).count();
-    ensure!(count("delete") == 11 && count("force-fail") == 1, "{actions:?}");
     bench.all_acknowledged().await?;
     bench.audit().await?;
     drain([worker]).await

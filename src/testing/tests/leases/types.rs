@@ -85,20 +85,6 @@ fn a_request_that_waits_is_answered_when_its_type_comes() {
     assert!(passed < Duration::from_secs(10), "{passed:?}");
 }
 
-/// What nobody asked for is leased to the first who does; who names no type gets the oldest.
-#[test]
-fn what_nobody_wants_stays_and_goes_to_whoever_asks_for_anything() {
-    let engine = TestEngine::new();
-    let leases = gateway(&engine);
-    for task_type in ["a", "b", "c"] {
-        submit(&engine, task_type);
-    }
-    engine.submit(TOPIC, &text("none"));
-    assert!(ask_for(&engine, &leases, &["d"]).is_none());
-    let any = LeaseRequest::of("bob").wait(WAIT);
-    assert_eq!(payloads(&engine, &leases, &any, 4), ["a", "b", "c", "none"]);
-}
-
 #[test]
 fn a_retry_is_leased_to_who_asks_for_its_type_also_by_a_fresh_gateway() {
     let engine = TestEngine::new();
@@ -139,29 +125,6 @@ fn what_one_gateway_is_not_asked_for_the_other_one_gets() {
     engine.run(async { tokio::join!(work(one, "a"), work(other, "b")) });
     let passed = engine.time_passed() - before;
     assert!(passed < Duration::from_secs(5), "{passed:?}");
-}
-
-/// Nobody asks for them, and they end all the same.
-#[test]
-fn tasks_that_nobody_asks_for_are_cancelled_and_expire() {
-    let engine = TestEngine::new();
-    let leases = gateway(&engine);
-    let cancelled = submit(&engine, "a");
-    let at = std::time::UNIX_EPOCH + Duration::from_millis(engine.now_ms() + 20_000);
-    let expires = submit_as(&engine, "a", |it| it.expires_at(at));
-    let (stays, begin) = (submit(&engine, "a"), engine.time_passed());
-    assert!(engine.run(leases.lease(of(&["b"]).wait(Duration::from_secs(3)))).unwrap().is_empty());
-    engine.run(engine.client().cancel(&cancelled)).unwrap();
-    let end = |task: &TaskRef| {
-        engine.wait::<Text>(task).unwrap_err();
-        engine.run(engine.client().get(task)).unwrap().unwrap().outcome
-    };
-    assert_eq!(end(&cancelled), Some(TaskOutcome::Cancelled));
-    assert!(engine.time_passed() - begin < Duration::from_secs(15));
-    let asked = of(&["b"]).wait(Duration::from_secs(25));
-    assert!(engine.run(leases.lease(asked)).unwrap().is_empty());
-    assert_eq!(end(&expires), Some(TaskOutcome::Expired));
-    assert_eq!(ask_for(&engine, &leases, &["a"]).unwrap().task, stays);
 }
 
 #[test]

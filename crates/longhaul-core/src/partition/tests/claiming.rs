@@ -118,27 +118,6 @@ fn an_outcome_that_was_refused_is_not_on_its_way() {
     assert_eq!(underway, Some((1, Some(1))));
 }
 
-/// It is not to be read again and again while a broker has no answer.
-#[test]
-fn a_payload_that_cannot_be_read_is_asked_for_again_after_a_while() {
-    let read = [Effect::Do(Action::ReadPayload(TASK))];
-    let mut solo = Solo::new(2);
-    solo.claimed(TASK, None);
-    solo.ended(TASK, Outcome::Failed(NextAttempt::new(0, 3_000)));
-    solo.deliver(TASK);
-    assert_eq!(solo.run_for(Duration::from_millis(2_999)).len(), 1, "the payload is dropped");
-    solo.now = solo.now + MILLISECOND;
-    assert_eq!(solo.run(), read);
-    for wait in [500, 1_000] {
-        solo.core.handle_payload(TASK, false, solo.now);
-        assert_eq!(solo.run_for(Duration::from_millis(wait - 1)), []);
-        solo.now = solo.now + MILLISECOND;
-        assert_eq!(solo.run(), read);
-    }
-    solo.core.handle_payload(TASK, true, solo.now);
-    assert!(matches!(published(&solo.run()), Entry::Claim(_)), "at once when it is there");
-}
-
 #[test]
 fn a_task_that_waits_for_its_next_attempt_is_closed_as_soon_as_it_is_cancelled() {
     let mut solo = Solo::new(2);
@@ -153,28 +132,6 @@ fn a_task_that_waits_for_its_next_attempt_is_closed_as_soon_as_it_is_cancelled()
     solo.land(Entry::Cancel(TASK));
     let Entry::Claim(claim) = published(&solo.run()) else { panic!("no claim") };
     assert_eq!(claim.kind, ClaimKind::Cancelled);
-}
-
-#[test]
-fn what_waits_for_a_slot_is_counted() {
-    let mut solo = Solo::new(2);
-    solo.slots = Slots::new(0);
-    for entry in 0..2 {
-        solo.deliver(TaskId { entry, ..TASK });
-    }
-    solo.run();
-    assert_eq!(solo.core.waiting(), 2);
-}
-
-#[test]
-fn a_draining_worker_gives_back_what_it_had_claimed() {
-    let mut solo = Solo::new(2);
-    solo.deliver(TASK);
-    let claim = published(&solo.run());
-    solo.core.drain(solo.now);
-    assert!(!solo.core.may_take(solo.now));
-    let Entry::Done(done) = published(&solo.land(claim)) else { panic!("it is not ended") };
-    assert_eq!(done.outcome, Outcome::Released(NextAttempt::default()));
 }
 
 /// Whoever drains while it reads the ledger ends that first: what runs may be kept through a

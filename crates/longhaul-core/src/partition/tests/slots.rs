@@ -118,21 +118,6 @@ fn what_went_back_is_held_no_more_although_a_request_to_cancel_it_is_known() {
     assert_eq!(solo.core.open_entries(), 0);
 }
 
-/// People are shown why an attempt failed, and for that its payload is needed.
-#[test]
-fn the_payload_of_a_failed_attempt_goes_when_its_failure_was_shown() {
-    let mut solo = Solo::new(1);
-    let OnceKey { epoch, .. } = solo.start(TASK);
-    solo.core.handle_finished(TASK, epoch, failed(secs(60)));
-    for effect in solo.run() {
-        let Effect::Do(Action::Publish(entry)) = effect else { panic!("{effect:?}") };
-        solo.read(entry);
-    }
-    assert_eq!(solo.run(), [Effect::Do(Action::ShowRetry(TASK))]);
-    solo.core.drop_payload_until_due(TASK, solo.now);
-    assert_eq!(solo.core.poll_effect(), Some(drop(TASK)));
-}
-
 /// Each partition read a payload for the same free slot: with 32 of them twenty were read, and
 /// dropped, for one that was run.
 #[test]

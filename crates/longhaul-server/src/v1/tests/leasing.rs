@@ -155,23 +155,6 @@ fn failures_are_retried_fatal_ones_are_not_and_what_is_given_back_costs_nothing(
     assert!(shown.to_string().contains("opened nothing"), "{shown}");
 }
 
-/// Any gateway takes any report, and the lease outlives the one that has granted it.
-#[test]
-fn a_lease_belongs_to_no_gateway() {
-    let one = Bench::new();
-    let other = one.beside(ServerConfig::default());
-    one.submit("tasks", "work");
-    let lease = lease(&one, "ann");
-    for gateway in [&other, &one, &other] {
-        one.engine.advance(Duration::from_secs(20));
-        let kept = report(gateway, &lease, json!({"status": "IN_PROGRESS"}));
-        assert_eq!(kept.status, 200, "{kept:?}");
-    }
-    drop(one);
-    other.engine.advance(Duration::from_secs(20));
-    assert_eq!(report(&other, &lease, succeeded()).status, 200);
-}
-
 /// Within a second or so of its deadline, with nobody asking for tasks: `look_after_leases` has
 /// opened the queue.
 #[test]

@@ -9,20 +9,20 @@ use anyhow::{Context, Result, ensure};
 use integration_tests::chaos::{Host, Options, Scenario};
 use integration_tests::sandbox::{Broker, BrokerConfig, Sandbox};
 use integration_tests::{say, skip};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{Mutex, MutexGuard};
 
-/// On embedded brokers three scenarios at a time: each mostly waits for faults, silences and
-/// restarts. Beside a Pulsar one alone, or they would fight for the processor.
-static TURNS: Semaphore = Semaphore::const_new(3);
+/// Embedded brokers serve all scenarios at once: each mostly waits for faults, silences and restarts.
+/// Beside a Pulsar one runs alone, or they would fight for the processor.
+static TURN: Mutex<()> = Mutex::const_new(());
 
-async fn turn() -> Result<SemaphorePermit<'static>> {
+async fn turn() -> Option<MutexGuard<'static, ()>> {
     let broker = std::env::var("LONGHAUL_TEST_BROKER").unwrap_or_default();
     let is_embedded = matches!(broker.as_str(), "" | "embedded");
-    Ok(TURNS.acquire_many(if is_embedded { 1 } else { 3 }).await?)
+    if is_embedded { None } else { Some(TURN.lock().await) }
 }
 
 async fn on_any_broker(name: &str) -> Result<()> {
-    let turn = turn().await?;
+    let turn = turn().await;
     if let Some(sandbox) = Sandbox::from_env().await? {
         run(name, &mut Host::Shared(sandbox)).await?;
     }
@@ -31,7 +31,7 @@ async fn on_any_broker(name: &str) -> Result<()> {
 }
 
 async fn on_its_own_broker(name: &str) -> Result<()> {
-    let turn = turn().await?;
+    let turn = turn().await;
     if let Some(broker) = Broker::from_env(BrokerConfig::default()).await? {
         run(name, &mut Host::Own(Box::new(broker))).await?;
     }
@@ -40,7 +40,7 @@ async fn on_its_own_broker(name: &str) -> Result<()> {
 }
 
 async fn on_a_cluster(names: &[&str]) -> Result<()> {
-    let turn = turn().await?;
+    let turn = turn().await;
     if std::env::var("LONGHAUL_TEST_CLUSTER").is_ok_and(|switch| switch == "1") {
         let mut host = Host::open("cluster", "").await?;
         for name in names {
@@ -114,7 +114,7 @@ async fn everything_at_once_keeps_each_promise() -> Result<()> {
 /// kind of promise that was not kept.
 #[tokio::test]
 async fn a_promise_that_is_not_kept_is_found() -> Result<()> {
-    let turn = turn().await?;
+    let turn = turn().await;
     let Some(broker) = Broker::from_env(BrokerConfig::default()).await? else { return Ok(()) };
     let mut host = Host::Own(Box::new(broker));
     let scenario = Scenario::find("everything").context("no such scenario")?;
@@ -139,7 +139,7 @@ async fn an_order_outlives_kills_and_restarts() -> Result<()> {
 /// turn, and processors of a key that ran at once.
 #[tokio::test]
 async fn an_order_that_nobody_keeps_is_found() -> Result<()> {
-    let turn = turn().await?;
+    let turn = turn().await;
     let Some(broker) = Broker::from_env(BrokerConfig::default()).await? else { return Ok(()) };
     let mut host = Host::Own(Box::new(broker));
     let scenario = Scenario::find("order").context("no such scenario")?;
