@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Client, Method, StatusCode};
 use serde_json::Value;
@@ -221,13 +221,25 @@ impl Admin {
     pub async fn compact(&self, topic: &str) -> Result<()> {
         for topic in self.parts(topic).await? {
             let path = path(&topic, "/compaction")?;
-            self.call(Method::PUT, &path, None).await?;
             // Not by `until`: a future that holds its closure cannot be sent to another thread.
-            timeout(COMPACTION_LIMIT, self.compacted(&path))
+            timeout(COMPACTION_LIMIT, self.compact_one(&path))
                 .await
                 .with_context(|| format!("compaction of {topic}"))??;
         }
         Ok(())
+    }
+
+    /// A topic that reaches its threshold may be compacted already, without what came since then:
+    /// it is compacted once more behind that.
+    async fn compact_one(&self, path: &str) -> Result<()> {
+        loop {
+            let (status, answer) = self.send(Method::PUT, path, None).await?;
+            if status != StatusCode::CONFLICT {
+                ensure!(status.is_success(), "PUT {path}: {status} {answer}");
+                return self.compacted(path).await;
+            }
+            sleep(COMPACTION_GLANCE).await;
+        }
     }
 
     /// Waits until the compaction of a topic has ended.
