@@ -39,6 +39,11 @@ impl<K: Copy + Ord> Agenda<K> {
         }
     }
 
+    /// Whether a time is set.
+    pub fn contains(&self, id: K) -> bool {
+        self.at.contains_key(&id)
+    }
+
     /// The next task whose time has come.
     pub fn pop_due(&mut self, now: Moment) -> Option<K> {
         let (at, id) = *self.order.first()?;

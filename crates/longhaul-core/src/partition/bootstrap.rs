@@ -148,7 +148,7 @@ impl Partition {
         self.processors = before.processors;
         self.freed = before.freed + before.claims.len();
         before.claims.keys().for_each(|id| self.tell_settled(*id));
-        self.no_longer_read = before.no_longer_read + before.reading.len();
+        self.reads.over = before.reads.over + before.reads.counted.len();
         self.sent = before.sent;
         self.legacy = before.legacy;
         self.tickets = before.tickets;

@@ -53,8 +53,7 @@ impl Partition {
     /// A payload was read from the task topic, or is not there (`found` false). Returns whether it
     /// was looked for in vain so often that it is not looked for any more.
     pub fn handle_payload(&mut self, id: TaskId, found: bool, now: Moment) -> bool {
-        self.no_longer_read += usize::from(self.reading.remove(&id));
-        self.unwanted.end_read(id);
+        self.end_read(id);
         self.machine.payload_read(id, found);
         let here = |machine: &Machine| machine.task(id).is_some_and(|task| task.payload);
         // Its delivery may have brought it.

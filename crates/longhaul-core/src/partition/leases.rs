@@ -172,8 +172,7 @@ impl Partition {
     /// It was read, or could not be: looks after the lease, if it was and the lease still runs.
     pub fn handle_leased_read(&mut self, id: TaskId, found: bool, now: Moment) {
         // It may have been asked for before, for a claim that others were faster with.
-        self.no_longer_read += usize::from(self.reading.remove(&id));
-        self.unwanted.end_read(id);
+        self.end_read(id);
         self.machine.payload_read(id, found);
         if found {
             self.attend_lease(id, now);

@@ -84,6 +84,10 @@ impl Open {
             self.due = due;
             self.ready_ms = fold.next_attempt.at_ms;
             self.task_type = offered_type(fold).or(self.task_type);
+            if fold.phase == Phase::Running {
+                // Somebody was asked for it: an offer came to something.
+                self.offered = None;
+            }
         }
     }
 
@@ -127,6 +131,7 @@ impl Partition {
     /// Does what is due. Call it after every other call and every effect, and at
     /// [`Partition::timeout`].
     pub fn run(&mut self, now: Moment, slots: &mut Slots) {
+        self.note_slow_reads(now);
         self.give_back(slots);
         let works = self.mode != Mode::Bootstrap;
         if works && self.silence.view_at().is_some_and(|at| now.since(at) > self.fence_after()) {
@@ -159,18 +164,16 @@ impl Partition {
         } else {
             slots.used = slots.used.saturating_sub(freed);
         }
-        slots.reading = slots.reading.saturating_sub(std::mem::take(&mut self.no_longer_read));
+        slots.reading = slots.reading.saturating_sub(std::mem::take(&mut self.reads.over));
     }
 
     /// When to call [`Partition::run`] at the latest.
     #[must_use]
     pub fn timeout(&self) -> Moment {
         let mut next = self.silence.heartbeat_at();
-        for at in [self.agenda.next(), self.next_kept, self.unwanted.offer_at].into_iter().flatten()
-        {
-            next = next.min(at);
-        }
-        if let Some(at) = self.legacy_timeout() {
+        let (kept, legacy) = (self.next_kept, self.legacy_timeout());
+        let (offer, slow) = (self.unwanted.offer_at, self.reads.slow_at());
+        for at in [self.agenda.next(), kept, offer, slow, legacy].into_iter().flatten() {
             next = next.min(at);
         }
         if let Some(at) = self.silence.view_at()
@@ -290,7 +293,7 @@ impl Partition {
                 self.awaiting_heartbeat.insert(id);
             }
             Decision::ReadPayload if slots.may_read() => {
-                slots.reading += usize::from(self.reading.insert(id));
+                slots.reading += usize::from(self.reads.begin(id, now));
                 self.grant(id, slots);
                 self.note_read(id, slots);
                 self.machine.read_payload(id);

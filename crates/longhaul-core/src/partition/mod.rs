@@ -18,6 +18,7 @@ mod legacy;
 mod lines;
 mod looking;
 mod parked;
+mod reads;
 mod scheduled;
 mod sealing;
 mod sent;
@@ -42,6 +43,7 @@ use crate::task::{EntryId, Position, TaskId};
 use ends::Ends;
 use finishers::Finishers;
 use looking::Open;
+use reads::Reads;
 use scheduled::Scheduled;
 use sealing::Finished;
 use sent::Sent;
@@ -136,16 +138,14 @@ pub struct Partition {
     ends: Ends,
     /// Tasks that are claimed, or handed back, when the next own heartbeat comes back.
     awaiting_heartbeat: BTreeSet<TaskId>,
-    /// Tasks whose payload is being read for a claim: not more than there are free slots.
-    reading: BTreeSet<TaskId>,
+    /// Payloads that are being read for claims.
+    reads: Reads,
     /// Tasks whose claim has a slot reserved, and when it was sent.
     claims: BTreeMap<TaskId, Moment>,
     /// Processors that have not ended, superseded or not, and until when each may begin.
     processors: BTreeMap<(TaskId, Epoch), Moment>,
     /// Slots given back since the last call of `run`.
     freed: usize,
-    /// Payloads that are no longer read, and not given back to the slots yet.
-    no_longer_read: usize,
     sent: Sent,
     gaps: Gaps,
     config: Option<LedgerConfig>,
@@ -196,12 +196,11 @@ impl Partition {
             kept_is_due: false,
             unwanted: Unwanted::default(),
             ends: Ends::default(),
-            reading: BTreeSet::new(),
+            reads: Reads::default(),
             awaiting_heartbeat: BTreeSet::new(),
             claims: BTreeMap::new(),
             processors: BTreeMap::new(),
             freed: 0,
-            no_longer_read: 0,
             sent: Sent::default(),
             gaps: Gaps::default(),
             config: None,

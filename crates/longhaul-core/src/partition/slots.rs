@@ -123,7 +123,7 @@ impl Partition {
     #[must_use]
     pub fn held_slots(&self) -> usize {
         let processors = if self.machine.leases() { 0 } else { self.processors.len() };
-        self.claims.len() + processors + self.reading.len()
+        self.claims.len() + processors + self.reads.counted.len()
     }
 
     /// Whether every claim that has a slot is still on its way.

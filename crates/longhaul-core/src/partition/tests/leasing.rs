@@ -202,9 +202,9 @@ fn a_lease_is_not_taken_back_before_what_looked_after_it_is_gone() {
 fn a_payload_that_was_read_for_a_claim_gives_its_slot_back_to_a_lease() {
     let mut pair = gateways(1);
     let core = &mut pair.workers[0].core;
-    core.reading.insert(TASK);
+    assert!(core.reads.begin(TASK, pair.now));
     core.handle_leased_read(TASK, false, pair.now);
-    assert_eq!((core.reading.len(), core.no_longer_read), (0, 1));
+    assert_eq!((core.reads.counted.len(), core.reads.over), (0, 1));
 }
 
 /// Whoever renews it says for whom.

@@ -136,12 +136,18 @@ fn one_payload_is_read_for_a_free_slot_whatever_the_partition() {
         reads.extend(did.iter().filter(|(_, effect)| *effect == reading(TASK)).map(|_| ()));
         reads.len()
     };
-    for _ in 0..5_000 {
-        for lane in &mut lanes {
-            turn(lane, &mut slots);
+    // How many were read, some time after the first so many, and before any of them is slow.
+    let mut settled = |lanes: &mut [Solo], slots: &mut Slots, first: usize| {
+        let mut after = 0;
+        loop {
+            let count = lanes.iter_mut().map(|lane| turn(lane, slots)).max().unwrap();
+            after += u32::from(count >= first);
+            if after == 900 {
+                return count;
+            }
         }
-    }
-    assert_eq!(turn(&mut lanes[0], &mut slots), 1);
+    };
+    assert_eq!(settled(&mut lanes, &mut slots, 1), 1);
     // What cannot be read leaves the slot to others, and so does a self-fence.
     let reader = lanes.iter().position(|it| {
         it.core.machine().task(TASK).is_some_and(|task| task.stage == Stage::Reading)
@@ -149,10 +155,5 @@ fn one_payload_is_read_for_a_free_slot_whatever_the_partition() {
     let reader = reader.expect("one reads");
     let now = lanes[reader].now;
     lanes[reader].core.handle_payload(TASK, false, now);
-    for _ in 0..5_000 {
-        for lane in &mut lanes {
-            turn(lane, &mut slots);
-        }
-    }
-    assert_eq!(turn(&mut lanes[0], &mut slots), 2);
+    assert_eq!(settled(&mut lanes, &mut slots, 2), 2);
 }

@@ -415,3 +415,37 @@ fn beyond_so_many_they_count_as_what_was_asked_for() {
     solo.core.handle_session_lost();
     assert_eq!((solo.core.waiting(), solo.core.has_unwanted()), (0, false));
 }
+
+/// One read that hung, for twenty seconds, kept every other task of its type from a gateway that
+/// was asked for one at a time.
+#[test]
+fn a_read_that_hangs_holds_up_no_other_task_of_its_type() {
+    let mut solo = Solo::gateway(&[("y", 1)]);
+    solo.alive = vec![OTHER];
+    solo.wait(H);
+    solo.offered(task(0), "y");
+    solo.offered(task(1), "y");
+    assert_eq!(solo.wait(SECOND - MILLISECOND), [(Duration::ZERO, reading(task(0)))]);
+    assert_eq!(solo.wait(MILLISECOND), [(MILLISECOND, reading(task(1)))]);
+    assert_eq!(claimed_ids(&solo.payload_of(task(1), "y")), [task(1)]);
+    // When it comes at last nobody asks for it any more.
+    assert_eq!(solo.payload_of(task(0), "y"), [dropped(task(0))]);
+    solo.ask(&[("y", 1)], 0);
+    assert_eq!(solo.run(), [reading(task(0))]);
+}
+
+/// A lease was given back, and the next request came in vain for the rest of a heartbeat.
+#[test]
+fn what_was_offered_and_taken_and_given_back_is_offered_again_at_once() {
+    let mut solo = Solo::gateway(&[("x", 1)]);
+    solo.alive = vec![OTHER];
+    solo.wait(H);
+    solo.deliver_of(task(1), "y");
+    let [(_, offer)] = offers(&solo.wait(SECOND))[..] else { panic!("one") };
+    solo.land_claim(offer);
+    solo.read(Entry::Claim(Claim::plain(once(task(1), 2, OTHER, 1), 1, ClaimKind::Run)));
+    let (key, outcome) = (once(task(1), 2, OTHER, 2), Outcome::Released(NextAttempt::default()));
+    solo.read(Entry::Done(Done { key, attempt: 1, outcome, writer: None }));
+    let again = offers(&solo.wait(SECOND));
+    assert_eq!(again.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [OFFERED_AFTER]);
+}

@@ -8,9 +8,10 @@
 //!
 //! - A rejected entry goes when it is older than a hold lasts: losses are forgotten then, by all,
 //!   and whatever was written for that message before it is late.
-//! - An accepted entry goes when nothing rejected stands of its key, and either a newer accepted
-//!   one of the key stands, which says by its epoch all that this one says; or the newest one is as
-//!   old: then the key is forgotten, by all.
+//! - An accepted entry goes when a newer accepted one of the key stands, and nothing rejected of
+//!   the same epoch or an earlier one: whatever else was rejected needs that newer one only. The
+//!   newest goes when it is as old, and nothing rejected stands of the key: then it is forgotten,
+//!   by all.
 //! - The entries that begin the periods stay.
 
 use super::entry::Key;

@@ -476,17 +476,20 @@ impl Keys {
             for rest in gone {
                 expired.reject(rest.key(name));
             }
-            // What was accepted says to a reader why the others were rejected.
-            if held.rest.iter().any(Rest::is_rejected) {
-                return true;
-            }
-            let current = |rest: &Rest| {
-                !is_over && rest.kind == RestKind::Released && rest.epoch == held.epoch
+            // What was accepted of this epoch, or a later one, says to a reader why they were
+            // rejected: none of them names an epoch above the one that stood then.
+            let needed = held.rest.iter().filter(|rest| rest.is_rejected()).map(|it| it.epoch).min();
+            let stays = |rest: &Rest| {
+                let is_current = !is_over && rest.kind == RestKind::Released;
+                rest.is_rejected()
+                    || needed.is_some_and(|epoch| rest.epoch >= epoch)
+                    || is_current && rest.epoch == held.epoch
             };
-            let rest = std::mem::take(&mut held.rest);
-            let (kept, gone): (Vec<_>, Vec<_>) = rest.into_iter().partition(current);
+            let (kept, gone): (Vec<_>, Vec<_>) =
+                std::mem::take(&mut held.rest).into_iter().partition(stays);
             held.rest = kept;
             expired.supersede(gone.iter().map(|rest| rest.key(name)));
+            let is_over = is_over && needed.is_none();
             if is_over {
                 expired.supersede([held.last_bound().key(name)]);
             }

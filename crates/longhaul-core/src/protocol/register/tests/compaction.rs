@@ -134,3 +134,38 @@ proptest! {
         prop_assert_eq!(said(&late, kind, log), said(&writing.fold, kind, log), "{:#?}", log);
     }
 }
+
+/// What was accepted stayed as long as anything rejected stood of the key. A debounced key has
+/// something rejected in each period: its register grew by a million entries a year.
+#[test]
+fn the_register_of_a_key_that_is_always_busy_does_not_grow() {
+    let mut writing = Writing::default();
+    let standing = |writing: &Writing| {
+        let keys = |tombstones: bool| {
+            let kind = |it: &&Entry| matches!(it, Entry::Tombstone(_)) == tombstones;
+            writing.log.iter().filter(kind).filter(|it| !matches!(it, Entry::Period(..))).count()
+        };
+        keys(false) - keys(true)
+    };
+    let mut most = 0;
+    writing.write(&Step::Bind { task: 0, lands: 0 }, KeyKind::Dedupe);
+    for round in 0..200 {
+        // The next task overwrites the one that waits, and takes its place when that was closed.
+        let next = 2 * round + 1;
+        for step in [
+            Step::Bind { task: next, lands: 0 },
+            Step::Release { lands: 0 },
+            Step::Bind { task: next, lands: 0 },
+            Step::Period { neglects: true },
+        ] {
+            writing.write(&step, KeyKind::Dedupe);
+        }
+        while !writing.fold.keys().expired().is_empty() {
+            writing.write(&Step::Remove, KeyKind::Dedupe);
+        }
+        most = most.max(standing(&writing));
+    }
+    let holder = writing.fold.keys().holder(&KeyName::new(KeyKind::Dedupe, "k").unwrap());
+    assert_eq!(holder.map(|it| (it.task, it.epoch)), Some((task(399), Epoch(201))));
+    assert!(most <= 12, "{most} entries stood at once: three for each period that counts");
+}
