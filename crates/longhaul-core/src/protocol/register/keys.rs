@@ -478,7 +478,8 @@ impl Keys {
             }
             // What was accepted of this epoch, or a later one, says to a reader why they were
             // rejected: none of them names an epoch above the one that stood then.
-            let needed = held.rest.iter().filter(|rest| rest.is_rejected()).map(|it| it.epoch).min();
+            let needed =
+                held.rest.iter().filter(|rest| rest.is_rejected()).map(|it| it.epoch).min();
             let stays = |rest: &Rest| {
                 let is_current = !is_over && rest.kind == RestKind::Released;
                 rest.is_rejected()
