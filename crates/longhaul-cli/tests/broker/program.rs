@@ -1,7 +1,7 @@
 //! The program as somebody meets it who starts it by hand: what it says, what it takes, and how it
 //! gives out tokens.
 
-use crate::RUN;
+use crate::broker::RUN;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;

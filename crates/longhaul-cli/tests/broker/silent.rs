@@ -1,7 +1,7 @@
 //! Sockets that say nothing take the descriptors of the program, and do no harm.
 
-use crate::RUN;
-use crate::client::{self, Client, PATIENCE, ask_at};
+use crate::broker::RUN;
+use crate::broker::client::{self, Client, PATIENCE, ask_at};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;

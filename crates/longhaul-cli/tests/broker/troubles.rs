@@ -7,7 +7,7 @@
 mod ground;
 mod load;
 
-use crate::client::{Client, PATIENCE};
+use crate::broker::client::{Client, PATIENCE};
 use fastrand::Rng;
 use ground::{Ground, Running, call};
 use load::{

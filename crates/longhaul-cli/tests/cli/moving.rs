@@ -3,7 +3,7 @@
 
 mod broker_killed;
 
-use crate::stage::Stage;
+use crate::cli::stage::Stage;
 use longhaul::{
     Client, DeadLetterFilter, TaskContext, TaskError, TaskFilter, TaskRef, TaskStatus, Text,
     WorkerHandle, processor_fn,

@@ -1,6 +1,6 @@
 //! What the end of a program means for its task.
 
-use crate::stage::Stage;
+use crate::exec::stage::Stage;
 use longhaul::{TaskOutcome, TaskState};
 
 #[tokio::test]

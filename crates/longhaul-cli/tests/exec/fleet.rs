@@ -1,7 +1,7 @@
 //! A fleet that is scaled up and down, as Kubernetes does it: SIGTERM to a pod that works, another
 //! one beside it.
 
-use crate::stage::Stage;
+use crate::exec::stage::Stage;
 use crate::support::{Worker, until};
 use longhaul::{TaskRef, TaskState};
 use rustix::process::Signal;

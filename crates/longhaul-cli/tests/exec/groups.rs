@@ -1,13 +1,13 @@
 //! No process of a program outlives its attempt, or its worker.
 
-use crate::stage::Stage;
+use crate::exec::stage::Stage;
 use crate::support::soon;
 use longhaul::{TaskOutcome, TaskState};
 use rustix::process::{Signal, kill_process};
 use std::time::{Duration, Instant};
 
 /// A script that tells what becomes of it, and then does this.
-fn telling(life: &crate::stage::Life, then: &str) -> String {
+fn telling(life: &crate::exec::stage::Life, then: &str) -> String {
     format!("exec 9>{}; echo $$ >&9; {then}", life.path.display())
 }
 
@@ -92,7 +92,7 @@ async fn what_a_program_leaves_behind_ends_with_it() {
 /// `setsid` makes a group and a session of its own, as daemons do.
 #[tokio::test]
 async fn what_has_left_the_group_ends_too() {
-    if !cfg!(target_os = "linux") || !crate::stage::is_installed("setsid") {
+    if !cfg!(target_os = "linux") || !crate::exec::stage::is_installed("setsid") {
         return;
     }
     let stage = Stage::new().await;

@@ -1,13 +1,13 @@
 //! The limits of a program's time: its budget, and the end of its worker.
 
-use crate::stage::{QUEUE, Stage};
+use crate::exec::stage::{QUEUE, Stage};
 use crate::support::{soon, until};
 use longhaul::TaskState;
 use rustix::process::Signal;
 use std::process::Stdio;
 
 /// A script that tells what becomes of it, and then does this.
-fn telling(life: &crate::stage::Life, then: &str) -> String {
+fn telling(life: &crate::exec::stage::Life, then: &str) -> String {
     format!("exec 9>{}; echo $$ >&9; {then}", life.path.display())
 }
 

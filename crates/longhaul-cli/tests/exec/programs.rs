@@ -1,6 +1,6 @@
 //! What programs are given, and what becomes of what they print.
 
-use crate::stage::{QUEUE, Stage, is_installed};
+use crate::exec::stage::{QUEUE, Stage, is_installed};
 use bytes::Bytes;
 use longhaul::{Priority, Raw, TaskOutcome};
 use std::io::Write;

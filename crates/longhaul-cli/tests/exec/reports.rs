@@ -1,6 +1,6 @@
 //! What programs report while they run.
 
-use crate::stage::Stage;
+use crate::exec::stage::Stage;
 use crate::support::until;
 use longhaul::{Progress, TaskState};
 

@@ -1,6 +1,6 @@
 //! `longhaul conformance`: both packages pass it, and it finds the faults that are planted for it.
 
-use crate::language::{needs, top, typescript_package, version};
+use crate::languages::language::{needs, top, typescript_package, version};
 use crate::support::skip;
 use futures::{StreamExt, stream};
 use serde_json::Value;

@@ -1,8 +1,8 @@
 //! The packages of `clients/`: their own tests, their types, what is in them, and the snippets of
 //! their pages.
 
-use crate::language::{needs, run, top, typescript_package, version};
-use crate::stage::gateway;
+use crate::languages::language::{needs, run, top, typescript_package, version};
+use crate::languages::stage::gateway;
 use crate::support::{Worker, skip};
 use rustix::process::Signal;
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! What a worker of any language has to do.
 
-use crate::language::{Language, Program};
-use crate::stage::{Stage, ends, leaves};
+use crate::languages::language::{Language, Program};
+use crate::languages::stage::{Stage, ends, leaves};
 use crate::support::until;
 use longhaul::{TaskMetadata, TaskOutcome, TaskState};
 use rustix::process::Signal;

@@ -1,6 +1,6 @@
 //! A broker, a gateway, and workers that are processes.
 
-use crate::language::Program;
+use crate::languages::language::Program;
 use crate::support::{Worker, soon};
 use longhaul::{Client, TaskMetadata, TaskRef, Text, Watch};
 use longhaul_broker::{Broker, BrokerConfig};

@@ -1,8 +1,8 @@
 //! Where the broker runs: a shell that starts and kills it, on a small volume of its own where the
 //! system lets a test make one.
 
-use crate::RUN;
-use crate::client::PATIENCE;
+use crate::broker::RUN;
+use crate::broker::client::PATIENCE;
 use crate::support::skip;
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

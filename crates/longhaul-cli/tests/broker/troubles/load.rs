@@ -1,6 +1,6 @@
 //! Clients that work through everything, and remember what they were told.
 
-use crate::client::Client;
+use crate::broker::client::Client;
 use bytes::BytesMut;
 use longhaul_wire::frame;
 use longhaul_wire::messages::{

@@ -466,31 +466,16 @@ impl Keys {
                 held.lapsed = true;
                 held_by.remove(held.holder, name);
             }
-            let (gone, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut held.rest)
-                .into_iter()
-                .partition(|rest| rest.is_rejected() && rest.period < last);
-            held.rest = rest;
-            if gone.iter().any(Rest::is_behind) {
+            let rejected = held.take_rejected(last);
+            if rejected.iter().any(Rest::is_behind) {
                 held.forget_overwriters();
             }
-            for rest in gone {
+            for rest in rejected {
                 expired.reject(rest.key(name));
             }
-            // What was accepted of this epoch, or a later one, says to a reader why they were
-            // rejected: none of them names an epoch above the one that stood then.
-            let needed =
-                held.rest.iter().filter(|rest| rest.is_rejected()).map(|it| it.epoch).min();
-            let stays = |rest: &Rest| {
-                let is_current = !is_over && rest.kind == RestKind::Released;
-                rest.is_rejected()
-                    || needed.is_some_and(|epoch| rest.epoch >= epoch)
-                    || is_current && rest.epoch == held.epoch
-            };
-            let (kept, gone): (Vec<_>, Vec<_>) =
-                std::mem::take(&mut held.rest).into_iter().partition(stays);
-            held.rest = kept;
-            expired.supersede(gone.iter().map(|rest| rest.key(name)));
-            let is_over = is_over && needed.is_none();
+            let superseded = held.take_superseded(is_over);
+            expired.supersede(superseded.iter().map(|rest| rest.key(name)));
+            let is_over = is_over && !held.has_rejected();
             if is_over {
                 expired.supersede([held.last_bound().key(name)]);
             }

@@ -1,5 +1,6 @@
 //! What stands on the register of a key besides the entry that bound it.
 
+use super::Held;
 use crate::protocol::key::Epoch;
 use crate::protocol::register::entry::{HoldKey, Key, KeyName, Period, Stamp};
 use crate::protocol::register::queue_task::QueueTask;
@@ -46,5 +47,30 @@ impl Rest {
 
     pub(super) const fn is_behind(&self) -> bool {
         matches!(self.kind, RestKind::Behind)
+    }
+}
+
+impl Held {
+    /// Takes out what was rejected before this period.
+    pub(super) fn take_rejected(&mut self, before: Period) -> Vec<Rest> {
+        self.rest.extract_if(.., |rest| rest.is_rejected() && rest.period < before).collect()
+    }
+
+    /// Takes out what was accepted and decides nothing any more. What was accepted of an epoch says
+    /// to a reader why others of it, and of earlier ones, were rejected: none of them names an epoch
+    /// above the one that stood then.
+    pub(super) fn take_superseded(&mut self, is_over: bool) -> Vec<Rest> {
+        let rejected = self.rest.iter().filter(|rest| rest.is_rejected()).map(|rest| rest.epoch);
+        let (needed, current) = (rejected.min(), self.epoch);
+        let goes = |rest: &mut Rest| {
+            let is_current = !is_over && rest.kind == RestKind::Released && rest.epoch == current;
+            let is_needed = needed.is_some_and(|epoch| rest.epoch >= epoch);
+            !rest.is_rejected() && !is_needed && !is_current
+        };
+        self.rest.extract_if(.., goes).collect()
+    }
+
+    pub(super) fn has_rejected(&self) -> bool {
+        self.rest.iter().any(Rest::is_rejected)
     }
 }

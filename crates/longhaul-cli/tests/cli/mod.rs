@@ -1,13 +1,6 @@
 //! The program as people use it: transcripts of commands, and services that are started, killed and
 //! started again.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test that cannot go on has failed"
-)]
-
 mod away;
 mod canary;
 mod dash;
