@@ -6,7 +6,7 @@
 //! figures of a full run: `cargo run -p integration-tests --bin chaos -- all`.
 
 use anyhow::{Context, Result, ensure};
-use integration_tests::chaos::{Host, Options, Scenario};
+use integration_tests::chaos::{Host, Options, Row, Scenario};
 use integration_tests::sandbox::{Broker, BrokerConfig, Sandbox};
 use integration_tests::{say, skip};
 use tokio::sync::{Mutex, MutexGuard};
@@ -110,23 +110,30 @@ async fn everything_at_once_keeps_each_promise() -> Result<()> {
     on_its_own_broker("everything").await
 }
 
+/// What a scenario finds that has a fault planted into it, beside so many others. Nothing where no
+/// broker can be started.
+async fn planted(name: &str, faults: usize) -> Result<Option<Vec<Row>>> {
+    let turn = turn().await;
+    let Some(broker) = Broker::from_env(BrokerConfig::default()).await? else { return Ok(None) };
+    let mut host = Host::Own(Box::new(broker));
+    let scenario = Scenario::find(name).with_context(|| format!("no scenario `{name}`"))?;
+    let faults = Some(faults);
+    let options = Options { seed: 1, short: true, faults, planted: true, ..Options::default() };
+    let rows = scenario.run(&mut host, &options).await?;
+    drop(turn);
+    Ok(Some(rows))
+}
+
 /// The properties that promises rest on are left out of all messages: the judge has to find each
 /// kind of promise that was not kept.
 #[tokio::test]
 async fn a_promise_that_is_not_kept_is_found() -> Result<()> {
-    let turn = turn().await;
-    let Some(broker) = Broker::from_env(BrokerConfig::default()).await? else { return Ok(()) };
-    let mut host = Host::Own(Box::new(broker));
-    let scenario = Scenario::find("everything").context("no such scenario")?;
-    let calm =
-        Options { seed: 1, short: true, faults: Some(0), planted: true, ..Options::default() };
-    let rows = scenario.run(&mut host, &calm).await?;
+    let Some(rows) = planted("everything", 0).await? else { return Ok(()) };
     for name in ["after", "never", "not_before", "once", "tags"] {
         let told = format!("promise {name}: ");
         let found = rows.iter().any(|row| row.violations.iter().any(|it| it.starts_with(&told)));
         ensure!(found, "no broken promise {name}: {rows:?}");
     }
-    drop(turn);
     Ok(())
 }
 
@@ -139,19 +146,12 @@ async fn an_order_outlives_kills_and_restarts() -> Result<()> {
 /// turn, and processors of a key that ran at once.
 #[tokio::test]
 async fn an_order_that_nobody_keeps_is_found() -> Result<()> {
-    let turn = turn().await;
-    let Some(broker) = Broker::from_env(BrokerConfig::default()).await? else { return Ok(()) };
-    let mut host = Host::Own(Box::new(broker));
-    let scenario = Scenario::find("order").context("no such scenario")?;
-    let calm =
-        Options { seed: 1, short: true, faults: Some(3), planted: true, ..Options::default() };
-    let rows = scenario.run(&mut host, &calm).await?;
+    let Some(rows) = planted("order", 3).await? else { return Ok(()) };
     for told in ["began before", "two processors of a key at once"] {
         let told = |violation: &String| violation.starts_with("C-29") && violation.contains(told);
         let found = rows.iter().any(|row| row.violations.iter().any(told));
         ensure!(found, "no broken order: {rows:?}");
     }
-    drop(turn);
     Ok(())
 }
 

@@ -6,11 +6,6 @@ use longhaul::{TaskOutcome, TaskState};
 use rustix::process::{Signal, kill_process};
 use std::time::{Duration, Instant};
 
-/// A script that tells what becomes of it, and then does this.
-fn telling(life: &crate::exec::stage::Life, then: &str) -> String {
-    format!("exec 9>{}; echo $$ >&9; {then}", life.path.display())
-}
-
 /// How long something takes.
 async fn timed<T>(what: impl Future<Output = T>) -> Duration {
     #[expect(clippy::disallowed_methods, reason = "real processes take real time")]
@@ -23,8 +18,7 @@ async fn timed<T>(what: impl Future<Output = T>) -> Duration {
 async fn a_cancelled_program_gets_sigterm() {
     let stage = Stage::new().await;
     let mut life = stage.life();
-    let script =
-        telling(&life, "trap 'echo cleaned >&9; exit 0' TERM; while :; do sleep 0.05; done");
+    let script = life.telling("trap 'echo cleaned >&9; exit 0' TERM; while :; do sleep 0.05; done");
     let _worker = stage.script(&script, &["--grace", "50s"]).await;
     let task = stage.submit("").await;
     life.pid().await;
@@ -42,7 +36,7 @@ async fn a_cancelled_program_gets_sigterm() {
 async fn a_program_that_ignores_sigterm_is_killed_after_the_grace() {
     let stage = Stage::new().await;
     let mut life = stage.life();
-    let script = telling(&life, "trap '' TERM; while :; do sleep 0.05; done");
+    let script = life.telling("trap '' TERM; while :; do sleep 0.05; done");
     let _worker = stage.script(&script, &["--grace", "1500ms"]).await;
     let task = stage.submit("").await;
     life.pid().await;
@@ -63,7 +57,7 @@ async fn descendants_have_the_same_grace_and_the_same_end() {
     let mut life = stage.life();
     let child = "trap 'sleep 0.3; echo cleaned >&9; exit' TERM; echo child >&9; while :; do sleep 0.05; done";
     let stubborn = "trap \"\" TERM; echo stubborn >&9; while :; do sleep 0.05; done";
-    let script = telling(&life, &format!("sh -c \"{child}\" & sh -c '{stubborn}' & wait"));
+    let script = life.telling(&format!("sh -c \"{child}\" & sh -c '{stubborn}' & wait"));
     let _worker = stage.script(&script, &["--grace", "2s"]).await;
     let task = stage.submit("").await;
     life.pid().await;
@@ -82,7 +76,7 @@ async fn descendants_have_the_same_grace_and_the_same_end() {
 async fn what_a_program_leaves_behind_ends_with_it() {
     let stage = Stage::new().await;
     let mut life = stage.life();
-    let script = telling(&life, "(while :; do sleep 0.05; done) & echo result");
+    let script = life.telling("(while :; do sleep 0.05; done) & echo result");
     let _worker = stage.script(&script, &[]).await;
     assert_eq!(stage.result("").await, "result\n");
     life.pid().await;
@@ -98,7 +92,7 @@ async fn what_has_left_the_group_ends_too() {
     let stage = Stage::new().await;
     let mut life = stage.life();
     let daemon = "setsid sh -c 'trap \"\" TERM; setsid sleep 1000 & setsid sleep 1000 & echo daemon >&9; wait' &";
-    let script = telling(&life, &format!("{daemon} {daemon} [ $(cat) = end ] || wait"));
+    let script = life.telling(&format!("{daemon} {daemon} [ $(cat) = end ] || wait"));
     let worker = stage.script(&script, &["--grace", "1s"]).await;
     // By the program's own end, by a cancel, and by the end of its worker.
     stage.submit("end").await;
@@ -121,9 +115,7 @@ async fn what_has_left_the_group_ends_too() {
 async fn a_killed_worker_leaves_no_process_and_another_one_goes_on() {
     let stage = Stage::new().await;
     let mut life = stage.life();
-    let script = telling(
-        &life,
-        "trap '' TERM HUP INT; sleep 1000 & [ $LONGHAUL_ATTEMPT = 2 ] || { wait; wait; }; echo done",
+    let script = life.telling("trap '' TERM HUP INT; sleep 1000 & [ $LONGHAUL_ATTEMPT = 2 ] || { wait; wait; }; echo done",
     );
     let options = ["--heartbeat", "500ms", "--grace", "100s"];
     let worker = stage.script(&script, &options).await;
@@ -143,8 +135,7 @@ async fn a_killed_worker_leaves_no_process_and_another_one_goes_on() {
 async fn a_killed_supervisor_is_a_failed_attempt_and_leaves_no_process() {
     let stage = Stage::new().await;
     let mut life = stage.life();
-    let script =
-        telling(&life, "echo $PPID >&9; [ $LONGHAUL_ATTEMPT = 2 ] || sleep 1000; echo done");
+    let script = life.telling("echo $PPID >&9; [ $LONGHAUL_ATTEMPT = 2 ] || sleep 1000; echo done");
     let _worker = stage.script(&script, &[]).await;
     let task = stage.submit("").await;
     life.pid().await;
@@ -161,7 +152,7 @@ async fn a_killed_supervisor_is_a_failed_attempt_and_leaves_no_process() {
 async fn signals_to_a_supervisor_are_not_for_it() {
     let stage = Stage::new().await;
     let mut life = stage.life();
-    let script = telling(&life, "echo $PPID >&9; read -r line <go; echo \"$line\"");
+    let script = life.telling("echo $PPID >&9; read -r line <go; echo \"$line\"");
     let go = stage.folder.path().join("go");
     assert!(std::process::Command::new("mkfifo").arg(&go).status().unwrap().success());
     let _worker = stage.script(&script, &[]).await;
@@ -179,7 +170,7 @@ async fn signals_to_a_supervisor_are_not_for_it() {
 async fn a_kill_ends_a_program_without_a_grace() {
     let stage = Stage::new().await;
     let mut life = stage.life();
-    let script = telling(&life, "trap '' TERM; while :; do sleep 0.05; done");
+    let script = life.telling("trap '' TERM; while :; do sleep 0.05; done");
     let _worker = stage.script(&script, &["--grace", "10m"]).await;
     let task = stage.submit("").await;
     life.pid().await;

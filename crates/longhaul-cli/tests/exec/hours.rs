@@ -6,16 +6,11 @@ use longhaul::TaskState;
 use rustix::process::Signal;
 use std::process::Stdio;
 
-/// A script that tells what becomes of it, and then does this.
-fn telling(life: &crate::exec::stage::Life, then: &str) -> String {
-    format!("exec 9>{}; echo $$ >&9; {then}", life.path.display())
-}
-
 #[tokio::test]
 async fn a_program_above_its_budget_is_ended_and_the_attempt_has_failed() {
     let stage = Stage::new().await;
     let mut life = stage.life();
-    let script = telling(&life, "sleep 1000");
+    let script = life.telling("sleep 1000");
     let options = ["--max-duration", "1s", "--max-attempts", "1"];
     let _worker = stage.script(&script, &options).await;
     let task = stage.submit("").await;
@@ -31,7 +26,7 @@ async fn a_drained_worker_lets_its_programs_end() {
     let mut life = stage.life();
     let go = stage.folder.path().join("go");
     assert!(std::process::Command::new("mkfifo").arg(&go).status().unwrap().success());
-    let script = telling(&life, "read -r line <go; echo \"$line\"");
+    let script = life.telling("read -r line <go; echo \"$line\"");
     let mut worker = stage.script(&script, &["--drain", "10m"]).await;
     let task = stage.submit("").await;
     life.pid().await;
@@ -54,7 +49,7 @@ async fn a_worker_that_is_drained_by_its_name_lets_its_programs_end() {
     let mut life = stage.life();
     let go = stage.folder.path().join("go");
     assert!(std::process::Command::new("mkfifo").arg(&go).status().unwrap().success());
-    let script = telling(&life, "read -r line <go; echo \"$line\"");
+    let script = life.telling("read -r line <go; echo \"$line\"");
     let mut worker = stage.script(&script, &["--drain", "10m"]).await;
     let view = stage.client.claimed_tasks(QUEUE).await.unwrap();
     let name = view.workers().unwrap()[0].identity.as_ref().unwrap().name.clone();
@@ -93,7 +88,7 @@ async fn at_the_end_of_a_drain_programs_get_sigterm_and_their_tasks_are_given_ba
         "trap 'echo \"checkpoint $(printf half | base64)\" >&3; echo saved >&9; exit 3' TERM
         [ -n \"$LONGHAUL_CHECKPOINT_FILE\" ] && { cat \"$LONGHAUL_CHECKPOINT_FILE\"; exit 0; }
         while :; do sleep 0.05; done";
-    let script = telling(&life, script);
+    let script = life.telling(script);
     let mut worker = stage.script(&script, &["--drain", "300ms", "--max-attempts", "1"]).await;
     let task = stage.submit("").await;
     life.pid().await;
@@ -111,7 +106,7 @@ async fn at_the_end_of_a_drain_programs_get_sigterm_and_their_tasks_are_given_ba
 async fn a_second_signal_stops_at_once() {
     let stage = Stage::new().await;
     let mut life = stage.life();
-    let script = telling(&life, "trap '' TERM INT; while :; do sleep 0.05; done");
+    let script = life.telling("trap '' TERM INT; while :; do sleep 0.05; done");
     let mut worker = stage.script(&script, &["--drain", "10m", "--grace", "10m"]).await;
     let mut watch = stage.watch().await;
     stage.submit("").await;

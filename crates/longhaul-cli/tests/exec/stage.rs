@@ -132,6 +132,11 @@ pub(crate) struct Life {
 }
 
 impl Life {
+    /// A script that tells what becomes of it, and then does this.
+    pub(crate) fn telling(&self, then: &str) -> String {
+        format!("exec 9>{}; echo $$ >&9; {then}", self.path.display())
+    }
+
     /// The next line that one of them writes.
     pub(crate) async fn line(&mut self) -> String {
         soon("a line of a program", self.heard.recv()).await.unwrap().expect("nobody is left")

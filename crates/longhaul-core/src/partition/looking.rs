@@ -293,9 +293,11 @@ impl Partition {
                 self.awaiting_heartbeat.insert(id);
             }
             Decision::ReadPayload if slots.may_read() => {
-                slots.reading += usize::from(self.reads.begin(id, now));
+                if self.reads.begin(id, now) {
+                    slots.reading += 1;
+                    self.note_read(id, slots);
+                }
                 self.grant(id, slots);
-                self.note_read(id, slots);
                 self.machine.read_payload(id);
             }
             Decision::ReadPayload => self.wait_for_slot(id, now),

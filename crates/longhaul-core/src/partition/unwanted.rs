@@ -45,7 +45,7 @@ pub(super) struct Unwanted {
     by_type: BTreeMap<TaskType, BTreeSet<(Moment, TaskId)>>,
     /// Those of them that are to be offered where others are, and when.
     to_offer: Agenda<TaskId>,
-    /// Payloads that are being read for whoever asks for this type.
+    /// Payloads that are being read for whoever asks for this type, without the slow ones.
     reading: BTreeMap<TaskId, TaskType>,
     reads: BTreeMap<TaskType, usize>,
     /// Since when, and how many, were offered without a pause.
@@ -118,10 +118,8 @@ impl Unwanted {
     }
 
     pub(super) fn begin_read(&mut self, id: TaskId, task_type: TaskType) {
-        // A read that goes on is not counted again.
-        if self.reading.insert(id, task_type).is_none() {
-            *self.reads.entry(task_type).or_default() += 1;
-        }
+        self.reading.insert(id, task_type);
+        *self.reads.entry(task_type).or_default() += 1;
     }
 
     pub(super) fn end_read(&mut self, id: TaskId) {

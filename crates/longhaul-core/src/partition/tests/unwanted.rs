@@ -21,6 +21,14 @@ impl Solo {
         solo
     }
 
+    /// The same, and another worker is there.
+    fn beside_another(asked: &[(&str, usize)]) -> Self {
+        let mut solo = Self::gateway(asked);
+        solo.alive = vec![OTHER];
+        solo.wait(H);
+        solo
+    }
+
     /// From now on so many of these types are asked for, and so many of any.
     fn ask(&mut self, asked: &[(&str, usize)], any: usize) {
         let types = asked.iter().map(|(name, count)| (of(name), *count)).collect();
@@ -150,9 +158,7 @@ const OFFERED_AFTER: Duration = Duration::from_millis(20);
 /// waited.
 #[test]
 fn where_others_are_each_is_offered_once_and_then_nothing_more_is_said() {
-    let mut solo = Solo::gateway(&[("x", 1)]);
-    solo.alive = vec![OTHER];
-    solo.wait(H);
+    let mut solo = Solo::beside_another(&[("x", 1)]);
     let ready_ms = solo.core.wall.at(solo.now);
     for entry in 0..100 {
         solo.deliver_of(task(entry), "y");
@@ -175,9 +181,7 @@ fn where_others_are_each_is_offered_once_and_then_nothing_more_is_said() {
 
 #[test]
 fn what_is_asked_for_again_soon_is_not_offered() {
-    let mut solo = Solo::gateway(&[("x", 1)]);
-    solo.alive = vec![OTHER];
-    solo.wait(H);
+    let mut solo = Solo::beside_another(&[("x", 1)]);
     solo.deliver_of(task(1), "y");
     assert_eq!(offers(&solo.wait(OFFERED_AFTER - MILLISECOND)), []);
     solo.ask(&[("x", 1), ("y", 1)], 0);
@@ -186,9 +190,7 @@ fn what_is_asked_for_again_soon_is_not_offered() {
 
 #[test]
 fn an_offer_whose_fate_is_unknown_is_repeated_after_a_heartbeat() {
-    let mut solo = Solo::gateway(&[("x", 1)]);
-    solo.alive = vec![OTHER];
-    solo.wait(H);
+    let mut solo = Solo::beside_another(&[("x", 1)]);
     solo.deliver_of(task(1), "y");
     let [(_, claim)] = offers(&solo.wait(SECOND))[..] else { panic!("one") };
     solo.core.handle_publish_failed(claim.key, solo.now);
@@ -220,9 +222,7 @@ impl Solo {
 
 #[test]
 fn what_another_one_offers_is_read_at_once_if_it_is_asked_for_and_only_then() {
-    let mut solo = Solo::gateway(&[("x", 1)]);
-    solo.alive = vec![OTHER];
-    solo.wait(H);
+    let mut solo = Solo::beside_another(&[("x", 1)]);
     for entry in 0..100 {
         solo.offered(task(entry), "y");
     }
@@ -306,9 +306,7 @@ fn the_end_of_what_is_offered_is_its_holders_and_only_later_that_of_the_others()
 #[test]
 fn a_retry_that_is_due_is_offered_by_whoever_had_it_unless_it_goes_on() {
     for (after, count) in [(NextAttempt::new(0, 0), 1), (NextAttempt::AFTER_DRAIN, 0)] {
-        let mut solo = Solo::gateway(&[("x", 1)]);
-        solo.alive = vec![OTHER];
-        solo.wait(H);
+        let mut solo = Solo::beside_another(&[("x", 1)]);
         solo.read(solo::claimed(task(1)));
         solo.deliver_of(task(1), "y");
         solo.read(solo::ended(task(1), Outcome::Released(after)));
@@ -322,9 +320,7 @@ fn a_retry_that_is_due_is_offered_by_whoever_had_it_unless_it_goes_on() {
 
 #[test]
 fn what_waits_for_others_or_for_its_key_is_not_offered() {
-    let mut solo = Solo::gateway(&[("x", 1)]);
-    solo.alive = vec![OTHER];
-    solo.wait(H);
+    let mut solo = Solo::beside_another(&[("x", 1)]);
     solo.deliver_of(task(1), "y");
     solo.core.machine.wait_for_key(task(1));
     solo.deliver_of(task(2), "y");
@@ -347,9 +343,7 @@ fn what_waits_for_others_or_for_its_key_is_not_offered() {
 
 #[test]
 fn of_a_batch_those_are_offered_that_are_not_asked_for() {
-    let mut solo = Solo::gateway(&[("x", 1)]);
-    solo.alive = vec![OTHER];
-    solo.wait(H);
+    let mut solo = Solo::beside_another(&[("x", 1)]);
     let member = |index| TaskId { batch_index: Some(index), ..TASK };
     for (index, name) in (0..).zip(["x", "y"]) {
         solo.core.handle_delivery(member(index), Some(2), solo.now);
@@ -420,9 +414,7 @@ fn beyond_so_many_they_count_as_what_was_asked_for() {
 /// was asked for one at a time.
 #[test]
 fn a_read_that_hangs_holds_up_no_other_task_of_its_type() {
-    let mut solo = Solo::gateway(&[("y", 1)]);
-    solo.alive = vec![OTHER];
-    solo.wait(H);
+    let mut solo = Solo::beside_another(&[("y", 1)]);
     solo.offered(task(0), "y");
     solo.offered(task(1), "y");
     assert_eq!(solo.wait(SECOND - MILLISECOND), [(Duration::ZERO, reading(task(0)))]);
@@ -434,12 +426,24 @@ fn a_read_that_hangs_holds_up_no_other_task_of_its_type() {
     assert_eq!(solo.run(), [reading(task(0))]);
 }
 
+/// A broker that answers no read at all: what would come of all of them has to be held.
+#[test]
+fn of_reads_that_hang_so_many_give_up_their_slots_and_no_more() {
+    let mut solo = Solo::beside_another(&[("y", 1)]);
+    for entry in 0..1_000 {
+        solo.offered(task(entry), "y");
+    }
+    assert_eq!(solo.wait(Duration::from_secs(3600)).len(), 64 + 1);
+    // Each that ends makes room for the next one, and no slot is given back twice.
+    solo.payload_of(task(0), "y");
+    solo.ask(&[("y", 1)], 0);
+    assert_eq!(solo.wait(Duration::from_secs(3600)).len(), 1);
+}
+
 /// A lease was given back, and the next request came in vain for the rest of a heartbeat.
 #[test]
 fn what_was_offered_and_taken_and_given_back_is_offered_again_at_once() {
-    let mut solo = Solo::gateway(&[("x", 1)]);
-    solo.alive = vec![OTHER];
-    solo.wait(H);
+    let mut solo = Solo::beside_another(&[("x", 1)]);
     solo.deliver_of(task(1), "y");
     let [(_, offer)] = offers(&solo.wait(SECOND))[..] else { panic!("one") };
     solo.land_claim(offer);

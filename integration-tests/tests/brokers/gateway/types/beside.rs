@@ -10,8 +10,8 @@ const DONE: usize = 200;
 const SAMPLED: usize = 50;
 
 /// How much longer they may take then than those of another queue at the same time: less than when
-/// such tasks went back to the broker. On a quiet one it was 0.6 s for the gateway at most,
-/// and 0.2 s for the worker.
+/// such tasks went back to the broker. On a quiet machine it was 0.2 s for the gateway, and 0.05 s
+/// for the worker.
 const FACTOR: f64 = 1.5;
 const MORE: Duration = Duration::from_secs(5);
 
@@ -104,13 +104,14 @@ async fn whoever_asks_for_what_there_is_not_costs_another_gateway_little() -> Re
     let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };
     let one = Gateway::start(&sandbox, |_| {}).await?;
     let other = Gateway::start(&sandbox, |_| {}).await?;
-    let both = [&one, &other];
     let working = async |queue: &str| {
         other.submit(queue, &["y"; DONE]).await?;
         other.work_one_by_one(queue).await
     };
-    let (alone, beside) =
-        (Gateway::queue_of(&sandbox, &both[1..]).await?, Gateway::queue_of(&sandbox, &both).await?);
+    let (alone, beside) = (
+        Gateway::queue_of(&sandbox, &[&other]).await?,
+        Gateway::queue_of(&sandbox, &[&one, &other]).await?,
+    );
     let in_vain = beside_one_in_vain(&one, &beside, working(&beside));
     let (alone, beside) = tokio::try_join!(working(&alone), in_vain)?;
     say(&format!("{DONE} leases one by one: {alone:?}, beside a request in vain {beside:?}"));
