@@ -11,7 +11,7 @@ pub mod model;
 pub mod session;
 pub mod simulation;
 
-/// So many histories in the long form, a quarter of them by default.
+/// The number of histories: all of them in the long form, a quarter of them by default.
 #[must_use]
 pub fn shorter(all: u64) -> u64 {
     if is_long() { all } else { all / 4 }

@@ -1,7 +1,8 @@
-//! The program `longhaul` as a process: what it prints and accepts, what its services do when they
-//! are killed, what it runs, and what speaks to it.
+//! The program `longhaul` as a process: its output and options, its services under kills, the
+//! programs that it runs, and the clients in other languages.
 //!
-//! A suite runs alone by the name of its module: `cargo test -p longhaul-cli --test program -- cli::`.
+//! The name of a module runs that suite alone:
+//! `cargo test -p longhaul-cli --test program -- cli::`.
 
 #![allow(
     clippy::unwrap_used,

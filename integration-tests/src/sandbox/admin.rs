@@ -229,8 +229,8 @@ impl Admin {
         Ok(())
     }
 
-    /// A topic that reaches its threshold may be compacted already, without what came since then:
-    /// it is compacted once more behind that.
+    /// Compacts one topic. A compaction that the threshold has started may be in progress, and it
+    /// leaves out the newest messages: then this waits for its end and compacts once more.
     async fn compact_one(&self, path: &str) -> Result<()> {
         loop {
             let (status, answer) = self.send(Method::PUT, path, None).await?;

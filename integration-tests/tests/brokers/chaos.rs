@@ -11,8 +11,8 @@ use integration_tests::sandbox::{Broker, BrokerConfig, Sandbox};
 use integration_tests::{say, skip};
 use tokio::sync::{Mutex, MutexGuard};
 
-/// Embedded brokers serve all scenarios at once: each mostly waits for faults, silences and restarts.
-/// Beside a Pulsar one runs alone, or they would fight for the processor.
+/// On embedded brokers all scenarios run at once: each mostly waits for faults, silences and
+/// restarts. On a Pulsar they run one at a time, because it takes the processor by itself.
 static TURN: Mutex<()> = Mutex::const_new(());
 
 async fn turn() -> Option<MutexGuard<'static, ()>> {
@@ -110,8 +110,8 @@ async fn everything_at_once_keeps_each_promise() -> Result<()> {
     on_its_own_broker("everything").await
 }
 
-/// What a scenario finds that has a fault planted into it, beside so many others. Nothing where no
-/// broker can be started.
+/// Runs a scenario with its planted fault and with this number of other faults. Returns `None`
+/// where no broker can be started.
 async fn planted(name: &str, faults: usize) -> Result<Option<Vec<Row>>> {
     let turn = turn().await;
     let Some(broker) = Broker::from_env(BrokerConfig::default()).await? else { return Ok(None) };

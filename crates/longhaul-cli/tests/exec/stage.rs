@@ -132,7 +132,7 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    /// A script that tells what becomes of it, and then does this.
+    /// A script that writes its process id to the pipe, and then runs this.
     pub(crate) fn telling(&self, then: &str) -> String {
         format!("exec 9>{}; echo $$ >&9; {then}", self.path.display())
     }

@@ -85,7 +85,7 @@ impl Open {
             self.ready_ms = fold.next_attempt.at_ms;
             self.task_type = offered_type(fold).or(self.task_type);
             if fold.phase == Phase::Running {
-                // Somebody was asked for it: an offer came to something.
+                // A worker took the offer: the next one need not wait for a heartbeat interval.
                 self.offered = None;
             }
         }

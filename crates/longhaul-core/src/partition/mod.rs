@@ -138,7 +138,7 @@ pub struct Partition {
     ends: Ends,
     /// Tasks that are claimed, or handed back, when the next own heartbeat comes back.
     awaiting_heartbeat: BTreeSet<TaskId>,
-    /// Payloads that are being read for claims.
+    /// Payload reads in progress.
     reads: Reads,
     /// Tasks whose claim has a slot reserved, and when it was sent.
     claims: BTreeMap<TaskId, Moment>,

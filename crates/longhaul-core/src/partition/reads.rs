@@ -1,5 +1,5 @@
-//! Payloads that are being read for free slots, by id: of retries, of offered tasks, of what a dead
-//! worker ran.
+//! Payload reads in progress. A worker reads the payloads of retries, of offered tasks and of the
+//! tasks of dead workers by id, one for each free slot.
 
 use super::Partition;
 use crate::agenda::Agenda;
@@ -8,26 +8,27 @@ use crate::task::TaskId;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// A read that takes longer is still waited for, but another task may have its slot. One that hung
-/// held up every task of its type, where one lease was asked for.
+/// A read is slow after this time. The worker still waits for it, but another task may use its
+/// slot: one hung read held up all tasks of its type at a gateway with one open request.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
 
-/// So many slow reads give up their slots at a time: what all of them bring has to be held.
+/// At most this many slow reads give up their slots, because the worker has to hold the payloads of
+/// all of them.
 const SLOW_MAX: usize = 64;
 
 /// See the module's documentation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Reads {
-    /// Each for a slot of its own, and when it is slow.
+    /// Reads that take up a slot each, with the time at which they become slow.
     pub(super) counted: Agenda<TaskId>,
-    /// Whose slots others may have.
+    /// Slow reads, whose slots other tasks may use.
     slow: BTreeSet<TaskId>,
-    /// Slots that are read for no longer, and were not given back yet.
+    /// Slots that reads have given up since the last call of `run`.
     pub(super) over: usize,
 }
 
 impl Reads {
-    /// Returns whether it takes a slot, which a read that goes on already does not.
+    /// Begins a read. Returns whether it takes up a slot; a read in progress does not do so again.
     pub(super) fn begin(&mut self, id: TaskId, now: Moment) -> bool {
         let begins = !self.counted.contains(id) && !self.slow.contains(&id);
         if begins {
@@ -50,7 +51,7 @@ impl Reads {
         Some(id)
     }
 
-    /// When the next one is slow.
+    /// When the next read becomes slow.
     pub(super) fn slow_at(&self) -> Option<Moment> {
         self.counted.next().filter(|_| self.slow.len() < SLOW_MAX)
     }

@@ -45,7 +45,7 @@ pub(super) struct Unwanted {
     by_type: BTreeMap<TaskType, BTreeSet<(Moment, TaskId)>>,
     /// Those of them that are to be offered where others are, and when.
     to_offer: Agenda<TaskId>,
-    /// Payloads that are being read for whoever asks for this type, without the slow ones.
+    /// Payload reads in progress, with the type that a request asks for; slow reads are left out.
     reading: BTreeMap<TaskId, TaskType>,
     reads: BTreeMap<TaskType, usize>,
     /// Since when, and how many, were offered without a pause.

@@ -10,7 +10,7 @@ use std::time::Instant;
 /// Of each type.
 const TASKS: usize = 200;
 
-/// Tasks that nobody wants.
+/// Tasks of a type that no request asks for.
 const UNWANTED: usize = 1_000;
 
 /// An end that a worker is told of by nobody else.

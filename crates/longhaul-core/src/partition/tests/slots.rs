@@ -136,7 +136,7 @@ fn one_payload_is_read_for_a_free_slot_whatever_the_partition() {
         reads.extend(did.iter().filter(|(_, effect)| *effect == reading(TASK)).map(|_| ()));
         reads.len()
     };
-    // How many were read, some time after the first so many, and before any of them is slow.
+    // The number of reads, 900 ms after the given number was reached: before a read is slow.
     let mut settled = |lanes: &mut [Solo], slots: &mut Slots, first: usize| {
         let mut after = 0;
         loop {

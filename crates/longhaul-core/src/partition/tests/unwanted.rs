@@ -410,8 +410,8 @@ fn beyond_so_many_they_count_as_what_was_asked_for() {
     assert_eq!((solo.core.waiting(), solo.core.has_unwanted()), (0, false));
 }
 
-/// One read that hung, for twenty seconds, kept every other task of its type from a gateway that
-/// was asked for one at a time.
+/// One read hung for 20 s. A gateway with one open request read no other task of that type
+/// meanwhile.
 #[test]
 fn a_read_that_hangs_holds_up_no_other_task_of_its_type() {
     let mut solo = Solo::beside_another(&[("y", 1)]);
@@ -420,13 +420,14 @@ fn a_read_that_hangs_holds_up_no_other_task_of_its_type() {
     assert_eq!(solo.wait(SECOND - MILLISECOND), [(Duration::ZERO, reading(task(0)))]);
     assert_eq!(solo.wait(MILLISECOND), [(MILLISECOND, reading(task(1)))]);
     assert_eq!(claimed_ids(&solo.payload_of(task(1), "y")), [task(1)]);
-    // When it comes at last nobody asks for it any more.
+    // The slow payload arrives after the request was served.
     assert_eq!(solo.payload_of(task(0), "y"), [dropped(task(0))]);
     solo.ask(&[("y", 1)], 0);
     assert_eq!(solo.run(), [reading(task(0))]);
 }
 
-/// A broker that answers no read at all: what would come of all of them has to be held.
+/// The broker answers no read at all. The worker has to hold the payloads of all slow reads when
+/// they arrive, so their number has a limit.
 #[test]
 fn of_reads_that_hang_so_many_give_up_their_slots_and_no_more() {
     let mut solo = Solo::beside_another(&[("y", 1)]);
@@ -434,13 +435,13 @@ fn of_reads_that_hang_so_many_give_up_their_slots_and_no_more() {
         solo.offered(task(entry), "y");
     }
     assert_eq!(solo.wait(Duration::from_secs(3600)).len(), 64 + 1);
-    // Each that ends makes room for the next one, and no slot is given back twice.
+    // Each slow read that ends lets one more become slow; no slot is given back twice.
     solo.payload_of(task(0), "y");
     solo.ask(&[("y", 1)], 0);
     assert_eq!(solo.wait(Duration::from_secs(3600)).len(), 1);
 }
 
-/// A lease was given back, and the next request came in vain for the rest of a heartbeat.
+/// A lease was given back. The next request got nothing for the rest of the heartbeat interval.
 #[test]
 fn what_was_offered_and_taken_and_given_back_is_offered_again_at_once() {
     let mut solo = Solo::beside_another(&[("x", 1)]);

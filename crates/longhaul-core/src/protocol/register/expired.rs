@@ -8,10 +8,10 @@
 //!
 //! - A rejected entry goes when it is older than a hold lasts: losses are forgotten then, by all,
 //!   and whatever was written for that message before it is late.
-//! - An accepted entry goes when a newer accepted one of the key stands, and nothing rejected of
-//!   the same epoch or an earlier one: whatever else was rejected needs that newer one only. The
-//!   newest goes when it is as old, and nothing rejected stands of the key: then it is forgotten,
-//!   by all.
+//! - An accepted entry goes when a newer accepted entry of the key exists, and no rejected entry of
+//!   the same epoch or an earlier one: rejected entries of later epochs need only the newer one.
+//!   The newest accepted entry goes when it is older than a hold lasts and the key has no rejected
+//!   entry: then all readers forget the key.
 //! - The entries that begin the periods stay.
 
 use super::entry::Key;

@@ -9,9 +9,9 @@ const DONE: usize = 200;
 /// How often the time from a submit to its lease is taken at each gateway.
 const SAMPLED: usize = 50;
 
-/// How much longer they may take then than those of another queue at the same time: less than when
-/// such tasks went back to the broker. On a quiet machine it was 0.2 s for the gateway, and 0.05 s
-/// for the worker.
+/// How much longer they may take than the tasks of another queue at the same time. This is less
+/// than it was when such tasks went back to the broker. On a quiet machine the difference was 0.2 s
+/// for the gateway and 0.05 s for the worker.
 const FACTOR: f64 = 1.5;
 const MORE: Duration = Duration::from_secs(5);
 
@@ -84,8 +84,7 @@ fn is_little_more(alone: Duration, beside: Duration) -> Result<()> {
     Ok(())
 }
 
-/// How long the work takes, beside somebody who asks this gateway for a type of which there is
-/// nothing.
+/// How long the work takes beside a request to this gateway for a type that has no tasks.
 async fn beside_one_in_vain(
     gateway: &Gateway,
     queue: &str,

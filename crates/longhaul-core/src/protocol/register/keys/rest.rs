@@ -51,14 +51,16 @@ impl Rest {
 }
 
 impl Held {
-    /// Takes out what was rejected before this period.
+    /// Removes the entries that were rejected before this period, and returns them.
     pub(super) fn take_rejected(&mut self, before: Period) -> Vec<Rest> {
         self.rest.extract_if(.., |rest| rest.is_rejected() && rest.period < before).collect()
     }
 
-    /// Takes out what was accepted and decides nothing any more. What was accepted of an epoch says
-    /// to a reader why others of it, and of earlier ones, were rejected: none of them names an epoch
-    /// above the one that stood then.
+    /// Removes the accepted entries that no decision depends on any more, and returns them.
+    ///
+    /// A rejected entry never names an epoch above the epoch of the key at that time. So a reader
+    /// needs the accepted entries of its epoch and of later ones to reject it too, and no earlier
+    /// ones.
     pub(super) fn take_superseded(&mut self, is_over: bool) -> Vec<Rest> {
         let rejected = self.rest.iter().filter(|rest| rest.is_rejected()).map(|rest| rest.epoch);
         let (needed, current) = (rejected.min(), self.epoch);
