@@ -8,8 +8,8 @@ use std::process::{Output, Stdio};
 use tempfile::TempDir;
 use tokio::process::Command;
 
-/// So many faults at once: each has a broker and a gateway of its own.
-const AT_ONCE: usize = 8;
+/// Faults that are judged at a time. Each has a broker and a gateway of its own, and mostly waits.
+const AT_ONCE: usize = 17;
 
 /// A fault of `clients/python/tests/faulty.py`, the check that must find it, and what it must say.
 const FAULTS: &[(&str, &str, &str)] = &[

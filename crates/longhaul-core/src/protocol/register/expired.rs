@@ -8,8 +8,9 @@
 //!
 //! - A rejected entry goes when it is older than a hold lasts: losses are forgotten then, by all,
 //!   and whatever was written for that message before it is late.
-//! - An accepted entry goes when a newer accepted entry of the key exists, and no rejected entry of
-//!   the same epoch or an earlier one: rejected entries of later epochs need only the newer one.
+//! - An accepted entry goes when a newer entry of the key was accepted, unless a rejected entry
+//!   needs it. A rejected entry needs the newest entry that was accepted before its period, and
+//!   everything that was accepted since.
 //!   The newest accepted entry goes when it is older than a hold lasts and the key has no rejected
 //!   entry: then all readers forget the key.
 //! - The entries that begin the periods stay.

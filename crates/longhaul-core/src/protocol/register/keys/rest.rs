@@ -45,6 +45,11 @@ impl Rest {
         }
     }
 
+    /// Accepted entries of a key are in the log in the order of this.
+    fn place(&self) -> (Period, Epoch, bool) {
+        (self.period, self.epoch, self.kind == RestKind::Released)
+    }
+
     pub(super) const fn is_behind(&self) -> bool {
         matches!(self.kind, RestKind::Behind)
     }
@@ -58,16 +63,22 @@ impl Held {
 
     /// Removes the accepted entries that no decision depends on any more, and returns them.
     ///
-    /// A rejected entry never names an epoch above the epoch of the key at that time. So a reader
-    /// needs the accepted entries of its epoch and of later ones to reject it too, and no earlier
-    /// ones.
+    /// A reader rejects a rejected entry if it knows the state of the key at that place of the log.
+    /// It learns this state from the newest entry that was accepted before the period of the oldest
+    /// rejected one, and from everything that was accepted since.
     pub(super) fn take_superseded(&mut self, is_over: bool) -> Vec<Rest> {
-        let rejected = self.rest.iter().filter(|rest| rest.is_rejected()).map(|rest| rest.epoch);
-        let (needed, current) = (rejected.min(), self.epoch);
+        let current = (!is_over).then_some((self.epoch, true));
+        let rejected = self.rest.iter().filter(|rest| rest.is_rejected());
+        let oldest = rejected.map(|rest| rest.period).min();
+        let accepted = self.rest.iter().filter(|rest| !rest.is_rejected()).map(Rest::place);
+        let accepted = accepted.chain([self.last_bound().place()]);
+        let base = oldest.and_then(|oldest| accepted.filter(|(period, ..)| *period < oldest).max());
         let goes = |rest: &mut Rest| {
-            let is_current = !is_over && rest.kind == RestKind::Released && rest.epoch == current;
-            let is_needed = needed.is_some_and(|epoch| rest.epoch >= epoch);
-            !rest.is_rejected() && !is_needed && !is_current
+            let (period, epoch, released) = rest.place();
+            let is_needed = oldest.is_some_and(|oldest| period >= oldest)
+                || base == Some((period, epoch, released))
+                || current == Some((epoch, released));
+            !rest.is_rejected() && !is_needed
         };
         self.rest.extract_if(.., goes).collect()
     }

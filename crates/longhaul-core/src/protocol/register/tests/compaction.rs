@@ -55,6 +55,14 @@ impl Writing {
         }
     }
 
+    /// The entries of keys in the log that no tombstone has removed.
+    fn standing(&self) -> usize {
+        let is_of_key = |it: &&Entry| !matches!(it, Entry::Period(..));
+        let (tombstones, entries): (Vec<_>, Vec<_>) =
+            self.log.iter().filter(is_of_key).partition(|it| matches!(it, Entry::Tombstone(_)));
+        entries.len() - tombstones.len()
+    }
+
     fn write(&mut self, step: &Step, kind: KeyKind) {
         let name = KeyName::new(kind, "k").unwrap();
         self.serial += 1;
@@ -137,35 +145,40 @@ proptest! {
 
 /// Accepted entries once stayed as long as the key had any rejected entry. A debounced key has a
 /// rejected entry in each period, so its register grew without end: 403 entries after 200 periods.
+/// The first cure kept every renewal of a holder whose epoch a rejected entry named.
 #[test]
 fn the_register_of_a_key_that_is_always_busy_does_not_grow() {
+    // Each overwriter waits behind the holder, and binds the key when that has released it.
+    let changing = entries_of_a_busy_key(|next| {
+        let lands = 0;
+        vec![
+            Step::Bind { task: next, lands },
+            Step::Release { lands },
+            Step::Bind { task: next, lands },
+        ]
+    });
+    // One task holds the key for long, and each other one is rejected.
+    let standing =
+        entries_of_a_busy_key(|next| vec![Step::Bind { task: next, lands: 0 }, Step::Renew]);
+    assert!(changing <= 12, "{changing} entries at once: three for each period that counts");
+    assert!(standing <= 8, "{standing} entries at once: two for each period that counts");
+}
+
+/// The most entries of a key at the end of a period, if these steps are taken in each of 200.
+fn entries_of_a_busy_key(steps: impl Fn(u64) -> Vec<Step>) -> usize {
     let mut writing = Writing::default();
-    let standing = |writing: &Writing| {
-        let keys = |tombstones: bool| {
-            let kind = |it: &&Entry| matches!(it, Entry::Tombstone(_)) == tombstones;
-            writing.log.iter().filter(kind).filter(|it| !matches!(it, Entry::Period(..))).count()
-        };
-        keys(false) - keys(true)
-    };
     let mut most = 0;
     writing.write(&Step::Bind { task: 0, lands: 0 }, KeyKind::Dedupe);
     for round in 0..200 {
-        // The next task overwrites the holder: it waits behind it, and binds the key afterwards.
-        let next = 2 * round + 1;
-        for step in [
-            Step::Bind { task: next, lands: 0 },
-            Step::Release { lands: 0 },
-            Step::Bind { task: next, lands: 0 },
-            Step::Period { neglects: true },
-        ] {
-            writing.write(&step, KeyKind::Dedupe);
+        for step in steps(2 * round + 1).iter().chain([&Step::Period { neglects: true }]) {
+            writing.write(step, KeyKind::Dedupe);
         }
         while !writing.fold.keys().expired().is_empty() {
             writing.write(&Step::Remove, KeyKind::Dedupe);
         }
-        most = most.max(standing(&writing));
+        most = most.max(writing.standing());
     }
     let holder = writing.fold.keys().holder(&KeyName::new(KeyKind::Dedupe, "k").unwrap());
-    assert_eq!(holder.map(|it| (it.task, it.epoch)), Some((task(399), Epoch(201))));
-    assert!(most <= 12, "{most} entries stood at once: three for each period that counts");
+    assert!(holder.is_some() && writing.serial > 400);
+    most
 }
