@@ -47,7 +47,8 @@ impl Submission {
     }
 
     /// How long an attempt may report nothing: no progress, no checkpoint and no log line. Then it
-    /// is cancelled and has failed.
+    /// is cancelled and has failed. It is also the lease time of the task, of 100 ms to a week,
+    /// unless the request for the lease says another one; there a keep-alive is a report.
     pub fn no_progress_timeout(self, limit: Duration) -> Self {
         self.term(text::NO_PROGRESS_TIMEOUT, format_limit(limit).map_err(|error| error.to_string()))
     }

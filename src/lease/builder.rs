@@ -39,8 +39,9 @@ impl LeasesBuilder {
         Self { worker, terms: LeaseTerms::default() }
     }
 
-    /// The silence after which a lease is ended whose request says nothing else: between 100 ms and
-    /// a week. Default 30 s.
+    /// The silence after which a lease is ended where neither its request nor the task or its queue
+    /// ([`Submission::no_progress_timeout`](crate::Submission::no_progress_timeout)) says it:
+    /// between 100 ms and a week. Default 30 s.
     pub const fn lease_time(mut self, time: Duration) -> Self {
         self.terms.lease_time = time;
         self

@@ -49,8 +49,10 @@ impl LeaseRequest {
         Self { wait, ..self }
     }
 
-    /// The silence after which these leases are ended, between 100 ms and a week, instead of that
-    /// of [`LeasesBuilder::lease_time`](super::LeasesBuilder::lease_time).
+    /// The silence after which these leases are ended, between 100 ms and a week, instead of what
+    /// the task or its queue says
+    /// ([`Submission::no_progress_timeout`](crate::Submission::no_progress_timeout)), or else
+    /// [`LeasesBuilder::lease_time`](super::LeasesBuilder::lease_time).
     #[must_use]
     pub fn lease_time(self, lease_time: Duration) -> Self {
         Self { lease_time: Some(lease_time), ..self }

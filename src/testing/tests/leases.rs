@@ -4,7 +4,7 @@
 use super::*;
 use crate::{
     DeadLetterFilter, KeepAlive, Lease, LeaseOutcome, LeaseRequest, LeaseToken, Leases, Levels,
-    Priority, Progress, ReportError, TaskState,
+    Priority, Progress, QueueSettings, ReportError, Submission, TaskState,
 };
 use bytes::Bytes;
 
@@ -97,6 +97,42 @@ fn whoever_looks_sees_who_holds_a_lease() {
     succeed(&engine, &leases, &lease.token).unwrap();
     engine.advance(Duration::from_secs(1));
     assert_eq!(info().lease, None);
+}
+
+/// A gateway leased each task for 30 s, whatever the task and its queue said; and a holder that said
+/// on time that it is alive failed, since it had reported no progress.
+#[test]
+fn a_lease_lasts_as_its_request_says_or_its_task_or_its_queue() {
+    let engine = TestEngine::new();
+    let leases = gateway(&engine);
+    let submit = |limit: Option<u64>| {
+        let task = engine.client().submit(TOPIC, &text("work"));
+        let limit = limit.map(Duration::from_secs);
+        let task = limit.into_iter().fold(task, Submission::no_progress_timeout);
+        engine.run(async { task.await }).unwrap();
+        engine.advance(Duration::from_secs(1));
+    };
+    submit(None);
+    assert_eq!(lease(&engine, &leases).lease_time, LEASE_TIME);
+    submit(Some(5));
+    let held = lease(&engine, &leases);
+    assert_eq!(held.lease_time, Duration::from_secs(5));
+    submit(Some(5));
+    let request = LeaseRequest::of("ann").wait(WAIT).lease_time(Duration::from_secs(50));
+    let longer = engine.run(leases.lease(request)).unwrap().pop().unwrap();
+    assert_eq!(longer.lease_time, Duration::from_secs(50));
+    for _ in 0..10 {
+        engine.advance(Duration::from_secs(4));
+        let kept = engine.run(leases.keep_alive(&held.token, KeepAlive::default())).unwrap();
+        assert_eq!((kept.lease_time, kept.cancelled), (Duration::from_secs(5), false));
+    }
+    succeed(&engine, &leases, &held.token).unwrap();
+    succeed(&engine, &leases, &longer.token).unwrap();
+    let set = |it: &mut QueueSettings| it.no_progress_timeout = Some(Duration::from_secs(7));
+    engine.run(engine.client().queue(TOPIC).update(0, set)).unwrap();
+    engine.advance(Duration::from_secs(60));
+    submit(None);
+    assert_eq!(lease(&engine, &leases).lease_time, Duration::from_secs(7));
 }
 
 /// A sample worker with a lease of a second lost it by waiting for the answers to its keep-alives:

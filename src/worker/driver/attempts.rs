@@ -73,7 +73,9 @@ impl Driver {
         }
         lane.measure_start(attempt, published_ms, self.env.clock);
         let (halt, halted) = oneshot::channel();
-        let reports = self.env.reports((id, task_id, epoch), terms.as_deref());
+        // The holder of a lease has its lease time instead.
+        let watched = terms.as_deref().filter(|_| self.leasing.is_none());
+        let reports = self.env.reports((id, task_id, epoch), watched);
         let (clock, look_every) = (self.env.clock, self.config.heartbeat);
         let checkpoints = Checkpoints::new(Arc::clone(&reports));
         let used = if fresh { Duration::ZERO } else { lane.leased_for(task_id, clock.wall_ms()) };

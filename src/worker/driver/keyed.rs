@@ -18,10 +18,20 @@ const SUBMITTER_FIRST: Duration = Duration::from_millis(100);
 
 /// Tasks that are held here and wait for their keys.
 #[derive(Debug, Default)]
-pub(super) struct Waiting(BTreeMap<KeyName, BTreeMap<(LaneId, TaskId), Wait>>);
+pub(super) struct Waiting(BTreeMap<KeyName, BTreeMap<(LaneId, TaskId), Waiter>>);
+
+/// A task that waits, and what its bind says of its message, which may not be here any more by then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Waiter {
+    digest: Option<Digest>,
+    overwrites: bool,
+    wait: Wait,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
+    /// Nothing was done.
+    New,
     /// The submitter may be about to bind the key.
     ForSubmitter,
     /// A bind is to be published.
@@ -30,12 +40,27 @@ enum Wait {
     Bind(Stamp),
 }
 
+impl Waiter {
+    fn of(payload: &TaskPayload) -> Self {
+        let is_plain =
+            payload.undecodable.is_none() && !payload.properties.contains_key(text::TASK_CODEC);
+        let digest = is_plain.then(|| Digest::of(&payload.bytes));
+        Self { digest, overwrites: payload.overwrites(), wait: Wait::New }
+    }
+}
+
 impl Waiting {
-    fn set(&mut self, name: &KeyName, of: (LaneId, TaskId), wait: Wait) {
-        self.0.entry(name.clone()).or_default().insert(of, wait);
+    fn insert(&mut self, name: &KeyName, of: (LaneId, TaskId), waiter: Waiter) {
+        self.0.entry(name.clone()).or_default().entry(of).or_insert(waiter);
     }
 
-    fn get(&self, name: &KeyName, of: (LaneId, TaskId)) -> Option<Wait> {
+    fn set(&mut self, name: &KeyName, of: (LaneId, TaskId), wait: Wait) {
+        if let Some(waiter) = self.0.get_mut(name).and_then(|tasks| tasks.get_mut(&of)) {
+            waiter.wait = wait;
+        }
+    }
+
+    fn get(&self, name: &KeyName, of: (LaneId, TaskId)) -> Option<Waiter> {
         self.0.get(name)?.get(&of).copied()
     }
 
@@ -56,17 +81,17 @@ impl Waiting {
     /// An entry about this key was read.
     fn read(&mut self, name: &KeyName, stamp: Stamp) -> Vec<(LaneId, TaskId)> {
         let Some(tasks) = self.0.get_mut(name) else { return Vec::new() };
-        for wait in tasks.values_mut().filter(|wait| **wait == Wait::Bind(stamp)) {
-            *wait = Wait::Due;
+        for waiter in tasks.values_mut().filter(|waiter| waiter.wait == Wait::Bind(stamp)) {
+            waiter.wait = Wait::Due;
         }
         tasks.keys().copied().collect()
     }
 
     /// What was published may be read by nobody.
     fn forget_binds(&mut self) {
-        for wait in self.0.values_mut().flat_map(BTreeMap::values_mut) {
-            if matches!(wait, Wait::Bind(_)) {
-                *wait = Wait::Due;
+        for waiter in self.0.values_mut().flat_map(BTreeMap::values_mut) {
+            if matches!(waiter.wait, Wait::Bind(_)) {
+                waiter.wait = Wait::Due;
             }
         }
     }
@@ -93,10 +118,19 @@ impl Driver {
     /// The payload of a task is here, and with it the properties of its message: a new one that has
     /// a key waits until it holds it.
     pub(super) fn look_at_key(&mut self, id: LaneId, task: TaskId, now: Moment) {
-        let payload = self.lanes.get(&id).and_then(|lane| lane.payloads.get(task));
-        if let Some(name) = payload.and_then(TaskPayload::key) {
-            self.weigh(&name, id, task, now);
+        let Some(lane) = self.lanes.get(&id) else { return };
+        let payload = lane.payloads.get(task);
+        let Some((name, payload)) = payload.and_then(|payload| Some((payload.key()?, payload)))
+        else {
+            return;
+        };
+        if lane.core.machine().fold(task).phase == Phase::New {
+            let waiter = Waiter::of(payload);
+            if let Some(register) = self.register_of_mut(id) {
+                register.waiting.insert(&name, (id, task), waiter);
+            }
         }
+        self.weigh(&name, id, task, now);
     }
 
     /// An entry of the register about this key was read.
@@ -147,17 +181,17 @@ impl Driver {
             Admission::Behind(_) => {
                 // Whoever keeps the keys of the lane makes room. When that is read the task is
                 // bound.
-                lane.core.wait_for_key(task);
+                lane.core.stand_behind(task);
                 register.waiting.set(name, of, Wait::Due);
             }
             Admission::Bind if register.fold.keys().binds_before(name, topic.queue_task(task)) => {
-                lane.core.wait_for_key(task);
+                lane.core.wait_for_key(task, now);
                 register.waiting.set(name, of, Wait::Due);
             }
             Admission::Bind => {
-                lane.core.wait_for_key(task);
-                match register.waiting.get(name, of) {
-                    None => {
+                lane.core.wait_for_key(task, now);
+                match register.waiting.get(name, of).map(|waiter| waiter.wait) {
+                    Some(Wait::New) => {
                         register.waiting.set(name, of, Wait::ForSubmitter);
                         let (name, clock) = (name.clone(), self.env.clock);
                         self.pending.push(Box::pin(async move {
@@ -166,7 +200,7 @@ impl Driver {
                         }));
                     }
                     Some(Wait::Due) if register.is_read() => self.bind(name, id, task),
-                    Some(_) => {}
+                    Some(_) | None => {}
                 }
             }
         }
@@ -174,17 +208,13 @@ impl Driver {
 
     /// Publishes that a task is to hold a key.
     fn bind(&mut self, name: &KeyName, id: LaneId, task: TaskId) {
-        let Self { topics, registers, lanes, env, services, .. } = self;
+        let Self { topics, registers, env, services, .. } = self;
         let Some(topic) = topics.get(usize::from(id.topic)) else { return };
         let Some(register) = registers.get_mut(topic.register) else { return };
-        let payload = lanes.get(&id).and_then(|lane| lane.payloads.get(task));
-        let plain = |payload: &&TaskPayload| {
-            payload.undecodable.is_none() && !payload.properties.contains_key(text::TASK_CODEC)
+        let Some(Waiter { digest, overwrites, .. }) = register.waiting.get(name, (id, task)) else {
+            return;
         };
-        let readable = payload.filter(plain);
-        let digest = readable.map(|payload| Digest::of(&payload.bytes));
         let stamp = register.next_stamp();
-        let overwrites = payload.is_some_and(TaskPayload::overwrites);
         let entry = register.fold.keys().bind_of(name, topic.queue_task(task), digest, stamp);
         let entry = entry.overwriting(overwrites);
         register.waiting.set(name, (id, task), Wait::Bind(stamp));

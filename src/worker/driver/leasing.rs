@@ -5,7 +5,7 @@
 use super::Driver;
 use super::lane::TaskPayload;
 use super::lanes::LaneId;
-use crate::lease::{Lease, LeaseToken, ReportError};
+use crate::lease::{LEASE_TIME, Lease, LeaseToken, ReportError};
 use crate::worker::erased::ErasedProcessor;
 use crate::worker::leasing::{
     Asked, Attendant, Desk, LeaseEvent, LeaseKey, LeaseTerms, Reply, Told,
@@ -81,10 +81,14 @@ impl Driver {
         let leasing = self.leasing.as_mut().filter(|_| claim.lease_ms.is_some());
         let Some(leasing) = leasing else { return Some(Bytes::new()) };
         let task = claim.key.task;
-        let payload = || self.lanes.get(&id).and_then(|lane| lane.payloads.get(task));
-        let task_type = if leasing.typed { payload().map(TaskPayload::task_type) } else { None };
+        let payload = self.lanes.get(&id).and_then(|lane| lane.payloads.get(task));
+        let task_type = if leasing.typed { payload.map(TaskPayload::task_type) } else { None };
         let bound = leasing.desk.bind((id, task), task_type)?;
-        claim.lease_ms = Some(lease_ms(bound.lease_time));
+        let terms = payload.and_then(|payload| payload.terms.as_deref());
+        let by_task = terms.and_then(|terms| terms.no_progress_timeout);
+        let by_task = by_task.map(|time| time.clamp(*LEASE_TIME.start(), *LEASE_TIME.end()));
+        let time = bound.lease_time.or(by_task).unwrap_or(leasing.terms.lease_time);
+        claim.lease_ms = Some(lease_ms(time));
         Some(Bytes::copy_from_slice(bound.worker.as_bytes()))
     }
 
@@ -182,7 +186,7 @@ impl Driver {
         match asked {
             Asked::Lease { wish, request, reply } => {
                 let first = request.types.is_some() && !std::mem::replace(&mut leasing.typed, true);
-                leasing.desk.ask(wish, request, leasing.terms.lease_time, reply);
+                leasing.desk.ask(wish, request, reply);
                 if first {
                     self.note_types();
                 }

@@ -160,10 +160,12 @@ impl Driver {
         let (lanes, asked) = (self.lanes.len().max(1), self.lanes.asked());
         let Some(lane) = self.lanes.look_at(id) else { return false };
         let Some(session) = lane.session.filter(|_| lane.core.may_take(now)) else { return true };
+        let undecided = lane.core.undecided(now);
         let core = &lane.core;
-        let unwanted = core.unwanted_beyond();
-        let waiting = core.waiting() + unwanted + core.machine().waiting_for_keys() + asked;
-        let waiting = waiting.saturating_add(core.in_line_beyond());
+        if core.holds_enough() {
+            return true;
+        }
+        let waiting = core.waiting() + core.unwanted_beyond() + undecided + asked;
         let wanted = if self.shares.is_single() {
             let free = self.slots.free().saturating_sub(waiting).min(room);
             let least = usize::from(free == 0 && room > 0 && probe);

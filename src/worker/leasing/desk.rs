@@ -41,13 +41,13 @@ pub(in crate::worker) struct Bound {
     wish: WishId,
     /// The worker's name.
     pub(in crate::worker) worker: Arc<str>,
-    /// The silence after which its lease is ended.
-    pub(in crate::worker) lease_time: Duration,
+    /// The silence after which its lease is ended, where the request says it.
+    pub(in crate::worker) lease_time: Option<Duration>,
 }
 
 struct Wish {
     worker: Arc<str>,
-    lease_time: Duration,
+    lease_time: Option<Duration>,
     /// None: it asks for any.
     types: Box<[TaskType]>,
     /// So many more it asks for.
@@ -66,11 +66,9 @@ impl Desk {
         &mut self,
         id: WishId,
         request: LeaseRequest,
-        by_default: Duration,
         reply: oneshot::Sender<Vec<Lease>>,
     ) {
         let LeaseRequest { worker, count, lease_time, types, .. } = request;
-        let lease_time = lease_time.unwrap_or(by_default);
         let types: BTreeSet<_> =
             types.iter().flatten().map(|name| TaskType::of(Some(name))).collect();
         let (worker, types) = (worker.into(), types.into_iter().collect());

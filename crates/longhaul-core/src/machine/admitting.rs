@@ -92,7 +92,13 @@ impl Machine {
         }
     }
 
-    /// How many tasks wait for their keys.
+    /// Whether it is not decided that the task holds its key, or has lost it.
+    #[must_use]
+    pub fn waits_for_key(&self, id: TaskId) -> bool {
+        self.admitting.tasks.get(&id) == Some(&KeyState::Waits)
+    }
+
+    /// How many tasks wait for their keys, or have lost them and are not closed.
     #[must_use]
     pub fn waiting_for_keys(&self) -> usize {
         self.admitting.tasks.len()

@@ -10,12 +10,13 @@ use crate::machine::OrderKey;
 use crate::protocol::moment::Moment;
 use crate::task::TaskId;
 
-/// So many tasks of a partition wait in lines with their payloads. Those of others are read again
-/// when it is their turn, so that a long line leaves room for the tasks of other keys.
+/// So many tasks of a partition wait for others, in lines or for their keys, with their payloads.
+/// Those of others are read again when it is their turn, so that a long line leaves room for tasks
+/// that may run.
 const PAYLOADS_MAX: usize = 512;
 
-/// So many wait in lines, before no more tasks are asked for.
-const LINED_UP_MAX: usize = 20_000;
+/// So many wait for others, before no more tasks are asked for.
+const WAITING_MAX: usize = 20_000;
 
 impl Partition {
     /// Whether the queue has an order: deliveries are those of a Key_Shared subscription. It takes
@@ -37,20 +38,24 @@ impl Partition {
             return;
         }
         self.machine.line_up(id, key);
-        let follows = self.machine.first_in_line(key).is_some_and(|first| first != id);
-        let beyond = self.machine.in_line() - self.machine.line_count() > PAYLOADS_MAX;
-        if follows && beyond {
+        if self.machine.first_in_line(key).is_some_and(|first| first != id) {
+            self.save_payload(id);
+        }
+    }
+
+    /// A task waits for another one. Its payload goes if many are here.
+    pub(super) fn save_payload(&mut self, id: TaskId) {
+        let in_line = self.machine.in_line() - self.machine.line_count();
+        if in_line + self.machine.waiting_for_keys() > PAYLOADS_MAX {
             self.machine.drop_waiting_payload(id);
             self.settle();
         }
     }
 
-    /// How many tasks more than may be wait in lines.
+    /// Whether so many tasks wait for others that no more are asked for.
     #[must_use]
-    pub fn in_line_beyond(&self) -> usize {
-        let beyond = self.machine.in_line().saturating_sub(LINED_UP_MAX);
-        // So many that no slot is free for another one.
-        if beyond > 0 { usize::MAX / 2 } else { 0 }
+    pub fn holds_enough(&self) -> bool {
+        self.machine.in_line() + self.machine.waiting_for_keys() > WAITING_MAX
     }
 
     /// A task that stood in this line is over: it may be another one's turn.

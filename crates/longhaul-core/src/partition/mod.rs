@@ -40,6 +40,7 @@ use crate::protocol::moment::Moment;
 use crate::protocol::silence::{Lag, Silence};
 use crate::protocol::waits::Standing;
 use crate::task::{EntryId, Position, TaskId};
+use admitting::Undecided;
 use ends::Ends;
 use finishers::Finishers;
 use looking::Open;
@@ -124,6 +125,7 @@ pub struct Partition {
     agenda: Agenda<TaskId>,
     /// Tasks that wait for a free slot, in the order in which they became ready.
     waiting: Agenda<TaskId>,
+    undecided: Undecided,
     tickets: Tickets,
     /// The queue has an order.
     by_key: bool,
@@ -188,6 +190,7 @@ impl Partition {
             waits: BTreeMap::new(),
             agenda: Agenda::default(),
             waiting: Agenda::default(),
+            undecided: Undecided::default(),
             tickets: Tickets::default(),
             by_key: false,
             scheduled: Scheduled::default(),
@@ -445,6 +448,7 @@ impl Partition {
             self.open.remove(&id);
             self.waits.remove(&id);
             self.agenda.remove(id);
+            self.undecided.tasks.remove(id);
             self.unwanted.remove(id);
             self.forget_legacy(id);
             return;

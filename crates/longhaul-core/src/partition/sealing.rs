@@ -365,6 +365,7 @@ impl Partition {
             self.open.remove(&id);
             self.agenda.remove(id);
             self.waiting.remove(id);
+            self.undecided.tasks.remove(id);
             self.settle_claim(id);
         }
         self.look_at_lines(now);

@@ -35,7 +35,7 @@ pub(crate) struct LeaseRequestBody {
     /// Waits so long for the first one, up to 30 s; not at all, if it is not said.
     #[serde(alias = "wait_seconds")]
     pub(crate) wait: Option<Length>,
-    /// The silence after which these leases end, 100 ms to 7 days; 30 s, if it is not said.
+    /// The silence after which these leases end, 100 ms to 7 days. If it is not said, the `no_progress_timeout` of the task or of its queue, else 30 s.
     #[serde(alias = "lease_seconds")]
     pub(crate) lease_time: Option<Length>,
     /// Tasks of these types only, 1 to 16 of them, each of 1 to 128 bytes; of any type, and also those that have none, if it is not said.

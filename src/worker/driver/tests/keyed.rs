@@ -92,6 +92,31 @@ async fn duplicates_hold_up_nothing_that_is_behind_them() {
     assert_eq!(ran, expected);
 }
 
+/// Nothing could be written to the register for an hour, and tasks with keys took the place of all
+/// others: the worker held as many as it has slots, and asked for none of those without a key.
+#[tokio::test(start_paused = true)]
+async fn tasks_without_keys_run_while_the_register_cannot_be_written() {
+    let (mut bench, diary) =
+        noting_with(WorkerConfig { concurrency: 2, ..WorkerConfig::default() });
+    bench.run_for(SECOND).await;
+    bench.broker.stall_publishes(&bench.register(), 60 * SECOND);
+    let keys: Vec<String> = (0..1_500).map(|key| format!("order/{key}")).collect();
+    let with_keys: Vec<TaskId> =
+        keys.iter().map(|key| bench.submit(&[("IDEMPOTENCY_KEY", key.as_str())])).collect();
+    let ready: Vec<TaskId> = (0..4).map(|_| bench.submit(&[])).collect();
+    bench.run_for(20 * SECOND).await;
+    let expected: Vec<String> = ready.iter().map(ToString::to_string).collect();
+    assert_eq!(diary.lines(), expected);
+    bench.run_for(60 * SECOND).await;
+    let mut ran = diary.lines();
+    ran.sort();
+    let mut expected: Vec<String> =
+        with_keys.iter().chain(&ready).map(ToString::to_string).collect();
+    expected.sort();
+    assert_eq!(ran, expected);
+    assert_eq!(bench.driver.stats.read().violations, 0);
+}
+
 /// Another message holds the key already. That this one has lost must stand on the register all the
 /// same: the key may be released before.
 #[tokio::test(start_paused = true)]

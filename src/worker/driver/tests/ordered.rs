@@ -2,6 +2,7 @@
 //! of their workers. Judged from the ledger.
 
 use super::*;
+use longhaul_core::protocol::fold::Phase;
 use longhaul_core::protocol::invariants::{OrderJudge, Violation};
 use longhaul_core::settings::{QueueOrder, QueueSettings};
 use longhaul_memory::Fate;
@@ -328,4 +329,24 @@ async fn a_queue_gets_an_order_while_its_workers_work() {
     tokio::join!(one.run_for(30 * SECOND), two.run_for(30 * SECOND));
     assert_eq!(one.begun_in_order(), 12);
     assert_eq!(of_key(&diary, "a"), "0+ 0- 3+ 3- 6+ 6- 9+ 9-");
+}
+
+/// Behind 512 others in a line a task's payload is not kept, and with it went that the task takes
+/// the place of an earlier one: its submitter wrote no bind, the worker bound it as any other, and
+/// it was closed as a duplicate.
+#[tokio::test(start_paused = true)]
+async fn an_overwriter_far_back_in_a_line_takes_the_place_of_an_earlier_task() {
+    let diary = Diary::default();
+    let mut bench = ordered(config(4), &diary);
+    let key = ("DEDUPE_KEY", "k");
+    bench.publish("a", "0", &[("ends", "never")]);
+    let earlier = bench.publish("a", "1", &[key]);
+    for _ in 0..600 {
+        bench.publish("a", "2", &[]);
+    }
+    let later = bench.publish("a", "3", &[key, ("OVERWRITE", "true")]);
+    bench.run_for(10 * SECOND).await;
+    let phase = |task| bench.driver.lanes[-1].core.machine().fold(task).phase;
+    assert_eq!((phase(earlier), phase(later)), (Phase::Cancelled, Phase::New));
+    assert_eq!(of_key(&diary, "a"), "0+");
 }

@@ -10,14 +10,19 @@ use longhaul_memory::Fate;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const KEY: (&str, &str) = ("DEDUPE_KEY", "k");
+const KEYS: [&str; 2] = ["k", "l"];
 const OVER: (&str, &str) = ("OVERWRITE", "true");
 
 /// A worker that says which tasks it has begun. They take as many seconds as they say, and fail so
 /// often.
 fn noting() -> (Bench, Diary) {
+    noting_with(WorkerConfig::default())
+}
+
+fn noting_with(config: WorkerConfig) -> (Bench, Diary) {
     let diary = Diary::default();
     let notes = diary.clone();
-    let bench = Bench::new(WorkerConfig::default(), None, move |context| {
+    let bench = Bench::new(config, None, move |context| {
         notes.note(context.task_id().to_string());
         let number = |name| context.properties().get(name).map_or(0, |it| it.parse().unwrap());
         let (takes, fails, attempt) = (number("takes"), number("fails"), context.attempt());
@@ -46,6 +51,12 @@ impl Bench {
     fn fold(&self, task: TaskId) -> (Phase, Epoch) {
         let fold = self.driver.lanes[-1].core.machine().fold(task);
         (fold.phase, fold.epoch)
+    }
+
+    fn superseded_by(&self, task: TaskId) -> Option<TaskId> {
+        let of_task = |entry: &TaskMetadata| entry.message_id == task.to_string();
+        let last = self.shown().into_iter().map(|(_, entry)| entry).rfind(of_task)?;
+        last.superseded_by?.parse().ok()
     }
 
     #[track_caller]
@@ -266,4 +277,33 @@ async fn what_cannot_be_used_of_overwriting_is_told() {
         }
     }
     assert_eq!(diary.lines().len(), cases.len());
+}
+
+/// One task ran for an hour, and an overwriter of it came each minute. Each took a slot's place in
+/// what the worker asked for: after as many as there are slots it took nothing, with all slots but
+/// one free.
+#[tokio::test(start_paused = true)]
+async fn overwriters_behind_one_that_runs_hold_up_nothing() {
+    let (mut bench, diary) =
+        noting_with(WorkerConfig { concurrency: 4, ..WorkerConfig::default() });
+    let holders = [0, 1].map(|key| bench.submit(&[("DEDUPE_KEY", KEYS[key]), ("takes", "3600")]));
+    bench.run_for(SECOND).await;
+    let over: Vec<TaskId> =
+        (0..20).map(|each| bench.submit(&[("DEDUPE_KEY", KEYS[each % 2]), OVER])).collect();
+    bench.run_for(5 * SECOND).await;
+    let ready: Vec<TaskId> = (0..4).map(|_| bench.submit(&[])).collect();
+    bench.run_for(2 * SECOND).await;
+    let begun: Vec<String> = holders.iter().chain(&ready).map(ToString::to_string).collect();
+    assert_eq!(diary.lines(), begun);
+    // None waits that a later one replaces.
+    for (at, task) in over[..18].iter().enumerate() {
+        let by = bench.superseded_by(*task).expect("a later one was named");
+        let at_by = over.iter().position(|task| *task == by).unwrap();
+        assert!(at_by > at && at_by % 2 == at % 2, "{task} by {by}");
+        bench.check_superseded(*task, by);
+    }
+    bench.run_long(2 * HOUR).await;
+    let ran = [&begun[..], &[over[18].to_string(), over[19].to_string()]].concat();
+    assert_eq!(diary.lines(), ran);
+    bench.check_end();
 }

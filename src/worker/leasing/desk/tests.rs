@@ -26,7 +26,7 @@ impl Bench {
             let request =
                 if types.is_empty() { request } else { request.types(types.iter().copied()) };
             let (reply, granted) = oneshot::channel();
-            bench.desk.ask(WishId(id), request, Duration::from_secs(30), reply);
+            bench.desk.ask(WishId(id), request, reply);
             bench.replies.insert(WishId(id), granted);
         }
         bench

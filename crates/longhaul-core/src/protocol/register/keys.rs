@@ -135,7 +135,8 @@ pub enum Admission {
     Bind,
     /// The message is that of an overwriter, and this task, which holds the key, makes room for it.
     Behind(QueueTask),
-    /// Another task holds the key. The message is closed, and never run.
+    /// Another task holds the key, or a later overwriter is to take its place. The message is
+    /// closed, and never run.
     Lost(QueueTask),
 }
 
@@ -220,7 +221,10 @@ impl Keys {
         // lands, and then nobody has lost. That a message has lost must stand on the register.
         match held.named_loss(task) {
             Some(to) => Admission::Lost(to),
-            None if held.is_behind(task) => Admission::Behind(held.holder),
+            None if held.is_behind(task) => match held.next_overwriter() {
+                Some((by, _)) if task.makes_room_for(by) => Admission::Lost(by),
+                Some(_) | None => Admission::Behind(held.holder),
+            },
             None => Admission::Bind,
         }
     }

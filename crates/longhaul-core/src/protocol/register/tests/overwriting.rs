@@ -75,8 +75,10 @@ fn overwriters_wait_for_the_holder_and_the_highest_is_bound_first() {
     let keys = register.keys();
     assert_eq!(keys.overwritten().collect::<Vec<_>>(), [&k]);
     assert_eq!(keys.overwriting(&k), Some(Over { holder: task(7), by: task(9) }));
-    assert_eq!(keys.admission(&k, task(8)), Admission::Behind(task(7)));
-    assert_eq!(keys.submitting(&k, Some(task(8)), None), Submitting::Answer(task(8)));
+    assert_eq!(keys.admission(&k, task(9)), Admission::Behind(task(7)));
+    assert_eq!(keys.submitting(&k, Some(task(9)), None), Submitting::Answer(task(9)));
+    assert_eq!(keys.admission(&k, task(8)), Admission::Lost(task(9)));
+    assert_eq!(keys.submitting(&k, Some(task(8)), None), Submitting::Answer(task(9)));
     // What has published no bind has not said that it is an overwriter.
     assert_eq!(keys.admission(&k, task(10)), Admission::Bind);
     log.push(release("k", 1, 7, 3));
