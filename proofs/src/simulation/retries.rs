@@ -167,7 +167,7 @@ fn due(evidence: &Evidence<'_>, claim: &Claimed) -> Moment {
 }
 
 /// Whoever takes a retry without a delivery waits longer than all who have one, and then for its
-/// turn.
+/// turn. What was offered waits for nobody.
 pub(super) fn check_adopters(
     evidence: &Evidence<'_>,
     (delivered, readings): (&Deliveries, &Readings),
@@ -176,7 +176,8 @@ pub(super) fn check_adopters(
     found: &mut Vec<String>,
 ) {
     let adopted = |it: &&Claimed| {
-        is_adopted(evidence, delivered, id, story, it) && !is_blind(readings, id, it)
+        let offered = matches!(&it.before.stand, Stand::Waiting(next) if next.is_offered());
+        !offered && is_adopted(evidence, delivered, id, story, it) && !is_blind(readings, id, it)
     };
     for claim in story.claims.iter().filter(adopted) {
         let due = if evidence.setting.skewed { claim.since } else { due(evidence, claim) };

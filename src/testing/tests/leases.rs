@@ -106,10 +106,10 @@ fn a_lease_lasts_as_its_request_says_or_its_task_or_its_queue() {
     let engine = TestEngine::new();
     let leases = gateway(&engine);
     let submit = |limit: Option<u64>| {
-        let task = engine.client().submit(TOPIC, &text("work"));
+        let task = engine.client().submission(TOPIC, &text("work"));
         let limit = limit.map(Duration::from_secs);
         let task = limit.into_iter().fold(task, Submission::no_progress_timeout);
-        engine.run(async { task.await }).unwrap();
+        engine.run(task.send()).unwrap();
         engine.advance(Duration::from_secs(1));
     };
     submit(None);
@@ -122,7 +122,7 @@ fn a_lease_lasts_as_its_request_says_or_its_task_or_its_queue() {
     let longer = engine.run(leases.lease(request)).unwrap().pop().unwrap();
     assert_eq!(longer.lease_time, Duration::from_secs(50));
     for _ in 0..10 {
-        engine.advance(Duration::from_secs(4));
+        engine.advance(Duration::from_secs(3));
         let kept = engine.run(leases.keep_alive(&held.token, KeepAlive::default())).unwrap();
         assert_eq!((kept.lease_time, kept.cancelled), (Duration::from_secs(5), false));
     }

@@ -178,8 +178,14 @@ impl Driver {
         {
             return self.skim(id);
         }
-        self.skimming.remove(&id);
-        lane.skim = 0;
+        // What came in one message with it is with this worker already, and none of it goes to
+        // anybody else while some of it runs here, unless it is offered.
+        lane.skim = rest_of_batch(task, batch_size);
+        if lane.skim > 0 {
+            self.skimming.insert(id);
+        } else {
+            self.skimming.remove(&id);
+        }
         let (limits, is_plain) = (payload.limits(), payload.properties.is_empty());
         lane.payloads.insert(task, payload);
         lane.core.handle_ready(task, batch_size, waits_until_ms.unwrap_or(published_ms), now);
@@ -237,6 +243,12 @@ impl Driver {
             lane.note_shown_end(task, &shown);
         }
     }
+}
+
+/// How many tasks come behind this one in its message.
+fn rest_of_batch(task: TaskId, batch_size: Option<u32>) -> usize {
+    let rest = task.batch_index.zip(batch_size).map(|(at, size)| size.saturating_sub(at + 1));
+    rest.and_then(|rest| usize::try_from(rest).ok()).unwrap_or(0)
 }
 
 /// Whether a message was published in another cluster. The ids of tasks there mean other tasks

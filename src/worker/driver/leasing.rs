@@ -93,12 +93,12 @@ impl Driver {
     }
 
     /// A task came, or its message was read: whoever asks for some types only must know its type.
+    /// So must whoever may offer the task to others, since an offer says it: on a queue with an
+    /// order nothing can be handed back, and of a batch nothing while one of its tasks runs here.
     pub(super) fn note_type(&mut self, id: LaneId, task: TaskId) {
-        if let Some(leasing) = &self.leasing
-            && let Some(lane) = self.lanes.get_mut(&id)
-            // On a queue with an order what nobody asks for here is offered to others, and an offer
-            // says of which type it is.
-            && (leasing.typed || lane.core.keeps_order())
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let for_leases = |leasing: &Leasing| leasing.typed || lane.core.keeps_order();
+        if (task.batch_index.is_some() || self.leasing.as_ref().is_some_and(for_leases))
             && let Some(payload) = lane.payloads.get(task)
         {
             lane.core.note_type(task, payload.task_type());

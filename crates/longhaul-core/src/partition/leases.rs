@@ -203,7 +203,7 @@ impl Partition {
             self.hand_back(id);
             return true;
         }
-        self.agenda.set(id, since + WAIT_FOR_SLOT_MAX);
+        self.agenda.set(id, since.max(now) + WAIT_FOR_SLOT_MAX);
         false
     }
 

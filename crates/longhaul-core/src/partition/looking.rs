@@ -400,7 +400,8 @@ impl Partition {
     }
 
     /// A new task that could not be claimed for a while goes back to the broker, so that another
-    /// worker can have it; until then it is looked at again in time. True when it went.
+    /// worker can have it; until then it is looked at again in time. True when it went. One of a
+    /// batch cannot go while others of the batch run here: it is offered to the other workers.
     fn hand_back_in_time(&mut self, id: TaskId, now: Moment) -> bool {
         let received = self.open.get(&id).and_then(|open| open.received);
         let is_new = || self.machine.fold(id).phase == Phase::New;
@@ -408,11 +409,16 @@ impl Partition {
             return false;
         };
         let until = received + WAIT_FOR_SLOT_MAX;
-        if now >= until && !self.machine.works_on_entry(id) {
+        if now < until {
+            self.agenda.set(id, until);
+            return false;
+        }
+        if !self.machine.works_on_entry(id) {
             self.hand_back(id);
             return true;
         }
-        self.agenda.set(id, now + WAIT_FOR_SLOT_MAX);
+        self.offer_later(id, now);
+        self.agenda.set(id, now + self.settings.ledger.heartbeat);
         false
     }
 

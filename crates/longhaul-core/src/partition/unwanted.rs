@@ -260,6 +260,14 @@ impl Partition {
         self.unwanted.first(slots.wanted())
     }
 
+    /// A task waits for a slot, and others may have one.
+    pub(super) fn offer_later(&mut self, id: TaskId, now: Moment) {
+        let offered = self.open.get(&id).is_none_or(|open| open.offered.is_some());
+        if !offered {
+            self.unwanted.to_offer.set_by(id, now);
+        }
+    }
+
     /// What was delivered here and nobody has asked for is offered where others are: they may be
     /// asked for it.
     pub(super) fn offer_unwanted(&mut self, now: Moment, slots: &mut Slots) {

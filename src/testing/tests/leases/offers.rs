@@ -2,7 +2,9 @@
 
 use super::types::{ask_for, of, submit, submit_as};
 use super::*;
+use crate::transport::{Outgoing, TopicPartition};
 use crate::{HistoryEvent, TaskRef, TaskStatus};
+use std::collections::BTreeSet;
 use std::future::Future;
 
 /// What others take up is with them by then. The heartbeats of these tests come every ten seconds.
@@ -50,6 +52,44 @@ fn events(engine: &TestEngine, task: &TaskRef) -> Vec<HistoryEvent> {
 pub(super) fn status(engine: &TestEngine, task: &TaskRef) -> TaskStatus {
     let view = engine.run(engine.client().tasks(TOPIC)).unwrap();
     view.get(task.id).unwrap().unwrap().status
+}
+
+/// Tasks that a producer has put into one message.
+fn submit_batch(engine: &TestEngine, count: usize) {
+    let at = TopicPartition { topic: names(TOPIC).task, partition: -1 };
+    let message = Outgoing { payload: "work".into(), ..Outgoing::default() };
+    engine.broker().publish_batch(&at, vec![message; count]);
+}
+
+/// A gateway that had leased one task of a batch, and was asked for no other one, looked at the rest
+/// without end, and did nothing else any more.
+#[test]
+fn a_batch_of_which_one_task_is_leased_waits_in_peace() {
+    let engine = TestEngine::new();
+    let leases = gateway(&engine);
+    engine.advance(Duration::from_secs(20));
+    submit_batch(&engine, 3);
+    let held = lease(&engine, &leases);
+    engine.advance(Duration::from_secs(5));
+    let next = lease(&engine, &leases);
+    engine.advance(Duration::from_secs(5));
+    for lease in [held, next, lease(&engine, &leases)] {
+        succeed(&engine, &leases, &lease.token).unwrap();
+    }
+}
+
+/// Of a batch one task was leased, and the others stayed with the gateway that had leased it,
+/// although another one was asked for them.
+#[test]
+fn the_rest_of_a_batch_is_leased_by_whichever_gateway_is_asked() {
+    let engine = TestEngine::new();
+    let both = gateways(&engine);
+    submit_batch(&engine, 100);
+    let mut held = BTreeSet::new();
+    for gateway in both.iter().cycle().take(100) {
+        held.insert(soon(&engine, || lease(&engine, gateway)).task.id);
+    }
+    assert_eq!(held.len(), 100);
 }
 
 fn soon<T>(engine: &TestEngine, what: impl FnOnce() -> T) -> T {
