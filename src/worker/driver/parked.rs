@@ -1,6 +1,9 @@
 //! Tasks that wait for others: who waits for whom, in all lanes of the worker. A lane is told how
 //! it stands with what its tasks wait for when that changes. Where nobody waits an entry of the
 //! ledger costs one comparison more.
+//!
+//! Each task that waits watches one open task of its list. The end of another one changes nothing
+//! for it, and costs nothing.
 
 use super::lanes::{LaneId, Lanes};
 use longhaul_core::protocol::entry::ClaimKind;
@@ -33,10 +36,15 @@ pub(super) type List = Result<Arc<WaitsFor>, WaitsError>;
 #[derive(Debug, Default)]
 pub(super) struct Parked {
     tasks: BTreeMap<Place, Waiting>,
-    /// Who waits for a task of this topic.
-    named: BTreeMap<(u16, TaskId), BTreeSet<Place>>,
+    /// How many lists name a task of this topic; a list that names it twice counts twice.
+    named: BTreeMap<(u16, TaskId), usize>,
+    /// The tasks that watch a task of this topic: see [`Waiting::open`].
+    watched: BTreeMap<(u16, TaskId), BTreeSet<Place>>,
     /// Who waits for a key that no task has taken, by the number of its register.
     unbound: BTreeMap<(usize, KeyName), BTreeSet<Place>>,
+    /// The number of look-ups of named tasks.
+    #[cfg(test)]
+    pub(super) looks: std::cell::Cell<usize>,
 }
 
 /// A task that waits for others, or has waited for them and is not over.
@@ -54,6 +62,9 @@ pub(super) struct Waiting {
     pub(super) looked: Option<u32>,
     /// This task waits for itself: from the one that it names, by way of these.
     circle: Option<(TaskId, Arc<str>)>,
+    /// The watched name, while the task waits. The last look found no open name before it, and the
+    /// next look begins here: all looks together read the list a few times only.
+    open: Option<Name>,
 }
 
 impl Waiting {
@@ -65,6 +76,7 @@ impl Waiting {
             unknown: BTreeSet::new(),
             looked: Some(0),
             circle: None,
+            open: None,
         }
     }
 
@@ -135,43 +147,33 @@ impl Parked {
         keys: KeysOfQueue<'_>,
     ) {
         self.remove(place);
-        self.put(place, Waiting::new(list), register, keys);
-    }
-
-    fn put(&mut self, place: Place, mut waiting: Waiting, register: usize, keys: KeysOfQueue<'_>) {
+        let mut waiting = Waiting::new(list);
         for name in waiting.list.iter().flat_map(|list| &list.names) {
-            match (name, name.keys()) {
-                (Name::Key(text), _) if waiting.bound.contains_key(text) => {}
-                (Name::Key(text), Some(names)) => {
-                    if let Some(holder) = keys.holder(&names) {
-                        waiting.bound.insert(Arc::clone(text), holder);
-                    } else {
-                        for name in names {
-                            self.unbound.entry((register, name)).or_default().insert(place);
-                        }
+            if let (Name::Key(text), Some(names)) = (name, name.keys()) {
+                if let Some(holder) = keys.holder(&names) {
+                    waiting.bound.insert(Arc::clone(text), holder);
+                } else {
+                    for name in names {
+                        self.unbound.entry((register, name)).or_default().insert(place);
                     }
                 }
-                (Name::Key(_) | Name::Task(_), _) => {}
             }
         }
         for id in waiting.tasks() {
-            self.named.entry((place.0.topic, id)).or_default().insert(place);
+            *self.named.entry((place.0.topic, id)).or_default() += 1;
         }
         self.tasks.insert(place, waiting);
     }
 
     /// The task does not wait any more.
     pub(super) fn remove(&mut self, place: Place) {
-        self.take(place);
-    }
-
-    fn take(&mut self, place: Place) -> Option<Waiting> {
-        let waiting = self.tasks.remove(&place)?;
+        self.watch(place, None);
+        let Some(waiting) = self.tasks.remove(&place) else { return };
         for id in waiting.tasks() {
             let key = (place.0.topic, id);
-            if let Some(all) = self.named.get_mut(&key) {
-                all.remove(&place);
-                if all.is_empty() {
+            if let Some(names) = self.named.get_mut(&key) {
+                *names -= 1;
+                if *names == 0 {
                     self.named.remove(&key);
                 }
             }
@@ -182,7 +184,6 @@ impl Parked {
                 !all.is_empty()
             });
         }
-        Some(waiting)
     }
 
     pub(super) fn get(&self, place: Place) -> Option<&Waiting> {
@@ -198,12 +199,24 @@ impl Parked {
         self.tasks.keys().filter(move |(lane, _)| lane.topic == topic).copied()
     }
 
-    /// Those that wait for one of these tasks.
-    pub(super) fn who_waits_for(
+    /// The tasks that watch one of these.
+    pub(super) fn who_watches(
         &self,
-        named: RangeInclusive<(u16, TaskId)>,
+        watched: RangeInclusive<(u16, TaskId)>,
     ) -> impl Iterator<Item = Place> {
-        self.named.range(named).flat_map(|(_, places)| places).copied()
+        self.watched.range(watched).flat_map(|(_, places)| places).copied()
+    }
+
+    fn watch(&mut self, place: Place, open: Option<Name>) {
+        let Some(waiting) = self.tasks.get_mut(&place) else { return };
+        let key = |waiting: &Waiting| Some((place.0.topic, waiting.task(waiting.open.as_ref()?)?));
+        if let Some(before) = key(waiting) {
+            remove_from(&mut self.watched, &before, place);
+        }
+        waiting.open = open;
+        if let Some(now) = key(waiting) {
+            self.watched.entry(now).or_default().insert(place);
+        }
     }
 
     /// Whether any waits for a key that no task has taken.
@@ -229,17 +242,42 @@ impl Parked {
         self.tasks.is_empty()
     }
 
-    /// How it stands with what a task waits for.
-    pub(super) fn standing(&self, lanes: &Lanes, place: Place) -> Option<Standing> {
+    /// How it stands with what a task waits for. A task that waits watches an open name from now on.
+    pub(super) fn standing(&mut self, lanes: &Lanes, place: Place) -> Option<Standing> {
+        if self.still_waits(lanes, place) {
+            return Some(Standing::Waits);
+        }
         let waiting = self.tasks.get(&place)?;
-        let standing = match &waiting.list {
-            Ok(list) => list.standing(|name| waiting.known(lanes, place.0.topic, name)),
+        let list = match &waiting.list {
+            Ok(list) => list,
             Err(error) => {
                 let reason = format!("{} cannot be followed: {error}", text::AFTER);
-                Standing::Closes(ClaimKind::Final, reason)
+                return Some(Standing::Closes(ClaimKind::Final, reason));
             }
         };
+        let standing = list.standing(|name| self.known(waiting, lanes, place, name));
+        if standing == Standing::Waits {
+            self.watch(place, list.names.first().cloned());
+            self.still_waits(lanes, place);
+        }
         Some(standing)
+    }
+
+    /// Whether a task that waited for others still does. It watches the next open name then.
+    pub(super) fn still_waits(&mut self, lanes: &Lanes, place: Place) -> bool {
+        let Some(waiting) = self.tasks.get(&place) else { return false };
+        let (Some(open), Ok(list)) = (&waiting.open, &waiting.list) else { return false };
+        let is_open = |name: &&Name| self.known(waiting, lanes, place, name) == Named::Open;
+        let next = list.names.range(open..).find(is_open).cloned();
+        let waits = next.is_some();
+        self.watch(place, next);
+        waits
+    }
+
+    fn known(&self, waiting: &Waiting, lanes: &Lanes, place: Place, name: &Name) -> Named {
+        #[cfg(test)]
+        self.looks.set(self.looks.get() + 1);
+        waiting.known(lanes, place.0.topic, name)
     }
 
     /// Those that wait for a key that no task has taken.
@@ -247,11 +285,29 @@ impl Parked {
         self.unbound.get(&(register, name.clone())).cloned().unwrap_or_default()
     }
 
-    /// A task waits for a key that was read of. Whatever else is known of what it waits for stays
-    /// known.
-    pub(super) fn bind(&mut self, place: Place, register: usize, keys: KeysOfQueue<'_>) {
-        let Some(waiting) = self.take(place) else { return };
-        self.put(place, waiting, register, keys);
+    /// A task waits for a key that was read of. Returns whether a task has taken the key.
+    pub(super) fn bind(
+        &mut self,
+        place: Place,
+        register: usize,
+        name: &KeyName,
+        keys: KeysOfQueue<'_>,
+    ) -> bool {
+        let text: Arc<str> = name.text().into();
+        let Some(names) = Name::Key(Arc::clone(&text)).keys() else { return false };
+        let Some(holder) = keys.holder(&names) else { return false };
+        for name in names {
+            remove_from(&mut self.unbound, &(register, name), place);
+        }
+        let Some(waiting) = self.tasks.get_mut(&place) else { return false };
+        waiting.bound.insert(text, holder);
+        if let Some(id) = holder {
+            *self.named.entry((place.0.topic, id)).or_default() += 1;
+        }
+        // A task of another level closes the one that names it, whatever else is open.
+        let open = waiting.open.clone().filter(|_| holder.is_some());
+        self.watch(place, open);
+        true
     }
 
     /// Looks for a circle of tasks that wait for one another, from this one on. The one with the
@@ -316,6 +372,16 @@ impl KeysOfQueue<'_> {
     fn holder(self, names: &[KeyName]) -> Option<Option<TaskId>> {
         let QueueTask { level, id } = names.iter().find_map(|name| self.keys.last_holder(name))?;
         Some((level == self.level).then_some(id))
+    }
+}
+
+/// Removes a task from the set of this key.
+fn remove_from<K: Ord>(map: &mut BTreeMap<K, BTreeSet<Place>>, key: &K, place: Place) {
+    if let Some(all) = map.get_mut(key) {
+        all.remove(&place);
+        if all.is_empty() {
+            map.remove(key);
+        }
     }
 }
 

@@ -16,7 +16,6 @@ use longhaul_core::protocol::moment::Moment;
 use longhaul_core::protocol::register::HoldKey;
 use longhaul_core::protocol::waits::{KEY_WAIT_MAX, Standing, WaitsError, WaitsFor};
 use longhaul_core::task::{TaskId, text};
-use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
@@ -133,7 +132,9 @@ impl Driver {
         }
         for place in self.parked.unbound(register, &key.name) {
             let Some((_, keys)) = keys_of(&self.topics, &self.registers, place) else { continue };
-            self.parked.bind(place, register, keys);
+            if !self.parked.bind(place, register, &key.name, keys) {
+                continue;
+            }
             if let Some((lane, task)) =
                 self.parked.break_circle(place).filter(|broken| *broken != place)
             {
@@ -178,10 +179,12 @@ impl Driver {
         }
     }
 
-    fn tell_waiting(&mut self, named: RangeInclusive<(u16, TaskId)>, now: Moment) {
-        let waiting: BTreeSet<_> = self.parked.who_waits_for(named).collect();
+    fn tell_waiting(&mut self, ended: RangeInclusive<(u16, TaskId)>, now: Moment) {
+        let waiting: Vec<_> = self.parked.who_watches(ended).collect();
         for (lane, task) in waiting {
-            self.tell_standing(lane, task, now);
+            if !self.parked.still_waits(&self.lanes, (lane, task)) {
+                self.tell_standing(lane, task, now);
+            }
         }
     }
 

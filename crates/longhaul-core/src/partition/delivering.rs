@@ -90,6 +90,20 @@ impl Partition {
         self.settle();
     }
 
+    /// The consumer session ended.
+    pub fn handle_session_lost(&mut self) {
+        self.machine.session_lost();
+        self.scheduled.clear();
+        self.kept_keys.clear();
+        for open in self.open.values_mut() {
+            open.received = None;
+        }
+        let machine = &self.machine;
+        self.open.retain(|id, _| machine.task(*id).is_some());
+        self.unwanted.session_lost(|id| machine.task(id).is_some());
+        self.settle();
+    }
+
     /// Looks at what waits for a slot and at what was kept until now, in the order in which they
     /// became ready, as long as there are slots.
     pub(super) fn serve(&mut self, now: Moment, slots: &mut Slots) {

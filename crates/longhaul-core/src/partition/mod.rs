@@ -368,20 +368,6 @@ impl Partition {
             if self.machine.is_claim_of_this_owner(claim))
     }
 
-    /// The consumer session ended.
-    pub fn handle_session_lost(&mut self) {
-        self.machine.session_lost();
-        self.scheduled.clear();
-        self.kept_keys.clear();
-        for open in self.open.values_mut() {
-            open.received = None;
-        }
-        let machine = &self.machine;
-        self.open.retain(|id, _| machine.task(*id).is_some());
-        self.unwanted.session_lost(|id| machine.task(id).is_some());
-        self.settle();
-    }
-
     /// A claim or an outcome has its receipt.
     pub fn handle_receipt(&mut self, key: OnceKey) {
         self.sent.receipted(key.owner);

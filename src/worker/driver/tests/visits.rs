@@ -46,3 +46,47 @@ async fn a_slot_that_is_free_goes_to_whichever_partition_waits_for_it() {
         assert!(left.is_empty(), "{topic}: {left:?}");
     }
 }
+
+/// Where many tasks waited for the same many others, each entry about one of these made the worker
+/// look up all of them again for each task that waited: with 1,000 of both it looked up a million
+/// tasks, and did nothing else meanwhile.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_task_is_no_matter_of_the_others_that_are_waited_for() {
+    const MANY: usize = 40;
+    let config = WorkerConfig { concurrency: 2 * MANY, ..brisk() };
+    for by_key in [false, true] {
+        let mut bench = Bench::new(config.clone(), None, |context| async move {
+            let seconds = context.properties().get("seconds").map_or(0, |it| it.parse().unwrap());
+            tokio::time::sleep(seconds * SECOND).await;
+            Ok(Text("done".to_owned()))
+        });
+        let seconds: Vec<_> = (5..).take(MANY).map(|seconds: u32| seconds.to_string()).collect();
+        // They end from both sides of the list to its middle.
+        let named = seconds.iter().step_by(2).chain(seconds.iter().skip(1).step_by(2).rev());
+        let submit = |bench: &Bench, seconds: &String| {
+            bench.submit(&[("seconds", seconds), ("IDEMPOTENCY_KEY", seconds)])
+        };
+        let names: Vec<String> = if by_key {
+            seconds.iter().map(|it| format!("key:{it}")).collect()
+        } else {
+            named.clone().map(|it| submit(&bench, it).to_string()).collect()
+        };
+        let after = names.join(",");
+        let parked: Vec<_> = (0..MANY).map(|_| bench.submit(&[("AFTER", &after)])).collect();
+        bench.run_for(4 * SECOND).await;
+        assert!(parked.iter().all(|task| bench.parked(*task) == 1));
+        if by_key {
+            named.for_each(|it| _ = submit(&bench, it));
+        }
+        bench.run_for(60 * SECOND).await;
+        assert!(bench.driver.parked.is_empty());
+        let looks = bench.driver.parked.looks.get();
+        assert!(looks <= 10 * MANY * MANY, "{looks}, by key: {by_key}");
+        let broker = bench.broker.clone();
+        let body = |_| async { Ok(Text("done".to_owned())) };
+        let mut next = Bench::on(broker, "next", config.clone(), None, body);
+        next.run_for(30 * SECOND).await;
+        let looks = next.driver.parked.looks.get();
+        assert!(looks <= 10 * MANY * MANY, "{looks} at a start, by key: {by_key}");
+    }
+}
