@@ -286,7 +286,9 @@ impl Partition {
             Entry::Done(Done { key, .. }) | Entry::Checkpoint(key) => {
                 return self.silence.heard_if_known(key.owner, now);
             }
-            Entry::Claim(claim) => claim.key.owner,
+            // An operator claims what it releases: it is no worker, but runs the task meanwhile.
+            Entry::Claim(Claim { key, .. }) if self.machine.is_own(key.owner) => return,
+            Entry::Claim(Claim { key, .. }) => return self.silence.heard_running(key.owner, now),
             Entry::Seal(seal) => seal.key.owner,
             // Superseded checkpoints of tasks that run go each second, by who runs them.
             Entry::Tombstone(Key::Once(key)) if !self.machine.is_sealed(key.task) => return,

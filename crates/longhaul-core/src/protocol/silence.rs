@@ -39,6 +39,8 @@ pub struct Silence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Seen {
     at: Moment,
+    /// It has a heartbeat, or has sealed. Whoever has only claimed may be an operator.
+    worker: bool,
     lead: Option<Lead>,
     /// It is an earlier id of a worker that has fenced itself, kept alive for what still runs under
     /// it.
@@ -176,10 +178,22 @@ impl Silence {
         Lag { last: self.lag, unread_since: self.underway.front().map(|(_, sent)| *sent) }
     }
 
-    /// Anything of an owner was read.
+    /// Something was read of an owner which only workers say.
     pub fn heard(&mut self, owner: OwnerId, now: Moment) {
-        let first = Seen { at: now, lead: None, former: false, reading: false };
-        self.owners.entry(owner).or_insert(first).at = now;
+        self.seen(owner, now).worker = true;
+    }
+
+    /// A claim was read by which an owner runs a task: a worker's, or an operator's that is about to
+    /// release it.
+    pub fn heard_running(&mut self, owner: OwnerId, now: Moment) {
+        self.seen(owner, now);
+    }
+
+    fn seen(&mut self, owner: OwnerId, now: Moment) -> &mut Seen {
+        let first = Seen { at: now, worker: false, lead: None, former: false, reading: false };
+        let seen = self.owners.entry(owner).or_insert(first);
+        seen.at = now;
+        seen
     }
 
     /// Something was read of an owner which need not be a worker's: an operator or a lease has no
@@ -229,7 +243,7 @@ impl Silence {
     /// Whether anything was read of the owner that only workers say.
     #[must_use]
     pub fn has_heard_of(&self, owner: OwnerId) -> bool {
-        self.owners.contains_key(&owner)
+        self.owners.get(&owner).is_some_and(|seen| seen.worker)
     }
 
     /// When the owner's silence began.
@@ -318,7 +332,8 @@ impl Silence {
     /// ledger.
     pub fn live_owners(&self, now: Moment) -> impl Iterator<Item = OwnerId> {
         let recent = now - 2 * self.heartbeat;
-        let takes_turns = move |seen: &Seen| seen.at >= recent && !seen.former && !seen.reading;
+        let takes_turns =
+            move |seen: &Seen| seen.at >= recent && seen.worker && !seen.former && !seen.reading;
         self.owners.iter().filter(move |(_, seen)| takes_turns(seen)).map(|(owner, _)| *owner)
     }
 

@@ -209,3 +209,18 @@ fn a_scheduled_task_ends_when_it_is_cancelled() {
     engine.assert_transitions(&task, ["FAILED 0 CANCELLED"]);
     is_gone_for_good(&engine, &one, &task);
 }
+
+/// An operator released a task that ran, and from then on counted as a worker: what it ended
+/// afterwards was left to it to show, for more than an hour.
+#[test]
+fn what_an_operator_ends_is_shown_though_it_has_released_a_task_before() {
+    let engine = TestEngine::new();
+    let [one, _other] = gateways(&engine);
+    let (_runs, waits) = (submit(&engine, "a"), submit(&engine, "a"));
+    let lease = lease(&engine, &one);
+    let client = engine.client();
+    engine.run(client.force_release(&lease.task, lease.token.epoch(), "stuck")).unwrap();
+    engine.advance(Duration::from_secs(1));
+    engine.run(client.delete(&waits, "not wanted")).unwrap();
+    assert_eq!(end_of(&engine, &waits), TaskOutcome::Cancelled);
+}
