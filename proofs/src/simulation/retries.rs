@@ -167,7 +167,7 @@ fn due(evidence: &Evidence<'_>, claim: &Claimed) -> Moment {
 }
 
 /// Whoever takes a retry without a delivery waits longer than all who have one, and then for its
-/// turn. What was offered waits for nobody.
+/// turn. A task that was offered is taken at once.
 pub(super) fn check_adopters(
     evidence: &Evidence<'_>,
     (delivered, readings): (&Deliveries, &Readings),

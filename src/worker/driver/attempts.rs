@@ -73,7 +73,7 @@ impl Driver {
         }
         lane.measure_start(attempt, published_ms, self.env.clock);
         let (halt, halted) = oneshot::channel();
-        // The holder of a lease has its lease time instead.
+        // A lease has its lease time instead.
         let watched = terms.as_deref().filter(|_| self.leasing.is_none());
         let reports = self.env.reports((id, task_id, epoch), watched);
         let (clock, look_every) = (self.env.clock, self.config.heartbeat);

@@ -178,8 +178,8 @@ impl Driver {
         {
             return self.skim(id);
         }
-        // What came in one message with it is with this worker already, and none of it goes to
-        // anybody else while some of it runs here, unless it is offered.
+        // The session holds the rest of a batch already. No other worker gets these tasks while one
+        // of them runs here, unless this worker takes them in and offers them.
         lane.skim = rest_of_batch(task, batch_size);
         if lane.skim > 0 {
             self.skimming.insert(id);

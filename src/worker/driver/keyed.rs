@@ -20,7 +20,8 @@ const SUBMITTER_FIRST: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 pub(super) struct Waiting(BTreeMap<KeyName, BTreeMap<(LaneId, TaskId), Waiter>>);
 
-/// A task that waits, and what its bind says of its message, which may not be here any more by then.
+/// A task that waits, and what its bind says of its message. That is noted when the task begins to
+/// wait, because the payload may be dropped before the bind is published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Waiter {
     digest: Option<Digest>,
@@ -30,8 +31,6 @@ struct Waiter {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
-    /// Nothing was done.
-    New,
     /// The submitter may be about to bind the key.
     ForSubmitter,
     /// A bind is to be published.
@@ -41,17 +40,28 @@ enum Wait {
 }
 
 impl Waiter {
-    fn of(payload: &TaskPayload) -> Self {
+    fn of(payload: &TaskPayload, wait: Wait) -> Self {
         let is_plain =
             payload.undecodable.is_none() && !payload.properties.contains_key(text::TASK_CODEC);
         let digest = is_plain.then(|| Digest::of(&payload.bytes));
-        Self { digest, overwrites: payload.overwrites(), wait: Wait::New }
+        Self { digest, overwrites: payload.overwrites(), wait }
     }
 }
 
 impl Waiting {
-    fn insert(&mut self, name: &KeyName, of: (LaneId, TaskId), waiter: Waiter) {
-        self.0.entry(name.clone()).or_default().entry(of).or_insert(waiter);
+    /// The task waits. Its payload is here when it begins to.
+    fn put(
+        &mut self,
+        name: &KeyName,
+        of: (LaneId, TaskId),
+        wait: Wait,
+        payload: Option<&TaskPayload>,
+    ) {
+        if self.has(name, of) {
+            self.set(name, of, wait);
+        } else if let Some(payload) = payload {
+            self.0.entry(name.clone()).or_default().insert(of, Waiter::of(payload, wait));
+        }
     }
 
     fn set(&mut self, name: &KeyName, of: (LaneId, TaskId), wait: Wait) {
@@ -118,19 +128,10 @@ impl Driver {
     /// The payload of a task is here, and with it the properties of its message: a new one that has
     /// a key waits until it holds it.
     pub(super) fn look_at_key(&mut self, id: LaneId, task: TaskId, now: Moment) {
-        let Some(lane) = self.lanes.get(&id) else { return };
-        let payload = lane.payloads.get(task);
-        let Some((name, payload)) = payload.and_then(|payload| Some((payload.key()?, payload)))
-        else {
-            return;
-        };
-        if lane.core.machine().fold(task).phase == Phase::New {
-            let waiter = Waiter::of(payload);
-            if let Some(register) = self.register_of_mut(id) {
-                register.waiting.insert(&name, (id, task), waiter);
-            }
+        let payload = self.lanes.get(&id).and_then(|lane| lane.payloads.get(task));
+        if let Some(name) = payload.and_then(TaskPayload::key) {
+            self.weigh(&name, id, task, now);
         }
-        self.weigh(&name, id, task, now);
     }
 
     /// An entry of the register about this key was read.
@@ -182,17 +183,18 @@ impl Driver {
                 // Whoever keeps the keys of the lane makes room. When that is read the task is
                 // bound.
                 lane.core.stand_behind(task);
-                register.waiting.set(name, of, Wait::Due);
+                register.waiting.put(name, of, Wait::Due, lane.payloads.get(task));
             }
             Admission::Bind if register.fold.keys().binds_before(name, topic.queue_task(task)) => {
                 lane.core.wait_for_key(task, now);
-                register.waiting.set(name, of, Wait::Due);
+                register.waiting.put(name, of, Wait::Due, lane.payloads.get(task));
             }
             Admission::Bind => {
                 lane.core.wait_for_key(task, now);
                 match register.waiting.get(name, of).map(|waiter| waiter.wait) {
-                    Some(Wait::New) => {
-                        register.waiting.set(name, of, Wait::ForSubmitter);
+                    None => {
+                        let payload = lane.payloads.get(task);
+                        register.waiting.put(name, of, Wait::ForSubmitter, payload);
                         let (name, clock) = (name.clone(), self.env.clock);
                         self.pending.push(Box::pin(async move {
                             clock.sleep_until(now + SUBMITTER_FIRST).await;
@@ -200,7 +202,7 @@ impl Driver {
                         }));
                     }
                     Some(Wait::Due) if register.is_read() => self.bind(name, id, task),
-                    Some(_) | None => {}
+                    Some(_) => {}
                 }
             }
         }

@@ -92,9 +92,9 @@ impl Driver {
         Some(Bytes::copy_from_slice(bound.worker.as_bytes()))
     }
 
-    /// A task came, or its message was read: whoever asks for some types only must know its type.
-    /// So must whoever may offer the task to others, since an offer says it: on a queue with an
-    /// order nothing can be handed back, and of a batch nothing while one of its tasks runs here.
+    /// A task came, or its message was read. Its type is noted if requests ask for types. It is
+    /// noted as well if the task may be offered to other workers, because an offer says the type:
+    /// tasks of a batch, and tasks of a queue with an order, cannot always be handed back.
     pub(super) fn note_type(&mut self, id: LaneId, task: TaskId) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let for_leases = |leasing: &Leasing| leasing.typed || lane.core.keeps_order();

@@ -7,17 +7,17 @@ use crate::protocol::register::QueueTask;
 use crate::task::TaskId;
 use std::time::Duration;
 
-/// What the register says of a task is mostly known, and a rejected task closed, after some
-/// milliseconds. For so long a slot is kept free for the task. If it takes longer the broker of the
-/// register may be away, and others run meanwhile.
+/// A slot is kept free for this long for a task whose key is not decided, or that has lost it. Both
+/// end within milliseconds, unless the broker of the register is away: then other tasks run
+/// meanwhile.
 const DECIDED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Tasks of which the register is about to say whether they hold their keys.
+/// Tasks that are about to get their keys, or to be closed since they have lost them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Undecided {
     /// Until when that is expected.
     pub(super) tasks: Agenda<TaskId>,
-    /// It took longer the last time.
+    /// The register has not decided in time, and has decided nothing since.
     late: bool,
 }
 
@@ -28,7 +28,7 @@ impl Partition {
             self.undecided.tasks.set(id, now + DECIDED_WITHIN);
         }
         self.machine.wait_for_key(id);
-        self.save_payload(id);
+        self.drop_payload_if_many_wait(id);
     }
 
     /// The task waits until the one that holds its key is over, which may take hours: no slot is
@@ -37,7 +37,7 @@ impl Partition {
         self.undecided.tasks.remove(id);
         self.undecided.late = false;
         self.machine.wait_for_key(id);
-        self.save_payload(id);
+        self.drop_payload_if_many_wait(id);
     }
 
     /// A task holds its key.
@@ -56,8 +56,8 @@ impl Partition {
         self.look_again(id, now);
     }
 
-    /// How many tasks are about to get a key, or to be closed as they have lost it: each may need a
-    /// slot, or makes room for another delivery, in a moment.
+    /// The number of tasks that are about to get their keys, and may need slots then, or are about
+    /// to be closed. Zero while the register does not decide in time.
     pub fn undecided(&mut self, now: Moment) -> usize {
         while let Some(id) = self.undecided.tasks.pop_due(now) {
             self.undecided.late |= self.machine.waits_for_key(id);

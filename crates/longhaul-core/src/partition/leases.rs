@@ -11,7 +11,7 @@
 //! told something, and its holder may have turned to another gateway since then: one that stood
 //! still for a minute must read on before it ends what others look after by now.
 
-use super::looking::{Open, WAIT_FOR_SLOT_MAX};
+use super::looking::Open;
 use super::{Effect, Mode, Partition};
 use crate::machine::{Action, Task};
 use crate::protocol::entry::{Claim, Entry, LeaseMs, Outcome, Renewal, lease_time};
@@ -198,13 +198,7 @@ impl Partition {
             && !self.by_key
             && self.machine.task(id).is_some_and(|task| task.held);
         let since = self.open.get(&id).filter(|_| held).and_then(since);
-        let Some(since) = since else { return false };
-        if now >= since + WAIT_FOR_SLOT_MAX && !self.machine.works_on_entry(id) {
-            self.hand_back(id);
-            return true;
-        }
-        self.agenda.set(id, since.max(now) + WAIT_FOR_SLOT_MAX);
-        false
+        since.is_some_and(|since| self.hand_back_after(since, id, now))
     }
 
     /// An accepted entry says that the lease is alive, or has begun.

@@ -10,12 +10,13 @@ use crate::machine::OrderKey;
 use crate::protocol::moment::Moment;
 use crate::task::TaskId;
 
-/// So many tasks of a partition wait for others, in lines or for their keys, with their payloads.
-/// Those of others are read again when it is their turn, so that a long line leaves room for tasks
-/// that may run.
+/// The number of tasks of a partition that keep their payloads while they wait for others, in lines
+/// or for their keys. The payloads of further ones are read again when it is their turn, so that a
+/// long line leaves room for tasks that may run.
 const PAYLOADS_MAX: usize = 512;
 
-/// So many wait for others, before no more tasks are asked for.
+/// The worker asks for no more tasks of the partition while more than this number of them wait for
+/// others.
 const WAITING_MAX: usize = 20_000;
 
 impl Partition {
@@ -39,12 +40,12 @@ impl Partition {
         }
         self.machine.line_up(id, key);
         if self.machine.first_in_line(key).is_some_and(|first| first != id) {
-            self.save_payload(id);
+            self.drop_payload_if_many_wait(id);
         }
     }
 
-    /// A task waits for another one. Its payload goes if many are here.
-    pub(super) fn save_payload(&mut self, id: TaskId) {
+    /// A task waits for another one: its payload is dropped if many tasks do.
+    pub(super) fn drop_payload_if_many_wait(&mut self, id: TaskId) {
         let in_line = self.machine.in_line() - self.machine.line_count();
         if in_line + self.machine.waiting_for_keys() > PAYLOADS_MAX {
             self.machine.drop_waiting_payload(id);
@@ -52,7 +53,7 @@ impl Partition {
         }
     }
 
-    /// Whether so many tasks wait for others that no more are asked for.
+    /// Whether more tasks wait for others than may, so that no more are asked for.
     #[must_use]
     pub fn holds_enough(&self) -> bool {
         self.machine.in_line() + self.machine.waiting_for_keys() > WAITING_MAX

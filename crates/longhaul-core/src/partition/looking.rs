@@ -400,15 +400,19 @@ impl Partition {
     }
 
     /// A new task that could not be claimed for a while goes back to the broker, so that another
-    /// worker can have it; until then it is looked at again in time. True when it went. One of a
-    /// batch cannot go while others of the batch run here: it is offered to the other workers.
+    /// worker can have it. True when it went.
     fn hand_back_in_time(&mut self, id: TaskId, now: Moment) -> bool {
-        let received = self.open.get(&id).and_then(|open| open.received);
-        let is_new = || self.machine.fold(id).phase == Phase::New;
-        let Some(received) = received.filter(|_| !self.by_key && is_new()) else {
-            return false;
-        };
-        let until = received + WAIT_FOR_SLOT_MAX;
+        let new = !self.by_key && self.machine.fold(id).phase == Phase::New;
+        let received = self.open.get(&id).filter(|_| new).and_then(|open| open.received);
+        received.is_some_and(|received| self.hand_back_after(received, id, now))
+    }
+
+    /// Hands a delivery back that has waited for a slot since then, once it has waited for a
+    /// second; until then the task is looked at again in time. The broker takes back only whole
+    /// batches, and none of which a task runs here: a task of such a batch is offered to the other
+    /// workers, and looked at again with the next heartbeat. True when the delivery went.
+    pub(super) fn hand_back_after(&mut self, since: Moment, id: TaskId, now: Moment) -> bool {
+        let until = since + WAIT_FOR_SLOT_MAX;
         if now < until {
             self.agenda.set(id, until);
             return false;
@@ -417,7 +421,7 @@ impl Partition {
             self.hand_back(id);
             return true;
         }
-        self.offer_later(id, now);
+        self.unwanted.offer(id, now);
         self.agenda.set(id, now + self.settings.ledger.heartbeat);
         false
     }

@@ -286,7 +286,7 @@ impl Partition {
             Entry::Done(Done { key, .. }) | Entry::Checkpoint(key) => {
                 return self.silence.heard_if_known(key.owner, now);
             }
-            // An operator claims what it releases: it is no worker, but runs the task meanwhile.
+            // An operator claims the task that it releases, and is no worker.
             Entry::Claim(Claim { key, .. }) if self.machine.is_own(key.owner) => return,
             Entry::Claim(Claim { key, .. }) => return self.silence.heard_running(key.owner, now),
             Entry::Seal(seal) => seal.key.owner,

@@ -5,6 +5,9 @@
 //! A subscription cannot tell the broker which types it wants, so that a gateway is given all of
 //! them. Where other workers are, what was delivered here and is not asked for is offered to them
 //! on the ledger (`protocol/offer.rs`), once. A gateway that is alone says nothing.
+//!
+//! Workers without leases use the same offers for tasks of a batch that wait for a slot
+//! ([`Partition::hand_back_after`]).
 
 use super::delivering::place;
 use super::{Mode, Partition, Slots};
@@ -44,7 +47,7 @@ pub(super) struct Unwanted {
     order: BTreeSet<(Moment, TaskId)>,
     by_type: BTreeMap<TaskType, BTreeSet<(Moment, TaskId)>>,
     /// Those of them that are to be offered where others are, and when.
-    to_offer: Agenda<TaskId>,
+    pub(super) to_offer: Agenda<TaskId>,
     /// Payload reads in progress, with the type that a request asks for; slow reads are left out.
     reading: BTreeMap<TaskId, TaskType>,
     reads: BTreeMap<TaskType, usize>,
@@ -68,6 +71,7 @@ impl Unwanted {
 
     /// It is looked at, or gone.
     pub(super) fn remove(&mut self, id: TaskId) {
+        self.to_offer.remove(id);
         if self.tasks.is_empty() {
             return;
         }
@@ -79,7 +83,11 @@ impl Unwanted {
                 self.by_type.remove(&task_type);
             }
         }
-        self.to_offer.remove(id);
+    }
+
+    /// The task is to be offered to the other workers, as soon as that may be.
+    pub(super) fn offer(&mut self, id: TaskId, now: Moment) {
+        self.to_offer.set_by(id, now);
     }
 
     /// It is not held here any more.
@@ -89,12 +97,10 @@ impl Unwanted {
 
     /// The session that brought them has ended: `knows` says which of them are known all the same.
     pub(super) fn session_lost(&mut self, knows: impl Fn(TaskId) -> bool) {
-        let ids: Vec<TaskId> = self.tasks.keys().copied().collect();
-        for id in ids {
-            self.let_go(id);
-            if !knows(id) {
-                self.remove(id);
-            }
+        self.to_offer = Agenda::default();
+        let gone: Vec<TaskId> = self.tasks.keys().copied().filter(|id| !knows(*id)).collect();
+        for id in gone {
+            self.remove(id);
         }
     }
 
@@ -258,14 +264,6 @@ impl Partition {
             return None;
         }
         self.unwanted.first(slots.wanted())
-    }
-
-    /// A task waits for a slot, and others may have one.
-    pub(super) fn offer_later(&mut self, id: TaskId, now: Moment) {
-        let offered = self.open.get(&id).is_none_or(|open| open.offered.is_some());
-        if !offered {
-            self.unwanted.to_offer.set_by(id, now);
-        }
     }
 
     /// What was delivered here and nobody has asked for is offered where others are: they may be

@@ -39,7 +39,7 @@ pub struct Silence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Seen {
     at: Moment,
-    /// It has a heartbeat, or has sealed. Whoever has only claimed may be an operator.
+    /// The owner has a heartbeat, or has sealed. An owner that has only claimed may be an operator.
     worker: bool,
     lead: Option<Lead>,
     /// It is an earlier id of a worker that has fenced itself, kept alive for what still runs under
@@ -178,13 +178,13 @@ impl Silence {
         Lag { last: self.lag, unread_since: self.underway.front().map(|(_, sent)| *sent) }
     }
 
-    /// Something was read of an owner which only workers say.
+    /// A heartbeat or a seal of an owner was read: the owner is a worker.
     pub fn heard(&mut self, owner: OwnerId, now: Moment) {
         self.seen(owner, now).worker = true;
     }
 
-    /// A claim was read by which an owner runs a task: a worker's, or an operator's that is about to
-    /// release it.
+    /// A claim was read by which an owner runs a task. The owner may be an operator, who releases
+    /// the task in a moment.
     pub fn heard_running(&mut self, owner: OwnerId, now: Moment) {
         self.seen(owner, now);
     }
@@ -410,8 +410,8 @@ mod tests {
         assert!(!silence.is_stale(OTHER));
     }
 
-    /// An operator that closed tasks would have stood in everybody's line for 2 H, and while it was
-    /// the first nobody would have swept.
+    /// An operator that closed or released tasks would have stood in everybody's line for 2 H, and
+    /// while it was the first nobody would have swept.
     #[test]
     fn who_closes_a_task_and_has_no_heartbeat_takes_no_turn() {
         let mut silence = Silence::new(H);
@@ -419,7 +419,11 @@ mod tests {
         silence.heard_if_known(OTHER, at(30));
         assert_eq!(silence.live_owners(at(30)).count(), 0);
         assert!(silence.is_stale(OTHER));
+        silence.heard_running(OTHER, at(30));
+        assert_eq!((silence.live_owners(at(30)).count(), silence.has_heard_of(OTHER)), (0, false));
+        assert!(!silence.is_stale(OTHER), "what it runs is not taken over");
         silence.heard(OTHER, at(31));
+        assert_eq!((silence.live_owners(at(31)).count(), silence.has_heard_of(OTHER)), (1, true));
         silence.heard_if_known(OTHER, at(40));
         assert_eq!(silence.silent_since(OTHER), at(40));
     }

@@ -78,8 +78,8 @@ fn a_batch_of_which_one_task_is_leased_waits_in_peace() {
     }
 }
 
-/// Of a batch one task was leased, and the others stayed with the gateway that had leased it,
-/// although another one was asked for them.
+/// A gateway that had leased one task of a batch kept the others, although another gateway was asked
+/// for tasks.
 #[test]
 fn the_rest_of_a_batch_is_leased_by_whichever_gateway_is_asked() {
     let engine = TestEngine::new();

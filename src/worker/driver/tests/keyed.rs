@@ -34,12 +34,6 @@ impl Bench {
         self.driver.lanes[-1].core.machine().fold(task).phase
     }
 
-    /// The last entry of a task on the metadata topic.
-    fn last_shown(&self, task: TaskId) -> TaskMetadata {
-        let of_task = |entry: &TaskMetadata| entry.message_id == task.to_string();
-        self.shown().into_iter().map(|(_, entry)| entry).rfind(of_task).unwrap()
-    }
-
     fn binds(&self) -> usize {
         let log = self.broker.full_log(&self.register());
         let is_bind =
@@ -60,7 +54,7 @@ async fn of_the_tasks_with_one_idempotency_key_one_is_run() {
     assert_eq!(bench.holder("order/4711"), Some(tasks[0]));
     for duplicate in [tasks[1], tasks[3]] {
         assert_eq!(bench.phase(duplicate), Phase::Cancelled);
-        let shown = bench.last_shown(duplicate);
+        let shown = bench.last_of(duplicate);
         assert_eq!(shown.outcome, Some(TaskOutcome::Cancelled));
         assert_eq!(shown.duplicate_of, Some(tasks[0].to_string()));
         assert_eq!(shown.failure_reason, Some(format!("Duplicate of {}", tasks[0])));
@@ -92,8 +86,8 @@ async fn duplicates_hold_up_nothing_that_is_behind_them() {
     assert_eq!(ran, expected);
 }
 
-/// Nothing could be written to the register for an hour, and tasks with keys took the place of all
-/// others: the worker held as many as it has slots, and asked for none of those without a key.
+/// The register could not be written for an hour. The worker held as many tasks with keys as it has
+/// slots, and asked for no task without a key.
 #[tokio::test(start_paused = true)]
 async fn tasks_without_keys_run_while_the_register_cannot_be_written() {
     let (mut bench, diary) =
@@ -127,7 +121,7 @@ async fn what_the_register_says_already_counts() {
     bench.bind("k", second, 1);
     bench.run_for(10 * SECOND).await;
     assert_eq!((diary.lines(), bench.binds()), (vec![second.to_string()], 2));
-    assert_eq!(bench.last_shown(first).duplicate_of, Some(second.to_string()));
+    assert_eq!(bench.last_of(first).duplicate_of, Some(second.to_string()));
 }
 
 /// A bind that the broker did not store, or of which nobody knows, is published again.
@@ -168,7 +162,7 @@ async fn a_key_that_is_too_long_is_told_and_does_not_count() {
         (0..2).map(|_| bench.submit(&[("IDEMPOTENCY_KEY", long.as_str())])).collect();
     bench.run_for(5 * SECOND).await;
     assert_eq!((diary.lines().len(), bench.binds()), (2, 0));
-    let warning = bench.last_shown(tasks[0]).warning.unwrap();
+    let warning = bench.last_of(tasks[0]).warning.unwrap();
     assert!(warning.contains("257 bytes"), "{warning}");
 }
 
@@ -208,7 +202,7 @@ async fn of_the_unfinished_tasks_with_one_dedupe_key_one_is_run() {
     bench.run_for(2 * SECOND).await;
     let duplicate = bench.submit(&key);
     bench.run_for(5 * SECOND).await;
-    assert_eq!(bench.last_shown(duplicate).duplicate_of, Some(first.to_string()));
+    assert_eq!(bench.last_of(duplicate).duplicate_of, Some(first.to_string()));
     assert_eq!(bench.phase(first), Phase::Running);
     bench.run_for(10 * SECOND).await;
     assert_eq!(bench.phase(first), Phase::Completed);
@@ -233,7 +227,7 @@ async fn an_end_is_shown_when_the_key_is_released_and_not_before() {
     bench.broker.stall_publishes(&bench.register(), 20 * SECOND);
     bench.run_for(10 * SECOND).await;
     assert_eq!(bench.phase(task), Phase::Completed);
-    let is_over = |bench: &Bench| bench.last_shown(task).is_terminal();
+    let is_over = |bench: &Bench| bench.last_of(task).is_terminal();
     assert!(!is_over(&bench));
     bench.run_for(30 * SECOND).await;
     assert!(is_over(&bench));
@@ -282,7 +276,7 @@ async fn a_key_is_remembered_for_its_retention_and_then_removed() {
     let ran = [first, long, again[1]].map(|task| task.to_string());
     assert_eq!(diary.lines(), ran);
     for (lost, holder) in [(duplicate, first), (of_long, long), (again[0], long)] {
-        assert_eq!(bench.last_shown(lost).duplicate_of, Some(holder.to_string()));
+        assert_eq!(bench.last_of(lost).duplicate_of, Some(holder.to_string()));
     }
     bench.run_long(5 * R).await;
     let keys = bench.driver.registers[0].fold.keys();
@@ -358,5 +352,5 @@ async fn the_key_of_a_replay_is_never_forgotten() {
     bench.run_for(5 * SECOND).await;
     let ran = [first[0], first[1], second[1]].map(|task| task.to_string());
     assert_eq!(diary.lines(), ran);
-    assert_eq!(bench.last_shown(second[0]).duplicate_of, Some(first[0].to_string()));
+    assert_eq!(bench.last_of(second[0]).duplicate_of, Some(first[0].to_string()));
 }

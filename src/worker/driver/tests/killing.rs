@@ -10,12 +10,6 @@ impl Bench {
         self.broker.publish(&self.ledger(), ledger::kill(task, ""));
     }
 
-    /// The last entry of a task.
-    fn last(&self, task: TaskId) -> TaskMetadata {
-        let shown = self.shown().into_iter().map(|(_, shown)| shown);
-        shown.filter(|shown| shown.message_id == task.to_string()).last().unwrap()
-    }
-
     fn is_completed(&self, task: TaskId) -> bool {
         let shown = self.shown();
         let of_task = |it: &TaskMetadata| it.message_id == task.to_string();
@@ -56,7 +50,7 @@ async fn a_task_that_was_cancelled_is_not_tried_again_whatever_its_processor_ans
         bench.run_for(400 * SECOND).await;
         let heard = heard.lock().unwrap().unwrap().since(asked);
         assert!(heard < SECOND, "{heard:?}");
-        let last = bench.last(task);
+        let last = bench.last_of(task);
         assert_eq!((last.attempts, last.outcome), (1, Some(TaskOutcome::Cancelled)));
         let stats = bench.driver.stats.read();
         assert_eq!((stats.started, stats.cancelled, stats.retried), (1, 1, 0));
@@ -98,7 +92,7 @@ async fn a_kill_frees_the_slot_that_a_cancelled_processor_keeps() {
     let next = bench.submit(&[]);
     bench.write(&Entry::Cancel(stuck));
     bench.run_for(60 * SECOND).await;
-    assert_eq!(bench.last(stuck).outcome, Some(TaskOutcome::Cancelled));
+    assert_eq!(bench.last_of(stuck).outcome, Some(TaskOutcome::Cancelled));
     assert!(!bench.is_completed(next), "its slot is not free");
     bench.kill(stuck);
     bench.run_for(SECOND).await;
@@ -120,7 +114,7 @@ async fn a_kill_waits_for_no_grace() {
         bench.kill(task);
         bench.run_for(SECOND).await;
         let expected = if left == 1 { Some(TaskOutcome::Cancelled) } else { None };
-        assert_eq!(bench.last(task).outcome, expected);
+        assert_eq!(bench.last_of(task).outcome, expected);
         assert_eq!(bench.driver.slots.free(), 1);
         assert_eq!(bench.driver.stats.read().left_behind, left);
         threads.lock().unwrap().clear();
@@ -163,7 +157,7 @@ async fn no_more_processors_are_left_behind_than_there_are_slots() {
     bench.kill(second);
     let third = bench.submit(&[]);
     bench.run_for(30 * SECOND).await;
-    assert_eq!(bench.last(second).outcome, Some(TaskOutcome::Cancelled));
+    assert_eq!(bench.last_of(second).outcome, Some(TaskOutcome::Cancelled));
     assert_eq!(bench.driver.stats.read().left_behind, 1);
     assert!(!bench.is_completed(third));
     // The first one ends: the second one takes its place, and its slot is free.
@@ -186,9 +180,9 @@ async fn a_task_that_waits_is_closed_by_a_kill() {
     let waits = bench.submit(&[]);
     bench.kill(waits);
     bench.run_for(SECOND).await;
-    let shown = bench.last(waits);
+    let shown = bench.last_of(waits);
     assert_eq!((shown.attempts, shown.outcome), (0, Some(TaskOutcome::Cancelled)));
-    assert!(bench.last(stuck).outcome.is_none());
+    assert!(bench.last_of(stuck).outcome.is_none());
     let log = bench.broker.full_log(&bench.ledger());
     let kill = log.iter().find(|message| ledger::is_kill(message)).unwrap();
     assert_eq!(ledger::read(kill), Ok(Entry::Cancel(waits)));

@@ -50,7 +50,7 @@ impl Bench {
         log.iter().any(|message| matches!(ledger::read(message), Ok(Entry::Claim(_))))
     }
 
-    fn is_acked(&self, task: TaskId) -> bool {
+    pub(super) fn is_acked(&self, task: TaskId) -> bool {
         let at = self.at(&self.names.task, -1);
         self.broker.is_acked(&at, "longhaul", task.entry_id())
     }

@@ -331,9 +331,9 @@ async fn a_queue_gets_an_order_while_its_workers_work() {
     assert_eq!(of_key(&diary, "a"), "0+ 0- 3+ 3- 6+ 6- 9+ 9-");
 }
 
-/// Behind 512 others in a line a task's payload is not kept, and with it went that the task takes
-/// the place of an earlier one: its submitter wrote no bind, the worker bound it as any other, and
-/// it was closed as a duplicate.
+/// The payload of a task behind 512 others in a line is dropped, and the worker forgot with it that
+/// the task is an overwriter. The submitter wrote no bind, the worker bound the task as any other,
+/// and it was closed as a duplicate.
 #[tokio::test(start_paused = true)]
 async fn an_overwriter_far_back_in_a_line_takes_the_place_of_an_earlier_task() {
     let diary = Diary::default();

@@ -54,17 +54,13 @@ impl Bench {
     }
 
     fn superseded_by(&self, task: TaskId) -> Option<TaskId> {
-        let of_task = |entry: &TaskMetadata| entry.message_id == task.to_string();
-        let last = self.shown().into_iter().map(|(_, entry)| entry).rfind(of_task)?;
-        last.superseded_by?.parse().ok()
+        self.last_of(task).superseded_by?.parse().ok()
     }
 
     #[track_caller]
     fn check_superseded(&self, task: TaskId, by: TaskId) {
         assert_eq!(self.fold(task).0, Phase::Cancelled);
-        let of_task = |entry: &TaskMetadata| entry.message_id == task.to_string();
-        let last = self.shown().into_iter().map(|(_, entry)| entry).rfind(of_task);
-        let last = last.expect("it is shown");
+        let last = self.last_of(task);
         assert_eq!(last.outcome, Some(TaskOutcome::Cancelled));
         assert_eq!(last.superseded_by, Some(by.to_string()));
         assert_eq!(last.failure_reason, Some(format!("Superseded by {by}")));
@@ -279,9 +275,8 @@ async fn what_cannot_be_used_of_overwriting_is_told() {
     assert_eq!(diary.lines().len(), cases.len());
 }
 
-/// One task ran for an hour, and an overwriter of it came each minute. Each took a slot's place in
-/// what the worker asked for: after as many as there are slots it took nothing, with all slots but
-/// one free.
+/// One task ran for an hour, and each minute an overwriter of it came. The worker kept a slot free
+/// for each overwriter: after as many as it has slots it took no task, with all slots but one free.
 #[tokio::test(start_paused = true)]
 async fn overwriters_behind_one_that_runs_hold_up_nothing() {
     let (mut bench, diary) =
@@ -295,7 +290,7 @@ async fn overwriters_behind_one_that_runs_hold_up_nothing() {
     bench.run_for(2 * SECOND).await;
     let begun: Vec<String> = holders.iter().chain(&ready).map(ToString::to_string).collect();
     assert_eq!(diary.lines(), begun);
-    // None waits that a later one replaces.
+    // An overwriter that a later one replaces does not wait.
     for (at, task) in over[..18].iter().enumerate() {
         let by = bench.superseded_by(*task).expect("a later one was named");
         let at_by = over.iter().position(|task| *task == by).unwrap();

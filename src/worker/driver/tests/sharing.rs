@@ -2,6 +2,7 @@
 
 use super::topics::submit_to;
 use super::*;
+use longhaul_core::protocol::fold::Phase;
 
 /// When which task began, by the name of its topic.
 type Starts = Arc<Mutex<Vec<(Duration, String, TaskId)>>>;
@@ -123,10 +124,9 @@ async fn starts_follow_the_weights_and_none_is_starved() {
     }
 }
 
-/// A producer of Java sends what is submitted at once as one message: 32 tasks of two seconds were
-/// all run by the one of two idle workers that it was delivered to, in 16 seconds and not in 8.
-#[tokio::test(start_paused = true)]
-async fn idle_workers_take_what_waits_of_a_batch() {
+/// Two workers with four slots each, and a batch of so many tasks of two seconds, which is delivered
+/// to one of them. Each notes which tasks it begins.
+async fn two_on_a_batch(count: usize) -> ([Bench; 2], [Diary; 2], Vec<TaskId>) {
     let config = WorkerConfig { concurrency: 4, ..WorkerConfig::default() };
     let notes = [Diary::default(), Diary::default()];
     let body = |notes: &Diary| {
@@ -143,13 +143,47 @@ async fn idle_workers_take_what_waits_of_a_batch() {
     let mut second = Bench::on(first.broker.clone(), "second", config, None, body(&notes[1]));
     tokio::join!(first.run_for(20 * SECOND), second.run_for(20 * SECOND));
     let message = Outgoing { payload: "task".into(), ..Outgoing::default() };
-    let at = first.at(&first.names.task, -1);
-    let tasks = first.broker.publish_batch(&at, vec![message; 32]);
+    let positions =
+        first.broker.publish_batch(&first.at(&first.names.task, -1), vec![message; count]);
+    let tasks = positions.into_iter().map(|position| TaskId::new(position, -1)).collect();
+    ([first, second], notes, tasks)
+}
+
+/// A Java producer sends tasks that are submitted at once as one message. Of two idle workers with
+/// four slots each, the one that the message was delivered to ran all 32 tasks of two seconds, in 16
+/// seconds and not in 8.
+#[tokio::test(start_paused = true)]
+async fn idle_workers_take_what_waits_of_a_batch() {
+    let ([mut first, mut second], notes, tasks) = two_on_a_batch(32).await;
     tokio::join!(first.run_for(11 * SECOND), second.run_for(11 * SECOND));
     let ran = notes.each_ref().map(|notes| notes.lines().len());
     assert_eq!(ran.iter().sum::<usize>(), 32, "{ran:?}");
     assert!(ran.iter().all(|ran| *ran >= 12), "{ran:?}");
-    assert!(first.broker.is_acked(&at, "longhaul", tasks[0].entry_id()));
+    assert!(first.is_acked(tasks[0]));
+}
+
+/// The worker that has offered the rest of its batch dies: the batch is delivered again, and each
+/// task that was offered runs once.
+#[tokio::test(start_paused = true)]
+async fn what_is_offered_of_a_batch_outlives_the_worker_that_holds_it() {
+    let (mut both, notes, tasks) = two_on_a_batch(40).await;
+    let [first, second] = &mut both;
+    tokio::join!(first.run_for(3 * SECOND), second.run_for(3 * SECOND));
+    let begun = notes.each_ref().map(|notes| notes.lines().len());
+    assert!(begun.iter().all(|begun| *begun >= 4), "both work on it: {begun:?}");
+    let holder = usize::from(begun[1] > begun[0]);
+    let [first, second] = both;
+    let mut left = if holder == 0 { second } else { first };
+    left.run_for(120 * SECOND).await;
+    let machine = left.driver.lanes[-1].core.machine();
+    let open = tasks.iter().filter(|task| machine.fold(**task).phase != Phase::Completed);
+    assert_eq!(open.collect::<Vec<_>>(), [&tasks[0]; 0]);
+    assert!(left.is_acked(tasks[0]));
+    let mut ran = notes[1 - holder].lines();
+    ran.sort();
+    let starts = ran.len();
+    ran.dedup();
+    assert_eq!(starts, ran.len(), "none runs twice at the worker that is left");
 }
 
 /// A topic above that cannot be worked on, because its ledger is away for example, holds up nobody.

@@ -1,6 +1,6 @@
 //! What is held without running: its payloads, and how much of the backlog it explains.
 
-use super::solo::{claimed, effects, ended, land, live};
+use super::solo::{Solo, claimed, effects, ended, land, live, task};
 use super::*;
 use crate::protocol::entry::NextAttempt;
 
@@ -39,4 +39,20 @@ fn open_entries_are_those_that_some_worker_holds() {
     core.handle_delivery(other(6, None), None, now);
     land(&mut core, 2, Entry::Cancel(other(7, None)), now);
     assert_eq!(core.open_entries(), 3, "a request to cancel proves no entry");
+}
+
+/// A million overwriters behind tasks that run would all have been taken in, with their payloads.
+#[test]
+fn tasks_that_wait_for_others_are_counted_and_their_payloads_dropped() {
+    let mut solo = Solo::new(1);
+    for entry in 0..20_000 {
+        solo.deliver(task(entry));
+        solo.core.stand_behind(task(entry));
+    }
+    let dropped = |effect: &&Effect| matches!(effect, Effect::Do(Action::DropPayload(_)));
+    assert_eq!(solo.run().iter().filter(dropped).count(), 20_000 - 512);
+    assert_eq!((solo.core.holds_enough(), solo.core.undecided(solo.now)), (false, 0));
+    solo.deliver(task(20_000));
+    solo.core.wait_for_key(task(20_000), solo.now);
+    assert_eq!((solo.core.holds_enough(), solo.core.undecided(solo.now)), (true, 1));
 }

@@ -454,3 +454,22 @@ fn what_was_offered_and_taken_and_given_back_is_offered_again_at_once() {
     let again = offers(&solo.wait(SECOND));
     assert_eq!(again.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [OFFERED_AFTER]);
 }
+
+/// A worker that was alone noted each task of a batch that had waited for a second, to be offered to
+/// others who were not there, and forgot none of them when they were over.
+#[test]
+fn what_is_to_be_offered_is_forgotten_when_it_is_over_or_gone() {
+    let mut solo = Solo::new(1);
+    let member = |index| TaskId { batch_index: Some(index), ..task(0) };
+    for index in 0..4 {
+        solo.core.handle_delivery(member(index), Some(4), solo.now);
+        solo.core.note_type(member(index), of("x"));
+    }
+    solo.wait(2 * SECOND);
+    assert_eq!(solo.core.unwanted.to_offer.len(), 3);
+    solo.claimed(member(1), Some(4));
+    solo.ended(member(1), Outcome::Completed);
+    assert_eq!(solo.core.unwanted.to_offer.len(), 2);
+    solo.core.handle_session_lost();
+    assert!(solo.core.unwanted.to_offer.is_empty());
+}
