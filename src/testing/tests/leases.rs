@@ -10,6 +10,7 @@ use bytes::Bytes;
 
 mod attempts;
 mod ends;
+mod limits;
 mod named;
 mod offers;
 mod random;

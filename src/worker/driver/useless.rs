@@ -84,6 +84,9 @@ impl Driver {
         }
         // Who does not work on the topic knows nothing of the ticket's owner.
         let core = core?;
+        if core.needs_ticket_of(ticket.task, ticket.owner) {
+            return None;
+        }
         if core.is_silent(ticket.owner) {
             return Some(core.keeps_metadata());
         }

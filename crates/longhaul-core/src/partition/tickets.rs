@@ -5,6 +5,9 @@
 //! A task that waits for its ticket uses no slot. No more tickets are asked for than the worker has
 //! free slots, over all its partitions, so that what is granted can be used; those that wait in the
 //! line of their key do not count, for others behind them may begin.
+//!
+//! The ticket of a lease is given back when the ledger shows that the lease is over. Until then it
+//! is needed, whichever gateway looks after the lease.
 
 use super::looking::WAIT_FOR_SLOT_MAX;
 use super::{Effect, Mode, Partition, Slots};
@@ -44,7 +47,7 @@ enum State {
     LinedUp,
     /// The task may be claimed, since then.
     Granted(Moment),
-    /// It is claimed, or runs.
+    /// It is claimed, or runs, or a lease of it does that was granted here.
     Used,
 }
 
@@ -123,6 +126,17 @@ impl Partition {
     #[must_use]
     pub fn is_silent(&self, owner: OwnerId) -> bool {
         self.machine.is_ready() && !self.machine.is_own(owner) && self.silence.is_stale(owner)
+    }
+
+    /// Whether the lease that a gateway has granted to this task, under the ticket of this owner,
+    /// goes on. The gateway may be gone, or others may look after the lease by now.
+    #[must_use]
+    pub fn needs_ticket_of(&self, id: TaskId, gateway: OwnerId) -> bool {
+        self.runs_lease(id, |owner| owner.is_lease_of(gateway))
+    }
+
+    fn runs_lease(&self, id: TaskId, of: impl FnOnce(OwnerId) -> bool) -> bool {
+        self.machine.lease(id).is_some_and(|(_, owner, _)| of(owner))
     }
 
     /// Whether one more ticket may be asked for, as far as slots are concerned.
@@ -209,7 +223,9 @@ impl Partition {
     fn needs_ticket(&self, id: TaskId, state: State) -> bool {
         if state == State::Used {
             let epochs = (id, Epoch(0))..=(id, Epoch(u32::MAX));
-            return self.claims.contains_key(&id) || self.processors.range(epochs).next().is_some();
+            return self.claims.contains_key(&id)
+                || self.processors.range(epochs).next().is_some()
+                || self.runs_lease(id, |owner| self.machine.speaks_for(owner));
         }
         let Some(task) = self.machine.task(id) else { return false };
         let (fold, idle) = (task.fold, matches!(task.stage, Stage::Idle | Stage::Reading));
