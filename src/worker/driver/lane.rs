@@ -35,7 +35,7 @@ use longhaul_core::protocol::limits::Limits;
 use longhaul_core::protocol::moment::Moment;
 use longhaul_core::task::terms::{Terms, millis};
 use longhaul_core::task::{EntryId, TaskId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use tokio::sync::oneshot;
@@ -118,6 +118,8 @@ pub(super) struct Lane {
     pub(super) running_bytes: usize,
     /// Who holds the leases that run, and has held others.
     pub(super) holders: Holders,
+    /// Leases that have been silent for too long, and whose tasks are being read.
+    pub(super) ending: BTreeSet<(TaskId, Epoch)>,
     /// Bodies of outcomes that were published and may have to be published or shown again.
     pub(super) outcome_bodies: Held<(Epoch, Body)>,
     /// What else is known of attempts whose end is to be shown. See `remains.rs`.
@@ -259,6 +261,7 @@ impl Lane {
             running: BTreeMap::new(),
             running_bytes: 0,
             holders: Holders::default(),
+            ending: BTreeSet::new(),
             outcome_bodies: Held::default(),
             remains: Held::default(),
             last_checkpoints: Held::default(),

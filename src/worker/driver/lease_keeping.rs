@@ -18,7 +18,8 @@ use longhaul_core::protocol::retry::Failure;
 use longhaul_core::task::{TaskId, text};
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Messages of tasks whose leases are over that are read at once.
+/// Messages of tasks of a partition whose leases are over that are read at once. A broker that is
+/// away keeps them from being read for as long as it is.
 const ENDING_AT_ONCE_MAX: usize = 64;
 
 /// How often it is looked at again whether a view is complete.
@@ -193,11 +194,10 @@ impl Driver {
             // It has ended by itself if it does not listen.
             return drop(attendant.try_send(Told::Silent));
         }
-        if self.ending.len() >= ENDING_AT_ONCE_MAX || self.ending.contains(&key) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        if lane.ending.len() >= ENDING_AT_ONCE_MAX || !lane.ending.insert((task, epoch)) {
             return;
         }
-        let Some(lane) = self.lanes.get(&id) else { return };
-        self.ending.insert(key);
         let read = self.env.fetch_at_last(lane.topics.task.clone(), task.position());
         self.pending.push(Box::pin(async move {
             let message = Box::new(read.await);
@@ -207,11 +207,11 @@ impl Driver {
 
     pub(super) fn end_lease(&mut self, key: LeaseKey, message: Option<Message>) {
         let (id, task, epoch) = key;
-        self.ending.remove(&key);
         let (sample, wall_ms) = (self.env.rng.u32(..), self.env.clock.wall_ms());
         let at_once = self.leasing.as_ref().is_some_and(|leasing| leasing.terms.expired_at_once);
         let defaults = self.defaults_of(id);
         let Some(lane) = self.lanes.get_mut(&id) else { return };
+        lane.ending.remove(&(task, epoch));
         let Some((at, _, lease_ms)) = lane.core.machine().lease(task) else { return };
         if at != epoch {
             return;

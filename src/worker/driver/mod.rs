@@ -52,7 +52,6 @@ use super::drain_request::DrainRequest;
 use super::erased::ErasedProcessor;
 use super::execution::{AttemptEnd, StuckBody};
 use super::intake::Intake;
-use super::leasing::LeaseKey;
 use super::mailbox::Mailbox;
 use super::shares::{Share, Shares};
 use super::stats::Stats;
@@ -156,8 +155,6 @@ pub(super) struct Driver {
     processor: Arc<dyn ErasedProcessor>,
     /// It leases what it claims.
     leasing: Option<leasing::Leasing>,
-    /// Leases that have been silent for too long, and whose tasks are being read.
-    ending: BTreeSet<LeaseKey>,
     /// What entries of running tasks say of this worker.
     shown_worker: String,
     lanes: Lanes,
@@ -224,7 +221,6 @@ impl Driver {
             topics: Vec::new(),
             processor,
             leasing,
-            ending: BTreeSet::new(),
             shown_worker,
             lanes: Lanes::default(),
             registers: Vec::new(),

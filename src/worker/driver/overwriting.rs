@@ -209,7 +209,8 @@ impl Driver {
     }
 
     /// The message of a task that nobody had claimed was read, or is gone: then nobody knows
-    /// whether it was ever run, and it is closed all the same.
+    /// whether it was ever run, and it is closed all the same. Of the batch of a message that is
+    /// gone nobody knows more than that the task was in it.
     fn close_new(
         &mut self,
         number: usize,
@@ -219,6 +220,8 @@ impl Driver {
         let Some(lane) = self.lane_of(number, task) else { return };
         let fold = lane.core.machine().fold(task.id);
         if lane.core.machine().is_ready() && fold.phase == Phase::New {
+            let batch_size =
+                batch_size.or(task.id.batch_index.map(|index| index.saturating_add(1)));
             self.close_for(number, (task, by), fold, batch_size);
         }
     }

@@ -21,8 +21,8 @@ pub(super) struct Sealing {
     seals: Seals,
     /// Keys of sealed tasks that still stand in the ledger, as far as it was read.
     left: BTreeMap<TaskId, Trail>,
-    /// Tasks that are not over of which a claim with a base was accepted: older keys may go, for it
-    /// says what they say.
+    /// Tasks of which keys may go, because a claim with a base says what they say. A sweep visits
+    /// each of them.
     based: BTreeSet<TaskId>,
     /// Entries that this worker has dropped: nobody claims their tasks.
     dropped: BTreeSet<EntryId>,
@@ -197,6 +197,12 @@ impl Machine {
         !self.sealing.useless.is_empty()
     }
 
+    /// Whether each sweep looks at this task.
+    #[cfg(test)]
+    pub(super) fn visits_in_sweeps(&self, id: TaskId) -> bool {
+        self.sealing.based.contains(&id)
+    }
+
     /// The batch of tombstones is stored; or not all of it is, and is published again. What is
     /// stored need not be read back: a compaction may remove a tombstone before a reader that lags
     /// comes to it.
@@ -267,16 +273,13 @@ impl Machine {
         }
     }
 
-    /// A claim with a base was accepted.
-    pub(super) fn rest_on(&mut self, id: TaskId) {
-        self.sealing.based.insert(id);
-    }
-
-    /// A tombstone of the task was read: what its base made superfluous may all be gone. A sweep
-    /// looks at those tasks only of which something may be left.
+    /// A claim or a checkpoint of the task was accepted, or a tombstone of it was read: other keys
+    /// than before may go.
     pub(super) fn look_at_base(&mut self, id: TaskId) {
-        let left = |task: &Task| task.superseded(id).next().is_some();
-        if self.sealing.based.contains(&id) && !self.task(id).is_some_and(|task| left(&task)) {
+        let superseded = |task: &Task| task.superseded(id).next().is_some();
+        if self.task(id).is_some_and(|task| superseded(&task)) {
+            self.sealing.based.insert(id);
+        } else {
             self.sealing.based.remove(&id);
         }
     }

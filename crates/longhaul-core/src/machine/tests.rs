@@ -401,6 +401,7 @@ fn what_a_base_makes_superfluous_goes_and_what_was_not_accepted_goes_first() {
     };
     let whole = bench.machine.fold(T);
     assert_eq!(sweepable(&bench), rejected.into_iter().collect::<Vec<_>>());
+    assert!(bench.machine.visits_in_sweeps(T));
     bench.land(&Entry::Tombstone(rejected.expect("the second one was")));
     // Every other key only: whatever is left, the claim says it all.
     assert_eq!(sweepable(&bench), old);
@@ -419,6 +420,8 @@ fn what_a_base_makes_superfluous_goes_and_what_was_not_accepted_goes_first() {
     let rest = Claim { base: Some(Base { created_ms }), ..Claim::plain(base, attempt, kind) };
     heir.land(&Entry::Claim(rest));
     assert_eq!(heir.machine.fold(T), whole);
+    // A worker that was started later visited each such task in each sweep, for as long as it ran.
+    assert!(!bench.machine.visits_in_sweeps(T) && !heir.machine.visits_in_sweeps(T));
 }
 
 /// Whoever reads what is left must find the checkpoint: its epoch counts only if those before it

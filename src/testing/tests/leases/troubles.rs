@@ -1,8 +1,10 @@
 //! Leases when the log is slow, or a gateway is.
 
 use super::*;
+use longhaul_core::task::TaskId;
 use longhaul_memory::Loss;
 use longhaul_transport::TopicPartition;
+use std::collections::BTreeSet;
 
 fn ledger() -> TopicPartition {
     TopicPartition { topic: "persistent://public/default/tasks-ledger".to_owned(), partition: -1 }
@@ -71,4 +73,33 @@ fn nobody_is_told_that_there_is_no_task_by_a_gateway_that_cannot_read() {
     assert_eq!(told.find(|told| *told != Err(ReportError::Unavailable)), Some(Ok(())));
     assert_eq!(engine.wait::<Text>(&task).unwrap(), text("done"));
     engine.assert_transitions(&task, ["PROCESSING 1", "COMPLETED 1"]);
+}
+
+/// A topic was away, and with it the messages of more tasks whose leases were over than are read at
+/// once: until it came back no lease of any other topic was ended.
+#[test]
+fn leases_whose_messages_cannot_be_read_keep_no_others_from_being_ended() {
+    let engine = TestEngine::new();
+    let gateway = || {
+        let builder = engine.client().leases(TOPIC).lease_time(LEASE_TIME);
+        let leases = engine.run(builder.levels(Levels::strict()).start()).unwrap();
+        engine.run(leases.ready());
+        leases
+    };
+    let (one, other) = (gateway(), gateway());
+    let submit = |priority| {
+        let submission = engine.client().submission(TOPIC, &text("work")).priority(priority);
+        engine.run(submission.send()).unwrap()
+    };
+    let away: BTreeSet<TaskId> = (0..70).map(|_| submit(Priority::High).id).collect();
+    let leased: BTreeSet<TaskId> = (0..70).map(|_| lease(&engine, &one).task.id).collect();
+    assert_eq!(leased, away);
+    let task = submit(Priority::Normal);
+    assert_eq!(lease(&engine, &one).task, task);
+    drop(one);
+    let topic = "persistent://public/default/tasks-high";
+    engine.broker().take_away(topic, Duration::from_secs(3_600), Loss::Error);
+    engine.advance(LEASE_TIME + Duration::from_secs(60));
+    let again = lease(&engine, &other);
+    assert_eq!((again.task, again.attempt), (task, 2));
 }
