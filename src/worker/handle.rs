@@ -60,6 +60,12 @@ pub enum WorkerError {
     /// The worker's own thread could not be started, or ended without a word.
     #[error("the worker's thread failed: {0}")]
     Thread(String),
+    /// A part of the worker that publishes, reads or consumes panicked. The worker ends, because it
+    /// could only wait for that part: start it again. Other workers take its tasks over.
+    #[error(
+        "a part of the worker panicked, which is a bug of longhaul; start the worker again: {0}"
+    )]
+    Panicked(String),
 }
 
 impl From<DriverError> for WorkerError {
@@ -67,6 +73,7 @@ impl From<DriverError> for WorkerError {
         match error {
             DriverError::Refused(error) => Self::Refused(error),
             DriverError::GaveUp(task) => Self::DrainGaveUp(task),
+            DriverError::Service(what) => Self::Panicked(what),
         }
     }
 }

@@ -15,7 +15,13 @@ const KEY_BYTES: usize = 96;
 pub fn message(entry: &Entry, content: &[u8]) -> Outgoing {
     let null = matches!(entry, Entry::Tombstone(_));
     let key = text_of(entry.key(), KEY_BYTES);
-    keyed(key, entry.properties(), entry.body(content), null)
+    let message = keyed(key, entry.properties(), entry.body(content), null);
+    debug_assert_eq!(
+        Entry::read(message.key.as_deref(), &message.properties, &message.payload, null).as_ref(),
+        Ok(entry),
+        "an entry that its own reader does not read is published again and again, in vain"
+    );
+    message
 }
 
 /// A message of a compacted topic that is read by its keys; `null` says that it is a tombstone.

@@ -12,7 +12,14 @@ const KEY_BYTES: usize = 128;
 #[must_use]
 pub fn message(entry: &Entry) -> Outgoing {
     let null = matches!(entry, Entry::Tombstone(_));
-    ledger::keyed(text_of(entry.key(), KEY_BYTES), entry.properties(), entry.body(), null)
+    let key = text_of(entry.key(), KEY_BYTES);
+    let message = ledger::keyed(key, entry.properties(), entry.body(), null);
+    debug_assert_eq!(
+        Entry::read(message.key.as_deref(), &message.properties, &message.payload, null).as_ref(),
+        Ok(entry),
+        "an entry that its own reader does not read is published again and again, in vain"
+    );
+    message
 }
 
 /// Reads an entry.

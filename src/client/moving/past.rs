@@ -79,7 +79,9 @@ pub(super) fn entries(
         Some(_) => attempt,
     };
     let (key, kind) = (writer.key(id, epoch, 1), closing.unwrap_or(ClaimKind::Run));
-    let base = (record.claimed > 0).then_some(Base { created_ms: record.claimed });
+    // Readers take a base from no claim but one that runs.
+    let has_base = closing.is_none() && record.claimed > 0;
+    let base = has_base.then_some(Base { created_ms: record.claimed });
     let claim = Claim { base, limits: record.limits.into(), ..Claim::plain(key, attempt, kind) };
     let reason_of_end = closing.map(|_| reason(record)).unwrap_or_default();
     entries.push((key, Entry::Claim(claim), reason_of_end));

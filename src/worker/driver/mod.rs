@@ -145,6 +145,9 @@ pub(super) enum DriverError {
     /// A drain gave up waiting for what was under way.
     #[error("a drain gave up waiting")]
     GaveUp(Option<TaskId>),
+    /// A publisher, a follower or a consumer has panicked. Nobody does its work any more.
+    #[error("a service of the worker panicked: {0}")]
+    Service(String),
 }
 
 /// See the module's documentation.
@@ -299,12 +302,10 @@ impl Driver {
             biased;
             changed = self.stop_request.changed() => if changed.is_err() { return Some(Ok(())) },
             Some(ended) = self.attempts.join_next() => if let Ok((lane, ended)) = ended { self.handle_attempt_end(lane, ended) },
-            Some(Err(error)) = self.services.join_next() => {
-                // Those that are replaced are aborted. None ends by itself.
-                if error.is_panic() {
-                    tracing::error!(%error, "a session of the worker has panicked: this is a bug");
-                }
-            }
+            // Services that are replaced are aborted. None ends by itself.
+            Some(Err(ended)) = self.services.join_next() => if ended.is_panic() {
+                return Some(Err(DriverError::Service(ended.to_string())));
+            },
             event = self.env.answers.take() => self.handle(event),
             Some(event) = self.pending.next(), if !self.pending.is_empty() => self.handle(event),
             Some(event) = self.events.recv() => self.handle(event),

@@ -174,6 +174,7 @@ pub fn message(metadata: &TaskMetadata, task: &Task, worker: &str) -> Outgoing {
     if !worker.is_empty() {
         add_worker(&mut json, worker);
     }
+    debug_assert!(serde_json::from_slice::<TaskMetadata>(&json).is_ok(), "nobody can read this");
     Outgoing {
         key: Some(metadata.message_id.clone()),
         properties: view_properties(task.fold.epoch.0, task.fold.owner),

@@ -1,6 +1,7 @@
 //! Ends, slots and ids that once went wrong at their edges.
 
 use super::*;
+use crate::WorkerError;
 use crate::clock::Clock;
 use longhaul_core::protocol::fold::Phase;
 
@@ -66,6 +67,18 @@ async fn a_drain_that_gave_up_says_so() {
     bench.stop_request.send_replace(StopRequest::Drain(bench.broker.clock().now()));
     bench.run_for(60 * SECOND).await;
     assert!(matches!(bench.end, Some(Ok(()))));
+}
+
+/// A follower, a publisher or a consumer that panicked was logged and not started again: the worker
+/// held its tasks and waited, until its heartbeats were missed or for ever.
+#[tokio::test(start_paused = true)]
+async fn a_worker_one_of_whose_services_panics_ends_and_says_so() {
+    let mut bench = Bench::new(WorkerConfig::default(), None, at_once);
+    bench.run_for(SECOND).await;
+    bench.driver.services.spawn(async { std::panic::resume_unwind(Box::new("no follower")) });
+    bench.run_for(SECOND).await;
+    let Some(Err(end)) = bench.end else { panic!("{:?}", bench.end) };
+    assert!(WorkerError::from(end).to_string().contains("no follower"));
 }
 
 /// An attempt whose payload was not there started with an empty one: a raw processor completed the
