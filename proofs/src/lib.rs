@@ -1,5 +1,5 @@
 //! What is proved without a broker: the [`model`] searches the states of the protocol, the
-//! [`simulation`] runs whole workers on a broker in memory, [`session`] the Pulsar client against
+//! [`simulation`] and [`pairs`] run whole workers on a broker in memory, [`session`] the Pulsar client against
 //! the core of the embedded broker. [`judge`] and [`checkers`] say what was wrong.
 //!
 //! A crate of its own, so that it alone is compiled with optimisations: the model visits millions
@@ -8,6 +8,7 @@
 pub mod checkers;
 pub mod judge;
 pub mod model;
+pub mod pairs;
 pub mod session;
 pub mod simulation;
 

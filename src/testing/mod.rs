@@ -164,8 +164,8 @@ impl TestEngine {
     }
 
     /// The broker, for faults that a user's test has no use for.
-    #[cfg(test)]
-    pub(crate) const fn broker(&self) -> &MemoryBroker {
+    #[doc(hidden)]
+    pub const fn broker(&self) -> &MemoryBroker {
         &self.broker
     }
 

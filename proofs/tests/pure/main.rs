@@ -6,6 +6,7 @@
 mod deploys;
 mod leased;
 mod model;
+mod pairs;
 mod pictures;
 mod searches;
 mod session;

@@ -284,7 +284,8 @@ impl Partition {
             Decision::Wait if due > now => self.agenda.set(id, due),
             Decision::Wait => {}
             Decision::Claim(claim) if !self.knows_all_of(claim.kind, id, now) => {}
-            Decision::ReadPayload | Decision::Claim(_) if !self.may_claim(id, closes, now) => {}
+            Decision::ReadPayload | Decision::Claim(_)
+                if !self.may_claim(id, closes, self.has_slot(id, decision, slots), now) => {}
             Decision::ReadPayload if unseen => self.look_for_message(id, now, slots),
             Decision::ReadPayload if !self.has_ticket(id, true, now, slots) => {}
             Decision::Claim(_) if !closes && !self.has_ticket(id, false, now, slots) => {}
@@ -320,13 +321,13 @@ impl Partition {
 
     fn claim(&mut self, id: TaskId, claim: NextClaim, now: Moment, slots: &mut Slots) {
         if claim.kind == ClaimKind::Run {
-            // Without a quota no payload was read out of one.
-            let granted = slots.quota().is_some()
-                && self.open.get_mut(&id).is_some_and(|task| std::mem::take(&mut task.granted));
-            let may_take = if granted { slots.free() > 0 } else { slots.may_take() };
-            if !may_take {
+            if !self.has_slot(id, Decision::Claim(claim), slots) {
                 self.wait_for_slot(id, now);
                 return;
+            }
+            let granted = self.is_granted(id, slots);
+            if let Some(open) = self.open.get_mut(&id) {
+                open.granted = false;
             }
             slots.used += 1;
             if !granted {
@@ -345,20 +346,9 @@ impl Partition {
         self.machine.claim(id, claim);
     }
 
-    /// The payload of a task is read for a slot, which counts against the quota now and not again
-    /// when the task is claimed.
-    fn grant(&mut self, id: TaskId, slots: &mut Slots) {
-        if slots.quota().is_some()
-            && let Some(open) = self.open.get_mut(&id)
-            && !std::mem::replace(&mut open.granted, true)
-        {
-            slots.take();
-        }
-    }
-
     /// Whether anything but the task's own state stands against a claim; sees to it that the task
     /// is looked at again.
-    fn may_claim(&mut self, id: TaskId, closes: bool, now: Moment) -> bool {
+    fn may_claim(&mut self, id: TaskId, closes: bool, has_slot: bool, now: Moment) -> bool {
         if self.mode != Mode::Live {
             return false;
         }
@@ -382,6 +372,11 @@ impl Partition {
             // What ends a task is not given back, however late it comes.
             Some(not_before) if not_before > now && !closes => {
                 self.agenda.set(id, not_before);
+                false
+            }
+            // What M says is good for one look.
+            _ if self.legacy.is_some() && !closes && !has_slot => {
+                self.wait_for_slot(id, now);
                 false
             }
             _ => self.legacy_lets_claim(id, now),

@@ -1,6 +1,7 @@
 //! How many attempts a worker may run at once.
 
 use super::Partition;
+use crate::protocol::claim::Decision;
 use crate::task::TaskId;
 use crate::wanted::{TaskType, Wanted};
 
@@ -119,6 +120,32 @@ impl Slots {
 }
 
 impl Partition {
+    /// The payload of a task is read for a slot, which counts against the quota now and not again
+    /// when the task is claimed.
+    pub(super) fn grant(&mut self, id: TaskId, slots: &mut Slots) {
+        if slots.quota().is_some()
+            && let Some(open) = self.open.get_mut(&id)
+            && !std::mem::replace(&mut open.granted, true)
+        {
+            slots.take();
+        }
+    }
+
+    /// Whether the quota has been charged for the task. Without a quota no payload was read out of
+    /// one.
+    pub(super) fn is_granted(&self, id: TaskId, slots: &Slots) -> bool {
+        slots.quota().is_some() && self.open.get(&id).is_some_and(|task| task.granted)
+    }
+
+    /// Whether the task may be claimed for a slot now, or its payload read for one.
+    pub(super) fn has_slot(&self, id: TaskId, decision: Decision, slots: &Slots) -> bool {
+        match decision {
+            Decision::ReadPayload => slots.may_read() || slots.full,
+            _ if self.is_granted(id, slots) => slots.free() > 0,
+            _ => slots.may_take(),
+        }
+    }
+
     /// How many slots its tasks hold, those included that payloads are being read for.
     #[must_use]
     pub fn held_slots(&self) -> usize {

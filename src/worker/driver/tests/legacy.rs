@@ -1,5 +1,6 @@
 //! A worker beside workers of the Java reference, which write M and nothing else.
 
+use super::topics::submit_to;
 use super::*;
 
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
@@ -54,6 +55,20 @@ impl Bench {
         let at = self.at(&self.names.task, -1);
         self.broker.is_acked(&at, "longhaul", task.entry_id())
     }
+}
+
+/// A worker on several topics looked at each task once without a slot before it offered slots to the
+/// topics. That look used up what M had said of the task: M was asked again and again, and no task
+/// ran.
+#[tokio::test(start_paused = true)]
+async fn a_worker_on_two_topics_runs_tasks_beside_java_workers() {
+    let (mut bench, diary) = bench(true);
+    let other = bench.add_topic("others", Share::default(), None);
+    bench.run_for(SECOND).await;
+    bench.submit(&[]);
+    submit_to(&bench, &other.task, -1);
+    bench.run_for(20 * SECOND).await;
+    assert_eq!(diary.lines(), ["attempt 1"; 2]);
 }
 
 /// With kills in a mixed fleet the broker gives the task of a dead Java worker to a Rust worker

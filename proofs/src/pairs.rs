@@ -1,0 +1,113 @@
+//! Two features at a time, over the public API, in simulated time: one seed and two features, one
+//! history.
+//!
+//! A queue gets more tasks that have to wait than its fleet has slots, and plain tasks behind them.
+//! The features change what the tasks are, who runs them, and what happens meanwhile. The judges
+//! (`judge.rs`) know what users were promised, and when each processor or holder of a lease really
+//! ran. They know nothing of claims, tickets, lines or keys.
+
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a simulation that panics has failed, and that is what it is for"
+)]
+
+mod fleet;
+mod judge;
+mod notes;
+mod script;
+mod world;
+
+use longhaul::testing::TestEngine;
+use std::collections::BTreeMap;
+use world::World;
+
+/// A feature that is used beside another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Feature {
+    /// Two gateways lease the tasks, and holders turn to any of them.
+    Lease,
+    /// Tasks with limit keys, of which one or two may run at a time.
+    Limit,
+    /// The tasks of an order key run one at a time.
+    Order,
+    /// Tasks take the place of earlier ones with their dedupe key.
+    Overwrite,
+    /// Some tasks are on the level above.
+    Level,
+    /// Tasks come in batches, from a producer that is not longhaul's.
+    Batch,
+    /// Tasks that are to begin later.
+    Delay,
+    /// Tasks that wait for others.
+    After,
+    /// Tasks of types; a holder of leases asks for some types only.
+    Type,
+    /// Attempts fail.
+    Fail,
+    /// Clients cancel tasks.
+    Cancel,
+    /// An operator deletes waiting tasks, or has them fail.
+    Delete,
+    /// An operator takes running tasks from their workers.
+    Release,
+    /// Workers, or gateways, drain, and others take their places.
+    Drain,
+    /// Workers, or gateways, die, and others take their places.
+    Kill,
+    /// Workers look out for workers of the Java reference.
+    Legacy,
+}
+
+impl Feature {
+    /// All of them.
+    pub const ALL: [Self; 16] = [
+        Self::Lease,
+        Self::Limit,
+        Self::Order,
+        Self::Overwrite,
+        Self::Level,
+        Self::Batch,
+        Self::Delay,
+        Self::After,
+        Self::Type,
+        Self::Fail,
+        Self::Cancel,
+        Self::Delete,
+        Self::Release,
+        Self::Drain,
+        Self::Kill,
+        Self::Legacy,
+    ];
+}
+
+/// Two features.
+pub type Pair = [Feature; 2];
+
+/// Every two features that can be used together.
+#[must_use]
+pub fn pairs() -> Vec<Pair> {
+    let all = Feature::ALL;
+    let pairs = all.into_iter().flat_map(|one| all.map(|other| [one, other]));
+    // Beside Java workers nothing is leased, and no order is kept.
+    let refused = [[Feature::Lease, Feature::Legacy], [Feature::Order, Feature::Legacy]];
+    pairs.filter(|pair| pair[0] < pair[1] && !refused.contains(pair)).collect()
+}
+
+/// What a history shows.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// The promises that were not kept.
+    pub violations: Vec<String>,
+    /// How often something happened.
+    pub counts: BTreeMap<&'static str, usize>,
+}
+
+/// Runs one history.
+#[must_use]
+pub fn run(seed: u64, pair: Pair) -> Report {
+    let engine = TestEngine::new();
+    let world = World::new(&engine, seed, pair);
+    engine.run(world.live());
+    world.report()
+}

@@ -1,0 +1,215 @@
+//! Who works: two workers, or two gateways and the holders of their leases.
+
+use super::notes::{Notes, Working};
+use super::script::{ATTEMPTS, TYPES};
+use super::world::{H, SLOTS, TOPIC};
+use super::{Feature, Pair};
+use bytes::Bytes;
+use longhaul::{
+    Client, KeepAlive, Lease, LeaseOutcome, LeaseRequest, Leases, Levels, ReportError, RetryPolicy,
+    TaskContext, TaskError, Text, WorkerConfig, WorkerHandle, processor_fn,
+};
+use std::cell::{Cell, RefCell};
+use std::time::Duration;
+
+const LEASE_TIME: Duration = Duration::from_secs(15);
+/// How long a request for a lease waits.
+const WAIT: Duration = Duration::from_secs(5);
+/// How long a worker that drains may go on with what it runs.
+const DRAIN: Duration = Duration::from_secs(3);
+const REPORTS_MAX: usize = 6;
+
+pub(super) enum Member {
+    Worker { handle: WorkerHandle, number: usize },
+    Gateway(Leases),
+}
+
+pub(super) struct Fleet {
+    pair: Pair,
+    client: Client,
+    notes: Notes,
+    members: RefCell<Vec<Member>>,
+    started: Cell<usize>,
+    /// Requests for leases that are open.
+    asking: Cell<usize>,
+    pub(super) over: Cell<bool>,
+}
+
+impl Fleet {
+    pub(super) fn new(pair: Pair, client: Client, notes: Notes) -> Self {
+        let members = RefCell::default();
+        let (started, asking, over) = (Cell::new(0), Cell::new(0), Cell::new(false));
+        Self { pair, client, notes, members, started, asking, over }
+    }
+
+    pub(super) fn leases(&self) -> bool {
+        self.pair.contains(&Feature::Lease)
+    }
+
+    fn config(&self) -> WorkerConfig {
+        let mut config = WorkerConfig::default();
+        (config.concurrency, config.max_attempts, config.heartbeat) = (SLOTS, ATTEMPTS, H);
+        config.cancel_grace = Duration::from_secs(1);
+        config.legacy = self.pair.contains(&Feature::Legacy);
+        config.backoff =
+            RetryPolicy { base: Duration::from_millis(500), max: 2 * SECOND, ..config.backoff };
+        config
+    }
+
+    /// Starts one more worker or gateway.
+    pub(super) async fn start(&self) -> Member {
+        let levels = self.pair.contains(&Feature::Level);
+        let config = self.config();
+        let number = self.started.replace(self.started.get() + 1);
+        let member = if self.leases() {
+            let builder = self.client.leases(TOPIC).lease_time(LEASE_TIME);
+            let builder = builder.settings(|its| {
+                (its.heartbeat, its.max_attempts) = (config.heartbeat, config.max_attempts);
+                its.backoff = config.backoff;
+            });
+            let builder = if levels { builder.levels(Levels::strict()) } else { builder };
+            let leases = builder.start().await.expect("a gateway starts");
+            leases.ready().await;
+            Member::Gateway(leases)
+        } else {
+            let notes = self.notes.clone();
+            let body = move |text: Text, context: TaskContext| {
+                let notes = notes.clone();
+                async move { process(&notes, number, &text, &context).await }
+            };
+            let builder = self.client.worker(TOPIC, processor_fn(body)).config(config);
+            let builder = if levels { builder.levels(Levels::strict()) } else { builder };
+            let handle = builder.start().await.expect("a worker starts");
+            handle.ready().await;
+            Member::Worker { handle, number }
+        };
+        self.notes.disturb();
+        member
+    }
+
+    pub(super) async fn add(&self) {
+        let member = self.start().await;
+        self.members.borrow_mut().push(member);
+    }
+
+    /// Another one takes the place of one, which dies, or leaves in order.
+    pub(super) async fn replace(&self, index: usize, dies: bool) {
+        let next = self.start().await;
+        let last = std::mem::replace(&mut self.members.borrow_mut()[index], next);
+        self.notes.disturb();
+        self.notes.count(if dies { "killed" } else { "drained" });
+        match last {
+            last if dies => drop(last),
+            Member::Worker { handle, .. } => handle.drain(DRAIN).await.expect("it drains"),
+            Member::Gateway(leases) => leases.drain(DRAIN).await.expect("it drains"),
+        }
+        self.notes.disturb();
+    }
+
+    /// Slots in which nothing runs, of workers that are to stay.
+    pub(super) fn free_slots(&self) -> usize {
+        if self.leases() {
+            return self.asking.get();
+        }
+        let done = self.notes.lock();
+        let free = |member: &Member| match member {
+            Member::Worker { number, .. } => {
+                SLOTS.saturating_sub(done.running().filter(|it| it.worker == Some(*number)).count())
+            }
+            Member::Gateway(_) => 0,
+        };
+        self.members.borrow().iter().map(free).sum()
+    }
+
+    fn any_gateway(&self, rng: &mut fastrand::Rng) -> Option<Leases> {
+        let members = self.members.borrow();
+        match members.get(rng.usize(..members.len().max(1)))? {
+            Member::Gateway(leases) => Some(leases.clone()),
+            Member::Worker { .. } => None,
+        }
+    }
+
+    /// Asks for leases and works on them until all is over.
+    pub(super) async fn hold(&self, name: String, mut rng: fastrand::Rng) {
+        while !self.over.get() {
+            let Some(gateway) = self.any_gateway(&mut rng) else { return };
+            let request = LeaseRequest::of(&name).wait(WAIT);
+            let typed = self.pair.contains(&Feature::Type) && rng.bool();
+            let request = if typed { request.types([TYPES[rng.usize(..2)]]) } else { request };
+            // Whoever asks for some types has no use for the others.
+            let asks = usize::from(!typed);
+            self.asking.set(self.asking.get() + asks);
+            let leased = gateway.lease(request).await;
+            self.asking.set(self.asking.get() - asks);
+            match leased {
+                Ok(leases) => {
+                    for lease in leases {
+                        self.work(&lease, &mut rng).await;
+                    }
+                }
+                // It drains, or is gone.
+                Err(_) => tokio::time::sleep(SECOND / 10).await,
+            }
+        }
+    }
+
+    async fn work(&self, lease: &Lease, rng: &mut fastrand::Rng) {
+        let number = String::from_utf8_lossy(&lease.payload).parse().expect("the payload is whole");
+        let (script, working) = self.notes.begin(number, None);
+        let mut left = script.works;
+        while !left.is_zero() {
+            let step = left.min(LEASE_TIME / 3);
+            tokio::time::sleep(step).await;
+            left -= step;
+            let Some(gateway) = self.any_gateway(rng) else { return };
+            match gateway.keep_alive(&lease.token, KeepAlive::default()).await {
+                Ok(kept) if kept.cancelled => {
+                    drop(working);
+                    return self.report(lease, failed(), rng).await;
+                }
+                Ok(_) => self.notes.count("kept alive"),
+                Err(ReportError::Unavailable) => {}
+                Err(_) => return,
+            }
+        }
+        working.returned();
+        let succeeds = lease.attempt > script.fails;
+        let result = Bytes::from(number.to_string());
+        let outcome = if succeeds { LeaseOutcome::Succeeded(result) } else { failed() };
+        self.report(lease, outcome, rng).await;
+    }
+
+    /// Says how the work has ended until that is answered, to any gateway.
+    async fn report(&self, lease: &Lease, outcome: LeaseOutcome, rng: &mut fastrand::Rng) {
+        for _ in 0..REPORTS_MAX {
+            let Some(gateway) = self.any_gateway(rng) else { return };
+            match gateway.report(&lease.token, outcome.clone()).await {
+                Err(ReportError::Unavailable) => {}
+                Ok(()) | Err(_) => return,
+            }
+        }
+    }
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn failed() -> LeaseOutcome {
+    LeaseOutcome::Failed { message: "as told".to_owned(), fatal: false, retry_after: None }
+}
+
+async fn process(
+    notes: &Notes,
+    worker: usize,
+    text: &Text,
+    context: &TaskContext,
+) -> Result<Text, TaskError> {
+    let number = text.0.parse()?;
+    let (script, working): (_, Working) = notes.begin(number, Some(worker));
+    tokio::time::sleep(script.works).await;
+    working.returned();
+    if context.attempt() > script.fails {
+        Ok(Text(number.to_string()))
+    } else {
+        Err(TaskError::retry("as told"))
+    }
+}

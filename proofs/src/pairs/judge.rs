@@ -1,0 +1,244 @@
+//! What users were promised, judged by when processors and holders really ran, by what the metadata
+//! topic shows, and by what the broker has.
+
+use super::Feature;
+use super::notes::{Act, Done, Run};
+use super::script::{ATTEMPTS, LIMITS, Placed};
+use super::world::{H, World, keys};
+use crate::checkers::fold::{End, State};
+use longhaul::{TaskId, TaskOutcome, TaskState};
+use longhaul_core::ledger;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What lies between a request and what its reader does: heartbeats, pauses, the grace of a body.
+const SOON: Duration = Duration::from_secs(2);
+
+pub(super) fn judge(world: &World<'_>, found: &mut Vec<String>) {
+    let done = world.notes.lock();
+    check_ends(world, &done, found);
+    check_limits(&done, found);
+    check_one_at_a_time(&done, found);
+    check_order(world, &done, found);
+    check_overwriters(&done, world, found);
+    check_waits(&done, found);
+}
+
+/// Until when an attempt holds what it was given: an operator takes that from it at once, and its
+/// holder may hear of it later.
+fn until(done: &Done, run: &Run) -> Duration {
+    let end = run.end.unwrap_or(Duration::MAX);
+    let Some(placed) = done.placed.get(&run.number) else { return end };
+    let taken = done.acts.iter().filter(|(task, act, at)| {
+        *task == placed.id() && *act != Act::Cancel && (run.begin..end).contains(at)
+    });
+    // The answer to the operator comes after the entry.
+    taken.map(|(.., at)| at.saturating_sub(SOON)).min().unwrap_or(end).max(run.begin)
+}
+
+/// Each task ends once, as its script says unless somebody wanted otherwise, on the ledger as on the
+/// metadata topic, and is acknowledged.
+fn check_ends(world: &World<'_>, done: &Done, found: &mut Vec<String>) {
+    let (shown, states) = (world.shown(), states(world));
+    for placed in done.placed.values() {
+        let (id, script) = (placed.id(), &done.scripts[placed.number]);
+        let ends: Vec<_> =
+            shown.get(&id).into_iter().flatten().filter(|(_, it)| it.is_terminal()).collect();
+        let Some((at_ms, last)) = ends.last() else {
+            found.push(format!("task {id} has not ended: {script:?}"));
+            continue;
+        };
+        if ends.iter().any(|(_, it)| (it.state, it.outcome) != (last.state, last.outcome)) {
+            found.push(format!("task {id} ended in more than one way: {ends:?}"));
+        }
+        if !world.is_acked(placed) {
+            found.push(format!("task {id} was not acknowledged"));
+        }
+        let end = match (last.state, last.outcome) {
+            (TaskState::Completed, _) => Some(End::Completed),
+            (_, Some(TaskOutcome::Final)) => Some(End::Final),
+            (_, Some(TaskOutcome::Cancelled)) => Some(End::Cancelled),
+            _ => None,
+        };
+        if end.is_none() || states.get(&id).map(State::end) != Some(end) {
+            found.push(format!(
+                "task {id} is shown as {last:?}, and the ledger says {:?}",
+                states.get(&id)
+            ));
+        }
+        let acts: Vec<_> = done.acts.iter().filter(|(task, ..)| *task == id).collect();
+        let expected = if script.fails >= ATTEMPTS { End::Final } else { End::Completed };
+        // A release costs an attempt, and so does the death of a worker.
+        let loses = world.has(Feature::Release) || world.has(Feature::Kill);
+        let superseded = script.dedupe.is_some() && end == Some(End::Cancelled);
+        let as_told = end == Some(expected) || loses && end == Some(End::Final) || superseded;
+        if acts.is_empty() && !as_told {
+            found.push(format!("task {id} ended as {end:?}, not as {expected:?}: {last:?}"));
+        }
+        if end == Some(End::Completed)
+            && last.result.as_deref() != Some(placed.number.to_string().as_bytes())
+        {
+            found.push(format!("task {id} has another result: {last:?}"));
+        }
+        for (_, act, at) in acts {
+            check_act(world, done, placed, (*act, *at), (end, *at_ms), found);
+        }
+    }
+}
+
+fn check_act(
+    world: &World<'_>,
+    done: &Done,
+    placed: &Placed,
+    (act, at): (Act, Duration),
+    (end, shown_ms): (Option<End>, u64),
+    found: &mut Vec<String>,
+) {
+    let id = placed.id();
+    let runs = || done.runs.iter().filter(|run| run.number == placed.number);
+    if act != Act::Release && runs().any(|run| run.begin > at + SOON) {
+        found.push(format!("task {id} began after {act:?} at {at:?}"));
+    }
+    let returned = runs().filter(|run| run.returned).filter_map(|run| run.end).min();
+    let was_done = returned.is_some_and(|returned| returned < at + SOON);
+    let wanted = match act {
+        Act::Cancel => end == Some(End::Cancelled) || was_done,
+        Act::Delete => end == Some(End::Cancelled),
+        Act::Fail => end == Some(End::Final),
+        Act::Release => true,
+    };
+    if !wanted {
+        found.push(format!("task {id} ended as {end:?} after {act:?} at {at:?}"));
+    }
+    let disturbed = |by: Duration| done.disturbed.iter().any(|it| (at..by + 3 * H).contains(it));
+    let shown = world.since_start(shown_ms);
+    if matches!(act, Act::Delete | Act::Fail) && shown > at + 3 * H && !disturbed(at) {
+        found.push(format!("task {id}: {act:?} at {at:?} was shown at {shown:?}"));
+    }
+}
+
+/// No more tasks of a limit key run at a time than its limit says.
+fn check_limits(done: &Done, found: &mut Vec<String>) {
+    for (limit, (key, max)) in LIMITS.into_iter().enumerate() {
+        let of_key = |run: &&Run| done.scripts[run.number].limit == Some(limit);
+        let runs: Vec<&Run> = done.runs.iter().filter(of_key).collect();
+        for run in &runs {
+            let beside =
+                runs.iter().filter(|it| it.begin <= run.begin && run.begin < until(done, it));
+            let count = beside.count();
+            if count > max as usize {
+                found.push(format!("limit {key}: {count} run at {:?}, not {max}", run.begin));
+            }
+        }
+    }
+}
+
+/// No task runs twice at a time, and no two tasks of one order key or one dedupe key do.
+fn check_one_at_a_time(done: &Done, found: &mut Vec<String>) {
+    for (index, run) in done.runs.iter().enumerate() {
+        let script = &done.scripts[run.number];
+        let others = done.runs[..index]
+            .iter()
+            .filter(|it| it.begin <= run.begin && run.begin < until(done, it));
+        for other in others {
+            let theirs = &done.scripts[other.number];
+            let same_level = script.high == theirs.high;
+            let why = match () {
+                () if other.number == run.number => "of one task",
+                () if same_level && script.order.is_some() && script.order == theirs.order => {
+                    "of one order key"
+                }
+                () if script.dedupe.is_some() && script.dedupe == theirs.dedupe => {
+                    "of one dedupe key"
+                }
+                () => continue,
+            };
+            found.push(format!(
+                "two attempts {why} ran at {:?}: {:?} and {:?}",
+                run.begin,
+                done.placed.get(&other.number).map(|it| it.id()),
+                done.placed.get(&run.number).map(|it| it.id())
+            ));
+        }
+    }
+}
+
+/// Tasks of one order key begin in the order in which they were submitted, unless they were to begin
+/// later or wait for others.
+fn check_order(world: &World<'_>, done: &Done, found: &mut Vec<String>) {
+    if !world.has(Feature::Order) {
+        return;
+    }
+    for (key, high) in keys().into_iter().flat_map(|key| [(key, false), (key, true)]) {
+        let of_line = |placed: &&Placed| {
+            let script = &done.scripts[placed.number];
+            (script.order, script.high) == (Some(key), high) && script.delay.is_none()
+        };
+        let mut line: Vec<TaskId> = done.placed.values().filter(of_line).map(Placed::id).collect();
+        line.sort_unstable();
+        let number =
+            |id: &TaskId| done.placed.values().find(|it| it.id() == *id).map(|it| it.number);
+        let numbers: Vec<usize> = line.iter().filter_map(number).collect();
+        let mut latest = Duration::ZERO;
+        for number in numbers {
+            let begins = done.runs.iter().filter(|run| run.number == number).map(|run| run.begin);
+            let Some(first) = begins.min() else { continue };
+            if first < latest {
+                found.push(format!(
+                    "order key {key}: {:?} began at {first:?}, after a later one",
+                    done.placed[&number].id()
+                ));
+            }
+            latest = latest.max(first);
+        }
+    }
+}
+
+/// The last overwriter of a key is run.
+fn check_overwriters(done: &Done, world: &World<'_>, found: &mut Vec<String>) {
+    let shown = world.shown();
+    for key in keys() {
+        let of_key = |placed: &&Placed| done.scripts[placed.number].dedupe == Some(key);
+        let Some(last) = done.placed.values().filter(of_key).max_by_key(|it| it.id()) else {
+            continue;
+        };
+        let acted = done.acts.iter().any(|(task, ..)| *task == last.id());
+        let ended = shown.get(&last.id()).and_then(|all| all.last());
+        let superseded = ended.is_some_and(|(_, it)| it.outcome == Some(TaskOutcome::Cancelled));
+        // A task of another level is not overwritten: the one that comes later has lost.
+        if superseded && !acted && !world.has(Feature::Level) {
+            found.push(format!("the last overwriter of {key} was not run: {ended:?}"));
+        }
+    }
+}
+
+/// A task begins when those that it waits for are over.
+fn check_waits(done: &Done, found: &mut Vec<String>) {
+    for run in &done.runs {
+        for before in &done.scripts[run.number].after {
+            let number = done.placed.values().find(|it| it.id() == before.id).map(|it| it.number);
+            let going_on = done.runs.iter().filter(|it| Some(it.number) == number);
+            if going_on.clone().any(|it| run.begin < until(done, it)) {
+                found.push(format!(
+                    "{:?} began before {} was over",
+                    done.placed.get(&run.number).map(|it| it.id()),
+                    before.id
+                ));
+            }
+        }
+    }
+}
+
+/// What the ledgers say, by the checkers' own fold.
+fn states(world: &World<'_>) -> BTreeMap<TaskId, State> {
+    let mut states: BTreeMap<TaskId, State> = BTreeMap::new();
+    for topic in world.topics() {
+        for message in world.log(format!("{topic}-ledger")) {
+            let entry = ledger::read(&message).expect("every entry can be read");
+            if let Some(task) = entry.task() {
+                states.entry(task).or_default().take(&entry);
+            }
+        }
+    }
+    states
+}

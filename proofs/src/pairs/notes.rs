@@ -1,0 +1,130 @@
+//! What processors and holders of leases have done, and what was done to tasks.
+
+use super::script::{Placed, Script};
+use longhaul::TaskId;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A processor, or a holder of a lease, at work on a task.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run {
+    /// Of the task's script.
+    pub(super) number: usize,
+    /// The worker that runs it; `None`: the holder of a lease does.
+    pub(super) worker: Option<usize>,
+    pub(super) begin: Duration,
+    pub(super) end: Option<Duration>,
+    /// The work came to its own end.
+    pub(super) returned: bool,
+}
+
+/// What a client or an operator has done to a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Act {
+    Cancel,
+    Delete,
+    Fail,
+    Release,
+}
+
+/// What has happened in a history.
+#[derive(Debug, Default)]
+pub(super) struct Done {
+    pub(super) scripts: Vec<Script>,
+    pub(super) placed: BTreeMap<usize, Placed>,
+    pub(super) runs: Vec<Run>,
+    pub(super) acts: Vec<(TaskId, Act, Duration)>,
+    /// When workers or gateways came, left or died.
+    pub(super) disturbed: Vec<Duration>,
+    pub(super) counts: BTreeMap<&'static str, usize>,
+    pub(super) violations: Vec<String>,
+}
+
+/// The same, for all who have something to note.
+#[derive(Clone, Debug)]
+pub(super) struct Notes {
+    start: Instant,
+    done: Arc<Mutex<Done>>,
+}
+
+impl Notes {
+    pub(super) fn new() -> Self {
+        Self { start: Instant::now(), done: Arc::default() }
+    }
+
+    /// Since the history began.
+    pub(super) fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Done> {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn count(&self, what: &'static str) {
+        *self.lock().counts.entry(what).or_default() += 1;
+    }
+
+    pub(super) fn act(&self, task: TaskId, act: Act) {
+        let now = self.now();
+        self.lock().acts.push((task, act, now));
+        self.count(match act {
+            Act::Cancel => "cancelled",
+            Act::Delete | Act::Fail => "deleted",
+            Act::Release => "released",
+        });
+    }
+
+    pub(super) fn disturb(&self) {
+        let now = self.now();
+        self.lock().disturbed.push(now);
+    }
+
+    /// Work begins, and ends at the latest when what is returned is dropped.
+    pub(super) fn begin(&self, number: usize, worker: Option<usize>) -> (Script, Working) {
+        let begin = self.now();
+        let mut done = self.lock();
+        done.runs.push(Run { number, worker, begin, end: None, returned: false });
+        let (script, run) = (done.scripts[number].clone(), done.runs.len() - 1);
+        drop(done);
+        (script, Working { notes: self.clone(), run })
+    }
+}
+
+impl Done {
+    /// The scripts that are being worked on.
+    pub(super) fn running(&self) -> impl Iterator<Item = &Run> {
+        self.runs.iter().filter(|run| run.end.is_none())
+    }
+
+    pub(super) fn has_begun(&self, number: usize) -> bool {
+        self.runs.iter().any(|run| run.number == number)
+    }
+}
+
+/// Work that goes on.
+pub(super) struct Working {
+    notes: Notes,
+    run: usize,
+}
+
+impl Working {
+    /// It has come to its own end.
+    pub(super) fn returned(&self) {
+        let now = self.notes.now();
+        let mut done = self.notes.lock();
+        let run = &mut done.runs[self.run];
+        (run.returned, run.end) = (true, run.end.or(Some(now)));
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        let now = self.notes.now();
+        let mut done = self.notes.lock();
+        let run = &mut done.runs[self.run];
+        run.end = run.end.or(Some(now));
+    }
+}

@@ -1,0 +1,397 @@
+//! What happens in a history.
+
+use super::fleet::Fleet;
+use super::notes::{Act, Notes};
+use super::script::{KEYS, LIMITS, Placed, Script};
+use super::{Feature, Pair, Report, judge};
+use longhaul::testing::TestEngine;
+use longhaul::{Client, Limit, QueueOrder, QueueSettings, TaskId, TaskMetadata, TaskRef, Text};
+use longhaul_memory::MemoryBroker;
+use longhaul_transport::{Message, Outgoing, TopicPartition};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+pub(super) const TOPIC: &str = "tasks";
+pub(super) const SUBSCRIPTION: &str = "longhaul";
+/// The heartbeat interval.
+pub(super) const H: Duration = Duration::from_secs(5);
+pub(super) const SLOTS: usize = 4;
+const MEMBERS: usize = 2;
+const HOLDERS: usize = 8;
+
+/// So many tasks with the features come first: all may have to wait, ten times the slots of a worker.
+const FIRST: usize = 40;
+/// So many tasks with the features follow, and so many plain ones.
+const LATER: usize = 30;
+const PLAIN: usize = 40;
+const BATCH: usize = 10;
+
+/// All tasks must be over by then, after the last was submitted.
+const QUIET_MAX: Duration = Duration::from_secs(900);
+
+/// How often the fleet is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// A plain task may wait for so long while a slot is free: a full worker hands what it was delivered
+/// back after a second, and the broker delivers it to another one.
+const IDLE_MAX: Duration = Duration::from_secs(2);
+/// So long after a worker came, left or died nothing is asked of the fleet: its tasks are delivered
+/// anew.
+const SETTLES: Duration = Duration::from_secs(15);
+
+/// Of a history in which much is wrong, so much is told.
+const VIOLATIONS_MAX: usize = 5;
+
+pub(super) struct World<'a> {
+    engine: &'a TestEngine,
+    pair: Pair,
+    pub(super) notes: Notes,
+    fleet: Fleet,
+    rng: RefCell<fastrand::Rng>,
+    seed: u64,
+}
+
+impl<'a> World<'a> {
+    pub(super) fn new(engine: &'a TestEngine, seed: u64, pair: Pair) -> Self {
+        let notes = engine.run(async { Notes::new() });
+        let fleet = Fleet::new(pair, engine.client().clone(), notes.clone());
+        let rng = RefCell::new(fastrand::Rng::with_seed(seed));
+        Self { engine, pair, notes, fleet, rng, seed }
+    }
+
+    const fn client(&self) -> &Client {
+        self.engine.client()
+    }
+
+    pub(super) const fn broker(&self) -> &MemoryBroker {
+        self.engine.broker()
+    }
+
+    pub(super) fn has(&self, feature: Feature) -> bool {
+        self.pair.contains(&feature)
+    }
+
+    pub(super) async fn live(&self) {
+        let settings = |settings: &mut QueueSettings| {
+            for (key, max) in LIMITS {
+                let limit = Limit { max_in_flight: Some(max), ..Limit::default() };
+                settings.keys.insert(key.to_owned(), limit);
+            }
+            settings.order = self.has(Feature::Order).then_some(QueueOrder::Key);
+        };
+        self.client().queue(TOPIC).update(0, settings).await.expect("the settings are stored");
+        for _ in 0..MEMBERS {
+            self.fleet.add().await;
+        }
+        let holders = if self.fleet.leases() { HOLDERS } else { 0 };
+        let rngs: Vec<_> = (0..holders).map(|_| self.rng.borrow_mut().fork()).collect();
+        let hold = |(index, rng)| self.fleet.hold(format!("holder {index}"), rng);
+        let holders = futures::future::join_all(rngs.into_iter().enumerate().map(hold));
+        let history = async {
+            self.happen().await;
+            self.fleet.over.set(true);
+        };
+        let ((), _, ()) = tokio::join!(history, holders, self.watch());
+    }
+
+    async fn happen(&self) {
+        // Both workers know of each other.
+        tokio::time::sleep(SETTLES).await;
+        self.submit_first().await;
+        let (mut later, mut plain) = (LATER, PLAIN);
+        while later + plain > 0 {
+            let pause = self.draw(50..1_500);
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+            let is_plain = later == 0 || plain > 0 && self.draw(0..2) == 0;
+            let left = if is_plain { &mut plain } else { &mut later };
+            *left -= 1;
+            let script = if is_plain { self.plain() } else { self.task() };
+            self.submit(script).await;
+            self.act().await;
+        }
+        let last = self.notes.now();
+        while self.notes.now() - last < QUIET_MAX && !self.is_over() {
+            tokio::time::sleep(H).await;
+        }
+        // What operators and seals have left is seen to.
+        tokio::time::sleep(3 * H).await;
+    }
+
+    fn draw(&self, range: std::ops::Range<u64>) -> u64 {
+        self.rng.borrow_mut().u64(range)
+    }
+
+    fn plain(&self) -> Script {
+        Script::plain(self.pair, &mut self.rng.borrow_mut())
+    }
+
+    /// A task with the features. It may wait for others of its topic.
+    fn task(&self) -> Script {
+        let done = self.notes.lock();
+        let is_other = |placed: &&Placed| placed.task.topic.ends_with("/tasks");
+        let others: Vec<TaskRef> =
+            done.placed.values().filter(is_other).map(|it| it.task.clone()).collect();
+        drop(done);
+        let mut script = Script::draw(self.pair, &others, &mut self.rng.borrow_mut());
+        script.high &= script.after.is_empty();
+        script
+    }
+
+    async fn submit_first(&self) {
+        let mut left = FIRST;
+        while left > 0 {
+            if self.has(Feature::Batch) && left >= BATCH {
+                left -= BATCH;
+                self.submit_batch();
+            } else {
+                left -= 1;
+                self.submit(self.task()).await;
+            }
+        }
+    }
+
+    fn note(&self, script: Script) -> usize {
+        let mut done = self.notes.lock();
+        done.scripts.push(script);
+        done.scripts.len() - 1
+    }
+
+    fn place(&self, task: TaskRef, number: usize) {
+        self.notes.lock().placed.insert(number, Placed { task, number });
+    }
+
+    async fn submit(&self, script: Script) {
+        let priority = script.priority();
+        let properties = script.properties();
+        let number = self.note(script);
+        let submission = self.client().submission(TOPIC, &Text(number.to_string()));
+        let submission = submission.priority(priority);
+        let with = |it: longhaul::Submission, (name, value)| it.property(name, value);
+        let submission = properties.into_iter().fold(submission, with);
+        let task = submission.send().await.expect("the task is submitted");
+        // With a dedupe key the answer may be another task, which stands already.
+        let known = self.notes.lock().placed.values().any(|placed| placed.id() == task.id);
+        if known {
+            return self.notes.count("answered with another task");
+        }
+        self.place(task, number);
+    }
+
+    /// Tasks that a producer puts into one message, all of one level and one key.
+    fn submit_batch(&self) {
+        let first = self.task();
+        let scripts: Vec<Script> = (0..BATCH)
+            .map(|_| {
+                let mut script = self.task();
+                (script.high, script.order) = (first.high, first.order);
+                script.after.retain(|_| !script.high);
+                if first.order.is_some() && script.dedupe.is_some() {
+                    script.dedupe = first.order;
+                }
+                script
+            })
+            .collect();
+        let level = if first.high { "-high" } else { "" };
+        let topic = format!("persistent://public/default/{TOPIC}{level}");
+        let numbers: Vec<usize> = scripts.iter().map(|script| self.note(script.clone())).collect();
+        let message = |(script, number): (&Script, &usize)| Outgoing {
+            key: script.order.or(script.dedupe).map(str::to_owned),
+            payload: number.to_string().into(),
+            properties: script
+                .properties()
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect::<BTreeMap<_, _>>()
+                .into(),
+            ..Outgoing::default()
+        };
+        let messages: Vec<Outgoing> = scripts.iter().zip(&numbers).map(message).collect();
+        let at = TopicPartition { topic: topic.clone(), partition: -1 };
+        let positions = self.broker().publish_batch(&at, messages);
+        self.notes.count("batches");
+        for (position, number) in positions.into_iter().zip(numbers) {
+            let task = TaskRef { topic: topic.clone(), id: TaskId::new(position, -1) };
+            self.place(task, number);
+        }
+    }
+
+    /// Something that clients, operators or platforms do, now and then.
+    async fn act(&self) {
+        for feature in self.pair {
+            let every = if matches!(feature, Feature::Drain | Feature::Kill) { 16 } else { 5 };
+            if self.draw(0..every) > 0 {
+                continue;
+            }
+            match feature {
+                Feature::Cancel => self.cancel().await,
+                Feature::Delete => self.delete().await,
+                Feature::Release => self.release().await,
+                Feature::Drain | Feature::Kill => {
+                    let index = usize::from(self.draw(0..2) == 0);
+                    self.fleet.replace(index, feature == Feature::Kill).await;
+                }
+                Feature::Lease
+                | Feature::Limit
+                | Feature::Order
+                | Feature::Overwrite
+                | Feature::Level
+                | Feature::Batch
+                | Feature::Delay
+                | Feature::After
+                | Feature::Type
+                | Feature::Fail
+                | Feature::Legacy => {}
+            }
+        }
+    }
+
+    /// A task of those with features, as this says.
+    fn any(&self, is: impl Fn(&super::notes::Done, usize) -> bool) -> Option<TaskRef> {
+        let done = self.notes.lock();
+        let untouched = |id: TaskId| !done.acts.iter().any(|(task, ..)| *task == id);
+        let fits = |placed: &&Placed| {
+            let featured = !done.scripts[placed.number].plain;
+            featured && untouched(placed.id()) && is(&done, placed.number)
+        };
+        let all: Vec<&Placed> = done.placed.values().filter(fits).collect();
+        Some(self.rng.borrow_mut().choice(all)?.task.clone())
+    }
+
+    async fn cancel(&self) {
+        let Some(task) = self
+            .any(|done, number| !done.runs.iter().any(|run| run.number == number && run.returned))
+        else {
+            return;
+        };
+        self.client().cancel(&task).await.expect("it is asked for");
+        self.notes.act(task.id, Act::Cancel);
+    }
+
+    async fn delete(&self) {
+        let Some(task) = self.any(|done, number| !done.has_begun(number)) else { return };
+        let fails = self.draw(0..2) == 0;
+        let done = if fails {
+            self.client().force_fail(&task, 0, "not wanted").await
+        } else {
+            self.client().delete(&task, "not wanted").await
+        };
+        // It may have begun meanwhile, or be over.
+        if done.is_ok() {
+            self.notes.act(task.id, if fails { Act::Fail } else { Act::Delete });
+        }
+    }
+
+    async fn release(&self) {
+        let runs =
+            |done: &super::notes::Done, number| done.running().any(|run| run.number == number);
+        let Some(task) = self.any(runs) else { return };
+        let Ok(view) = self.client().tasks(&task.topic).await else { return };
+        let Ok(Some(Some(info))) = view.get(task.id).map(Some) else { return };
+        if self.client().force_release(&task, info.epoch, "stuck").await.is_ok() {
+            self.notes.act(task.id, Act::Release);
+        }
+    }
+
+    /// The task topics of the queue.
+    pub(super) fn topics(&self) -> impl Iterator<Item = String> + use<> {
+        let levels: &[&str] = if self.has(Feature::Level) { &["", "-high"] } else { &[""] };
+        levels.iter().map(|level| format!("persistent://public/default/{TOPIC}{level}"))
+    }
+
+    /// All that was ever published on a topic.
+    pub(super) fn log(&self, topic: String) -> Vec<Message> {
+        self.broker().full_log(&TopicPartition { topic, partition: -1 })
+    }
+
+    /// What the metadata topics show of the tasks last, with when that was stored, in ms since the
+    /// epoch.
+    pub(super) fn shown(&self) -> BTreeMap<TaskId, Vec<(u64, TaskMetadata)>> {
+        let mut shown: BTreeMap<TaskId, Vec<_>> = BTreeMap::new();
+        for topic in self.topics() {
+            for message in self.log(format!("{topic}-metadata")) {
+                let id = message.key.as_deref().and_then(|key| key.parse().ok());
+                let Some(id) = id.filter(|_| !message.null) else { continue };
+                let entry: TaskMetadata =
+                    serde_json::from_slice(&message.payload).expect("every entry can be read");
+                shown.entry(id).or_default().push((message.publish_time_ms, entry));
+            }
+        }
+        shown
+    }
+
+    /// A time that the broker has stamped, from the beginning of the history.
+    pub(super) fn since_start(&self, stamp_ms: u64) -> Duration {
+        let ago = Duration::from_millis(self.engine.now_ms().saturating_sub(stamp_ms));
+        self.engine.time_passed().saturating_sub(ago)
+    }
+
+    fn is_over(&self) -> bool {
+        let shown = self.shown();
+        let over =
+            |id| shown.get(&id).is_some_and(|all| all.iter().any(|(_, it)| it.is_terminal()));
+        let done = self.notes.lock();
+        done.placed.values().all(|placed| over(placed.id()) && self.is_acked(placed))
+    }
+
+    pub(super) fn is_acked(&self, placed: &Placed) -> bool {
+        let at = TopicPartition { topic: placed.task.topic.clone(), partition: -1 };
+        self.broker().is_acked(&at, SUBSCRIPTION, placed.id().entry_id())
+    }
+
+    /// Looks whether a worker has nothing to do while a plain task waits.
+    async fn watch(&self) {
+        let mut since: Option<Duration> = None;
+        while !self.fleet.over.get() {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let now = self.notes.now();
+            let waiting = self.plain_task_that_waits(now);
+            let idle = self.fleet.free_slots() > 0 && waiting.is_some();
+            if !idle {
+                since = None;
+                continue;
+            }
+            let began = *since.get_or_insert(now);
+            if now - began > IDLE_MAX {
+                let (free, task) = (self.fleet.free_slots(), waiting.map(|it| it.to_string()));
+                let what = format!(
+                    "work conservation: {free} slots were free from {began:?} to {now:?} while plain task {task:?} waited"
+                );
+                self.notes.lock().violations.push(what);
+                since = None;
+            }
+        }
+    }
+
+    /// A task that may run at once, and does not, although nothing has happened to the fleet.
+    fn plain_task_that_waits(&self, now: Duration) -> Option<TaskId> {
+        // What was dealt by its key stays where it is.
+        if self.has(Feature::Order) {
+            return None;
+        }
+        let done = self.notes.lock();
+        if done.disturbed.last().is_some_and(|last| now < *last + SETTLES) {
+            return None;
+        }
+        let waits =
+            |placed: &&Placed| done.scripts[placed.number].plain && !done.has_begun(placed.number);
+        done.placed.values().find(waits).map(Placed::id)
+    }
+
+    pub(super) fn report(self) -> Report {
+        let verified = self.engine.run(self.client().verify(TOPIC)).expect("the logs can be read");
+        let mut violations: Vec<String> =
+            verified.findings.iter().map(|found| format!("verify: {found:?}")).collect();
+        judge::judge(&self, &mut violations);
+        let mut done = self.notes.lock();
+        violations.append(&mut done.violations);
+        violations.truncate(VIOLATIONS_MAX);
+        let (pair, seed) = (self.pair, self.seed);
+        violations.iter_mut().for_each(|it| *it = format!("{pair:?} seed {seed}: {it}"));
+        Report { violations, counts: std::mem::take(&mut done.counts) }
+    }
+}
+
+/// Keys that tasks have: the judges look at each.
+pub(super) const fn keys() -> [&'static str; 2] {
+    KEYS
+}

@@ -1,0 +1,59 @@
+//! Two features at a time: see `proofs::pairs`.
+//!
+//! `LONGHAUL_PAIRS_SEED=N LONGHAUL_PAIRS_RUNS=K cargo test -p proofs --test pure pairs` runs K seeds
+//! of each pair from N on; `LONGHAUL_PAIRS_OF=Lease,Limit` only those of this pair.
+
+use proofs::pairs::{Pair, pairs, run};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What must have happened in a run of one seed of each pair or more. About half of what was counted
+/// when this was written.
+const FLOORS: [(&str, usize); 0] = [];
+
+fn from_env(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// The pairs that are asked for.
+fn asked_for() -> Vec<Pair> {
+    let of = std::env::var("LONGHAUL_PAIRS_OF").unwrap_or_default();
+    let names = |pair: &Pair| pair.map(|feature| format!("{feature:?}")).join(",");
+    pairs().into_iter().filter(|pair| of.is_empty() || names(pair) == of).collect()
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "whoever looks wants to know what has happened")]
+fn what_users_are_promised_holds_for_every_two_features() {
+    let (first, runs) = (from_env("LONGHAUL_PAIRS_SEED"), from_env("LONGHAUL_PAIRS_RUNS"));
+    let first = first.unwrap_or(0);
+    let seeds = first..first + runs.unwrap_or(1);
+    let all: Vec<(u64, Pair)> =
+        seeds.flat_map(|seed| asked_for().into_iter().map(move |pair| (seed, pair))).collect();
+    let (next, found) = (AtomicUsize::new(0), Mutex::new((Vec::new(), BTreeMap::new())));
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some((seed, pair)) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let report = run(*seed, *pair);
+                    let mut found = found.lock().unwrap();
+                    found.0.extend(report.violations);
+                    for (what, count) in report.counts {
+                        *found.1.entry(what).or_insert(0) += count;
+                    }
+                }
+            });
+        }
+    });
+    let (violations, counts) = found.into_inner().unwrap();
+    println!("{} histories: {counts:?}", all.len());
+    assert!(violations.is_empty(), "{}", violations.join("\n"));
+    if std::env::var("LONGHAUL_PAIRS_OF").is_err() {
+        for (what, floor) in FLOORS {
+            let count = counts.get(what).copied().unwrap_or_default();
+            assert!(count >= floor, "{what}: only {count}, not {floor}: nothing was tried");
+        }
+    }
+}
