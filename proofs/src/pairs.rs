@@ -101,6 +101,8 @@ pub struct Report {
     pub violations: Vec<String>,
     /// How often something happened.
     pub counts: BTreeMap<&'static str, usize>,
+    /// What has happened; empty if nothing was wrong.
+    pub history: String,
 }
 
 /// Runs one history.

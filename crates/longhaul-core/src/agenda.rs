@@ -66,6 +66,11 @@ impl<K: Copy + Ord> Agenda<K> {
         self.order.first().map(|(_, id)| *id)
     }
 
+    /// All tasks, the earliest first.
+    pub fn iter(&self) -> impl Iterator<Item = K> {
+        self.order.iter().map(|(_, id)| *id)
+    }
+
     /// Whether no time is set.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -1,7 +1,7 @@
 //! What happens in a history.
 
 use super::fleet::Fleet;
-use super::notes::{Act, Notes};
+use super::notes::{Act, Done, Notes};
 use super::script::{KEYS, LIMITS, Placed, Script};
 use super::{Feature, Pair, Report, judge};
 use longhaul::testing::TestEngine;
@@ -246,7 +246,7 @@ impl<'a> World<'a> {
     }
 
     /// A task of those with features, as this says.
-    fn any(&self, is: impl Fn(&super::notes::Done, usize) -> bool) -> Option<TaskRef> {
+    fn any(&self, is: impl Fn(&Done, usize) -> bool) -> Option<TaskRef> {
         let done = self.notes.lock();
         let untouched = |id: TaskId| !done.acts.iter().any(|(task, ..)| *task == id);
         let fits = |placed: &&Placed| {
@@ -282,8 +282,7 @@ impl<'a> World<'a> {
     }
 
     async fn release(&self) {
-        let runs =
-            |done: &super::notes::Done, number| done.running().any(|run| run.number == number);
+        let runs = |done: &Done, number| done.running().any(|run| run.number == number);
         let Some(task) = self.any(runs) else { return };
         let Ok(view) = self.client().tasks(&task.topic).await else { return };
         let Ok(Some(Some(info))) = view.get(task.id).map(Some) else { return };
@@ -377,6 +376,29 @@ impl<'a> World<'a> {
         done.placed.values().find(waits).map(Placed::id)
     }
 
+    /// What stands on the ledgers, what was run, and what was done, by time.
+    fn history(&self, done: &Done) -> String {
+        let mut lines: Vec<(Duration, String)> = Vec::new();
+        for topic in self.topics() {
+            for message in self.log(format!("{topic}-ledger")) {
+                let at = self.since_start(message.publish_time_ms);
+                let key = message.key.unwrap_or_default();
+                lines.push((at, format!("{key} {:?}", message.properties)));
+            }
+        }
+        let id = |number: usize| done.placed.get(&number).map(|it| it.id().to_string());
+        for run in &done.runs {
+            let (task, script) = (id(run.number), &done.scripts[run.number]);
+            lines.push((run.begin, format!("{task:?} runs at {:?}: {script:?}", run.worker)));
+            lines.extend(run.end.map(|end| (end, format!("{task:?} ends at {:?}", run.worker))));
+        }
+        lines.extend(done.acts.iter().map(|(task, act, at)| (*at, format!("{act:?} {task}"))));
+        lines.extend(done.disturbed.iter().map(|at| (*at, "the fleet changes".to_owned())));
+        lines.sort();
+        let line = |(at, what): &(Duration, String)| format!("{:9.3} {what}\n", at.as_secs_f64());
+        lines.iter().map(line).collect()
+    }
+
     pub(super) fn report(self) -> Report {
         let verified = self.engine.run(self.client().verify(TOPIC)).expect("the logs can be read");
         let mut violations: Vec<String> =
@@ -387,7 +409,12 @@ impl<'a> World<'a> {
         violations.truncate(VIOLATIONS_MAX);
         let (pair, seed) = (self.pair, self.seed);
         violations.iter_mut().for_each(|it| *it = format!("{pair:?} seed {seed}: {it}"));
-        Report { violations, counts: std::mem::take(&mut done.counts) }
+        let counts = std::mem::take(&mut done.counts);
+        let history = match violations.is_empty() {
+            true => String::new(),
+            false => self.history(&done),
+        };
+        Report { violations, counts, history }
     }
 }
 

@@ -1,9 +1,10 @@
 //! Two features at a time: see `proofs::pairs`.
 //!
 //! `LONGHAUL_PAIRS_SEED=N LONGHAUL_PAIRS_RUNS=K cargo test -p proofs --test pure pairs` runs K seeds
-//! of each pair from N on; `LONGHAUL_PAIRS_OF=Lease,Limit` only those of this pair.
+//! of each pair from N on; `LONGHAUL_PAIRS_OF=Lease,Limit` only those of this pair, and writes the
+//! histories of those that fail to files.
 
-use proofs::pairs::{Pair, pairs, run};
+use proofs::pairs::{Pair, Report, pairs, run};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,9 +17,14 @@ fn from_env(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
+/// The pair that is asked for, as text.
+fn of() -> String {
+    std::env::var("LONGHAUL_PAIRS_OF").unwrap_or_default()
+}
+
 /// The pairs that are asked for.
 fn asked_for() -> Vec<Pair> {
-    let of = std::env::var("LONGHAUL_PAIRS_OF").unwrap_or_default();
+    let of = of();
     let names = |pair: &Pair| pair.map(|feature| format!("{feature:?}")).join(",");
     pairs().into_iter().filter(|pair| of.is_empty() || names(pair) == of).collect()
 }
@@ -37,8 +43,17 @@ fn what_users_are_promised_holds_for_every_two_features() {
         for _ in 0..threads {
             scope.spawn(|| {
                 while let Some((seed, pair)) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let report = run(*seed, *pair);
+                    let report = std::panic::catch_unwind(|| run(*seed, *pair));
+                    let report = report.unwrap_or_else(|_| Report {
+                        violations: vec![format!("{pair:?} seed {seed}: panicked")],
+                        ..Report::default()
+                    });
                     let mut found = found.lock().unwrap();
+                    if !report.history.is_empty() && !of().is_empty() {
+                        let path = std::env::temp_dir().join(format!("longhaul-pairs-{seed}.txt"));
+                        let written = std::fs::write(&path, report.history);
+                        found.0.push(format!("its history: {} ({written:?})", path.display()));
+                    }
                     found.0.extend(report.violations);
                     for (what, count) in report.counts {
                         *found.1.entry(what).or_insert(0) += count;
@@ -50,7 +65,7 @@ fn what_users_are_promised_holds_for_every_two_features() {
     let (violations, counts) = found.into_inner().unwrap();
     println!("{} histories: {counts:?}", all.len());
     assert!(violations.is_empty(), "{}", violations.join("\n"));
-    if std::env::var("LONGHAUL_PAIRS_OF").is_err() {
+    if of().is_empty() {
         for (what, floor) in FLOORS {
             let count = counts.get(what).copied().unwrap_or_default();
             assert!(count >= floor, "{what}: only {count}, not {floor}: nothing was tried");

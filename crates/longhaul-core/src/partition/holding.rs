@@ -129,6 +129,16 @@ impl Partition {
         self.waiting.len() + usize::from(self.kept_is_due)
     }
 
+    /// Whether a full worker may look at one more delivery. It must not while a new task waits for a
+    /// slot here, and for a while after it was handed back: the broker would deliver the same task
+    /// here again, while another worker idles. Called once for each look.
+    pub fn may_probe(&mut self) -> bool {
+        let handed_back = std::mem::take(&mut self.handed_back);
+        let is_new =
+            |id| self.machine.task(id).is_some_and(|it| it.held && it.fold.phase == Phase::New);
+        !handed_back && !self.waiting.iter().any(is_new)
+    }
+
     /// A processor is gone: its slot is free.
     pub fn handle_processor_gone(&mut self, id: TaskId, epoch: Epoch, now: Moment) {
         if self.processors.remove(&(id, epoch)).is_some() && !self.machine.leases() {

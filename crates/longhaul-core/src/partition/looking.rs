@@ -426,6 +426,7 @@ impl Partition {
             return;
         }
         self.machine.hand_back(id);
+        self.handed_back = true;
         if id.batch_index.is_some() && !self.scheduled.is_empty() {
             self.scheduled.forget(id.entry_id());
         }

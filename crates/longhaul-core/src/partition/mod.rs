@@ -148,6 +148,8 @@ pub struct Partition {
     processors: BTreeMap<(TaskId, Epoch), Moment>,
     /// Slots given back since the last call of `run`.
     freed: usize,
+    /// A delivery was handed back since the last probe.
+    handed_back: bool,
     sent: Sent,
     gaps: Gaps,
     config: Option<LedgerConfig>,
@@ -204,6 +206,7 @@ impl Partition {
             claims: BTreeMap::new(),
             processors: BTreeMap::new(),
             freed: 0,
+            handed_back: false,
             sent: Sent::default(),
             gaps: Gaps::default(),
             config: None,

@@ -186,6 +186,41 @@ async fn what_is_offered_of_a_batch_outlives_the_worker_that_holds_it() {
     assert_eq!(starts, ran.len(), "none runs twice at the worker that is left");
 }
 
+/// A full worker handed a task back after a second, and the broker delivered it to the same worker
+/// again, because that had asked for one more delivery meanwhile. So it went for as long as the worker
+/// was full, while another one idled.
+#[tokio::test(start_paused = true)]
+async fn a_task_that_a_full_worker_hands_back_goes_to_an_idle_one() {
+    let config = WorkerConfig { concurrency: 1, ..WorkerConfig::default() };
+    let diary = Diary::default();
+    let body = |notes: &Diary| {
+        let notes = notes.clone();
+        move |context: TaskContext| {
+            let takes = context.properties().get("takes").map_or(0, |takes| takes.parse().unwrap());
+            notes.note(context.task_id().to_string());
+            async move {
+                tokio::time::sleep(takes * SECOND).await;
+                Ok(Text("done".to_owned()))
+            }
+        }
+    };
+    let mut first = Bench::new(config.clone(), None, body(&diary));
+    // As the session with Pulsar does, which asks for each delivery.
+    first.broker.set_faults(Faults { prefetch: 0, ..Faults::quiet() });
+    let mut second = Bench::on(first.broker.clone(), "second", config, None, body(&diary));
+    tokio::join!(first.run_for(SECOND), second.run_for(SECOND));
+    for takes in ["5", "100"] {
+        first.submit(&[("takes", takes)]);
+    }
+    tokio::join!(first.run_for(SECOND), second.run_for(SECOND));
+    assert_eq!(diary.lines().len(), 2, "both are full");
+    for _ in 0..4 {
+        first.submit(&[]);
+    }
+    tokio::join!(first.run_for(6 * SECOND), second.run_for(6 * SECOND));
+    assert_eq!(diary.lines().len(), 6);
+}
+
 /// A topic above that cannot be worked on, because its ledger is away for example, holds up nobody.
 #[tokio::test(start_paused = true)]
 async fn a_topic_above_that_cannot_be_worked_on_holds_up_none() {
