@@ -4,7 +4,7 @@
 use super::Feature;
 use super::notes::{Act, Done, Run};
 use super::script::{ATTEMPTS, LIMITS, Placed};
-use super::world::{H, World, keys};
+use super::world::{H, MEMBERS, World, keys};
 use crate::checkers::fold::{End, State};
 use longhaul::{TaskId, TaskOutcome, TaskState};
 use longhaul_core::ledger;
@@ -44,12 +44,17 @@ fn check_ends(world: &World<'_>, done: &Done, found: &mut Vec<String>) {
         let (id, script) = (placed.id(), &done.scripts[placed.number]);
         let ends: Vec<_> =
             shown.get(&id).into_iter().flatten().filter(|(_, it)| it.is_terminal()).collect();
-        let Some((at_ms, last)) = ends.last() else {
+        let (Some((at_ms, _)), Some((_, last))) = (ends.first(), ends.last()) else {
             found.push(format!("task {id} has not ended: {script:?}"));
             continue;
         };
         if ends.iter().any(|(_, it)| (it.state, it.outcome) != (last.state, last.outcome)) {
             found.push(format!("task {id} ended in more than one way: {ends:?}"));
+        }
+        // A batch of which one task was ended before it was delivered is delivered later.
+        let comes_again = world.has(Feature::Batch) || done.disturbed.len() > MEMBERS;
+        if ends.len() > 1 && !comes_again {
+            found.push(format!("the end of task {id} was shown {} times", ends.len()));
         }
         if !world.is_acked(placed) {
             found.push(format!("task {id} was not acknowledged"));

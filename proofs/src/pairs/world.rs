@@ -17,7 +17,7 @@ pub(super) const SUBSCRIPTION: &str = "longhaul";
 /// The heartbeat interval.
 pub(super) const H: Duration = Duration::from_secs(5);
 pub(super) const SLOTS: usize = 4;
-const MEMBERS: usize = 2;
+pub(super) const MEMBERS: usize = 2;
 const HOLDERS: usize = 8;
 
 /// So many tasks with the features come first: all may have to wait, ten times the slots of a worker.

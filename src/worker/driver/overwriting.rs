@@ -77,14 +77,6 @@ impl Driver {
         let Some(topic) = self.topics.get(usize::from(id.topic)) else { return };
         let number = topic.register;
         let Some(register) = self.registers.get(number) else { return };
-        if let Entry::Claim(claim) = entry
-            && claim.key.owner == register.stamps.writer()
-            && let Some(lane) = self.lanes.get_mut(&id)
-        {
-            // It was closed by this worker, which sees to what follows: it may be that nobody has a
-            // delivery of it.
-            lane.core.close_own(claim.key.task);
-        }
         let keys = register.fold.keys();
         if !keys.has_overwriters() {
             return;

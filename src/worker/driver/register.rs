@@ -40,11 +40,6 @@ impl Stamps {
         Stamp { writer: self.writer, serial: self.serial }
     }
 
-    /// Who publishes.
-    pub(super) const fn writer(&self) -> OwnerId {
-        self.writer
-    }
-
     pub(super) fn is_own(&self, stamp: Stamp) -> bool {
         self.writer == stamp.writer
     }

@@ -165,7 +165,7 @@ impl Partition {
         }
     }
 
-    /// Somebody has asked for the end of a task that may be kept.
+    /// The end of a task that may be kept was asked for, or has come.
     pub(super) fn look_for_cancelled(&mut self, id: TaskId, now: Moment) {
         if !self.scheduled.is_empty() && self.machine.task(id).is_some_and(|task| !task.held) {
             self.scheduled.cancel(id, now + LOOK_FOR_CANCELLED_EVERY);

@@ -436,6 +436,10 @@ impl Partition {
     fn update(&mut self, id: TaskId, cancelled: bool, now: Moment) {
         let fold = self.machine.task(id).map(|task| task.fold);
         let Some(fold) = fold.filter(|fold| !fold.phase.is_terminal()) else {
+            if fold.is_some_and(|fold| fold.attempt == 0) {
+                // An operator may have ended it while its delivery is kept here.
+                self.look_for_cancelled(id, now);
+            }
             self.open.remove(&id);
             self.waits.remove(&id);
             self.agenda.remove(id);

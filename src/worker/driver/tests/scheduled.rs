@@ -171,6 +171,33 @@ async fn a_task_that_waits_for_its_time_is_cancelled_at_once() {
     assert!(bench.broker.is_acked(&at, "longhaul", cancelled.entry_id()));
 }
 
+/// An operator deleted a task of next month: its end was shown at once by the keeper of the metadata
+/// topic, and next month once more by the worker that had its delivery.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_task_that_waits_for_its_time_is_shown_once_when_an_operator_deletes_it() {
+    let (mut first, _) = noting(WorkerConfig::default(), SECOND);
+    let mut second =
+        Bench::on(first.broker.clone(), "second", WorkerConfig::default(), None, |_| async {
+            Ok(Text("done".to_owned()))
+        });
+    tokio::join!(first.run_for(5 * SECOND), second.run_for(5 * SECOND));
+    let due_ms = first.wall_ms() + 60_000;
+    let deleted: Vec<TaskId> = (0..8).map(|_| first.submit_at(due_ms)).collect();
+    tokio::join!(first.run_for(SECOND), second.run_for(SECOND));
+    for task in &deleted {
+        let key = OnceKey { task: *task, epoch: Epoch(1), owner: OwnerId(9), serial: 1 };
+        first.write(&Entry::Claim(Claim::plain(key, 0, ClaimKind::Cancelled)));
+    }
+    for time in [5, 60] {
+        tokio::join!(first.run_for(time * SECOND), second.run_for(time * SECOND));
+        for task in &deleted {
+            assert_eq!(first.shown_of(*task).len(), 1);
+            let at = first.at(&first.names.task, -1);
+            assert!(first.broker.is_acked(&at, "longhaul", task.entry_id()));
+        }
+    }
+}
+
 /// A task that expires before it may start is closed when it expires.
 #[tokio::test(start_paused = true)]
 async fn a_task_may_expire_before_its_time() {
