@@ -1,5 +1,5 @@
 //! Two features at a time, over the public API, in simulated time: one seed and two features, one
-//! history.
+//! history. Every fourth seed adds a third feature.
 //!
 //! A queue gets more tasks that have to wait than its fleet has slots, and plain tasks behind them.
 //! The features change what the tasks are, who runs them, and what happens meanwhile. The judges
@@ -84,14 +84,29 @@ impl Feature {
 /// Two features.
 pub type Pair = [Feature; 2];
 
+/// Whether these can be used together: beside Java workers nothing is leased, and no order is kept.
+fn fit(one: Feature, other: Feature) -> bool {
+    let refused = [[Feature::Lease, Feature::Legacy], [Feature::Order, Feature::Legacy]];
+    one != other && !refused.contains(&[one.min(other), one.max(other)])
+}
+
 /// Every two features that can be used together.
 #[must_use]
 pub fn pairs() -> Vec<Pair> {
     let all = Feature::ALL;
     let pairs = all.into_iter().flat_map(|one| all.map(|other| [one, other]));
-    // Beside Java workers nothing is leased, and no order is kept.
-    let refused = [[Feature::Lease, Feature::Legacy], [Feature::Order, Feature::Legacy]];
-    pairs.filter(|pair| pair[0] < pair[1] && !refused.contains(pair)).collect()
+    pairs.filter(|[one, other]| one < other && fit(*one, *other)).collect()
+}
+
+/// The features of a history.
+fn features(seed: u64, pair: Pair) -> Vec<Feature> {
+    let mut features = pair.to_vec();
+    if seed % 4 == 3 {
+        let third = |it: &Feature| pair.iter().all(|one| fit(*one, *it));
+        let fitting: Vec<Feature> = Feature::ALL.into_iter().filter(third).collect();
+        features.extend(fastrand::Rng::with_seed(seed).choice(fitting));
+    }
+    features
 }
 
 /// What a history shows.
@@ -109,7 +124,7 @@ pub struct Report {
 #[must_use]
 pub fn run(seed: u64, pair: Pair) -> Report {
     let engine = TestEngine::new();
-    let world = World::new(&engine, seed, pair);
+    let world = World::new(&engine, seed, features(seed, pair));
     engine.run(world.live());
     world.report()
 }

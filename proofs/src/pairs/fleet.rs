@@ -1,9 +1,9 @@
 //! Who works: two workers, or two gateways and the holders of their leases.
 
+use super::Feature;
 use super::notes::{Notes, Working};
 use super::script::{ATTEMPTS, TYPES};
 use super::world::{H, SLOTS, TOPIC};
-use super::{Feature, Pair};
 use bytes::Bytes;
 use longhaul::{
     Client, KeepAlive, Lease, LeaseOutcome, LeaseRequest, Leases, Levels, ReportError, RetryPolicy,
@@ -25,7 +25,7 @@ pub(super) enum Member {
 }
 
 pub(super) struct Fleet {
-    pair: Pair,
+    features: Vec<Feature>,
     client: Client,
     notes: Notes,
     members: RefCell<Vec<Member>>,
@@ -36,21 +36,21 @@ pub(super) struct Fleet {
 }
 
 impl Fleet {
-    pub(super) fn new(pair: Pair, client: Client, notes: Notes) -> Self {
+    pub(super) fn new(features: Vec<Feature>, client: Client, notes: Notes) -> Self {
         let members = RefCell::default();
         let (started, asking, over) = (Cell::new(0), Cell::new(0), Cell::new(false));
-        Self { pair, client, notes, members, started, asking, over }
+        Self { features, client, notes, members, started, asking, over }
     }
 
     pub(super) fn leases(&self) -> bool {
-        self.pair.contains(&Feature::Lease)
+        self.features.contains(&Feature::Lease)
     }
 
     fn config(&self) -> WorkerConfig {
         let mut config = WorkerConfig::default();
         (config.concurrency, config.max_attempts, config.heartbeat) = (SLOTS, ATTEMPTS, H);
         config.cancel_grace = Duration::from_secs(1);
-        config.legacy = self.pair.contains(&Feature::Legacy);
+        config.legacy = self.features.contains(&Feature::Legacy);
         config.backoff =
             RetryPolicy { base: Duration::from_millis(500), max: 2 * SECOND, ..config.backoff };
         config
@@ -58,7 +58,7 @@ impl Fleet {
 
     /// Starts one more worker or gateway.
     pub(super) async fn start(&self) -> Member {
-        let levels = self.pair.contains(&Feature::Level);
+        let levels = self.features.contains(&Feature::Level);
         let config = self.config();
         let number = self.started.replace(self.started.get() + 1);
         let member = if self.leases() {
@@ -134,7 +134,7 @@ impl Fleet {
         while !self.over.get() {
             let Some(gateway) = self.any_gateway(&mut rng) else { return };
             let request = LeaseRequest::of(&name).wait(WAIT);
-            let typed = self.pair.contains(&Feature::Type) && rng.bool();
+            let typed = self.features.contains(&Feature::Type) && rng.bool();
             let request = if typed { request.types([TYPES[rng.usize(..2)]]) } else { request };
             // Whoever asks for some types has no use for the others.
             let asks = usize::from(!typed);
@@ -158,7 +158,7 @@ impl Fleet {
         let (script, working) = self.notes.begin(number, None);
         let mut left = script.works;
         while !left.is_zero() {
-            let step = left.min(LEASE_TIME / 3);
+            let step = left.min(LEASE_TIME / 8);
             tokio::time::sleep(step).await;
             left -= step;
             let Some(gateway) = self.any_gateway(rng) else { return };

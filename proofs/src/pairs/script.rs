@@ -1,6 +1,6 @@
 //! What tasks are like.
 
-use super::{Feature, Pair};
+use super::Feature;
 use longhaul::{Priority, TaskId, TaskRef};
 use std::time::Duration;
 
@@ -34,17 +34,17 @@ pub(super) struct Script {
 
 impl Script {
     /// A task that may run at once.
-    pub(super) fn plain(pair: Pair, rng: &mut fastrand::Rng) -> Self {
+    pub(super) fn plain(features: &[Feature], rng: &mut fastrand::Rng) -> Self {
         let works = Duration::from_millis(rng.u64(100..2_000));
-        let typed = pair.contains(&Feature::Type);
+        let typed = features.contains(&Feature::Type);
         let task_type = typed.then(|| TYPES[rng.usize(..TYPES.len())]);
         Self { plain: true, works, task_type, ..Self::default() }
     }
 
     /// A task with these features. `others` may be waited for.
-    pub(super) fn draw(pair: Pair, others: &[TaskRef], rng: &mut fastrand::Rng) -> Self {
-        let mut script = Self { plain: false, ..Self::plain(pair, rng) };
-        for feature in pair {
+    pub(super) fn draw(features: &[Feature], others: &[TaskRef], rng: &mut fastrand::Rng) -> Self {
+        let mut script = Self { plain: false, ..Self::plain(features, rng) };
+        for feature in features {
             match feature {
                 Feature::Limit => script.limit = Some(rng.usize(..LIMITS.len())),
                 Feature::Order => script.order = rng.choice(KEYS),
@@ -67,6 +67,10 @@ impl Script {
                 | Feature::Kill
                 | Feature::Legacy => {}
             }
+        }
+        if features.contains(&Feature::Lease) {
+            // Long enough for several gateways to hear of it.
+            script.works += Duration::from_millis(rng.u64(..6_000));
         }
         if script.dedupe.is_some() {
             // The holder of a key runs while others want its place, and its order is that of the key.

@@ -3,7 +3,7 @@
 use super::fleet::Fleet;
 use super::notes::{Act, Done, Notes};
 use super::script::{KEYS, LIMITS, Placed, Script};
-use super::{Feature, Pair, Report, judge};
+use super::{Feature, Report, judge};
 use longhaul::testing::TestEngine;
 use longhaul::{Client, Limit, QueueOrder, QueueSettings, TaskId, TaskMetadata, TaskRef, Text};
 use longhaul_memory::MemoryBroker;
@@ -44,7 +44,7 @@ const VIOLATIONS_MAX: usize = 5;
 
 pub(super) struct World<'a> {
     engine: &'a TestEngine,
-    pair: Pair,
+    features: Vec<Feature>,
     pub(super) notes: Notes,
     fleet: Fleet,
     rng: RefCell<fastrand::Rng>,
@@ -52,11 +52,11 @@ pub(super) struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    pub(super) fn new(engine: &'a TestEngine, seed: u64, pair: Pair) -> Self {
+    pub(super) fn new(engine: &'a TestEngine, seed: u64, features: Vec<Feature>) -> Self {
         let notes = engine.run(async { Notes::new() });
-        let fleet = Fleet::new(pair, engine.client().clone(), notes.clone());
+        let fleet = Fleet::new(features.clone(), engine.client().clone(), notes.clone());
         let rng = RefCell::new(fastrand::Rng::with_seed(seed));
-        Self { engine, pair, notes, fleet, rng, seed }
+        Self { engine, features, notes, fleet, rng, seed }
     }
 
     const fn client(&self) -> &Client {
@@ -68,7 +68,7 @@ impl<'a> World<'a> {
     }
 
     pub(super) fn has(&self, feature: Feature) -> bool {
-        self.pair.contains(&feature)
+        self.features.contains(&feature)
     }
 
     pub(super) async fn live(&self) {
@@ -122,7 +122,7 @@ impl<'a> World<'a> {
     }
 
     fn plain(&self) -> Script {
-        Script::plain(self.pair, &mut self.rng.borrow_mut())
+        Script::plain(&self.features, &mut self.rng.borrow_mut())
     }
 
     /// A task with the features. It may wait for others of its topic.
@@ -132,7 +132,7 @@ impl<'a> World<'a> {
         let others: Vec<TaskRef> =
             done.placed.values().filter(is_other).map(|it| it.task.clone()).collect();
         drop(done);
-        let mut script = Script::draw(self.pair, &others, &mut self.rng.borrow_mut());
+        let mut script = Script::draw(&self.features, &others, &mut self.rng.borrow_mut());
         script.high &= script.after.is_empty();
         script
     }
@@ -217,7 +217,7 @@ impl<'a> World<'a> {
 
     /// Something that clients, operators or platforms do, now and then.
     async fn act(&self) {
-        for feature in self.pair {
+        for feature in self.features.iter().copied() {
             let every = if matches!(feature, Feature::Drain | Feature::Kill) { 16 } else { 5 };
             if self.draw(0..every) > 0 {
                 continue;
@@ -407,8 +407,8 @@ impl<'a> World<'a> {
         let mut done = self.notes.lock();
         violations.append(&mut done.violations);
         violations.truncate(VIOLATIONS_MAX);
-        let (pair, seed) = (self.pair, self.seed);
-        violations.iter_mut().for_each(|it| *it = format!("{pair:?} seed {seed}: {it}"));
+        let (features, seed) = (&self.features, self.seed);
+        violations.iter_mut().for_each(|it| *it = format!("{features:?} seed {seed}: {it}"));
         let counts = std::mem::take(&mut done.counts);
         let history = match violations.is_empty() {
             true => String::new(),

@@ -4,7 +4,7 @@
 use super::*;
 use crate::{
     DeadLetterFilter, KeepAlive, Lease, LeaseOutcome, LeaseRequest, LeaseToken, Leases, Levels,
-    Priority, Progress, QueueSettings, ReportError, Submission, TaskState,
+    Priority, Progress, QueueSettings, ReportError, Submission, TaskOutcome, TaskState,
 };
 use bytes::Bytes;
 
@@ -494,4 +494,23 @@ fn a_drain_leaves_leases_to_others() {
     succeed(&engine, &other, &lease.token).unwrap();
     assert_eq!(engine.wait::<Text>(&task).unwrap(), text("done"));
     engine.assert_transitions(&task, ["PROCESSING 1", "COMPLETED 1"]);
+}
+
+/// The holder of a lease was told that its task was cancelled only by the gateway that looked after the
+/// lease when the request came. If the next keep-alive went to another gateway, the holder went on, and
+/// the task completed.
+#[test]
+fn a_holder_that_turns_to_another_gateway_is_told_of_an_earlier_cancellation() {
+    let engine = TestEngine::new();
+    let (one, other) = (gateway(&engine), gateway(&engine));
+    let task = engine.submit(TOPIC, &text("work"));
+    let lease = lease(&engine, &one);
+    engine.run(engine.client().cancel(&task)).unwrap();
+    engine.advance(Duration::from_secs(1));
+    let keep = || engine.run(other.keep_alive(&lease.token, KeepAlive::default()));
+    assert_eq!(keep(), Err(ReportError::Unavailable));
+    let outcome = Some(TaskOutcome::Cancelled);
+    assert_eq!(keep(), Err(ReportError::Ended { state: TaskState::Failed, outcome }));
+    engine.advance(Duration::from_secs(1));
+    engine.assert_transitions(&task, ["PROCESSING 1", "FAILED 1 CANCELLED"]);
 }
