@@ -9,7 +9,7 @@ use longhaul::{Client, Limit, QueueOrder, QueueSettings, TaskId, TaskMetadata, T
 use longhaul_memory::MemoryBroker;
 use longhaul_transport::{Message, Outgoing, TopicPartition};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 pub(super) const TOPIC: &str = "tasks";
@@ -339,41 +339,37 @@ impl<'a> World<'a> {
 
     /// Looks whether a worker has nothing to do while a plain task waits.
     async fn watch(&self) {
-        let mut since: Option<Duration> = None;
+        // The plain tasks that wait, and since when a slot has been free beside each.
+        let mut since: BTreeMap<TaskId, Duration> = BTreeMap::new();
         while !self.fleet.over.get() {
             tokio::time::sleep(LOOK_EVERY).await;
-            let now = self.notes.now();
-            let waiting = self.plain_task_that_waits(now);
-            let idle = self.fleet.free_slots() > 0 && waiting.is_some();
-            if !idle {
-                since = None;
-                continue;
-            }
-            let began = *since.get_or_insert(now);
-            if now - began > IDLE_MAX {
-                let (free, task) = (self.fleet.free_slots(), waiting.map(|it| it.to_string()));
-                let what = format!(
-                    "work conservation: {free} slots were free from {began:?} to {now:?} while plain task {task:?} waited"
-                );
-                self.notes.lock().violations.push(what);
-                since = None;
+            let (now, free) = (self.notes.now(), self.fleet.free_slots());
+            let waiting = if free > 0 { self.plain_tasks_that_wait(now) } else { BTreeSet::new() };
+            since.retain(|task, _| waiting.contains(task));
+            for task in waiting {
+                let began = *since.entry(task).or_insert(now);
+                if now - began > IDLE_MAX {
+                    let what = format!(
+                        "work conservation: {free} slots were free from {began:?} to {now:?} while plain task {task} waited"
+                    );
+                    self.notes.lock().violations.push(what);
+                    since.remove(&task);
+                }
             }
         }
     }
 
-    /// A task that may run at once, and does not, although nothing has happened to the fleet.
-    fn plain_task_that_waits(&self, now: Duration) -> Option<TaskId> {
-        // What was dealt by its key stays where it is.
-        if self.has(Feature::Order) {
-            return None;
-        }
+    /// The tasks that may run at once, and do not, although nothing has happened to the fleet.
+    fn plain_tasks_that_wait(&self, now: Duration) -> BTreeSet<TaskId> {
         let done = self.notes.lock();
-        if done.disturbed.last().is_some_and(|last| now < *last + SETTLES) {
-            return None;
+        let disturbed = done.disturbed.last().is_some_and(|last| now < *last + SETTLES);
+        // What was dealt by its key stays where it is.
+        if disturbed || self.has(Feature::Order) {
+            return BTreeSet::new();
         }
         let waits =
             |placed: &&Placed| done.scripts[placed.number].plain && !done.has_begun(placed.number);
-        done.placed.values().find(waits).map(Placed::id)
+        done.placed.values().filter(waits).map(Placed::id).collect()
     }
 
     /// What stands on the ledgers, what was run, and what was done, by time.
