@@ -206,9 +206,17 @@ fn a_holder_hears_of_a_cancellation() {
     assert_eq!(is(&report(&bench, &lease, succeeded())), told(409, "task_ended"));
 }
 
+/// A holder that was replaced must learn that from its own entry of a batch, and not that its lease
+/// is over: the successor goes on.
 #[test]
 fn a_batch_of_reports_has_an_outcome_for_each() {
     let bench = Bench::new();
+    bench.submit("tasks", "replaced");
+    let replaced = lease(&bench, "ann");
+    let failed = json!({"status": "FAILED", "retry_after": "0s"});
+    assert_eq!(report(&bench, &replaced, failed).status, 200);
+    let current = lease(&bench, "bob");
+    assert_eq!((&current["task"], &current["attempt"]), (&replaced["task"], &json!(2)));
     for number in 0..4 {
         bench.submit("tasks", &number.to_string());
     }
@@ -219,40 +227,57 @@ fn a_batch_of_reports_has_an_outcome_for_each() {
     }
     let token = |at: usize| leases[at]["lease"].as_str().unwrap().to_owned();
     assert_eq!(report(&bench, &leases[3], succeeded()).status, 200);
-    let (task, _) =
-        token(0).rsplit_once('~').map(|(task, owner)| (task.to_owned(), owner.to_owned())).unwrap();
-    let other = format!("{task}~000000000000000000000000000000ab");
+    let of_another_owner = |token: &str| {
+        let (attempt, _) = token.rsplit_once('~').unwrap();
+        format!("{attempt}~000000000000000000000000000000ab")
+    };
     let unknown = "900:7:-1~1~000000000000000000000000000000ab";
     let batch = json!({"reports": [
         {"lease": token(0), "status": "SUCCEEDED"},
         {"lease": token(1), "status": "INFLIGHT"},
         {"lease": token(2).replace('~', "/"), "status": "FAILED", "debug_info": "no luck"},
         {"lease": unknown, "status": "SUCCEEDED"},
-        {"lease": other, "status": "SUCCEEDED"},
+        {"lease": of_another_owner(&token(1)), "status": "SUCCEEDED"},
+        {"lease": replaced["lease"], "status": "SUCCEEDED"},
         {"lease": token(3), "status": "FAILED"},
         {"lease": token(1), "status": "DANCING"},
         {"lease": "x", "status": "SUCCEEDED"},
         {"status": "SUCCEEDED"},
         7,
     ]});
-    let answer = bench.post(&format!("{LEASES}:report-batch"), batch);
-    let outcomes = answer.json()["outcomes"].clone();
-    let words: Vec<_> =
-        outcomes.as_array().unwrap().iter().map(|it| it["outcome"].as_str().unwrap()).collect();
-    // The fifth names another owner of an epoch that is over by then.
-    assert_eq!(words[..4], ["RESULT_OK", "RESULT_OK", "RESULT_OK", "NOT_FOUND"], "{outcomes}");
-    assert!(["STALE_ATTEMPT", "NOT_IN_PROGRESS"].contains(&words[4]), "{outcomes}");
-    assert_eq!(
-        words[5..],
-        ["NOT_IN_PROGRESS", "REJECTED", "REJECTED", "REJECTED", "REJECTED"],
-        "{outcomes}"
-    );
+    let send = |batch: Value| {
+        let outcomes = bench.post(&format!("{LEASES}:report-batch"), batch).json();
+        outcomes["outcomes"].as_array().unwrap().clone()
+    };
+    let outcomes = send(batch);
+    let said = |outcome: &Value| {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        (text(&outcome["outcome"]), text(&outcome["error"]["code"]))
+    };
+    let expected = [
+        ("RESULT_OK", ""),
+        ("RESULT_OK", ""),
+        ("RESULT_OK", ""),
+        ("NOT_FOUND", "task_not_found"),
+        ("STALE_ATTEMPT", "not_current_lease_owner"),
+        ("STALE_ATTEMPT", "stale_lease_id"),
+        ("NOT_IN_PROGRESS", "task_ended"),
+        ("REJECTED", "request_unfit"),
+        ("REJECTED", "lease_invalid"),
+        ("REJECTED", "request_unfit"),
+        ("REJECTED", "request_unfit"),
+    ];
+    let expected = expected.map(|(word, code)| (word.to_owned(), code.to_owned()));
+    assert_eq!(outcomes.iter().map(said).collect::<Vec<_>>(), expected);
     assert_eq!(outcomes[1]["lease"]["lease_time"], "PT30S");
+    assert_eq!(outcomes[5]["error"]["current_epoch"], current["epoch"]);
+    assert_eq!(report(&bench, &current, succeeded()).status, 200, "it was not disturbed");
+    beyond_the_lease(&bench.engine);
+    let late = send(json!({"reports": [{"lease": token(1), "status": "SUCCEEDED"}]}));
+    assert_eq!(said(&late[0]), ("NOT_IN_PROGRESS".to_owned(), "lease_expired".to_owned()));
     let many = json!({"reports": vec![json!({}); 101]});
-    assert_eq!(
-        is(&bench.post(&format!("{LEASES}:report-batch"), many)),
-        told(422, "request_unfit")
-    );
+    let refused = bench.post(&format!("{LEASES}:report-batch"), many);
+    assert_eq!(is(&refused), told(422, "request_unfit"));
 }
 
 #[test]
