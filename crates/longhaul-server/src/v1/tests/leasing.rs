@@ -135,6 +135,30 @@ fn a_silent_lease_is_fenced_and_a_checkpoint_goes_on() {
     assert_eq!(report(&bench, &second, succeeded()).status, 200);
 }
 
+/// A worker that asks again and again got the task as soon as its holder was given up, as long as
+/// nothing measured the pause: a lapse is a failed attempt, and the next one waits for the backoff.
+/// The gateway that granted the lease ends it by other code than one that takes over from it.
+#[test]
+fn a_task_whose_holder_fell_silent_comes_back_after_its_backoff() {
+    for granted_by_another in [false, true] {
+        let bench = Bench::new();
+        let task = json!({"payload": "work", "retry": {"intervals": ["1m", "2m"]}});
+        assert_eq!(bench.post("/v1/queues/tasks/tasks", task).status, 201);
+        let other = granted_by_another.then(|| bench.beside(ServerConfig::default()));
+        lease(other.as_ref().unwrap_or(&bench), "ann");
+        drop(other);
+        for (attempt, backoff) in [(2, 60), (3, 120)] {
+            let leased = bench.engine.time_passed();
+            let poll = || bench.post(LEASES, json!({"worker": "bob", "wait": "1s"}));
+            let next = std::iter::repeat_with(poll).find(|answer| answer.status != 204).unwrap();
+            let pause = (bench.engine.time_passed() - leased).as_secs();
+            assert_eq!(next.json()["leases"][0]["attempt"], attempt, "{next:?}");
+            // The lease itself lasts 30 s.
+            assert!((30 + backoff..35 + backoff).contains(&pause), "{attempt}: after {pause} s");
+        }
+    }
+}
+
 #[test]
 fn failures_are_retried_fatal_ones_are_not_and_what_is_given_back_costs_nothing() {
     let bench = Bench::new();
