@@ -29,6 +29,49 @@ fn a_slot_goes_to_the_next_in_line_as_soon_as_its_processor_is_gone() {
     assert_eq!(solo.core.waiting(), 0);
 }
 
+/// Tasks whose time has come and tasks that never had one wait in two places. Whichever place was
+/// served first, its tasks started before older ones of the other.
+#[test]
+fn tasks_whose_time_has_come_and_others_that_wait_start_oldest_first() {
+    let mut solo = Solo::new(1);
+    let mut key = solo.start(TASK);
+    let wall = solo.core.wall;
+    let begin_ms = wall.at(solo.now);
+    for (entry, after_ms) in [(1, 500), (2, 200), (3, 60_000)] {
+        assert!(solo.core.keep_until(task(entry), None, None, begin_ms + after_ms, solo.now));
+    }
+    for entry in [4, 5, 6] {
+        solo.deliver(task(entry));
+        solo.wait(300 * MILLISECOND);
+    }
+    let mut order = Vec::new();
+    while order.len() < 5 {
+        solo.core.handle_finished(key.task, key.epoch, Outcome::Completed);
+        solo.core.handle_processor_gone(key.task, key.epoch, solo.now);
+        let mut did = solo.run();
+        let read = did.iter().find_map(|effect| match effect {
+            Effect::Do(Action::ReadPayload(id)) => Some(*id),
+            _ => None,
+        });
+        if let Some(id) = read {
+            solo.core.handle_payload(id, true, solo.now);
+            did = solo.run();
+        }
+        let claims = claims(&did);
+        assert_eq!(claims.len(), 1, "there is one slot: {did:?}");
+        key = claims[0].key;
+        solo.land_claim(claims[0]);
+        // Entries are read at one time of the wall clock in these tests. It goes on here.
+        solo.core.wall = wall;
+        solo.run();
+        order.push(key.task);
+    }
+    assert_eq!(order, [4, 2, 5, 1, 6].map(task), "ready since 0, 200, 300, 500 and 600 ms");
+    solo.core.handle_finished(key.task, key.epoch, Outcome::Completed);
+    solo.core.handle_processor_gone(key.task, key.epoch, solo.now);
+    assert!(!solo.run().contains(&reading(task(3))), "its time has not come");
+}
+
 /// The slot that a payload was read for was taken to be free when it had come, so the next one was
 /// read in for nothing: it was dropped when no slot was left, and read once more.
 #[test]
