@@ -104,6 +104,48 @@ fn dead_letters_are_listed_replayed_and_purged() {
     assert_eq!((gone.status.as_u16(), gone.code()), (404, "task_not_found".to_owned()));
 }
 
+/// A dead letter whose dedupe key another task has taken since must not become a second task of the
+/// key. Whoever asks is told which task that is; once the key is free the letter is restarted.
+#[test]
+fn a_dead_letter_whose_dedupe_key_is_taken_is_not_restarted() {
+    let bench = Bench::new();
+    let submit = |delay: &str| {
+        let task = json!({"payload": "a", "dedupe_key": "k", "delay": delay});
+        bench.post("/v1/queues/tasks/tasks", task).text("id")
+    };
+    let dead = submit("0s");
+    let worker = refuse(&bench);
+    let over = bench.get(&format!("/v1/queues/tasks/tasks/{dead}/wait"));
+    assert_eq!(over.text("status"), "failed", "{over:?}");
+    let holder = submit("1h");
+    assert_ne!(holder, dead);
+    let replay = || {
+        let replayed = bench.post("/v1/queues/tasks/dead:replay", json!({"tasks": [dead]})).json();
+        replayed["outcomes"].clone()
+    };
+    let conflict = json!([{"task": dead, "outcome": "DEDUPE_CONFLICT", "other": holder}]);
+    assert_eq!(replay(), conflict);
+    let all = bench.post("/v1/queues/tasks/dead:replay", json!({"all": true})).json();
+    assert_eq!(all["outcomes"], conflict);
+    let retry = format!("/v1/queues/tasks/tasks/{dead}:retry");
+    let refused = bench.post(&retry, json!({}));
+    assert_eq!((refused.status.as_u16(), refused.code()), (409, "dedupe_conflict".to_owned()));
+    assert_eq!(refused.text("task"), holder);
+    let letters = bench.get("/v1/queues/tasks/dead").json();
+    assert_eq!(letters["dead_letters"][0]["task"], json!(dead), "the letter stays: {letters}");
+    let cancel = format!("/v1/queues/tasks/tasks/{holder}:cancel");
+    assert_eq!(bench.post(&cancel, json!({})).status, 204);
+    let over = bench.get(&format!("/v1/queues/tasks/tasks/{holder}/wait"));
+    assert_eq!(over.text("status"), "cancelled", "{over:?}");
+    drop(worker);
+    let restarted = replay();
+    assert_eq!(restarted[0]["outcome"], "RESTARTED", "{restarted}");
+    // It has all its attempts before it.
+    let lease = bench.post("/v1/queues/tasks/leases", json!({"worker": "ann", "wait": "30s"}));
+    let lease = lease.json()["leases"][0].clone();
+    assert_eq!((&lease["task"], &lease["attempt"]), (&restarted[0]["other"], &json!(1)));
+}
+
 /// A body that was forgotten, or a filter that came out empty, purged everything.
 #[test]
 fn all_are_meant_where_that_is_said() {
