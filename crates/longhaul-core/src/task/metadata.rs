@@ -352,6 +352,39 @@ mod tests {
         ));
     }
 
+    /// Java readers take a state that their enum has not for a broken entry, and an entry of theirs
+    /// must be read here: the five names of the reference, and no others.
+    #[test]
+    fn the_states_are_the_five_names_of_the_reference() {
+        let name = |state| match state {
+            TaskState::New => "NEW",
+            TaskState::Processing => "PROCESSING",
+            TaskState::Failed => "FAILED",
+            TaskState::Completed => "COMPLETED",
+            TaskState::Unknown => "UNKNOWN",
+        };
+        for state in [
+            TaskState::New,
+            TaskState::Processing,
+            TaskState::Failed,
+            TaskState::Completed,
+            TaskState::Unknown,
+        ] {
+            let entry = TaskMetadata { state, ..metadata() };
+            let json = serde_json::to_string(&entry).unwrap();
+            assert!(json.contains(&format!(r#""state":"{}","#, name(state))), "{json}");
+            let read: TaskMetadata = serde_json::from_str(&json).unwrap();
+            assert_eq!(read, entry);
+        }
+        for name in ["Completed", "completed", "CANCELLED", "EXPIRED", "RETRYING", ""] {
+            let json = format!(r#""{name}""#);
+            assert!(serde_json::from_str::<TaskState>(&json).is_err(), "{json}");
+        }
+        let outcomes = [TaskOutcome::Final, TaskOutcome::Cancelled, TaskOutcome::Expired];
+        let names = outcomes.map(|outcome| serde_json::to_string(&outcome).unwrap());
+        assert_eq!(names, [r#""FINAL""#, r#""CANCELLED""#, r#""EXPIRED""#]);
+    }
+
     /// Java readers know the fields of the reference by their names, and other readers ours by
     /// those of the documents.
     #[test]
@@ -403,9 +436,26 @@ mod tests {
         assert_eq!(without.result(), Ok(Some(Text::default())));
     }
 
+    /// The fixture had no result, and bytes have more than one text form.
     #[test]
     fn debug_form_leaves_payloads_out() {
-        let text = format!("{:?}", metadata());
-        assert!(!text.contains("foo") && !text.contains("Zm9v"), "{text}");
+        let completed = TaskMetadata {
+            state: TaskState::Completed,
+            task: Some(Bytes::from_static(b"secret task")),
+            result: Some(Bytes::from_static(b"secret result")),
+            failure_reason: Some("why".to_owned()),
+            ..metadata()
+        };
+        for text in [format!("{completed:?}"), format!("{completed:#?}")] {
+            assert!(text.contains("Completed") && text.contains("why"), "{text}");
+            for bytes in [&completed.task, &completed.result].into_iter().flatten() {
+                let numbers = format!("{:?}", &bytes[..]);
+                let plain = String::from_utf8_lossy(bytes);
+                for form in [&*plain, &STANDARD.encode(bytes), &*numbers, "secret", "115, 101, 99"]
+                {
+                    assert!(!text.contains(form), "{form} in {text}");
+                }
+            }
+        }
     }
 }
