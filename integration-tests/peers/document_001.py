@@ -164,7 +164,7 @@ def a_worker_is_killed_with_its_lease(stage):
     for event, fields in (
         ("job_enqueued", {"payload_len": 4}),
         ("job_leased", {"worker_id": '"heir"', "lease_id": 2}),
-        ("lease_expired", {"worker": "doomed"}),
+        ("lease_expired", {"worker_id": '"doomed"', "lease_id": 1}),
         ("ack_rejected", {"uuid": f'"{job_id}"', "reason": '"not_current_lease_owner"'}),
         ("job_acked", {"worker_id": '"heir"', "lease_id": 2}),
     ):

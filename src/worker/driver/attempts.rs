@@ -179,7 +179,9 @@ impl Driver {
         } else if let Some(outcome) = outcome {
             let (topic, attempt) = (&lane.topics.task, running.attempt);
             let reason = lane.plain_reason(task, &body, wall_ms);
-            AttemptLog { topic, id: task, epoch, attempt }.ends(outcome, &reason, took);
+            let holder = lane.holder(task);
+            let told = AttemptLog { topic, id: task, epoch, attempt };
+            told.ends(outcome, &reason, took, Some(&*holder).filter(|name| !name.is_empty()));
             self.stats.took(took);
             if lane.core.machine().awaits_end(task, epoch) {
                 lane.keep_last_checkpoint((task, epoch), &running.checkpoints, outcome);

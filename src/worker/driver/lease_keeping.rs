@@ -4,6 +4,7 @@
 use super::lane::{Lane, TaskPayload};
 use super::lanes::LaneId;
 use super::leasing::{LOOK_MAX, Leasing};
+use super::telling::AttemptLog;
 use super::{Driver, Event};
 use crate::lease::{LeaseToken, LeaseView, ReportError};
 use crate::transport::Message;
@@ -232,7 +233,13 @@ impl Driver {
         let topic = &lane.topics.name;
         let (outcome, body) = self.config.judge(ending, topic, attempts, terms, (sample, wall_ms));
         let Some(outcome) = outcome else { return };
-        tracing::warn!(event = "lease_expired", %task, %epoch, attempt = fold.attempt, worker = %lane.holder(task), "lease expired: nothing was heard of it for too long");
+        let (job_id, lease_id, worker) = (task, epoch.0, lane.holder(task));
+        tracing::warn!(event = "lease_expired", %task, %epoch, attempt = fold.attempt, %worker, %job_id, lease_id, worker_id = &*worker, "lease expired: nothing was heard of it for too long");
+        let (reason, took) =
+            (lane.plain_reason(task, &body, wall_ms), lane.leased_for(task, wall_ms));
+        let (topic, attempt) = (&lane.topics.task, fold.attempt);
+        let told = AttemptLog { topic, id: task, epoch, attempt };
+        told.ends(outcome, &reason, took, Some(&worker));
         lane.outcome_bodies.insert(task, (epoch, body));
         if !lane.core.handle_lease_over(task, epoch, outcome) {
             lane.forget_outcome(task);

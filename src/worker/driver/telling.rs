@@ -16,6 +16,7 @@ use longhaul_core::task::TaskId;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tracing::Span;
+use tracing::field::display;
 
 /// An attempt, as the log names it.
 #[derive(Clone, Copy, Debug)]
@@ -132,20 +133,30 @@ impl AttemptLog<'_> {
         }
     }
 
-    /// Its processor has ended. What it led to counts when the ledger has accepted it. Some events
-    /// have the names of document 001: see docs/dialects.md.
-    pub(super) fn ends(&self, outcome: Outcome, reason: &str, took: Duration) {
+    /// Logs how an attempt ended. The outcome counts when the ledger has accepted it. The line of
+    /// an attempt under a lease also has the fields of document 001 (docs/dialects.md); `holder` is
+    /// the name of the lease's holder.
+    pub(super) fn ends(
+        &self,
+        outcome: Outcome,
+        reason: &str,
+        took: Duration,
+        holder: Option<&str>,
+    ) {
         let Self { topic, id, epoch, attempt } = self;
+        let (job_id, lease_id) = (holder.map(|_| display(id)), holder.map(|_| epoch.0));
+        let worker_id = holder;
         match outcome {
             Outcome::Completed => {
                 tracing::info!(%id, attempt, %epoch, %topic, ?took, "task completed");
             }
-            Outcome::Failed(NextAttempt { delay_ms, .. }) => {
+            Outcome::Failed(NextAttempt { at_ms, delay_ms, .. }) => {
                 let next = Duration::from_millis(delay_ms);
-                tracing::warn!(event = "job_retry_scheduled", %id, attempt, %epoch, %topic, ?took, reason, ?next, "attempt failed: another one follows");
+                let next_available_at = holder.map(|_| at_ms);
+                tracing::warn!(event = "job_retry_scheduled", %id, attempt, %epoch, %topic, ?took, reason, ?next, job_id, lease_id, worker_id, next_available_at, "attempt failed: another one follows");
             }
             Outcome::Final => {
-                tracing::error!(event = "job_dead", %id, attempt, %epoch, %topic, ?took, reason, "task failed for good");
+                tracing::error!(event = "job_dead", %id, attempt, %epoch, %topic, ?took, reason, job_id, lease_id, worker_id, "task failed for good");
             }
             Outcome::Cancelled => {
                 tracing::info!(%id, attempt, %epoch, %topic, ?took, "task cancelled");

@@ -1,5 +1,6 @@
 //! The events that are logged while something is done.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use tracing::field::{Field, Visit};
@@ -47,17 +48,14 @@ impl Subscriber for Logged {
     fn exit(&self, _: &Id) {}
 }
 
-/// The events, each with the names of its fields, of those that have an event's name.
-pub(super) fn logged(done: impl FnOnce()) -> Vec<(String, Vec<String>)> {
+/// The events that have a name, each with its fields.
+pub(super) fn logged(done: impl FnOnce()) -> Vec<BTreeMap<String, String>> {
     let logged = Logged::default();
     // With a single subscriber in the process, tracing asks that of whichever test comes to a line
     // first, which has none: the events were missing in two of seven runs.
     let _other = tracing::Dispatch::new(Logged::default());
     tracing::subscriber::with_default(logged.clone(), done);
-    let events = logged.0.lock().unwrap().clone();
-    let named = |fields: Fields| {
-        let name = fields.iter().find(|(name, _)| name == "event")?.1.clone();
-        Some((name, fields.into_iter().map(|(name, _)| name).collect()))
-    };
-    events.into_iter().filter_map(named).collect()
+    let events = std::mem::take(&mut *logged.0.lock().unwrap());
+    let events = events.into_iter().map(BTreeMap::from_iter);
+    events.filter(|fields: &BTreeMap<_, _>| fields.contains_key("event")).collect()
 }
