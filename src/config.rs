@@ -60,7 +60,7 @@ pub struct WorkerConfig {
     /// also says how many attempts there are: `max_attempts` does not count then.
     pub backoff: RetryPolicy,
     /// How long a processor may go on after [`cancelled`](crate::TaskContext::cancelled) before its
-    /// future is dropped. Default 5 s.
+    /// future is dropped. Default 5 s, which is also the most at the deadline of a drain.
     pub cancel_grace: Duration,
     /// How long running tasks may take to end when somebody drains the worker
     /// [by its name](crate::Client::drain_worker); what still runs then is given back.

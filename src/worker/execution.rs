@@ -177,6 +177,9 @@ impl Eq for StuckBody {}
 /// point.
 const ABORT_WAIT: Duration = Duration::from_millis(500);
 
+/// The longest grace at the deadline of a drain, which gives up 10 s after that.
+const RELEASE_GRACE_MAX: Duration = Duration::from_secs(5);
+
 /// When a task whose body was aborted from outside is tried again.
 pub(super) const ABORTED_WAIT: Duration = Duration::from_secs(10);
 
@@ -245,7 +248,7 @@ pub(crate) async fn attend(
         over = &mut limit => over,
     };
     shared.cancelled.cancel();
-    let grace = if forced == Ending::Released { Duration::ZERO } else { grace };
+    let grace = if forced == Ending::Released { grace.min(RELEASE_GRACE_MAX) } else { grace };
     let stuck = stop(handle, grace, &shared).boxed().await;
     AttemptEnd { task, epoch, ending: forced, stuck }
 }

@@ -172,8 +172,9 @@ impl WorkerHandle {
         self.view.stats()
     }
 
-    /// Takes nothing new, lets running tasks end, and gives back at `deadline` what still runs,
-    /// without costing it an attempt.
+    /// Takes nothing new and lets running tasks end. At `deadline` it cancels what still runs, and
+    /// gives it back without costing it an attempt, as soon as it has ended or the cancel grace is
+    /// over (5 s at most).
     ///
     /// # Errors
     /// When the worker had ended by an error before, or gave up waiting 10 s after the deadline.

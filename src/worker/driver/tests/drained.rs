@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::worker::of_this_process;
+use longhaul_core::protocol::key::Key;
 use longhaul_core::protocol::register::{
     Document, DocumentKey, DocumentKind, DocumentName, Entry as RegisterEntry, Stamp,
 };
@@ -27,6 +28,20 @@ impl Bench {
         let entry = RegisterEntry::Document(document);
         self.broker.publish(&self.register(), register::message(&entry));
         key
+    }
+
+    /// The tasks whose attempts were given back because of a drain.
+    fn given_back(&self) -> Vec<TaskId> {
+        let log = self.broker.full_log(&self.ledger());
+        let of = |message: &Message| match ledger::read(message) {
+            Ok(Entry::Done(done))
+                if done.outcome == Outcome::Released(NextAttempt::AFTER_DRAIN) =>
+            {
+                Some(done.key.task)
+            }
+            _ => None,
+        };
+        log.iter().filter_map(of).collect()
     }
 
     /// The keys of the drain requests that were removed.
@@ -64,29 +79,27 @@ async fn a_drain_request_has_a_worker_finish_what_runs_and_end() {
 /// A worker that hangs with a task would never end.
 #[tokio::test(start_paused = true)]
 async fn what_does_not_end_in_time_is_given_back() {
-    let config = WorkerConfig { drain_limit: 3 * SECOND, ..config("mine") };
+    let config =
+        WorkerConfig { cancel_grace: Duration::ZERO, drain_limit: 3 * SECOND, ..config("mine") };
     let mut bench = Bench::new(config, None, ten_seconds);
-    bench.submit(&[]);
+    let task = bench.submit(&[]);
     bench.run_for(2 * SECOND).await;
     bench.tell("mine", 1);
     let took = bench.run_for(60 * SECOND).await;
     assert!((3 * SECOND..4 * SECOND).contains(&took), "{took:?}");
     assert!(matches!(bench.end, Some(Ok(()))), "{:?}", bench.end);
-    let log = bench.broker.full_log(&bench.ledger());
-    let given_back = |message: &Message| {
-        let is_own = |done: &longhaul_core::protocol::entry::Done| {
-            done.outcome == Outcome::Released(NextAttempt::AFTER_DRAIN)
-        };
-        matches!(ledger::read(message), Ok(Entry::Done(done)) if is_own(&done))
-    };
-    assert_eq!(log.iter().filter(|it| given_back(it)).count(), 1);
+    assert_eq!(bench.given_back(), [task]);
 }
 
 /// The handle and somebody outside may both ask; neither makes the other's drain longer.
 #[tokio::test(start_paused = true)]
 async fn of_two_deadlines_the_earlier_one_counts() {
     for (by_handle, expected) in [(SECOND, SECOND), (9 * SECOND, 3 * SECOND)] {
-        let config = WorkerConfig { drain_limit: 3 * SECOND, ..config("mine") };
+        let config = WorkerConfig {
+            cancel_grace: Duration::ZERO,
+            drain_limit: 3 * SECOND,
+            ..config("mine")
+        };
         let mut bench = Bench::new(config, None, ten_seconds);
         bench.submit(&[]);
         bench.run_for(2 * SECOND).await;
@@ -153,4 +166,102 @@ async fn a_document_that_a_worker_does_not_know_does_no_harm() {
     assert_eq!(bench.driver.stats.read().malformed, 1);
     let states: Vec<_> = bench.shown().into_iter().map(|(_, shown)| shown.state).collect();
     assert_eq!(states, [TaskState::Processing, TaskState::Completed]);
+}
+
+/// Notes when it is dropped.
+struct Dropped(Diary, tokio::time::Instant);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.note(format!("dropped after {} s", self.1.elapsed().as_secs()));
+    }
+}
+
+/// The reference lets tasks end for 10 s and then interrupts them. A processor was dropped at the
+/// deadline without having been told: it could not clean up, although it is promised the cancel
+/// grace.
+#[tokio::test(start_paused = true)]
+async fn a_drain_waits_for_its_time_and_then_interrupts_what_runs() {
+    let diary = Diary::default();
+    let notes = diary.clone();
+    let mut bench = Bench::new(config("mine"), None, move |context| {
+        let notes = notes.clone();
+        async move {
+            let begin = tokio::time::Instant::now();
+            let after = || begin.elapsed().as_secs();
+            match context.properties()["name"].as_str() {
+                "ends" => tokio::time::sleep(9 * SECOND).await,
+                "heeds" => {
+                    context.cancelled().await;
+                    notes.note(format!("told after {} s", after()));
+                    tokio::time::sleep(SECOND).await;
+                    notes.note(format!("cleaned up after {} s", after()));
+                }
+                _ => {
+                    let _dropped = Dropped(notes, begin);
+                    std::future::pending().await
+                }
+            }
+            Ok(Text("done".to_owned()))
+        }
+    });
+    bench.run_for(2 * SECOND).await;
+    let [ends, heeds, hangs] =
+        ["ends", "heeds", "hangs"].map(|name| bench.submit(&[("name", name)]));
+    bench.run_for(SECOND / 10).await;
+    let deadline = bench.broker.clock().now() + 10 * SECOND;
+    bench.stop_request.send_replace(StopRequest::Drain(deadline));
+    let took = bench.run_for(60 * SECOND).await;
+    assert!(matches!(bench.end, Some(Ok(()))), "{:?}", bench.end);
+    let told = ["told after 10 s", "cleaned up after 11 s", "dropped after 15 s"];
+    assert_eq!(diary.lines(), told);
+    assert!((15 * SECOND..16 * SECOND).contains(&took), "{took:?}");
+    assert_eq!(bench.last_of(ends).state, TaskState::Completed);
+    assert_eq!(bench.given_back(), [heeds, hangs], "each as soon as it had ended");
+    assert_eq!([heeds, hangs].map(|task| bench.last_of(task).attempts), [0; 2], "at no cost");
+}
+
+/// The reference closed its consumer and its producers one after the other, and the first error
+/// kept the rest open: they went on being given tasks that nobody ran.
+#[tokio::test(start_paused = true)]
+async fn a_partition_that_cannot_be_left_keeps_no_other_from_being_left() {
+    for refuses in [true, false] {
+        let mut bench = Bench::new(config("mine"), Some(3), ten_seconds);
+        bench.run_for(5 * SECOND).await;
+        let (broker, names) = (bench.broker.clone(), bench.names.clone());
+        let ledger = |partition| TopicPartition { topic: names.ledger.clone(), partition };
+        if refuses {
+            broker.forbid(&ledger(0), true);
+        } else {
+            broker.stall_publishes(&ledger(0), 30 * SECOND);
+        }
+        bench.stop_request.send_replace(StopRequest::Drain(broker.clock().now()));
+        let took = bench.run_for(60 * SECOND).await;
+        assert!(matches!(bench.end, Some(Ok(()))), "{:?}", bench.end);
+        assert!(took < 11 * SECOND, "{took:?}");
+        let has_left = |partition| {
+            let log = broker.full_log(&ledger(partition));
+            let goodbye = |message: &Message| {
+                matches!(ledger::read(message), Ok(Entry::Tombstone(Key::Heartbeat(_))))
+            };
+            log.iter().any(goodbye)
+        };
+        assert_eq!([0, 1, 2].map(has_left), [false, true, true], "{refuses}");
+        drop(bench);
+        broker.forbid(&ledger(0), false);
+        let diary = Diary::default();
+        let notes = diary.clone();
+        let mut next = Bench::on(broker.clone(), "next", config("next"), Some(3), move |context| {
+            notes.note(context.task_id().partition.to_string());
+            async { Ok(Text("done".to_owned())) }
+        });
+        for partition in [0, 1, 2, 0, 1, 2] {
+            let message = Outgoing { payload: "task".into(), ..Outgoing::default() };
+            broker.publish(&next.at(&names.task, partition), message);
+        }
+        next.run_for(60 * SECOND).await;
+        let mut ran = diary.lines();
+        ran.sort();
+        assert_eq!(ran, ["0", "0", "1", "1", "2", "2"]);
+    }
 }
