@@ -169,11 +169,11 @@ async fn a_document_that_a_worker_does_not_know_does_no_harm() {
 }
 
 /// Notes when it is dropped.
-struct Dropped(Diary, tokio::time::Instant);
+struct Dropped<F: Fn() -> u64>(Diary, F);
 
-impl Drop for Dropped {
+impl<F: Fn() -> u64> Drop for Dropped<F> {
     fn drop(&mut self) {
-        self.0.note(format!("dropped after {} s", self.1.elapsed().as_secs()));
+        self.0.note(format!("dropped after {} s", (self.1)()));
     }
 }
 
@@ -187,8 +187,9 @@ async fn a_drain_waits_for_its_time_and_then_interrupts_what_runs() {
     let mut bench = Bench::new(config("mine"), None, move |context| {
         let notes = notes.clone();
         async move {
-            let begin = tokio::time::Instant::now();
-            let after = || begin.elapsed().as_secs();
+            let clock = longhaul_memory::simulated_clock(0);
+            let begin = clock.now();
+            let after = || clock.now().since(begin).as_secs();
             match context.properties()["name"].as_str() {
                 "ends" => tokio::time::sleep(9 * SECOND).await,
                 "heeds" => {
@@ -198,7 +199,7 @@ async fn a_drain_waits_for_its_time_and_then_interrupts_what_runs() {
                     notes.note(format!("cleaned up after {} s", after()));
                 }
                 _ => {
-                    let _dropped = Dropped(notes, begin);
+                    let _dropped = Dropped(notes, after);
                     std::future::pending().await
                 }
             }

@@ -49,9 +49,9 @@ fn tasks_whose_time_has_come_and_others_that_wait_start_oldest_first() {
         solo.core.handle_finished(key.task, key.epoch, Outcome::Completed);
         solo.core.handle_processor_gone(key.task, key.epoch, solo.now);
         let mut did = solo.run();
-        let read = did.iter().find_map(|effect| match effect {
-            Effect::Do(Action::ReadPayload(id)) => Some(*id),
-            _ => None,
+        let read = did.iter().find_map(|effect| {
+            let Effect::Do(Action::ReadPayload(id)) = effect else { return None };
+            Some(*id)
         });
         if let Some(id) = read {
             solo.core.handle_payload(id, true, solo.now);
