@@ -193,11 +193,16 @@ impl Client {
     }
 
     pub(super) fn wall_ms(&self) -> u64 {
+        self.clock().wall_ms()
+    }
+
+    /// The clock that the client goes by: that of the test engine, if it is the client of one.
+    pub(super) fn clock(&self) -> Clock {
         #[cfg(feature = "testing")]
         if let Some(engine) = &self.inner.settings.engine {
-            return engine.wall_ms();
+            return engine.clock();
         }
-        Clock::System.wall_ms()
+        Clock::System
     }
 }
 

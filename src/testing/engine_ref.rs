@@ -27,9 +27,9 @@ impl EngineRef {
         Self { broker: broker.clone(), clock, workers: Arc::default(), services: Arc::default() }
     }
 
-    /// The simulated wall clock.
-    pub(crate) fn wall_ms(&self) -> u64 {
-        Clock::Simulated(self.clock).wall_ms()
+    /// The simulated clock.
+    pub(crate) fn clock(&self) -> Clock {
+        Clock::Simulated(self.clock)
     }
 
     /// What workers in an engine go by if the test says nothing else. Heartbeats are what time

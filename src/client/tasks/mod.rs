@@ -135,7 +135,7 @@ impl Client {
         let partitions =
             Partitions::open(transport, connections, names, scope, count, java_attempts);
         partitions.ready().await.map_err(TaskViewError::Transport)?;
-        Ok(TaskView { tables: Tables::Followed(partitions), now: Now::Clock(Clock::System) })
+        Ok(TaskView { tables: Tables::Followed(partitions), now: Now::Clock(self.clock()) })
     }
 }
 

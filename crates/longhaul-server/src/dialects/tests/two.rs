@@ -217,6 +217,7 @@ fn expiry(bench: &Bench) {
     let stalled = lease(bench, "w1");
     for _ in 0..6 {
         bench.engine.advance(Duration::from_secs(31));
+        assert_eq!(state(bench, &id), "PENDING");
         let before = bench.engine.time_passed();
         let current = lease(bench, "w2");
         assert_eq!(current["id"], json!(id));
