@@ -92,26 +92,13 @@ impl Driver {
         Some(Bytes::copy_from_slice(bound.worker.as_bytes()))
     }
 
-    /// A task came, or its message was read. Its type is noted if requests ask for types. It is
-    /// noted as well if the task may be offered to other workers, because an offer says the type:
-    /// tasks of a batch, and tasks of a queue with an order, cannot always be handed back.
+    /// A task came, or its message was read. Its type is noted: requests may ask for types, and an
+    /// offer to other workers says the type.
     pub(super) fn note_type(&mut self, id: LaneId, task: TaskId) {
-        let Some(lane) = self.lanes.get_mut(&id) else { return };
-        let for_leases = |leasing: &Leasing| leasing.typed || lane.core.keeps_order();
-        if (task.batch_index.is_some() || self.leasing.as_ref().is_some_and(for_leases))
+        if let Some(lane) = self.lanes.get_mut(&id)
             && let Some(payload) = lane.payloads.get(task)
         {
             lane.core.note_type(task, payload.task_type());
-        }
-    }
-
-    /// Somebody asks for some types only, for the first time: what was of no interest until now is
-    /// noted of the tasks that are here.
-    fn note_types(&mut self) {
-        for lane in self.lanes.values_mut() {
-            for (task, payload) in lane.payloads.iter() {
-                lane.core.note_type(task, payload.task_type());
-            }
         }
     }
 
@@ -185,11 +172,8 @@ impl Driver {
         };
         match asked {
             Asked::Lease { wish, request, reply } => {
-                let first = request.types.is_some() && !std::mem::replace(&mut leasing.typed, true);
+                leasing.typed |= request.types.is_some();
                 leasing.desk.ask(wish, request, reply);
-                if first {
-                    self.note_types();
-                }
                 self.wake();
             }
             Asked::Last(wish) => leasing.desk.last(wish),

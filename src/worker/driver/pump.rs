@@ -161,8 +161,8 @@ impl Driver {
         let Some(lane) = self.lanes.look_at(id) else { return false };
         let Some(session) = lane.session.filter(|_| lane.core.may_take(now)) else { return true };
         let undecided = lane.core.undecided(now);
-        let probe = probe && lane.core.may_probe();
         let core = &lane.core;
+        let probe = probe && !core.has_one_for_others();
         if core.holds_enough() {
             return true;
         }

@@ -5,7 +5,8 @@
 //! published, or when they were to start, or when their next attempt is due. What goes on with an
 //! attempt that had begun comes first.
 
-use super::looking::{Open, WAIT_FOR_SLOT_MAX};
+use super::handing_back::WAIT_FOR_SLOT_MAX;
+use super::looking::Open;
 use super::scheduled::Due;
 use super::{Mode, Partition, Slots};
 use crate::protocol::fold::{Phase, TaskFold};

@@ -31,6 +31,7 @@ use super::Partition;
 use crate::machine::{Action, Stage, Step, Task};
 use crate::protocol::dead_letters::Letters;
 use crate::protocol::entry::{Entry, Heartbeat, Outcome};
+use crate::protocol::fold::Phase;
 use crate::protocol::key::{OnceKey, OwnerId};
 use crate::protocol::moment::Moment;
 use crate::task::{Position, TaskId};
@@ -106,6 +107,19 @@ impl Finishers {
 }
 
 impl Partition {
+    /// The entry on the metadata topic has its receipt.
+    pub fn handle_metadata_stored(&mut self, id: TaskId) {
+        self.note_shown(id);
+        self.settle();
+    }
+
+    /// The metadata topic is about to show the task in this phase. Returns whether it may.
+    pub fn may_show(&mut self, id: TaskId, shown: Phase) -> bool {
+        let may = self.machine.may_show(id, shown);
+        self.settle();
+        may
+    }
+
     /// The machine has returned the action to show the end of a task, or to write its dead letter.
     /// True if there is nothing to be done now: it was done, or its finisher is waited for.
     pub(super) fn leaves_to_finisher(&mut self, action: &Action) -> bool {

@@ -2,8 +2,7 @@
 
 use super::looking::Open;
 use super::{Mode, Partition};
-use crate::machine::Action;
-use crate::machine::Machine;
+use crate::machine::{Action, Machine};
 use crate::protocol::entry::{Done, Entry, NextAttempt, Outcome};
 use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::key::Epoch;
@@ -127,16 +126,6 @@ impl Partition {
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.len() + usize::from(self.kept_is_due)
-    }
-
-    /// Whether a full worker may look at one more delivery. It must not while a new task waits for a
-    /// slot here, and for a while after it was handed back: the broker would deliver the same task
-    /// here again, while another worker idles. Called once for each look.
-    pub fn may_probe(&mut self) -> bool {
-        let handed_back = std::mem::take(&mut self.handed_back);
-        let is_new =
-            |id| self.machine.task(id).is_some_and(|it| it.held && it.fold.phase == Phase::New);
-        !handed_back && !self.waiting.iter().any(is_new)
     }
 
     /// A processor is gone: its slot is free.

@@ -14,10 +14,6 @@ use crate::task::{EntryId, Position, TaskId};
 use crate::wanted::TaskType;
 use std::time::Duration;
 
-/// How long a new task may wait for a slot here before it is handed back, so that an idle worker
-/// can have it.
-pub(super) const WAIT_FOR_SLOT_MAX: Duration = Duration::from_secs(1);
-
 /// The first wait after a payload could not be read; it doubles, up to 64 times this.
 const UNREADABLE_WAIT: Duration = Duration::from_millis(500);
 const DOUBLINGS_MAX: u32 = 6;
@@ -391,57 +387,6 @@ impl Partition {
             // What has its tickets comes first: nobody else has the use of them.
             let granted = self.tickets.is_granted(id);
             self.waiting.set_by(id, if granted { Moment::default() } else { place(ready_ms) });
-        }
-    }
-
-    /// A new task that could not be claimed for a while goes back to the broker, so that another
-    /// worker can have it. True when it went.
-    fn hand_back_in_time(&mut self, id: TaskId, now: Moment) -> bool {
-        let new = !self.by_key && self.machine.fold(id).phase == Phase::New;
-        let received = self.open.get(&id).filter(|_| new).and_then(|open| open.received);
-        received.is_some_and(|received| self.hand_back_after(received, id, now))
-    }
-
-    /// Hands a delivery back that has waited for a slot since then, once it has waited for a
-    /// second; until then the task is looked at again in time. The broker takes back only whole
-    /// batches, and none of which a task runs here: a task of such a batch is offered to the other
-    /// workers, and looked at again with the next heartbeat. True when the delivery went.
-    pub(super) fn hand_back_after(&mut self, since: Moment, id: TaskId, now: Moment) -> bool {
-        let until = since + WAIT_FOR_SLOT_MAX;
-        if now < until {
-            self.agenda.set(id, until);
-            return false;
-        }
-        if !self.machine.works_on_entry(id) {
-            self.hand_back(id);
-            return true;
-        }
-        self.unwanted.offer(id, now);
-        self.agenda.set(id, now + self.settings.ledger.heartbeat);
-        false
-    }
-
-    pub(super) fn hand_back(&mut self, id: TaskId) {
-        if self.by_key {
-            return;
-        }
-        self.machine.hand_back(id);
-        self.handed_back = true;
-        if id.batch_index.is_some() && !self.scheduled.is_empty() {
-            self.scheduled.forget(id.entry_id());
-        }
-        let batch = self.open.range(TaskId::all_of(id.entry_id()));
-        let members: Vec<TaskId> = batch.map(|(id, _)| *id).collect();
-        for member in members {
-            self.waiting.remove(member);
-            self.forget_legacy(member);
-            self.unwanted.let_go(member);
-            if self.machine.task(member).is_none() {
-                self.open.remove(&member);
-                self.unwanted.remove(member);
-            } else if let Some(open) = self.open.get_mut(&member) {
-                open.received = None;
-            }
         }
     }
 

@@ -11,6 +11,7 @@ mod delivering;
 mod ended;
 mod ends;
 mod finishers;
+mod handing_back;
 mod holding;
 mod judging;
 mod leases;
@@ -148,8 +149,8 @@ pub struct Partition {
     processors: BTreeMap<(TaskId, Epoch), Moment>,
     /// Slots given back since the last call of `run`.
     freed: usize,
-    /// A delivery was handed back since the last probe.
-    handed_back: bool,
+    /// The last deliveries that went back to the broker.
+    handed_back: VecDeque<TaskId>,
     sent: Sent,
     gaps: Gaps,
     config: Option<LedgerConfig>,
@@ -206,7 +207,7 @@ impl Partition {
             claims: BTreeMap::new(),
             processors: BTreeMap::new(),
             freed: 0,
-            handed_back: false,
+            handed_back: VecDeque::new(),
             sent: Sent::default(),
             gaps: Gaps::default(),
             config: None,
@@ -411,19 +412,6 @@ impl Partition {
     pub fn handle_dead_letter_stored(&mut self, id: TaskId) {
         self.machine.dead_letter_stored(id);
         self.settle();
-    }
-
-    /// The entry on the metadata topic has its receipt.
-    pub fn handle_metadata_stored(&mut self, id: TaskId) {
-        self.note_shown(id);
-        self.settle();
-    }
-
-    /// The metadata topic is about to show the task in this phase. Returns whether it may.
-    pub fn may_show(&mut self, id: TaskId, shown: Phase) -> bool {
-        let may = self.machine.may_show(id, shown);
-        self.settle();
-        may
     }
 
     /// An ack has its receipt.

@@ -9,7 +9,7 @@
 //! The ticket of a lease is given back when the ledger shows that the lease is over. Until then it
 //! is needed, whichever gateway looks after the lease.
 
-use super::looking::WAIT_FOR_SLOT_MAX;
+use super::handing_back::WAIT_FOR_SLOT_MAX;
 use super::{Effect, Mode, Partition, Slots};
 use crate::machine::Stage;
 use crate::protocol::fold::Phase;

@@ -1,0 +1,86 @@
+//! Tasks that wait for a slot here while another worker may have one free: they go back to the broker,
+//! or are offered to the other workers on the ledger (`unwanted.rs`).
+
+use super::Partition;
+use crate::machine::Task;
+use crate::protocol::fold::Phase;
+use crate::protocol::moment::Moment;
+use crate::task::TaskId;
+use std::time::Duration;
+
+/// The deliveries that are remembered of those that went back. One that comes here again does so
+/// within milliseconds.
+const HANDED_BACK_MAX: usize = 64;
+
+/// How long a new task may wait for a slot here before it is handed back, so that an idle worker
+/// can have it.
+pub(super) const WAIT_FOR_SLOT_MAX: Duration = Duration::from_secs(1);
+
+impl Partition {
+    /// A new task that could not be claimed for a while goes back to the broker, so that another
+    /// worker can have it. True when it went.
+    pub(super) fn hand_back_in_time(&mut self, id: TaskId, now: Moment) -> bool {
+        let new = !self.by_key && self.machine.fold(id).phase == Phase::New;
+        let received = self.open.get(&id).filter(|_| new).and_then(|open| open.received);
+        received.is_some_and(|received| self.hand_back_after(received, id, now))
+    }
+
+    /// Hands a delivery back that has waited for a slot since then, once it has waited for a
+    /// second; until then the task is looked at again in time. True when the delivery went.
+    ///
+    /// A task is offered to the other workers instead, and looked at again with the next heartbeat,
+    /// if its delivery cannot go back, because another task of its batch runs here, or if it did
+    /// and came here again: the broker may give it to this worker for as long as the worker has
+    /// credit.
+    pub(super) fn hand_back_after(&mut self, since: Moment, id: TaskId, now: Moment) -> bool {
+        let until = since + WAIT_FOR_SLOT_MAX;
+        if now < until {
+            self.agenda.set(id, until);
+            return false;
+        }
+        if !self.machine.works_on_entry(id) && !self.handed_back.contains(&id) {
+            self.hand_back(id);
+            return true;
+        }
+        self.unwanted.offer(id, now);
+        self.agenda.set(id, now + self.settings.ledger.heartbeat);
+        false
+    }
+
+    pub(super) fn hand_back(&mut self, id: TaskId) {
+        if self.by_key {
+            return;
+        }
+        self.machine.hand_back(id);
+        self.handed_back.truncate(HANDED_BACK_MAX - 1);
+        self.handed_back.push_front(id);
+        if id.batch_index.is_some() && !self.scheduled.is_empty() {
+            self.scheduled.forget(id.entry_id());
+        }
+        let batch = self.open.range(TaskId::all_of(id.entry_id()));
+        let members: Vec<TaskId> = batch.map(|(id, _)| *id).collect();
+        for member in members {
+            self.waiting.remove(member);
+            self.forget_legacy(member);
+            self.unwanted.let_go(member);
+            if self.machine.task(member).is_none() {
+                self.open.remove(&member);
+                self.unwanted.remove(member);
+            } else if let Some(open) = self.open.get_mut(&member) {
+                open.received = None;
+            }
+        }
+    }
+
+    /// Whether a task waits here that another worker may have, because it was not begun: a full
+    /// worker looks at no other delivery meanwhile.
+    #[must_use]
+    pub fn has_one_for_others(&self) -> bool {
+        let is_one = |id| {
+            let new = |task: &Task| task.held && task.fold.phase == Phase::New;
+            self.machine.task(id).is_some_and(|task| new(&task))
+                || self.open.get(&id).is_some_and(|open| open.offered.is_some())
+        };
+        self.waiting.iter().any(is_one)
+    }
+}
