@@ -153,6 +153,11 @@ impl Machine {
         !self.lines.is_empty() && self.lines.keys.contains_key(&id)
     }
 
+    /// Whether another task of its key is to begin, or to end, before this one may begin.
+    pub(crate) fn stands_behind_in_line(&self, id: TaskId, fold: &TaskFold) -> bool {
+        !self.lines.is_empty() && is_to_begin(fold) && !self.lines.lets_begin(id)
+    }
+
     /// The key of a task that stands in a line.
     pub fn order_key(&self, id: TaskId) -> Option<OrderKey> {
         if self.lines.is_empty() { None } else { self.lines.keys.get(&id).cloned() }

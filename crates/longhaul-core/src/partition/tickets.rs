@@ -237,6 +237,9 @@ impl Partition {
                 false
             }
         };
-        idle && claimable && self.mode == Mode::Live && !self.tickets.limits.paused
+        // One whose time has come may have taken its place before this one, and wait for the same
+        // ticket.
+        let behind = self.machine.stands_behind_in_line(id, &fold);
+        idle && claimable && !behind && self.mode == Mode::Live && !self.tickets.limits.paused
     }
 }

@@ -350,3 +350,20 @@ async fn an_overwriter_far_back_in_a_line_takes_the_place_of_an_earlier_task() {
     assert_eq!((phase(earlier), phase(later)), (Phase::Cancelled, Phase::New));
     assert_eq!(of_key(&diary, "a"), "0+");
 }
+
+/// A task whose time had come took its place before one of its key that had a ticket and had not
+/// begun. It waited for the ticket, and the other one for its turn: the queue stood still for ever.
+#[tokio::test(start_paused = true)]
+async fn a_task_that_is_overtaken_in_its_line_gives_its_ticket_back() {
+    let diary = Diary::default();
+    let mut bench = ordered(config(4), &diary);
+    let mut settings = by_key();
+    settings.limit.max_in_flight = Some(1);
+    bench.settle(2, &settings);
+    bench.run_for(SECOND).await;
+    bench.publish("b", "1", &[]);
+    bench.publish("r", "1", &[("DELAY", "PT0.5S")]);
+    bench.publish("r", "2", &[]);
+    bench.run_for(20 * SECOND).await;
+    assert_eq!((of_key(&diary, "b"), of_key(&diary, "r")), ("1+ 1-".into(), "1+ 1- 2+ 2-".into()));
+}

@@ -474,21 +474,20 @@ fn what_is_to_be_offered_is_forgotten_when_it_is_over_or_gone() {
     assert!(solo.core.unwanted.to_offer.is_empty());
 }
 
-/// A full worker, or a gateway that nobody asks, handed a task back after a second, and the broker
-/// delivered it there again, for as long as there was credit. Idle workers got nothing.
+/// A full worker handed a task back after a second, and the broker delivered it there again, for as
+/// long as there was credit. Idle workers got nothing.
 #[test]
 fn a_task_that_comes_again_after_it_was_handed_back_is_offered() {
-    for mut solo in [Solo::new(0), Solo::gateway(&[])] {
-        solo.alive = vec![OTHER];
-        solo.wait(H);
-        let back = Effect::Do(Action::HandBack(task(0).entry_id()));
-        for again in [false, true] {
-            solo.deliver(task(0));
-            solo.core.note_type(task(0), of("x"));
-            let did = solo.wait(2 * SECOND);
-            let handed_back = did.iter().any(|(_, effect)| *effect == back);
-            assert_eq!((handed_back, offers(&did).len()), (!again, usize::from(again)));
-        }
-        assert!(solo.core.has_one_for_others());
+    let mut solo = Solo::new(0);
+    solo.alive = vec![OTHER];
+    solo.wait(H);
+    let back = Effect::Do(Action::HandBack(task(0).entry_id()));
+    for again in [false, true] {
+        solo.deliver(task(0));
+        solo.core.note_type(task(0), of("x"));
+        let did = solo.wait(2 * SECOND);
+        let handed_back = did.iter().any(|(_, effect)| *effect == back);
+        assert_eq!((handed_back, offers(&did).len()), (!again, usize::from(again)));
     }
+    assert!(solo.core.has_one_for_others());
 }
