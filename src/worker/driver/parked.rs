@@ -6,9 +6,11 @@
 //! for it, and costs nothing.
 
 use super::lanes::{LaneId, Lanes};
+use longhaul_core::agenda::Agenda;
 use longhaul_core::protocol::entry::ClaimKind;
 use longhaul_core::protocol::entry_set::Ended;
 use longhaul_core::protocol::fold::Phase;
+use longhaul_core::protocol::moment::Moment;
 use longhaul_core::protocol::register::{KeyName, Keys, QueueTask};
 use longhaul_core::protocol::waits::{Name, Named, Standing, WaitsError, WaitsFor};
 use longhaul_core::task::Priority;
@@ -42,6 +44,8 @@ pub(super) struct Parked {
     watched: BTreeMap<(u16, TaskId), BTreeSet<Place>>,
     /// Who waits for a key that no task has taken, by the number of its register.
     unbound: BTreeMap<(usize, KeyName), BTreeSet<Place>>,
+    /// When tasks have waited long enough for keys that no task has taken.
+    key_waits: Agenda<Place>,
     /// The number of look-ups of named tasks.
     #[cfg(test)]
     pub(super) looks: std::cell::Cell<usize>,
@@ -109,11 +113,6 @@ impl Waiting {
         WaitsFor { names: names.collect(), failed: list.failed }
     }
 
-    /// Keys that are not taken by now do not count any more.
-    pub(super) const fn give_up_keys(&mut self) {
-        self.key_wait_is_over = true;
-    }
-
     fn known(&self, lanes: &Lanes, topic: u16, name: &Name) -> Named {
         let Some(id) = self.task(name) else {
             if matches!(name, Name::Key(text) if self.bound.contains_key(text)) {
@@ -165,9 +164,27 @@ impl Parked {
         self.tasks.insert(place, waiting);
     }
 
+    /// Until then the task waits for keys that no task has taken.
+    pub(super) fn wait_for_keys(&mut self, place: Place, until: Moment) {
+        self.key_waits.set(place, until);
+    }
+
+    /// When the first of them has waited long enough.
+    pub(super) fn next_key_wait(&self) -> Option<Moment> {
+        self.key_waits.next()
+    }
+
+    /// A task that has waited long enough, and whose keys do not count any more.
+    pub(super) fn give_up_keys(&mut self, now: Moment) -> Option<Place> {
+        let place = self.key_waits.pop_due(now)?;
+        self.tasks.get_mut(&place)?.key_wait_is_over = true;
+        Some(place)
+    }
+
     /// The task does not wait any more.
     pub(super) fn remove(&mut self, place: Place) {
         self.watch(place, None);
+        self.key_waits.remove(place);
         let Some(waiting) = self.tasks.remove(&place) else { return };
         for id in waiting.tasks() {
             let key = (place.0.topic, id);

@@ -1,17 +1,16 @@
 //! What happens to tasks that wait for others: their lists are read, the tasks that they wait for
 //! end, and keys are taken.
 
+use super::Driver;
 use super::lane::TaskPayload;
 use super::lanes::LaneId;
 use super::parked::{KeysOfQueue, List, Place};
 use super::register::OwnRegister;
 use super::task_topics::TaskTopic;
-use super::{Driver, Event};
 use crate::transport::Message;
 use longhaul_core::ledger;
 use longhaul_core::protocol::entry::{ClaimKind, Entry};
 use longhaul_core::protocol::entry_set::EntrySet;
-use longhaul_core::protocol::key::Epoch;
 use longhaul_core::protocol::moment::Moment;
 use longhaul_core::protocol::register::HoldKey;
 use longhaul_core::protocol::waits::{KEY_WAIT_MAX, Standing, WaitsError, WaitsFor};
@@ -32,8 +31,6 @@ impl TaskPayload {
 /// What is to be done about a task that waits for others.
 #[derive(Debug)]
 pub(in crate::worker) enum ParkedEvent {
-    /// Parked in this epoch, it has waited long enough for keys that no task has taken.
-    KeyWaitOver(Epoch),
     /// Whether the tasks exist that it waits for is to be looked at, after so many looks.
     Due { looked: u32 },
     /// The topic has no messages of these tasks, as of then.
@@ -49,7 +46,6 @@ impl Driver {
         now: Moment,
     ) {
         match event {
-            ParkedEvent::KeyWaitOver(epoch) => self.handle_key_wait_over(id, task, epoch, now),
             ParkedEvent::Due { looked } => self.handle_named_due(id, task, looked, now),
             ParkedEvent::Looked { looked, gone, at } => {
                 self.handle_named_looked(id, task, looked, (gone, at), now);
@@ -151,31 +147,18 @@ impl Driver {
             return;
         }
         let task = self.lanes.get(&place.0).and_then(|lane| lane.core.machine().task(place.1));
-        let Some((epoch, since_ms)) = task.map(|task| (task.fold.epoch, task.state_ms)) else {
-            return;
-        };
+        let Some(since_ms) = task.map(|task| task.state_ms) else { return };
         let waited = Duration::from_millis(self.env.clock.wall_ms().saturating_sub(since_ms));
-        let (clock, until) = (self.env.clock, now + KEY_WAIT_MAX.saturating_sub(waited));
-        self.pending.push(Box::pin(async move {
-            clock.sleep_until(until).await;
-            Event::Parked { lane: place.0, id: place.1, event: ParkedEvent::KeyWaitOver(epoch) }
-        }));
+        self.parked.wait_for_keys(place, now + KEY_WAIT_MAX.saturating_sub(waited));
     }
 
-    /// A task that was parked in this epoch has waited long enough for its keys.
-    pub(super) fn handle_key_wait_over(
-        &mut self,
-        id: LaneId,
-        task: TaskId,
-        epoch: Epoch,
-        now: Moment,
-    ) {
-        let fold = self.lanes.get(&id).map(|lane| lane.core.machine().fold(task));
-        if fold.is_some_and(|fold| fold.epoch == epoch && fold.is_parked())
-            && let Some(waiting) = self.parked.get_mut((id, task))
-        {
-            waiting.give_up_keys();
-            self.tell_standing(id, task, now);
+    /// Tasks that have waited long enough for their keys wait no longer.
+    pub(super) fn give_up_keys(&mut self, now: Moment) {
+        while let Some((id, task)) = self.parked.give_up_keys(now) {
+            let fold = self.lanes.get(&id).map(|lane| lane.core.machine().fold(task));
+            if fold.is_some_and(|fold| fold.is_parked()) {
+                self.tell_standing(id, task, now);
+            }
         }
     }
 

@@ -23,7 +23,8 @@ impl Driver {
     pub(super) fn timeout(&self) -> Moment {
         let next = self.lanes.timeout().unwrap_or(self.probe_at);
         let probe = if self.slots.free() == 0 { self.probe_at } else { next };
-        self.shares_again_at().unwrap_or(next).min(probe).min(next)
+        let keys = self.parked.next_key_wait().unwrap_or(next);
+        self.shares_again_at().unwrap_or(next).min(probe).min(next).min(keys)
     }
 
     /// Performs the effects of what has happened. What comes next may be about the same task, so
@@ -47,6 +48,7 @@ impl Driver {
     /// Looks at the lanes that something has happened to or whose time has come.
     pub(super) fn pump(&mut self) {
         let now = self.env.clock.now();
+        self.give_up_keys(now);
         self.perform_effects();
         self.set_free_slots();
         self.lanes.count_load();

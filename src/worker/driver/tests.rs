@@ -57,6 +57,7 @@ mod topics;
 mod traced;
 mod versions;
 mod visits;
+mod year;
 
 /// What processors have to say.
 #[derive(Clone, Default)]

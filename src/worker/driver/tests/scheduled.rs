@@ -25,7 +25,7 @@ fn noting(config: WorkerConfig, takes: Duration) -> (Bench, Diary) {
 }
 
 impl Bench {
-    fn wall_ms(&self) -> u64 {
+    pub(super) fn wall_ms(&self) -> u64 {
         self.broker.clock().wall_ms()
     }
 

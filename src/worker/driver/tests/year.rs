@@ -1,0 +1,132 @@
+//! A year in minutes: with periods of seconds and constant work, whatever a worker keeps, and
+//! whatever stands on its compacted topics, has the same size after many cycles as after a few.
+
+use super::*;
+use longhaul_core::settings::{Limit, QueueSettings};
+
+/// Cycles of a short run, after those in which everything comes to its size. `LONGHAUL_TEST_YEAR=N`
+/// runs N.
+const CYCLES: usize = 360;
+const WARM_UP: usize = 180;
+const COMPACTED_EVERY: usize = 30;
+
+/// The texts of ids and times get longer, and what is sampled in the middle of a period differs.
+const GROWTH_MAX: f64 = 1.25;
+/// Something of this size, in bytes of its debug form or in keys, may come and go.
+const SMALL: usize = 3_000;
+const FEW: usize = 60;
+
+fn config() -> WorkerConfig {
+    let (retention, ledger_retention) = (20 * SECOND, 24 * SECOND);
+    WorkerConfig { retention, ledger_retention, key_retention: 10 * SECOND, ..brisk() }
+}
+
+/// A task whose message says that its first attempt fails fails.
+async fn work(context: TaskContext) -> Result<Text, TaskError> {
+    if context.properties().contains_key("fails") && context.attempt() == 1 {
+        return Err(TaskError::retry_after(SECOND, "as told"));
+    }
+    tokio::time::sleep(SECOND / 2).await;
+    Ok(Text("done".to_owned()))
+}
+
+impl Bench {
+    /// What happens in each cycle: at least one task for each thing that a worker remembers.
+    fn cycle(&self, cycle: usize, before: TaskId) -> TaskId {
+        let unique = format!("cycle {cycle}");
+        let plain = self.submit(&[]);
+        self.submit(&[("IDEMPOTENCY_KEY", &unique)]);
+        self.submit(&[("DEDUPE_KEY", "debounced"), ("OVERWRITE", "true"), ("DELAY", "PT2S")]);
+        self.submit(&[("DEDUPE_KEY", "once at a time")]);
+        self.submit(&[("LIMIT_KEY", "limited")]);
+        self.submit(&[("fails", "1")]);
+        self.submit(&[("AFTER", &before.to_string())]);
+        self.submit(&[("AFTER", &format!("key:{unique}"))]);
+        let cancelled = self.submit(&[("DELAY", "PT5S")]);
+        self.write(&Entry::Cancel(cancelled));
+        self.submit(&[("EXPIRES_AT", &self.wall_ms().to_string())]);
+        plain
+    }
+
+    /// The size of each thing that a worker keeps: the length of its debug form stands for that of
+    /// all collections in it. And the keys of each compacted topic.
+    fn sizes(&self) -> Vec<(&'static str, usize, usize)> {
+        let lane = &self.driver.lanes[-1];
+        let register = &self.driver.registers[0];
+        let text = |it: &dyn std::fmt::Debug| format!("{it:?}").len();
+        // A period of the register leaves its entry: 52 a year by default.
+        let counts =
+            |it: &&Message| !it.key.as_deref().is_some_and(|key| key.starts_with("period/"));
+        let keys =
+            |topic: &str| self.broker.view(&self.at(topic, -1), true).iter().filter(counts).count();
+        // What is sealed parts into ranges where tasks end in different ways: protocol.md has the
+        // figures.
+        let sealed = text(lane.core.machine().seals());
+        vec![
+            ("partition", text(&lane.core) - sealed, SMALL),
+            ("metadata", text(&lane.metadata), SMALL),
+            ("register", text(&register.fold), SMALL),
+            ("tasks that wait for keys", text(&register.waiting), SMALL),
+            ("keys", text(&register.keeping), SMALL),
+            ("overwriters", text(&register.overwriting), SMALL),
+            ("tickets", text(&register.tickets), SMALL),
+            ("parked tasks", text(&self.driver.parked), SMALL),
+            ("looks", text(&self.driver.looks), SMALL),
+            ("payloads", lane.payloads.len(), FEW),
+            ("running", lane.running.len(), FEW),
+            ("bodies", lane.outcome_bodies.len() + lane.remains.len(), FEW),
+            ("checkpoints", lane.last_checkpoints.len(), FEW),
+            ("pending", self.driver.pending.len(), FEW),
+            ("services", self.driver.services.len(), FEW),
+            ("keys on the ledger", keys(&self.names.ledger), FEW),
+            ("keys on the register", keys(&self.names.register), FEW),
+            ("keys on the metadata topic", keys(&self.names.metadata), FEW),
+        ]
+    }
+}
+
+/// The register of a debounced key grew by an entry in each period, in the memory of every worker,
+/// and each event on it went through all of them. Nothing that ran for minutes showed it.
+#[tokio::test(start_paused = true)]
+async fn nothing_grows_with_the_number_of_cycles() {
+    let cycles = std::env::var("LONGHAUL_TEST_YEAR").ok().and_then(|it| it.parse().ok());
+    let cycles = cycles.unwrap_or(CYCLES);
+    let mut bench = Bench::new(config(), None, work);
+    bench.broker.look_after_itself(|topic| topic.ends_with("-ledger"));
+    let mut settings = QueueSettings::default();
+    let limit = Limit { max_in_flight: Some(1), ..Limit::default() };
+    settings.keys.insert("limited".to_owned(), limit);
+    bench.settle(1, &settings);
+    bench.run_for(5 * SECOND).await;
+    let mut before = bench.submit(&[]);
+    let (mut early, mut late) = (Vec::new(), Vec::new());
+    for cycle in 0..WARM_UP + cycles {
+        before = bench.cycle(cycle, before);
+        bench.turns = 0;
+        bench.run_for(SECOND).await;
+        if cycle % COMPACTED_EVERY == 0 {
+            for topic in [&bench.names.ledger, &bench.names.register, &bench.names.metadata] {
+                bench.broker.compact(&bench.at(topic, -1));
+            }
+        }
+        match cycle.checked_sub(WARM_UP) {
+            Some(passed) if passed < cycles / 3 => early.push(bench.sizes()),
+            Some(passed) if passed >= cycles - cycles / 3 => late.push(bench.sizes()),
+            Some(_) | None => {}
+        }
+    }
+    let mean = |samples: &[Vec<(&str, usize, usize)>], at: usize| {
+        let sum: usize = samples.iter().map(|sample| sample[at].1).sum();
+        sum as f64 / samples.len() as f64
+    };
+    for (at, (what, _, small)) in early[0].iter().enumerate() {
+        let (first, last) = (mean(&early, at), mean(&late, at));
+        assert!(
+            last <= first.max(*small as f64) * GROWTH_MAX,
+            "{what}: {first:.0} at the beginning, {last:.0} {cycles} cycles later"
+        );
+    }
+    let stats = bench.driver.stats.read();
+    assert!(stats.completed as usize > 5 * cycles, "{stats:?}");
+    assert_eq!((stats.violations, stats.self_fenced), (0, 0));
+}
