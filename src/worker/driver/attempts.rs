@@ -119,8 +119,9 @@ impl Driver {
             threads: Threads::default(),
         };
         let (payload, grace) = (undecodable.map_or(Ok(bytes), Err), self.config.cancel_grace);
+        let (begun, halt) = (!fresh, halted);
         let attempt =
-            Attempt { shared, payload, read, span, begin_by, ends_task, grace, halt: halted };
+            Attempt { shared, payload, read, span, begin_by, ends_task, grace, begun, halt };
         let processor = attendant.unwrap_or_else(|| Arc::clone(&self.processor));
         let bodies = self.env.bodies.clone();
         let run = AssertUnwindSafe(attend(processor, attempt, bodies, self.env.gate.clone()));
