@@ -163,7 +163,7 @@ impl Partition {
                 }
                 Effect::Do(Action::Publish(entry)) => {
                     if let Some(key) = entry.counted() {
-                        self.sent.given_up(key.owner);
+                        self.sent.given_up(key);
                     }
                 }
                 // No processor will come of it: its epoch is given back when the ledger was read.

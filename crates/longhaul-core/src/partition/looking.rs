@@ -205,13 +205,14 @@ impl Partition {
 
     fn heartbeat(&self, owner: OwnerId, number: u64, now: Moment) -> Entry {
         let uptime = now.since(self.started).as_millis();
-        let sent = self.sent.of(owner);
+        let (sent, leased) = (self.sent.of(owner), self.sent.of_leases(owner));
         Entry::Heartbeat(Heartbeat {
             owner,
             subscription: self.settings.ledger.subscription.clone(),
             number,
             receipted: sent.receipted,
             underway: Some(sent.underway),
+            leased: self.machine.leases().then_some((leased.receipted, leased.underway)),
             uptime_ms: u64::try_from(uptime).unwrap_or(u64::MAX),
             max_attempts: Some(self.settings.max_attempts),
             shown_to: self.finishers.own_shown_to().filter(|_| owner == self.machine.owner()),

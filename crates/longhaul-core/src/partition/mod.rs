@@ -330,10 +330,8 @@ impl Partition {
             publish_time_ms: inbound.publish_time_ms,
             late,
         });
-        if verdict.is_some()
-            && let Some(key) = inbound.entry.counted()
-        {
-            self.gaps.read(key.owner);
+        if verdict.is_some() {
+            self.gaps.read(&inbound.entry);
         }
         if let Some(id) = id.filter(|_| self.machine.is_ready()) {
             if late && self.is_own_run(&inbound.entry) {
@@ -376,12 +374,12 @@ impl Partition {
 
     /// A claim or an outcome has its receipt.
     pub fn handle_receipt(&mut self, key: OnceKey) {
-        self.sent.receipted(key.owner);
+        self.sent.receipted(key);
     }
 
     /// It is unknown whether a claim or an outcome was stored.
     pub fn handle_publish_failed(&mut self, key: OnceKey, now: Moment) {
-        self.sent.given_up(key.owner);
+        self.sent.given_up(key);
         self.machine.publish_failed(key);
         self.agenda.set_by(key.task, now);
         self.settle();
@@ -390,7 +388,7 @@ impl Partition {
 
     /// An outcome was refused for what it carries: the attempt ends with this one instead.
     pub fn handle_publish_refused(&mut self, key: OnceKey, instead: Outcome) {
-        self.sent.given_up(key.owner);
+        self.sent.given_up(key);
         self.machine.publish_refused(key, instead);
         self.settle();
     }
@@ -462,7 +460,11 @@ impl Partition {
         if let Action::Publish(entry) = &action
             && let Some(key) = entry.counted()
         {
-            self.sent.published(key.owner);
+            if self.machine.is_own(key.owner) {
+                self.sent.published(key);
+            } else {
+                self.sent.published_for_lease(key, self.machine.owner());
+            }
             self.note_end(entry);
         }
         self.note_attended(&action);

@@ -503,22 +503,27 @@ fn a_worker_that_lost_an_entry_fences_itself() {
 /// it counted what others had lost, and not its own.
 #[test]
 fn a_worker_that_lost_an_entry_of_its_own_fences_itself() {
-    let mut pair = Pair::new(1);
-    pair.deliver(0, TASK);
-    pair.run_until(0, "start 1");
-    pair.run_for(Duration::from_secs(11));
-    pair.finish(0, 1, Outcome::Completed);
-    while !matches!(pair.log.last(), Some(Entry::Done(_))) {
-        pair.step();
+    for leases in [false, true] {
+        let mut pair = Pair::new(1);
+        if leases {
+            pair.workers[0].core.grant_leases(1 << 40);
+        }
+        pair.deliver(0, TASK);
+        pair.run_until(0, "start 1");
+        pair.run_for(Duration::from_secs(11));
+        pair.finish(0, 1, Outcome::Completed);
+        while !matches!(pair.log.last(), Some(Entry::Done(_))) {
+            pair.step();
+        }
+        pair.workers[0].cursor = pair.log.len();
+        pair.run_until(0, "self-fence");
+        pair.run_until(0, "ready");
+        assert!(pair.workers[0].core.machine().fold(TASK).phase.is_terminal());
+        pair.deliver(0, TASK);
+        pair.run_until(0, "ack");
+        pair.run_for(Duration::from_secs(60));
+        assert_eq!(pair.did(0).iter().filter(|did| **did == "self-fence").count(), 1);
     }
-    pair.workers[0].cursor = pair.log.len();
-    pair.run_until(0, "self-fence");
-    pair.run_until(0, "ready");
-    assert!(pair.workers[0].core.machine().fold(TASK).phase.is_terminal());
-    pair.deliver(0, TASK);
-    pair.run_until(0, "ack");
-    pair.run_for(Duration::from_secs(60));
-    assert_eq!(pair.did(0).iter().filter(|did| **did == "self-fence").count(), 1);
 }
 
 /// The first counted for those who read it live, and the last for those who came after a

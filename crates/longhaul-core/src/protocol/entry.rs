@@ -18,6 +18,7 @@
 //! | `by` | of a `keep`: the worker that looks after the lease from now on |
 //! | `sub` | subscription (hb, cfg) |
 //! | `q`, `c`, `w`, `u` | of a heartbeat: number, the owner's claims and outcomes stored and on their way, uptime in ms |
+//! | `lc`, `lw` | of a heartbeat of a gateway: its claims and outcomes for leases, stored and on their way |
 //! | `m` | of a heartbeat, where it says so: how many attempts the sender gives a task |
 //! | `p` | of a heartbeat: up to which position of the ledger M shows the ends that the owner has written |
 //! | `n` | of a seal: how many tasks ended COMPLETED, FINAL, CANCELLED, EXPIRED |
@@ -195,6 +196,9 @@ pub struct Heartbeat {
     pub receipted: u64,
     /// Claims and outcomes of this owner that wait for their receipt; `None` when it does not say.
     pub underway: Option<u64>,
+    /// The same of the claims and outcomes that the sender has published in the name of leases: those
+    /// that have their receipt, and those that wait for it. `None` when it does not say.
+    pub leased: Option<(u64, u64)>,
     /// How long the sender has been up, in ms.
     pub uptime_ms: u64,
     /// How many attempts the sender gives a task, so that people learn of workers that disagree;
@@ -301,6 +305,10 @@ impl Entry {
                 out.put("c", heartbeat.receipted);
                 if let Some(underway) = heartbeat.underway {
                     out.put("w", underway);
+                }
+                if let Some((receipted, underway)) = heartbeat.leased {
+                    out.put("lc", receipted);
+                    out.put("lw", underway);
                 }
                 out.put("u", heartbeat.uptime_ms);
                 if let Some(max_attempts) = heartbeat.max_attempts {

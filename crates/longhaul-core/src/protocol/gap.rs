@@ -6,7 +6,7 @@
 //! owner must have been read as were stored since; only those that were on their way at that first
 //! one may lie before it in the log.
 
-use super::entry::Heartbeat;
+use super::entry::{Entry, Heartbeat};
 use super::key::OwnerId;
 use std::collections::BTreeMap;
 
@@ -14,6 +14,8 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Gaps {
     owners: BTreeMap<OwnerId, Count>,
+    /// What gateways have published in the name of leases, by [`OwnerId::lessor`].
+    lessors: BTreeMap<OwnerId, Count>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,43 +28,70 @@ struct Count {
 }
 
 impl Gaps {
-    /// A claim or an outcome of this owner was read for the first time.
-    pub fn read(&mut self, owner: OwnerId) {
-        if let Some(count) = self.owners.get_mut(&owner) {
+    /// A claim or an outcome was read for the first time.
+    pub fn read(&mut self, entry: &Entry) {
+        let Some(key) = entry.counted() else { return };
+        let writer = if let Entry::Done(done) = entry { done.writer } else { None };
+        let lessor = writer.unwrap_or(key.owner).lessor();
+        let count = self.owners.get_mut(&key.owner).or_else(|| self.lessors.get_mut(&lessor));
+        if let Some(count) = count {
             count.read += 1;
         }
     }
 
     /// A heartbeat was read live. Returns how many entries of its owner are missing, at least.
     pub fn heard(&mut self, heartbeat: &Heartbeat) -> u64 {
-        let Heartbeat { owner, uptime_ms, receipted, underway, .. } = *heartbeat;
-        let Some(underway) = underway else { return 0 };
-        let sent = receipted.saturating_add(underway);
-        let Some(last) = self.owners.get_mut(&owner) else {
-            self.owners.insert(owner, Count { uptime_ms, read: sent });
-            return 0;
-        };
-        if uptime_ms <= last.uptime_ms {
-            return 0;
-        }
-        let missing = receipted.saturating_sub(last.read);
-        // What was read beyond what was sent and not given up is stored and never counted.
-        let read = if missing > 0 { sent } else { last.read.min(sent) };
-        *last = Count { uptime_ms, read };
-        missing
+        let Heartbeat { owner, uptime_ms, receipted, underway, leased, .. } = *heartbeat;
+        let own = underway
+            .map_or(0, |underway| heard(&mut self.owners, owner, uptime_ms, (receipted, underway)));
+        let leased =
+            leased.map_or(0, |leased| heard(&mut self.lessors, owner.lessor(), uptime_ms, leased));
+        own + leased
     }
 
     /// The owner's heartbeat key was tombstoned: it left.
     pub fn left(&mut self, owner: OwnerId) {
         self.owners.remove(&owner);
+        self.lessors.remove(&owner.lessor());
     }
+}
+
+/// So many entries have their receipt, and so many wait for it. Returns how many were not read.
+fn heard(
+    counts: &mut BTreeMap<OwnerId, Count>,
+    owner: OwnerId,
+    uptime_ms: u64,
+    (receipted, underway): (u64, u64),
+) -> u64 {
+    let sent = receipted.saturating_add(underway);
+    let Some(last) = counts.get_mut(&owner) else {
+        counts.insert(owner, Count { uptime_ms, read: sent });
+        return 0;
+    };
+    if uptime_ms <= last.uptime_ms {
+        return 0;
+    }
+    let missing = receipted.saturating_sub(last.read);
+    // What was read beyond what was sent and not given up is stored and never counted.
+    let read = if missing > 0 { sent } else { last.read.min(sent) };
+    *last = Count { uptime_ms, read };
+    missing
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::entry::{Claim, ClaimKind, Done, Outcome};
+    use crate::protocol::key::{Epoch, OnceKey};
+    use crate::task::TaskId;
 
     const OTHER: OwnerId = OwnerId(7);
+    const TASK: TaskId = TaskId { ledger: 1, entry: 1, partition: -1, batch_index: None };
+
+    fn claim(owner: OwnerId) -> Entry {
+        let key = OnceKey { task: TASK, epoch: Epoch(1), owner, serial: 1 };
+        Entry::Claim(Claim::plain(key, 1, ClaimKind::Run))
+    }
 
     fn heartbeat(uptime_ms: u64, receipted: u64, underway: u64) -> Heartbeat {
         Heartbeat {
@@ -80,9 +109,9 @@ mod tests {
     fn what_was_stored_and_not_read_is_missing() {
         let mut gaps = Gaps::default();
         assert_eq!(gaps.heard(&heartbeat(1, 100, 0)), 0, "nobody knows what came before");
-        gaps.read(OTHER);
+        gaps.read(&claim(OTHER));
         assert_eq!(gaps.heard(&heartbeat(2, 103, 0)), 2);
-        gaps.read(OTHER);
+        gaps.read(&claim(OTHER));
         assert_eq!(gaps.heard(&heartbeat(3, 104, 0)), 0);
     }
 
@@ -112,7 +141,7 @@ mod tests {
     fn what_its_owner_has_given_up_hides_nothing() {
         let mut gaps = Gaps::default();
         gaps.heard(&heartbeat(1, 5, 0));
-        gaps.read(OTHER);
+        gaps.read(&claim(OTHER));
         assert_eq!(gaps.heard(&heartbeat(2, 5, 0)), 0, "read, and given up");
         assert_eq!(gaps.heard(&heartbeat(3, 6, 0)), 1);
     }
@@ -132,8 +161,36 @@ mod tests {
     fn a_heartbeat_that_is_read_again_forgets_nothing() {
         let mut gaps = Gaps::default();
         gaps.heard(&heartbeat(2, 5, 0));
-        gaps.read(OTHER);
+        gaps.read(&claim(OTHER));
         gaps.heard(&heartbeat(2, 5, 0));
         assert_eq!(gaps.heard(&heartbeat(3, 6, 0)), 0);
+    }
+
+    /// The entries of leases have owner ids of their own, and no heartbeat counted them: a worker that
+    /// had lost the end of a leased task ran the task again.
+    #[test]
+    fn what_gateways_publish_for_leases_is_counted_by_who_has_written_it() {
+        let lease = OTHER.of_lease(5);
+        let other_gateway = OwnerId(9);
+        let done = |writer| {
+            let key = OnceKey { task: TASK, epoch: Epoch(1), owner: lease, serial: 2 };
+            Entry::Done(Done { key, attempt: 1, outcome: Outcome::Completed, writer })
+        };
+        let beat = |owner, uptime_ms, leased| Heartbeat {
+            owner,
+            leased: Some((leased, 0)),
+            ..heartbeat(uptime_ms, 0, 0)
+        };
+        let mut gaps = Gaps::default();
+        for owner in [OTHER, other_gateway] {
+            assert_eq!(gaps.heard(&beat(owner, 1, 4)), 0);
+        }
+        gaps.read(&claim(lease));
+        gaps.read(&done(None));
+        gaps.read(&done(Some(other_gateway)));
+        assert_eq!(gaps.heard(&beat(OTHER, 2, 6)), 0);
+        assert_eq!(gaps.heard(&beat(other_gateway, 2, 5)), 0);
+        assert_eq!(gaps.heard(&beat(OTHER, 3, 7)), 1);
+        assert_eq!(gaps.heard(&beat(other_gateway, 3, 7)), 2);
     }
 }

@@ -119,6 +119,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
                 number,
                 receipted,
                 underway,
+                leased: underway.map(|underway| (uptime_ms, underway)),
                 uptime_ms,
                 max_attempts,
                 shown_to,

@@ -238,7 +238,7 @@ fn what_an_id_has_sent_is_forgotten_with_it() {
     solo.run();
     assert_eq!(solo.core.sent.of(first).underway, 1);
     fence(&mut solo);
-    solo.core.sent.published(first);
+    solo.core.sent.published(once(TASK, 1, first, 9));
     solo.run();
     assert_eq!(solo.core.sent.of(first).underway, 0);
 }

@@ -165,7 +165,7 @@ impl Solo {
             let (receipted, underway, max_attempts) = (0, Some(0), None);
             let other =
                 Heartbeat { owner, number: 1, receipted, underway, max_attempts, ..beat.clone() };
-            let other = Heartbeat { shown_to: None, ..other };
+            let other = Heartbeat { shown_to: None, leased: None, ..other };
             self.read(Entry::Heartbeat(other));
         }
         self.beats.push(beat.clone());

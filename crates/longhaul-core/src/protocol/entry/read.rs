@@ -133,6 +133,7 @@ impl<'a> Reader<'a> {
             number: self.number("q")?,
             receipted: self.number("c")?,
             underway: self.properties.contains_key("w").then(|| self.number("w")).transpose()?,
+            leased: self.number("lc").ok().zip(self.number("lw").ok()),
             uptime_ms: self.number("u")?,
             // Nobody's silence may hang on what is for people.
             max_attempts: self.number("m").ok(),

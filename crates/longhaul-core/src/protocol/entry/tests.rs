@@ -31,6 +31,7 @@ fn heartbeat(underway: Option<u64>, shown_to: Option<Position>, reading: bool) -
         number: 11,
         receipted: 12,
         underway,
+        leased: underway.map(|underway| (15, underway)),
         uptime_ms: 13,
         max_attempts: underway.map(|_| 14),
         shown_to,
@@ -104,7 +105,7 @@ fn written() -> Vec<(Entry, String, &'static str)> {
         (
             heartbeat(Some(1), None, false),
             format!("hb/{OWNER}"),
-            "k=hb o=OWNER sub=workers q=11 c=12 w=1 u=13 m=14",
+            "k=hb o=OWNER sub=workers q=11 c=12 w=1 lc=15 lw=1 u=13 m=14",
         ),
         (
             heartbeat(None, at(None), false),
@@ -205,7 +206,7 @@ fn an_offer_is_a_claim_that_parks_to_whoever_does_not_know_it() {
 }
 
 /// What may be left out: older workers did not write it, or it does not apply.
-const OPTIONAL: [&str; 8] = ["f", "ma", "tb", "x", "w", "m", "p", "l"];
+const OPTIONAL: [&str; 10] = ["lc", "lw", "f", "ma", "tb", "x", "w", "m", "p", "l"];
 
 /// What a claim says of the number of attempts decides nothing about the claim: a reader that
 /// refused it would fold another history.
