@@ -195,6 +195,11 @@ fn leases(error: &WorkerError, text: String) -> Problem {
         WorkerError::SubscriptionLost(_) => {
             Problem::new(StatusCode::CONFLICT, "subscription_lost", text)
         }
+        WorkerError::Config(_)
+        | WorkerError::Refused(_)
+        | WorkerError::DrainGaveUp(_)
+        | WorkerError::Thread(_)
+        | WorkerError::Panicked(_) => broker_refused(text),
         _ => broker_refused(text),
     }
 }

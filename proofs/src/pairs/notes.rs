@@ -2,10 +2,11 @@
 
 use super::script::{Placed, Script};
 use longhaul::TaskId;
+use longhaul_transport::clock::Clock;
+use longhaul_transport::moment::Moment;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// A processor, or a holder of a lease, at work on a task.
 #[derive(Clone, Copy, Debug)]
@@ -45,18 +46,19 @@ pub(super) struct Done {
 /// The same, for all who have something to note.
 #[derive(Clone, Debug)]
 pub(super) struct Notes {
-    start: Instant,
+    clock: Clock,
+    start: Moment,
     done: Arc<Mutex<Done>>,
 }
 
 impl Notes {
-    pub(super) fn new() -> Self {
-        Self { start: Instant::now(), done: Arc::default() }
+    pub(super) fn new(clock: Clock) -> Self {
+        Self { clock, start: clock.now(), done: Arc::default() }
     }
 
     /// Since the history began.
     pub(super) fn now(&self) -> Duration {
-        self.start.elapsed()
+        self.clock.now().since(self.start)
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Done> {

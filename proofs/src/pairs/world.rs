@@ -53,7 +53,7 @@ pub(super) struct World<'a> {
 
 impl<'a> World<'a> {
     pub(super) fn new(engine: &'a TestEngine, seed: u64, features: Vec<Feature>) -> Self {
-        let notes = engine.run(async { Notes::new() });
+        let notes = engine.run(async { Notes::new(engine.broker().clock()) });
         let fleet = Fleet::new(features.clone(), engine.client().clone(), notes.clone());
         let rng = RefCell::new(fastrand::Rng::with_seed(seed));
         Self { engine, features, notes, fleet, rng, seed }

@@ -212,8 +212,8 @@ impl Driver {
         let Some(lane) = self.lane_of(number, task) else { return };
         let fold = lane.core.machine().fold(task.id);
         if lane.core.machine().is_ready() && fold.phase == Phase::New {
-            let batch_size =
-                batch_size.or(task.id.batch_index.map(|index| index.saturating_add(1)));
+            let in_batch = || task.id.batch_index.map(|index| index.saturating_add(1));
+            let batch_size = batch_size.or_else(in_batch);
             self.close_for(number, (task, by), fold, batch_size);
         }
     }

@@ -139,10 +139,12 @@ impl Partition {
 
     /// Whether the task may be claimed for a slot now, or its payload read for one.
     pub(super) fn has_slot(&self, id: TaskId, decision: Decision, slots: &Slots) -> bool {
-        match decision {
-            Decision::ReadPayload => slots.may_read() || slots.full,
-            _ if self.is_granted(id, slots) => slots.free() > 0,
-            _ => slots.may_take(),
+        if decision == Decision::ReadPayload {
+            slots.may_read() || slots.full
+        } else if self.is_granted(id, slots) {
+            slots.free() > 0
+        } else {
+            slots.may_take()
         }
     }
 

@@ -155,7 +155,7 @@ fn log_of(bench: &Bench, id: &str) -> Vec<String> {
     let history = bench.get(&format!("/v1/queues/jobs/tasks/{id}/history")).json();
     assert_eq!(history["is_whole"], json!(true), "{history}");
     let line = |entry: &Value| {
-        let leased_to = entry.get("leased_to").unwrap_or(&entry["worker"]["name"]);
+        let leased_to = entry.get("leased_to").unwrap_or_else(|| &entry["worker"]["name"]);
         let words = ["event", "state", "outcome", "epoch"].map(|field| &entry[field]);
         let words = words.into_iter().chain([leased_to]).filter(|word| !word.is_null());
         words.map(|word| word.to_string().replace('"', "")).collect::<Vec<_>>().join(" ")
