@@ -135,8 +135,6 @@ pub(crate) struct Attempt {
     /// The deadline of its processor is that of the task: what it ends is not tried again.
     pub(crate) ends_task: bool,
     pub(crate) grace: Duration,
-    /// Others have begun it: whoever works on it has the grace even if it is halted at once.
-    pub(crate) begun: bool,
     pub(crate) halt: oneshot::Receiver<Halt>,
 }
 
@@ -197,10 +195,7 @@ pub(crate) async fn attend(
     bodies: Handle,
     gate: Gate,
 ) -> AttemptEnd {
-    let Attempt { mut shared, payload, read, span, begin_by, ends_task, grace, begun, mut halt } =
-        attempt;
-    let (_kept, mut nothing) = oneshot::channel();
-    let before = if begun { &mut nothing } else { &mut halt };
+    let Attempt { mut shared, payload, read, span, begin_by, ends_task, grace, mut halt } = attempt;
     let (task, epoch) = (shared.task, shared.epoch);
     let ended = |ending| AttemptEnd { task, epoch, ending, stuck: None };
     let payload = match payload {
@@ -210,11 +205,11 @@ pub(crate) async fn attend(
     };
     let mut limit = limits(&shared, ends_task);
     if let Some(read) = read {
-        match wait_for(read, before, &mut limit, begin_by).boxed().await {
+        match wait_for(read, &mut halt, &mut limit, begin_by).boxed().await {
             Ok(checkpoint) => shared.last_checkpoint = checkpoint,
             Err(ending) => return ended(ending),
         }
-    } else if let Ok(halt) = before.try_recv() {
+    } else if let Ok(halt) = halt.try_recv() {
         return ended(Ending::of_halt(Some(halt)));
     } else if shared.deadline.is_some_and(|deadline| deadline.remaining().is_zero()) {
         return ended(Ending::over_budget(ends_task));
@@ -418,9 +413,7 @@ mod tests {
         let read = (reads_for > Duration::ZERO).then(|| read.boxed());
         let span = Span::none();
         let ends_task = false;
-        let begun = false;
-        let attempt =
-            Attempt { shared, payload, read, span, begin_by, ends_task, grace, begun, halt };
+        let attempt = Attempt { shared, payload, read, span, begin_by, ends_task, grace, halt };
         attend(processor, attempt, Handle::current(), gate).await.ending
     }
 

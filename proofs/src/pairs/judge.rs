@@ -11,7 +11,7 @@ use longhaul_core::ledger;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What lies between a request and what its reader does: heartbeats, pauses, the grace of a body.
+/// The time between a request and its effect: pauses of workers, the grace of a processor.
 const SOON: Duration = Duration::from_secs(2);
 
 pub(super) fn judge(world: &World<'_>, found: &mut Vec<String>) {
@@ -21,7 +21,7 @@ pub(super) fn judge(world: &World<'_>, found: &mut Vec<String>) {
     check_one_at_a_time(&done, found);
     check_order(world, &done, found);
     check_overwriters(&done, world, found);
-    check_waits(&done, found);
+    check_waits(world, &done, found);
 }
 
 /// Until when an attempt holds what it was given: an operator takes that from it at once, and its
@@ -75,7 +75,10 @@ fn check_ends(world: &World<'_>, done: &Done, found: &mut Vec<String>) {
         let expected = if script.fails >= ATTEMPTS { End::Final } else { End::Completed };
         // A release costs an attempt, and so does the death of a worker.
         let loses = world.has(Feature::Release) || world.has(Feature::Kill);
-        let superseded = script.dedupe.is_some() && end == Some(End::Cancelled);
+        let succeeds = |run: &Run| run.number == placed.number && run.returned && script.fails == 0;
+        // What comes in the grace of a drain is given back all the same.
+        let ran = !loses && !world.has(Feature::Drain) && done.runs.iter().any(succeeds);
+        let superseded = script.dedupe.is_some() && end == Some(End::Cancelled) && !ran;
         let as_told = end == Some(expected) || loses && end == Some(End::Final) || superseded;
         if acts.is_empty() && !as_told {
             found.push(format!("task {id} ended as {end:?}, not as {expected:?}: {last:?}"));
@@ -117,7 +120,7 @@ fn check_act(
     }
     let disturbed = |by: Duration| done.disturbed.iter().any(|it| (at..by + 3 * H).contains(it));
     let shown = world.since_start(shown_ms);
-    if matches!(act, Act::Delete | Act::Fail) && shown > at + 3 * H && !disturbed(at) {
+    if act != Act::Release && !was_done && shown > at + 3 * H && !disturbed(at) {
         found.push(format!("task {id}: {act:?} at {at:?} was shown at {shown:?}"));
     }
 }
@@ -169,7 +172,7 @@ fn check_one_at_a_time(done: &Done, found: &mut Vec<String>) {
 }
 
 /// Tasks of one order key begin in the order in which they were submitted, unless they were to begin
-/// later or wait for others.
+/// later.
 fn check_order(world: &World<'_>, done: &Done, found: &mut Vec<String>) {
     if !world.has(Feature::Order) {
         return;
@@ -217,18 +220,19 @@ fn check_overwriters(done: &Done, world: &World<'_>, found: &mut Vec<String>) {
     }
 }
 
-/// A task begins when those that it waits for are over.
-fn check_waits(done: &Done, found: &mut Vec<String>) {
+/// A task begins when those that it waits for are over, as the metadata topic shows soon.
+fn check_waits(world: &World<'_>, done: &Done, found: &mut Vec<String>) {
+    let shown = world.shown();
+    let end_of = |task: TaskId| {
+        let all = shown.get(&task)?;
+        let (at_ms, _) = all.iter().find(|(_, entry)| entry.is_terminal())?;
+        Some(world.since_start(*at_ms))
+    };
     for run in &done.runs {
         for before in &done.scripts[run.number].after {
-            let number = done.placed.values().find(|it| it.id() == before.id).map(|it| it.number);
-            let going_on = done.runs.iter().filter(|it| Some(it.number) == number);
-            if going_on.clone().any(|it| run.begin < until(done, it)) {
-                found.push(format!(
-                    "{:?} began before {} was over",
-                    done.placed.get(&run.number).map(|it| it.id()),
-                    before.id
-                ));
+            if end_of(before.id).is_none_or(|end| end > run.begin + SOON) {
+                let task = done.placed.get(&run.number).map(Placed::id);
+                found.push(format!("{task:?} began before {} was over", before.id));
             }
         }
     }

@@ -32,14 +32,14 @@ const QUIET_MAX: Duration = Duration::from_secs(900);
 
 /// How often the fleet is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// A plain task may wait for so long while a slot is free: a full worker hands what it was delivered
-/// back after a second, and the broker delivers it to another one.
-const IDLE_MAX: Duration = Duration::from_secs(2);
+/// A plain task may wait for this long while a slot is free. A full worker hands a task back after a
+/// second; if the broker delivers the task there again, the worker offers it after another second.
+const IDLE_MAX: Duration = Duration::from_secs(3);
 /// So long after a worker came, left or died nothing is asked of the fleet: its tasks are delivered
 /// anew.
 const SETTLES: Duration = Duration::from_secs(15);
 
-/// Of a history in which much is wrong, so much is told.
+/// The most violations that are reported of one history.
 const VIOLATIONS_MAX: usize = 5;
 
 pub(super) struct World<'a> {

@@ -513,3 +513,19 @@ fn a_holder_that_turns_to_another_gateway_is_told_of_an_earlier_cancellation() {
     engine.advance(Duration::from_secs(1));
     engine.assert_transitions(&task, ["PROCESSING 1", "FAILED 1 CANCELLED"]);
 }
+
+/// A holder that does not heed the cancellation, and turns to another gateway each time, had its grace
+/// anew each time.
+#[test]
+fn the_grace_of_a_cancelled_lease_does_not_begin_anew_at_each_gateway() {
+    let engine = TestEngine::new();
+    let both = [gateway(&engine), gateway(&engine)];
+    let task = engine.submit(TOPIC, &text("work"));
+    let lease = lease(&engine, &both[0]);
+    engine.run(engine.client().cancel(&task)).unwrap();
+    for gateway in both.iter().cycle().skip(1).take(20) {
+        engine.advance(Duration::from_secs(3));
+        drop(engine.run(gateway.keep_alive(&lease.token, KeepAlive::default())));
+    }
+    engine.assert_transitions(&task, ["PROCESSING 1", "FAILED 1 CANCELLED"]);
+}

@@ -119,9 +119,8 @@ impl Driver {
             threads: Threads::default(),
         };
         let (payload, grace) = (undecodable.map_or(Ok(bytes), Err), self.config.cancel_grace);
-        let (begun, halt) = (!fresh, halted);
         let attempt =
-            Attempt { shared, payload, read, span, begin_by, ends_task, grace, begun, halt };
+            Attempt { shared, payload, read, span, begin_by, ends_task, grace, halt: halted };
         let processor = attendant.unwrap_or_else(|| Arc::clone(&self.processor));
         let bodies = self.env.bodies.clone();
         let run = AssertUnwindSafe(attend(processor, attempt, bodies, self.env.gate.clone()));
@@ -164,6 +163,10 @@ impl Driver {
         lane.running_bytes -= running.payload_bytes;
         lane.metadata.running.ended((task, epoch));
         let took = now.since(running.started_at);
+        // It may have failed before it was told, or have begun at another gateway.
+        let cancelled =
+            matches!(ending, Ending::Failed(..)) && lane.core.machine().fold(task).cancel;
+        let ending = if cancelled { Ending::Cancelled } else { ending };
         telemetry::attempted(&lane.topics.task.topic, ending.in_a_word(), took);
         let begun = ending != Ending::NotBegun;
         let given_back = ending == Ending::Released;

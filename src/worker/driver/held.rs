@@ -89,6 +89,10 @@ impl<V: Weigh> Held<V> {
         self.values.len()
     }
 
+    pub(super) fn iter(&self) -> impl Iterator<Item = (TaskId, &V)> {
+        self.values.iter().map(|(id, value)| (*id, value))
+    }
+
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
     }

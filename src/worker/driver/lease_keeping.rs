@@ -234,16 +234,16 @@ impl Driver {
         let (outcome, body) = self.config.judge(ending, topic, attempts, terms, (sample, wall_ms));
         let Some(outcome) = outcome else { return };
         let (job_id, lease_id, worker) = (task, epoch.0, lane.holder(task));
+        let reason = lane.plain_reason(task, &body, wall_ms).into_owned();
+        let took = lane.leased_for(task, wall_ms);
+        lane.outcome_bodies.insert(task, (epoch, body));
+        if !lane.core.handle_lease_over(task, epoch, outcome) {
+            return lane.forget_outcome(task);
+        }
         tracing::warn!(event = "lease_expired", %task, %epoch, attempt = fold.attempt, %worker, %job_id, lease_id, worker_id = &*worker, "lease expired: nothing was heard of it for too long");
-        let (reason, took) =
-            (lane.plain_reason(task, &body, wall_ms), lane.leased_for(task, wall_ms));
         let (topic, attempt) = (&lane.topics.task, fold.attempt);
         let told = AttemptLog { topic, id: task, epoch, attempt };
         told.ends(outcome, &reason, took, Some(&worker));
-        lane.outcome_bodies.insert(task, (epoch, body));
-        if !lane.core.handle_lease_over(task, epoch, outcome) {
-            lane.forget_outcome(task);
-        }
     }
 
     /// A drain begins: leases are in the log, and others look after them.

@@ -92,13 +92,26 @@ impl Driver {
         Some(Bytes::copy_from_slice(bound.worker.as_bytes()))
     }
 
-    /// A task came, or its message was read. Its type is noted: requests may ask for types, and an
-    /// offer to other workers says the type.
+    /// A task came, or its message was read. A worker notes its type, because an offer to other
+    /// workers says the type. A gateway that was never asked for types keeps tasks for the next
+    /// request, and offers only those that it cannot hand back.
     pub(super) fn note_type(&mut self, id: LaneId, task: TaskId) {
-        if let Some(lane) = self.lanes.get_mut(&id)
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let typed = |leasing: &Leasing| leasing.typed || lane.core.keeps_order();
+        let stays = task.batch_index.is_some() || lane.core.has_come_back(task);
+        if (stays || self.leasing.as_ref().is_none_or(typed))
             && let Some(payload) = lane.payloads.get(task)
         {
             lane.core.note_type(task, payload.task_type());
+        }
+    }
+
+    /// The first request for some types only came: notes the types of the tasks that are here.
+    fn note_types(&mut self) {
+        for lane in self.lanes.values_mut() {
+            for (task, payload) in lane.payloads.iter() {
+                lane.core.note_type(task, payload.task_type());
+            }
         }
     }
 
@@ -140,6 +153,11 @@ impl Driver {
             lease_time: lease_time(lease_ms),
             expired_at_once: leasing.terms.expired_at_once,
             fresh,
+            cancelled: lane
+                .core
+                .cancelled_for(task, clock.now())
+                .map(|time| self.config.cancel_grace.saturating_sub(time))
+                .filter(|_| !fresh),
             clock,
             told: Mutex::new(Some(told)),
             driver,
@@ -172,8 +190,11 @@ impl Driver {
         };
         match asked {
             Asked::Lease { wish, request, reply } => {
-                leasing.typed |= request.types.is_some();
+                let first = request.types.is_some() && !std::mem::replace(&mut leasing.typed, true);
                 leasing.desk.ask(wish, request, reply);
+                if first {
+                    self.note_types();
+                }
                 self.wake();
             }
             Asked::Last(wish) => leasing.desk.last(wish),

@@ -47,6 +47,9 @@ pub(in crate::worker) struct Attendant {
     pub(in crate::worker) expired_at_once: bool,
     /// It begins with this worker. Otherwise somebody holds it already.
     pub(in crate::worker) fresh: bool,
+    /// The task was cancelled before this gateway took the lease over, which may not have been told
+    /// to its holder: what is left of the grace that the holder has.
+    pub(in crate::worker) cancelled: Option<Duration>,
     pub(in crate::worker) clock: Clock,
     pub(in crate::worker) told: Mutex<Option<mpsc::Receiver<Told>>>,
     pub(in crate::worker) driver: Mailbox<Event>,
@@ -72,6 +75,13 @@ impl Attendant {
         }
         let mut lease_time = self.lease_time;
         let mut storing = FuturesUnordered::new();
+        let grace = async {
+            match self.cancelled {
+                Some(left) => tokio::time::sleep(left).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::pin!(grace);
         loop {
             tokio::select! {
                 biased;
@@ -80,11 +90,13 @@ impl Attendant {
                         lease_time = keep.lease_time.unwrap_or(lease_time);
                         storing.push(self.keep(*keep, lease_time, &context, reply));
                     }
+                    Some(Told::Ended(_)) if self.cancelled.is_some() => return Err(cancelled()),
                     Some(Told::Ended(outcome)) => return result_of(outcome),
                     Some(Told::Silent) => return Err(self.silent(lease_time)),
                     // Nobody asks any more, or others look after it.
                     Some(Told::Unwanted) | None => return Err(TaskError::snooze(Duration::ZERO)),
                 },
+                () = &mut grace => return Err(cancelled()),
                 Some(()) = storing.next(), if !storing.is_empty() => {}
             }
         }
@@ -130,7 +142,7 @@ impl Attendant {
             let stored = timeout(lease_time / STORING_PART, stored).await;
             checkpoint_stored = Some(matches!(stored, Ok(Ok(()))));
         }
-        let cancelled = context.is_cancelled();
+        let cancelled = context.is_cancelled() || self.cancelled.is_some();
         // Nobody may wait any more.
         drop(reply.send(Ok(Kept { lease_time, expires_at, cancelled, checkpoint_stored })));
     }
@@ -150,6 +162,11 @@ impl Attendant {
             TaskError::retry(reason)
         }
     }
+}
+
+/// An attempt of a cancelled task that fails ends the task as cancelled.
+fn cancelled() -> TaskError {
+    TaskError::retry(text::CANCELLED)
 }
 
 fn result_of(outcome: LeaseOutcome) -> Result<Bytes, TaskError> {

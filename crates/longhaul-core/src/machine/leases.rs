@@ -126,7 +126,7 @@ impl Machine {
         let Some(task) = self.tasks.get_mut(id).filter(|task| task.stage.is_free()) else {
             return false;
         };
-        let TaskFold { attempt, cancel, .. } = task.fold;
+        let attempt = task.fold.attempt;
         // What is published for the lease from now on must come behind what others have published
         // for it, and not where they go on.
         let last = task.checkpoint.as_deref().map(|(_, key)| key.serial).unwrap_or_default();
@@ -135,10 +135,6 @@ impl Machine {
         }
         task.stage = Stage::Running(Run { epoch, owner, ended: None });
         self.act(Action::Attend { task: id, epoch, attempt });
-        if cancel {
-            // Whoever looked after the lease before may not have told its holder.
-            self.act(Action::Stop { task: id, epoch, why: Stop::Cancelled });
-        }
         true
     }
 

@@ -38,11 +38,13 @@ impl Partition {
             self.agenda.set(id, until);
             return false;
         }
-        if !self.machine.works_on_entry(id) && !self.handed_back.contains(&id) {
+        if !self.machine.works_on_entry(id) && !self.has_come_back(id) {
             self.hand_back(id);
             return true;
         }
-        self.unwanted.offer(id, now);
+        let tried = self.open.get(&id).and_then(|open| open.tried);
+        let again = tried.map_or(now, |at| at + self.settings.ledger.heartbeat);
+        self.unwanted.offer(id, again.max(now));
         self.agenda.set(id, now + self.settings.ledger.heartbeat);
         false
     }
@@ -53,7 +55,7 @@ impl Partition {
         }
         self.machine.hand_back(id);
         self.handed_back.truncate(HANDED_BACK_MAX - 1);
-        self.handed_back.push_front(id);
+        self.handed_back.push_front(id.entry_id());
         if id.batch_index.is_some() && !self.scheduled.is_empty() {
             self.scheduled.forget(id.entry_id());
         }
@@ -70,6 +72,12 @@ impl Partition {
                 open.received = None;
             }
         }
+    }
+
+    /// Whether the delivery went back to the broker, and came here again.
+    #[must_use]
+    pub fn has_come_back(&self, id: TaskId) -> bool {
+        self.handed_back.contains(&id.entry_id())
     }
 
     /// Whether a task waits here that another worker may have, because it was not begun: a full

@@ -182,6 +182,13 @@ impl Partition {
         }
     }
 
+    /// How long ago the request to cancel the task was read, if one was.
+    #[must_use]
+    pub fn cancelled_for(&self, id: TaskId, now: Moment) -> Option<Duration> {
+        let cancelled = self.open.get(&id)?.cancelled?;
+        Some(now.since(cancelled))
+    }
+
     /// How long the lease that runs the task may still be silent, as far as is known here.
     #[must_use]
     pub fn lease_left(&self, id: TaskId, now: Moment) -> Option<Duration> {

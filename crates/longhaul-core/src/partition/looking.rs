@@ -47,6 +47,8 @@ pub(super) struct Open {
     pub(super) task_type: Option<TaskType>,
     /// When this worker offered it last.
     pub(super) offered: Option<Moment>,
+    /// When this worker looked last whether to offer it.
+    pub(super) tried: Option<Moment>,
     /// Its payload was read, or is, for a slot out of a quota: the claim needs no other.
     pub(super) granted: bool,
 }
@@ -66,6 +68,7 @@ impl Open {
             unreadable_count: 0,
             task_type: offered_type(fold),
             offered: None,
+            tried: None,
             granted: false,
         }
     }
@@ -371,7 +374,7 @@ impl Partition {
                 self.agenda.set(id, not_before);
                 false
             }
-            // What M says is good for one look.
+            // An answer from M is used up by one look.
             _ if self.legacy.is_some() && !closes && !has_slot => {
                 self.wait_for_slot(id, now);
                 false

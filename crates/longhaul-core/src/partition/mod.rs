@@ -150,7 +150,7 @@ pub struct Partition {
     /// Slots given back since the last call of `run`.
     freed: usize,
     /// The last deliveries that went back to the broker.
-    handed_back: VecDeque<TaskId>,
+    handed_back: VecDeque<EntryId>,
     sent: Sent,
     gaps: Gaps,
     config: Option<LedgerConfig>,
@@ -422,8 +422,8 @@ impl Partition {
     fn update(&mut self, id: TaskId, cancelled: bool, now: Moment) {
         let fold = self.machine.task(id).map(|task| task.fold);
         let Some(fold) = fold.filter(|fold| !fold.phase.is_terminal()) else {
-            if fold.is_some_and(|fold| fold.attempt == 0) {
-                // An operator may have ended it while its delivery is kept here.
+            if fold.is_some_and(|fold| fold.attempt == 0) && self.is_ended_from_outside(id) {
+                // Its delivery may be kept here.
                 self.look_for_cancelled(id, now);
             }
             self.open.remove(&id);

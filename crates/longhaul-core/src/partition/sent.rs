@@ -10,7 +10,7 @@ pub(super) struct Sent {
     counts: BTreeMap<OwnerId, Count>,
     /// What was published for leases, by the owner id of this process.
     leased: BTreeMap<OwnerId, Count>,
-    /// Who counts what is on its way for leases.
+    /// The owner id under which an entry of a lease is counted that has no receipt yet.
     underway: BTreeMap<OnceKey, OwnerId>,
 }
 

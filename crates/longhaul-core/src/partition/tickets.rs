@@ -237,8 +237,8 @@ impl Partition {
                 false
             }
         };
-        // One whose time has come may have taken its place before this one, and wait for the same
-        // ticket.
+        // Another task, whose time has come, may have taken its place before this task in the line
+        // of their key, and wait for the same ticket.
         let behind = self.machine.stands_behind_in_line(id, &fold);
         idle && claimable && !behind && self.mode == Mode::Live && !self.tickets.limits.paused
     }

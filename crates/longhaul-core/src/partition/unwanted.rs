@@ -277,6 +277,9 @@ impl Partition {
             return;
         }
         while let Some(id) = self.unwanted.next_to_offer(now) {
+            if let Some(open) = self.open.get_mut(&id) {
+                open.tried = Some(now);
+            }
             self.look_or_offer(id, true, now, slots);
         }
         let next = self.unwanted.to_offer.next();

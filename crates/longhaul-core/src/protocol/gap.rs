@@ -56,7 +56,8 @@ impl Gaps {
     }
 }
 
-/// So many entries have their receipt, and so many wait for it. Returns how many were not read.
+/// Compares the number of entries that have their receipt, and of those that wait for it, with the
+/// number that was read. Returns how many were not read.
 fn heard(
     counts: &mut BTreeMap<OwnerId, Count>,
     owner: OwnerId,
@@ -72,7 +73,7 @@ fn heard(
         return 0;
     }
     let missing = receipted.saturating_sub(last.read);
-    // What was read beyond what was sent and not given up is stored and never counted.
+    // An entry that its publisher has given up may be stored: it was read, and is never counted.
     let read = if missing > 0 { sent } else { last.read.min(sent) };
     *last = Count { uptime_ms, read };
     missing

@@ -491,3 +491,38 @@ fn a_task_that_comes_again_after_it_was_handed_back_is_offered() {
     }
     assert!(solo.core.has_one_for_others());
 }
+
+/// A task that had come back was to be offered again the moment it had not been, for as long as a slot
+/// was free and the task could not begin: ten thousand looks a second.
+#[test]
+fn a_task_that_is_not_offered_is_looked_at_again_with_the_next_heartbeat() {
+    let mut solo = Solo::new(1);
+    solo.alive = vec![OTHER];
+    solo.wait(H);
+    solo.core.limit_claims(ClaimLimits { paused: true, ..ClaimLimits::default() }, solo.now);
+    for _ in 0..2 {
+        solo.deliver(task(0));
+        solo.core.note_type(task(0), of("x"));
+        assert!(offers(&solo.wait(3 * SECOND / 2)).is_empty());
+    }
+    assert!(solo.core.has_come_back(task(0)));
+    solo.run();
+    assert!(solo.core.timeout() >= solo.now + SECOND, "{:?}", solo.core.timeout());
+}
+
+/// A batch came back to a full worker, which remembered one of its tasks, and handed the batch back
+/// because of another one.
+#[test]
+fn a_batch_that_comes_again_is_offered_as_a_whole() {
+    let mut solo = Solo::new(0);
+    solo.alive = vec![OTHER];
+    solo.wait(H);
+    let member = |index| TaskId { batch_index: Some(index), ..task(0) };
+    for again in [false, true] {
+        for index in 0..3 {
+            solo.core.handle_delivery(member(index), Some(3), solo.now);
+            solo.core.note_type(member(index), of("x"));
+        }
+        assert_eq!(offers(&solo.wait(2 * SECOND)).len(), if again { 3 } else { 0 });
+    }
+}
