@@ -325,6 +325,7 @@ impl Partition {
                 self.wait_for_slot(id, now);
                 return;
             }
+            self.waiting.remove(id);
             let granted = self.is_granted(id, slots);
             if let Some(open) = self.open.get_mut(&id) {
                 open.granted = false;

@@ -200,3 +200,14 @@ fn one_payload_is_read_for_a_free_slot_whatever_the_partition() {
     lanes[reader].core.handle_payload(TASK, false, now);
     assert_eq!(settled(&mut lanes, &mut slots, 2), 2);
 }
+
+/// A task that had waited with its ticket and was claimed when its time came stayed first among those
+/// that wait. The next one with a ticket was not served, and its worker idled with a free slot.
+#[test]
+fn a_task_that_is_claimed_waits_no_longer() {
+    let mut solo = Solo::new(1);
+    solo.deliver(task(0));
+    solo.core.waiting.set(task(0), Moment::default());
+    assert_eq!(claims(&solo.run()).len(), 1);
+    assert_eq!(solo.core.waiting(), 0);
+}
