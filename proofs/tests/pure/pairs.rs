@@ -4,7 +4,7 @@
 //! of each pair from N on; `LONGHAUL_PAIRS_OF=Lease,Limit` only those of this pair, and writes the
 //! histories of those that fail to files.
 
-use proofs::pairs::{Pair, Report, pairs, run};
+use proofs::pairs::{Feature, Pair, Report, pairs, run};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,6 +21,11 @@ const FLOORS: [(&str, usize); 8] = [
     ("killed", 40),
     ("kept alive", 750),
 ];
+
+/// Histories that have found a defect which the first seeds do not find: a request that waited for
+/// the lease of a cancelled task, and a queue that stood still with limits, order and delays.
+const FOUND: [(u64, Pair); 2] =
+    [(116, [Feature::Lease, Feature::Cancel]), (15, [Feature::Limit, Feature::Order])];
 
 fn from_env(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
@@ -44,8 +49,11 @@ fn what_users_are_promised_holds_for_every_two_features() {
     let (first, runs) = (from_env("LONGHAUL_PAIRS_SEED"), from_env("LONGHAUL_PAIRS_RUNS"));
     let first = first.unwrap_or(0);
     let seeds = first..first + runs.unwrap_or_else(|| proofs::shorter(4));
-    let all: Vec<(u64, Pair)> =
+    let mut all: Vec<(u64, Pair)> =
         seeds.flat_map(|seed| asked_for().into_iter().map(move |pair| (seed, pair))).collect();
+    if of().is_empty() {
+        all.extend(FOUND);
+    }
     let (next, found) = (AtomicUsize::new(0), Mutex::new((Vec::new(), BTreeMap::new())));
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     std::thread::scope(|scope| {

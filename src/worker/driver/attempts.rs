@@ -156,6 +156,8 @@ impl Driver {
         let now = self.env.clock.now();
         let AttemptEnd { task, epoch, ending, stuck } = ended;
         self.forget_attendant((id, task, epoch));
+        // It may have been cancelled before the lease was granted: whoever waited for it waits on.
+        self.unbind_claim(id, task);
         let wall_ms = self.env.clock.wall_ms();
         let sample = self.env.rng.u32(..);
         let Some(lane) = self.lanes.get_mut(&id) else { return };
