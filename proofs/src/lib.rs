@@ -1,6 +1,6 @@
 //! What is proved without a broker: the [`model`] searches the states of the protocol, the
-//! [`simulation`] and [`pairs`] run whole workers on a broker in memory, [`session`] the Pulsar client against
-//! the core of the embedded broker. [`judge`] and [`checkers`] say what was wrong.
+//! [`simulation`] and [`pairs`] run whole workers on a broker in memory, [`session`] the Pulsar
+//! client against the core of the embedded broker. [`judge`] and [`checkers`] say what was wrong.
 //!
 //! A crate of its own, so that it alone is compiled with optimisations: the model visits millions
 //! of states.

@@ -3,10 +3,10 @@
 
 use super::Feature;
 use super::notes::{Act, Done, Run};
-use super::script::{ATTEMPTS, LIMITS, Placed};
-use super::world::{H, MEMBERS, World, keys};
+use super::script::{ATTEMPTS, KEYS, LIMITS, Placed};
+use super::world::{H, MEMBERS, World};
 use crate::checkers::fold::{End, State};
-use longhaul::{TaskId, TaskOutcome, TaskState};
+use longhaul::{TaskId, TaskMetadata, TaskOutcome, TaskState};
 use longhaul_core::ledger;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,14 +14,17 @@ use std::time::Duration;
 /// The time between a request and its effect: pauses of workers, the grace of a processor.
 const SOON: Duration = Duration::from_secs(2);
 
+/// What the metadata topics show of each task, with the stamp of the entry.
+type Shown = BTreeMap<TaskId, Vec<(u64, TaskMetadata)>>;
+
 pub(super) fn judge(world: &World<'_>, found: &mut Vec<String>) {
-    let done = world.notes.lock();
-    check_ends(world, &done, found);
+    let (done, shown) = (world.notes.lock(), world.shown());
+    check_ends(world, &done, &shown, found);
     check_limits(&done, found);
     check_one_at_a_time(&done, found);
     check_order(world, &done, found);
-    check_overwriters(&done, world, found);
-    check_waits(world, &done, found);
+    check_overwriters(world, &done, &shown, found);
+    check_waits(world, &done, &shown, found);
 }
 
 /// Until when an attempt holds what it was given: an operator takes that from it at once, and its
@@ -36,10 +39,10 @@ fn until(done: &Done, run: &Run) -> Duration {
     taken.map(|(.., at)| at.saturating_sub(SOON)).min().unwrap_or(end).max(run.begin)
 }
 
-/// Each task ends once, as its script says unless somebody wanted otherwise, on the ledger as on the
-/// metadata topic, and is acknowledged.
-fn check_ends(world: &World<'_>, done: &Done, found: &mut Vec<String>) {
-    let (shown, states) = (world.shown(), states(world));
+/// Each task ends once, as its script says unless somebody wanted otherwise, on the ledger as on
+/// the metadata topic, and is acknowledged.
+fn check_ends(world: &World<'_>, done: &Done, shown: &Shown, found: &mut Vec<String>) {
+    let states = states(world);
     for placed in done.placed.values() {
         let (id, script) = (placed.id(), &done.scripts[placed.number]);
         let ends: Vec<_> =
@@ -171,13 +174,13 @@ fn check_one_at_a_time(done: &Done, found: &mut Vec<String>) {
     }
 }
 
-/// Tasks of one order key begin in the order in which they were submitted, unless they were to begin
-/// later.
+/// Tasks of one order key begin in the order in which they were submitted, unless they were to
+/// begin later.
 fn check_order(world: &World<'_>, done: &Done, found: &mut Vec<String>) {
     if !world.has(Feature::Order) {
         return;
     }
-    for (key, high) in keys().into_iter().flat_map(|key| [(key, false), (key, true)]) {
+    for (key, high) in KEYS.into_iter().flat_map(|key| [(key, false), (key, true)]) {
         let of_line = |placed: &&Placed| {
             let script = &done.scripts[placed.number];
             (script.order, script.high) == (Some(key), high) && script.delay.is_none()
@@ -203,9 +206,8 @@ fn check_order(world: &World<'_>, done: &Done, found: &mut Vec<String>) {
 }
 
 /// The last overwriter of a key is run.
-fn check_overwriters(done: &Done, world: &World<'_>, found: &mut Vec<String>) {
-    let shown = world.shown();
-    for key in keys() {
+fn check_overwriters(world: &World<'_>, done: &Done, shown: &Shown, found: &mut Vec<String>) {
+    for key in KEYS {
         let of_key = |placed: &&Placed| done.scripts[placed.number].dedupe == Some(key);
         let Some(last) = done.placed.values().filter(of_key).max_by_key(|it| it.id()) else {
             continue;
@@ -221,8 +223,7 @@ fn check_overwriters(done: &Done, world: &World<'_>, found: &mut Vec<String>) {
 }
 
 /// A task begins when those that it waits for are over, as the metadata topic shows soon.
-fn check_waits(world: &World<'_>, done: &Done, found: &mut Vec<String>) {
-    let shown = world.shown();
+fn check_waits(world: &World<'_>, done: &Done, shown: &Shown, found: &mut Vec<String>) {
     let end_of = |task: TaskId| {
         let all = shown.get(&task)?;
         let (at_ms, _) = all.iter().find(|(_, entry)| entry.is_terminal())?;

@@ -73,7 +73,8 @@ impl Script {
             script.works += Duration::from_millis(rng.u64(..6_000));
         }
         if script.dedupe.is_some() {
-            // The holder of a key runs while others want its place, and its order is that of the key.
+            // The holder of a key runs while others want its place, and its order is that of the
+            // key.
             script.works += Duration::from_secs(rng.u64(..10));
             script.order = script.order.and(script.dedupe);
         }

@@ -2,7 +2,7 @@
 
 use super::fleet::Fleet;
 use super::notes::{Act, Done, Notes};
-use super::script::{KEYS, LIMITS, Placed, Script};
+use super::script::{LIMITS, Placed, Script};
 use super::{Feature, Report, judge};
 use longhaul::testing::TestEngine;
 use longhaul::{Client, Limit, QueueOrder, QueueSettings, TaskId, TaskMetadata, TaskRef, Text};
@@ -20,9 +20,9 @@ pub(super) const SLOTS: usize = 4;
 pub(super) const MEMBERS: usize = 2;
 const HOLDERS: usize = 8;
 
-/// So many tasks with the features come first: all may have to wait, ten times the slots of a worker.
+/// The tasks with the features that come first: ten times the slots of a worker.
 const FIRST: usize = 40;
-/// So many tasks with the features follow, and so many plain ones.
+/// The tasks with the features that follow, and the plain ones.
 const LATER: usize = 30;
 const PLAIN: usize = 40;
 const BATCH: usize = 10;
@@ -32,8 +32,9 @@ const QUIET_MAX: Duration = Duration::from_secs(900);
 
 /// How often the fleet is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// A plain task may wait for this long while a slot is free. A full worker hands a task back after a
-/// second; if the broker delivers the task there again, the worker offers it after another second.
+/// A plain task may wait for this long while a slot is free. A full worker hands a task back after
+/// a second; if the broker delivers the task there again, the worker offers it after another
+/// second.
 const IDLE_MAX: Duration = Duration::from_secs(3);
 /// So long after a worker came, left or died nothing is asked of the fleet: its tasks are delivered
 /// anew.
@@ -285,7 +286,7 @@ impl<'a> World<'a> {
         let runs = |done: &Done, number| done.running().any(|run| run.number == number);
         let Some(task) = self.any(runs) else { return };
         let Ok(view) = self.client().tasks(&task.topic).await else { return };
-        let Ok(Some(Some(info))) = view.get(task.id).map(Some) else { return };
+        let Ok(Some(info)) = view.get(task.id) else { return };
         if self.client().force_release(&task, info.epoch, "stuck").await.is_ok() {
             self.notes.act(task.id, Act::Release);
         }
@@ -412,9 +413,4 @@ impl<'a> World<'a> {
         };
         Report { violations, counts, history }
     }
-}
-
-/// Keys that tasks have: the judges look at each.
-pub(super) const fn keys() -> [&'static str; 2] {
-    KEYS
 }

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What must have happened in a run of one seed of each pair or more. About half of what was counted
-/// when this was written.
+/// What must have happened in a run of one seed of each pair or more. About half of what was
+/// counted when this was written.
 const FLOORS: [(&str, usize); 8] = [
     ("answered with another task", 15),
     ("batches", 30),

@@ -496,9 +496,9 @@ fn a_drain_leaves_leases_to_others() {
     engine.assert_transitions(&task, ["PROCESSING 1", "COMPLETED 1"]);
 }
 
-/// The holder of a lease was told that its task was cancelled only by the gateway that looked after the
-/// lease when the request came. If the next keep-alive went to another gateway, the holder went on, and
-/// the task completed.
+/// The holder of a lease was told that its task was cancelled only by the gateway that looked after
+/// the lease when the request came. If the next keep-alive went to another gateway, the holder went
+/// on, and the task completed.
 #[test]
 fn a_holder_that_turns_to_another_gateway_is_told_of_an_earlier_cancellation() {
     let engine = TestEngine::new();
@@ -514,8 +514,8 @@ fn a_holder_that_turns_to_another_gateway_is_told_of_an_earlier_cancellation() {
     engine.assert_transitions(&task, ["PROCESSING 1", "FAILED 1 CANCELLED"]);
 }
 
-/// A holder that does not heed the cancellation, and turns to another gateway each time, had its grace
-/// anew each time.
+/// A holder that does not heed the cancellation, and turns to another gateway each time, had its
+/// grace anew each time.
 #[test]
 fn the_grace_of_a_cancelled_lease_does_not_begin_anew_at_each_gateway() {
     let engine = TestEngine::new();

@@ -201,8 +201,8 @@ impl Driver {
     }
 
     /// The message of a task that nobody had claimed was read, or is gone: then nobody knows
-    /// whether it was ever run, and it is closed all the same. The size of its batch is unknown then,
-    /// but for the place of this task.
+    /// whether it was ever run, and it is closed all the same. The size of its batch is unknown
+    /// then, but for the place of this task.
     fn close_new(
         &mut self,
         number: usize,

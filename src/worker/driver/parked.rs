@@ -259,7 +259,8 @@ impl Parked {
         self.tasks.is_empty()
     }
 
-    /// How it stands with what a task waits for. A task that waits watches an open name from now on.
+    /// How it stands with what a task waits for. A task that waits watches an open name from now
+    /// on.
     pub(super) fn standing(&mut self, lanes: &Lanes, place: Place) -> Option<Standing> {
         if self.still_waits(lanes, place) {
             return Some(Standing::Waits);

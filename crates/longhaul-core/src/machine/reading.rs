@@ -55,8 +55,11 @@ impl Machine {
             self.silent.remove(&id);
             task.taken_over =
                 before.phase == Phase::Running && claim.key.epoch == before.epoch.next();
+            if claim.base.is_some() {
+                self.look_at_base(id);
+            }
         }
-        if accepted && matches!(read.entry, Entry::Claim(_) | Entry::Checkpoint(_)) {
+        if accepted && matches!(read.entry, Entry::Checkpoint(_)) {
             self.look_at_base(id);
         }
         if over {

@@ -273,8 +273,8 @@ impl Machine {
         }
     }
 
-    /// A claim or a checkpoint of the task was accepted, or a tombstone of it was read: other keys
-    /// than before may go.
+    /// A claim with a base or a checkpoint of the task was accepted, or a tombstone of it was read:
+    /// other keys than before may go.
     pub(super) fn look_at_base(&mut self, id: TaskId) {
         let superseded = |task: &Task| task.superseded(id).next().is_some();
         if self.task(id).is_some_and(|task| superseded(&task)) {

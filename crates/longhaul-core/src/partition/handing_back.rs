@@ -1,5 +1,5 @@
-//! Tasks that wait for a slot here while another worker may have one free: they go back to the broker,
-//! or are offered to the other workers on the ledger (`unwanted.rs`).
+//! Tasks that wait for a slot here while another worker may have one free: they go back to the
+//! broker, or are offered to the other workers on the ledger (`unwanted.rs`).
 
 use super::Partition;
 use crate::machine::Task;

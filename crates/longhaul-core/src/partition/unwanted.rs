@@ -6,8 +6,8 @@
 //! them. Where other workers are, what was delivered here and is not asked for is offered to them
 //! on the ledger (`protocol/offer.rs`), once. A gateway that is alone says nothing.
 //!
-//! Workers without leases use the same offers for tasks of a batch that wait for a slot
-//! ([`Partition::hand_back_after`]).
+//! Workers without leases use the same offers for tasks that wait for a slot and cannot go back to
+//! the broker, or came here again when they did ([`Partition::hand_back_after`]).
 
 use super::delivering::place;
 use super::{Mode, Partition, Slots};

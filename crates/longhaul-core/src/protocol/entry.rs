@@ -196,8 +196,8 @@ pub struct Heartbeat {
     pub receipted: u64,
     /// Claims and outcomes of this owner that wait for their receipt; `None` when it does not say.
     pub underway: Option<u64>,
-    /// The same of the claims and outcomes that the sender has published in the name of leases: those
-    /// that have their receipt, and those that wait for it. `None` when it does not say.
+    /// The same of the claims and outcomes that the sender has published in the name of leases:
+    /// those that have their receipt, and those that wait for it. `None` when it does not say.
     pub leased: Option<(u64, u64)>,
     /// How long the sender has been up, in ms.
     pub uptime_ms: u64,

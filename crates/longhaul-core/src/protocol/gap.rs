@@ -167,8 +167,8 @@ mod tests {
         assert_eq!(gaps.heard(&heartbeat(3, 6, 0)), 0);
     }
 
-    /// The entries of leases have owner ids of their own, and no heartbeat counted them: a worker that
-    /// had lost the end of a leased task ran the task again.
+    /// The entries of leases have owner ids of their own, and no heartbeat counted them: a worker
+    /// that had lost the end of a leased task ran the task again.
     #[test]
     fn what_gateways_publish_for_leases_is_counted_by_who_has_written_it() {
         let lease = OTHER.of_lease(5);

@@ -11,9 +11,9 @@ enum Granter {
     Dies,
 }
 
-/// Two gateways stood behind a balancer, one task of the queue was to run at a time, and its lease was
-/// kept alive through the gateway that had not granted it: the other gateway returned the ticket, and
-/// a second task began. The same came of each rolling restart.
+/// Two gateways stood behind a balancer, one task of the queue was to run at a time, and its lease
+/// was kept alive through the gateway that had not granted it: the other gateway returned the
+/// ticket, and a second task began. The same came of each rolling restart.
 #[test]
 fn a_lease_counts_against_the_limit_until_it_is_over_whoever_looks_after_it() {
     for granter in [Granter::Stays, Granter::Drains, Granter::Dies] {

@@ -78,8 +78,8 @@ fn a_batch_of_which_one_task_is_leased_waits_in_peace() {
     }
 }
 
-/// A gateway that had leased one task of a batch kept the others, although another gateway was asked
-/// for tasks.
+/// A gateway that had leased one task of a batch kept the others, although another gateway was
+/// asked for tasks.
 #[test]
 fn the_rest_of_a_batch_is_leased_by_whichever_gateway_is_asked() {
     let engine = TestEngine::new();

@@ -57,9 +57,9 @@ impl Bench {
     }
 }
 
-/// A worker on several topics looked at each task once without a slot before it offered slots to the
-/// topics. That look used up what M had said of the task: M was asked again and again, and no task
-/// ran.
+/// A worker on several topics looked at each task once without a slot before it offered slots to
+/// the topics. That look used up what M had said of the task: M was asked again and again, and no
+/// task ran.
 #[tokio::test(start_paused = true)]
 async fn a_worker_on_two_topics_runs_tasks_beside_java_workers() {
     let (mut bench, diary) = bench(true);

@@ -239,9 +239,9 @@ async fn an_overwriter_loses_against_a_later_task() {
     bench.check_end();
 }
 
-/// The message of the earlier task is gone, and its key would be held for ever. If the task was one of
-/// a batch it was: each five seconds a claim was published that nobody could read, since it did not
-/// say how many tasks the batch has.
+/// The message of the earlier task is gone, and its key would be held for ever. If the task was one
+/// of a batch it was: each five seconds a claim was published that nobody could read, since it did
+/// not say how many tasks the batch has.
 #[tokio::test(start_paused = true)]
 async fn a_task_whose_message_is_gone_makes_room() {
     for batch_index in [None, Some(2)] {

@@ -171,8 +171,8 @@ async fn a_task_that_waits_for_its_time_is_cancelled_at_once() {
     assert!(bench.broker.is_acked(&at, "longhaul", cancelled.entry_id()));
 }
 
-/// An operator deleted a task of next month: its end was shown at once by the keeper of the metadata
-/// topic, and next month once more by the worker that had its delivery.
+/// An operator deleted a task of next month: its end was shown at once by the keeper of the
+/// metadata topic, and next month once more by the worker that had its delivery.
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_task_that_waits_for_its_time_is_shown_once_when_an_operator_deletes_it() {
     let (mut first, _) = noting(WorkerConfig::default(), SECOND);

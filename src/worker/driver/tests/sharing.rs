@@ -124,8 +124,8 @@ async fn starts_follow_the_weights_and_none_is_starved() {
     }
 }
 
-/// Two workers with four slots each, and a batch of so many tasks of two seconds, which is delivered
-/// to one of them. Each notes which tasks it begins.
+/// Two workers with four slots each, and a batch of so many tasks of two seconds, which is
+/// delivered to one of them. Each notes which tasks it begins.
 async fn two_on_a_batch(count: usize) -> ([Bench; 2], [Diary; 2], Vec<TaskId>) {
     let config = WorkerConfig { concurrency: 4, ..WorkerConfig::default() };
     let notes = [Diary::default(), Diary::default()];
@@ -150,8 +150,8 @@ async fn two_on_a_batch(count: usize) -> ([Bench; 2], [Diary; 2], Vec<TaskId>) {
 }
 
 /// A Java producer sends tasks that are submitted at once as one message. Of two idle workers with
-/// four slots each, the one that the message was delivered to ran all 32 tasks of two seconds, in 16
-/// seconds and not in 8.
+/// four slots each, the one that the message was delivered to ran all 32 tasks of two seconds, in
+/// 16 seconds and not in 8.
 #[tokio::test(start_paused = true)]
 async fn idle_workers_take_what_waits_of_a_batch() {
     let ([mut first, mut second], notes, tasks) = two_on_a_batch(32).await;
@@ -187,8 +187,8 @@ async fn what_is_offered_of_a_batch_outlives_the_worker_that_holds_it() {
 }
 
 /// A full worker handed a task back after a second, and the broker delivered it to the same worker
-/// again, because that had asked for one more delivery meanwhile. So it went for as long as the worker
-/// was full, while another one idled.
+/// again, because that had asked for one more delivery meanwhile. So it went for as long as the
+/// worker was full, while another one idled.
 #[tokio::test(start_paused = true)]
 async fn a_task_that_a_full_worker_hands_back_goes_to_an_idle_one() {
     let config = WorkerConfig { concurrency: 1, ..WorkerConfig::default() };

@@ -201,8 +201,9 @@ fn one_payload_is_read_for_a_free_slot_whatever_the_partition() {
     assert_eq!(settled(&mut lanes, &mut slots, 2), 2);
 }
 
-/// A task that had waited with its ticket and was claimed when its time came stayed first among those
-/// that wait. The next one with a ticket was not served, and its worker idled with a free slot.
+/// A task that had waited with its ticket and was claimed when its time came stayed first among
+/// those that wait. The next one with a ticket was not served, and its worker idled with a free
+/// slot.
 #[test]
 fn a_task_that_is_claimed_waits_no_longer() {
     let mut solo = Solo::new(1);

@@ -455,8 +455,8 @@ fn what_was_offered_and_taken_and_given_back_is_offered_again_at_once() {
     assert_eq!(again.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [OFFERED_AFTER]);
 }
 
-/// A worker that was alone noted each task of a batch that had waited for a second, to be offered to
-/// others who were not there, and forgot none of them when they were over.
+/// A worker that was alone noted each task of a batch that had waited for a second, to be offered
+/// to others who were not there, and forgot none of them when they were over.
 #[test]
 fn what_is_to_be_offered_is_forgotten_when_it_is_over_or_gone() {
     let mut solo = Solo::new(1);
@@ -492,8 +492,8 @@ fn a_task_that_comes_again_after_it_was_handed_back_is_offered() {
     assert!(solo.core.has_one_for_others());
 }
 
-/// A task that had come back was to be offered again the moment it had not been, for as long as a slot
-/// was free and the task could not begin: ten thousand looks a second.
+/// A task that had come back was to be offered again the moment it had not been, for as long as a
+/// slot was free and the task could not begin: ten thousand looks a second.
 #[test]
 fn a_task_that_is_not_offered_is_looked_at_again_with_the_next_heartbeat() {
     let mut solo = Solo::new(1);
