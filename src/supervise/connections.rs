@@ -110,7 +110,7 @@ impl Connections {
         self.lock().lost
     }
 
-    /// Consumers to whom the broker delivered nothing although it had something.
+    /// Consumers and followers to whom the broker sent nothing although it had something.
     pub(crate) fn stalled(&self) -> u64 {
         self.lock().stalled
     }
@@ -188,7 +188,8 @@ impl Monitor {
         }
     }
 
-    /// The session, a consumer, was given up because nothing came although there is something.
+    /// The session, of a consumer or follower, was given up because nothing came although there is
+    /// something.
     pub(crate) fn stalled(&self) {
         self.connections.lock().stalled += 1;
     }

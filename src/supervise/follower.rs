@@ -1,17 +1,25 @@
 //! A follower that is opened again.
 
 use super::{Landmark, Service};
+use crate::clock::runtime_now;
 use crate::transport::{
     Follow, Follower, Message, Position, Start, TransportError, TransportErrorKind,
 };
 use futures::future::BoxFuture;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 
 /// How long whoever is catching up waits for the next message before it asks again where the topic
 /// ends.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(5);
+
+/// A broker may send nothing more to a session that is open, as consumers have seen: so one that
+/// got nothing for so long looks whether there is something, and is opened anew if there is.
+const PATIENCE_MIN: Duration = Duration::from_secs(60);
+/// The time doubles up to this one whenever that did not help: what stands at the end of a topic
+/// may be nothing that anybody is sent.
+const PATIENCE_MAX: Duration = Duration::from_secs(3_600);
 
 /// Follows one partition, from session to session: each goes on behind the last message of the one
 /// before.
@@ -21,11 +29,18 @@ pub(crate) struct KeptFollower {
     /// By which the topic is known again. One that has taken its place is not followed.
     landmark: Option<Landmark>,
     follower: Option<Box<dyn Follower>>,
+    /// When to look why nothing comes, and how long that may last the next time.
+    look_at: Instant,
+    patience: Duration,
+    /// When last looked, something stood behind the last message that was read.
+    is_missing: bool,
 }
 
 impl KeptFollower {
-    pub(crate) const fn new(service: Service, follow: Follow) -> Self {
-        Self { service, follow, landmark: None, follower: None }
+    pub(crate) fn new(service: Service, follow: Follow) -> Self {
+        let (landmark, follower) = (None, None);
+        let (look_at, patience) = (runtime_now() + PATIENCE_MIN, PATIENCE_MIN);
+        Self { service, follow, landmark, follower, look_at, patience, is_missing: false }
     }
 
     /// Nothing comes of a topic that has taken the place of the one in which this stands.
@@ -104,10 +119,47 @@ impl KeptFollower {
 
     /// The next message. May be dropped and called again without losing one.
     pub(crate) async fn next(&mut self) -> Result<Message, TransportError> {
-        let next = self.open().await?.next().await;
-        let message = self.take_note(next)?;
+        loop {
+            let look_at = self.look_at;
+            let follower = self.open().await?;
+            let next = tokio::select! {
+                biased;
+                next = follower.next() => Some(next),
+                () = sleep_until(look_at) => None,
+            };
+            if let Some(next) = next {
+                let message = self.take_note(next)?;
+                self.came(&message);
+                return Ok(message);
+            }
+            self.look_after_silence().await?;
+        }
+    }
+
+    /// Nothing came for long.
+    async fn look_after_silence(&mut self) -> Result<(), TransportError> {
+        let knows_where = self.has_read() || self.follow.start == Start::Earliest;
+        if self.is_missing {
+            tracing::info!(topic = %self.service.topic, "no message for a long time although there is one: following again");
+            self.service.monitor.stalled();
+            self.follower = None;
+            self.service.ended();
+            self.is_missing = false;
+            self.patience = (2 * self.patience).min(PATIENCE_MAX);
+        } else if knows_where {
+            self.is_missing = self.last_position().await? > self.read_to();
+        }
+        // What was published just now has time to come.
+        let patience = if self.is_missing { LOOK_AGAIN_AFTER } else { self.patience };
+        self.look_at = runtime_now() + patience;
+        Ok(())
+    }
+
+    fn came(&mut self, message: &Message) {
         self.follow.start = Start::After(message.position);
-        Ok(message)
+        self.is_missing = false;
+        self.patience = PATIENCE_MIN;
+        self.look_at = runtime_now() + PATIENCE_MIN;
     }
 
     /// The next message. Who reads up to an `end`, which the topic had when it was looked up, gets
@@ -130,7 +182,7 @@ impl KeptFollower {
     /// A message more, if it is here already.
     pub(crate) fn more(&mut self) -> Option<Message> {
         let message = self.follower.as_mut()?.more()?;
-        self.follow.start = Start::After(message.position);
+        self.came(&message);
         Some(message)
     }
 

@@ -185,7 +185,7 @@ impl Transport for MemoryTransport {
             partition: Arc::from(topic.to_string()),
             from_start: follow.start == Start::Earliest,
         });
-        let role = || Role::Follower(Following { follow, cursor: None });
+        let role = || Role::Follower(Following { follow, cursor: None, stalled: false });
         Ok(Box::new(MemoryFollower(self.open(topic, role).await?)))
     }
 

@@ -160,6 +160,12 @@ impl MemoryBroker {
         self.on(at, |state, id| state.silence_followers(id, time));
     }
 
+    /// The partition's followers of now are sent nothing any more, and are not told; those that are
+    /// opened anew are.
+    pub fn stall_followers(&self, at: &TopicPartition) {
+        self.on(at, State::stall_followers);
+    }
+
     /// Takes everybody's permission for the partition away, or gives it back. What is open there
     /// ends.
     pub fn forbid(&self, at: &TopicPartition, forbidden: bool) {

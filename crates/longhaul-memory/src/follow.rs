@@ -15,7 +15,9 @@ impl State {
             return;
         };
         let (room, connection, at) = (session.room(), session.connection, session.partition);
-        let Some(following) = session.following() else { return };
+        let Some(following) = session.following().filter(|following| !following.stalled) else {
+            return;
+        };
         let Some(partition) = self.partitions.get(&at).filter(|it| it.silent_until <= now) else {
             return;
         };

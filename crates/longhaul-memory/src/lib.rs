@@ -37,7 +37,8 @@
 //!   [`Loss::ErrorThenSilence`].
 //! - Bookies missing: publishes wait, readers replay. Here: [`MemoryBroker::stall_publishes`],
 //!   [`MemoryBroker::unload`].
-//! - Reader silent while others read and publish. Here: [`MemoryBroker::silence_followers`].
+//! - Reader silent while others read and publish. Here: [`MemoryBroker::silence_followers`],
+//!   [`MemoryBroker::stall_followers`].
 //! - Subscription silent with a backlog. Here: [`MemoryBroker::stall_subscription`].
 //! - A publish fails after 10 s, and lands or not. Here: [`Fate::Lost`], [`Fate::ReceiptLost`],
 //!   [`Fate::Late`].

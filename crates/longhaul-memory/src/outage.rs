@@ -178,6 +178,19 @@ impl State {
         self.at(until, Effect::Feed(id));
     }
 
+    /// The followers that are open are sent nothing any more, and nobody tells them.
+    pub(super) fn stall_followers(&mut self, id: PartitionId) {
+        let Some(partition) = self.partitions.get(&id) else { return };
+        let (name, followers) = (Arc::clone(&partition.name), partition.followers.clone());
+        for follower in followers {
+            if let Some(following) = self.sessions.get_mut(&follower).and_then(|it| it.following())
+            {
+                following.stalled = true;
+            }
+        }
+        self.note(format!("followers of {name} fall silent"));
+    }
+
     /// Nobody may do anything with the partition any more, or everybody may again.
     pub(super) fn forbid(&mut self, id: PartitionId, forbidden: bool) {
         let Some(partition) = self.partitions.get_mut(&id) else { return };

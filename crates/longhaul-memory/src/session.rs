@@ -127,6 +127,8 @@ pub(super) struct Following {
     pub(super) follow: Follow,
     /// The last message that was sent to the follower.
     pub(super) cursor: Option<Position>,
+    /// It is sent nothing any more, and is not told.
+    pub(super) stalled: bool,
 }
 
 /// What a client finds when it asks for its next message.

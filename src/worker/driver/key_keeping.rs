@@ -19,8 +19,8 @@ use std::time::Duration;
 /// How often the keys are looked at, or more often where they are kept for a short time.
 const LOOKED_AT_EVERY: Duration = Duration::from_secs(60);
 
-/// Releases and renewals of one look, and tombstones that are on their way: entries of others are
-/// to come in between.
+/// Holders that are looked at in one event, releases and renewals until the next look, and
+/// tombstones that are on their way: entries and heartbeats are to come in between.
 const AT_ONCE_MAX: usize = 10_000;
 
 /// What this worker does about the keys of a register.
@@ -31,14 +31,38 @@ pub(super) struct KeyKeeping {
     showing: BTreeMap<QueueTask, (LaneId, Showing)>,
     /// They will be looked at.
     scheduled: bool,
+    /// The look that is under way.
+    pub(super) look: Option<Look>,
     /// When the current period began, in wall-clock ms of who began it.
     pub(super) began_ms: Option<u64>,
     /// When all holds of idempotency keys had been looked at last.
-    renewed_at: Option<Moment>,
+    pub(super) renewed_at: Option<Moment>,
     /// When the next period was begun last, whether or not that was read.
     begun_at: Option<Moment>,
     /// The last of the tombstones on their way, and when they were published.
     removing: Option<(Key, Moment)>,
+}
+
+impl KeyKeeping {
+    /// The register is read anew, and what was known of its keys is not any more.
+    pub(super) const fn forget(&mut self) {
+        (self.began_ms, self.look) = (None, None);
+    }
+}
+
+/// A look at all holders, in portions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    /// The kind that is looked at, and the last holder of it that was.
+    kind: KeyKind,
+    last: Option<QueueTask>,
+    /// Holders of idempotency keys come after those of dedupe keys. They may be many, and mostly of
+    /// tasks that are over.
+    all: bool,
+    /// A hold was found that had to be renewed.
+    renews: bool,
+    /// Releases and renewals since the last pause.
+    kept: usize,
 }
 
 impl Driver {
@@ -160,68 +184,98 @@ impl Driver {
     }
 
     /// Releases the keys of finishers that have died, renews holds, begins a period and removes
-    /// what is over, each if this worker is the first to do so.
+    /// what is over, each if this worker is the first to do so. Holders may be millions: the look
+    /// goes on in an event of its own after so many.
     pub(super) fn handle_keys_due(&mut self, number: usize) {
+        let over = self.look_at_holders(number);
         let Some(register) = self.registers.get_mut(number) else { return };
+        if let Some(look) = &mut register.keeping.look
+            && look.kept < AT_ONCE_MAX
+        {
+            self.pending.push(Box::pin(std::future::ready(Event::KeysDue(number))));
+            return;
+        }
         register.keeping.scheduled = false;
         self.look_at_keys_later(number);
-        let Some(register) = self.registers.get(number).filter(|register| register.is_read())
+        let Some(look) = over else { return };
+        let now = self.env.clock.now();
+        let is_due = self.is_period_due(number);
+        let Some(register) = self.registers.get_mut(number).filter(|register| register.is_read())
         else {
             return;
         };
-        let dedupe: Vec<_> = register.fold.keys().holders(KeyKind::Dedupe).collect();
-        self.look_at_holders(number, dedupe);
-        let (now, now_ms) = (self.env.clock.now(), self.env.clock.wall_ms());
-        let Some(register) = self.registers.get(number) else { return };
-        let period = self.config.key_period();
-        let began_ms = register.keeping.began_ms.unwrap_or(now_ms);
-        let is_due = began_ms.saturating_add(millis(period)) <= now_ms;
-        // These may be many, and mostly those of tasks that are over.
-        if is_due || register.keeping.renewed_at.is_none_or(|at| now.since(at) >= period / 8) {
-            let keys = register.fold.keys();
-            let idempotency = keys.holders(KeyKind::Idempotency);
-            let old: Vec<_> = idempotency.filter(|task| keys.is_to_be_renewed(*task)).collect();
-            let all = self.look_at_holders(number, old);
-            if let Some(register) = self.registers.get_mut(number).filter(|_| all) {
-                register.keeping.renewed_at = Some(now);
-            }
+        if look.all {
+            register.keeping.renewed_at = Some(now);
         }
         if self.is_first(number) {
-            if is_due {
+            // When a task ends its hold is one period old at most.
+            if is_due && look.all && !look.renews {
                 self.begin_period(number, now);
             }
             self.remove_expired(number, now);
         }
     }
 
-    /// Releases or renews the keys of those of these holders for which this worker is the first, so
-    /// many at a time. Returns whether it looked at all.
-    fn look_at_holders(&mut self, number: usize, holders: Vec<QueueTask>) -> bool {
-        let mut left = AT_ONCE_MAX;
-        for task in holders {
-            let Some(is_over) = self.is_over_here(number, task) else { continue };
-            let Some(register) = self.registers.get(number) else { return false };
-            let is_old = register.fold.keys().is_to_be_renewed(task);
-            if is_over && self.holds_dedupe_key(number, task) || !is_over && is_old {
-                if left == 0 {
-                    return false;
-                }
-                left -= 1;
-                self.keep_key(number, task, is_over);
-            }
-        }
-        true
+    fn is_period_due(&self, number: usize) -> bool {
+        let Some(register) = self.registers.get(number) else { return false };
+        let now_ms = self.env.clock.wall_ms();
+        let began_ms = register.keeping.began_ms.unwrap_or(now_ms);
+        began_ms.saturating_add(millis(self.config.key_period())) <= now_ms
     }
 
-    /// Begins the next period when all holds are renewed of tasks that are not over: so when a task
-    /// ends its hold is one period old at most.
-    fn begin_period(&mut self, number: usize, now: Moment) {
-        let Some(register) = self.registers.get(number) else { return };
+    fn begin_look(&self, number: usize) -> Look {
+        let (now, patience) = (self.env.clock.now(), self.config.key_period() / 8);
+        let keeping = self.registers.get(number).map(|register| &register.keeping);
+        let renewed_at = keeping.and_then(|keeping| keeping.renewed_at);
+        let all = renewed_at.is_none_or(|at| now.since(at) >= patience);
+        let all = all || self.is_period_due(number);
+        Look { kind: KeyKind::Dedupe, last: None, all, renews: false, kept: 0 }
+    }
+
+    /// Releases or renews the keys of those holders for which this worker is the first, so many of
+    /// them as are looked at together. Returns the look when it is over.
+    fn look_at_holders(&mut self, number: usize) -> Option<Look> {
+        let under_way = self.registers.get_mut(number)?.keeping.look.take();
+        let mut look = under_way.unwrap_or_else(|| self.begin_look(number));
+        if look.kept >= AT_ONCE_MAX {
+            look.kept = 0;
+        }
+        let register = self.registers.get(number).filter(|register| register.is_read());
+        let Some(register) = register else { return Some(look) };
         let keys = register.fold.keys();
-        let old = |key| keys.is_to_be_renewed(key) && self.is_over_here(number, key) == Some(false);
-        if [KeyKind::Dedupe, KeyKind::Idempotency].iter().any(|kind| keys.holders(*kind).any(old)) {
+        let some: Vec<_> = keys.holders_behind(look.kind, look.last).take(AT_ONCE_MAX).collect();
+        for task in &some {
+            self.look_at_holder(number, *task, &mut look);
+        }
+        match (some.last(), look.kind) {
+            (Some(last), _) => look.last = Some(*last),
+            (None, KeyKind::Dedupe) if look.all => {
+                (look.kind, look.last) = (KeyKind::Idempotency, None);
+            }
+            (None, KeyKind::Dedupe | KeyKind::Idempotency) => return Some(look),
+        }
+        self.registers.get_mut(number)?.keeping.look = Some(look);
+        None
+    }
+
+    fn look_at_holder(&mut self, number: usize, task: QueueTask, look: &mut Look) {
+        let Some(register) = self.registers.get(number) else { return };
+        let is_old = register.fold.keys().is_to_be_renewed(task);
+        let is_dedupe = self.holds_dedupe_key(number, task);
+        if !is_old && !is_dedupe {
             return;
         }
+        let Some(is_over) = self.is_over_here(number, task) else { return };
+        look.renews |= is_old && !is_over;
+        if is_over && is_dedupe || !is_over && is_old {
+            self.keep_key(number, task, is_over);
+            look.kept += 1;
+        }
+    }
+
+    /// Begins the next period. All holds of tasks that are not over were just found renewed.
+    fn begin_period(&mut self, number: usize, now: Moment) {
+        let Some(register) = self.registers.get(number) else { return };
         // To workers of older versions an entry of a later period is none.
         let topics = register.topics.values();
         let lanes = topics.flat_map(|topic| self.lanes.range(LaneId::all_of(*topic)));

@@ -118,7 +118,7 @@ impl OwnRegister {
         self.read = false;
         self.fold = Register::default();
         self.landmark = Landmark::default();
-        self.keeping.began_ms = None;
+        self.keeping.forget();
         let (register, generation) = (self.number, self.generation);
         let sink = Sink::new(env.events.clone(), move |followed| Event::Register {
             register,

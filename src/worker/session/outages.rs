@@ -320,6 +320,28 @@ async fn a_follower_says_where_its_topic_ends_when_it_is_asked() {
     assert_eq!((at, end), (Moment(MINUTE), messages.last().map(|last| last.position)));
 }
 
+/// A follower whom the broker sent nothing more, over a connection that was open, waited for ever:
+/// of a register, or of the metadata topic. That of a ledger waited until its worker gave up.
+#[tokio::test(start_paused = true)]
+async fn a_follower_that_falls_silent_is_opened_anew() {
+    let (broker, transport) = broker();
+    let mut services = JoinSet::new();
+    let (mut events, _, connections) = following(&broker, &transport, &mut services);
+    for round in 1..=2 {
+        broker.publish(&at(), Outgoing::default());
+        assert!(matches!(followed(&mut events).await, Some(Followed::Messages(_))));
+        // Nothing is there: silence is no sign.
+        tokio::time::sleep(5 * MINUTE).await;
+        assert_eq!(connections.stalled(), round - 1);
+        broker.stall_followers(&at());
+        broker.publish(&at(), Outgoing::default());
+        tokio::time::sleep(2 * MINUTE).await;
+        assert!(matches!(followed(&mut events).await, Some(Followed::Messages(_))));
+        assert_eq!((connections.stalled(), connections.lost()), (round, 0));
+        assert!(matches!(connections.state(), ConnectionState::Connected), "it is no outage");
+    }
+}
+
 /// Who has read nothing of a topic that is not there yet waits for it.
 #[tokio::test(start_paused = true)]
 async fn a_topic_that_is_not_there_yet_has_not_gone() {

@@ -311,6 +311,33 @@ async fn what_is_over_is_removed_in_batches_that_follow_each_other() {
     assert!(left(&bench) <= 1, "{}", left(&bench));
 }
 
+/// All holders were looked at in one event, up to three times: with millions of keys the heartbeats
+/// that had to go out meanwhile came too late.
+#[tokio::test(start_paused = true)]
+async fn holders_are_looked_at_in_portions_and_all_of_them_are_renewed() {
+    let mut bench = Bench::new(forgetful(), None, |context| report(context, 1));
+    let first = bench.submit(&[]);
+    bench.run_for(10 * SECOND).await;
+    let tasks = (1_000..26_000).map(|entry| TaskId { entry, ..first });
+    for task in tasks.clone() {
+        bench.bind_to(KeyKind::Idempotency, &task.entry.to_string(), task, task.entry);
+    }
+    bench.run_for(SECOND).await;
+    assert!(bench.driver.registers[0].keeping.look.is_none());
+    bench.driver.registers[0].keeping.renewed_at = None;
+    bench.driver.handle_keys_due(0);
+    assert!(bench.driver.registers[0].keeping.look.is_some(), "all at once");
+    bench.run_for(SECOND).await;
+    assert!(bench.driver.registers[0].keeping.look.is_none(), "it does not go on");
+    for _ in 0..40 {
+        bench.turns = 0;
+        bench.run_for(R / 10).await;
+    }
+    let keys = bench.driver.registers[0].fold.keys();
+    assert!(keys.period().0 >= 3, "{:?}", keys.period());
+    assert_eq!(keys.holders_behind(KeyKind::Idempotency, None).count(), 25_000);
+}
+
 /// To workers before version 3 a bind of a later period is no entry: they would run a second task
 /// of the key.
 #[tokio::test(start_paused = true)]

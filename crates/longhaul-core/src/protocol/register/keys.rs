@@ -46,6 +46,7 @@ use crate::protocol::key::Epoch;
 use held_by::HeldBy;
 use rest::{Rest, RestKind};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 /// A hold lasts for so many periods after that of its newest entry.
 const LASTS: u32 = 2;
@@ -300,9 +301,15 @@ impl Keys {
         held.is_some_and(|held| held.period < self.period)
     }
 
-    /// All tasks that hold a key of this kind.
-    pub fn holders(&self, kind: KeyKind) -> impl Iterator<Item = QueueTask> {
-        self.held_by.of(kind).keys().copied()
+    /// The tasks that hold a key of this kind and come behind this one, in their order; all of them
+    /// without it.
+    pub fn holders_behind(
+        &self,
+        kind: KeyKind,
+        last: Option<QueueTask>,
+    ) -> impl Iterator<Item = QueueTask> {
+        let behind = last.map_or(Bound::Unbounded, Bound::Excluded);
+        self.held_by.of(kind).range((behind, Bound::Unbounded)).map(|(task, _)| *task)
     }
 
     /// Whether nothing is known of any key, and nothing is to be removed.
