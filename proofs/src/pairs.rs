@@ -16,6 +16,7 @@ mod fleet;
 mod judge;
 mod notes;
 mod script;
+mod troubles;
 mod world;
 
 use longhaul::testing::TestEngine;
@@ -57,11 +58,21 @@ pub enum Feature {
     Kill,
     /// Workers look out for workers of the Java reference.
     Legacy,
+    /// The topics have partitions.
+    Partition,
+    /// Tasks with idempotency keys, which clients and other producers submit again.
+    Idempotent,
+    /// An operator pauses the queue, and lets it go on.
+    Pause,
+    /// A queue of which only so many tasks may run at a time.
+    Narrow,
+    /// The broker restarts, hangs, moves topics, or sends some of its sessions nothing more.
+    Broker,
 }
 
 impl Feature {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 21] = [
         Self::Lease,
         Self::Limit,
         Self::Order,
@@ -78,6 +89,11 @@ impl Feature {
         Self::Drain,
         Self::Kill,
         Self::Legacy,
+        Self::Partition,
+        Self::Idempotent,
+        Self::Pause,
+        Self::Narrow,
+        Self::Broker,
     ];
 }
 
@@ -124,7 +140,13 @@ pub struct Report {
 #[must_use]
 pub fn run(seed: u64, pair: Pair) -> Report {
     let engine = TestEngine::new();
-    let world = World::new(&engine, seed, features(seed, pair));
+    let features = features(seed, pair);
+    if features.contains(&Feature::Partition) {
+        for level in ["", "-high"] {
+            engine.create_partitioned(&format!("{}{level}", world::TOPIC), world::PARTITIONS);
+        }
+    }
+    let world = World::new(&engine, seed, features);
     engine.run(world.live());
     world.report()
 }

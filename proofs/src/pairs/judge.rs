@@ -4,15 +4,18 @@
 use super::Feature;
 use super::notes::{Act, Done, Run};
 use super::script::{ATTEMPTS, KEYS, LIMITS, Placed};
-use super::world::{H, MEMBERS, World};
+use super::world::{H, MEMBERS, NARROW, SOON, World};
 use crate::checkers::fold::{End, State};
 use longhaul::{TaskId, TaskMetadata, TaskOutcome, TaskState};
 use longhaul_core::ledger;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The time between a request and its effect: pauses of workers, the grace of a processor.
-const SOON: Duration = Duration::from_secs(2);
+/// A worker starts what it has claimed within a heartbeat interval, while it may not be able to read
+/// what was asked for meanwhile.
+fn soon(world: &World<'_>) -> Duration {
+    if world.has(Feature::Broker) { SOON + H } else { SOON }
+}
 
 /// What the metadata topics show of each task, with the stamp of the entry.
 type Shown = BTreeMap<TaskId, Vec<(u64, TaskMetadata)>>;
@@ -21,6 +24,7 @@ pub(super) fn judge(world: &World<'_>, found: &mut Vec<String>) {
     let (done, shown) = (world.notes.lock(), world.shown());
     check_ends(world, &done, &shown, found);
     check_limits(&done, found);
+    check_pauses(world, &done, found);
     check_one_at_a_time(&done, found);
     check_order(world, &done, found);
     check_overwriters(world, &done, &shown, found);
@@ -55,7 +59,9 @@ fn check_ends(world: &World<'_>, done: &Done, shown: &Shown, found: &mut Vec<Str
             found.push(format!("task {id} ended in more than one way: {ends:?}"));
         }
         // A batch of which one task was ended before it was delivered is delivered later.
-        let comes_again = world.has(Feature::Batch) || done.disturbed.len() > MEMBERS;
+        let comes_again = world.has(Feature::Batch)
+            || world.has(Feature::Broker)
+            || done.disturbed.len() > MEMBERS;
         if ends.len() > 1 && !comes_again {
             found.push(format!("the end of task {id} was shown {} times", ends.len()));
         }
@@ -73,6 +79,18 @@ fn check_ends(world: &World<'_>, done: &Done, shown: &Shown, found: &mut Vec<Str
                 "task {id} is shown as {last:?}, and the ledger says {:?}",
                 states.get(&id)
             ));
+        }
+        if script.duplicate {
+            if done.has_begun(placed.number) {
+                found.push(format!("task {id}, the same once more, was run"));
+            }
+            if last.duplicate_of.is_none() {
+                found.push(format!("task {id}, the same once more, is shown as {last:?}"));
+            }
+            continue;
+        }
+        if done.unsure.contains(&id) {
+            continue;
         }
         let acts: Vec<_> = done.acts.iter().filter(|(task, ..)| *task == id).collect();
         let expected = if script.fails >= ATTEMPTS { End::Final } else { End::Completed };
@@ -107,11 +125,11 @@ fn check_act(
 ) {
     let id = placed.id();
     let runs = || done.runs.iter().filter(|run| run.number == placed.number);
-    if act != Act::Release && runs().any(|run| run.begin > at + SOON) {
+    if act != Act::Release && runs().any(|run| run.begin > at + soon(world)) {
         found.push(format!("task {id} began after {act:?} at {at:?}"));
     }
     let returned = runs().filter(|run| run.returned).filter_map(|run| run.end).min();
-    let was_done = returned.is_some_and(|returned| returned < at + SOON);
+    let was_done = returned.is_some_and(|returned| returned < at + soon(world));
     let wanted = match act {
         Act::Cancel => end == Some(End::Cancelled) || was_done,
         Act::Delete => end == Some(End::Cancelled),
@@ -121,9 +139,10 @@ fn check_act(
     if !wanted {
         found.push(format!("task {id} ended as {end:?} after {act:?} at {at:?}"));
     }
-    let disturbed = |by: Duration| done.disturbed.iter().any(|it| (at..by + 3 * H).contains(it));
+    let time = at..at + 3 * H;
+    let disturbed = done.disturbed.iter().any(|it| time.contains(it)) || done.is_troubled(&time);
     let shown = world.since_start(shown_ms);
-    if act != Act::Release && !was_done && shown > at + 3 * H && !disturbed(at) {
+    if act != Act::Release && !was_done && shown > at + 3 * H && !disturbed {
         found.push(format!("task {id}: {act:?} at {at:?} was shown at {shown:?}"));
     }
 }
@@ -140,6 +159,26 @@ fn check_limits(done: &Done, found: &mut Vec<String>) {
             if count > max as usize {
                 found.push(format!("limit {key}: {count} run at {:?}, not {max}", run.begin));
             }
+        }
+    }
+}
+
+/// Nothing begins while the queue is paused, and no more tasks run than a narrow queue has room for.
+fn check_pauses(world: &World<'_>, done: &Done, found: &mut Vec<String>) {
+    for (begin, end) in &done.pauses {
+        let paused = *begin + soon(world)..end.unwrap_or(Duration::MAX);
+        for run in done.runs.iter().filter(|run| paused.contains(&run.begin)) {
+            found.push(format!("paused at {begin:?}, and {} began at {:?}", run.number, run.begin));
+        }
+    }
+    if !world.has(Feature::Narrow) {
+        return;
+    }
+    for run in &done.runs {
+        let runs = |it: &&Run| it.begin <= run.begin && run.begin < until(done, it);
+        let count = done.runs.iter().filter(runs).count();
+        if count > NARROW as usize {
+            found.push(format!("{count} tasks run at {:?}, not {NARROW}", run.begin));
         }
     }
 }
@@ -243,7 +282,7 @@ fn check_waits(world: &World<'_>, done: &Done, shown: &Shown, found: &mut Vec<St
 fn states(world: &World<'_>) -> BTreeMap<TaskId, State> {
     let mut states: BTreeMap<TaskId, State> = BTreeMap::new();
     for topic in world.topics() {
-        for message in world.log(format!("{topic}-ledger")) {
+        for message in world.log(&format!("{topic}-ledger")) {
             let entry = ledger::read(&message).expect("every entry can be read");
             if let Some(task) = entry.task() {
                 states.entry(task).or_default().take(&entry);

@@ -4,7 +4,8 @@ use super::script::{Placed, Script};
 use longhaul::TaskId;
 use longhaul_transport::clock::Clock;
 use longhaul_transport::moment::Moment;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -37,6 +38,12 @@ pub(super) struct Done {
     pub(super) placed: BTreeMap<usize, Placed>,
     pub(super) runs: Vec<Run>,
     pub(super) acts: Vec<(TaskId, Act, Duration)>,
+    /// Tasks to which something may have been done or not.
+    pub(super) unsure: BTreeSet<TaskId>,
+    /// When the queue was paused, as was answered, and when it was to go on.
+    pub(super) pauses: Vec<(Duration, Option<Duration>)>,
+    /// When the broker failed, and until when that may be felt.
+    pub(super) troubles: Vec<(Duration, Duration)>,
     /// When workers or gateways came, left or died.
     pub(super) disturbed: Vec<Duration>,
     pub(super) counts: BTreeMap<&'static str, usize>,
@@ -79,6 +86,34 @@ impl Notes {
         });
     }
 
+    /// The broker has not answered.
+    pub(super) fn unsure(&self, task: TaskId) {
+        self.lock().unsure.insert(task);
+    }
+
+    pub(super) fn pause(&self) {
+        let now = self.now();
+        self.lock().pauses.push((now, None));
+        self.count("paused");
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.lock().pauses.last().is_some_and(|(_, end)| end.is_none())
+    }
+
+    pub(super) fn resume(&self) {
+        let now = self.now();
+        if let Some((_, end)) = self.lock().pauses.last_mut() {
+            *end = Some(now);
+        }
+    }
+
+    pub(super) fn trouble(&self, felt: Duration) {
+        let now = self.now();
+        self.lock().troubles.push((now, now + felt));
+        self.count("broken");
+    }
+
     pub(super) fn disturb(&self) {
         let now = self.now();
         self.lock().disturbed.push(now);
@@ -99,6 +134,11 @@ impl Done {
     /// The scripts that are being worked on.
     pub(super) fn running(&self) -> impl Iterator<Item = &Run> {
         self.runs.iter().filter(|run| run.end.is_none())
+    }
+
+    /// Whether the broker's failures may be felt in this time.
+    pub(super) fn is_troubled(&self, time: &Range<Duration>) -> bool {
+        self.troubles.iter().any(|(begin, end)| *begin < time.end && time.start < *end)
     }
 
     pub(super) fn has_begun(&self, number: usize) -> bool {

@@ -21,6 +21,9 @@ pub(super) struct Script {
     pub(super) limit: Option<usize>,
     pub(super) order: Option<&'static str>,
     pub(super) dedupe: Option<&'static str>,
+    pub(super) idempotency: Option<String>,
+    /// Its message is that of a task which stands already: it is never run.
+    pub(super) duplicate: bool,
     pub(super) task_type: Option<&'static str>,
     pub(super) high: bool,
     pub(super) delay: Option<Duration>,
@@ -56,6 +59,7 @@ impl Script {
                     script.after = others.iter().skip(first).take(3).cloned().collect();
                 }
                 Feature::Fail => script.fails = rng.u32(..=ATTEMPTS),
+                Feature::Idempotent => script.idempotency = Some(format!("{:x}", rng.u64(..))),
                 Feature::Lease
                 | Feature::After
                 | Feature::Type
@@ -65,7 +69,11 @@ impl Script {
                 | Feature::Release
                 | Feature::Drain
                 | Feature::Kill
-                | Feature::Legacy => {}
+                | Feature::Legacy
+                | Feature::Partition
+                | Feature::Pause
+                | Feature::Narrow
+                | Feature::Broker => {}
             }
         }
         if features.contains(&Feature::Lease) {
@@ -77,6 +85,8 @@ impl Script {
             // key.
             script.works += Duration::from_secs(rng.u64(..10));
             script.order = script.order.and(script.dedupe);
+            // Beside it a dedupe key would be ignored.
+            script.idempotency = None;
         }
         script
     }
@@ -93,6 +103,7 @@ impl Script {
             ("LIMIT_KEY", self.limit.map(|limit| text(LIMITS[limit].0))),
             ("DEDUPE_KEY", self.dedupe.map(text)),
             ("OVERWRITE", self.dedupe.map(|_| text("true"))),
+            ("IDEMPOTENCY_KEY", self.idempotency.clone()),
             ("ORDER_KEY", self.order.map(text)),
             ("TASK_TYPE", self.task_type.map(text)),
             (

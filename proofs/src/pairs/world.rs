@@ -1,7 +1,7 @@
 //! What happens in a history.
 
 use super::fleet::Fleet;
-use super::notes::{Act, Done, Notes};
+use super::notes::{Done, Notes};
 use super::script::{LIMITS, Placed, Script};
 use super::{Feature, Report, judge};
 use longhaul::testing::TestEngine;
@@ -12,12 +12,16 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+pub(super) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const TOPIC: &str = "tasks";
 pub(super) const SUBSCRIPTION: &str = "longhaul";
 /// The heartbeat interval.
 pub(super) const H: Duration = Duration::from_secs(5);
 pub(super) const SLOTS: usize = 4;
 pub(super) const MEMBERS: usize = 2;
+pub(super) const PARTITIONS: u32 = 3;
+/// The tasks of a narrow queue that may run at a time.
+pub(super) const NARROW: u32 = 5;
 const HOLDERS: usize = 8;
 
 /// The tasks with the features that come first: ten times the slots of a worker.
@@ -26,6 +30,8 @@ const FIRST: usize = 40;
 const LATER: usize = 30;
 const PLAIN: usize = 40;
 const BATCH: usize = 10;
+/// How often the client tries again what the broker did not answer.
+const TRIES_MAX: usize = 60;
 
 /// All tasks must be over by then, after the last was submitted.
 const QUIET_MAX: Duration = Duration::from_secs(900);
@@ -40,6 +46,9 @@ const IDLE_MAX: Duration = Duration::from_secs(3);
 /// anew.
 const SETTLES: Duration = Duration::from_secs(15);
 
+/// The time between a request and its effect: pauses of workers, the grace of a processor.
+pub(super) const SOON: Duration = Duration::from_secs(2);
+
 /// The most violations that are reported of one history.
 const VIOLATIONS_MAX: usize = 5;
 
@@ -48,7 +57,7 @@ pub(super) struct World<'a> {
     features: Vec<Feature>,
     pub(super) notes: Notes,
     fleet: Fleet,
-    rng: RefCell<fastrand::Rng>,
+    pub(super) rng: RefCell<fastrand::Rng>,
     seed: u64,
 }
 
@@ -60,7 +69,7 @@ impl<'a> World<'a> {
         Self { engine, features, notes, fleet, rng, seed }
     }
 
-    const fn client(&self) -> &Client {
+    pub(super) const fn client(&self) -> &Client {
         self.engine.client()
     }
 
@@ -79,6 +88,7 @@ impl<'a> World<'a> {
                 settings.keys.insert(key.to_owned(), limit);
             }
             settings.order = self.has(Feature::Order).then_some(QueueOrder::Key);
+            settings.limit.max_in_flight = self.has(Feature::Narrow).then_some(NARROW);
         };
         self.client().queue(TOPIC).update(0, settings).await.expect("the settings are stored");
         for _ in 0..MEMBERS {
@@ -110,6 +120,7 @@ impl<'a> World<'a> {
             self.submit(script).await;
             self.act().await;
         }
+        self.resume().await;
         let last = self.notes.now();
         while self.notes.now() - last < QUIET_MAX && !self.is_over() {
             tokio::time::sleep(H).await;
@@ -118,7 +129,7 @@ impl<'a> World<'a> {
         tokio::time::sleep(3 * H).await;
     }
 
-    fn draw(&self, range: std::ops::Range<u64>) -> u64 {
+    pub(super) fn draw(&self, range: std::ops::Range<u64>) -> u64 {
         self.rng.borrow_mut().u64(range)
     }
 
@@ -162,20 +173,54 @@ impl<'a> World<'a> {
     }
 
     async fn submit(&self, script: Script) {
-        let priority = script.priority();
-        let properties = script.properties();
-        let number = self.note(script);
-        let submission = self.client().submission(TOPIC, &Text(number.to_string()));
-        let submission = submission.priority(priority);
-        let with = |it: longhaul::Submission, (name, value)| it.property(name, value);
-        let submission = properties.into_iter().fold(submission, with);
-        let task = submission.send().await.expect("the task is submitted");
-        // With a dedupe key the answer may be another task, which stands already.
-        let known = self.notes.lock().placed.values().any(|placed| placed.id() == task.id);
-        if known {
-            return self.notes.count("answered with another task");
+        for _ in 0..TRIES_MAX {
+            // Whether an earlier try is stored nobody knows: it is another task.
+            let number = self.note(script.clone());
+            let submission = self.client().submission(TOPIC, &Text(number.to_string()));
+            let submission = submission.priority(script.priority());
+            let with = |it: longhaul::Submission, (name, value)| it.property(name, value);
+            let submission = script.properties().into_iter().fold(submission, with);
+            let Ok(task) = submission.send().await else {
+                tokio::time::sleep(SECOND).await;
+                continue;
+            };
+            // With a dedupe key the answer may be another task, which stands already.
+            let known = self.notes.lock().placed.values().any(|placed| placed.id() == task.id);
+            if known {
+                return self.notes.count("answered with another task");
+            }
+            self.place(task, number);
+            if script.idempotency.is_some() {
+                self.submit_again(number).await;
+            }
+            return;
         }
-        self.place(task, number);
+        panic!("the task cannot be submitted");
+    }
+
+    /// The same, once more: by a client, which is told of the task that stands, or by a producer
+    /// that knows of nothing.
+    async fn submit_again(&self, number: usize) {
+        let (script, first) = {
+            let done = self.notes.lock();
+            (done.scripts[number].clone(), done.placed[&number].task.clone())
+        };
+        if self.draw(0..2) == 0 {
+            let submission = self.client().submission(TOPIC, &Text(number.to_string()));
+            let submission = submission.priority(script.priority());
+            let with = |it: longhaul::Submission, (name, value)| it.property(name, value);
+            let submission = script.properties().into_iter().fold(submission, with);
+            if let Ok(again) = submission.send().await
+                && again.id != first.id
+            {
+                let what = format!("task {}: a client was told of {}", first.id, again.id);
+                self.notes.lock().violations.push(what);
+            }
+            return;
+        }
+        let script = Script { duplicate: true, ..script };
+        self.publish_batch(&[script]);
+        self.notes.count("duplicates");
     }
 
     /// Tasks that a producer puts into one message, all of one level and one key.
@@ -192,6 +237,13 @@ impl<'a> World<'a> {
                 script
             })
             .collect();
+        self.publish_batch(&scripts);
+        self.notes.count("batches");
+    }
+
+    /// What a producer of another language does, with the hash of Java's. A batch of one is none.
+    fn publish_batch(&self, scripts: &[Script]) {
+        let first = &scripts[0];
         let level = if first.high { "-high" } else { "" };
         let topic = format!("persistent://public/default/{TOPIC}{level}");
         let numbers: Vec<usize> = scripts.iter().map(|script| self.note(script.clone())).collect();
@@ -206,12 +258,23 @@ impl<'a> World<'a> {
                 .into(),
             ..Outgoing::default()
         };
-        let messages: Vec<Outgoing> = scripts.iter().zip(&numbers).map(message).collect();
-        let at = TopicPartition { topic: topic.clone(), partition: -1 };
-        let positions = self.broker().publish_batch(&at, messages);
-        self.notes.count("batches");
+        let mut messages: Vec<Outgoing> = scripts.iter().zip(&numbers).map(message).collect();
+        let hash = |key: &str| {
+            key.bytes().fold(0_u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()))
+        };
+        let number = match first.order.or(first.dedupe) {
+            Some(key) => hash(key) & 0x7fff_ffff,
+            None => self.draw(0..PARTITIONS.into()) as u32,
+        };
+        let partition =
+            if self.has(Feature::Partition) { (number % PARTITIONS) as i32 } else { -1 };
+        let at = TopicPartition { topic: topic.clone(), partition };
+        let positions = match messages.len() {
+            1 => vec![self.broker().publish(&at, messages.remove(0))],
+            _ => self.broker().publish_batch(&at, messages),
+        };
         for (position, number) in positions.into_iter().zip(numbers) {
-            let task = TaskRef { topic: topic.clone(), id: TaskId::new(position, -1) };
+            let task = TaskRef { topic: topic.clone(), id: TaskId::new(position, partition) };
             self.place(task, number);
         }
     }
@@ -219,7 +282,8 @@ impl<'a> World<'a> {
     /// Something that clients, operators or platforms do, now and then.
     async fn act(&self) {
         for feature in self.features.iter().copied() {
-            let every = if matches!(feature, Feature::Drain | Feature::Kill) { 16 } else { 5 };
+            let is_rare = matches!(feature, Feature::Drain | Feature::Kill | Feature::Broker);
+            let every = if is_rare { 16 } else { 5 };
             if self.draw(0..every) > 0 {
                 continue;
             }
@@ -231,6 +295,8 @@ impl<'a> World<'a> {
                     let index = usize::from(self.draw(0..2) == 0);
                     self.fleet.replace(index, feature == Feature::Kill).await;
                 }
+                Feature::Pause => self.pause_or_resume().await,
+                Feature::Broker => self.trouble().await,
                 Feature::Lease
                 | Feature::Limit
                 | Feature::Order
@@ -241,55 +307,25 @@ impl<'a> World<'a> {
                 | Feature::After
                 | Feature::Type
                 | Feature::Fail
-                | Feature::Legacy => {}
+                | Feature::Legacy
+                | Feature::Partition
+                | Feature::Idempotent
+                | Feature::Narrow => {}
             }
         }
     }
 
     /// A task of those with features, as this says.
-    fn any(&self, is: impl Fn(&Done, usize) -> bool) -> Option<TaskRef> {
+    pub(super) fn any(&self, is: impl Fn(&Done, usize) -> bool) -> Option<TaskRef> {
         let done = self.notes.lock();
         let untouched = |id: TaskId| !done.acts.iter().any(|(task, ..)| *task == id);
         let fits = |placed: &&Placed| {
-            let featured = !done.scripts[placed.number].plain;
+            let script = &done.scripts[placed.number];
+            let featured = !script.plain && !script.duplicate;
             featured && untouched(placed.id()) && is(&done, placed.number)
         };
         let all: Vec<&Placed> = done.placed.values().filter(fits).collect();
         Some(self.rng.borrow_mut().choice(all)?.task.clone())
-    }
-
-    async fn cancel(&self) {
-        let Some(task) = self
-            .any(|done, number| !done.runs.iter().any(|run| run.number == number && run.returned))
-        else {
-            return;
-        };
-        self.client().cancel(&task).await.expect("it is asked for");
-        self.notes.act(task.id, Act::Cancel);
-    }
-
-    async fn delete(&self) {
-        let Some(task) = self.any(|done, number| !done.has_begun(number)) else { return };
-        let fails = self.draw(0..2) == 0;
-        let done = if fails {
-            self.client().force_fail(&task, 0, "not wanted").await
-        } else {
-            self.client().delete(&task, "not wanted").await
-        };
-        // It may have begun meanwhile, or be over.
-        if done.is_ok() {
-            self.notes.act(task.id, if fails { Act::Fail } else { Act::Delete });
-        }
-    }
-
-    async fn release(&self) {
-        let runs = |done: &Done, number| done.running().any(|run| run.number == number);
-        let Some(task) = self.any(runs) else { return };
-        let Ok(view) = self.client().tasks(&task.topic).await else { return };
-        let Ok(Some(info)) = view.get(task.id) else { return };
-        if self.client().force_release(&task, info.epoch, "stuck").await.is_ok() {
-            self.notes.act(task.id, Act::Release);
-        }
     }
 
     /// The task topics of the queue.
@@ -298,9 +334,17 @@ impl<'a> World<'a> {
         levels.iter().map(|level| format!("persistent://public/default/{TOPIC}{level}"))
     }
 
-    /// All that was ever published on a topic.
-    pub(super) fn log(&self, topic: String) -> Vec<Message> {
-        self.broker().full_log(&TopicPartition { topic, partition: -1 })
+    /// The partitions of the topic of this name.
+    pub(super) fn partitions(&self, topic: &str) -> impl Iterator<Item = TopicPartition> + use<> {
+        let topic = topic.to_owned();
+        let count = PARTITIONS.cast_signed();
+        let partitions = if self.has(Feature::Partition) { 0..count } else { -1..0 };
+        partitions.map(move |partition| TopicPartition { topic: topic.clone(), partition })
+    }
+
+    /// All that was ever published on a topic, partition by partition.
+    pub(super) fn log(&self, topic: &str) -> Vec<Message> {
+        self.partitions(topic).flat_map(|at| self.broker().full_log(&at)).collect()
     }
 
     /// What the metadata topics show of the tasks last, with when that was stored, in ms since the
@@ -308,7 +352,7 @@ impl<'a> World<'a> {
     pub(super) fn shown(&self) -> BTreeMap<TaskId, Vec<(u64, TaskMetadata)>> {
         let mut shown: BTreeMap<TaskId, Vec<_>> = BTreeMap::new();
         for topic in self.topics() {
-            for message in self.log(format!("{topic}-metadata")) {
+            for message in self.log(&format!("{topic}-metadata")) {
                 let id = message.key.as_deref().and_then(|key| key.parse().ok());
                 let Some(id) = id.filter(|_| !message.null) else { continue };
                 let entry: TaskMetadata =
@@ -334,7 +378,8 @@ impl<'a> World<'a> {
     }
 
     pub(super) fn is_acked(&self, placed: &Placed) -> bool {
-        let at = TopicPartition { topic: placed.task.topic.clone(), partition: -1 };
+        let (topic, partition) = (placed.task.topic.clone(), placed.id().partition);
+        let at = TopicPartition { topic, partition };
         self.broker().is_acked(&at, SUBSCRIPTION, placed.id().entry_id())
     }
 
@@ -363,9 +408,13 @@ impl<'a> World<'a> {
     /// The tasks that may run at once, and do not, although nothing has happened to the fleet.
     fn plain_tasks_that_wait(&self, now: Duration) -> BTreeSet<TaskId> {
         let done = self.notes.lock();
-        let disturbed = done.disturbed.last().is_some_and(|last| now < *last + SETTLES);
-        // What was dealt by its key stays where it is.
-        if disturbed || self.has(Feature::Order) {
+        let disturbed = done.disturbed.last().is_some_and(|last| now < *last + SETTLES)
+            || done.is_troubled(&(now..now + LOOK_EVERY));
+        // What was dealt by its key stays where it is, and a narrow queue may have no room.
+        let waits_rightly = self.has(Feature::Order) || self.has(Feature::Narrow);
+        let paused =
+            done.pauses.last().is_some_and(|(_, end)| end.is_none_or(|it| now < it + SOON));
+        if disturbed || waits_rightly || paused {
             return BTreeSet::new();
         }
         let waits =
@@ -377,7 +426,7 @@ impl<'a> World<'a> {
     fn history(&self, done: &Done) -> String {
         let mut lines: Vec<(Duration, String)> = Vec::new();
         for topic in self.topics() {
-            for message in self.log(format!("{topic}-ledger")) {
+            for message in self.log(&format!("{topic}-ledger")) {
                 let at = self.since_start(message.publish_time_ms);
                 let key = message.key.unwrap_or_default();
                 lines.push((at, format!("{key} {:?}", message.properties)));
@@ -390,6 +439,7 @@ impl<'a> World<'a> {
             lines.extend(run.end.map(|end| (end, format!("{task:?} ends at {:?}", run.worker))));
         }
         lines.extend(done.acts.iter().map(|(task, act, at)| (*at, format!("{act:?} {task}"))));
+        lines.extend(done.troubles.iter().map(|(at, _)| (*at, "the broker fails".to_owned())));
         lines.extend(done.disturbed.iter().map(|at| (*at, "the fleet changes".to_owned())));
         lines.sort();
         let line = |(at, what): &(Duration, String)| format!("{:9.3} {what}\n", at.as_secs_f64());

@@ -1,0 +1,125 @@
+//! What clients, operators and the broker do to a queue at work.
+
+use super::Feature;
+use super::notes::{Act, Done};
+use super::world::{SECOND, SUBSCRIPTION, TOPIC, World};
+use longhaul::QueueSettings;
+use longhaul_memory::Loss;
+use longhaul_transport::TopicPartition;
+use std::time::Duration;
+
+/// So long a session may be silent until it is opened anew, and then it takes its time; a consumer
+/// that holds something for longer.
+const SILENT: Duration = Duration::from_secs(90);
+const STALLED: Duration = Duration::from_secs(660);
+
+impl World<'_> {
+    pub(super) async fn cancel(&self) {
+        let Some(task) = self
+            .any(|done, number| !done.runs.iter().any(|run| run.number == number && run.returned))
+        else {
+            return;
+        };
+        while self.client().cancel(&task).await.is_err() {
+            tokio::time::sleep(SECOND).await;
+        }
+        self.notes.act(task.id, Act::Cancel);
+    }
+
+    pub(super) async fn delete(&self) {
+        let Some(task) = self.any(|done, number| !done.has_begun(number)) else { return };
+        let fails = self.draw(0..2) == 0;
+        let done = if fails {
+            self.client().force_fail(&task, 0, "not wanted").await
+        } else {
+            self.client().delete(&task, "not wanted").await
+        };
+        match done {
+            Ok(_) => self.notes.act(task.id, if fails { Act::Fail } else { Act::Delete }),
+            Err(_) if self.has(Feature::Broker) => self.notes.unsure(task.id),
+            // It has begun meanwhile, or is over.
+            Err(_) => {}
+        }
+    }
+
+    pub(super) async fn release(&self) {
+        let runs = |done: &Done, number| done.running().any(|run| run.number == number);
+        let Some(task) = self.any(runs) else { return };
+        let Ok(view) = self.client().tasks(&task.topic).await else { return };
+        let Ok(Some(info)) = view.get(task.id) else { return };
+        match self.client().force_release(&task, info.epoch, "stuck").await {
+            Ok(_) => self.notes.act(task.id, Act::Release),
+            Err(_) if self.has(Feature::Broker) => self.notes.unsure(task.id),
+            Err(_) => {}
+        }
+    }
+
+    pub(super) async fn pause_or_resume(&self) {
+        if self.notes.is_paused() {
+            self.resume().await;
+        } else {
+            self.set_paused(true).await;
+            self.notes.pause();
+        }
+    }
+
+    pub(super) async fn resume(&self) {
+        if self.notes.is_paused() {
+            // What begins now begins rightly.
+            self.notes.resume();
+            self.set_paused(false).await;
+        }
+    }
+
+    async fn set_paused(&self, paused: bool) {
+        let queue = self.client().queue(TOPIC);
+        loop {
+            if let Ok(current) = queue.settings().await {
+                let change = |settings: &mut QueueSettings| settings.paused = paused;
+                if current.settings.paused == paused
+                    || queue.update(current.version, change).await.is_ok()
+                {
+                    return;
+                }
+            }
+            tokio::time::sleep(SECOND).await;
+        }
+    }
+
+    /// Something goes wrong with the broker, and is over before a worker counts as silent.
+    pub(super) async fn trouble(&self) {
+        let time = Duration::from_millis(self.draw(100..8_000));
+        let losses = [Loss::Error, Loss::SilenceThenError(time), Loss::Replay(time)];
+        let loss = losses[self.draw(0..3) as usize];
+        let what = self.draw(0..6);
+        self.notes.trouble(if what == 5 { STALLED } else { SILENT });
+        match what {
+            0 => self.broker().restart(time, self.draw(0..2) == 0, loss),
+            1 => self.broker().hang(time),
+            2 => self.broker().unload(&self.any_topic(), loss),
+            3 => self.broker().stall_publishes(&self.any_topic(), time),
+            4 => self.broker().stall_followers(&self.any_topic()),
+            _ => {
+                let task_topics = self.topics().flat_map(|it| self.partitions(&it));
+                for at in task_topics.collect::<Vec<_>>() {
+                    self.broker().stall_subscription(&at, SUBSCRIPTION);
+                }
+            }
+        }
+        tokio::time::sleep(time + SECOND).await;
+    }
+
+    /// A partition of any topic of the queue.
+    fn any_topic(&self) -> TopicPartition {
+        let mut all: Vec<TopicPartition> = Vec::new();
+        for topic in self.topics() {
+            for name in ["", "-ledger", "-metadata"] {
+                all.extend(self.partitions(&format!("{topic}{name}")));
+            }
+        }
+        let register = format!("persistent://public/default/{}-register", TOPIC);
+        all.push(TopicPartition { topic: register, partition: -1 });
+        let number = self.draw(0..all.len() as u64) as usize;
+        all.swap_remove(number)
+    }
+}
