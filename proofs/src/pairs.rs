@@ -66,13 +66,19 @@ pub enum Feature {
     Pause,
     /// A queue of which only so many tasks may run at a time.
     Narrow,
+    /// Tasks that have to begin by a time.
+    Expire,
+    /// Attempts keep checkpoints, which the next one finds.
+    Checkpoint,
+    /// Topics are compacted while workers read them.
+    Compact,
     /// The broker restarts, hangs, moves topics, or sends some of its sessions nothing more.
     Broker,
 }
 
 impl Feature {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 24] = [
         Self::Lease,
         Self::Limit,
         Self::Order,
@@ -93,6 +99,9 @@ impl Feature {
         Self::Idempotent,
         Self::Pause,
         Self::Narrow,
+        Self::Expire,
+        Self::Checkpoint,
+        Self::Compact,
         Self::Broker,
     ];
 }

@@ -158,18 +158,29 @@ impl Fleet {
     async fn work(&self, lease: &Lease, rng: &mut fastrand::Rng) {
         let number = String::from_utf8_lossy(&lease.payload).parse().expect("the payload is whole");
         let (script, working) = self.notes.begin(number, None);
+        if script.checkpoints {
+            self.notes.found_checkpoint(number, lease.checkpoint.as_ref());
+        }
         let mut left = script.works;
         while !left.is_zero() {
             let step = left.min(LEASE_TIME / 8);
             tokio::time::sleep(step).await;
             left -= step;
             let Some(gateway) = self.any_gateway(rng) else { return };
-            match gateway.keep_alive(&lease.token, KeepAlive::default()).await {
+            let checkpoint = script.checkpoints.then(|| self.notes.next_checkpoint());
+            let bytes = checkpoint.map(|it| Bytes::from(it.to_string()));
+            let kept = KeepAlive { checkpoint: bytes, ..KeepAlive::default() };
+            match gateway.keep_alive(&lease.token, kept).await {
                 Ok(kept) if kept.cancelled => {
                     drop(working);
                     return self.report(lease, failed(), rng).await;
                 }
-                Ok(_) => self.notes.count("kept alive"),
+                Ok(_) => {
+                    self.notes.count("kept alive");
+                    if let Some(checkpoint) = checkpoint {
+                        self.notes.stored(number, checkpoint);
+                    }
+                }
                 Err(ReportError::Unavailable) => {}
                 Err(_) => return,
             }
@@ -205,7 +216,17 @@ async fn process(
 ) -> Result<Text, TaskError> {
     let number = text.0.parse()?;
     let (script, working): (_, Working) = notes.begin(number, Some(worker));
-    tokio::time::sleep(script.works).await;
+    if script.checkpoints {
+        notes.found_checkpoint(number, context.last_checkpoint());
+        tokio::time::sleep(script.works / 2).await;
+        let checkpoint = notes.next_checkpoint();
+        context.checkpoint(checkpoint.to_string()).await?;
+        context.checkpoint_stored().await?;
+        notes.stored(number, checkpoint);
+        tokio::time::sleep(script.works / 2).await;
+    } else {
+        tokio::time::sleep(script.works).await;
+    }
     working.returned();
     if context.attempt() > script.fails {
         Ok(Text(number.to_string()))

@@ -29,6 +29,7 @@ pub(super) fn judge(world: &World<'_>, found: &mut Vec<String>) {
     check_order(world, &done, found);
     check_overwriters(world, &done, &shown, found);
     check_waits(world, &done, &shown, found);
+    check_expiry(world, &done, found);
 }
 
 /// Until when an attempt holds what it was given: an operator takes that from it at once, and its
@@ -72,6 +73,7 @@ fn check_ends(world: &World<'_>, done: &Done, shown: &Shown, found: &mut Vec<Str
             (TaskState::Completed, _) => Some(End::Completed),
             (_, Some(TaskOutcome::Final)) => Some(End::Final),
             (_, Some(TaskOutcome::Cancelled)) => Some(End::Cancelled),
+            (_, Some(TaskOutcome::Expired)) => Some(End::Expired),
             _ => None,
         };
         if end.is_none() || states.get(&id).map(State::end) != Some(end) {
@@ -80,11 +82,12 @@ fn check_ends(world: &World<'_>, done: &Done, shown: &Shown, found: &mut Vec<Str
                 states.get(&id)
             ));
         }
+        let expired = end == Some(End::Expired) && script.expires_ms.is_some_and(|it| it <= *at_ms);
         if script.duplicate {
             if done.has_begun(placed.number) {
                 found.push(format!("task {id}, the same once more, was run"));
             }
-            if last.duplicate_of.is_none() {
+            if last.duplicate_of.is_none() && !expired {
                 found.push(format!("task {id}, the same once more, is shown as {last:?}"));
             }
             continue;
@@ -100,7 +103,8 @@ fn check_ends(world: &World<'_>, done: &Done, shown: &Shown, found: &mut Vec<Str
         // What comes in the grace of a drain is given back all the same.
         let ran = !loses && !world.has(Feature::Drain) && done.runs.iter().any(succeeds);
         let superseded = script.dedupe.is_some() && end == Some(End::Cancelled) && !ran;
-        let as_told = end == Some(expected) || loses && end == Some(End::Final) || superseded;
+        let as_told =
+            end == Some(expected) || loses && end == Some(End::Final) || superseded || expired;
         if acts.is_empty() && !as_told {
             found.push(format!("task {id} ended as {end:?}, not as {expected:?}: {last:?}"));
         }
@@ -131,7 +135,7 @@ fn check_act(
     let returned = runs().filter(|run| run.returned).filter_map(|run| run.end).min();
     let was_done = returned.is_some_and(|returned| returned < at + soon(world));
     let wanted = match act {
-        Act::Cancel => end == Some(End::Cancelled) || was_done,
+        Act::Cancel => matches!(end, Some(End::Cancelled | End::Expired)) || was_done,
         Act::Delete => end == Some(End::Cancelled),
         Act::Fail => end == Some(End::Final),
         Act::Release => true,
@@ -274,6 +278,22 @@ fn check_waits(world: &World<'_>, done: &Done, shown: &Shown, found: &mut Vec<St
                 let task = done.placed.get(&run.number).map(Placed::id);
                 found.push(format!("{task:?} began before {} was over", before.id));
             }
+        }
+    }
+}
+
+/// No task begins when it has expired. One that goes on elsewhere does.
+fn check_expiry(world: &World<'_>, done: &Done, found: &mut Vec<String>) {
+    let goes_on = [Feature::Kill, Feature::Drain, Feature::Release];
+    if goes_on.into_iter().any(|feature| world.has(feature)) {
+        return;
+    }
+    for run in &done.runs {
+        let Some(expires_ms) = done.scripts[run.number].expires_ms else { continue };
+        let expires = world.since_start(expires_ms);
+        if run.begin > expires + soon(world) {
+            let task = done.placed.get(&run.number).map(Placed::id);
+            found.push(format!("{task:?} expired at {expires:?}, and began at {:?}", run.begin));
         }
     }
 }

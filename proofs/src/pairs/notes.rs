@@ -1,6 +1,7 @@
 //! What processors and holders of leases have done, and what was done to tasks.
 
 use super::script::{Placed, Script};
+use bytes::Bytes;
 use longhaul::TaskId;
 use longhaul_transport::clock::Clock;
 use longhaul_transport::moment::Moment;
@@ -38,6 +39,9 @@ pub(super) struct Done {
     pub(super) placed: BTreeMap<usize, Placed>,
     pub(super) runs: Vec<Run>,
     pub(super) acts: Vec<(TaskId, Act, Duration)>,
+    /// The last checkpoint of each script that was said to be stored, and the last one given.
+    stored: BTreeMap<usize, u64>,
+    given: u64,
     /// Tasks to which something may have been done or not.
     pub(super) unsure: BTreeSet<TaskId>,
     /// When the queue was paused, as was answered, and when it was to go on.
@@ -95,6 +99,34 @@ impl Notes {
         let now = self.now();
         self.lock().pauses.push((now, None));
         self.count("paused");
+    }
+
+    /// An attempt found this checkpoint of an earlier one.
+    pub(super) fn found_checkpoint(&self, number: usize, found: Option<&Bytes>) {
+        let found = found.and_then(|bytes| std::str::from_utf8(bytes).ok()?.parse().ok());
+        let mut done = self.lock();
+        let stored = done.stored.get(&number).copied();
+        if found < stored {
+            let now = self.now();
+            done.violations.push(format!(
+                "the attempt of {number} at {now:?} found checkpoint {found:?}, and {stored:?} was stored"
+            ));
+        }
+    }
+
+    /// A checkpoint that no other attempt has given.
+    pub(super) fn next_checkpoint(&self) -> u64 {
+        let mut done = self.lock();
+        done.given += 1;
+        done.given
+    }
+
+    pub(super) fn stored(&self, number: usize, checkpoint: u64) {
+        let mut done = self.lock();
+        let stored = done.stored.entry(number).or_default();
+        *stored = checkpoint.max(*stored);
+        drop(done);
+        self.count("checkpoints");
     }
 
     pub(super) fn is_paused(&self) -> bool {

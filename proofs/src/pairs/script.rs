@@ -27,6 +27,9 @@ pub(super) struct Script {
     pub(super) task_type: Option<&'static str>,
     pub(super) high: bool,
     pub(super) delay: Option<Duration>,
+    /// No attempt begins later, in wall-clock ms.
+    pub(super) expires_ms: Option<u64>,
+    pub(super) checkpoints: bool,
     /// The tasks that it waits for.
     pub(super) after: Vec<TaskRef>,
     /// The attempts that fail before one succeeds.
@@ -44,8 +47,12 @@ impl Script {
         Self { plain: true, works, task_type, ..Self::default() }
     }
 
-    /// A task with these features. `others` may be waited for.
-    pub(super) fn draw(features: &[Feature], others: &[TaskRef], rng: &mut fastrand::Rng) -> Self {
+    /// A task with these features, drawn at this time. `others` may be waited for.
+    pub(super) fn draw(
+        features: &[Feature],
+        (now_ms, others): (u64, &[TaskRef]),
+        rng: &mut fastrand::Rng,
+    ) -> Self {
         let mut script = Self { plain: false, ..Self::plain(features, rng) };
         for feature in features {
             match feature {
@@ -58,6 +65,8 @@ impl Script {
                     let first = rng.usize(..others.len());
                     script.after = others.iter().skip(first).take(3).cloned().collect();
                 }
+                Feature::Expire => script.expires_ms = Some(now_ms + rng.u64(1_000..60_000)),
+                Feature::Checkpoint => script.checkpoints = true,
                 Feature::Fail => script.fails = rng.u32(..=ATTEMPTS),
                 Feature::Idempotent => script.idempotency = Some(format!("{:x}", rng.u64(..))),
                 Feature::Lease
@@ -73,6 +82,7 @@ impl Script {
                 | Feature::Partition
                 | Feature::Pause
                 | Feature::Narrow
+                | Feature::Compact
                 | Feature::Broker => {}
             }
         }
@@ -103,6 +113,7 @@ impl Script {
             ("LIMIT_KEY", self.limit.map(|limit| text(LIMITS[limit].0))),
             ("DEDUPE_KEY", self.dedupe.map(text)),
             ("OVERWRITE", self.dedupe.map(|_| text("true"))),
+            ("EXPIRES_AT", self.expires_ms.map(|it| it.to_string())),
             ("IDEMPOTENCY_KEY", self.idempotency.clone()),
             ("ORDER_KEY", self.order.map(text)),
             ("TASK_TYPE", self.task_type.map(text)),

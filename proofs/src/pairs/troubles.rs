@@ -109,17 +109,34 @@ impl World<'_> {
         tokio::time::sleep(time + SECOND).await;
     }
 
+    /// A broker compacts and trims topics when it wants to.
+    pub(super) fn compact(&self) {
+        for at in self.partitions_of(&["-ledger", "-metadata"]) {
+            if self.draw(0..2) == 0 {
+                self.broker().compact(&at);
+                self.broker().trim(&at);
+            }
+        }
+        self.notes.count("compacted");
+    }
+
     /// A partition of any topic of the queue.
     fn any_topic(&self) -> TopicPartition {
+        let mut all = self.partitions_of(&["", "-ledger", "-metadata"]);
+        let number = self.draw(0..all.len() as u64) as usize;
+        all.swap_remove(number)
+    }
+
+    /// The register, and the partitions of topics with these ends to their names.
+    fn partitions_of(&self, names: &[&str]) -> Vec<TopicPartition> {
         let mut all: Vec<TopicPartition> = Vec::new();
         for topic in self.topics() {
-            for name in ["", "-ledger", "-metadata"] {
+            for name in names {
                 all.extend(self.partitions(&format!("{topic}{name}")));
             }
         }
         let register = format!("persistent://public/default/{}-register", TOPIC);
         all.push(TopicPartition { topic: register, partition: -1 });
-        let number = self.draw(0..all.len() as u64) as usize;
-        all.swap_remove(number)
+        all
     }
 }

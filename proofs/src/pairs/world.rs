@@ -144,7 +144,11 @@ impl<'a> World<'a> {
         let others: Vec<TaskRef> =
             done.placed.values().filter(is_other).map(|it| it.task.clone()).collect();
         drop(done);
-        let mut script = Script::draw(&self.features, &others, &mut self.rng.borrow_mut());
+        let mut script = Script::draw(
+            &self.features,
+            (self.engine.now_ms(), &others),
+            &mut self.rng.borrow_mut(),
+        );
         script.high &= script.after.is_empty();
         script
     }
@@ -297,6 +301,7 @@ impl<'a> World<'a> {
                 }
                 Feature::Pause => self.pause_or_resume().await,
                 Feature::Broker => self.trouble().await,
+                Feature::Compact => self.compact(),
                 Feature::Lease
                 | Feature::Limit
                 | Feature::Order
@@ -310,6 +315,8 @@ impl<'a> World<'a> {
                 | Feature::Legacy
                 | Feature::Partition
                 | Feature::Idempotent
+                | Feature::Expire
+                | Feature::Checkpoint
                 | Feature::Narrow => {}
             }
         }
