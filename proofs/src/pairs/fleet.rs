@@ -99,7 +99,10 @@ impl Fleet {
         self.notes.disturb();
         self.notes.count(if dies { "killed" } else { "drained" });
         let drained = match last {
-            last if dies => Ok(drop(last)),
+            last if dies => {
+                drop(last);
+                Ok(())
+            }
             Member::Worker { handle, .. } => handle.drain(DRAIN).await,
             Member::Gateway(leases) => leases.drain(DRAIN).await,
         };

@@ -90,7 +90,7 @@ impl World<'_> {
     pub(super) async fn trouble(&self) {
         let time = Duration::from_millis(self.draw(100..8_000));
         let losses = [Loss::Error, Loss::SilenceThenError(time), Loss::Replay(time)];
-        let loss = losses[self.draw(0..3) as usize];
+        let Some(loss) = self.rng.borrow_mut().choice(losses) else { return };
         let what = self.draw(0..6);
         self.notes.trouble(if what == 5 { STALLED } else { SILENT });
         match what {
@@ -123,7 +123,7 @@ impl World<'_> {
     /// A partition of any topic of the queue.
     fn any_topic(&self) -> TopicPartition {
         let mut all = self.partitions_of(&["", "-ledger", "-metadata"]);
-        let number = self.draw(0..all.len() as u64) as usize;
+        let number = self.rng.borrow_mut().usize(..all.len());
         all.swap_remove(number)
     }
 

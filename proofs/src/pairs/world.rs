@@ -268,10 +268,10 @@ impl<'a> World<'a> {
         };
         let number = match first.order.or(first.dedupe) {
             Some(key) => hash(key) & 0x7fff_ffff,
-            None => self.draw(0..PARTITIONS.into()) as u32,
+            None => self.rng.borrow_mut().u32(0..PARTITIONS),
         };
         let partition =
-            if self.has(Feature::Partition) { (number % PARTITIONS) as i32 } else { -1 };
+            if self.has(Feature::Partition) { (number % PARTITIONS).cast_signed() } else { -1 };
         let at = TopicPartition { topic: topic.clone(), partition };
         let positions = match messages.len() {
             1 => vec![self.broker().publish(&at, messages.remove(0))],

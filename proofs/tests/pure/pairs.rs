@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What must have happened in a run of one seed of each pair or more. About half of what was
 /// counted when this was written.
-const FLOORS: [(&str, usize); 8] = [
+const FLOORS: [(&str, usize); 13] = [
     ("answered with another task", 15),
     ("batches", 30),
     ("cancelled", 70),
@@ -20,6 +20,11 @@ const FLOORS: [(&str, usize); 8] = [
     ("drained", 40),
     ("killed", 40),
     ("kept alive", 750),
+    ("duplicates", 350),
+    ("paused", 100),
+    ("checkpoints", 800),
+    ("compacted", 180),
+    ("broken", 50),
 ];
 
 /// Histories that have found a defect which the first seeds do not find: a request that waited for

@@ -32,6 +32,7 @@ mod parking;
 mod peers;
 mod predecessors;
 mod pump;
+mod read_backs;
 mod refusals;
 mod register;
 mod remains;
