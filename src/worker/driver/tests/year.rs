@@ -9,6 +9,8 @@ use longhaul_core::settings::{Limit, QueueSettings};
 const CYCLES: usize = 360;
 const WARM_UP: usize = 180;
 const COMPACTED_EVERY: usize = 30;
+/// Samples of a long run: each of them costs as much as several cycles.
+const SAMPLES: usize = 600;
 
 /// The texts of ids and times get longer, and what is sampled in the middle of a period differs.
 const GROWTH_MAX: f64 = 1.25;
@@ -109,7 +111,8 @@ async fn nothing_grows_with_the_number_of_cycles() {
                 bench.broker.compact(&bench.at(topic, -1));
             }
         }
-        match cycle.checked_sub(WARM_UP) {
+        // An odd number, so that the samples are not all taken at the same time between compactions.
+        match cycle.checked_sub(WARM_UP).filter(|passed| passed % (cycles / SAMPLES | 1) == 0) {
             Some(passed) if passed < cycles / 3 => early.push(bench.sizes()),
             Some(passed) if passed >= cycles - cycles / 3 => late.push(bench.sizes()),
             Some(_) | None => {}
