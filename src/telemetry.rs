@@ -8,9 +8,10 @@ use std::time::Duration;
 /// Whether anything is measured: what has to be found out first is not, otherwise.
 pub(crate) const ENABLED: bool = cfg!(feature = "metrics");
 
-/// A task was submitted.
-pub(crate) fn submitted(queue: &str) {
+/// A task was submitted, with a payload of this many bytes.
+pub(crate) fn submitted(queue: &str, payload_bytes: usize) {
     count("longhaul_tasks_submitted_total", &[("queue", queue)]);
+    add("longhaul_tasks_submitted_bytes_total", &[("queue", queue)], payload_bytes);
 }
 
 /// The ledger has accepted that this worker ends a task.
@@ -21,6 +22,11 @@ pub(crate) fn finished(queue: &str, outcome: &'static str) {
 /// The first attempt at a task starts, which was published so long ago.
 pub(crate) fn started(queue: &str, waited: Duration) {
     observe("longhaul_queue_wait_seconds", queue, waited);
+}
+
+/// An attempt starts, with a payload of this many bytes.
+pub(crate) fn taken(queue: &str, payload_bytes: usize) {
+    add("longhaul_attempts_started_bytes_total", &[("queue", queue)], payload_bytes);
 }
 
 /// An attempt has ended.
@@ -92,12 +98,16 @@ fn gauged(count: u64) -> f64 {
     u32::try_from(count).unwrap_or(u32::MAX).into()
 }
 
-#[cfg(feature = "metrics")]
 fn count(name: &'static str, labels: &[(&'static str, &str)]) {
+    add(name, labels, 1);
+}
+
+#[cfg(feature = "metrics")]
+fn add(name: &'static str, labels: &[(&'static str, &str)], count: usize) {
     let label =
         |(name, value): &(&'static str, &str)| metrics::Label::new(*name, (*value).to_owned());
     let labels: Vec<_> = labels.iter().map(label).collect();
-    metrics::counter!(name, labels).increment(1);
+    metrics::counter!(name, labels).increment(u64::try_from(count).unwrap_or(u64::MAX));
 }
 
 #[cfg(feature = "metrics")]
@@ -112,7 +122,7 @@ fn set(name: &'static str, queue: &str, value: usize) {
 }
 
 #[cfg(not(feature = "metrics"))]
-const fn count(_name: &'static str, _labels: &[(&'static str, &str)]) {}
+const fn add(_name: &'static str, _labels: &[(&'static str, &str)], _count: usize) {}
 
 #[cfg(not(feature = "metrics"))]
 const fn observe(_name: &'static str, _queue: &str, _time: Duration) {}

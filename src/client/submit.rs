@@ -347,6 +347,7 @@ impl Client {
         message: Outgoing,
     ) -> Result<TaskRef, SubmitError> {
         let place = partition(topic.to_owned(), index);
+        let payload_bytes = message.payload.len();
         let stored = self.inner.publishers.publish(&place, message).await;
         let position = stored.map_err(|failure| match failure {
             PublishFailure::NotSent(error) => SubmitError::Transport(error),
@@ -361,7 +362,7 @@ impl Client {
             }
             PublishFailure::Sent(other) => SubmitError::Unknown(other.to_string()),
         })?;
-        telemetry::submitted(&place.topic);
+        telemetry::submitted(&place.topic, payload_bytes);
         self.inner.existence.note(&place, position);
         // The receipt names no partition: we know to which one we published.
         Ok(TaskRef { topic: place.topic, id: TaskId::new(position, index) })

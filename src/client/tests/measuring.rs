@@ -16,6 +16,8 @@ async fn tasks_are_counted_that_the_broker_has_stored_and_sessions_that_were_los
     bench.submit().await.unwrap_err();
     let submitted = format!("longhaul_tasks_submitted_total{{queue={TASKS}}}");
     assert_eq!(notes.get(&submitted), Some(2.0));
+    let bytes = format!("longhaul_tasks_submitted_bytes_total{{queue={TASKS}}}");
+    assert_eq!(notes.get(&bytes), Some(8.0), "`task` twice");
     let reconnects = "longhaul_engine_reconnects_total{role=client}";
     assert_eq!(notes.get(reconnects), None);
     let _wait = waiting!(bench);

@@ -99,6 +99,7 @@ impl Driver {
         lane.metadata.running.started((task_id, epoch), shown_bytes, now);
         if fresh {
             told.starts(lane.core.machine().task(task_id).as_deref(), &self.stats);
+            telemetry::taken(&lane.topics.task.topic, bytes.len());
         }
         let begin_by =
             Deadline::Clock { clock, at: lane.core.begin_by(task_id, epoch), look_every };

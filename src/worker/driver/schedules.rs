@@ -323,11 +323,12 @@ impl Driver {
         });
         let (answers, name) = (env.answers.clone(), Box::<str>::from(name));
         let (topic, level) = (lane.topics.task.clone(), planned.plan.schedule.task.priority());
+        let payload_bytes = message.payload.len();
         let on_receipt = OnReceipt::new(move |published| {
             let id = published.ok().map(|position| TaskId::new(position, topic.partition));
             let task = id.map(|id| QueueTask { level, id });
             if task.is_some() {
-                telemetry::submitted(&topic.topic);
+                telemetry::submitted(&topic.topic, payload_bytes);
             }
             let event = ScheduleEvent::Fired { name, slot, task };
             let event = Event::Schedule { register: number, event };

@@ -71,6 +71,8 @@ async fn attempts_and_ends_are_counted_by_how_they_came() {
         ("lost", None),
     ];
     assert_eq!(expected.map(|(outcome, _)| (outcome, attempts(outcome))), expected);
+    let bytes = get("longhaul_attempts_started_bytes_total", "");
+    assert_eq!(bytes, Some(40.0), "ten attempts at `task`");
     let ends = |outcome| get("longhaul_tasks_finished_total", outcome);
     let expected = [("completed", 3.0), ("failed", 2.0), ("cancelled", 1.0)];
     assert_eq!(expected.map(|(outcome, _)| (outcome, ends(outcome).unwrap())), expected);
