@@ -130,6 +130,23 @@ class DeadSelection(TypedDict):
     type: NotRequired[str | None]
 
 
+class EverEnded(TypedDict):
+    """
+    How many tasks have ever ended, by how.
+    """
+
+    cancelled: int
+    completed: int
+    expired: int
+    """
+    No attempt began in time.
+    """
+    failed: int
+    """
+    Failed for good.
+    """
+
+
 class ForceReason(TypedDict):
     """
     Why, and in which epoch of the task.
@@ -560,6 +577,10 @@ class Counts(TypedDict):
     demand: int
     """
     How many want a worker now: what an autoscaler goes by.
+    """
+    ever_ended: EverEnded
+    """
+    How many have ever ended, those included that are not shown any more: since the queue was made, over all workers and restarts.
     """
     now: int
     """

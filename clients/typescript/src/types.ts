@@ -42,6 +42,8 @@ export interface components {
              * @description How many want a worker now: what an autoscaler goes by.
              */
             demand: number;
+            /** @description How many have ever ended, those included that are not shown any more: since the queue was made, over all workers and restarts. */
+            ever_ended: components["schemas"]["EverEnded"];
             /**
              * Format: int64
              * @description Now, by the gateway's clock.
@@ -138,6 +140,23 @@ export interface components {
              */
             tasks: string[];
             type?: string | null;
+        };
+        /** @description How many tasks have ever ended, by how. */
+        EverEnded: {
+            /** Format: int64 */
+            cancelled: number;
+            /** Format: int64 */
+            completed: number;
+            /**
+             * Format: int64
+             * @description No attempt began in time.
+             */
+            expired: number;
+            /**
+             * Format: int64
+             * @description Failed for good.
+             */
+            failed: number;
         };
         /** @description A slot that was settled. */
         Firing: {
@@ -1008,6 +1027,7 @@ export type DeadLetter = components['schemas']['DeadLetter'];
 export type DeadLetterList = components['schemas']['DeadLetterList'];
 export type DeadLetterSettings = components['schemas']['DeadLetterSettings'];
 export type DeadSelection = components['schemas']['DeadSelection'];
+export type EverEnded = components['schemas']['EverEnded'];
 export type Firing = components['schemas']['Firing'];
 export type ForceReason = components['schemas']['ForceReason'];
 export type History = components['schemas']['History'];

@@ -1,5 +1,6 @@
 //! What a [`TaskView`](super::TaskView) says of tasks and workers, and how to ask it. Pure.
 
+use longhaul_core::protocol::seal::Counts as EndedCounts;
 use longhaul_core::task::{Progress, TaskId, TaskMetadata, TaskOutcome, TaskState, WorkerIdentity};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -263,6 +264,10 @@ pub struct TaskCounts {
     pub by_status: BTreeMap<TaskStatus, u64>,
     /// The ready task that waits longest, and since when it is ready, in ms since the epoch.
     pub oldest_ready: Option<(TaskId, u64)>,
+    /// How many have ever ended, since the queue's ledger was made: those included that are
+    /// forgotten. The ledger keeps these numbers, so that they survive restarts. A task that two
+    /// workers sealed at once counts twice.
+    pub ever_ended: EndedCounts,
 }
 
 impl TaskCounts {
@@ -283,6 +288,24 @@ impl TaskCounts {
     #[must_use]
     pub fn total(&self) -> u64 {
         self.by_status.values().sum()
+    }
+
+    /// Counts the end of a task, if it has this status by one.
+    pub(super) const fn note_end(&mut self, status: TaskStatus) {
+        let ended = &mut self.ever_ended;
+        match status {
+            TaskStatus::Completed => ended.completed += 1,
+            TaskStatus::Failed => ended.failed += 1,
+            TaskStatus::Cancelled => ended.cancelled += 1,
+            TaskStatus::Expired => ended.expired += 1,
+            TaskStatus::Scheduled
+            | TaskStatus::Ready
+            | TaskStatus::Waiting
+            | TaskStatus::Claimed
+            | TaskStatus::Running
+            | TaskStatus::Retrying
+            | TaskStatus::Ended => {}
+        }
     }
 
     pub(super) fn add(&mut self, status: TaskStatus, ready: Option<(TaskId, u64)>) {

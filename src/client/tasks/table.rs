@@ -21,9 +21,10 @@ use crate::client::view::{is_java_end, is_late};
 use crate::transport::Message;
 use longhaul_core::ledger;
 use longhaul_core::protocol::entry::{Claim, ClaimKind, Entry};
-use longhaul_core::protocol::entry_set::{Ended, EntrySet};
+use longhaul_core::protocol::entry_set::Ended;
 use longhaul_core::protocol::fold::{Phase, Verdict};
 use longhaul_core::protocol::key::{Key, OwnerId};
+use longhaul_core::protocol::seal::{Seal, Seals};
 use longhaul_core::task::terms::Terms;
 use longhaul_core::task::{Position, TaskId, WorkerIdentity, text};
 use std::collections::BTreeMap;
@@ -50,7 +51,7 @@ pub(in crate::client) struct Table {
     /// The version of the ledger's settings that counts, and its heartbeat interval.
     config: Option<(u32, Duration)>,
     /// What is over by a seal.
-    sealed: EntrySet,
+    seals: Seals,
     words: Words,
     /// Up to where ledger, metadata topic and task topic were read.
     read_to: [Option<Position>; 3],
@@ -140,7 +141,8 @@ impl Table {
                 self.workers.insert(heartbeat.owner, beat);
             }
             Entry::Tombstone(Key::Heartbeat(owner)) => drop(self.workers.remove(owner)),
-            Entry::Seal(seal) => self.seal(&seal.entries),
+            Entry::Tombstone(Key::Seal(key)) => self.seals.gone(*key),
+            Entry::Seal(seal) => self.seal(message.position, seal),
             Entry::Claim(_)
             | Entry::Done(_)
             | Entry::Cancel(_)
@@ -160,7 +162,7 @@ impl Table {
 
     fn fold(&mut self, id: TaskId, entry: &Entry, message: &Message) {
         let published_ms = message.publish_time_ms;
-        if self.sealed.get(id.entry_id()).is_some() {
+        if self.seals.holds(id.entry_id()) {
             return;
         }
         let mut fold = self.rows.get(&id).map(|row| row.fold(&self.owners)).unwrap_or_default();
@@ -190,15 +192,15 @@ impl Table {
 
     /// These tasks are over. Of those that the metadata topic does not show nothing more can be
     /// told.
-    fn seal(&mut self, entries: &EntrySet) {
-        for range in entries.ranges() {
+    fn seal(&mut self, at: Position, seal: &Seal) {
+        for range in seal.entries.ranges() {
             let gone = self.rows.range(range.tasks()).filter(|(_, row)| !row.is_shown());
             let gone: Vec<TaskId> = gone.map(|(id, _)| *id).collect();
             for id in gone {
                 self.remove(id);
             }
         }
-        self.sealed = self.sealed.union(entries);
+        self.seals.read(at, seal);
     }
 
     fn show(&mut self, id: TaskId, mut update: Update) {
@@ -243,7 +245,7 @@ impl Table {
     }
 
     fn evict(&mut self, id: TaskId) {
-        let sealed = self.sealed.get(id.entry_id()).is_some();
+        let sealed = self.seals.holds(id.entry_id());
         if let Some(row) = self.rows.get_mut(&id) {
             row.hide();
             // What the metadata topic lets go of has ended, unless the ledger knows better.
@@ -264,7 +266,7 @@ impl Table {
         if message.replicated_from.is_some() {
             return;
         }
-        let sealed = self.sealed.get(id.entry_id()).is_some();
+        let sealed = self.seals.holds(id.entry_id());
         if sealed && !self.rows.contains_key(&id) {
             return;
         }
@@ -286,7 +288,7 @@ impl Table {
     }
 
     fn ended(&self, id: TaskId) -> Option<Ended> {
-        self.sealed.get(id.entry_id())
+        self.seals.ended(id.entry_id())
     }
 
     /// Puts the tasks behind this one that the filter takes on the page, up to `limit` in all.
@@ -357,12 +359,17 @@ impl Table {
         Some(self.info(id, row, now_ms))
     }
 
-    /// Counts its tasks.
+    /// Counts its tasks, and those that have ever ended: sealed ones are counted by their seals.
     pub(super) fn count(&self, now_ms: u64, counts: &mut TaskCounts) {
+        counts.ever_ended = counts.ever_ended.plus(self.seals.counts());
         for (id, row) in self.rows.iter().filter(|(_, row)| row.is_known()) {
-            let status = row.status(self.ended(*id), now_ms);
+            let sealed = self.ended(*id);
+            let status = row.status(sealed, now_ms);
             let ready = (status == TaskStatus::Ready).then(|| (*id, row.ready_since_ms()));
             counts.add(status, ready);
+            if sealed.is_none() && row.is_claimed() {
+                counts.note_end(status);
+            }
         }
     }
 

@@ -12,7 +12,7 @@ use crate::times;
 use anyhow::Context as _;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use longhaul::{DeadLetterFilter, DocumentError, QueueSettings};
+use longhaul::{DeadLetterFilter, DocumentError, EndedCounts, QueueSettings};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -101,6 +101,11 @@ impl Stats {
             ("dead letters", format!("{}{more}", self.dead_letters)),
         ];
         fields.extend(self.counts.fields());
+        let EndedCounts { completed, failed, cancelled, expired } = self.counts.ever_ended;
+        let ever = format!(
+            "{completed} completed, {failed} failed, {cancelled} cancelled, {expired} expired"
+        );
+        fields.push(("ever ended", ever));
         fields
     }
 }

@@ -16,21 +16,22 @@ use super::entry_set::{Ended, EntrySet, Range};
 use super::key::SealKey;
 use crate::task::{EntryId, Position};
 use bytes::{BufMut, Bytes, BytesMut};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The largest body of a seal, in bytes.
 pub const SEAL_BYTES_MAX: usize = 64 * 1024;
 
 /// How many tasks ended how. What two workers sealed at once is counted by both.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Counts {
-    /// COMPLETED.
+    /// With a result: COMPLETED.
     pub completed: u64,
-    /// FINAL.
+    /// Failed for good: FINAL.
     pub failed: u64,
-    /// CANCELLED.
+    /// On request: CANCELLED.
     pub cancelled: u64,
-    /// EXPIRED.
+    /// No attempt began in time: EXPIRED.
     pub expired: u64,
 }
 
@@ -177,6 +178,14 @@ impl Seals {
     #[must_use]
     pub fn hold_all(&self, entries: &EntrySet) -> bool {
         self.all.covers(entries)
+    }
+
+    /// How many tasks of the partition have ever been sealed, by how they ended. Seals are never
+    /// given up, so that this survives restarts and compactions. Each task counts once, but for
+    /// what two workers sealed at once.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.needed.values().fold(Counts::default(), |sum, placed| sum.plus(placed.counts))
     }
 
     /// A seal was read.

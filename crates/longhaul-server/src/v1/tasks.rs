@@ -15,7 +15,7 @@ use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use longhaul::{TaskFilter, TaskId, TaskStatus};
+use longhaul::{EndedCounts, TaskFilter, TaskId, TaskStatus};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -91,8 +91,21 @@ pub(crate) struct Counts {
     /// The task that has been ready for the longest time.
     #[serde(skip_serializing_if = "Option::is_none")]
     oldest_ready: Option<OldestReady>,
+    /// How many have ever ended, those included that are not shown any more: since the queue was made, over all workers and restarts.
+    ever_ended: EverEnded,
     /// Now, by the gateway's clock.
     now: u64,
+}
+
+/// How many tasks have ever ended, by how.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct EverEnded {
+    completed: u64,
+    /// Failed for good.
+    failed: u64,
+    cancelled: u64,
+    /// No attempt began in time.
+    expired: u64,
 }
 
 /// The task that has been ready for the longest time.
@@ -216,6 +229,7 @@ async fn count(
     Asked(LevelQuery { level }): Asked<LevelQuery>,
 ) -> Result<Json<Counts>, Problem> {
     let counts = service.counts(&queue, level.into()).await?;
+    let EndedCounts { completed, failed, cancelled, expired } = counts.ever_ended;
     let oldest =
         |(id, since)| OldestReady { id: TaskName { level: level.into(), id }.to_string(), since };
     Ok(Json(Counts {
@@ -223,6 +237,7 @@ async fn count(
         total: counts.total(),
         demand: counts.demand(),
         oldest_ready: counts.oldest_ready.map(oldest),
+        ever_ended: EverEnded { completed, failed, cancelled, expired },
         now: clock::wall_ms(),
     }))
 }

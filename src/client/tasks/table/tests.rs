@@ -7,6 +7,7 @@ use longhaul_core::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
 use longhaul_core::protocol::entry::{
     Base, Claim, ClaimKind, Done, Heartbeat, LeaseMs, NextAttempt, Outcome,
 };
+use longhaul_core::protocol::entry_set::EntrySet;
 use longhaul_core::protocol::fold::TaskFold;
 use longhaul_core::protocol::key::{Epoch, OnceKey, SealKey};
 use longhaul_core::protocol::random;
@@ -77,12 +78,17 @@ impl Bench {
     }
 
     fn seal(&mut self, entries: &[u64], ended: Ended) {
+        self.seal_counting(entries, ended, Counts::default());
+    }
+
+    fn seal_counting(&mut self, entries: &[u64], ended: Ended, counts: Counts) -> SealKey {
         let mut set = EntrySet::default();
         for entry in entries {
             assert!(set.push_entry(task(*entry).entry_id(), ended));
         }
         let key = SealKey { owner: OWNER, serial: self.next };
-        self.write(&Entry::Seal(Seal { key, counts: Counts::default(), entries: set }));
+        self.write(&Entry::Seal(Seal { key, counts, entries: set }));
+        key
     }
 
     fn lease(&mut self, id: TaskId, epoch: u32, worker: &str) {
@@ -206,6 +212,41 @@ fn a_sealed_task_is_what_the_metadata_topic_shows_until_it_is_evicted() {
     bench.show(&completed(task(2), 4), 4);
     let info = bench.table.get(task(2), NOW).unwrap();
     assert_eq!((info.status, info.attempts, info.owner), (TaskStatus::Completed, 4, None));
+}
+
+/// Counters of a queue's whole life were nowhere but in the stores of metrics.
+#[test]
+fn tasks_that_have_ever_ended_are_counted_once_whether_they_are_still_shown_or_not() {
+    let mut bench = Bench::new();
+    let ever = |bench: &Bench| {
+        let mut counts = TaskCounts::default();
+        bench.table.count(NOW, &mut counts);
+        counts.ever_ended
+    };
+    let ends = [Outcome::Completed, Outcome::Final, Outcome::Cancelled];
+    for (entry, outcome) in (1..).zip(ends) {
+        bench.write(&claim(task(entry), 1));
+        bench.write(&done(task(entry), 1, outcome));
+    }
+    bench.write(&claim(task(4), 1));
+    let one_each = Counts { completed: 1, failed: 1, cancelled: 1, expired: 0 };
+    assert_eq!(ever(&bench), one_each, "one runs");
+    // The metadata topic still shows one of those that are sealed.
+    bench.show(&completed(task(1), 1), 1);
+    let first = bench.seal_counting(&[1, 2, 3], Ended::Mixed, one_each);
+    assert_eq!(ever(&bench), one_each);
+    let all = Counts { completed: 2, ..one_each };
+    bench.seal_counting(&[1, 2, 3, 5], Ended::Mixed, all);
+    assert_eq!(ever(&bench), all, "the later seal says what the first one says as well");
+    assert_eq!(bench.table.seals.covered().count(), 1);
+    bench.write(&Entry::Tombstone(Key::Seal(first)));
+    assert_eq!(bench.table.seals.covered().count(), 0);
+    bench.evict(task(1));
+    assert_eq!(ever(&bench), all);
+    // So much is left after a compaction.
+    let mut later = Bench::new();
+    later.seal_counting(&[1, 2, 3, 5], Ended::Mixed, all);
+    assert_eq!(ever(&later), all);
 }
 
 /// A zombie's entry comes late.

@@ -11,7 +11,7 @@ use crate::times;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use futures::{StreamExt, stream};
-use longhaul::{Progress, TaskRef};
+use longhaul::{EndedCounts, Progress, TaskRef};
 use reqwest::{Method, StatusCode};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -84,6 +84,9 @@ struct ToldCounts {
     total: u64,
     demand: u64,
     oldest_ready: Option<Oldest>,
+    /// A gateway of an earlier version does not tell.
+    #[serde(default)]
+    ever_ended: EndedCounts,
 }
 
 #[derive(Debug, Deserialize)]
@@ -280,6 +283,7 @@ impl Tasks for Gateway {
             by_status: by_status.collect(),
             oldest_ready: told.oldest_ready.as_ref().map(|it| shown(&queue, &it.id)),
             oldest_ready_since_ms: told.oldest_ready.map(|it| it.since),
+            ever_ended: told.ever_ended,
             queue,
         })
     }

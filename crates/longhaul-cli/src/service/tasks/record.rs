@@ -7,7 +7,9 @@ use crate::times;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use longhaul::{Progress, SubmittedTask, TaskCounts, TaskInfo, TaskMetadata, TaskRef, TaskStatus};
+use longhaul::{
+    EndedCounts, Progress, SubmittedTask, TaskCounts, TaskInfo, TaskMetadata, TaskRef, TaskStatus,
+};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -352,6 +354,8 @@ pub(crate) struct Counts {
     pub(crate) by_status: BTreeMap<&'static str, u64>,
     pub(crate) oldest_ready: Option<String>,
     pub(crate) oldest_ready_since_ms: Option<u64>,
+    /// Those included that are not shown any more.
+    pub(crate) ever_ended: EndedCounts,
 }
 
 impl Counts {
@@ -364,6 +368,7 @@ impl Counts {
             by_status: statuses().map(|(status, word)| (word, counts.of(status))).collect(),
             oldest_ready: counts.oldest_ready.map(|(id, _)| name(id)),
             oldest_ready_since_ms: counts.oldest_ready.map(|(_, since)| since),
+            ever_ended: counts.ever_ended,
         }
     }
 
@@ -376,6 +381,7 @@ impl Counts {
             self.oldest_ready = other.oldest_ready;
             self.oldest_ready_since_ms = other.oldest_ready_since_ms;
         }
+        self.ever_ended = self.ever_ended.plus(other.ever_ended);
         for (word, count) in other.by_status {
             *self.by_status.entry(word).or_default() += count;
         }
