@@ -38,6 +38,7 @@ const WATCHER: Project = Project {
         source!("src/main/java/io/streamnative/pulsar/recipes/task/TaskMetadata.java"),
         source!("src/main/java/io/streamnative/pulsar/recipes/task/TaskState.java"),
         source!("src/main/java/longhaul/tests/Arguments.java"),
+        source!("src/main/java/longhaul/tests/Example.java"),
         source!("src/main/java/longhaul/tests/Main.java"),
         source!("src/main/java/longhaul/tests/Metadata.java"),
         source!("src/main/java/longhaul/tests/Submit.java"),
@@ -236,6 +237,16 @@ impl JavaClient {
             bail!("{} messages have {} ids", payloads.len(), ids.len());
         }
         Ok(ids)
+    }
+
+    /// Runs the client of the reference's example: it submits a task as `Schema.JSON`, follows the
+    /// metadata topic until the task is completed, and returns the greeting that it has decoded.
+    ///
+    /// # Errors
+    /// The Java client fails, or has no result in time.
+    pub async fn example(&self, service_url: &str, topic: &str, metadata: &str) -> Result<String> {
+        let options = ["--metadata".to_owned(), metadata.to_owned()];
+        Ok(self.run("example", service_url, topic, &options, String::new()).await?.join("\n"))
     }
 
     /// Returns what a table view of the topic holds. It knows only keys and values.

@@ -7,7 +7,8 @@ use integration_tests::bench::Bench;
 use integration_tests::java::JavaClient;
 use integration_tests::script::Scripted;
 use integration_tests::view::LIMIT;
-use longhaul::TaskId;
+use longhaul::{TaskContext, TaskError, TaskId, TaskProcessor};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Java first is what `reference` does. Here the worker registers the schema, and Java programs
@@ -74,6 +75,45 @@ async fn a_worker_writes_where_a_java_program_was_first() -> Result<()> {
     ensure!(table.len() == 1 && table[0].result.as_deref() == Some(b"bar"), "{table:?}");
     let after = bench.sandbox().admin().schema(topic).await?;
     ensure!(before["type"] == after["type"], "{before} became {after}");
+    bench.audit().await?;
+    drain([worker]).await
+}
+
+/// A task of the reference's example, as its Java producer writes it.
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+}
+
+/// A result that its Java client decodes.
+#[derive(Serialize)]
+struct Greeting {
+    greeting: String,
+}
+
+struct Greeter;
+
+impl TaskProcessor for Greeter {
+    type Task = Named;
+    type Output = Greeting;
+
+    async fn process(&self, task: Named, _: TaskContext) -> Result<Greeting, TaskError> {
+        Ok(Greeting { greeting: format!("Hello {}", task.name) })
+    }
+}
+
+/// The client of the reference's own example: `Schema.JSON` on both topics, and `decode` of the
+/// result.
+#[tokio::test]
+async fn the_java_example_of_document_003_has_its_greeting() -> Result<()> {
+    let Some(bench) = Bench::new("example").await? else { return Ok(()) };
+    let Some(java) = JavaClient::build().await? else { return Ok(()) };
+    let worker = bench.worker(Greeter).await?.start().await?;
+    let names = bench.names();
+    let greeting = java.example(bench.service_url(), &names.task, &names.metadata).await?;
+    ensure!(greeting == "Hello Dave", "{greeting:?}");
+    let schema = bench.sandbox().admin().schema(&names.task).await?;
+    ensure!(schema["type"] == "JSON", "the producer's schema: {schema}");
     bench.audit().await?;
     drain([worker]).await
 }

@@ -18,6 +18,7 @@ public final class Main {
             switch (arguments.verb) {
                 case "watch" -> Metadata.watch(client, arguments);
                 case "tableview" -> Metadata.tableView(client, arguments);
+                case "example" -> Example.run(client, arguments);
                 case "submit" -> Submit.run(client, arguments);
                 default -> throw new IllegalArgumentException("unknown verb " + arguments.verb);
             }
