@@ -184,22 +184,6 @@ A duration: a text such as `30s`, `1h 30m`, `7d` or `PT1H30M`, or a number of se
 """
 
 
-class NewQueue(TypedDict):
-    """
-    How a queue is to be made. What it does not say is left as it is.
-    """
-
-    ledger_retention: NotRequired[Length | None]
-    levels: NotRequired[bool]
-    """
-    With topics for tasks of high and of low priority.
-    """
-    partitions: NotRequired[int | None]
-    """
-    Partitions of its topics; a new queue has none if it is not said. They can be raised.
-    """
-
-
 class OldestReady(TypedDict):
     """
     The task that has been ready for the longest time.
@@ -330,6 +314,12 @@ class PurgedLetters(TypedDict):
     Now, by the gateway's clock.
     """
     purged: int
+
+
+QueueDefaults: TypeAlias = Literal['004']
+"""
+Settings for a new queue. `004`: those of document 004, by which tasks expire after 14 days, have one attempt, and leave no dead letter.
+"""
 
 
 class QueueList(TypedDict):
@@ -816,6 +806,23 @@ class Limit(TypedDict):
     rate: NotRequired[Rate | None]
 
 
+class NewQueue(TypedDict):
+    """
+    How a queue is to be made. What it does not say is left as it is.
+    """
+
+    defaults: NotRequired[QueueDefaults | None]
+    ledger_retention: NotRequired[Length | None]
+    levels: NotRequired[bool]
+    """
+    With topics for tasks of high and of low priority.
+    """
+    partitions: NotRequired[int | None]
+    """
+    Partitions of its topics; a new queue has none if it is not said. They can be raised.
+    """
+
+
 class NewTask(TypedDict):
     """
     A task. It has its payload in one of `payload`, `payload_base64` and `payload_json`.
@@ -920,6 +927,10 @@ class QueueSettings(TypedDict):
     """
 
     dead_letters: NotRequired[DeadLetterSettings | None]
+    description: NotRequired[str | None]
+    """
+    What the queue is for: at most 1,024 characters.
+    """
     expires_after: NotRequired[Length | None]
     keys: NotRequired[dict[str, Limit]]
     """

@@ -355,6 +355,7 @@ export interface components {
         };
         /** @description How a queue is to be made. What it does not say is left as it is. */
         NewQueue: {
+            defaults?: components["schemas"]["QueueDefaults"] | null;
             ledger_retention?: components["schemas"]["Length"] | null;
             /**
              * @description With topics for tasks of high and of low priority.
@@ -583,6 +584,11 @@ export interface components {
              */
             version: number;
         };
+        /**
+         * @description Settings for a new queue. `004`: those of document 004, by which tasks expire after 14 days, have one attempt, and leave no dead letter.
+         * @enum {string}
+         */
+        QueueDefaults: "004";
         /** @description The queues of the gateway's namespace that the caller may use, by name. */
         QueueList: {
             /**
@@ -600,6 +606,8 @@ export interface components {
         /** @description Limits that hold over all workers of a queue, and what applies to tasks that do not say it. */
         QueueSettings: {
             dead_letters?: components["schemas"]["DeadLetterSettings"] | null;
+            /** @description What the queue is for: at most 1,024 characters. */
+            description?: string | null;
             expires_after?: components["schemas"]["Length"] | null;
             /**
              * @description For the tasks of these limit keys.
@@ -1056,6 +1064,7 @@ export type Purge = components['schemas']['Purge'];
 export type Purged = components['schemas']['Purged'];
 export type PurgedLetters = components['schemas']['PurgedLetters'];
 export type QueueBody = components['schemas']['QueueBody'];
+export type QueueDefaults = components['schemas']['QueueDefaults'];
 export type QueueList = components['schemas']['QueueList'];
 export type QueueOrder = components['schemas']['QueueOrder'];
 export type QueueSettings = components['schemas']['QueueSettings'];

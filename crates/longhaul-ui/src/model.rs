@@ -23,6 +23,10 @@ impl Queue {
     pub(crate) fn is_paused(&self) -> bool {
         self.settings.get("paused").and_then(Value::as_bool).unwrap_or(false)
     }
+
+    pub(crate) fn description(&self) -> Option<&str> {
+        self.settings.get("description").and_then(Value::as_str)
+    }
 }
 
 #[derive(Debug, Deserialize)]

@@ -66,12 +66,17 @@ async fn a_queue_is_made_used_through_two_gateways_and_deleted() -> Result<()> {
     let one = Gateway::start(&sandbox, |_| {}).await?;
     let other = Gateway::start(&sandbox, |_| {}).await?;
     let path = format!("/{queue}");
-    let (status, made) =
-        one.call(Method::PUT, &path, json!({"partitions": 2, "levels": true})).await?;
+    let (status, made) = one
+        .call(Method::PUT, &path, json!({"partitions": 2, "levels": true, "defaults": "004"}))
+        .await?;
     ensure!(status == 200 && made["steps"].as_array().is_some_and(|it| it.len() > 3), "{made}");
-    let (status, again) =
-        other.call(Method::PUT, &path, json!({"partitions": 2, "levels": true})).await?;
+    let (status, again) = other
+        .call(Method::PUT, &path, json!({"partitions": 2, "levels": true, "defaults": "004"}))
+        .await?;
     ensure!(status == 200 && again["steps"] == json!([]), "everything is right already: {again}");
+    let (_, shown) = other.get(&path).await?;
+    let settings = json!({"paused": false, "max_attempts": 1, "expires_after": "PT336H", "dead_letters": {"enabled": false}});
+    ensure!(shown["version"] == 1 && shown["settings"] == settings, "{shown}");
     let (_, listed) = other.get("").await?;
     ensure!(listed["queues"].as_array().is_some_and(|it| it.contains(&json!(queue))), "{listed}");
     ensure!(

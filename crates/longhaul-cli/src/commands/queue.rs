@@ -173,6 +173,9 @@ pub(crate) struct SetSettings {
     /// In which order tasks are run: `key` for those of one order key one at a time, in order.
     #[arg(long, value_name = "key|none", value_parser = order)]
     order: Option<Value>,
+    /// What the queue is for: at most 1,024 characters.
+    #[arg(long, value_name = "TEXT|none", value_parser = text)]
+    description: Option<Value>,
     /// A JSON merge patch of the settings, as `get` shows them.
     #[arg(long, value_name = "JSON", value_parser = object)]
     patch: Option<Value>,
@@ -213,6 +216,10 @@ fn order(text: &str) -> Result<Value, String> {
         "key" => Ok(json!(text)),
         _ => Err("expected key, or none".to_owned()),
     })
+}
+
+fn text(text: &str) -> Result<Value, String> {
+    or_none(text, |text| Ok(json!(text)))
 }
 
 fn pauses(text: &str) -> Result<Value, String> {
@@ -343,6 +350,7 @@ async fn set_settings(
         ("expiresAfter", it.expires_after),
         ("noProgressTimeout", it.no_progress_timeout),
         ("order", it.order),
+        ("description", it.description),
     ];
     let Some(fields) = patch.as_object_mut() else {
         return Err(Failure::usage("the patch is no JSON object").into());
@@ -395,6 +403,7 @@ mod tests {
         assert_eq!(count("20"), Ok(json!(20)));
         assert_eq!((order("key"), order("none")), (Ok(json!("key")), Ok(Value::Null)));
         assert!(order("id").is_err());
+        assert_eq!((text("mails"), text("none")), (Ok(json!("mails")), Ok(Value::Null)));
         assert_eq!(pauses("1s..1m"), Ok(json!({"base": "PT1S", "max": "PT60S"})));
         assert_eq!(pauses("1s,2s"), Ok(json!({"intervals": ["PT1S", "PT2S"]})));
         for wrong in ["", "100", "/1m", "x/1m", "100/soon"] {

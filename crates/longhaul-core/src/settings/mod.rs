@@ -27,6 +27,12 @@ const TOKENS_MAX: u32 = 100_000;
 /// The longest time that a bucket takes to fill.
 const PER_MAX: Duration = Duration::from_secs(24 * 3600);
 
+/// The longest description of a queue, in characters.
+const DESCRIPTION_CHARS_MAX: usize = 1_024;
+
+/// The expiry of a task in document 004, when neither the task nor its queue names one: 14 days.
+const EXPIRY_OF_DOCUMENT_004: Duration = Duration::from_secs(14 * 24 * 3600);
+
 /// The settings of a queue. Those that say nothing limit nothing.
 ///
 /// ```
@@ -80,6 +86,10 @@ pub struct QueueSettings {
     /// In which order its tasks are run. Default: in none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub order: Option<QueueOrder>,
+    /// What the queue is for, in the words of its owner: at most 1,024 characters. Nothing depends
+    /// on it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
     /// What another version has written: kept by each update.
     #[serde(flatten)]
     other: Map<String, Value>,
@@ -195,6 +205,21 @@ impl DeadLetterSettings {
 }
 
 impl QueueSettings {
+    /// The defaults of a queue in document 004 (Moab): tasks expire after 14 days, have one
+    /// attempt, and leave no dead letter. All other settings are as in [`QueueSettings::default`].
+    #[must_use]
+    pub fn of_document_004() -> Self {
+        Self {
+            expires_after: Some(EXPIRY_OF_DOCUMENT_004),
+            max_attempts: Some(1),
+            dead_letters: DeadLetterSettings {
+                enabled: Some(false),
+                ..DeadLetterSettings::default()
+            },
+            ..Self::default()
+        }
+    }
+
     /// The limit for the tasks of a key.
     #[must_use]
     pub fn limit_of(&self, key: &str) -> Limit {
@@ -256,6 +281,12 @@ impl QueueSettings {
         if self.dead_letters.max_size == Some(0) {
             let problem = "must be at least 1; `deadLetters.enabled: false` keeps none";
             return bad("deadLetters.maxSize", problem.to_owned());
+        }
+        let chars = self.description.as_ref().map_or(0, |it| it.chars().count());
+        if chars > DESCRIPTION_CHARS_MAX {
+            let problem =
+                format!("has at most {DESCRIPTION_CHARS_MAX} characters, one has {chars}");
+            return bad("description", problem);
         }
         let listed = self.retry.as_ref().and_then(RetryPolicy::attempts);
         if let (Some(attempts), Some(listed)) = (self.max_attempts, listed)

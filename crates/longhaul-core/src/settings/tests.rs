@@ -22,6 +22,7 @@ fn full() -> QueueSettings {
             retention: Some(86_400 * SECOND),
         },
         order: Some(QueueOrder::Key),
+        description: Some("mails of the shop".to_owned()),
         other: Map::new(),
     }
 }
@@ -29,7 +30,7 @@ fn full() -> QueueSettings {
 /// The form stands on registers: it must be the same in each version.
 #[test]
 fn the_document_never_changes() {
-    let text = r#"{"paused":true,"maxInFlight":20,"rate":{"tokens":100,"per":"PT1M"},"perKey":{"maxInFlight":1},"keys":{"acme/x":{"maxInFlight":5,"rate":{"tokens":100,"per":"PT1M"}}},"noProgressTimeout":"PT10M","retry":{"intervals":["PT1S","PT0S"]},"maxAttempts":3,"expiresAfter":"PT1H","deadLetters":{"enabled":true,"expired":true,"maxSize":1000,"retention":"PT24H"},"order":"key"}"#;
+    let text = r#"{"paused":true,"maxInFlight":20,"rate":{"tokens":100,"per":"PT1M"},"perKey":{"maxInFlight":1},"keys":{"acme/x":{"maxInFlight":5,"rate":{"tokens":100,"per":"PT1M"}}},"noProgressTimeout":"PT10M","retry":{"intervals":["PT1S","PT0S"]},"maxAttempts":3,"expiresAfter":"PT1H","deadLetters":{"enabled":true,"expired":true,"maxSize":1000,"retention":"PT24H"},"order":"key","description":"mails of the shop"}"#;
     let written = String::from_utf8(full().to_document().unwrap()).unwrap();
     assert_eq!(written, text);
     assert_eq!(QueueSettings::read(text.as_bytes()), Ok(full()));
@@ -41,6 +42,22 @@ fn the_document_never_changes() {
     let written = exponential.to_document().unwrap();
     assert_eq!(written, br#"{"retry":{"base":"PT1S","max":"PT1M"}}"#);
     assert_eq!(QueueSettings::read(&written), Ok(exponential));
+}
+
+/// Characters are counted, and not bytes.
+#[test]
+fn a_description_has_up_to_1024_characters() {
+    let description = Some("ü".repeat(1_024));
+    let settings = QueueSettings { description, ..QueueSettings::default() };
+    assert_eq!(settings.validate(), Ok(()));
+}
+
+/// The values are written once, into a queue that somebody made so: they must stay as they are.
+#[test]
+fn the_defaults_of_document_004_are_14_days_one_attempt_and_no_dead_letter() {
+    let written = QueueSettings::of_document_004().to_document().unwrap();
+    let text = r#"{"maxAttempts":1,"expiresAfter":"PT336H","deadLetters":{"enabled":false}}"#;
+    assert_eq!(String::from_utf8(written).unwrap(), text);
 }
 
 #[test]
@@ -104,6 +121,10 @@ fn a_bad_setting_is_named_with_its_bound() {
     check(
         |s| s.retry = Some(RetryPolicy::exponential(2 * SECOND, SECOND)),
         "retry: the base 2s exceeds the maximum 1s",
+    );
+    check(
+        |s| s.description = Some("ü".repeat(1_025)),
+        "description: has at most 1024 characters, one has 1025",
     );
     check(|s| s.expires_after = Some(Duration::ZERO), "expiresAfter: `0s`: it must be above zero");
     check(

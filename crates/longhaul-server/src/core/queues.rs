@@ -7,7 +7,8 @@ use crate::clock;
 use futures::StreamExt;
 use longhaul::topics::TopicSettings;
 use longhaul::{
-    Priority, QueueSettings, SetupTopicsError, TaskFilter, VersionedSettings, WatchError,
+    DocumentError, Priority, QueueSettings, SetupTopicsError, TaskFilter, VersionedSettings,
+    WatchError,
 };
 use std::collections::HashSet;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use std::time::Duration;
 const ASK_AGAIN_MAX: Duration = Duration::from_secs(1);
 
 /// How a queue is to be made.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Creation {
     /// `None` leaves an existing queue as it is, and makes a new one without partitions.
     pub(crate) partitions: Option<u32>,
@@ -25,6 +26,8 @@ pub(crate) struct Creation {
     pub(crate) levels: bool,
     /// How long a finished task stays in the ledger.
     pub(crate) ledger_retention: Option<Duration>,
+    /// Settings for a queue that has none yet.
+    pub(crate) settings: Option<QueueSettings>,
 }
 
 impl Service {
@@ -176,10 +179,30 @@ impl Service {
         };
         // Whether it has levels may have been so before.
         self.known.forget(queue).await;
-        if !report.steps.is_empty() {
-            tracing::info!(event = "queue_created", %queue, steps = report.steps.len());
+        let mut steps: Vec<_> = report.steps.iter().map(ToString::to_string).collect();
+        if let Some(settings) = creation.settings
+            && self.write_first_settings(queue, settings).await?
+        {
+            steps.push("settings written".to_owned());
         }
-        Ok(report.steps.iter().map(ToString::to_string).collect())
+        if !steps.is_empty() {
+            tracing::info!(event = "queue_created", %queue, steps = steps.len());
+        }
+        Ok(steps)
+    }
+
+    /// Writes the settings of a queue that has none; returns whether it had none.
+    pub(crate) async fn write_first_settings(
+        &self,
+        queue: &QueueName,
+        settings: QueueSettings,
+    ) -> Result<bool, ServiceError> {
+        let written = self.client.queue(self.topic(queue)).update(0, |it| *it = settings).await;
+        match written {
+            Ok(_) => Ok(true),
+            Err(DocumentError::VersionConflict { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Deletes a queue: all its topics, with everything in them.

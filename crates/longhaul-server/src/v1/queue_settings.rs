@@ -41,6 +41,9 @@ pub(crate) struct SettingsBody {
     /// In which order its tasks are run; in none if it is not said.
     #[serde(skip_serializing_if = "Option::is_none")]
     order: Option<OrderBody>,
+    /// What the queue is for: at most 1,024 characters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<String>,
 }
 
 /// In which order the tasks of a queue are run.
@@ -126,6 +129,7 @@ impl SettingsBody {
             settings.max_attempts = self.max_attempts;
             settings.expires_after = self.expires_after.map(|it| it.0);
             settings.order = self.order.map(|OrderBody::Key| QueueOrder::Key);
+            settings.description = self.description;
             let letters = self.dead_letters.unwrap_or_default();
             settings.dead_letters = DeadLetterSettings {
                 enabled: letters.enabled,
@@ -161,6 +165,7 @@ impl From<&QueueSettings> for SettingsBody {
             expires_after: settings.expires_after.map(Length),
             dead_letters: letters,
             order: settings.order.map(|_| OrderBody::Key),
+            description: settings.description.clone(),
         }
     }
 }
@@ -183,6 +188,7 @@ mod tests {
             "expires_after": "PT1H",
             "dead_letters": {"enabled": true, "expired": true, "max_size": 10, "retention": "PT24H"},
             "order": "key",
+            "description": "mails of the shop",
         });
         let body: SettingsBody = serde_json::from_value(json.clone()).unwrap();
         let mut settings = QueueSettings::default();

@@ -14,7 +14,7 @@ use crate::shell::{Body, Caller, Json};
 use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
-use longhaul::TaskFilter;
+use longhaul::{QueueSettings, TaskFilter};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use utoipa::ToSchema;
@@ -29,6 +29,16 @@ pub(crate) struct NewQueue {
     levels: bool,
     /// How long a finished task stays in the ledger; an hour if it is not said.
     ledger_retention: Option<Length>,
+    /// Settings that are written, where the queue has none yet; a queue that has settings keeps them.
+    defaults: Option<DefaultsBody>,
+}
+
+/// Settings for a new queue. `004`: those of document 004, by which tasks expire after 14 days, have one attempt, and leave no dead letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
+#[schema(as = QueueDefaults)]
+pub(crate) enum DefaultsBody {
+    #[serde(rename = "004")]
+    Document004,
 }
 
 /// A queue that was made, or was there.
@@ -157,9 +167,10 @@ async fn create(
     QueueAt { queue, .. }: QueueAt,
     body: Body,
 ) -> Result<axum::Json<CreatedQueue>, Problem> {
-    let NewQueue { partitions, levels, ledger_retention } = optional(&body)?;
+    let NewQueue { partitions, levels, ledger_retention, defaults } = optional(&body)?;
     let ledger_retention = ledger_retention.map(|it| it.0);
-    let creation = Creation { partitions, levels, ledger_retention };
+    let settings = defaults.map(|DefaultsBody::Document004| QueueSettings::of_document_004());
+    let creation = Creation { partitions, levels, ledger_retention, settings };
     let steps = service.create_queue(&queue, creation).await?;
     let name = queue.to_string();
     Ok(axum::Json(CreatedQueue { name, steps, now: clock::wall_ms() }))

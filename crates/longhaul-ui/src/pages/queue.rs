@@ -4,7 +4,7 @@ use super::{Level, Reason};
 use crate::asked::{Form, Path, Query};
 use crate::model::{Counts, Queue, Series};
 use crate::parts::{asked, button, chart, figure, layout, length, queue_place, status, task_link};
-use crate::shown::{Outside, number};
+use crate::shown::{Outside, number, text};
 use crate::trouble::Trouble;
 use crate::visit::{Page, Visit, escaped};
 use axum::http::{Method, StatusCode};
@@ -40,6 +40,7 @@ async fn page(visit: &Visit, queue: &str, level: Level) -> Page {
     )?;
     let body = html! {
         h1 { (Outside(queue)) @if found.is_paused() { " " span.tag { "paused" } } }
+        @if let Some(description) = found.description() { p { (text(description, true)) } }
         @if found.levels { (levels(queue, level)) }
         (figures(queue, level, &counts))
         section #series { (chart::throughput(&series)) (chart::latency(&series)) }

@@ -143,7 +143,7 @@ const CASES: [Case; 17] = [
         &[("max_in_flight", "7"), ("rate_tokens", ""), ("rate_per", "")],
         "PATCH",
         "/v1/queues/mails",
-        r#"{"expected_version": 3, "settings": {"max_in_flight": 7, "note": "plain"}}"#,
+        r#"{"expected_version": 3, "settings": {"max_in_flight": 7, "description": "plain", "note": "plain"}}"#,
     ),
 ];
 

@@ -190,7 +190,7 @@ fn answer(call: &Call, text: &str, queue: &str) -> Response {
 }
 
 fn settings(text: &str) -> Value {
-    json!({"version": 3, "levels": true, "settings": {"max_in_flight": 20, "rate": {"tokens": 5, "per": "PT1M"}, "note": text}})
+    json!({"version": 3, "levels": true, "settings": {"max_in_flight": 20, "rate": {"tokens": 5, "per": "PT1M"}, "description": text, "note": text}})
 }
 
 fn counts() -> Value {

@@ -33,6 +33,7 @@ static SETTINGS: Names = Names::Fields(&[
     ("expiresAfter", None),
     ("deadLetters", Some(&DEAD_LETTERS)),
     ("order", None),
+    ("description", None),
 ]);
 
 /// Refuses a patch that names a setting which is none. What a newer version has written may be
@@ -126,6 +127,7 @@ mod tests {
             "expiresAfter": "PT1S",
             "deadLetters": {"enabled": true, "expired": true, "maxSize": 1, "retention": "PT1S"},
             "order": "key",
+            "description": "mails of the shop",
         });
         let settings: QueueSettings = serde_json::from_value(all).unwrap();
         // What it shows of all its fields; what it does not know would be in the last one.

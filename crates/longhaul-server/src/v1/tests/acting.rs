@@ -1,8 +1,11 @@
 //! Tasks are ended, dead letters replayed, queues and schedules changed.
 
+use crate::config::ServerConfig;
+use crate::core::QueueName;
 use crate::testing::Bench;
-use longhaul::{TaskContext, TaskError, Text, processor_fn};
+use longhaul::{QueueSettings, TaskContext, TaskError, Text, processor_fn};
 use serde_json::json;
+use std::time::Duration;
 
 /// A worker that fails each task for good, but for those that say `wait`.
 fn refuse(bench: &Bench) -> longhaul::WorkerHandle {
@@ -58,7 +61,7 @@ fn a_task_that_hangs_is_released_and_failed_by_force() {
     let idle = bench.post(&at(&id, ":force-release"), json!({}));
     assert_eq!((idle.status.as_u16(), idle.code()), (409, "task_not_running".to_owned()));
     let _worker = refuse(&bench);
-    bench.engine.advance(std::time::Duration::from_secs(5));
+    bench.engine.advance(Duration::from_secs(5));
     assert_eq!(bench.get(&at(&id, "")).text("status"), "running");
     let stale = bench.post(&at(&id, ":force-fail"), json!({"epoch": 7}));
     assert_eq!((stale.status.as_u16(), stale.code()), (409, "stale_epoch".to_owned()));
@@ -153,7 +156,7 @@ fn all_are_meant_where_that_is_said() {
     bench.submit("tasks", "a");
     let worker = refuse(&bench);
     while bench.get("/v1/queues/tasks/dead").json()["dead_letters"] == json!([]) {
-        bench.engine.advance(std::time::Duration::from_secs(1));
+        bench.engine.advance(Duration::from_secs(1));
     }
     drop(worker);
     bench.submit("tasks", "b");
@@ -223,6 +226,64 @@ fn a_queue_is_changed_paused_and_purged() {
     }
 }
 
+/// A gateway that makes a queue with `defaults` writes these settings, once: whoever has changed
+/// them since must not lose that when the same request comes again.
+#[test]
+fn settings_of_a_new_queue_are_written_once() {
+    let bench = Bench::new();
+    let tasks = QueueName::parse("tasks").unwrap();
+    let write = || {
+        let settings = QueueSettings::of_document_004();
+        bench.engine.run(bench.service.write_first_settings(&tasks, settings)).unwrap()
+    };
+    assert!(write(), "it had none");
+    let queue = "/v1/queues/tasks";
+    let shown = bench.get(queue).json();
+    let defaults = json!({"paused": false, "max_attempts": 1, "expires_after": "PT336H", "dead_letters": {"enabled": false}});
+    assert_eq!((&shown["version"], &shown["settings"]), (&json!(1), &defaults));
+    let id = bench.submit("tasks", "a");
+    let _worker = refuse(&bench);
+    let wait = format!("/v1/queues/tasks/tasks/{id}/wait");
+    assert_eq!(bench.get(&wait).text("status"), "failed");
+    assert_eq!(bench.get("/v1/queues/tasks/dead").json()["dead_letters"], json!([]));
+    let described =
+        json!({"expected_version": 1, "settings": {"description": "mails of the shop"}});
+    assert_eq!(bench.call("PATCH", queue, described).json()["version"], json!(2));
+    assert!(!write(), "it has settings");
+    let shown = bench.get(queue).json();
+    assert_eq!(shown["settings"], json!({"paused": false, "description": "mails of the shop"}));
+    let long = json!({"expected_version": 2, "settings": {"description": "x".repeat(1_025)}});
+    let long = bench.call("PATCH", queue, long);
+    assert_eq!((long.status.as_u16(), long.code()), (422, "request_unfit".to_owned()));
+    assert!(long.text("detail").contains("description: has at most 1024"), "{long:?}");
+}
+
+/// Counters of the whole life were nowhere but in the stores of metrics.
+#[test]
+fn what_has_ever_ended_is_counted_by_every_gateway_when_nothing_shows_it_any_more() {
+    let bench = Bench::new();
+    let end = processor_fn(async |text: Text, _: TaskContext| match text.0.as_str() {
+        "fail" => Err(TaskError::fatal("no")),
+        _ => Ok(text),
+    });
+    let worker = bench.engine.worker("tasks", end).retention(Duration::from_secs(60));
+    let _worker = bench.engine.start(worker);
+    for payload in ["a", "b", "fail"] {
+        bench.submit("tasks", payload);
+    }
+    bench.engine.advance(Duration::from_secs(5));
+    let counts = "/v1/queues/tasks/counts";
+    let ever = json!({"completed": 2, "failed": 1, "cancelled": 0, "expired": 0});
+    let told = bench.get(counts).json();
+    assert_eq!((&told["total"], &told["ever_ended"]), (&json!(3), &ever));
+    // The ledger of an engine keeps the keys of ended tasks for a day.
+    bench.engine.advance(Duration::from_secs(72 * 3600));
+    for gateway in [&bench, &bench.beside(ServerConfig::default())] {
+        let told = gateway.get(counts).json();
+        assert_eq!((&told["total"], &told["ever_ended"]), (&json!(0), &ever), "{told}");
+    }
+}
+
 #[test]
 fn schedules_are_made_changed_triggered_and_deleted() {
     let bench = Bench::new();
@@ -248,7 +309,7 @@ fn schedules_are_made_changed_triggered_and_deleted() {
     assert_eq!(bench.post(&format!("{path}:pause"), json!({})).status, 200);
     let _worker = refuse(&bench);
     assert_eq!(bench.post(&format!("{path}:trigger"), json!({})).status, 200);
-    bench.engine.advance(std::time::Duration::from_secs(60));
+    bench.engine.advance(Duration::from_secs(60));
     let listed = bench.get("/v1/queues/tasks/schedules").json();
     let schedule = &listed["schedules"][0];
     assert_eq!(
