@@ -112,7 +112,7 @@ async fn nothing_grows_with_the_number_of_cycles() {
             }
         }
         // An odd number, so that the samples are not all taken at the same time between compactions.
-        match cycle.checked_sub(WARM_UP).filter(|passed| passed % (cycles / SAMPLES | 1) == 0) {
+        match cycle.checked_sub(WARM_UP).filter(|passed| passed % ((cycles / SAMPLES) | 1) == 0) {
             Some(passed) if passed < cycles / 3 => early.push(bench.sizes()),
             Some(passed) if passed >= cycles - cycles / 3 => late.push(bench.sizes()),
             Some(_) | None => {}
