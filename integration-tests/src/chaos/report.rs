@@ -36,6 +36,19 @@ impl Row {
         self.figures.push((name.to_owned(), value.into()));
     }
 
+    /// Adds a violation if there is less of something than a run takes to prove anything.
+    pub(super) fn floor<N: Copy + PartialOrd + fmt::Display>(
+        &mut self,
+        what: &str,
+        count: N,
+        least: N,
+    ) {
+        if count < least {
+            let nothing = format!("{what}: {count}, not {least}: the run proves nothing");
+            self.violations.push(nothing);
+        }
+    }
+
     /// A figure that was added; zero where it is no number.
     pub(super) fn count(&self, name: &str) -> u64 {
         let figure = self.figures.iter().find(|(other, _)| other == name);

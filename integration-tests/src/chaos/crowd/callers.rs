@@ -1,7 +1,8 @@
 //! Workers and submitters that speak HTTP, to whichever gateway they happen to ask.
 
 use super::gateways::{COUNT, Urls};
-use super::told::{Answered, Leased, Plan, Submitted, Try};
+use super::holding::{LEASE_TIME, leased};
+use super::told::{Answered, Leased, Look, Submitted, Try};
 use crate::chaos::wall_ms;
 use anyhow::{Context, Result, bail, ensure};
 use longhaul::TaskId;
@@ -14,23 +15,12 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-/// The silence that ends a lease.
-pub(super) const LEASE_TIME: Duration = Duration::from_secs(1);
-
-/// How long somebody hangs: until its lease must have ended, which takes a gateway a second beyond
-/// the silence, and up to three where the machine starts several Pulsars meanwhile. A lease that
-/// nobody has ended yet may still be reported on.
-const HANG: Duration = Duration::from_secs(5);
-
-/// How long a task takes that does not hang.
-const WORK_MS: std::ops::Range<u64> = 0..40;
-
 /// How long an answer is waited for; and the pause before a request is repeated.
 const ANSWER_LIMIT: Duration = Duration::from_secs(15);
-const AGAIN: Duration = Duration::from_millis(50);
+pub(super) const AGAIN: Duration = Duration::from_millis(50);
 
 /// How long a request is repeated.
-const REPEAT_LIMIT_MS: u64 = 180_000;
+pub(super) const REPEAT_LIMIT_MS: u64 = 180_000;
 
 /// One of so many tasks is submitted twice at once, at both gateways: as if the first answer had
 /// been lost.
@@ -49,6 +39,9 @@ const OF_THE_TYPE_ONE_IN: usize = 7;
 const STALE: [&str; 4] =
     ["stale_lease_id", "not_current_lease_owner", "lease_expired", "task_ended"];
 
+/// The code of the answer about a task that the gateway does not know.
+const UNKNOWN_TASK: &str = "task_not_found";
+
 /// When the requests were sent that were accepted last, in ms of the wall clock.
 #[derive(Debug, Default)]
 pub(super) struct Accepted {
@@ -65,6 +58,8 @@ pub(super) struct Callers {
     pub(super) accepted: Accepted,
     /// Answers that did not help, by status and code.
     troubles: Mutex<BTreeMap<String, usize>>,
+    /// Looks at tasks.
+    looks: Mutex<Vec<Look>>,
 }
 
 impl Callers {
@@ -72,13 +67,18 @@ impl Callers {
         // A gateway closes connections that are idle for 10 s.
         let http = reqwest::Client::builder().timeout(ANSWER_LIMIT);
         let http = http.pool_idle_timeout(Duration::from_secs(5)).build()?;
-        let (accepted, troubles) = (Accepted::default(), Mutex::default());
-        Ok(Self { urls, http, queue: queue.to_owned(), accepted, troubles })
+        let (accepted, troubles, looks) = (Accepted::default(), Mutex::default(), Mutex::default());
+        Ok(Self { urls, http, queue: queue.to_owned(), accepted, troubles, looks })
     }
 
     /// Answers that did not help, by status and code.
     pub(super) fn troubles(&self) -> BTreeMap<String, usize> {
         self.troubles.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The looks at tasks that were answered.
+    pub(super) fn looks(&self) -> Vec<Look> {
+        self.looks.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn trouble(&self, what: String) {
@@ -87,7 +87,7 @@ impl Callers {
     }
 
     /// Asks a gateway. An error is an answer that nobody should get.
-    async fn ask(
+    pub(super) async fn ask(
         &self,
         gateway: usize,
         method: Method,
@@ -131,6 +131,10 @@ impl Callers {
         let code = body.get("code").and_then(Value::as_str).unwrap_or_default();
         if status.is_success() {
             return Ok(Answered::Counts);
+        }
+        let is_unknown = status == StatusCode::NOT_FOUND && code == UNKNOWN_TASK;
+        if is_unknown && path.starts_with("tasks/") {
+            return Ok(Answered::Refused(code.to_owned()));
         }
         if status == StatusCode::CONFLICT {
             ensure!(STALE.contains(&code), "{path}: 409 with the code `{code}`: {body}");
@@ -187,7 +191,7 @@ impl Callers {
             }
             let leases = body.get("leases").and_then(Value::as_array);
             for lease in leases.into_iter().flatten() {
-                let (token, leased) = leased(&worker, lease, told.answered_ms, &mut rng)?;
+                let (token, leased) = leased(&worker, lease, &told, &mut rng)?;
                 done.push(self.handle(&token, leased, &mut rng).await?);
             }
         }
@@ -202,42 +206,21 @@ impl Callers {
         self.ask(gateway, Method::POST, "leases", Some(&request)).await.map(drop)
     }
 
-    /// Does what is planned, and reports it until somebody has said what becomes of that, as any
-    /// worker would.
-    async fn handle(
-        &self,
-        token: &str,
-        mut leased: Leased,
-        rng: &mut fastrand::Rng,
-    ) -> Result<Leased> {
-        let time = match leased.plan {
-            Plan::Succeed | Plan::Fail => Duration::from_millis(rng.u64(WORK_MS)),
-            Plan::Hang => HANG,
-        };
-        sleep(time).await;
-        let report = if leased.plan == Plan::Fail {
-            let reason = Leased::reason(leased.task, leased.epoch);
-            json!({ "lease": token, "status": "FAILED", "reason": reason, "retry_after": "10ms" })
-        } else {
-            json!({ "lease": token, "status": "SUCCEEDED", "result": leased.worker })
-        };
-        let from_ms = wall_ms();
-        while wall_ms() - from_ms < REPEAT_LIMIT_MS {
-            let gateway = rng.usize(..COUNT);
-            let asked = self.ask(gateway, Method::POST, "leases:report", Some(&report));
-            let (told, _) = asked.await.with_context(|| format!("{leased:?}"))?;
-            let (sent_ms, answered) = (told.sent_ms, told.answered.clone());
-            leased.tries.push(told);
-            match answered {
-                Answered::Counts => {
-                    self.accepted.report_ms.fetch_max(sent_ms, Ordering::Relaxed);
-                    break;
-                }
-                Answered::Refused(_) => break,
-                Answered::Unknown | Answered::Unheard => sleep(AGAIN).await,
+    /// Looks at a task. A look that is not answered is not repeated.
+    pub(super) async fn look(&self, gateway: usize, task: TaskId) -> Result<()> {
+        let (told, body) = self.ask(gateway, Method::GET, &format!("tasks/{task}"), None).await?;
+        let status = match told.answered {
+            Answered::Counts => {
+                let status = body.get("status").and_then(Value::as_str);
+                Some(status.with_context(|| body.to_string())?.to_owned())
             }
-        }
-        Ok(leased)
+            Answered::Refused(_) => None,
+            Answered::Unknown | Answered::Unheard => return Ok(()),
+        };
+        let Try { sent_ms, answered_ms, .. } = told;
+        let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        looks.push(Look { task, gateway, sent_ms, answered_ms, status });
+        Ok(())
     }
 
     /// Submits the next task of all until there are enough and nothing happens to anybody any more.
@@ -285,6 +268,9 @@ impl Callers {
                 sleep(AGAIN).await;
             }
         }
+        for task in &submitted.ids {
+            self.look(fastrand::usize(..COUNT), *task).await?;
+        }
         Ok(submitted)
     }
 
@@ -314,30 +300,4 @@ fn lease_request(worker: &str, rng: &mut fastrand::Rng) -> (Value, bool) {
         fields.extend(is_typed.then(|| ("types".to_owned(), json!([TYPE]))));
     }
     (request, waits)
-}
-
-/// What a lease says, and what is to become of it.
-fn leased(
-    worker: &str,
-    lease: &Value,
-    granted_ms: u64,
-    rng: &mut fastrand::Rng,
-) -> Result<(String, Leased)> {
-    let text = |name| lease.get(name).and_then(Value::as_str).with_context(|| lease.to_string());
-    let number = |name| -> Result<u32> {
-        let number = lease.get(name).and_then(Value::as_u64);
-        Ok(number.with_context(|| lease.to_string())?.try_into()?)
-    };
-    let task: TaskId = text("task")?.parse().with_context(|| lease.to_string())?;
-    let leased = Leased {
-        worker: worker.to_owned(),
-        task,
-        epoch: number("epoch")?,
-        attempt: number("attempt")?,
-        max_attempts: number("max_attempts")?,
-        granted_ms,
-        plan: Plan::draw(rng),
-        tries: Vec::new(),
-    };
-    Ok((text("lease")?.to_owned(), leased))
 }

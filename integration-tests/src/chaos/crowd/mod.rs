@@ -3,6 +3,9 @@
 
 mod callers;
 mod gateways;
+mod history;
+mod holding;
+mod linear;
 mod log;
 mod told;
 mod verdict;
@@ -12,8 +15,9 @@ use super::reading::{Tail, ledger_entry, read_whole, view_entry};
 use super::{Options, Row, wall_ms};
 use crate::sandbox::{Admin, Sandbox};
 use anyhow::{Context, Result, ensure};
-use callers::{Callers, LEASE_TIME};
+use callers::Callers;
 use gateways::{COUNT, Gateways};
+use holding::LEASE_TIME;
 use log::Log;
 use longhaul::topics::{AdminOptions, TopicNames, TopicSettings};
 use longhaul::{Client, TaskId};
@@ -254,11 +258,11 @@ impl Crowd {
             ("leases that hung", count(Some(Plan::Hang), &|_| true), 1),
             ("accepted failures", count(Some(Plan::Fail), &counts), 1),
             ("tasks", submits.len(), self.size.tasks),
+            ("kills", *kills, self.size.kills_min),
         ] {
-            if count < least {
-                row.violations.push(format!("only {count} {what}: the run proves nothing"));
-            }
+            row.floor(what, count, least);
         }
+        history::judge(submits, leases, &self.callers.looks()).tell(self.size.tasks, row);
     }
 
     /// Asks log and gateways, once all has settled.

@@ -53,9 +53,14 @@ pub(super) struct Leased {
     pub(super) epoch: u32,
     pub(super) attempt: u32,
     pub(super) max_attempts: u32,
+    /// When it was asked for, and granted.
+    pub(super) asked_ms: u64,
     pub(super) granted_ms: u64,
     pub(super) plan: Plan,
-    /// The same report, until somebody has said what becomes of it.
+    /// Keep-alives.
+    pub(super) kept: Vec<Try>,
+    /// The same report, until somebody has said what becomes of it. A success may be told again
+    /// when it was accepted.
     pub(super) tries: Vec<Try>,
 }
 
@@ -89,6 +94,17 @@ pub(super) struct Submitted {
     pub(super) tries: Vec<Try>,
     /// The ids that were answered.
     pub(super) ids: Vec<TaskId>,
+}
+
+/// A look at a task while others worked, through a gateway that answered.
+#[derive(Clone, Debug)]
+pub(super) struct Look {
+    pub(super) task: TaskId,
+    pub(super) gateway: usize,
+    pub(super) sent_ms: u64,
+    pub(super) answered_ms: u64,
+    /// `None`: the gateway does not know the task.
+    pub(super) status: Option<String>,
 }
 
 /// A task, as the gateways show it in the end.

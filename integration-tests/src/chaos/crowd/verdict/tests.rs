@@ -31,8 +31,10 @@ fn leased(task: TaskId, epoch: u32, plan: Plan, tries: &[Answered]) -> Leased {
         epoch,
         attempt: epoch,
         max_attempts: ATTEMPTS,
+        asked_ms: 0,
         granted_ms: 0,
         plan,
+        kept: Vec::new(),
         tries: tries.iter().cloned().map(sent).collect(),
     }
 }

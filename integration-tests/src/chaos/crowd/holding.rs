@@ -1,0 +1,129 @@
+//! What workers do with a lease: they work, keep it alive, report, and look at its task.
+
+use super::callers::{AGAIN, Callers, REPEAT_LIMIT_MS};
+use super::gateways::COUNT;
+use super::told::{Answered, Leased, Plan, Try};
+use crate::chaos::wall_ms;
+use anyhow::{Context, Result};
+use longhaul::TaskId;
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// The silence that ends a lease.
+pub(super) const LEASE_TIME: Duration = Duration::from_secs(1);
+
+/// How long somebody hangs: until its lease must have ended, which takes a gateway a second beyond
+/// the silence, and up to three where the machine starts several Pulsars meanwhile. A lease that
+/// nobody has ended yet may still be reported on.
+const HANG: Duration = Duration::from_secs(5);
+
+/// How long a task takes that does not hang.
+const WORK_MS: std::ops::Range<u64> = 0..40;
+
+/// One worker of so many that do not hang sends keep-alives: before its report, at once with it
+/// through the other gateway, and behind it. It reports a success once more.
+const EAGER_ONE_IN: usize = 3;
+
+impl Callers {
+    /// Does what is planned, and reports it until somebody has said what becomes of that, as any
+    /// worker would.
+    pub(super) async fn handle(
+        &self,
+        token: &str,
+        mut leased: Leased,
+        rng: &mut fastrand::Rng,
+    ) -> Result<Leased> {
+        let report = if leased.plan == Plan::Fail {
+            let reason = Leased::reason(leased.task, leased.epoch);
+            json!({ "lease": token, "status": "FAILED", "reason": reason, "retry_after": "10ms" })
+        } else {
+            json!({ "lease": token, "status": "SUCCEEDED", "result": leased.worker })
+        };
+        let alive = json!({ "lease": token, "status": "IN_PROGRESS" });
+        let is_eager = leased.plan != Plan::Hang && rng.usize(..EAGER_ONE_IN) == 0;
+        if is_eager {
+            leased.kept.push(self.tell(rng.usize(..COUNT), &alive).await?);
+        }
+        let time = match leased.plan {
+            Plan::Succeed | Plan::Fail => Duration::from_millis(rng.u64(WORK_MS)),
+            Plan::Hang => HANG,
+        };
+        sleep(time).await;
+        if is_eager {
+            let gateway = rng.usize(..COUNT);
+            let kept = self.tell((gateway + 1) % COUNT, &alive);
+            let (told, kept) = tokio::try_join!(self.tell(gateway, &report), kept)?;
+            leased.tries.push(told);
+            leased.kept.push(kept);
+        }
+        self.report(&report, &mut leased, rng).await.with_context(|| format!("{leased:?}"))?;
+        if is_eager {
+            leased.kept.push(self.tell(rng.usize(..COUNT), &alive).await?);
+            if leased.plan == Plan::Succeed && leased.answered() == Some(&Answered::Counts) {
+                leased.tries.push(self.tell(rng.usize(..COUNT), &report).await?);
+                self.report(&report, &mut leased, rng).await?;
+            }
+        }
+        tokio::try_join!(self.look(0, leased.task), self.look(1, leased.task))?;
+        Ok(leased)
+    }
+
+    /// Reports through any gateway until the answer says what becomes of the report.
+    async fn report(
+        &self,
+        report: &Value,
+        leased: &mut Leased,
+        rng: &mut fastrand::Rng,
+    ) -> Result<()> {
+        let from_ms = wall_ms();
+        loop {
+            match leased.tries.last() {
+                Some(Try { answered: Answered::Counts, sent_ms, .. }) => {
+                    self.accepted.report_ms.fetch_max(*sent_ms, Ordering::Relaxed);
+                    return Ok(());
+                }
+                Some(Try { answered: Answered::Refused(_), .. }) => return Ok(()),
+                Some(_) if wall_ms() - from_ms > REPEAT_LIMIT_MS => return Ok(()),
+                Some(_) => sleep(AGAIN).await,
+                None => {}
+            }
+            leased.tries.push(self.tell(rng.usize(..COUNT), report).await?);
+        }
+    }
+
+    async fn tell(&self, gateway: usize, report: &Value) -> Result<Try> {
+        let (told, _) = self.ask(gateway, Method::POST, "leases:report", Some(report)).await?;
+        Ok(told)
+    }
+}
+
+/// What a lease says, and what is to become of it.
+pub(super) fn leased(
+    worker: &str,
+    lease: &Value,
+    told: &Try,
+    rng: &mut fastrand::Rng,
+) -> Result<(String, Leased)> {
+    let text = |name| lease.get(name).and_then(Value::as_str).with_context(|| lease.to_string());
+    let number = |name| -> Result<u32> {
+        let number = lease.get(name).and_then(Value::as_u64);
+        Ok(number.with_context(|| lease.to_string())?.try_into()?)
+    };
+    let task: TaskId = text("task")?.parse().with_context(|| lease.to_string())?;
+    let leased = Leased {
+        worker: worker.to_owned(),
+        task,
+        epoch: number("epoch")?,
+        attempt: number("attempt")?,
+        max_attempts: number("max_attempts")?,
+        asked_ms: told.sent_ms,
+        granted_ms: told.answered_ms,
+        plan: Plan::draw(rng),
+        kept: Vec::new(),
+        tries: Vec::new(),
+    };
+    Ok((text("lease")?.to_owned(), leased))
+}
