@@ -123,8 +123,9 @@ pub fn pairs() -> Vec<Pair> {
     pairs.filter(|[one, other]| one < other && fit(*one, *other)).collect()
 }
 
-/// The features of a history.
-fn features(seed: u64, pair: Pair) -> Vec<Feature> {
+/// The features of a history of this pair.
+#[must_use]
+pub fn features(seed: u64, pair: Pair) -> Vec<Feature> {
     let mut features = pair.to_vec();
     if seed % 4 == 3 {
         let third = |it: &Feature| pair.iter().all(|one| fit(*one, *it));
@@ -147,9 +148,8 @@ pub struct Report {
 
 /// Runs one history.
 #[must_use]
-pub fn run(seed: u64, pair: Pair) -> Report {
+pub fn run(seed: u64, features: Vec<Feature>) -> Report {
     let engine = TestEngine::new();
-    let features = features(seed, pair);
     if features.contains(&Feature::Partition) {
         for level in ["", "-high"] {
             engine.create_partitioned(&format!("{}{level}", world::TOPIC), world::PARTITIONS);

@@ -14,11 +14,12 @@ use tokio::time::{Instant, sleep_until, timeout};
 /// ends.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
-/// A broker may send nothing more to a session that is open, as consumers have seen: so one that
-/// got nothing for so long looks whether there is something, and is opened anew if there is.
+/// A broker may send nothing more although the session is open; consumers have seen it. A follower
+/// that got nothing for this long asks where the topic ends, and is opened anew if it has not read
+/// that far.
 const PATIENCE_MIN: Duration = Duration::from_secs(60);
-/// The time doubles up to this one whenever that did not help: what stands at the end of a topic
-/// may be nothing that anybody is sent.
+/// The time doubles up to this one whenever that did not help: some topics end with something that
+/// no follower is sent.
 const PATIENCE_MAX: Duration = Duration::from_secs(3_600);
 
 /// Follows one partition, from session to session: each goes on behind the last message of the one
@@ -138,20 +139,26 @@ impl KeptFollower {
 
     /// Nothing came for long.
     async fn look_after_silence(&mut self) -> Result<(), TransportError> {
-        let knows_where = self.has_read() || self.follow.start == Start::Earliest;
         if self.is_missing {
-            tracing::info!(topic = %self.service.topic, "no message for a long time although there is one: following again");
+            tracing::info!(topic = %self.service.topic, "no message for a long time although there seems to be one: following again");
             self.service.monitor.stalled();
             self.follower = None;
             self.service.ended();
             self.is_missing = false;
             self.patience = (2 * self.patience).min(PATIENCE_MAX);
-        } else if knows_where {
-            self.is_missing = self.last_position().await? > self.read_to();
+            self.look_at = runtime_now() + self.patience;
+        } else if self.has_read() || self.follow.start == Start::Earliest {
+            let end = self.last_position().await;
+            // Also when there was no answer: the next session follows first.
+            self.look_at = runtime_now() + self.patience;
+            self.is_missing = end? > self.read_to();
+            if self.is_missing {
+                // What was published just now has time to come.
+                self.look_at = runtime_now() + LOOK_AGAIN_AFTER;
+            }
+        } else {
+            self.look_at = runtime_now() + self.patience;
         }
-        // What was published just now has time to come.
-        let patience = if self.is_missing { LOOK_AGAIN_AFTER } else { self.patience };
-        self.look_at = runtime_now() + patience;
         Ok(())
     }
 

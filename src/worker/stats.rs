@@ -110,8 +110,8 @@ pub struct WorkerStats {
     /// Sessions with the broker that were lost: publishers, followers, consumers. An unload costs
     /// five per partition.
     pub sessions_lost: u64,
-    /// Times that the broker delivered nothing although it had something, and the worker subscribed
-    /// anew.
+    /// Times that the broker sent nothing although it had something, and the worker subscribed, or
+    /// followed the topic, anew.
     pub stalls: u64,
     /// Times that the broker began to refuse something for good: see
     /// [`ConnectionState::Refused`](crate::ConnectionState::Refused); or claims and outcomes one by

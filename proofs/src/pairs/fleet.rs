@@ -50,6 +50,11 @@ impl Fleet {
         let mut config = WorkerConfig::default();
         (config.concurrency, config.max_attempts, config.heartbeat) = (SLOTS, ATTEMPTS, H);
         config.cancel_grace = Duration::from_secs(1);
+        if self.features.contains(&Feature::Compact) {
+            // So that keys and tasks are forgotten while the history goes on.
+            config.key_retention = 20 * SECOND;
+            (config.ledger_retention, config.self_fence) = (24 * H, 5 * H);
+        }
         config.legacy = self.features.contains(&Feature::Legacy);
         config.backoff =
             RetryPolicy { base: Duration::from_millis(500), max: 2 * SECOND, ..config.backoff };
@@ -65,6 +70,11 @@ impl Fleet {
             let builder = self.client.leases(TOPIC).lease_time(LEASE_TIME);
             let builder = builder.settings(|its| {
                 (its.heartbeat, its.max_attempts) = (config.heartbeat, config.max_attempts);
+                if self.features.contains(&Feature::Compact) {
+                    its.key_retention = config.key_retention;
+                    (its.ledger_retention, its.self_fence) =
+                        (config.ledger_retention, config.self_fence);
+                }
                 its.backoff = config.backoff;
             });
             let builder = if levels { builder.levels(Levels::strict()) } else { builder };

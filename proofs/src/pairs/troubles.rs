@@ -1,6 +1,5 @@
 //! What clients, operators and the broker do to a queue at work.
 
-use super::Feature;
 use super::notes::{Act, Done};
 use super::world::{SECOND, SUBSCRIPTION, TOPIC, World};
 use longhaul::QueueSettings;
@@ -36,7 +35,7 @@ impl World<'_> {
         };
         match done {
             Ok(_) => self.notes.act(task.id, if fails { Act::Fail } else { Act::Delete }),
-            Err(_) if self.has(Feature::Broker) => self.notes.unsure(task.id),
+            Err(_) if self.is_troubled() => self.notes.unsure(task.id),
             // It has begun meanwhile, or is over.
             Err(_) => {}
         }
@@ -49,9 +48,15 @@ impl World<'_> {
         let Ok(Some(info)) = view.get(task.id) else { return };
         match self.client().force_release(&task, info.epoch, "stuck").await {
             Ok(_) => self.notes.act(task.id, Act::Release),
-            Err(_) if self.has(Feature::Broker) => self.notes.unsure(task.id),
+            Err(_) if self.is_troubled() => self.notes.unsure(task.id),
             Err(_) => {}
         }
+    }
+
+    /// What is asked of the broker now may be done although there is no answer.
+    fn is_troubled(&self) -> bool {
+        let now = self.notes.now();
+        self.notes.lock().is_troubled(&(now..now + SECOND))
     }
 
     pub(super) async fn pause_or_resume(&self) {

@@ -85,6 +85,7 @@ impl Driver {
                     lane.note_holder(&inbound.entry, message);
                 }
                 self.answer_reporters(id, &inbound.entry, verdict);
+                self.answer_renewals(id, inbound.position);
                 if let Some(Verdict::Accepted) = verdict {
                     self.note_waits(id, &inbound.entry, message, now);
                     self.note_overwritten(id, &inbound.entry);

@@ -19,8 +19,8 @@ use std::time::Duration;
 /// How often the keys are looked at, or more often where they are kept for a short time.
 const LOOKED_AT_EVERY: Duration = Duration::from_secs(60);
 
-/// Holders that are looked at in one event, releases and renewals until the next look, and
-/// tombstones that are on their way: entries and heartbeats are to come in between.
+/// Holders that are looked at in one event, tombstones that are on their way, and half of the
+/// releases and renewals after which a look pauses. Entries and heartbeats come in between.
 const AT_ONCE_MAX: usize = 10_000;
 
 /// What this worker does about the keys of a register.
@@ -50,19 +50,31 @@ impl KeyKeeping {
     }
 }
 
-/// A look at all holders, in portions.
+/// A look at all holders, in portions. Those of dedupe keys are looked at first, and first again
+/// after a pause: others wait for their keys.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
     /// The kind that is looked at, and the last holder of it that was.
     kind: KeyKind,
     last: Option<QueueTask>,
-    /// Holders of idempotency keys come after those of dedupe keys. They may be many, and mostly of
-    /// tasks that are over.
+    /// Holders of idempotency keys are looked at, too. They may be many, and mostly of tasks that
+    /// are over.
     all: bool,
+    /// The last of those that was looked at before a pause.
+    resume: Option<QueueTask>,
     /// A hold was found that had to be renewed.
     renews: bool,
     /// Releases and renewals since the last pause.
     kept: usize,
+}
+
+impl Look {
+    fn pause(&mut self) {
+        if self.kind == KeyKind::Idempotency {
+            (self.kind, self.resume) = (KeyKind::Dedupe, self.last);
+        }
+        (self.last, self.kept) = (None, 0);
+    }
 }
 
 impl Driver {
@@ -195,21 +207,24 @@ impl Driver {
             self.pending.push(Box::pin(std::future::ready(Event::KeysDue(number))));
             return;
         }
+        if let Some(look) = &mut register.keeping.look {
+            look.pause();
+        }
         register.keeping.scheduled = false;
         self.look_at_keys_later(number);
-        let Some(look) = over else { return };
         let now = self.env.clock.now();
         let is_due = self.is_period_due(number);
         let Some(register) = self.registers.get_mut(number).filter(|register| register.is_read())
         else {
             return;
         };
-        if look.all {
+        let all = over.filter(|look| look.all);
+        if all.is_some() {
             register.keeping.renewed_at = Some(now);
         }
         if self.is_first(number) {
             // When a task ends its hold is one period old at most.
-            if is_due && look.all && !look.renews {
+            if is_due && all.is_some_and(|look| !look.renews) {
                 self.begin_period(number, now);
             }
             self.remove_expired(number, now);
@@ -229,7 +244,7 @@ impl Driver {
         let renewed_at = keeping.and_then(|keeping| keeping.renewed_at);
         let all = renewed_at.is_none_or(|at| now.since(at) >= patience);
         let all = all || self.is_period_due(number);
-        Look { kind: KeyKind::Dedupe, last: None, all, renews: false, kept: 0 }
+        Look { kind: KeyKind::Dedupe, last: None, all, resume: None, renews: false, kept: 0 }
     }
 
     /// Releases or renews the keys of those holders for which this worker is the first, so many of
@@ -237,9 +252,6 @@ impl Driver {
     fn look_at_holders(&mut self, number: usize) -> Option<Look> {
         let under_way = self.registers.get_mut(number)?.keeping.look.take();
         let mut look = under_way.unwrap_or_else(|| self.begin_look(number));
-        if look.kept >= AT_ONCE_MAX {
-            look.kept = 0;
-        }
         let register = self.registers.get(number).filter(|register| register.is_read());
         let Some(register) = register else { return Some(look) };
         let keys = register.fold.keys();
@@ -250,7 +262,7 @@ impl Driver {
         match (some.last(), look.kind) {
             (Some(last), _) => look.last = Some(*last),
             (None, KeyKind::Dedupe) if look.all => {
-                (look.kind, look.last) = (KeyKind::Idempotency, None);
+                (look.kind, look.last) = (KeyKind::Idempotency, look.resume.take());
             }
             (None, KeyKind::Dedupe | KeyKind::Idempotency) => return Some(look),
         }

@@ -1,24 +1,28 @@
-//! What holders say of their leases, and how they are answered: a keep-alive when it is in the log,
+//! What holders say of their leases, and how they are answered: a keep-alive when it was read back,
 //! an end when the log has accepted it and the metadata topic shows it.
 
 use super::lanes::LaneId;
 use super::lease_keeping::Known;
 use super::leasing::{Answer, lease_ms};
-use super::{Driver, Event, PublishResult};
+use super::{Driver, Event};
 use crate::lease::{KeepAlive, Kept, LeaseOutcome, LeaseToken, ReportError};
 use crate::transport::OnReceipt;
-use crate::worker::leasing::{Asked, LeaseEvent, LeaseKey, Reply, Told};
+use crate::worker::leasing::{Asked, LeaseEvent, LeaseKey, Renewed, Reply, Told};
 use longhaul_core::lease::{Reported, error_of};
 use longhaul_core::protocol::entry::{Claim, Done, Entry};
 use longhaul_core::protocol::fold::Verdict;
 use longhaul_core::protocol::key::Epoch;
 use longhaul_core::protocol::moment::Moment;
-use longhaul_core::task::TaskState;
+use longhaul_core::task::{Position, TaskState};
 use std::time::Duration;
 use tokio::sync::mpsc::error::TrySendError;
 
 /// An answer waits so long until the metadata topic shows what it tells.
 const SHOWN_MAX: Duration = Duration::from_secs(1);
+
+/// Renewals of one partition that are stored and not read back. Beyond this the ledger cannot be
+/// read, and holders are told so.
+const UNREAD_MAX: usize = 10_000;
 
 impl Driver {
     /// The holder of a lease has something to say.
@@ -78,37 +82,58 @@ impl Driver {
         let Some(entry) = renewal else {
             return drop(reply.send(Err(ReportError::Unavailable)));
         };
-        let (answers, token) = (self.env.answers.clone(), *token);
+        let renewed = Renewed { key, token: *token, keep, reply };
+        let answers = self.env.answers.clone();
         let on_receipt = OnReceipt::new(move |published| {
-            let stored = PublishResult::from(published) == PublishResult::Stored;
-            answers.put(Event::Lease(LeaseEvent::Renewed { key, token, stored, keep, reply }));
+            answers.put(Event::Lease(LeaseEvent::Renewed(published.ok(), renewed)));
         });
         lane.publish(&entry, b"", Some(now + self.config.heartbeat), on_receipt);
     }
 
-    pub(super) fn handle_renewed(
-        &mut self,
-        key: LeaseKey,
-        token: &LeaseToken,
-        stored: bool,
-        (keep, reply): (Box<KeepAlive>, Reply<Kept>),
-    ) {
+    /// A renewal is stored, or may not be. Whether its lease had ended before it says what stands
+    /// on the ledger up to there.
+    pub(super) fn handle_renewed(&mut self, stored: Option<Position>, renewed: Renewed) {
+        let Renewed { key: (id, ..), .. } = renewed;
+        let Some(at) = stored else {
+            return drop(renewed.reply.send(Err(ReportError::Unavailable)));
+        };
+        let read_to = self.lanes.get(&id).and_then(|lane| lane.core.machine().read_to());
+        if read_to >= Some(at) {
+            return self.answer_renewed(renewed);
+        }
+        let Some(leasing) = &mut self.leasing else { return };
+        let unread = leasing.unread.entry(id).or_default();
+        if unread.len() < UNREAD_MAX {
+            unread.insert(at, renewed);
+        }
+    }
+
+    /// The ledger was read to here.
+    pub(super) fn answer_renewals(&mut self, id: LaneId, read_to: Position) {
+        while let Some(leasing) = &mut self.leasing
+            && let Some(unread) = leasing.unread.get_mut(&id)
+            && let Some(first) = unread.first_entry().filter(|first| *first.key() <= read_to)
+        {
+            let renewed = first.remove();
+            self.answer_renewed(renewed);
+        }
+    }
+
+    fn answer_renewed(&mut self, Renewed { key, token, keep, reply }: Renewed) {
+        let now = self.env.clock.now();
+        let standing = self.standing(&token, now, now);
         let attendant = self.leasing.as_ref().and_then(|leasing| leasing.desk.attendants.get(&key));
-        let error = match attendant {
-            _ if !stored => ReportError::Unavailable,
-            // Who is not listening any more has answered by that: the question is dropped.
-            Some(attendant) => return drop(attendant.try_send(Told::Kept { keep, reply })),
-            // Others look after it by now, or it has ended.
-            None => {
-                let now = self.env.clock.now();
-                match self.standing(token, now, now) {
-                    Known::Not(error) => error,
-                    Known::Runs(_) | Known::Behind => ReportError::Unavailable,
-                    Known::Succeeded => {
-                        ReportError::Ended { state: TaskState::Completed, outcome: None }
-                    }
-                }
+        let error = match (standing, attendant) {
+            (Known::Not(error), _) => error,
+            (Known::Succeeded, _) => {
+                ReportError::Ended { state: TaskState::Completed, outcome: None }
             }
+            // Who is not listening any more has answered by that: the question is dropped.
+            (Known::Runs(_) | Known::Behind, Some(attendant)) => {
+                return drop(attendant.try_send(Told::Kept { keep, reply }));
+            }
+            // Others look after it by now.
+            (Known::Runs(_) | Known::Behind, None) => ReportError::Unavailable,
         };
         drop(reply.send(Err(error)));
     }

@@ -8,16 +8,16 @@ use super::lanes::LaneId;
 use crate::lease::{LEASE_TIME, Lease, LeaseToken, ReportError};
 use crate::worker::erased::ErasedProcessor;
 use crate::worker::leasing::{
-    Asked, Attendant, Desk, LeaseEvent, LeaseKey, LeaseTerms, Reply, Told,
+    Asked, Attendant, Desk, LeaseEvent, LeaseKey, LeaseTerms, Renewed, Reply, Told,
 };
 use bytes::Bytes;
 use longhaul_core::lease::Reported;
 use longhaul_core::protocol::entry::{Claim, LeaseMs, lease_time};
 use longhaul_core::protocol::key::OnceKey;
 use longhaul_core::protocol::moment::Moment;
-use longhaul_core::task::{TaskId, text};
+use longhaul_core::task::{Position, TaskId, text};
 use longhaul_core::wanted::TaskType;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -40,6 +40,8 @@ pub(super) struct Leasing {
     typed: bool,
     /// Who waits to hear that the end of a lease counts, and what it has reported.
     pub(super) reporters: HashMap<LeaseKey, Vec<(Reported, Reply<()>)>>,
+    /// Renewals that are stored and not read back.
+    pub(super) unread: HashMap<LaneId, BTreeMap<Position, Renewed>>,
     /// Answers that wait until the metadata topic shows what they tell: whoever has the answer may
     /// look there.
     pub(super) unshown: HashMap<LeaseKey, Vec<Answer>>,
@@ -54,6 +56,7 @@ impl Leasing {
             terms,
             typed: false,
             reporters: HashMap::new(),
+            unread: HashMap::new(),
             unshown: HashMap::new(),
             attending: HashMap::new(),
         }
@@ -176,9 +179,7 @@ impl Driver {
             LeaseEvent::Asked(asked) => self.handle_asked(asked, now + LOOK_MAX, now),
             LeaseEvent::AskedAgain(asked, until) => self.handle_asked(asked, until, now),
             LeaseEvent::Begun(key, lease) => self.grant(key, *lease),
-            LeaseEvent::Renewed { key, token, stored, keep, reply } => {
-                self.handle_renewed(key, &token, stored, (keep, reply));
-            }
+            LeaseEvent::Renewed(stored, renewed) => self.handle_renewed(stored, renewed),
             LeaseEvent::Over { key, message } => self.end_lease(key, *message),
             LeaseEvent::Shown(key) => self.answer_shown(key),
         }

@@ -32,7 +32,6 @@ mod parking;
 mod peers;
 mod predecessors;
 mod pump;
-mod read_backs;
 mod refusals;
 mod register;
 mod remains;

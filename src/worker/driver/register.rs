@@ -10,7 +10,6 @@ use super::keyed::Waiting;
 use super::lane::Lane;
 use super::lanes::LaneId;
 use super::overwriting::Underway;
-use super::read_backs::ReadBacks;
 use super::settings::OwnSettings;
 use super::tickets::Tickets;
 use super::{Driver, Environment, Event};
@@ -24,7 +23,7 @@ use longhaul_core::protocol::register::{
     DocumentName, Entry, EntryError, Register, Stamp, Verdict,
 };
 use longhaul_core::register;
-use longhaul_core::task::{Position, Priority};
+use longhaul_core::task::Priority;
 use std::collections::BTreeMap;
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -62,9 +61,6 @@ pub(super) struct OwnRegister {
     landmark: Landmark,
     follower: Option<AbortHandle>,
     publishes: Option<Mailbox<Publish>>,
-    /// Where own entries were stored, as receipts tell.
-    receipts: Mailbox<Position>,
-    read_backs: ReadBacks,
     pub(super) stamps: Stamps,
     /// Tasks that are held here and wait for their keys.
     pub(super) waiting: Waiting,
@@ -90,8 +86,6 @@ impl OwnRegister {
             landmark: Landmark::default(),
             follower: None,
             publishes: None,
-            receipts: Mailbox::new(),
-            read_backs: ReadBacks::default(),
             stamps: Stamps { writer: Lane::draw_owner(env), serial: 0 },
             waiting: Waiting::default(),
             keeping: KeyKeeping::default(),
@@ -125,7 +119,6 @@ impl OwnRegister {
         self.fold = Register::default();
         self.landmark = Landmark::default();
         self.keeping.forget();
-        self.read_backs = ReadBacks::default();
         let (register, generation) = (self.number, self.generation);
         let sink = Sink::new(env.events.clone(), move |followed| Event::Register {
             register,
@@ -154,23 +147,7 @@ impl OwnRegister {
             services.spawn(env.gate.wrap(publishing));
             mailbox
         });
-        let receipts = entry.stamp().map(|_| self.receipts.clone());
-        let on_receipt = OnReceipt::new(move |published| {
-            if let (Some(receipts), Ok(at)) = (receipts, &published) {
-                receipts.put(*at);
-            }
-            on_receipt.tell(published);
-        });
         mailbox.put(Publish { message: register::message(entry), on_receipt, expires: None });
-    }
-
-    /// An entry was read. Returns whether an own one was not, although it stands before it.
-    fn has_missed_one(&mut self, entry: &Entry, at: Position) -> bool {
-        while let Some(stored) = self.receipts.pop() {
-            self.read_backs.stored(stored);
-        }
-        let is_own = entry.stamp().is_some_and(|stamp| self.stamps.is_own(stamp));
-        self.read_backs.read(at, is_own)
     }
 }
 
@@ -207,9 +184,7 @@ impl Driver {
         match followed {
             FollowedWhole::Messages(messages) => {
                 for message in &messages {
-                    if !self.handle_register_message(number, message, now) {
-                        return;
-                    }
+                    self.handle_register_entry(number, message, now);
                     self.perform_effects();
                 }
             }
@@ -225,70 +200,49 @@ impl Driver {
         }
     }
 
-    /// Returns whether those behind it are still of use.
-    fn handle_register_message(&mut self, number: usize, message: &Message, now: Moment) -> bool {
-        let Some(register) = self.registers.get_mut(number) else { return false };
-        let entry = match register::read(message) {
-            Ok(entry) => entry,
-            Err(EntryError::Replicated) => {
-                self.stats.replicated();
-                return true;
+    fn handle_register_entry(&mut self, number: usize, message: &Message, now: Moment) {
+        let Some(register) = self.registers.get_mut(number) else { return };
+        match register::read(message) {
+            Ok(entry) => {
+                if matches!(entry, Entry::Start(_)) {
+                    register.landmark.set(Some(message));
+                }
+                let (position, published_ms) = (message.position, message.publish_time_ms);
+                let verdict = register.fold.apply_at(&entry, position, published_ms);
+                let is_accepted = verdict == Some(Verdict::Accepted);
+                let begins = matches!(entry, Entry::Period(..)) && is_accepted;
+                if begins || register.keeping.began_ms.is_none() {
+                    // Whoever has begun it may have a clock that is fast by a year.
+                    let own_ms = self.env.clock.wall_ms();
+                    register.keeping.began_ms = Some(message.publish_time_ms.min(own_ms));
+                }
+                if let Entry::Document(document) = &entry
+                    && (is_accepted || document.key.name == DocumentName::queue_settings())
+                    && register.is_read()
+                {
+                    self.document_changed(number, &document.key.name, now);
+                }
+                if let Some(key) = entry.key().hold() {
+                    self.key_was_read(number, key, now);
+                    self.note_key(number, key, now);
+                }
+                self.keep_keys(number, &entry);
+                if let (Entry::Bind(hold), Some(Verdict::Lost(to))) = (&entry, verdict) {
+                    self.note_lost(number, hold, to);
+                }
+                if let Some(key) = entry.key().hold() {
+                    self.overwrite(number, &key.name);
+                }
+                #[cfg(feature = "schedules")]
+                self.firing_was_read(number, &entry, now);
+                self.ticket_was_read(number, &entry, now);
             }
+            Err(EntryError::Replicated) => self.stats.replicated(),
             Err(error) => {
                 tracing::debug!(position = ?message.position, %error, "not an entry of the register");
                 self.stats.malformed();
-                return true;
             }
-        };
-        if register.has_missed_one(&entry, message.position) {
-            tracing::warn!(topic = %register.topic, "an entry of this worker was stored and not read back: reading the register anew");
-            register.read_from_start(&mut self.env, &mut self.services);
-            return false;
         }
-        if matches!(entry, Entry::Start(_)) {
-            register.landmark.set(Some(message));
-        }
-        self.handle_register_entry(number, &entry, message, now);
-        true
-    }
-
-    fn handle_register_entry(
-        &mut self,
-        number: usize,
-        entry: &Entry,
-        message: &Message,
-        now: Moment,
-    ) {
-        let Some(register) = self.registers.get_mut(number) else { return };
-        let (position, published_ms) = (message.position, message.publish_time_ms);
-        let verdict = register.fold.apply_at(entry, position, published_ms);
-        let is_accepted = verdict == Some(Verdict::Accepted);
-        let begins = matches!(entry, Entry::Period(..)) && is_accepted;
-        if begins || register.keeping.began_ms.is_none() {
-            // Whoever has begun it may have a clock that is fast by a year.
-            let own_ms = self.env.clock.wall_ms();
-            register.keeping.began_ms = Some(message.publish_time_ms.min(own_ms));
-        }
-        if let Entry::Document(document) = entry
-            && (is_accepted || document.key.name == DocumentName::queue_settings())
-            && register.is_read()
-        {
-            self.document_changed(number, &document.key.name, now);
-        }
-        if let Some(key) = entry.key().hold() {
-            self.key_was_read(number, key, now);
-            self.note_key(number, key, now);
-        }
-        self.keep_keys(number, entry);
-        if let (Entry::Bind(hold), Some(Verdict::Lost(to))) = (entry, verdict) {
-            self.note_lost(number, hold, to);
-        }
-        if let Some(key) = entry.key().hold() {
-            self.overwrite(number, &key.name);
-        }
-        #[cfg(feature = "schedules")]
-        self.firing_was_read(number, entry, now);
-        self.ticket_was_read(number, entry, now);
     }
 
     /// A register was read to its end: lanes that have waited for it begin.

@@ -14,7 +14,7 @@ use crate::lease::{
     KeepAlive, Kept, Lease, LeaseOutcome, LeaseRequest, LeaseToken, LeaseView, ReportError,
 };
 use longhaul_core::protocol::key::Epoch;
-use longhaul_core::task::TaskId;
+use longhaul_core::task::{Position, TaskId};
 use std::fmt;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -59,6 +59,14 @@ pub(crate) enum Asked {
     Find { task: TaskId, reply: Reply<Option<LeaseView>> },
 }
 
+/// A renewal of a lease, and who waits for what becomes of it.
+pub(in crate::worker) struct Renewed {
+    pub(in crate::worker) key: LeaseKey,
+    pub(in crate::worker) token: LeaseToken,
+    pub(in crate::worker) keep: Box<KeepAlive>,
+    pub(in crate::worker) reply: Reply<Kept>,
+}
+
 /// What a worker that grants leases tells itself.
 pub(in crate::worker) enum LeaseEvent {
     /// Somebody has asked.
@@ -67,14 +75,8 @@ pub(in crate::worker) enum LeaseEvent {
     AskedAgain(Asked, longhaul_core::protocol::moment::Moment),
     /// The attendant of a lease has begun, and this is the lease.
     Begun(LeaseKey, Box<Lease>),
-    /// What became of the renewal that this was asked with.
-    Renewed {
-        key: LeaseKey,
-        token: LeaseToken,
-        stored: bool,
-        keep: Box<KeepAlive>,
-        reply: Reply<Kept>,
-    },
+    /// Where the renewal is stored that this was asked with, if it is.
+    Renewed(Option<Position>, Renewed),
     /// The metadata topic has had its time to show how this ended.
     Shown(LeaseKey),
     /// The message of a task whose lease has been silent for too long was read, or is gone.

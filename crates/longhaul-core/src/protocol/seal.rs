@@ -29,7 +29,7 @@ pub struct Counts {
     pub completed: u64,
     /// Failed for good: FINAL.
     pub failed: u64,
-    /// On request: CANCELLED.
+    /// On request, or because another task has or takes its key: CANCELLED.
     pub cancelled: u64,
     /// No attempt began in time: EXPIRED.
     pub expired: u64,

@@ -8,7 +8,6 @@ use longhaul_core::protocol::register::{
     Entry as RegisterEntry, Hold, HoldKey, KeyKind, KeyName, Period, QueueTask, Stamp,
 };
 use longhaul_core::register;
-use longhaul_core::settings::{Limit, QueueSettings};
 use longhaul_memory::Loss;
 
 pub(super) async fn end(_: TaskContext) -> Result<Text, TaskError> {
@@ -75,31 +74,6 @@ async fn a_worker_takes_tasks_when_it_has_read_the_register_and_not_before() {
     bench.bind("l", other, 2);
     bench.run_for(SECOND).await;
     assert_eq!(bench.holder("l"), Some(other));
-}
-
-/// A request for a ticket that a worker had stored and did not read back made its task wait for
-/// ever.
-#[tokio::test(start_paused = true)]
-async fn a_register_of_which_an_own_entry_was_missed_is_read_anew() {
-    let mut bench = Bench::new(WorkerConfig::default(), None, end);
-    let mut settings = QueueSettings::default();
-    settings.limit = Limit { max_in_flight: Some(1), ..Limit::default() };
-    bench.settle(1, &settings);
-    bench.run_for(SECOND).await;
-    let is_ticket = |_: &[Message], last: &Message| {
-        matches!(register::read(last), Ok(RegisterEntry::Ticket(..)))
-    };
-    bench.transport.miss(&bench.register(), is_ticket);
-    let task = bench.submit(&[]);
-    bench.run_for(SECOND).await;
-    assert_eq!(bench.driver.lanes[-1].core.machine().fold(task).phase, Phase::New);
-    // What comes next shows that something is missing.
-    let other = bench.submit(&[("IDEMPOTENCY_KEY", "k")]);
-    bench.run_for(10 * SECOND).await;
-    for task in [task, other] {
-        assert_eq!(bench.driver.lanes[-1].core.machine().fold(task).phase, Phase::Completed);
-    }
-    assert_eq!(bench.driver.stats.read().registers_lost, 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -73,21 +73,6 @@ pub struct Stamp {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Period(pub u32);
 
-impl Entry {
-    /// The stamp of whoever publishes it. A tombstone has the key of another entry.
-    #[must_use]
-    pub const fn stamp(&self) -> Option<Stamp> {
-        match self {
-            Self::Start(stamp) | Self::Period(_, stamp) => Some(*stamp),
-            Self::Bind(hold) => Some(hold.key.stamp),
-            Self::Release(key) => Some(key.stamp),
-            Self::Document(document) => Some(document.key.stamp),
-            Self::Ticket(ticket, _) => Some(ticket.stamp),
-            Self::Moved(_) | Self::Tombstone(_) => None,
-        }
-    }
-}
-
 impl Period {
     /// The one after this.
     #[must_use]
