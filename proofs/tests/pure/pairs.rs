@@ -29,10 +29,12 @@ const FLOORS: [(&str, usize); 14] = [
 ];
 
 /// Histories that have found a defect which the first seeds do not find: a request that waited for
-/// the lease of a cancelled task, and a queue that stood still with limits, order and delays.
-const FOUND: [(u64, &[Feature]); 2] = [
+/// the lease of a cancelled task; a queue that stood still with limits, order and delays; a worker
+/// that took tasks over before it had read the limits and the pause of its queue.
+const FOUND: [(u64, &[Feature]); 3] = [
     (116, &[Feature::Lease, Feature::Cancel]),
     (15, &[Feature::Limit, Feature::Order, Feature::Delay]),
+    (5_111, &[Feature::Drain, Feature::Pause, Feature::Limit]),
 ];
 
 fn from_env(name: &str) -> Option<u64> {

@@ -27,7 +27,7 @@ use bytes::Bytes;
 use longhaul_core::ledger;
 use longhaul_core::metadata::Metadata;
 use longhaul_core::metadata::entry::Body;
-use longhaul_core::partition::Partition;
+use longhaul_core::partition::{ClaimLimits, Partition};
 use longhaul_core::protocol::entry::Entry;
 use longhaul_core::protocol::entry_set::EntrySet;
 use longhaul_core::protocol::key::{Epoch, OwnerId};
@@ -237,6 +237,8 @@ impl Lane {
         let core = Partition::new(settings, owners.0, owners.1, env.clock.now());
         let mut core = if config.legacy { core.beside_legacy(config.keep_alive) } else { core };
         core.set_letters(config.dead_letters.letters());
+        // What the queue says is not known before its register is read.
+        core.limit_claims(ClaimLimits { paused: true, ..ClaimLimits::default() }, env.clock.now());
         if config.leases.is_some() {
             core.grant_leases(env.rng.u64(..));
         }
