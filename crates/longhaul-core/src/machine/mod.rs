@@ -147,12 +147,6 @@ impl Machine {
         self.owners.current()
     }
 
-    /// The last entry of the ledger that was read.
-    #[must_use]
-    pub const fn read_to(&self) -> Option<Position> {
-        self.position
-    }
-
     /// Whether the bootstrap has ended.
     #[must_use]
     pub const fn is_ready(&self) -> bool {

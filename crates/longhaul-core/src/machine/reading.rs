@@ -20,6 +20,12 @@ pub struct ReadEntry<'a> {
 }
 
 impl Machine {
+    /// The last entry of the ledger that was read.
+    #[must_use]
+    pub const fn read_to(&self) -> Option<Position> {
+        self.position
+    }
+
     /// Takes the next entry of the ledger, but for seals ([`Machine::read_seal`]). `None`: it was
     /// folded before (the log is being read again), or is not of a task.
     pub fn read(&mut self, read: ReadEntry<'_>) -> Option<Verdict> {
