@@ -146,18 +146,16 @@ impl KeptFollower {
             self.service.ended();
             self.is_missing = false;
             self.patience = (2 * self.patience).min(PATIENCE_MAX);
-            self.look_at = runtime_now() + self.patience;
-        } else if self.has_read() || self.follow.start == Start::Earliest {
-            let end = self.last_position().await;
-            // Also when there was no answer: the next session follows first.
-            self.look_at = runtime_now() + self.patience;
-            self.is_missing = end? > self.read_to();
+        }
+        // Also when there is no answer: the next session follows before it asks.
+        self.look_at = runtime_now() + self.patience;
+        let knows_where = self.has_read() || self.follow.start == Start::Earliest;
+        if self.follower.is_some() && knows_where {
+            self.is_missing = self.last_position().await? > self.read_to();
             if self.is_missing {
                 // What was published just now has time to come.
                 self.look_at = runtime_now() + LOOK_AGAIN_AFTER;
             }
-        } else {
-            self.look_at = runtime_now() + self.patience;
         }
         Ok(())
     }

@@ -7,8 +7,8 @@ use longhaul_memory::Loss;
 use longhaul_transport::TopicPartition;
 use std::time::Duration;
 
-/// So long a session may be silent until it is opened anew, and then it takes its time; a consumer
-/// that holds something for longer.
+/// How long a session may be felt that is sent nothing: a follower is opened anew after a minute, a
+/// consumer that holds something after ten.
 const SILENT: Duration = Duration::from_secs(90);
 const STALLED: Duration = Duration::from_secs(660);
 
@@ -140,7 +140,7 @@ impl World<'_> {
                 all.extend(self.partitions(&format!("{topic}{name}")));
             }
         }
-        let register = format!("persistent://public/default/{}-register", TOPIC);
+        let register = format!("persistent://public/default/{TOPIC}-register");
         all.push(TopicPartition { topic: register, partition: -1 });
         all
     }

@@ -5,7 +5,9 @@ use super::notes::{Done, Notes};
 use super::script::{LIMITS, Placed, Script};
 use super::{Feature, Report, judge};
 use longhaul::testing::TestEngine;
-use longhaul::{Client, Limit, QueueOrder, QueueSettings, TaskId, TaskMetadata, TaskRef, Text};
+use longhaul::{
+    Client, Limit, QueueOrder, QueueSettings, Submission, TaskId, TaskMetadata, TaskRef, Text,
+};
 use longhaul_memory::MemoryBroker;
 use longhaul_transport::{Message, Outgoing, TopicPartition};
 use std::cell::RefCell;
@@ -176,14 +178,16 @@ impl<'a> World<'a> {
         self.notes.lock().placed.insert(number, Placed { task, number });
     }
 
+    fn submission(&self, script: &Script, number: usize) -> Submission {
+        let submission = self.client().submission(TOPIC, &Text(number.to_string()));
+        let with = |it: Submission, (name, value)| it.property(name, value);
+        script.properties().into_iter().fold(submission.priority(script.priority()), with)
+    }
+
     async fn submit(&self, script: Script) {
         let mut number = self.note(script.clone());
         for _ in 0..TRIES_MAX {
-            let submission = self.client().submission(TOPIC, &Text(number.to_string()));
-            let submission = submission.priority(script.priority());
-            let with = |it: longhaul::Submission, (name, value)| it.property(name, value);
-            let submission = script.properties().into_iter().fold(submission, with);
-            let Ok(task) = submission.send().await else {
+            let Ok(task) = self.submission(&script, number).send().await else {
                 tokio::time::sleep(SECOND).await;
                 // Nobody knows whether that is stored. Without a key it is another task if it is.
                 if script.idempotency.is_none() {
@@ -213,11 +217,7 @@ impl<'a> World<'a> {
             (done.scripts[number].clone(), done.placed[&number].task.clone())
         };
         if self.draw(0..2) == 0 {
-            let submission = self.client().submission(TOPIC, &Text(number.to_string()));
-            let submission = submission.priority(script.priority());
-            let with = |it: longhaul::Submission, (name, value)| it.property(name, value);
-            let submission = script.properties().into_iter().fold(submission, with);
-            match submission.send().await {
+            match self.submission(&script, number).send().await {
                 Ok(again) if again.id == first.id => self.notes.count("told of the same task"),
                 // It does not answer.
                 Err(_) if self.has(Feature::Broker) => {}
@@ -229,7 +229,7 @@ impl<'a> World<'a> {
             return;
         }
         let script = Script { duplicate: true, ..script };
-        self.publish_batch(&[script]);
+        self.publish_as_others(&[script]);
         self.notes.count("duplicates");
     }
 
@@ -247,12 +247,13 @@ impl<'a> World<'a> {
                 script
             })
             .collect();
-        self.publish_batch(&scripts);
+        self.publish_as_others(&scripts);
         self.notes.count("batches");
     }
 
-    /// What a producer of another language does, with the hash of Java's. A batch of one is none.
-    fn publish_batch(&self, scripts: &[Script]) {
+    /// Publishes them as a producer of another language does, in one message or as a batch, to the
+    /// partition that Java's hash of the key names.
+    fn publish_as_others(&self, scripts: &[Script]) {
         let first = &scripts[0];
         let level = if first.high { "-high" } else { "" };
         let topic = format!("persistent://public/default/{TOPIC}{level}");
