@@ -23,7 +23,7 @@ type Shown = BTreeMap<TaskId, Vec<(u64, TaskMetadata)>>;
 pub(super) fn judge(world: &World<'_>, found: &mut Vec<String>) {
     let (done, shown) = (world.notes.lock(), world.shown());
     check_ends(world, &done, &shown, found);
-    check_limits(&done, found);
+    check_limits(world, &done, found);
     check_pauses(world, &done, found);
     check_one_at_a_time(&done, found);
     check_order(world, &done, found);
@@ -153,38 +153,39 @@ fn check_act(
     }
 }
 
-/// No more tasks of a limit key run at a time than its limit says.
-fn check_limits(done: &Done, found: &mut Vec<String>) {
+/// Whether it held at this time what it was given.
+fn is_at_work(done: &Done, run: &Run, at: Duration) -> bool {
+    run.begin <= at && at < until(done, run)
+}
+
+/// No more tasks of a limit key run at a time than its limit says, and no more of the queue.
+fn check_limits(world: &World<'_>, done: &Done, found: &mut Vec<String>) {
     for (limit, (key, max)) in LIMITS.into_iter().enumerate() {
         let of_key = |run: &&Run| done.scripts[run.number].limit == Some(limit);
         let runs: Vec<&Run> = done.runs.iter().filter(of_key).collect();
-        for run in &runs {
-            let beside =
-                runs.iter().filter(|it| it.begin <= run.begin && run.begin < until(done, it));
-            let count = beside.count();
-            if count > max as usize {
-                found.push(format!("limit {key}: {count} run at {:?}, not {max}", run.begin));
-            }
+        check_limit(done, (&format!("limit {key}"), max), &runs, found);
+    }
+    if world.has(Feature::Narrow) {
+        let runs: Vec<&Run> = done.runs.iter().collect();
+        check_limit(done, ("limit of the queue", NARROW), &runs, found);
+    }
+}
+
+fn check_limit(done: &Done, (of, max): (&str, u32), runs: &[&Run], found: &mut Vec<String>) {
+    for run in runs {
+        let count = runs.iter().filter(|it| is_at_work(done, it, run.begin)).count();
+        if count > max as usize {
+            found.push(format!("{of}: {count} run at {:?}, not {max}", run.begin));
         }
     }
 }
 
-/// Nothing begins while the queue is paused, and no more tasks run than a narrow queue has room for.
+/// Nothing begins while the queue is paused.
 fn check_pauses(world: &World<'_>, done: &Done, found: &mut Vec<String>) {
     for (begin, end) in &done.pauses {
         let paused = *begin + soon(world)..end.unwrap_or(Duration::MAX);
         for run in done.runs.iter().filter(|run| paused.contains(&run.begin)) {
             found.push(format!("paused at {begin:?}, and {} began at {:?}", run.number, run.begin));
-        }
-    }
-    if !world.has(Feature::Narrow) {
-        return;
-    }
-    for run in &done.runs {
-        let runs = |it: &&Run| it.begin <= run.begin && run.begin < until(done, it);
-        let count = done.runs.iter().filter(runs).count();
-        if count > NARROW as usize {
-            found.push(format!("{count} tasks run at {:?}, not {NARROW}", run.begin));
         }
     }
 }
@@ -193,9 +194,7 @@ fn check_pauses(world: &World<'_>, done: &Done, found: &mut Vec<String>) {
 fn check_one_at_a_time(done: &Done, found: &mut Vec<String>) {
     for (index, run) in done.runs.iter().enumerate() {
         let script = &done.scripts[run.number];
-        let others = done.runs[..index]
-            .iter()
-            .filter(|it| it.begin <= run.begin && run.begin < until(done, it));
+        let others = done.runs[..index].iter().filter(|it| is_at_work(done, it, run.begin));
         for other in others {
             let theirs = &done.scripts[other.number];
             let same_level = script.high == theirs.high;
