@@ -1,9 +1,10 @@
 //! C-01: what compaction has left of a ledger makes of each task what the whole ledger makes of it.
+//! Where compaction has lost the last entry of a key, that is said, and nothing more of its task.
 
 use super::fold::State;
 use super::{History, LedgerEntry, Violation};
 use bytes::Bytes;
-use longhaul::{EntryId, TaskId};
+use longhaul::{EntryId, Position, TaskId};
 use longhaul_core::protocol::entry::Entry;
 use longhaul_core::protocol::entry_set::EntrySet;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,10 +28,14 @@ struct Made {
 }
 
 pub(super) fn check(history: &History, compacted: &Compacted) -> Vec<Violation> {
+    let lost = lost(history, compacted);
+    let spoiled: BTreeSet<TaskId> =
+        lost.iter().filter_map(|message| message.entry.as_ref().ok()?.task()).collect();
     let expected = fold(&history.ledger, compacted.horizon);
     let found = fold(&compacted.ledger, compacted.horizon);
     let sealed = sealed(&compacted.ledger);
     let tasks: BTreeSet<TaskId> = expected.keys().chain(found.keys()).copied().collect();
+    let tasks = tasks.difference(&spoiled).copied();
     let same = |task: &TaskId| {
         match sealed.get(task.entry_id()) {
             // Its keys may be gone, or some of them. A seal is true only of a task that has ended.
@@ -38,14 +43,37 @@ pub(super) fn check(history: &History, compacted: &Compacted) -> Vec<Violation> 
             None => expected.get(task) == found.get(task),
         }
     };
-    let differs = tasks.into_iter().filter(|task| !same(task));
+    let differs = tasks.filter(|task| !same(task));
     let told = differs.map(|task| {
         let show =
             |made: Option<&Made>| made.map_or_else(|| "nothing".to_owned(), |it| format!("{it:?}"));
         let (expected, found) = (show(expected.get(&task)), show(found.get(&task)));
         Violation::CompactionDiffers(task, format!("{found} is left of {expected}"))
     });
-    told.collect()
+    let ends = lost.first().zip(lost.last());
+    let lost_keys = ends.map(|(first, last)| Violation::CompactionLost {
+        count: lost.len(),
+        first: first.position,
+        last: last.position,
+    });
+    lost_keys.into_iter().chain(told).collect()
+}
+
+/// The last entries of their keys, up to the horizon, that are missing from the view: that is no
+/// compaction, whatever the keys mean.
+fn lost<'a>(history: &'a History, compacted: &Compacted) -> Vec<&'a LedgerEntry> {
+    let last: BTreeMap<&str, &LedgerEntry> =
+        history.ledger.iter().map(|message| (message.key.as_str(), message)).collect();
+    let shown: BTreeSet<Position> = compacted.ledger.iter().map(|it| it.position).collect();
+    let mut lost: Vec<&LedgerEntry> = last.into_values().collect();
+    lost.retain(|message| {
+        message.position.entry_id() <= compacted.horizon
+            && !message.key.is_empty()
+            && !matches!(message.entry, Ok(Entry::Tombstone(_)))
+            && !shown.contains(&message.position)
+    });
+    lost.sort_by_key(|message| message.position);
+    lost
 }
 
 /// What the seals say that a reader of the view gets, whether they stand before the horizon or

@@ -1,8 +1,8 @@
 //! Two features at a time: see `proofs::pairs`. One seed of each pair, or four in the long form.
 //!
 //! `LONGHAUL_PAIRS_SEED=N LONGHAUL_PAIRS_RUNS=K cargo test -p proofs --test pure pairs` runs K seeds
-//! of each pair from N on; `LONGHAUL_PAIRS_OF=Lease,Limit` only those of this pair, and writes the
-//! histories of those that fail to files.
+//! of each pair from N on; `LONGHAUL_PAIRS_OF=Lease,Limit` only pairs with these, or exactly
+//! these features if they are more than two, and writes the histories of those that fail to files.
 
 use proofs::pairs::{Feature, Pair, Report, features, pairs, run};
 use std::collections::BTreeMap;
@@ -41,16 +41,23 @@ fn from_env(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// The pair that is asked for, as text.
-fn of() -> String {
-    std::env::var("LONGHAUL_PAIRS_OF").unwrap_or_default()
+/// The features that are asked for; empty: all pairs.
+fn asked_for() -> Vec<Feature> {
+    let names = std::env::var("LONGHAUL_PAIRS_OF").unwrap_or_default();
+    let named = |name: &str| {
+        let feature = Feature::ALL.into_iter().find(|it| format!("{it:?}") == name);
+        feature.unwrap_or_else(|| panic!("LONGHAUL_PAIRS_OF: no feature is called {name:?}"))
+    };
+    names.split(',').filter(|name| !name.is_empty()).map(named).collect()
 }
 
-/// The pairs that are asked for.
-fn asked_for() -> Vec<Pair> {
-    let of = of();
-    let names = |pair: &Pair| pair.map(|feature| format!("{feature:?}")).join(",");
-    pairs().into_iter().filter(|pair| of.is_empty() || names(pair) == of).collect()
+/// The histories of this seed that are asked for.
+fn of_seed(seed: u64, asked_for: &[Feature]) -> Vec<(u64, Vec<Feature>)> {
+    if asked_for.len() > 2 {
+        return vec![(seed, asked_for.to_vec())];
+    }
+    let is_one = |pair: &Pair| asked_for.iter().all(|feature| pair.contains(feature));
+    pairs().into_iter().filter(is_one).map(|pair| (seed, features(seed, pair))).collect()
 }
 
 #[test]
@@ -59,9 +66,10 @@ fn what_users_are_promised_holds_for_every_two_features() {
     let (first, runs) = (from_env("LONGHAUL_PAIRS_SEED"), from_env("LONGHAUL_PAIRS_RUNS"));
     let first = first.unwrap_or(0);
     let seeds = first..first + runs.unwrap_or_else(|| proofs::shorter(4));
-    let of_seed = |seed| asked_for().into_iter().map(move |pair| (seed, features(seed, pair)));
-    let mut all: Vec<(u64, Vec<Feature>)> = seeds.flat_map(of_seed).collect();
-    if of().is_empty() {
+    let asked_for = asked_for();
+    let mut all: Vec<(u64, Vec<Feature>)> =
+        seeds.flat_map(|seed| of_seed(seed, &asked_for)).collect();
+    if asked_for.is_empty() {
         all.extend(FOUND.map(|(seed, features)| (seed, features.to_vec())));
     }
     let (next, found) = (AtomicUsize::new(0), Mutex::new((Vec::new(), BTreeMap::new())));
@@ -76,7 +84,7 @@ fn what_users_are_promised_holds_for_every_two_features() {
                         ..Report::default()
                     });
                     let mut found = found.lock().unwrap();
-                    if !report.history.is_empty() && !of().is_empty() {
+                    if !report.history.is_empty() && !asked_for.is_empty() {
                         let path = std::env::temp_dir().join(format!("longhaul-pairs-{seed}.txt"));
                         let written = std::fs::write(&path, report.history);
                         found.0.push(format!("its history: {} ({written:?})", path.display()));
@@ -92,7 +100,7 @@ fn what_users_are_promised_holds_for_every_two_features() {
     let (violations, counts) = found.into_inner().unwrap();
     println!("{} histories: {counts:?}", all.len());
     assert!(violations.is_empty(), "{}", violations.join("\n"));
-    if of().is_empty() {
+    if asked_for.is_empty() {
         for (what, floor) in FLOORS {
             let count = counts.get(what).copied().unwrap_or_default();
             assert!(count >= floor, "{what}: only {count}, not {floor}: nothing was tried");
