@@ -1,7 +1,7 @@
 //! What clients, operators and the broker do to a queue at work.
 
 use super::notes::{Act, Done};
-use super::world::{SECOND, SUBSCRIPTION, TOPIC, World};
+use super::world::{SECOND, SUBSCRIPTION, TOPIC, World, register};
 use longhaul::QueueSettings;
 use longhaul_memory::Loss;
 use longhaul_transport::TopicPartition;
@@ -140,8 +140,7 @@ impl World<'_> {
                 all.extend(self.partitions(&format!("{topic}{name}")));
             }
         }
-        let register = format!("persistent://public/default/{TOPIC}-register");
-        all.push(TopicPartition { topic: register, partition: -1 });
+        all.push(register());
         all
     }
 }

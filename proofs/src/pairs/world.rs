@@ -63,6 +63,11 @@ pub(super) struct World<'a> {
     seed: u64,
 }
 
+/// The register of the queue.
+pub(super) fn register() -> TopicPartition {
+    TopicPartition { topic: format!("persistent://public/default/{TOPIC}-register"), partition: -1 }
+}
+
 impl<'a> World<'a> {
     pub(super) fn new(engine: &'a TestEngine, seed: u64, features: Vec<Feature>) -> Self {
         let notes = engine.run(async { Notes::new(engine.broker().clock()) });
@@ -436,15 +441,15 @@ impl<'a> World<'a> {
         done.placed.values().filter(waits).map(Placed::id).collect()
     }
 
-    /// What stands on the ledgers, what was run, and what was done, by time.
+    /// What stands on the ledgers and the register, what was run, and what was done, by time.
     fn history(&self, done: &Done) -> String {
         let mut lines: Vec<(Duration, String)> = Vec::new();
-        for topic in self.topics() {
-            for message in self.log(&format!("{topic}-ledger")) {
-                let at = self.since_start(message.publish_time_ms);
-                let key = message.key.unwrap_or_default();
-                lines.push((at, format!("{key} {:?}", message.properties)));
-            }
+        let ledgers = self.topics().flat_map(|topic| self.log(&format!("{topic}-ledger")));
+        for message in ledgers.chain(self.broker().full_log(&register())) {
+            let at = self.since_start(message.publish_time_ms);
+            let gone = if message.null { "gone: " } else { "" };
+            let key = message.key.unwrap_or_default();
+            lines.push((at, format!("{gone}{key} {:?}", message.properties)));
         }
         let id = |number: usize| done.placed.get(&number).map(|it| it.id().to_string());
         for run in &done.runs {

@@ -23,9 +23,13 @@ const HAND_BACK_PAUSE: Duration = Duration::from_millis(100);
 /// are gone through.
 const LOOK_FOR_CANCELLED_EVERY: Duration = Duration::from_secs(1);
 
-/// When a place in the order of ready tasks is taken as a time: in ms since the epoch.
+/// The place of what has its tickets: before all others, for nobody else has the use of them.
+pub(super) const FIRST: Moment = Moment(Duration::ZERO);
+
+/// The place of a task in the order of ready ones, where it is ready since so many ms since the
+/// epoch: behind [`FIRST`], whatever they are.
 pub(super) const fn place(ready_ms: u64) -> Moment {
-    Moment(Duration::from_millis(ready_ms))
+    Moment(Duration::from_millis(ready_ms.saturating_add(1)))
 }
 
 impl Partition {
