@@ -30,11 +30,14 @@ const FLOORS: [(&str, usize); 14] = [
 
 /// Histories that have found a defect which the first seeds do not find: a request that waited for
 /// the lease of a cancelled task; a queue that stood still with limits, order and delays; a worker
-/// that took tasks over before it had read the limits and the pause of its queue.
-const FOUND: [(u64, &[Feature]); 3] = [
+/// that took tasks over before it had read the limits and the pause of its queue; workers that never
+/// claimed what they had all tickets for, because something without any stood before it.
+const FOUND: [(u64, &[Feature]); 5] = [
     (116, &[Feature::Lease, Feature::Cancel]),
     (15, &[Feature::Limit, Feature::Order, Feature::Delay]),
     (5_111, &[Feature::Drain, Feature::Pause, Feature::Limit]),
+    (5_055, &[Feature::Kill, Feature::Narrow, Feature::Level]),
+    (5_387, &[Feature::Kill, Feature::Narrow, Feature::Level]),
 ];
 
 fn from_env(name: &str) -> Option<u64> {

@@ -23,13 +23,9 @@ const HAND_BACK_PAUSE: Duration = Duration::from_millis(100);
 /// are gone through.
 const LOOK_FOR_CANCELLED_EVERY: Duration = Duration::from_secs(1);
 
-/// The place of what has its tickets: before all others, for nobody else has the use of them.
-pub(super) const FIRST: Moment = Moment(Duration::ZERO);
-
-/// The place of a task in the order of ready ones, where it is ready since so many ms since the
-/// epoch: behind [`FIRST`], whatever they are.
+/// When a place in the order of ready tasks is taken as a time: in ms since the epoch.
 pub(super) const fn place(ready_ms: u64) -> Moment {
-    Moment(Duration::from_millis(ready_ms.saturating_add(1)))
+    Moment(Duration::from_millis(ready_ms))
 }
 
 impl Partition {
@@ -113,13 +109,19 @@ impl Partition {
     /// became ready, as long as there are slots.
     pub(super) fn serve(&mut self, now: Moment, slots: &mut Slots) {
         while slots.may_read() {
+            // What has its tickets comes first, wherever it stands: nobody else has the use of
+            // them.
+            if let Some(id) = self.tickets.first_of(&self.waiting) {
+                self.waiting.remove(id);
+                self.look(id, now, slots);
+                continue;
+            }
+            if !self.may_ask(slots) {
+                return;
+            }
             let due = self.due_place(now, slots);
             let unwanted = self.first_unwanted(now, slots);
             let waiting = self.waiting.next();
-            let granted = || self.waiting.first().is_some_and(|id| self.tickets.is_granted(id));
-            if !self.may_ask(slots) && !granted() {
-                return;
-            }
             let next = match (due, unwanted) {
                 (due, Some((place, id)))
                     if due.into_iter().chain(waiting).all(|other| place < other) =>

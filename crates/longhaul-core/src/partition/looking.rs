@@ -1,6 +1,6 @@
 //! Looking at tasks: is it time to claim this one?
 
-use super::delivering::{FIRST, place};
+use super::delivering::place;
 use super::judging::Judged;
 use super::{Effect, Mode, Partition, Slots};
 use crate::machine::Action;
@@ -389,8 +389,7 @@ impl Partition {
             // What has begun waits here, for as long as it takes: without its payload.
             self.machine.drop_idle_payload(id);
             let ready_ms = self.open.get(&id).map_or(0, |open| open.ready_ms);
-            let granted = self.tickets.is_granted(id);
-            self.waiting.set_by(id, if granted { FIRST } else { place(ready_ms) });
+            self.waiting.set_by(id, place(ready_ms));
         }
     }
 

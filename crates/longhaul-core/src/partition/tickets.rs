@@ -11,6 +11,7 @@
 
 use super::handing_back::WAIT_FOR_SLOT_MAX;
 use super::{Effect, Mode, Partition, Slots};
+use crate::agenda::Agenda;
 use crate::machine::Stage;
 use crate::protocol::fold::Phase;
 use crate::protocol::key::{Epoch, OwnerId};
@@ -69,6 +70,20 @@ impl Tickets {
     /// Whether the claim of a task may be published as soon as a slot is free.
     pub(super) fn is_granted(&self, id: TaskId) -> bool {
         matches!(self.tasks.get(&id), Some(State::Granted(_)))
+    }
+
+    /// The one of these tasks that has had its tickets for the longest time.
+    pub(super) fn first_of(&self, tasks: &Agenda<TaskId>) -> Option<TaskId> {
+        let since = |(id, state): (&TaskId, &State)| {
+            let since = match state {
+                State::Granted(since) => *since,
+                // Its claim came to nothing.
+                State::Used => Moment::default(),
+                State::Asked | State::LinedUp => return None,
+            };
+            tasks.contains(*id).then_some((since, *id))
+        };
+        self.tasks.iter().filter_map(since).min().map(|(_, id)| id)
     }
 
     /// A claim of the task is published.
