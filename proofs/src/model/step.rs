@@ -249,7 +249,10 @@ impl Settle<'_> {
             worker.machine.delivered(task_id(bounds, task), size);
             worker.machine.note_limits(task_id(bounds, task), bounds.limits());
             if bounds.ordered && bounds.fault != Fault::NoLine {
-                worker.machine.line_up(task_id(bounds, task), b"key");
+                worker.machine.line_up(
+                    task_id(bounds, task),
+                    longhaul_core::protocol::order::OrderHash::of(b"key"),
+                );
             }
         }
     }

@@ -1,10 +1,12 @@
 //! New tasks with an order key: none begins before those before it in the line of its key are over.
 //!
-//! A line holds the deliveries of one key that are here. A broker deals the messages of a key to
+//! A line holds the deliveries of one key that are here, and what has begun of it, as the claims
+//! say (`protocol/order.rs`). A broker deals the messages of a key to
 //! one consumer at a time, in order, so whoever holds a task has been dealt all before it: they are
 //! in the line, too, or acknowledged, which means that the ledger shows their end. So a worker that
 //! claims the first of a line needs to know nothing of other workers, however old its view is: ends
-//! stand for good.
+//! stand for good. Only of a task that has begun before an older one, whose time had not come, does
+//! it have to know, and it does as soon as it has read that claim.
 //!
 //! Only the first claim that runs a task depends on the line. Once it was accepted all before the
 //! task were over, so it is tried again or taken over by any worker, as every task is; those behind
@@ -20,26 +22,25 @@ use crate::protocol::claim::Decision;
 use crate::protocol::entry::ClaimKind;
 use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::invariants::{Breach, Judgement, ORDER};
+use crate::protocol::order::OrderHash;
 use crate::task::TaskId;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-/// A key whose tasks are run in order.
-pub type OrderKey = Arc<[u8]>;
-
-/// The lines of the keys that tasks are held of.
+/// The lines of the keys that tasks are held of, or have begun of.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Lines {
-    lines: BTreeMap<OrderKey, Line>,
-    keys: BTreeMap<TaskId, OrderKey>,
+    lines: BTreeMap<OrderHash, Line>,
+    keys: BTreeMap<TaskId, OrderHash>,
+    /// How many tasks are held that stand in lines.
+    held: usize,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Line {
-    /// Those that are not over.
+    /// Those that are held and not over.
     tasks: BTreeSet<TaskId>,
-    /// Those of them that have begun, and are not parked. As a rule the first one: but a task that
-    /// was to wait for its time takes its place when that has come.
+    /// Those that have begun, here or elsewhere, are not over, and not parked. As a rule the first
+    /// one: but a task that was to wait for its time takes its place when that has come.
     begun: BTreeSet<TaskId>,
 }
 
@@ -71,8 +72,7 @@ impl Lines {
     }
 
     fn lets_begin(&self, id: TaskId) -> bool {
-        let line = self.keys.get(&id).and_then(|key| self.lines.get(key));
-        line.is_none_or(|line| line.lets_begin(id))
+        self.line_of(id).is_none_or(|line| line.lets_begin(id))
     }
 
     /// C-29, as far as this worker can tell.
@@ -84,29 +84,61 @@ impl Lines {
         Err(Breach { id: ORDER, what })
     }
 
-    /// A task is claimed to run, or was.
-    pub(super) fn begin(&mut self, id: TaskId) {
-        if let Some(line) = self.keys.get(&id).and_then(|key| self.lines.get_mut(key)) {
-            line.begun.insert(id);
+    /// A held task stands in the line of this key.
+    fn stand(&mut self, id: TaskId, key: OrderHash) {
+        self.keys.insert(id, key);
+        if self.lines.entry(key).or_default().tasks.insert(id) {
+            self.held += 1;
+        }
+    }
+
+    fn is_held(&self, id: TaskId) -> bool {
+        self.line_of(id).is_some_and(|line| line.tasks.contains(&id))
+    }
+
+    fn line_of(&self, id: TaskId) -> Option<&Line> {
+        self.keys.get(&id).and_then(|key| self.lines.get(key))
+    }
+
+    /// A task is claimed to run, or was. Its claim may say its key.
+    pub(super) fn begin(&mut self, id: TaskId, key: Option<OrderHash>) {
+        if let Some(key) = self.keys.get(&id).copied().or(key) {
+            self.keys.insert(id, key);
+            self.lines.entry(key).or_default().begun.insert(id);
         }
     }
 
     /// The task is parked: it waits for its turn again.
     pub(super) fn stand_back(&mut self, id: TaskId) {
-        if let Some(line) = self.keys.get(&id).and_then(|key| self.lines.get_mut(key)) {
-            line.begun.remove(&id);
-        }
+        self.change(id, |line| _ = line.begun.remove(&id));
     }
 
-    /// The task is over, or not held any more.
-    pub(super) fn leave(&mut self, id: TaskId) {
-        let Some(key) = self.keys.remove(&id) else { return };
-        if let Some(line) = self.lines.get_mut(&key) {
+    /// The task is not held any more: if it has begun it has its place until it is over.
+    pub(super) fn let_go(&mut self, id: TaskId, has_begun: bool) {
+        self.change(id, |line| {
             line.tasks.remove(&id);
-            line.begun.remove(&id);
-            if line.tasks.is_empty() {
-                self.lines.remove(&key);
+            if !has_begun {
+                line.begun.remove(&id);
             }
+        });
+    }
+
+    /// The task is over.
+    pub(super) fn leave(&mut self, id: TaskId) {
+        self.let_go(id, false);
+    }
+
+    fn change(&mut self, id: TaskId, change: impl FnOnce(&mut Line)) {
+        let Some(key) = self.keys.get(&id).copied() else { return };
+        let Some(line) = self.lines.get_mut(&key) else { return };
+        let before = line.tasks.len();
+        change(line);
+        self.held = (self.held + line.tasks.len()).saturating_sub(before);
+        if !line.tasks.contains(&id) && !line.begun.contains(&id) {
+            self.keys.remove(&id);
+        }
+        if line.tasks.is_empty() && line.begun.is_empty() {
+            self.lines.remove(&key);
         }
     }
 }
@@ -129,21 +161,15 @@ impl Machine {
     }
 
     /// A held task has this order key. Call it before the task is looked at.
-    pub fn line_up(&mut self, id: TaskId, key: &[u8]) {
+    pub fn line_up(&mut self, id: TaskId, key: OrderHash) {
         let Some(task) = self.task(id) else { return };
-        if !task.held || task.fold.phase.is_terminal() || self.lines.keys.contains_key(&id) {
+        if !task.held || task.fold.phase.is_terminal() || self.lines.is_held(id) {
             return;
         }
         let has_begun = !is_to_begin(&task.fold);
-        let key = self
-            .lines
-            .lines
-            .get_key_value(key)
-            .map_or_else(|| key.into(), |(key, _)| OrderKey::clone(key));
-        self.lines.lines.entry(OrderKey::clone(&key)).or_default().tasks.insert(id);
-        self.lines.keys.insert(id, key);
+        self.lines.stand(id, key);
         if has_begun {
-            self.lines.begin(id);
+            self.lines.begin(id, Some(key));
         }
     }
 
@@ -159,14 +185,14 @@ impl Machine {
     }
 
     /// The key of a task that stands in a line.
-    pub fn order_key(&self, id: TaskId) -> Option<OrderKey> {
-        if self.lines.is_empty() { None } else { self.lines.keys.get(&id).cloned() }
+    pub fn order_key(&self, id: TaskId) -> Option<OrderHash> {
+        if self.lines.is_empty() { None } else { self.lines.keys.get(&id).copied() }
     }
 
     /// Whose turn it is in the line of a key.
     #[must_use]
-    pub fn first_in_line(&self, key: &[u8]) -> Option<TaskId> {
-        self.lines.lines.get(key)?.tasks.first().copied()
+    pub fn first_in_line(&self, key: OrderHash) -> Option<TaskId> {
+        self.lines.lines.get(&key)?.tasks.first().copied()
     }
 
     /// The first of each line.
@@ -174,13 +200,13 @@ impl Machine {
         self.lines.lines.values().filter_map(|line| line.tasks.first().copied())
     }
 
-    /// How many tasks stand in lines.
+    /// How many tasks that are held stand in lines.
     #[must_use]
-    pub fn in_line(&self) -> usize {
-        self.lines.keys.len()
+    pub const fn in_line(&self) -> usize {
+        self.lines.held
     }
 
-    /// How many lines there are.
+    /// How many lines there are, with those where tasks have begun elsewhere.
     #[must_use]
     pub fn line_count(&self) -> usize {
         self.lines.lines.len()

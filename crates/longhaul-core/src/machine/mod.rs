@@ -40,7 +40,6 @@ mod tasks;
 mod tests;
 
 pub use action::{Action, Stop};
-pub use lines::OrderKey;
 pub use reading::ReadEntry;
 pub use task::{Run, Stage, Step, Task, Trail};
 
@@ -304,8 +303,9 @@ impl Machine {
     /// The delivery is not here any more. Its payload stays where this worker may still adopt the
     /// task.
     fn let_go(&mut self, id: TaskId) {
-        self.lines.leave(id);
-        let Some(task) = self.tasks.get_mut(id) else { return };
+        let Some(task) = self.tasks.get_mut(id) else { return self.lines.leave(id) };
+        let over = task.fold.phase.is_terminal();
+        self.lines.let_go(id, !over && !lines::is_to_begin(&task.fold));
         task.held = false;
         let (new, gone) = (task.fold.phase == Phase::New, is_gone(task));
         self.admitting.let_go(id);
@@ -364,6 +364,7 @@ impl Machine {
         let serial = self.next_serial();
         let lease_ms = self.lease_asked_for(claim.kind);
         let owner = if lease_ms.is_some() { self.owner().of_lease(serial) } else { self.owner() };
+        let order = self.order_key(id);
         let Some(task) = self.tasks.get_mut(id).filter(|task| !task.is_aside()) else { return };
         let epoch = task.fold.epoch.next();
         task.stage = Stage::Claiming { epoch, serial, kind: claim.kind };
@@ -376,11 +377,12 @@ impl Machine {
             limits,
             gives,
             lease_ms,
+            order: order.filter(|_| claim.kind == ClaimKind::Run),
             ..Claim::plain(key, claim.attempt, claim.kind)
         });
         self.act(Action::Publish(entry));
         if !claim.kind.closes() && claim.kind != ClaimKind::Park {
-            self.lines.begin(id);
+            self.lines.begin(id, None);
         }
     }
 

@@ -73,8 +73,8 @@ impl Machine {
             self.lines.leave(id);
         } else if accepted && parked {
             self.lines.stand_back(id);
-        } else if accepted && matches!(read.entry, Entry::Claim(_)) {
-            self.lines.begin(id);
+        } else if accepted && let Entry::Claim(claim) = read.entry {
+            self.lines.begin(id, claim.order);
         }
         if accepted && matches!(read.entry, Entry::Renewal(_)) {
             self.note_renewed(id);

@@ -11,6 +11,7 @@ use super::scheduled::Due;
 use super::{Mode, Partition, Slots};
 use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::moment::Moment;
+use crate::protocol::order::OrderHash;
 use crate::task::TaskId;
 use std::time::Duration;
 
@@ -66,7 +67,7 @@ impl Partition {
         if self.scheduled.keep(id, batch_size, at_ms)
             && let Some(key) = order_key.filter(|_| self.by_key)
         {
-            self.kept_keys.insert(id, key.into());
+            self.kept_keys.insert(id, OrderHash::of(key));
         }
         true
     }
@@ -167,7 +168,7 @@ impl Partition {
             let (id, key) = (due.id, self.kept_keys.remove(&due.id));
             self.take_up_kept(due, now);
             if let Some(key) = key {
-                self.machine.line_up(id, &key);
+                self.machine.line_up(id, key);
             }
         }
     }

@@ -6,8 +6,8 @@
 //! overtaken it.
 
 use super::Partition;
-use crate::machine::OrderKey;
 use crate::protocol::moment::Moment;
+use crate::protocol::order::OrderHash;
 use crate::task::TaskId;
 
 /// The number of tasks of a partition that keep their payloads while they wait for others, in lines
@@ -38,6 +38,7 @@ impl Partition {
         if !self.by_key {
             return;
         }
+        let key = OrderHash::of(key);
         self.machine.line_up(id, key);
         if self.machine.first_in_line(key).is_some_and(|first| first != id) {
             self.drop_payload_if_many_wait(id);
@@ -46,7 +47,7 @@ impl Partition {
 
     /// A task waits for another one: its payload is dropped if many tasks do.
     pub(super) fn drop_payload_if_many_wait(&mut self, id: TaskId) {
-        let in_line = self.machine.in_line() - self.machine.line_count();
+        let in_line = self.machine.in_line().saturating_sub(self.machine.line_count());
         if in_line + self.machine.waiting_for_keys() > PAYLOADS_MAX {
             self.machine.drop_waiting_payload(id);
             self.settle();
@@ -60,7 +61,7 @@ impl Partition {
     }
 
     /// A task that stood in this line is over: it may be another one's turn.
-    pub(super) fn look_at_line(&mut self, key: &OrderKey, now: Moment) {
+    pub(super) fn look_at_line(&mut self, key: OrderHash, now: Moment) {
         if let Some(next) = self.machine.first_in_line(key) {
             self.agenda.set(next, now);
         }

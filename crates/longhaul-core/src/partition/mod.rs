@@ -30,7 +30,7 @@ mod wall;
 
 use crate::agenda::Agenda;
 use crate::legacy::{Legacy, LegacyEnd};
-use crate::machine::{Action, Machine, OrderKey, ReadEntry};
+use crate::machine::{Action, Machine, ReadEntry};
 use crate::protocol::config::{LedgerConfig, LedgerConfigError};
 use crate::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
 use crate::protocol::fold::{Phase, Verdict};
@@ -38,6 +38,7 @@ use crate::protocol::gap::Gaps;
 use crate::protocol::invariants::Violation;
 use crate::protocol::key::{Epoch, Key, OnceKey, OwnerId};
 use crate::protocol::moment::Moment;
+use crate::protocol::order::OrderHash;
 use crate::protocol::silence::{Lag, Silence};
 use crate::protocol::waits::Standing;
 use crate::task::{EntryId, Position, TaskId};
@@ -132,7 +133,7 @@ pub struct Partition {
     by_key: bool,
     /// Early deliveries with their order keys, when to look, whether the first waits for a slot.
     scheduled: Scheduled,
-    kept_keys: BTreeMap<TaskId, OrderKey>,
+    kept_keys: BTreeMap<TaskId, OrderHash>,
     next_kept: Option<Moment>,
     kept_is_due: bool,
     /// Tasks of types that nobody asks for.
@@ -342,7 +343,7 @@ impl Partition {
             }
             let moves = !self.machine.is_in_line(id) || self.machine.fold(id).is_parked();
             if let Some(line) = line.filter(|_| moves) {
-                self.look_at_line(&line, now);
+                self.look_at_line(line, now);
             }
             self.look_at_own_end(id);
             self.update(id, matches!(inbound.entry, Entry::Cancel(_)), now);

@@ -32,6 +32,7 @@ use super::key::{Key, OnceKey, OwnerId};
 use super::limits::Limits;
 pub use super::next_attempt::{After, NextAttempt};
 pub use super::offer::Offer;
+use super::order::OrderHash;
 use super::seal::{self, Counts, Seal};
 use crate::task::{Position, Properties, PropertyWriter, TaskId};
 use bytes::Bytes;
@@ -86,6 +87,8 @@ pub struct Claim {
     /// It grants a lease: its owner id is the lease's, and has no heartbeats. After so many ms in
     /// which nothing is read of the lease it may be ended by any worker.
     pub lease_ms: Option<LeaseMs>,
+    /// The order key that the task has on a queue with an order. Claims that run have it.
+    pub order: Option<OrderHash>,
 }
 
 /// The silence after which a lease may be ended, in ms.
@@ -112,8 +115,17 @@ impl Claim {
     /// A claim that says nothing beyond what each has to say.
     #[must_use]
     pub const fn plain(key: OnceKey, attempt: u32, kind: ClaimKind) -> Self {
-        let (batch_size, base, gives, lease_ms) = (None, None, None, None);
-        Self { key, attempt, kind, batch_size, base, limits: Limits::NONE, gives, lease_ms }
+        Self {
+            key,
+            attempt,
+            kind,
+            batch_size: None,
+            base: None,
+            limits: Limits::NONE,
+            gives: None,
+            lease_ms: None,
+            order: None,
+        }
     }
 }
 
@@ -455,6 +467,9 @@ fn write_claim(out: &mut PropertyWriter, claim: &Claim) {
     }
     if let Some(lease_ms) = claim.lease_ms {
         out.put("ttl", lease_ms);
+    }
+    if let Some(order) = claim.order {
+        order.write(&mut |name, value| out.put(name, value));
     }
 }
 

@@ -19,6 +19,7 @@ pub mod limits;
 pub mod next_attempt;
 pub mod offer;
 pub mod operator;
+pub mod order;
 #[cfg(test)]
 mod properties;
 #[cfg(any(test, feature = "testing"))]

@@ -9,6 +9,7 @@
 //! On the ledger an offer is a claim PARKED with an empty list: to a worker that knows no offers
 //! the task waits for nothing.
 
+use super::order::fnv1a;
 use crate::task::Properties;
 use std::num::NonZeroU64;
 
@@ -36,11 +37,7 @@ impl TaskType {
     #[must_use]
     pub fn of(name: Option<&str>) -> Self {
         let bytes = name.map(|name| [&b"+"[..], name.as_bytes()]).unwrap_or_default();
-        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-        for byte in bytes.into_iter().flatten() {
-            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-        Self(NonZeroU64::new(hash).unwrap_or(NonZeroU64::MIN))
+        Self(fnv1a(bytes.into_iter().flatten()))
     }
 }
 

@@ -7,6 +7,7 @@ use super::entry_set::{Ended, EntrySet, Range};
 use super::fold::{TaskFold, Verdict};
 use super::key::{Epoch, Key, OnceKey, OwnerId, RENEWAL_SERIAL, SealKey};
 use super::limits::Limits;
+use super::order::OrderHash;
 use super::random::*;
 use super::seal::{Counts, Seal};
 use crate::task::{Position, Properties, TaskId};
@@ -79,7 +80,7 @@ fn any_seal() -> impl Strategy<Value = Seal> {
 
 fn any_entry() -> impl Strategy<Value = Entry> {
     let limits = (1..u32::MAX, any::<(bool, Option<u64>, Option<u64>)>(), any::<Option<LeaseMs>>());
-    let limits = (limits, any::<Option<NonZeroU32>>());
+    let limits = (limits, any::<Option<NonZeroU32>>(), any::<Option<[u8; 2]>>());
     let claim = (any_once(), any::<u32>(), any_kind(), any::<u32>(), any::<Option<u64>>(), limits);
     let renewal = (any_once(), any::<LeaseMs>(), any::<u128>());
     let done = (any_once(), any::<u32>(), any_outcome(), any::<Option<u128>>());
@@ -87,7 +88,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
     let heartbeat =
         (any::<u128>(), ".*", any::<(u64, u64, Option<u64>, u64, Option<u32>, bool)>(), place);
     prop_oneof![
-        claim.prop_map(|(key, attempt, kind, more, created, (limits, gives))| {
+        claim.prop_map(|(key, attempt, kind, more, created, (limits, gives, order))| {
             let (attempts, limits, lease_ms) = limits;
             let (has, total_ms, expires_at_ms) = limits;
             let limits = Limits { max_attempts: has.then_some(attempts), total_ms, expires_at_ms };
@@ -97,7 +98,9 @@ fn any_entry() -> impl Strategy<Value = Entry> {
             let base = created.map(|created_ms| Base { created_ms });
             let lease_ms = lease_ms.filter(|_| kind == ClaimKind::Run);
             let gives = gives.filter(|_| kind == ClaimKind::Run);
-            Entry::Claim(Claim { key, attempt, kind, batch_size, base, limits, gives, lease_ms })
+            let order = order.filter(|_| kind == ClaimKind::Run).map(|key| OrderHash::of(&key));
+            let plain = Claim::plain(key, attempt, kind);
+            Entry::Claim(Claim { batch_size, base, limits, gives, lease_ms, order, ..plain })
         }),
         done.prop_map(|(key, attempt, outcome, writer)| {
             Entry::Done(Done { key, attempt, outcome, writer: writer.map(OwnerId) })

@@ -4,6 +4,7 @@ use super::{Base, Claim, ClaimKind, Done, EntryError, Heartbeat, Offer, Outcome,
 use crate::protocol::key::{OnceKey, OwnerId, RENEWAL_SERIAL, SealKey, parse_owner};
 use crate::protocol::limits::Limits;
 use crate::protocol::next_attempt::{After, NextAttempt};
+use crate::protocol::order::OrderHash;
 use crate::protocol::seal::{self, Counts, Seal};
 use crate::protocol::waits::WaitsFor;
 use crate::task::{Position, Properties, TaskId};
@@ -69,7 +70,9 @@ impl<'a> Reader<'a> {
         let attempt = self.number("a")?;
         // As with the limits: it does not decide whether the claim is accepted.
         let gives = self.number("m").ok().filter(|_| kind == ClaimKind::Run);
-        Ok(Claim { key, attempt, kind, batch_size, base, limits, gives, lease_ms })
+        let order = OrderHash::read(|name| self.properties.get(name));
+        let order = order.filter(|_| kind == ClaimKind::Run);
+        Ok(Claim { key, attempt, kind, batch_size, base, limits, gives, lease_ms, order })
     }
 
     pub(super) fn renewal(&self, key: OnceKey) -> Result<Renewal, EntryError> {
