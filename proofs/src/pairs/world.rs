@@ -451,6 +451,15 @@ impl<'a> World<'a> {
             let key = message.key.unwrap_or_default();
             lines.push((at, format!("{gone}{key} {:?}", message.properties)));
         }
+        for (id, entries) in self.shown() {
+            let line = |(at_ms, it): (u64, TaskMetadata)| {
+                (
+                    self.since_start(at_ms),
+                    format!("{id} is shown as {:?} {:?}", it.state, it.outcome),
+                )
+            };
+            lines.extend(entries.into_iter().map(line));
+        }
         let id = |number: usize| done.placed.get(&number).map(|it| it.id().to_string());
         for run in &done.runs {
             let (task, script) = (id(run.number), &done.scripts[run.number]);

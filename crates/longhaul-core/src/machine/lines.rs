@@ -100,6 +100,11 @@ impl Lines {
         self.keys.get(&id).and_then(|key| self.lines.get(key))
     }
 
+    /// What a claim of this kind says of the line of its task.
+    pub(super) fn key_for(&self, id: TaskId, kind: ClaimKind) -> Option<OrderHash> {
+        self.keys.get(&id).copied().filter(|_| kind == ClaimKind::Run)
+    }
+
     /// A task is claimed to run, or was. Its claim may say its key.
     pub(super) fn begin(&mut self, id: TaskId, key: Option<OrderHash>) {
         if let Some(key) = self.keys.get(&id).copied().or(key) {
@@ -146,6 +151,11 @@ impl Lines {
 /// Whether the next claim that runs the task depends on its line.
 pub(super) const fn is_to_begin(fold: &TaskFold) -> bool {
     matches!(fold.phase, Phase::New) || fold.is_parked()
+}
+
+/// Whether the task stands in its line wherever it is held.
+pub(super) const fn has_begun(fold: &TaskFold) -> bool {
+    !is_to_begin(fold) && !fold.phase.is_terminal()
 }
 
 impl Machine {

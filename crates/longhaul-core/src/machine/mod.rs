@@ -304,8 +304,7 @@ impl Machine {
     /// task.
     fn let_go(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get_mut(id) else { return self.lines.leave(id) };
-        let over = task.fold.phase.is_terminal();
-        self.lines.let_go(id, !over && !lines::is_to_begin(&task.fold));
+        self.lines.let_go(id, lines::has_begun(&task.fold));
         task.held = false;
         let (new, gone) = (task.fold.phase == Phase::New, is_gone(task));
         self.admitting.let_go(id);
@@ -364,11 +363,9 @@ impl Machine {
         let serial = self.next_serial();
         let lease_ms = self.lease_asked_for(claim.kind);
         let owner = if lease_ms.is_some() { self.owner().of_lease(serial) } else { self.owner() };
-        let order = self.order_key(id);
         let Some(task) = self.tasks.get_mut(id).filter(|task| !task.is_aside()) else { return };
         let epoch = task.fold.epoch.next();
         task.stage = Stage::Claiming { epoch, serial, kind: claim.kind };
-        let key = OnceKey { task: id, epoch, owner, serial };
         let based = claim.kind == ClaimKind::Run && task.trail.len() >= self.keys_max;
         let (limits, gives) = limits_of(task, claim, self.max_attempts);
         let entry = Entry::Claim(Claim {
@@ -377,8 +374,8 @@ impl Machine {
             limits,
             gives,
             lease_ms,
-            order: order.filter(|_| claim.kind == ClaimKind::Run),
-            ..Claim::plain(key, claim.attempt, claim.kind)
+            order: self.lines.key_for(id, claim.kind),
+            ..Claim::plain(OnceKey { task: id, epoch, owner, serial }, claim.attempt, claim.kind)
         });
         self.act(Action::Publish(entry));
         if !claim.kind.closes() && claim.kind != ClaimKind::Park {
