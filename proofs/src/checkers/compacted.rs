@@ -28,12 +28,12 @@ struct Made {
 }
 
 pub(super) fn check(history: &History, compacted: &Compacted) -> Vec<Violation> {
-    let lost = lost(history, compacted);
+    let sealed = sealed(&compacted.ledger);
+    let lost = lost(history, compacted, &sealed);
     let spoiled: BTreeSet<TaskId> =
         lost.iter().filter_map(|message| message.entry.as_ref().ok()?.task()).collect();
     let expected = fold(&history.ledger, compacted.horizon);
     let found = fold(&compacted.ledger, compacted.horizon);
-    let sealed = sealed(&compacted.ledger);
     let tasks: BTreeSet<TaskId> = expected.keys().chain(found.keys()).copied().collect();
     let tasks = tasks.difference(&spoiled).copied();
     let same = |task: &TaskId| {
@@ -60,8 +60,14 @@ pub(super) fn check(history: &History, compacted: &Compacted) -> Vec<Violation> 
 }
 
 /// The last entries of their keys, up to the horizon, that are missing from the view: that is no
-/// compaction, whatever the keys mean.
-fn lost<'a>(history: &'a History, compacted: &Compacted) -> Vec<&'a LedgerEntry> {
+/// compaction, whatever the keys mean. Those of sealed tasks may be gone.
+fn lost<'a>(
+    history: &'a History,
+    compacted: &Compacted,
+    sealed: &EntrySet,
+) -> Vec<&'a LedgerEntry> {
+    let is_sealed =
+        |entry: &Entry| entry.task().is_some_and(|task| sealed.get(task.entry_id()).is_some());
     let last: BTreeMap<&str, &LedgerEntry> =
         history.ledger.iter().map(|message| (message.key.as_str(), message)).collect();
     let shown: BTreeSet<Position> = compacted.ledger.iter().map(|it| it.position).collect();
@@ -70,6 +76,7 @@ fn lost<'a>(history: &'a History, compacted: &Compacted) -> Vec<&'a LedgerEntry>
         message.position.entry_id() <= compacted.horizon
             && !message.key.is_empty()
             && !matches!(message.entry, Ok(Entry::Tombstone(_)))
+            && !message.entry.as_ref().is_ok_and(is_sealed)
             && !shown.contains(&message.position)
     });
     lost.sort_by_key(|message| message.position);

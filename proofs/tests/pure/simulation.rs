@@ -146,7 +146,9 @@ fn an_order_that_is_not_kept_is_found() {
     let ordered = (0..80).filter(|seed| Setting::of(*seed).order == Order::Keys);
     let ordered: Vec<u64> = ordered.collect();
     assert_eq!(ordered.len(), 20);
-    for order in [Order::Unsaid, Order::DealtToAny] {
+    // Where the broker deals a key to any worker the claims say what has begun: that keeps the order
+    // more often than not.
+    for (order, least) in [(Order::Unsaid, 10), (Order::DealtToAny, 4)] {
         let finds = |seed: &&u64| {
             let report = run(&Setting { order, ..Setting::of(**seed) });
             let (found, rest): (Vec<_>, Vec<_>) =
@@ -155,7 +157,7 @@ fn an_order_that_is_not_kept_is_found() {
             !found.is_empty()
         };
         let found = ordered.iter().filter(finds).count();
-        assert!(found >= 10, "{order:?}: found by {found} of 20 seeds");
+        assert!(found >= least, "{order:?}: found by {found} of 20 seeds");
     }
 }
 

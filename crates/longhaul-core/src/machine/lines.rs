@@ -31,8 +31,9 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct Lines {
     lines: BTreeMap<OrderHash, Line>,
     keys: BTreeMap<TaskId, OrderHash>,
-    /// How many tasks are held that stand in lines.
+    /// How many tasks are held that stand in lines, and in how many.
     held: usize,
+    standing: usize,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -45,6 +46,11 @@ struct Line {
 }
 
 impl Line {
+    fn firsts(&self) -> impl Iterator<Item = TaskId> + use<> {
+        let begun = self.begun.first().filter(|id| self.tasks.contains(id));
+        [self.tasks.first(), begun].map(Option::<&TaskId>::copied).into_iter().flatten()
+    }
+
     fn lets_begin(&self, id: TaskId) -> bool {
         match self.begun.first() {
             None => self.tasks.first() == Some(&id),
@@ -87,9 +93,9 @@ impl Lines {
     /// A held task stands in the line of this key.
     fn stand(&mut self, id: TaskId, key: OrderHash) {
         self.keys.insert(id, key);
-        if self.lines.entry(key).or_default().tasks.insert(id) {
-            self.held += 1;
-        }
+        let line = self.lines.entry(key).or_default();
+        self.standing += usize::from(line.tasks.is_empty());
+        self.held += usize::from(line.tasks.insert(id));
     }
 
     fn is_held(&self, id: TaskId) -> bool {
@@ -102,7 +108,7 @@ impl Lines {
 
     /// What a claim of this kind says of the line of its task.
     pub(super) fn key_for(&self, id: TaskId, kind: ClaimKind) -> Option<OrderHash> {
-        self.keys.get(&id).copied().filter(|_| kind == ClaimKind::Run)
+        self.keys.get(&id).copied().filter(|_| kind.begins())
     }
 
     /// A task is claimed to run, or was. Its claim may say its key.
@@ -139,6 +145,7 @@ impl Lines {
         let before = line.tasks.len();
         change(line);
         self.held = (self.held + line.tasks.len()).saturating_sub(before);
+        self.standing -= usize::from(before > 0 && line.tasks.is_empty());
         if !line.tasks.contains(&id) && !line.begun.contains(&id) {
             self.keys.remove(&id);
         }
@@ -170,14 +177,14 @@ impl Machine {
         self.by_key && !task.held && task.fold.is_parked() && !ends()
     }
 
-    /// A held task has this order key. Call it before the task is looked at.
+    /// A held task, or one that has begun, has this order key. Call it before the task is looked
+    /// at.
     pub fn line_up(&mut self, id: TaskId, key: OrderHash) {
         let Some(task) = self.task(id) else { return };
-        if !task.held || task.fold.phase.is_terminal() || self.lines.is_held(id) {
-            return;
+        let (held, has_begun) = (task.held, has_begun(&task.fold));
+        if held && !task.fold.phase.is_terminal() && !self.lines.is_held(id) {
+            self.lines.stand(id, key);
         }
-        let has_begun = !is_to_begin(&task.fold);
-        self.lines.stand(id, key);
         if has_begun {
             self.lines.begin(id, Some(key));
         }
@@ -199,15 +206,14 @@ impl Machine {
         if self.lines.is_empty() { None } else { self.lines.keys.get(&id).copied() }
     }
 
-    /// Whose turn it is in the line of a key.
-    #[must_use]
-    pub fn first_in_line(&self, key: OrderHash) -> Option<TaskId> {
-        self.lines.lines.get(&key)?.tasks.first().copied()
+    /// Whose turn it may be in the line of a key: the first, or the first that has begun.
+    pub fn first_in_line(&self, key: OrderHash) -> impl Iterator<Item = TaskId> + use<> {
+        self.lines.lines.get(&key).map(Line::firsts).into_iter().flatten()
     }
 
-    /// The first of each line.
+    /// The same of each line.
     pub fn first_in_lines(&self) -> impl Iterator<Item = TaskId> {
-        self.lines.lines.values().filter_map(|line| line.tasks.first().copied())
+        self.lines.lines.values().flat_map(Line::firsts)
     }
 
     /// How many tasks that are held stand in lines.
@@ -216,10 +222,10 @@ impl Machine {
         self.lines.held
     }
 
-    /// How many lines there are, with those where tasks have begun elsewhere.
+    /// How many lines they stand in.
     #[must_use]
-    pub fn line_count(&self) -> usize {
-        self.lines.lines.len()
+    pub const fn line_count(&self) -> usize {
+        self.lines.standing
     }
 
     /// A broken rule, for tests: the task has no place in the line any more, and is not over.

@@ -152,6 +152,7 @@ impl Partition {
         self.sent = before.sent;
         self.legacy = before.legacy;
         self.tickets = before.tickets;
+        self.by_key = before.by_key;
         self.effects.push_back(Effect::Fenced);
         self.drop_held_starts();
         for effect in before.effects {

@@ -40,14 +40,14 @@ impl Partition {
         }
         let key = OrderHash::of(key);
         self.machine.line_up(id, key);
-        if self.machine.first_in_line(key).is_some_and(|first| first != id) {
+        if self.machine.first_in_line(key).next().is_some_and(|first| first != id) {
             self.drop_payload_if_many_wait(id);
         }
     }
 
     /// A task waits for another one: its payload is dropped if many tasks do.
     pub(super) fn drop_payload_if_many_wait(&mut self, id: TaskId) {
-        let in_line = self.machine.in_line().saturating_sub(self.machine.line_count());
+        let in_line = self.machine.in_line() - self.machine.line_count();
         if in_line + self.machine.waiting_for_keys() > PAYLOADS_MAX {
             self.machine.drop_waiting_payload(id);
             self.settle();
@@ -62,7 +62,7 @@ impl Partition {
 
     /// A task that stood in this line is over: it may be another one's turn.
     pub(super) fn look_at_line(&mut self, key: OrderHash, now: Moment) {
-        if let Some(next) = self.machine.first_in_line(key) {
+        for next in self.machine.first_in_line(key) {
             self.agenda.set(next, now);
         }
     }

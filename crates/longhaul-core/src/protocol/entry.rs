@@ -87,7 +87,8 @@ pub struct Claim {
     /// It grants a lease: its owner id is the lease's, and has no heartbeats. After so many ms in
     /// which nothing is read of the lease it may be ended by any worker.
     pub lease_ms: Option<LeaseMs>,
-    /// The order key that the task has on a queue with an order. Claims that run have it.
+    /// The order key that the task has on a queue with an order. Claims that run have it, and
+    /// offers.
     pub order: Option<OrderHash>,
 }
 
@@ -412,6 +413,11 @@ impl Entry {
 }
 
 impl ClaimKind {
+    /// Whether the task takes its place in the line of its order key with it.
+    pub(crate) const fn begins(self) -> bool {
+        matches!(self, Self::Run | Self::Offer(_))
+    }
+
     const fn status(self) -> &'static str {
         match self {
             Self::Run => "RUN",

@@ -98,7 +98,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
             let base = created.map(|created_ms| Base { created_ms });
             let lease_ms = lease_ms.filter(|_| kind == ClaimKind::Run);
             let gives = gives.filter(|_| kind == ClaimKind::Run);
-            let order = order.filter(|_| kind == ClaimKind::Run).map(|key| OrderHash::of(&key));
+            let order = order.filter(|_| kind.begins()).map(|key| OrderHash::of(&key));
             let plain = Claim::plain(key, attempt, kind);
             Entry::Claim(Claim { batch_size, base, limits, gives, lease_ms, order, ..plain })
         }),

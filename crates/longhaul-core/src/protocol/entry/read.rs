@@ -71,7 +71,7 @@ impl<'a> Reader<'a> {
         // As with the limits: it does not decide whether the claim is accepted.
         let gives = self.number("m").ok().filter(|_| kind == ClaimKind::Run);
         let order = OrderHash::read(|name| self.properties.get(name));
-        let order = order.filter(|_| kind == ClaimKind::Run);
+        let order = order.filter(|_| kind.begins());
         Ok(Claim { key, attempt, kind, batch_size, base, limits, gives, lease_ms, order })
     }
 
