@@ -50,13 +50,8 @@ pub(super) fn check(history: &History, compacted: &Compacted) -> Vec<Violation> 
         let (expected, found) = (show(expected.get(&task)), show(found.get(&task)));
         Violation::CompactionDiffers(task, format!("{found} is left of {expected}"))
     });
-    let ends = lost.first().zip(lost.last());
-    let lost_keys = ends.map(|(first, last)| Violation::CompactionLost {
-        count: lost.len(),
-        first: first.position,
-        last: last.position,
-    });
-    lost_keys.into_iter().chain(told).collect()
+    let lost = lost.iter().map(|message| Violation::CompactionLost(message.position));
+    lost.chain(told).collect()
 }
 
 /// The last entries of their keys, up to the horizon, that are missing from the view: that is no

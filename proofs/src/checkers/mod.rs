@@ -106,15 +106,8 @@ pub enum Violation {
     FoldsDiffer(TaskId, Position),
     /// The compacted ledger makes something else of the task.
     CompactionDiffers(TaskId, String),
-    /// The compacted ledger lacks the last entries of keys.
-    CompactionLost {
-        /// Of how many.
-        count: usize,
-        /// Where the first of them lies on the ledger, and where the last one does.
-        first: Position,
-        /// See `first`.
-        last: Position,
-    },
+    /// The compacted ledger lacks this entry, the last one of its key.
+    CompactionLost(Position),
     /// A message of the ledger is no entry.
     Malformed(Position, String),
     /// The last entry on the metadata topic is not what the ledger says.
@@ -136,7 +129,7 @@ impl Violation {
             Self::Lost(_) | Self::Backlog(_) => ids::PROGRESS,
             Self::Unheard(_) | Self::Malformed(..) => ids::KEYS,
             Self::FoldsDiffer(..) => ids::FOLLOWERS,
-            Self::CompactionDiffers(..) | Self::CompactionLost { .. } => ids::COMPACTION,
+            Self::CompactionDiffers(..) | Self::CompactionLost(_) => ids::COMPACTION,
             Self::ViewDiffers(..) | Self::ViewAhead(..) | Self::CreatedChanged(_) => ids::VIEW,
         }
     }

@@ -12,6 +12,7 @@ use longhaul_core::machine::{ReadEntry, Stage};
 use longhaul_core::protocol::claim::{Decision, NextClaim};
 use longhaul_core::protocol::entry::{Claim, Entry, NextAttempt, Outcome};
 use longhaul_core::protocol::fold::Verdict;
+use longhaul_core::protocol::hash::NameHash;
 use longhaul_core::protocol::invariants::Violation;
 use longhaul_core::protocol::key::{Epoch, Key, OnceKey, OwnerId};
 
@@ -249,10 +250,7 @@ impl Settle<'_> {
             worker.machine.delivered(task_id(bounds, task), size);
             worker.machine.note_limits(task_id(bounds, task), bounds.limits());
             if bounds.ordered && bounds.fault != Fault::NoLine {
-                worker.machine.line_up(
-                    task_id(bounds, task),
-                    longhaul_core::protocol::order::OrderHash::of(b"key"),
-                );
+                worker.machine.line_up(task_id(bounds, task), NameHash::of(b"key"));
             }
         }
     }

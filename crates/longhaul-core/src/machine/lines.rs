@@ -1,12 +1,15 @@
 //! New tasks with an order key: none begins before those before it in the line of its key are over.
 //!
-//! A line holds the deliveries of one key that are here, and what has begun of it, as the claims
-//! say (`protocol/order.rs`). A broker deals the messages of a key to
-//! one consumer at a time, in order, so whoever holds a task has been dealt all before it: they are
-//! in the line, too, or acknowledged, which means that the ledger shows their end. So a worker that
-//! claims the first of a line needs to know nothing of other workers, however old its view is: ends
-//! stand for good. Only of a task that has begun before an older one, whose time had not come, does
-//! it have to know, and it does as soon as it has read that claim.
+//! A line holds the deliveries of one key that are here, and the tasks that have begun of it, here
+//! or elsewhere, for their claims say the key. A broker deals the messages of a key to one consumer
+//! at a time, in order, so whoever holds a task has been dealt all before it: they are in the line,
+//! too, or acknowledged, which means that the ledger shows their end. So a worker that claims the
+//! first of a line needs to know nothing of other workers, however old its view is: ends stand for
+//! good.
+//!
+//! There is one exception: a task may begin before an older one whose time has not come. When its
+//! worker leaves, the next one is dealt the older one first. That the younger one runs it knows from
+//! that one's claim.
 //!
 //! Only the first claim that runs a task depends on the line. Once it was accepted all before the
 //! task were over, so it is tried again or taken over by any worker, as every task is; those behind
@@ -21,16 +24,16 @@ use super::{Machine, Task};
 use crate::protocol::claim::Decision;
 use crate::protocol::entry::ClaimKind;
 use crate::protocol::fold::{Phase, TaskFold};
+use crate::protocol::hash::NameHash;
 use crate::protocol::invariants::{Breach, Judgement, ORDER};
-use crate::protocol::order::OrderHash;
 use crate::task::TaskId;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The lines of the keys that tasks are held of, or have begun of.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Lines {
-    lines: BTreeMap<OrderHash, Line>,
-    keys: BTreeMap<TaskId, OrderHash>,
+    lines: BTreeMap<NameHash, Line>,
+    keys: BTreeMap<TaskId, NameHash>,
     /// How many tasks are held that stand in lines, and in how many.
     held: usize,
     standing: usize,
@@ -46,6 +49,7 @@ struct Line {
 }
 
 impl Line {
+    /// Those whose turn it may be: the first that is held, and the first that has begun.
     fn firsts(&self) -> impl Iterator<Item = TaskId> + use<> {
         let begun = self.begun.first().filter(|id| self.tasks.contains(id));
         [self.tasks.first(), begun].map(Option::<&TaskId>::copied).into_iter().flatten()
@@ -90,33 +94,33 @@ impl Lines {
         Err(Breach { id: ORDER, what })
     }
 
-    /// A held task stands in the line of this key.
-    fn stand(&mut self, id: TaskId, key: OrderHash) {
-        self.keys.insert(id, key);
-        let line = self.lines.entry(key).or_default();
-        self.standing += usize::from(line.tasks.is_empty());
-        self.held += usize::from(line.tasks.insert(id));
-    }
-
-    fn is_held(&self, id: TaskId) -> bool {
-        self.line_of(id).is_some_and(|line| line.tasks.contains(&id))
-    }
-
     fn line_of(&self, id: TaskId) -> Option<&Line> {
         self.keys.get(&id).and_then(|key| self.lines.get(key))
     }
 
     /// What a claim of this kind says of the line of its task.
-    pub(super) fn key_for(&self, id: TaskId, kind: ClaimKind) -> Option<OrderHash> {
+    pub(super) fn key_for(&self, id: TaskId, kind: ClaimKind) -> Option<NameHash> {
         self.keys.get(&id).copied().filter(|_| kind.begins())
     }
 
-    /// A task is claimed to run, or was. Its claim may say its key.
-    pub(super) fn begin(&mut self, id: TaskId, key: Option<OrderHash>) {
-        if let Some(key) = self.keys.get(&id).copied().or(key) {
-            self.keys.insert(id, key);
-            self.lines.entry(key).or_default().begun.insert(id);
+    /// A held task stands in the line of this key.
+    fn stand(&mut self, id: TaskId, key: NameHash) {
+        self.enter(id, key);
+        self.change(id, |line| _ = line.tasks.insert(id));
+    }
+
+    /// A task has begun, or is about to: it is claimed. Its claim may say its key.
+    pub(super) fn begin(&mut self, id: TaskId, key: Option<NameHash>) {
+        if let Some(key) = key {
+            self.enter(id, key);
         }
+        self.change(id, |line| _ = line.begun.insert(id));
+    }
+
+    /// A task has one key for good.
+    fn enter(&mut self, id: TaskId, key: NameHash) {
+        let key = *self.keys.entry(id).or_insert(key);
+        self.lines.entry(key).or_default();
     }
 
     /// The task is parked: it waits for its turn again.
@@ -139,13 +143,15 @@ impl Lines {
         self.let_go(id, false);
     }
 
+    /// All that changes a line, so that what is counted of it is counted here.
     fn change(&mut self, id: TaskId, change: impl FnOnce(&mut Line)) {
         let Some(key) = self.keys.get(&id).copied() else { return };
         let Some(line) = self.lines.get_mut(&key) else { return };
         let before = line.tasks.len();
         change(line);
-        self.held = (self.held + line.tasks.len()).saturating_sub(before);
-        self.standing -= usize::from(before > 0 && line.tasks.is_empty());
+        let now = line.tasks.len();
+        self.held = self.held + now - before;
+        self.standing = self.standing + usize::from(now > 0) - usize::from(before > 0);
         if !line.tasks.contains(&id) && !line.begun.contains(&id) {
             self.keys.remove(&id);
         }
@@ -160,7 +166,7 @@ pub(super) const fn is_to_begin(fold: &TaskFold) -> bool {
     matches!(fold.phase, Phase::New) || fold.is_parked()
 }
 
-/// Whether the task stands in its line wherever it is held.
+/// Whether the task has begun and is not over: it stands in its line even where it is not held.
 pub(super) const fn has_begun(fold: &TaskFold) -> bool {
     !is_to_begin(fold) && !fold.phase.is_terminal()
 }
@@ -171,6 +177,12 @@ impl Machine {
         self.by_key = by_key;
     }
 
+    /// Whether they have.
+    #[must_use]
+    pub const fn keeps_order(&self) -> bool {
+        self.by_key
+    }
+
     /// Whether a task must not be claimed to run here, because only who holds it knows its line.
     pub(super) fn is_left_to_its_holder(&self, task: &Task, closes: Option<ClaimKind>) -> bool {
         let ends = || task.fold.cancel || closes.is_some_and(ClaimKind::closes);
@@ -179,13 +191,13 @@ impl Machine {
 
     /// A held task, or one that has begun, has this order key. Call it before the task is looked
     /// at.
-    pub fn line_up(&mut self, id: TaskId, key: OrderHash) {
+    pub fn line_up(&mut self, id: TaskId, key: NameHash) {
         let Some(task) = self.task(id) else { return };
-        let (held, has_begun) = (task.held, has_begun(&task.fold));
-        if held && !task.fold.phase.is_terminal() && !self.lines.is_held(id) {
+        let (begun, over) = (has_begun(&task.fold), task.fold.phase.is_terminal());
+        if task.held && !over {
             self.lines.stand(id, key);
         }
-        if has_begun {
+        if begun {
             self.lines.begin(id, Some(key));
         }
     }
@@ -202,12 +214,12 @@ impl Machine {
     }
 
     /// The key of a task that stands in a line.
-    pub fn order_key(&self, id: TaskId) -> Option<OrderHash> {
+    pub fn order_key(&self, id: TaskId) -> Option<NameHash> {
         if self.lines.is_empty() { None } else { self.lines.keys.get(&id).copied() }
     }
 
-    /// Whose turn it may be in the line of a key: the first, or the first that has begun.
-    pub fn first_in_line(&self, key: OrderHash) -> impl Iterator<Item = TaskId> + use<> {
+    /// Those whose turn it may be in the line of a key, the first one before others.
+    pub fn first_in_line(&self, key: NameHash) -> impl Iterator<Item = TaskId> + use<> {
         self.lines.lines.get(&key).map(Line::firsts).into_iter().flatten()
     }
 

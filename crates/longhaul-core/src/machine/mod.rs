@@ -378,7 +378,7 @@ impl Machine {
             ..Claim::plain(OnceKey { task: id, epoch, owner, serial }, claim.attempt, claim.kind)
         });
         self.act(Action::Publish(entry));
-        if !claim.kind.closes() && claim.kind != ClaimKind::Park {
+        if claim.kind.begins() {
             self.lines.begin(id, None);
         }
     }

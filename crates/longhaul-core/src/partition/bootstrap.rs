@@ -152,7 +152,6 @@ impl Partition {
         self.sent = before.sent;
         self.legacy = before.legacy;
         self.tickets = before.tickets;
-        self.by_key = before.by_key;
         self.effects.push_back(Effect::Fenced);
         self.drop_held_starts();
         for effect in before.effects {

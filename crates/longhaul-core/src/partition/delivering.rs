@@ -10,8 +10,8 @@ use super::looking::Open;
 use super::scheduled::Due;
 use super::{Mode, Partition, Slots};
 use crate::protocol::fold::{Phase, TaskFold};
+use crate::protocol::hash::NameHash;
 use crate::protocol::moment::Moment;
-use crate::protocol::order::OrderHash;
 use crate::task::TaskId;
 use std::time::Duration;
 
@@ -65,9 +65,9 @@ impl Partition {
         }
         // One that finds no room comes again with the next session.
         if self.scheduled.keep(id, batch_size, at_ms)
-            && let Some(key) = order_key.filter(|_| self.by_key)
+            && let Some(key) = order_key.filter(|_| self.keeps_order())
         {
-            self.kept_keys.insert(id, OrderHash::of(key));
+            self.kept_keys.insert(id, NameHash::of(key));
         }
         true
     }
@@ -161,7 +161,7 @@ impl Partition {
     /// On a queue with an order what was kept takes its place when its time has come, whether there
     /// is a slot for it or not: those behind it wait.
     pub(super) fn line_up_kept(&mut self, now: Moment) {
-        if !self.by_key {
+        if !self.keeps_order() {
             return;
         }
         while let Some(due) = self.scheduled.pop_due(self.wall.at(now), self.settings.partition) {
@@ -192,7 +192,7 @@ impl Partition {
                 self.take_up_kept(due, now);
             }
         }
-        let others = !self.by_key && (self.mode == Mode::Draining || self.has_others(now));
+        let others = !self.keeps_order() && (self.mode == Mode::Draining || self.has_others(now));
         if others {
             self.hand_back_kept(now);
         }

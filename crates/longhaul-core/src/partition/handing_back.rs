@@ -20,7 +20,7 @@ impl Partition {
     /// A new task that could not be claimed for a while goes back to the broker, so that another
     /// worker can have it. True when it went.
     pub(super) fn hand_back_in_time(&mut self, id: TaskId, now: Moment) -> bool {
-        let new = !self.by_key && self.machine.fold(id).phase == Phase::New;
+        let new = !self.keeps_order() && self.machine.fold(id).phase == Phase::New;
         let received = self.open.get(&id).filter(|_| new).and_then(|open| open.received);
         received.is_some_and(|received| self.hand_back_after(received, id, now))
     }
@@ -50,7 +50,7 @@ impl Partition {
     }
 
     pub(super) fn hand_back(&mut self, id: TaskId) {
-        if self.by_key {
+        if self.keeps_order() {
             return;
         }
         self.machine.hand_back(id);

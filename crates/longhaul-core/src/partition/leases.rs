@@ -202,7 +202,7 @@ impl Partition {
     pub(super) fn hand_back_unasked(&mut self, id: TaskId, now: Moment) -> bool {
         let since = |open: &Open| open.received.map(|received| received.max(open.due));
         let held = self.machine.leases()
-            && !self.by_key
+            && !self.keeps_order()
             && self.machine.task(id).is_some_and(|task| task.held);
         let since = self.open.get(&id).filter(|_| held).and_then(since);
         since.is_some_and(|since| self.hand_back_after(since, id, now))

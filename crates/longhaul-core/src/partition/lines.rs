@@ -6,8 +6,8 @@
 //! overtaken it.
 
 use super::Partition;
+use crate::protocol::hash::NameHash;
 use crate::protocol::moment::Moment;
-use crate::protocol::order::OrderHash;
 use crate::task::TaskId;
 
 /// The number of tasks of a partition that keep their payloads while they wait for others, in lines
@@ -23,22 +23,21 @@ impl Partition {
     /// Whether the queue has an order: deliveries are those of a Key_Shared subscription. It takes
     /// effect with the next session.
     pub const fn set_order(&mut self, by_key: bool) {
-        self.by_key = by_key;
         self.machine.keep_order(by_key);
     }
 
     /// Whether the queue has an order.
     #[must_use]
     pub const fn keeps_order(&self) -> bool {
-        self.by_key
+        self.machine.keeps_order()
     }
 
     /// A task was delivered, or its message was read, which has this order key.
     pub fn stand_in_line(&mut self, id: TaskId, key: &[u8]) {
-        if !self.by_key {
+        if !self.keeps_order() {
             return;
         }
-        let key = OrderHash::of(key);
+        let key = NameHash::of(key);
         self.machine.line_up(id, key);
         if self.machine.first_in_line(key).next().is_some_and(|first| first != id) {
             self.drop_payload_if_many_wait(id);
@@ -61,7 +60,7 @@ impl Partition {
     }
 
     /// A task that stood in this line is over: it may be another one's turn.
-    pub(super) fn look_at_line(&mut self, key: OrderHash, now: Moment) {
+    pub(super) fn look_at_line(&mut self, key: NameHash, now: Moment) {
         for next in self.machine.first_in_line(key) {
             self.agenda.set(next, now);
         }

@@ -35,10 +35,10 @@ use crate::protocol::config::{LedgerConfig, LedgerConfigError};
 use crate::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
 use crate::protocol::fold::{Phase, Verdict};
 use crate::protocol::gap::Gaps;
+use crate::protocol::hash::NameHash;
 use crate::protocol::invariants::Violation;
 use crate::protocol::key::{Epoch, Key, OnceKey, OwnerId};
 use crate::protocol::moment::Moment;
-use crate::protocol::order::OrderHash;
 use crate::protocol::silence::{Lag, Silence};
 use crate::protocol::waits::Standing;
 use crate::task::{EntryId, Position, TaskId};
@@ -129,11 +129,9 @@ pub struct Partition {
     waiting: Agenda<TaskId>,
     undecided: Undecided,
     tickets: Tickets,
-    /// The queue has an order.
-    by_key: bool,
     /// Early deliveries with their order keys, when to look, whether the first waits for a slot.
     scheduled: Scheduled,
-    kept_keys: BTreeMap<TaskId, OrderHash>,
+    kept_keys: BTreeMap<TaskId, NameHash>,
     next_kept: Option<Moment>,
     kept_is_due: bool,
     /// Tasks of types that nobody asks for.
@@ -196,7 +194,6 @@ impl Partition {
             waiting: Agenda::default(),
             undecided: Undecided::default(),
             tickets: Tickets::default(),
-            by_key: false,
             scheduled: Scheduled::default(),
             kept_keys: BTreeMap::new(),
             next_kept: None,

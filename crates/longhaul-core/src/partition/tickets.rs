@@ -74,6 +74,9 @@ impl Tickets {
 
     /// The one of these tasks that has had its tickets for the longest time.
     pub(super) fn first_of(&self, tasks: &Agenda<TaskId>) -> Option<TaskId> {
+        if tasks.is_empty() {
+            return None;
+        }
         let since = |(id, state): (&TaskId, &State)| {
             let since = match state {
                 State::Granted(since) => *since,

@@ -28,11 +28,11 @@ mod read;
 
 use super::body;
 use super::config::LedgerConfig;
+use super::hash::NameHash;
 use super::key::{Key, OnceKey, OwnerId};
 use super::limits::Limits;
 pub use super::next_attempt::{After, NextAttempt};
 pub use super::offer::Offer;
-use super::order::OrderHash;
 use super::seal::{self, Counts, Seal};
 use crate::task::{Position, Properties, PropertyWriter, TaskId};
 use bytes::Bytes;
@@ -89,7 +89,7 @@ pub struct Claim {
     pub lease_ms: Option<LeaseMs>,
     /// The order key that the task has on a queue with an order. Claims that run have it, and
     /// offers.
-    pub order: Option<OrderHash>,
+    pub order: Option<NameHash>,
 }
 
 /// The silence after which a lease may be ended, in ms.
@@ -413,7 +413,7 @@ impl Entry {
 }
 
 impl ClaimKind {
-    /// Whether the task takes its place in the line of its order key with it.
+    /// Whether the task has begun with it, in the line of its order key.
     pub(crate) const fn begins(self) -> bool {
         matches!(self, Self::Run | Self::Offer(_))
     }
@@ -475,7 +475,7 @@ fn write_claim(out: &mut PropertyWriter, claim: &Claim) {
         out.put("ttl", lease_ms);
     }
     if let Some(order) = claim.order {
-        order.write(&mut |name, value| out.put(name, value));
+        out.put("line", order);
     }
 }
 

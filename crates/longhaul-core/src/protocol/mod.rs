@@ -13,13 +13,13 @@ pub mod entry;
 pub mod entry_set;
 pub mod fold;
 pub mod gap;
+pub mod hash;
 pub mod invariants;
 pub mod key;
 pub mod limits;
 pub mod next_attempt;
 pub mod offer;
 pub mod operator;
-pub mod order;
 #[cfg(test)]
 mod properties;
 #[cfg(any(test, feature = "testing"))]

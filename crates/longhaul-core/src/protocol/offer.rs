@@ -9,18 +9,16 @@
 //! On the ledger an offer is a claim PARKED with an empty list: to a worker that knows no offers
 //! the task waits for nothing.
 
-use super::order::fnv1a;
+use super::hash::NameHash;
 use crate::task::Properties;
-use std::num::NonZeroU64;
 
 /// The property that says the type, and the one that says since when the task is ready.
 const TYPE: &str = "y";
 const READY: &str = "at";
 
-/// The type of a task, as a number of 64 bits: tasks are compared by it, and no table of names has
-/// to be kept. Two names that somebody has found to have the same number count as one type.
+/// The type of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TaskType(NonZeroU64);
+pub struct TaskType(NameHash);
 
 /// What an offer says of its task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,31 +30,27 @@ pub struct Offer {
 }
 
 impl TaskType {
-    /// Of this name; `None`: of tasks that have none. The same in every build, for offers say it:
-    /// FNV-1a.
+    /// Of this name; `None`: of tasks that have none.
     #[must_use]
     pub fn of(name: Option<&str>) -> Self {
         let bytes = name.map(|name| [&b"+"[..], name.as_bytes()]).unwrap_or_default();
-        Self(fnv1a(bytes.into_iter().flatten()))
+        Self(NameHash::of(bytes.into_iter().flatten()))
     }
 }
 
 impl Offer {
     /// Writes it as properties of a claim.
     pub(super) fn write(&self, put: &mut dyn FnMut(&'static str, String)) {
-        put(TYPE, format!("{:016x}", self.task_type.0));
+        put(TYPE, self.task_type.0.to_string());
         put(READY, self.ready_ms.to_string());
     }
 
     /// Reads it from the properties of a claim; `None` if that is no offer.
     pub(super) fn read(properties: &Properties) -> Option<Self> {
-        let task_type = u64::from_str_radix(properties.get(TYPE)?, 16).ok()?;
+        let task_type = NameHash::parse(properties.get(TYPE)?)?;
         // Where it is missing the task comes first.
         let ready_ms = properties.get(READY).and_then(|ready| ready.parse().ok());
-        Some(Self {
-            task_type: TaskType(NonZeroU64::new(task_type)?),
-            ready_ms: ready_ms.unwrap_or_default(),
-        })
+        Some(Self { task_type: TaskType(task_type), ready_ms: ready_ms.unwrap_or_default() })
     }
 }
 

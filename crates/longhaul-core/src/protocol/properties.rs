@@ -5,9 +5,9 @@ use super::config::LedgerConfig;
 use super::entry::{Base, Claim, ClaimKind, Done, Entry, Heartbeat, LeaseMs, Renewal};
 use super::entry_set::{Ended, EntrySet, Range};
 use super::fold::{TaskFold, Verdict};
+use super::hash::NameHash;
 use super::key::{Epoch, Key, OnceKey, OwnerId, RENEWAL_SERIAL, SealKey};
 use super::limits::Limits;
-use super::order::OrderHash;
 use super::random::*;
 use super::seal::{Counts, Seal};
 use crate::task::{Position, Properties, TaskId};
@@ -98,7 +98,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
             let base = created.map(|created_ms| Base { created_ms });
             let lease_ms = lease_ms.filter(|_| kind == ClaimKind::Run);
             let gives = gives.filter(|_| kind == ClaimKind::Run);
-            let order = order.filter(|_| kind.begins()).map(|key| OrderHash::of(&key));
+            let order = order.filter(|_| kind.begins()).map(|key| NameHash::of(&key));
             let plain = Claim::plain(key, attempt, kind);
             Entry::Claim(Claim { batch_size, base, limits, gives, lease_ms, order, ..plain })
         }),

@@ -1,10 +1,10 @@
 //! Reads entries from the properties of their messages.
 
 use super::{Base, Claim, ClaimKind, Done, EntryError, Heartbeat, Offer, Outcome, Renewal};
+use crate::protocol::hash::NameHash;
 use crate::protocol::key::{OnceKey, OwnerId, RENEWAL_SERIAL, SealKey, parse_owner};
 use crate::protocol::limits::Limits;
 use crate::protocol::next_attempt::{After, NextAttempt};
-use crate::protocol::order::OrderHash;
 use crate::protocol::seal::{self, Counts, Seal};
 use crate::protocol::waits::WaitsFor;
 use crate::task::{Position, Properties, TaskId};
@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
         let attempt = self.number("a")?;
         // As with the limits: it does not decide whether the claim is accepted.
         let gives = self.number("m").ok().filter(|_| kind == ClaimKind::Run);
-        let order = OrderHash::read(|name| self.properties.get(name));
+        let order = self.properties.get("line").and_then(NameHash::parse);
         let order = order.filter(|_| kind.begins());
         Ok(Claim { key, attempt, kind, batch_size, base, limits, gives, lease_ms, order })
     }

@@ -71,6 +71,11 @@ fn limited() -> Entry {
     Entry::Claim(Claim { limits, ..Claim::plain(KEY, 6, ClaimKind::Run) })
 }
 
+fn of_key(key: &[u8]) -> Entry {
+    let order = Some(NameHash::of(key));
+    Entry::Claim(Claim { order, ..Claim::plain(KEY, 6, ClaimKind::Run) })
+}
+
 /// Each kind of entry with its key and its properties; `@` stands for the task and the epoch of a
 /// write-once key with its owner.
 fn written() -> Vec<(Entry, String, &'static str)> {
@@ -80,6 +85,7 @@ fn written() -> Vec<(Entry, String, &'static str)> {
         (claim(ClaimKind::Run, base), once.clone(), "k=claim @ a=6 s=RUN f=77"),
         (limited(), once.clone(), "k=claim @ a=6 s=RUN ma=5 tb=90 x=91"),
         (given(7), once.clone(), "k=claim @ a=6 s=RUN m=7"),
+        (of_key(b"account-4711"), once.clone(), "k=claim @ a=6 s=RUN line=e52a533452a15c8c"),
         (claim(ClaimKind::Final, None), once.clone(), "k=claim @ a=6 s=FINAL"),
         (claim(ClaimKind::Cancelled, None), once.clone(), "k=claim @ a=6 s=CANCELLED"),
         (claim(ClaimKind::Expired, None), once.clone(), "k=claim @ a=6 s=EXPIRED"),
@@ -206,7 +212,7 @@ fn an_offer_is_a_claim_that_parks_to_whoever_does_not_know_it() {
 }
 
 /// What may be left out: older workers did not write it, or it does not apply.
-const OPTIONAL: [&str; 10] = ["lc", "lw", "f", "ma", "tb", "x", "w", "m", "p", "l"];
+const OPTIONAL: [&str; 11] = ["lc", "lw", "f", "ma", "tb", "x", "w", "m", "p", "l", "line"];
 
 /// What a claim says of the number of attempts decides nothing about the claim: a reader that
 /// refused it would fold another history.
@@ -219,14 +225,35 @@ fn a_number_of_attempts_that_cannot_be_read_is_not_there() {
         (ClaimKind::Run, "many", None),
         (ClaimKind::Final, "7", None),
     ] {
-        let plain = claim(kind, None);
-        let mut properties = plain.properties();
-        properties.insert("m".to_owned(), number.to_owned());
-        let key = plain.key().to_string();
-        let entry = Entry::read(Some(&key), &properties, &plain.body(b""), false).unwrap();
-        let Entry::Claim(claim) = entry else { panic!("not a claim: {entry:?}") };
-        assert_eq!(claim.gives, read, "{kind:?} m={number}");
+        assert_eq!(read_with(kind, "m", number).gives, read, "{kind:?} m={number}");
     }
+}
+
+/// The same holds of what it says of the order.
+#[test]
+fn an_order_key_that_cannot_be_read_is_not_there() {
+    let order = Some(NameHash::of(b"account-4711"));
+    for (kind, line, read) in [
+        (ClaimKind::Run, "e52a533452a15c8c", order),
+        (ClaimKind::Run, "0000000000000000", None),
+        (ClaimKind::Run, "1e52a533452a15c8c", None),
+        (ClaimKind::Run, "account-4711", None),
+        (ClaimKind::Run, "", None),
+        (ClaimKind::Final, "e52a533452a15c8c", None),
+    ] {
+        assert_eq!(read_with(kind, "line", line).order, read, "{kind:?} line={line}");
+    }
+}
+
+/// A claim of this kind with this property besides.
+fn read_with(kind: ClaimKind, name: &str, value: &str) -> Claim {
+    let plain = claim(kind, None);
+    let mut properties = plain.properties();
+    properties.insert(name.to_owned(), value.to_owned());
+    let key = plain.key().to_string();
+    let entry = Entry::read(Some(&key), &properties, &plain.body(b""), false).unwrap();
+    let Entry::Claim(claim) = entry else { panic!("not a claim: {entry:?}") };
+    claim
 }
 
 #[test]
