@@ -216,7 +216,7 @@ async fn a_younger_task_that_has_begun_is_known_to_whoever_gets_its_line() {
     let mut one = ordered(config(1), &diary);
     one.publish("a", "1", &[("DELAY", "PT5S")]);
     one.publish("a", "2", &[("DELAY", "PT4.5S")]);
-    one.run_for(49 * SECOND / 10).await;
+    one.run_for(52 * SECOND / 10).await;
     assert_eq!(of_key(&diary, "a"), "2+");
     let mut two = beside(&one, "two", config(1), &diary);
     one.drain_for(30 * SECOND);
