@@ -18,14 +18,14 @@ def submit(server, payload="work", **more):
 
 
 def ask_lease(server, worker, **more):
-    """One request, as it is. The task, or nothing."""
-    answer = server.post("/tasks/lease", {"worker_id": worker, **more})
+    """One request. The task, or nothing. A gateway that is still opening its queue says 503, and when to come again."""
+    answer = ask_until_answered(server.url, "POST", "/tasks/lease", {"worker_id": worker, **more})
     if answer.status == 204:
         return None
     return is_status(answer, 200, "/tasks/lease").json()
 
 
-def lease(server, worker, seconds=15, **more):
+def lease(server, worker, seconds=60, **more):
     """Asks again and again until there is a task."""
     return until("a task", seconds, lambda: ask_lease(server, worker, **more))[0]
 
@@ -36,11 +36,11 @@ def report(server, verb, worker, task, **more):
 
 
 def state(server, task_id):
-    return server.get(f"/tasks/{task_id}").json()["state"]
+    return ask_until_answered(server.url, "GET", f"/tasks/{task_id}").json()["state"]
 
 
 def stats(server):
-    return is_status(server.get("/stats"), 200, "/stats").json()
+    return is_status(ask_until_answered(server.url, "GET", "/stats"), 200, "/stats").json()
 
 
 def counted(server, **expected):
@@ -239,7 +239,7 @@ def the_broker_dies(stage):
     broker = stage.dev("002")
     one, other = stage.gateway(broker, "002"), stage.gateway(broker, "002")
     held_id = submit(one, "held")
-    held = lease(one, "w", visibility_timeout=20)
+    held = lease(one, "w", visibility_timeout=120)
     waiting_id = submit(other, "waiting")
     # Each has asked for tasks, so that each has a heartbeat by which the other one knows it.
     for gateway in (one, other):

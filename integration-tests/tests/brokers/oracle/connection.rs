@@ -35,6 +35,8 @@ pub(crate) enum Event {
 pub(crate) struct Connection {
     writer: Writer,
     events: mpsc::Receiver<Event>,
+    /// It has shaken hands, so it may be asked whether it lives.
+    pub(crate) is_greeted: bool,
     /// Ends with the connection, which closes it.
     _reading: JoinSet<()>,
 }
@@ -52,7 +54,7 @@ impl Connection {
         let (sender, events) = mpsc::channel(FRAMES_MAX);
         let mut reading = JoinSet::new();
         reading.spawn(read(reader, Arc::clone(&writer), sender));
-        Ok(Self { writer, events, _reading: reading })
+        Ok(Self { writer, events, is_greeted: false, _reading: reading })
     }
 
     pub(crate) async fn send(&mut self, command: Command, payload: Option<&Payload>) {

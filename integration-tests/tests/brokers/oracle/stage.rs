@@ -4,7 +4,7 @@
 use crate::oracle::connection::{Connection, Event};
 use crate::oracle::show::Names;
 use anyhow::{Context, Result, ensure};
-use longhaul_wire::messages::{Command, CommandConnect, CommandLookupTopic};
+use longhaul_wire::messages::{Command, CommandConnect, CommandLookupTopic, CommandPing};
 use longhaul_wire::payload::Payload;
 use serde_json::Value;
 use std::fmt::Display;
@@ -13,12 +13,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// How long the first answers may take. They are counted, so this passes only where something is
-/// missing.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// missing. The longest delay of a script is shorter.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// What stands before the reason why a script was not played to its end.
 pub(crate) const FAILED: &str = "! ";
-/// How long nothing must come before it is believed that nothing more comes.
+/// How long nothing must come before the broker is asked whether more comes.
 const QUIET: Duration = Duration::from_millis(250);
+/// A broker answers a PING at once and in order, and may send behind the answer what it already had
+/// to send. It has done that before it answers the next one.
+const PONGS: usize = 2;
 
 /// A broker to be watched.
 #[derive(Clone, Debug)]
@@ -89,6 +92,7 @@ impl Stage {
         let answer = self.trace.get(before).cloned().unwrap_or_default();
         ensure!(answer.contains("Connected"), "no handshake: {answer}");
         self.trace.truncate(before);
+        self.connections[at].is_greeted = true;
         Ok(at)
     }
 
@@ -166,15 +170,31 @@ impl Stage {
         Ok(())
     }
 
+    /// On a busy machine a broker may be silent for longer than [`QUIET`], so it is asked then.
     async fn read(&mut self, at: usize, at_least: usize) -> Result<Vec<String>> {
         let mut lines = Vec::new();
+        let (mut is_asked, mut pongs) = (false, 0);
         loop {
-            let limit = if lines.len() < at_least { PATIENCE } else { QUIET };
+            let is_wanted = is_asked || lines.len() < at_least;
+            let limit = if is_wanted { PATIENCE } else { QUIET };
             match self.connections[at].next(limit).await? {
-                None => return Ok(lines),
+                None if is_wanted || !self.connections[at].is_greeted => return Ok(lines),
+                None => {
+                    is_asked = true;
+                    self.send(at, CommandPing {}).await;
+                }
                 Some(Event::Closed | Event::Garbage(_)) => {
                     lines.push(format!("c{at} closed"));
                     return Ok(lines);
+                }
+                Some(Event::Frame(frame))
+                    if is_asked && matches!(frame.command, Command::Pong(_)) =>
+                {
+                    pongs += 1;
+                    if pongs == PONGS {
+                        return Ok(lines);
+                    }
+                    self.send(at, CommandPing {}).await;
                 }
                 Some(Event::Frame(frame)) => {
                     lines.push(format!("c{at} {}", self.names.frame(&frame)?));
@@ -230,7 +250,8 @@ impl Stage {
     pub(crate) async fn compact(&mut self, topic: &str) -> Result<()> {
         self.note("compact");
         self.admin_topic("PUT", topic, "/compaction", "").await?;
-        for _ in 0..200 {
+        // It has only what processor time others leave.
+        for _ in 0..1200 {
             let answer = self.admin_topic("GET", topic, "/compaction", "").await?;
             match answer["status"].as_str() {
                 Some("RUNNING") => tokio::time::sleep(Duration::from_millis(50)).await,

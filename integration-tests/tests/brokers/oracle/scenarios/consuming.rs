@@ -272,7 +272,7 @@ pub(super) async fn delayed(stage: &mut Stage) -> Result<()> {
     stage.ask(p, producer(&topic, 1), 1).await?;
     stage.note("late, later, at once, in the past");
     let now = now_ms();
-    for (sequence, delay) in [(0, Some(4000)), (1, Some(6500)), (2, None), (3, Some(-5000))] {
+    for (sequence, delay) in [(0, Some(8000)), (1, Some(14_000)), (2, None), (3, Some(-5000))] {
         let metadata = MessageMetadata {
             deliver_at_time: delay.map(|delay| now + delay),
             ..metadata(sequence)

@@ -285,7 +285,7 @@ pub(super) async fn key_shared_delayed(stage: &mut Stage) -> Result<()> {
     let now = now_ms();
     let late = MessageMetadata {
         partition_key: Some("u".to_owned()),
-        deliver_at_time: Some(now + 1500),
+        deliver_at_time: Some(now + 6000),
         ..metadata(0)
     };
     stage.send_message(p, send(1, 0), &Payload::new(&late, b"late")).await;
