@@ -54,7 +54,7 @@ static PULSAR: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 /// Record of the scripts of raw commands.
 const RAW: &str = "pulsar-4.0.7";
 /// Scripts that play at the same time. Most of their time is waiting for what must not come.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 16;
 
 #[tokio::test]
 async fn pulsar_answers_as_recorded() -> Result<()> {

@@ -266,7 +266,7 @@ pub(super) async fn delayed(stage: &mut Stage) -> Result<()> {
         ..subscribe(&topic, id, kind)
     };
     for (id, kind) in [(1, SubType::Shared), (2, SubType::Exclusive)] {
-        stage.ask(a, other(id, kind), if id == 2 { 2 } else { 1 }).await?;
+        stage.ask(a, other(id, kind), 1).await?;
         stage.send(a, flow(id, 10)).await;
     }
     stage.ask(p, producer(&topic, 1), 1).await?;
