@@ -1,11 +1,13 @@
 //! Publishes checkpoints of running attempts: the newest, at most one a second for each, again
-//! under a fresh key until it is stored or a newer one has taken its place.
+//! under a fresh key until it is stored or a newer one has taken its place. A checkpoint is stored
+//! when it was read back and the log has accepted it: what lands behind the end of its attempt is
+//! for nobody, whatever its receipt says.
 //!
 //! Invariants:
 //! - Of an attempt at most one checkpoint is on its way, but for the one that goes before its
 //!   outcome.
-//! - As long as a checkpoint is not stored, its receipt, a timer or a report of a newer one is
-//!   waited for.
+//! - As long as a checkpoint is not stored, its receipt, its entry, a timer or a report of a newer
+//!   one is waited for.
 
 use super::lane::Lane;
 use super::lanes::LaneId;
@@ -29,11 +31,13 @@ pub(super) struct Checkpoints {
     tried_at: Option<Moment>,
     /// One is on its way, or the time of the next try is waited for.
     busy: bool,
+    /// What was published last, and the number of what it says.
+    sent: Option<(OnceKey, u64)>,
 }
 
 impl Checkpoints {
     pub(super) const fn new(reports: Arc<Reports>) -> Self {
-        Self { reports, tried_at: None, busy: false }
+        Self { reports, tried_at: None, busy: false, sent: None }
     }
 }
 
@@ -66,9 +70,10 @@ impl Driver {
         };
         match key {
             Some(key) => {
+                checkpoints.sent = Some((key, given.number));
                 let on_receipt = lane.tell(move |fate| {
-                    let stored = (fate == PublishResult::Stored).then_some(given.number);
-                    Event::CheckpointTried { lane: id, id: task, epoch, stored }
+                    let again = fate != PublishResult::Stored;
+                    Event::CheckpointTried { lane: id, id: task, epoch, again }
                 });
                 lane.publish(&Entry::Checkpoint(key), &given.bytes, None, on_receipt);
             }
@@ -76,26 +81,39 @@ impl Driver {
             // worker's.
             None => self.pending.push(Box::pin(async move {
                 tokio::time::sleep(if wait.is_zero() { CHECKPOINT_EVERY } else { wait }).await;
-                Event::CheckpointTried { lane: id, id: task, epoch, stored: None }
+                Event::CheckpointTried { lane: id, id: task, epoch, again: true }
             })),
         }
     }
 
-    /// A checkpoint has its receipt or will have none, or it is time for the next try.
+    /// A checkpoint has its receipt or will have none, or it is time for the next try. What stands
+    /// on the log is read before the next one is published.
     pub(super) fn handle_checkpoint_tried(
         &mut self,
         id: LaneId,
         task: TaskId,
         epoch: Epoch,
-        stored: Option<u64>,
+        again: bool,
     ) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(running) = lane.running.get_mut(&(task, epoch)) else { return };
-        running.checkpoints.busy = false;
-        if let Some(number) = stored {
-            running.checkpoints.reports.note_stored(number);
+        if again {
+            running.checkpoints.busy = false;
+            self.publish_checkpoint(id, task, epoch);
         }
-        self.publish_checkpoint(id, task, epoch);
+    }
+
+    /// A checkpoint was read, and its attempt runs by the log.
+    pub(super) fn note_checkpoint(&mut self, id: LaneId, key: OnceKey) {
+        let OnceKey { task, epoch, .. } = key;
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let Some(running) = lane.running.get_mut(&(task, epoch)) else { return };
+        let checkpoints = &mut running.checkpoints;
+        if let Some((_, number)) = checkpoints.sent.take_if(|(sent, _)| *sent == key) {
+            checkpoints.reports.note_stored(number);
+            checkpoints.busy = false;
+            self.publish_checkpoint(id, task, epoch);
+        }
     }
 }
 

@@ -51,7 +51,8 @@ pub(in crate::worker) enum Event {
         lane: LaneId,
         id: TaskId,
         epoch: Epoch,
-        stored: Option<u64>,
+        /// It may not be stored, or was not tried.
+        again: bool,
     },
     Payload {
         lane: LaneId,

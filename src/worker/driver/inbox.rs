@@ -89,6 +89,9 @@ impl Driver {
                 if let Some(Verdict::Accepted) = verdict {
                     self.note_waits(id, &inbound.entry, message, now);
                     self.note_overwritten(id, &inbound.entry);
+                    if let Entry::Checkpoint(key) = inbound.entry {
+                        self.note_checkpoint(id, key);
+                    }
                 }
                 if let Entry::Seal(seal) = &inbound.entry {
                     self.note_sealed(id, &seal.entries, now);

@@ -213,3 +213,33 @@ fn a_task_that_is_claimed_waits_no_longer() {
     solo.core.settle();
     assert_eq!((claims(&solo.effects()).len(), solo.core.waiting()), (1, 0));
 }
+
+/// A new task on a queue without an order went back to the broker in time, and its ticket to the
+/// register. Nobody looked at any other task with a ticket: it kept that for as long as its worker
+/// was full, while workers with free slots waited for one.
+#[test]
+fn a_ticket_that_no_slot_is_free_for_is_given_back_in_time() {
+    let mut solo = Solo::new(1);
+    let limits = ClaimLimits { tickets: true, ..ClaimLimits::default() };
+    solo.core.limit_claims(limits, solo.now);
+    solo.read_failed(task(1), Duration::ZERO);
+    let asks = |(_, effect): &(Duration, Effect)| *effect == Effect::AskForTicket(task(1));
+    assert!(solo.wait(secs(60)).iter().any(asks));
+    // It waits in the line of its key, so that another one may begin.
+    solo.core.line_up(task(1), true);
+    solo.deliver(task(2));
+    assert_eq!(solo.run(), [Effect::AskForTicket(task(2))]);
+    solo.core.grant_ticket(task(2), solo.now);
+    let claim = claims(&solo.run()).pop().unwrap();
+    solo.land_claim(claim);
+    solo.run();
+    assert_eq!(solo.slots.free(), 0);
+    solo.core.grant_ticket(task(1), solo.now);
+    let did = solo.wait(secs(20));
+    let returned = did.iter().find(|(_, effect)| *effect == Effect::ReturnTicket(task(1)));
+    assert_eq!(returned.map(|(at, _)| *at), Some(secs(1)), "{did:?}");
+    // It asks for one again when there is a slot.
+    solo.core.handle_finished(task(2), claim.key.epoch, Outcome::Completed);
+    solo.core.handle_processor_gone(task(2), claim.key.epoch, solo.now);
+    assert!(solo.run().contains(&Effect::AskForTicket(task(1))));
+}
