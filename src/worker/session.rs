@@ -31,8 +31,8 @@ use tokio::sync::mpsc;
 /// broker knows.
 const IDLE_MAX: Duration = Duration::from_secs(600);
 /// A session that has delivered nothing yet asks sooner, for stalls begin when brokers and topics
-/// come back, and it holds nothing that would be delivered again. The time doubles whenever that
-/// did not help.
+/// come back, and it holds nothing that would be delivered again. So does one behind a failure while
+/// it is younger than that. The time doubles whenever that did not help.
 const IDLE_MIN: Duration = Duration::from_secs(15);
 
 /// A session that holds much waits so long for each entry at least.
@@ -167,7 +167,7 @@ pub(super) async fn consume(
 ) {
     let (transport, topic) = (Arc::clone(&service.transport), service.topic.clone());
     let mut unconfirmed = BTreeSet::new();
-    let mut patience = IDLE_MIN;
+    let (mut patience, mut was_lost) = (IDLE_MIN, false);
     for session in 1.. {
         let (consumer, subscription_type) = loop {
             let subscription_type = if by_key.load(Ordering::Relaxed) {
@@ -192,6 +192,9 @@ pub(super) async fn consume(
             Arc::clone(&service.monitor),
         );
         running.by_key = subscription_type == SubscriptionType::KeyShared;
+        if std::mem::take(&mut was_lost) {
+            running.is_hasty_until = running.silent_since + IDLE_MAX;
+        }
         for entry in unconfirmed {
             running.ack(entry);
         }
@@ -207,7 +210,7 @@ pub(super) async fn consume(
             }
             End::Lost(error) => {
                 service.lost(&error);
-                patience = IDLE_MIN;
+                (patience, was_lost) = (IDLE_MIN, true);
             }
         }
         unconfirmed = running.unconfirmed;
@@ -250,6 +253,8 @@ struct ConsumerSession {
     /// meanwhile does not count.
     patience: Duration,
     silent_since: Moment,
+    /// Until then it waits no longer for the next delivery than for the first.
+    is_hasty_until: Moment,
     clock: Clock,
     /// Entries that are known to be in the hands of some worker. The broker counts them with the
     /// backlog, and tells only how many the asking consumer holds, not the others.
@@ -302,6 +307,7 @@ impl ConsumerSession {
             by_key: false,
             patience,
             silent_since: clock.now(),
+            is_hasty_until: Moment::default(),
             clock,
             open,
             monitor,
@@ -347,7 +353,9 @@ impl ConsumerSession {
                 let some = with_more(delivery?, count_max, || self.consumer.more());
                 self.credit -= some.len();
                 self.silent_since = self.clock.now();
-                self.patience = IDLE_MAX;
+                if self.is_hasty_until <= self.silent_since {
+                    self.patience = IDLE_MAX;
+                }
                 self.held.extend(some.iter().map(|message| message.position.entry_id()));
                 events.send(Consumed::Deliveries(some)).await?;
             }

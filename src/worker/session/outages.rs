@@ -199,10 +199,14 @@ async fn a_lost_session_is_counted_and_a_stalled_one_apart_from_it() {
     assert!(matches!(connections.state(), ConnectionState::Reconnecting { .. }));
     let Consumed::Opened(session) = consumed(&mut events).await else { panic!("not opened") };
     assert!(matches!(connections.state(), ConnectionState::Connected));
+    commands.put(ConsumerCommand::Credit { session, count: 2 });
+    broker.publish(&at(), Outgoing::default());
+    assert!(matches!(consumed(&mut events).await, Consumed::Deliveries(_)));
     broker.stall_subscription(&at(), GROUP);
     broker.publish(&at(), Outgoing::default());
-    commands.put(ConsumerCommand::Credit { session, count: 1 });
+    let stalled = broker.clock().now();
     assert!(matches!(consumed(&mut events).await, Consumed::Lost));
+    assert!(broker.clock().now().since(stalled) < MINUTE, "behind a failure it is not patient");
     assert_eq!(counts(), (1, 1));
     assert!(matches!(connections.state(), ConnectionState::Connected), "it is no outage");
 }

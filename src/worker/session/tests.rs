@@ -220,16 +220,21 @@ impl Consumer for Delivering {
     }
 }
 
-/// When a session of which one delivery comes after ten seconds takes its subscription for stalled,
-/// in the next two hours.
-async fn stalled_at(backlog: u64, then: Option<ConsumerCommand>) -> Option<Duration> {
+/// How long after its one delivery, at ten seconds, a session that is hasty until then takes its
+/// subscription for stalled, if it does.
+async fn stalled_after(
+    is_hasty_until: Moment,
+    backlog: u64,
+    then: Option<ConsumerCommand>,
+) -> Option<Duration> {
     let clock = longhaul_memory::simulated_clock(0);
     let (sender, mut receiver) = mpsc::channel(8);
     let events =
         Sink::new(sender, |event| Event::Consumed { lane: LaneId::default(), service: 0, event });
     let commands = Mailbox::new();
     commands.put(ConsumerCommand::Credit { session: 1, count: 2 });
-    let consumer = Delivering { clock, at: Some(Moment(Duration::from_secs(10))), backlog };
+    let delivered = Moment(Duration::from_secs(10));
+    let consumer = Delivering { clock, at: Some(delivered), backlog };
     let mut session = ConsumerSession::new(
         1,
         Box::new(consumer),
@@ -238,6 +243,7 @@ async fn stalled_at(backlog: u64, then: Option<ConsumerCommand>) -> Option<Durat
         Arc::default(),
         monitor(clock),
     );
+    session.is_hasty_until = is_hasty_until;
     let worker = async {
         receiver.recv().await;
         then.into_iter().for_each(|command| commands.put(command));
@@ -249,19 +255,24 @@ async fn stalled_at(backlog: u64, then: Option<ConsumerCommand>) -> Option<Durat
         () = tokio::time::sleep(12 * IDLE_MAX) => return None,
     };
     assert!(matches!(end, End::Stalled(_)));
-    Some(clock.now().0)
+    Some(clock.now().since(delivered))
 }
 
-/// A session that has delivered holds what it has delivered, and giving that back for a stall would
-/// let it run twice: it is patient, and counts from its last delivery.
+/// All that a session holds is delivered again when it ends for a stall, so one that has delivered
+/// is patient. One behind a failure was as patient: where that had left the subscription silent, a
+/// worker with one long task kept its other slots idle for ten minutes.
 #[tokio::test(start_paused = true)]
-async fn who_was_delivered_to_waits_long_for_the_next_delivery() {
-    let patient = Duration::from_secs(10) + IDLE_MAX;
-    // One entry more than it holds.
-    assert_eq!(stalled_at(2, None).await, Some(patient));
-    assert_eq!(stalled_at(1, None).await, None, "the backlog is what it holds");
-    for gone in [ConsumerCommand::Ack(DELIVERED), ConsumerCommand::HandBack(DELIVERED)] {
-        assert_eq!(stalled_at(1, Some(gone)).await, Some(patient), "it holds nothing any more");
+async fn who_was_delivered_to_waits_long_for_the_next_delivery_but_behind_a_failure() {
+    for (is_hasty_until, patience) in [(Moment(IDLE_MAX), IDLE_MIN), (Moment::default(), IDLE_MAX)]
+    {
+        // One entry more than it holds.
+        assert_eq!(stalled_after(is_hasty_until, 2, None).await, Some(patience));
+        let never = stalled_after(is_hasty_until, 1, None).await;
+        assert_eq!(never, None, "the backlog is what it holds");
+        for gone in [ConsumerCommand::Ack(DELIVERED), ConsumerCommand::HandBack(DELIVERED)] {
+            let stalled = stalled_after(is_hasty_until, 1, Some(gone)).await;
+            assert_eq!(stalled, Some(patience), "it holds nothing any more");
+        }
     }
 }
 
