@@ -226,7 +226,9 @@ impl Driver {
                     self.key_was_read(number, key, now);
                     self.note_key(number, key, now);
                 }
-                self.keep_keys(number, &entry);
+                if self.registers.get(number).is_some_and(OwnRegister::is_read) {
+                    self.keep_keys(number, &entry);
+                }
                 if let (Entry::Bind(hold), Some(Verdict::Lost(to))) = (&entry, verdict) {
                     self.note_lost(number, hold, to);
                 }

@@ -142,6 +142,26 @@ impl Tickets {
         }
     }
 
+    /// Keeps the tickets that stand at these gates. A task that has begun goes on without the others;
+    /// who waits has passed only the gates that its tickets are for.
+    fn keep_standing(&mut self, gates: &Gates) {
+        self.waiting.clear();
+        self.holders.clear();
+        self.paces.clear();
+        self.returning.clear();
+        for (of, held) in &mut self.tasks {
+            held.tickets.retain(|ticket| gates.standing(ticket) != Standing::Unknown);
+            let Held { tickets, passed, granted, .. } = held;
+            passed.retain(|gate| *granted || tickets.iter().any(|ticket| ticket.gate == *gate));
+            for ticket in tickets {
+                self.holders.insert(ticket.stamp, *of);
+                if !passed.contains(&ticket.gate) {
+                    self.waiting.entry(ticket.gate.clone()).or_default().insert(*of);
+                }
+            }
+        }
+    }
+
     pub(super) fn holder_of(&self, ticket: &Ticket) -> Option<(LaneId, TaskId)> {
         self.holders.get(&ticket.stamp).copied()
     }
@@ -439,14 +459,7 @@ impl Driver {
     pub(super) fn look_at_all_tickets(&mut self, number: usize, now: Moment) {
         let Some(register) = self.registers.get_mut(number) else { return };
         let OwnRegister { fold, tickets, .. } = register;
-        tickets.waiting.clear();
-        tickets.holders.clear();
-        tickets.paces.clear();
-        for (of, held) in &mut tickets.tasks {
-            held.tickets.retain(|ticket| fold.gates().standing(ticket) != Standing::Unknown);
-            tickets.holders.extend(held.tickets.iter().map(|ticket| (ticket.stamp, *of)));
-        }
-        tickets.returning.clear();
+        tickets.keep_standing(fold.gates());
         self.look_at_gate(number, None, now);
         self.look_at_tickets_later(number);
     }
@@ -457,5 +470,48 @@ impl TaskPayload {
     pub(super) fn limit_key(&self) -> Option<&str> {
         let key = self.properties.get(text::LIMIT_KEY)?;
         text::is_limit_key(key).then_some(key.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longhaul_core::protocol::key::OwnerId;
+    use longhaul_core::protocol::register::Register;
+    use longhaul_core::task::Position;
+
+    /// Tickets that stood on the register which took the place of a deleted one were waited for by
+    /// nobody, and gates that were passed by tickets of the deleted one stayed passed.
+    #[test]
+    fn tasks_wait_by_the_register_that_is_there_now() {
+        let slots = Gate { kind: GateKind::Slots, key: None };
+        let task = |entry| TaskId { ledger: 1, entry, partition: -1, batch_index: None };
+        let ticket = |entry| {
+            let stamp = Stamp { writer: OwnerId(1), serial: entry };
+            Ticket { gate: slots.clone(), task: task(entry), owner: OwnerId(1), stamp }
+        };
+        let held = |tickets: Vec<Ticket>, passed: &[&Gate], granted| Held {
+            key: None,
+            tickets,
+            passed: passed.iter().map(|gate| (*gate).clone()).collect(),
+            granted,
+            look_at_ms: None,
+        };
+        let mut there = Register::default();
+        let position = Position { ledger: 9, entry: 0, batch_index: None };
+        there.apply(&Entry::Ticket(ticket(1), "queue".into()), position);
+        let mut tickets = Tickets::default();
+        let lane = LaneId::default();
+        let all = [(1, &[][..], false), (2, &[&slots], false), (3, &[&slots], true)];
+        for (entry, passed, granted) in all {
+            let held = held(vec![ticket(entry)], passed, granted);
+            tickets.tasks.insert((lane, task(entry)), held);
+        }
+        tickets.keep_standing(there.gates());
+        assert_eq!(tickets.at(Some(&slots)), [(lane, task(1))]);
+        assert_eq!(tickets.holder_of(&ticket(1)), Some((lane, task(1))));
+        assert_eq!(tickets.holder_of(&ticket(2)), None);
+        let passed = |entry| !tickets.tasks[&(lane, task(entry))].passed.is_empty();
+        assert_eq!([2, 3].map(passed), [false, true], "what runs goes on");
     }
 }
