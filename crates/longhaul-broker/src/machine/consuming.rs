@@ -3,7 +3,7 @@
 use super::Machine;
 use super::dispatcher::{Consumer, ConsumerKey, Dispatcher, HashRange, Kind};
 use super::dues::Place;
-use super::effect::Refusal;
+use super::effect::{Refusal, Waiting};
 use super::invariants::Invariant;
 use super::session::{ConsumerHandle, metadata_of};
 use super::sharing::{kind_of, range_conflict, ranges_of};
@@ -62,7 +62,9 @@ impl Machine {
         let handle = ConsumerHandle { topic, subscription, metadata };
         let has_changed = self.attach(key, handle, (kind, ranges), command)?;
         self.succeed(conn, command.request_id);
-        self.announce_active(topic, subscription, (!has_changed).then_some(key));
+        // Behind the SUCCESS of the newcomer.
+        let only = (!has_changed).then_some((key.conn, key.id));
+        self.after_commit(Waiting::Active { topic, subscription, only });
         self.tell_end(topic, subscription);
         Ok(())
     }
@@ -199,8 +201,13 @@ impl Machine {
     }
 
     /// Tells the consumers of a failover subscription which of them is active: all of them, or one
-    /// alone.
-    fn announce_active(&mut self, topic: u32, subscription: u32, only: Option<ConsumerKey>) {
+    /// alone. It is sent at once, for messages follow at once.
+    pub(super) fn announce_active(
+        &mut self,
+        topic: u32,
+        subscription: u32,
+        only: Option<ConsumerKey>,
+    ) {
         // The last consumer may have gone.
         let Some(dispatcher) = self.dispatcher(topic, subscription) else { return };
         let Some(active) = dispatcher.active().filter(|_| dispatcher.kind == Kind::Failover) else {
@@ -212,8 +219,7 @@ impl Machine {
         for key in told {
             let is_active = Some(key == active);
             let change = CommandActiveConsumerChange { consumer_id: key.id, is_active };
-            // Behind the SUCCESS of the newcomer.
-            self.send_after_commit(key.conn, change);
+            self.send(key.conn, change);
         }
     }
 

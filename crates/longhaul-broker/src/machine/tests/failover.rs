@@ -64,6 +64,21 @@ fn a_newcomer_may_make_another_one_active() {
     assert_eq!(told(&rig.settle()), [(1, (3, false)), (2, (3, true))]);
 }
 
+/// A consumer whose turn had come was told behind whatever was on its way to the disk just then, of
+/// anybody, and its messages came before that.
+#[test]
+fn whoever_becomes_active_is_told_before_its_messages_come() {
+    let mut rig = rig();
+    rig.produce(1, 7, AccessMode::Shared).unwrap();
+    subscribe(&mut rig, 1, 3);
+    subscribe(&mut rig, 2, 3);
+    let sent = rig.send(7, b"on its way", |_, _| {});
+    assert!(sent.is_empty(), "nothing is confirmed yet: {sent:?}");
+    rig.machine.closed(2);
+    assert_eq!(told(&rig.machine.take_effects()), [(1, (3, true))]);
+    assert_eq!(told(&rig.settle()), []);
+}
+
 /// What a client says about its producers and consumers is shown, within a limit.
 #[test]
 fn properties_are_shown_in_statistics() {
