@@ -103,8 +103,9 @@ impl Driver {
         }
     }
 
-    /// A checkpoint was read, and its attempt runs by the log.
-    pub(super) fn note_checkpoint(&mut self, id: LaneId, key: OnceKey) {
+    /// An entry was read, and the log has accepted it.
+    pub(super) fn note_checkpoint(&mut self, id: LaneId, entry: &Entry) {
+        let Entry::Checkpoint(key) = *entry else { return };
         let OnceKey { task, epoch, .. } = key;
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(running) = lane.running.get_mut(&(task, epoch)) else { return };

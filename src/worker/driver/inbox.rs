@@ -89,9 +89,7 @@ impl Driver {
                 if let Some(Verdict::Accepted) = verdict {
                     self.note_waits(id, &inbound.entry, message, now);
                     self.note_overwritten(id, &inbound.entry);
-                    if let Entry::Checkpoint(key) = inbound.entry {
-                        self.note_checkpoint(id, key);
-                    }
+                    self.note_checkpoint(id, &inbound.entry);
                 }
                 if let Entry::Seal(seal) = &inbound.entry {
                     self.note_sealed(id, &seal.entries, now);
