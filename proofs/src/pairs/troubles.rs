@@ -8,9 +8,10 @@ use longhaul_transport::TopicPartition;
 use std::time::Duration;
 
 /// How long a session may be felt that is sent nothing: a follower is opened anew after a minute, a
-/// consumer that holds something after ten.
-const SILENT: Duration = Duration::from_secs(90);
-const STALLED: Duration = Duration::from_secs(660);
+/// consumer that holds something after ten. Both count from what they were sent last, or asked for,
+/// and that may be later than the trouble by as much as its outage and what follows from it.
+const SILENT: Duration = Duration::from_secs(120);
+const STALLED: Duration = Duration::from_secs(720);
 
 impl World<'_> {
     pub(super) async fn cancel(&self) {
