@@ -5,7 +5,9 @@ use crate::transport::{
     COMPACTED, EARLIEST, SILENCE, follow_to, key_list, keys, publish, publish_all, take, tombstone,
 };
 use anyhow::{Context, Result, ensure};
-use longhaul_transport::{Batching, Outgoing, PublishError, Schema, TopicPartition, Transport};
+use longhaul_transport::{
+    Batching, Outgoing, PublishError, Schema, SubscriptionType, TopicPartition, Transport,
+};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
@@ -159,6 +161,8 @@ async fn a_deduplicated_topic_drops_nothing_across_unloads() -> Result<()> {
 
 async fn publish_across_unloads(broker: &Broker, topic: &TopicPartition) -> Result<()> {
     let transport = broker.connect().await?;
+    // Pulsar may delete what no subscription is to get as soon as an unload has closed its ledger.
+    let _keeps = transport.subscribe(topic, "keeps", SubscriptionType::Shared).await?;
     let mut publisher = transport.publisher(topic, Batching::On, Schema::None).await?;
     publish_all(&mut publisher, [outgoing("first")]).await?;
     let mut receipts = Vec::new();
