@@ -1,23 +1,25 @@
-//! Publishes checkpoints of running attempts: the newest, at most one a second for each, again
-//! under a fresh key until it is stored or a newer one has taken its place. A checkpoint is stored
-//! when it was read back and the log has accepted it: what lands behind the end of its attempt is
-//! for nobody, whatever its receipt says.
+//! Publishes checkpoints of running attempts: the newest one, at most one a second for each attempt.
+//!
+//! A checkpoint is stored when the worker has read its entry back and the log has accepted it. An
+//! entry behind the end of its attempt is ignored, whatever its receipt says. Until a checkpoint is
+//! stored the newest one is published again, each time under a fresh key.
 //!
 //! Invariants:
-//! - Of an attempt at most one checkpoint is on its way, but for the one that goes before its
-//!   outcome.
-//! - As long as a checkpoint is not stored, its receipt, its entry, a timer or a report of a newer
-//!   one is waited for.
+//! - At most one checkpoint of an attempt is under way, apart from the one that is published before
+//!   its outcome.
+//! - A checkpoint that is under way ends: it is read back, its publish fails, its timer ends, or the
+//!   worker reads an own heartbeat that is stored behind it.
 
 use super::lane::Lane;
 use super::lanes::LaneId;
-use super::{Driver, Event, PublishResult};
+use super::{Driver, Event};
 use crate::transport::OnReceipt;
 use crate::worker::reports::Reports;
+use longhaul_core::partition::Inbound;
 use longhaul_core::protocol::entry::{Entry, Outcome};
 use longhaul_core::protocol::key::{Epoch, OnceKey};
 use longhaul_core::protocol::moment::Moment;
-use longhaul_core::task::TaskId;
+use longhaul_core::task::{Position, TaskId};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,17 +29,26 @@ const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
 /// The checkpoints of one attempt.
 pub(super) struct Checkpoints {
     pub(super) reports: Arc<Reports>,
-    /// When one was tried last.
-    tried_at: Option<Moment>,
-    /// One is on its way, or the time of the next try is waited for.
-    busy: bool,
-    /// What was published last, and the number of what it says.
-    sent: Option<(OnceKey, u64)>,
+    /// When one was published last.
+    published_at: Option<Moment>,
+    tries: u64,
+    under_way: Option<Try>,
+}
+
+/// One try to store a checkpoint.
+struct Try {
+    number: u64,
+    /// The key of its entry; `None` while it is too early to publish.
+    key: Option<OnceKey>,
+    /// The number of the checkpoint among those of its attempt.
+    checkpoint: u64,
+    /// Where its entry is stored, if the receipt came before the entry.
+    stored_at: Option<Position>,
 }
 
 impl Checkpoints {
     pub(super) const fn new(reports: Arc<Reports>) -> Self {
-        Self { reports, tried_at: None, busy: false, sent: None }
+        Self { reports, published_at: None, tries: 0, under_way: None }
     }
 }
 
@@ -54,65 +65,107 @@ impl Driver {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(running) = lane.running.get_mut(&(task, epoch)) else { return };
         let checkpoints = &mut running.checkpoints;
-        if checkpoints.busy {
+        if checkpoints.under_way.is_some() {
             return;
         }
         let Some(given) = checkpoints.reports.take_unstored() else { return };
-        checkpoints.busy = true;
         let wait = checkpoints
-            .tried_at
+            .published_at
             .map_or(Duration::ZERO, |at| CHECKPOINT_EVERY.saturating_sub(now.since(at)));
         let key = if wait.is_zero() {
-            checkpoints.tried_at = Some(now);
+            checkpoints.published_at = Some(now);
             lane.core.handle_checkpoint(task, epoch)
         } else {
             None
         };
+        checkpoints.tries += 1;
+        let number = checkpoints.tries;
+        checkpoints.under_way =
+            Some(Try { number, key, checkpoint: given.number, stored_at: None });
+        let tried = move |stored_at| Event::CheckpointTried {
+            lane: id,
+            id: task,
+            epoch,
+            number,
+            stored_at,
+        };
         match key {
             Some(key) => {
-                checkpoints.sent = Some((key, given.number));
-                let on_receipt = lane.tell(move |fate| {
-                    let again = fate != PublishResult::Stored;
-                    Event::CheckpointTried { lane: id, id: task, epoch, again }
-                });
+                let answers = self.env.answers.clone();
+                let on_receipt =
+                    OnReceipt::new(move |published| answers.put(tried(published.ok())));
                 lane.publish(&Entry::Checkpoint(key), &given.bytes, None, on_receipt);
             }
             // Too early. Or after a self-fence nobody knows yet whether the attempt is still this
             // worker's.
             None => self.pending.push(Box::pin(async move {
                 tokio::time::sleep(if wait.is_zero() { CHECKPOINT_EVERY } else { wait }).await;
-                Event::CheckpointTried { lane: id, id: task, epoch, again: true }
+                tried(None)
             })),
         }
     }
 
-    /// A checkpoint has its receipt or will have none, or it is time for the next try. What stands
-    /// on the log is read before the next one is published.
+    /// A try has its receipt, or its checkpoint may not be stored, or its timer has ended.
     pub(super) fn handle_checkpoint_tried(
         &mut self,
         id: LaneId,
-        task: TaskId,
-        epoch: Epoch,
-        again: bool,
+        (task, epoch): (TaskId, Epoch),
+        number: u64,
+        stored_at: Option<Position>,
     ) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(running) = lane.running.get_mut(&(task, epoch)) else { return };
-        if again {
-            running.checkpoints.busy = false;
+        let under_way = &mut running.checkpoints.under_way;
+        let Some(its) = under_way.as_mut().filter(|it| it.number == number) else { return };
+        if stored_at.is_some() {
+            its.stored_at = stored_at;
+        } else {
+            *under_way = None;
             self.publish_checkpoint(id, task, epoch);
         }
     }
 
-    /// An entry was read, and the log has accepted it.
-    pub(super) fn note_checkpoint(&mut self, id: LaneId, entry: &Entry) {
-        let Entry::Checkpoint(key) = *entry else { return };
+    /// The worker has read an entry of the ledger.
+    pub(super) fn follow_checkpoints(&mut self, id: LaneId, read: &Inbound, accepted: bool) {
+        match &read.entry {
+            Entry::Checkpoint(key) if accepted => self.checkpoint_came_back(id, *key),
+            Entry::Heartbeat(heartbeat) => {
+                let Some(lane) = self.lanes.get(&id) else { return };
+                if lane.core.machine().is_own(heartbeat.owner) {
+                    self.look_for_lost_checkpoints(id, read.position);
+                }
+            }
+            Entry::Checkpoint(_)
+            | Entry::Claim(_)
+            | Entry::Done(_)
+            | Entry::Cancel(_)
+            | Entry::Renewal(_)
+            | Entry::Seal(_)
+            | Entry::Config(_)
+            | Entry::Tombstone(_) => {}
+        }
+    }
+
+    fn checkpoint_came_back(&mut self, id: LaneId, key: OnceKey) {
         let OnceKey { task, epoch, .. } = key;
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(running) = lane.running.get_mut(&(task, epoch)) else { return };
         let checkpoints = &mut running.checkpoints;
-        if let Some((_, number)) = checkpoints.sent.take_if(|(sent, _)| *sent == key) {
-            checkpoints.reports.note_stored(number);
-            checkpoints.busy = false;
+        if let Some(its) = checkpoints.under_way.take_if(|it| it.key == Some(key)) {
+            checkpoints.reports.note_stored(its.checkpoint);
+            self.publish_checkpoint(id, task, epoch);
+        }
+    }
+
+    /// The ledger is read up to here. A checkpoint that is stored before and was not read back is
+    /// lost: a broker without a retention may delete an entry before a reader has it.
+    fn look_for_lost_checkpoints(&mut self, id: LaneId, read_to: Position) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let lost = lane.running.iter_mut().filter_map(|(attempt, running)| {
+            let is_lost = |it: &mut Try| it.stored_at.is_some_and(|at| at < read_to);
+            running.checkpoints.under_way.take_if(is_lost).map(|_| *attempt)
+        });
+        for (task, epoch) in lost.collect::<Vec<_>>() {
             self.publish_checkpoint(id, task, epoch);
         }
     }

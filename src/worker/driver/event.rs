@@ -13,7 +13,7 @@ use crate::worker::session::{Consumed, Followed, FollowedWhole};
 use longhaul_core::metadata::Showing;
 use longhaul_core::protocol::key::{Epoch, OnceKey};
 use longhaul_core::protocol::register::{Gate, KeyName, QueueTask, Ticket};
-use longhaul_core::task::TaskId;
+use longhaul_core::task::{Position, TaskId};
 
 /// Everything that can happen.
 pub(in crate::worker) enum Event {
@@ -51,8 +51,10 @@ pub(in crate::worker) enum Event {
         lane: LaneId,
         id: TaskId,
         epoch: Epoch,
-        /// It may not be stored, or was not tried.
-        again: bool,
+        /// The number of the try.
+        number: u64,
+        /// Where the checkpoint is stored, if its receipt says so.
+        stored_at: Option<Position>,
     },
     Payload {
         lane: LaneId,

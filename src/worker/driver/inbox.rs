@@ -89,8 +89,8 @@ impl Driver {
                 if let Some(Verdict::Accepted) = verdict {
                     self.note_waits(id, &inbound.entry, message, now);
                     self.note_overwritten(id, &inbound.entry);
-                    self.note_checkpoint(id, &inbound.entry);
                 }
+                self.follow_checkpoints(id, &inbound, verdict == Some(Verdict::Accepted));
                 if let Entry::Seal(seal) = &inbound.entry {
                     self.note_sealed(id, &seal.entries, now);
                 }

@@ -406,8 +406,8 @@ impl Driver {
                 tokio::time::sleep(REFUSED_PAUSE).await;
                 *event
             })),
-            Event::CheckpointTried { lane, id, epoch, again } => {
-                self.handle_checkpoint_tried(lane, id, epoch, again);
+            Event::CheckpointTried { lane, id, epoch, number, stored_at } => {
+                self.handle_checkpoint_tried(lane, (id, epoch), number, stored_at);
             }
         }
     }

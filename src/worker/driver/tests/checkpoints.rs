@@ -90,8 +90,8 @@ async fn a_self_fence_loses_no_checkpoint() {
     assert_eq!(bench.checkpoints().last().map(String::as_str), Some("20"));
 }
 
-/// Its receipt was taken for the log's word: a checkpoint that landed in the millisecond after an
-/// operator's release counted as stored, and the next attempt did not find it.
+/// A checkpoint counted as stored when its receipt came. If it landed in the millisecond after an
+/// operator's release the log ignored it, and the next attempt did not find it.
 #[tokio::test(start_paused = true)]
 async fn a_checkpoint_is_stored_when_it_was_read_back() {
     let (mut bench, diary) = giving(1, 3 * SECOND, WorkerConfig::default());
@@ -104,6 +104,26 @@ async fn a_checkpoint_is_stored_when_it_was_read_back() {
     bench.run_for(5 * SECOND).await;
     assert_eq!(diary.lines(), ["given", "stored"]);
     assert_eq!(bench.checkpoints(), ["1"]);
+}
+
+/// Only its entry ended the wait for a checkpoint that had its receipt. A broker that deleted the
+/// entry before the worker had read it kept the attempt from storing any later one.
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_that_is_stored_and_never_read_is_published_again() {
+    let (mut bench, diary) = giving(1, 3 * SECOND, WorkerConfig::default());
+    bench.submit(&[]);
+    bench.run_for(2 * SECOND).await;
+    let is_one = |_: &[Message], it: &Message| matches!(ledger::read(it), Ok(Entry::Checkpoint(_)));
+    bench.transport.miss(&bench.ledger(), is_one);
+    bench.run_for(3 * SECOND).await;
+    bench.transport.miss_nothing();
+    assert_eq!(
+        (bench.checkpoints(), diary.lines()),
+        (vec!["1".to_owned()], vec!["given".to_owned()])
+    );
+    bench.run_for(30 * SECOND).await;
+    assert_eq!(bench.checkpoints(), ["1", "1"]);
+    assert_eq!(diary.lines(), ["given", "stored"]);
 }
 
 /// Each was published, however fast they came, and each waited for the one before.
