@@ -1,6 +1,7 @@
 //! Looking at tasks: is it time to claim this one?
 
 use super::delivering::place;
+use super::handing_back::WAIT_FOR_SLOT_MAX;
 use super::judging::Judged;
 use super::{Effect, Mode, Partition, Slots};
 use crate::machine::Action;
@@ -390,6 +391,10 @@ impl Partition {
             self.machine.drop_idle_payload(id);
             let ready_ms = self.open.get(&id).map_or(0, |open| open.ready_ms);
             self.waiting.set_by(id, place(ready_ms));
+            if self.tickets.is_granted(id) {
+                // Its ticket goes back if the worker is full then.
+                self.agenda.set_by(id, now + WAIT_FOR_SLOT_MAX);
+            }
         }
     }
 

@@ -177,11 +177,8 @@ impl Partition {
             // A claim that came to nothing leaves its ticket to the next one.
             Some(State::Used) => true,
             Some(State::Granted(since)) => {
-                let (full, until) = (slots.free() == 0, *since + WAIT_FOR_SLOT_MAX);
-                let wasted = full && now >= until;
-                if full && !wasted {
-                    self.agenda.set_by(id, until);
-                } else if wasted {
+                let wasted = slots.free() == 0 && now >= *since + WAIT_FOR_SLOT_MAX;
+                if wasted {
                     // Somebody with a free slot is to have it.
                     self.return_ticket(id);
                     self.wait_for_slot(id, now);

@@ -214,19 +214,32 @@ fn a_task_that_is_claimed_waits_no_longer() {
     assert_eq!((claims(&solo.effects()).len(), solo.core.waiting()), (1, 0));
 }
 
-/// A new task on a queue without an order went back to the broker in time, and its ticket to the
-/// register. Nobody looked at any other task with a ticket: it kept that for as long as its worker
-/// was full, while workers with free slots waited for one.
-#[test]
-fn a_ticket_that_no_slot_is_free_for_is_given_back_in_time() {
+/// A worker with one slot and a queue-wide limit. Task 1 has failed once and waits for its ticket in
+/// the line of its key.
+fn lined_up() -> Solo {
     let mut solo = Solo::new(1);
     let limits = ClaimLimits { tickets: true, ..ClaimLimits::default() };
     solo.core.limit_claims(limits, solo.now);
     solo.read_failed(task(1), Duration::ZERO);
     let asks = |(_, effect): &(Duration, Effect)| *effect == Effect::AskForTicket(task(1));
     assert!(solo.wait(secs(60)).iter().any(asks));
-    // It waits in the line of its key, so that another one may begin.
     solo.core.line_up(task(1), true);
+    solo
+}
+
+/// When the ticket of task 1 is returned, in the next 20 s.
+fn returned(solo: &mut Solo) -> Option<Duration> {
+    let did = solo.wait(secs(20));
+    let is_it = |(_, effect): &&(Duration, Effect)| *effect == Effect::ReturnTicket(task(1));
+    did.iter().find(is_it).map(|(at, _)| *at)
+}
+
+/// A new task on a queue without an order went back to the broker after a second, and its ticket to
+/// the register. No other waiting task was looked at again: it kept its ticket while its worker was
+/// full, and workers with free slots could not have it.
+#[test]
+fn a_ticket_that_no_slot_is_free_for_is_given_back_in_time() {
+    let mut solo = lined_up();
     solo.deliver(task(2));
     assert_eq!(solo.run(), [Effect::AskForTicket(task(2))]);
     solo.core.grant_ticket(task(2), solo.now);
@@ -235,11 +248,20 @@ fn a_ticket_that_no_slot_is_free_for_is_given_back_in_time() {
     solo.run();
     assert_eq!(solo.slots.free(), 0);
     solo.core.grant_ticket(task(1), solo.now);
-    let did = solo.wait(secs(20));
-    let returned = did.iter().find(|(_, effect)| *effect == Effect::ReturnTicket(task(1)));
-    assert_eq!(returned.map(|(at, _)| *at), Some(secs(1)), "{did:?}");
+    assert_eq!(returned(&mut solo), Some(secs(1)));
     // It asks for one again when there is a slot.
     solo.core.handle_finished(task(2), claim.key.epoch, Outcome::Completed);
     solo.core.handle_processor_gone(task(2), claim.key.epoch, solo.now);
     assert!(solo.run().contains(&Effect::AskForTicket(task(1))));
+}
+
+/// The same, but a slot is free when the ticket comes. Another topic of the worker has it.
+#[test]
+fn a_ticket_whose_slot_goes_to_another_topic_is_given_back_in_time() {
+    let mut solo = lined_up();
+    solo.slots.set_quota(Some(0));
+    solo.core.grant_ticket(task(1), solo.now);
+    assert!(!solo.run().contains(&reading(task(1))));
+    solo.slots.used = 1;
+    assert_eq!(returned(&mut solo), Some(secs(1)));
 }
