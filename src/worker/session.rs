@@ -30,9 +30,9 @@ use tokio::sync::mpsc;
 /// have begun, as far as the ledger tells. Others may hold the rest, or it is delayed: only the
 /// broker knows.
 const IDLE_MAX: Duration = Duration::from_secs(600);
-/// A session that has delivered nothing yet asks sooner, for stalls begin when brokers and topics
-/// come back, and it holds nothing that would be delivered again. So does one behind a failure while
-/// it is younger than that. The time doubles whenever that did not help.
+/// A session that has delivered nothing yet asks sooner: stalls begin when brokers and topics come
+/// back, and it holds nothing that would be delivered again. A session that replaces a lost one asks
+/// sooner for its first ten minutes. The time doubles whenever subscribing anew did not help.
 const IDLE_MIN: Duration = Duration::from_secs(15);
 
 /// A session that holds much waits so long for each entry at least.
@@ -249,11 +249,12 @@ struct ConsumerSession {
     credit: usize,
     /// The broker deals by key: what others hold may be in the way of the whole backlog.
     by_key: bool,
-    /// How long to wait for the next delivery, and since when we do. Whatever else the session does
-    /// meanwhile does not count.
+    /// How long to wait for the first delivery, and since when the session waits for the next one.
+    /// Whatever else the session does meanwhile does not count.
     patience: Duration,
     silent_since: Moment,
-    /// Until then it waits no longer for the next delivery than for the first.
+    has_delivered: bool,
+    /// Until then the session waits for later deliveries no longer than for the first one.
     is_hasty_until: Moment,
     clock: Clock,
     /// Entries that are known to be in the hands of some worker. The broker counts them with the
@@ -307,6 +308,7 @@ impl ConsumerSession {
             by_key: false,
             patience,
             silent_since: clock.now(),
+            has_delivered: false,
             is_hasty_until: Moment::default(),
             clock,
             open,
@@ -353,9 +355,7 @@ impl ConsumerSession {
                 let some = with_more(delivery?, count_max, || self.consumer.more());
                 self.credit -= some.len();
                 self.silent_since = self.clock.now();
-                if self.is_hasty_until <= self.silent_since {
-                    self.patience = IDLE_MAX;
-                }
+                self.has_delivered = true;
                 self.held.extend(some.iter().map(|message| message.position.entry_id()));
                 events.send(Consumed::Deliveries(some)).await?;
             }
@@ -371,7 +371,9 @@ impl ConsumerSession {
     /// perhaps: that must not be what the broker is busy with.
     fn patience(&self) -> Duration {
         let held = u32::try_from(self.held.len()).unwrap_or(u32::MAX);
-        self.patience.max(PATIENCE_EACH * held)
+        let is_patient = self.has_delivered && self.is_hasty_until <= self.clock.now();
+        let patience = if is_patient { IDLE_MAX } else { self.patience };
+        patience.max(PATIENCE_EACH * held)
     }
 
     /// What the broker has confirmed, up to the first ack that it did not.

@@ -220,8 +220,8 @@ impl Consumer for Delivering {
     }
 }
 
-/// How long after its one delivery, at ten seconds, a session that is hasty until then takes its
-/// subscription for stalled, if it does.
+/// How long after its one delivery, at ten seconds, a session takes its subscription for stalled;
+/// `None` if it does not within two hours.
 async fn stalled_after(
     is_hasty_until: Moment,
     backlog: u64,
@@ -258,9 +258,10 @@ async fn stalled_after(
     Some(clock.now().since(delivered))
 }
 
-/// All that a session holds is delivered again when it ends for a stall, so one that has delivered
-/// is patient. One behind a failure was as patient: where that had left the subscription silent, a
-/// worker with one long task kept its other slots idle for ten minutes.
+/// The broker delivers everything that a session holds again when the session ends for a stall, so a
+/// session that has delivered is patient. A session that replaced a lost one was as patient: where
+/// the failure had left the subscription silent, a worker with one long task kept its other slots
+/// idle for ten minutes.
 #[tokio::test(start_paused = true)]
 async fn who_was_delivered_to_waits_long_for_the_next_delivery_but_behind_a_failure() {
     for (is_hasty_until, patience) in [(Moment(IDLE_MAX), IDLE_MIN), (Moment::default(), IDLE_MAX)]
@@ -274,6 +275,20 @@ async fn who_was_delivered_to_waits_long_for_the_next_delivery_but_behind_a_fail
             assert_eq!(stalled, Some(patience), "it holds nothing any more");
         }
     }
+}
+
+/// Haste ended only with a delivery: hours after a failure the first delayed message had everything
+/// delivered again.
+#[tokio::test(start_paused = true)]
+async fn haste_ends_without_a_delivery() {
+    let clock = longhaul_memory::simulated_clock(0);
+    let mut session =
+        ConsumerSession::new(1, Box::new(Stalled), IDLE_MIN, clock, Arc::default(), monitor(clock));
+    session.is_hasty_until = Moment(IDLE_MAX);
+    session.has_delivered = true;
+    assert_eq!(session.patience(), IDLE_MIN);
+    tokio::time::advance(IDLE_MAX).await;
+    assert_eq!(session.patience(), IDLE_MAX);
 }
 
 /// Of a client that asks for more by itself, and has it.
