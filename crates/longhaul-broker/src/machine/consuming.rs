@@ -62,9 +62,12 @@ impl Machine {
         let handle = ConsumerHandle { topic, subscription, metadata };
         let has_changed = self.attach(key, handle, (kind, ranges), command)?;
         self.succeed(conn, command.request_id);
-        // Behind the SUCCESS of the newcomer.
-        let only = (!has_changed).then_some((key.conn, key.id));
-        self.after_commit(Waiting::Active { topic, subscription, only });
+        if has_changed {
+            self.announce_active(topic, subscription, |other| other != key);
+        }
+        // The newcomer is told behind its SUCCESS.
+        let (conn, consumer) = (key.conn, key.id);
+        self.after_commit(Waiting::Newcomer { topic, subscription, conn, consumer });
         self.tell_end(topic, subscription);
         Ok(())
     }
@@ -200,13 +203,13 @@ impl Machine {
         Ok(has_changed)
     }
 
-    /// Tells the consumers of a failover subscription which of them is active: all of them, or one
-    /// alone. It is sent at once, for messages follow at once.
+    /// Tells these consumers of a failover subscription which one is active. They are told at once,
+    /// because messages follow at once.
     pub(super) fn announce_active(
         &mut self,
         topic: u32,
         subscription: u32,
-        only: Option<ConsumerKey>,
+        is_told: impl Fn(ConsumerKey) -> bool,
     ) {
         // The last consumer may have gone.
         let Some(dispatcher) = self.dispatcher(topic, subscription) else { return };
@@ -214,8 +217,7 @@ impl Machine {
             return;
         };
         let consumers = dispatcher.consumers().iter().map(|consumer| consumer.key);
-        let told: Vec<ConsumerKey> =
-            consumers.filter(|&key| only.is_none_or(|only| key == only)).collect();
+        let told: Vec<ConsumerKey> = consumers.filter(|&key| is_told(key)).collect();
         for key in told {
             let is_active = Some(key == active);
             let change = CommandActiveConsumerChange { consumer_id: key.id, is_active };
@@ -288,7 +290,7 @@ impl Machine {
         }
         self.dirty.insert((topic, subscription));
         if changed {
-            self.announce_active(topic, subscription, None);
+            self.announce_active(topic, subscription, |_| true);
         }
     }
 

@@ -350,9 +350,9 @@ impl Machine {
                 self.send_receipt(conn, receipt);
             }
             Waiting::Then(effect) => self.effects.push(*effect),
-            Waiting::Active { topic, subscription, only } => {
-                let only = only.map(|(conn, id)| ConsumerKey { conn, id });
-                self.announce_active(topic, subscription, only);
+            Waiting::Newcomer { topic, subscription, conn, consumer } => {
+                let newcomer = ConsumerKey { conn, id: consumer };
+                self.announce_active(topic, subscription, |key| key == newcomer);
             }
             Waiting::Compacted { former } => self.replaced(former),
             Waiting::Copied { survivor, ordinal, place } => self.copied(survivor, ordinal, place),

@@ -15,15 +15,18 @@ fn rig() -> Rig {
 /// Subscribes to a partition. The consumer's id says which one; its connection and its name are
 /// one.
 fn subscribe(rig: &mut Rig, conn: u64, partition: u64) -> Vec<(u64, (u64, bool))> {
-    let command = CommandSubscribe {
+    told(&rig.ask(conn, subscription(conn, partition)))
+}
+
+fn subscription(conn: u64, partition: u64) -> CommandSubscribe {
+    CommandSubscribe {
         topic: format!("{PARTS}-partition-{partition}"),
         subscription: "s".to_owned(),
         sub_type: 2,
         consumer_id: partition,
         consumer_name: Some(format!("c{conn}")),
         ..CommandSubscribe::default()
-    };
-    told(&rig.ask(conn, command))
+    }
 }
 
 /// Who is told of which partition, and whether it is active there.
@@ -64,11 +67,13 @@ fn a_newcomer_may_make_another_one_active() {
     assert_eq!(told(&rig.settle()), [(1, (3, false)), (2, (3, true))]);
 }
 
-/// A consumer whose turn had come was told behind whatever was on its way to the disk just then, of
-/// anybody, and its messages came before that.
+/// A consumer whose turn had come was told behind everything that was on its way to the disk, also
+/// of other clients, and its messages came before that.
 #[test]
 fn whoever_becomes_active_is_told_before_its_messages_come() {
     let mut rig = rig();
+    rig.machine.opened(3, "/test".to_owned());
+    rig.ask(3, CommandConnect::default());
     rig.produce(1, 7, AccessMode::Shared).unwrap();
     subscribe(&mut rig, 1, 3);
     subscribe(&mut rig, 2, 3);
@@ -76,7 +81,10 @@ fn whoever_becomes_active_is_told_before_its_messages_come() {
     assert!(sent.is_empty(), "nothing is confirmed yet: {sent:?}");
     rig.machine.closed(2);
     assert_eq!(told(&rig.machine.take_effects()), [(1, (3, true))]);
-    assert_eq!(told(&rig.settle()), []);
+    // The newcomer is active, and learns it behind its SUCCESS.
+    let at_once = told(&rig.at_once(3, subscription(3, 3)));
+    assert_eq!(at_once, [(1, (3, false))]);
+    assert_eq!(told(&rig.settle()), [(3, (3, true))]);
 }
 
 /// What a client says about its producers and consumers is shown, within a limit.
