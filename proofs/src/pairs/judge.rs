@@ -264,14 +264,10 @@ fn check_overwriters(world: &World<'_>, done: &Done, shown: &Shown, found: &mut 
         let acted = done.acts.iter().any(|(task, ..)| *task == last.id());
         let ended = shown.get(&last.id()).and_then(|all| all.last());
         let superseded = ended.is_some_and(|(_, it)| it.outcome == Some(TaskOutcome::Cancelled));
-        // A task of another level or partition is not overwritten: the one that comes later has
-        // lost.
-        let of_one_lane = !world.has(Feature::Level)
-            && done
-                .placed
-                .values()
-                .filter(of_key)
-                .all(|it| it.id().partition == last.id().partition);
+        // A task replaces only earlier tasks of its own level and partition: elsewhere it loses.
+        let same_partition = |it: &Placed| it.id().partition == last.id().partition;
+        let of_one_lane =
+            !world.has(Feature::Level) && done.placed.values().filter(of_key).all(same_partition);
         if superseded && !acted && of_one_lane {
             found.push(format!("the last overwriter of {key} was not run: {ended:?}"));
         }

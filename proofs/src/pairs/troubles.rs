@@ -7,9 +7,9 @@ use longhaul_memory::Loss;
 use longhaul_transport::TopicPartition;
 use std::time::Duration;
 
-/// How long a session may be felt that is sent nothing: a follower is opened anew after a minute, a
-/// consumer that holds something after ten. Both count from what they were sent last, or asked for,
-/// and that may be later than the trouble by as much as its outage and what follows from it.
+/// How long a history may show the effects of a trouble. A follower that is sent nothing is opened
+/// anew after one minute, a consumer that holds something after ten. These times begin with the
+/// last message or request, which may come half a minute after the trouble, with its outage.
 const SILENT: Duration = Duration::from_secs(120);
 const STALLED: Duration = Duration::from_secs(720);
 

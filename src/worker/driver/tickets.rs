@@ -142,8 +142,9 @@ impl Tickets {
         }
     }
 
-    /// Keeps the tickets that stand at these gates. A task that has begun goes on without the others;
-    /// who waits has passed only the gates that its tickets are for.
+    /// Keeps the tickets that are on this register, which may have replaced another one. A task that
+    /// may be claimed keeps the gates that it has passed; a task that waits has passed only the gates
+    /// that it has tickets for.
     fn keep_standing(&mut self, gates: &Gates) {
         self.waiting.clear();
         self.holders.clear();
@@ -454,8 +455,7 @@ impl Driver {
         }
     }
 
-    /// The register was read to its end, perhaps another one than before: then none of the tickets
-    /// that were taken stands there.
+    /// The register was read to its end. It may have replaced another one.
     pub(super) fn look_at_all_tickets(&mut self, number: usize, now: Moment) {
         let Some(register) = self.registers.get_mut(number) else { return };
         let OwnRegister { fold, tickets, .. } = register;
@@ -480,8 +480,8 @@ mod tests {
     use longhaul_core::protocol::register::Register;
     use longhaul_core::task::Position;
 
-    /// Tickets that stood on the register which took the place of a deleted one were waited for by
-    /// nobody, and gates that were passed by tickets of the deleted one stayed passed.
+    /// No task was looked at for its tickets on a register that had replaced a deleted one, and the
+    /// gates that tickets of the deleted one had passed stayed passed.
     #[test]
     fn tasks_wait_by_the_register_that_is_there_now() {
         let slots = Gate { kind: GateKind::Slots, key: None };

@@ -10,7 +10,8 @@ use std::process::{Child, Command as Program, Stdio};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// Between two looks: who looks without a pause takes the time of what it waits for.
+/// The pause between two requests: polling without one takes the processor time that the awaited
+/// work needs.
 const POLL: Duration = Duration::from_millis(5);
 
 /// A running broker.
@@ -94,7 +95,7 @@ async fn silent_sockets_do_no_harm(limit: &str, sockets: usize) -> String {
     for _ in 0..sockets {
         silent.push(Client::dial(server.address).await.unwrap());
     }
-    // The silent ones are dropped after a while, and leave room again.
+    // It comes at once, because the broker drops silent sockets after ten seconds.
     let one_more = match Client::connect(server.address).await {
         Ok(_) => "served".to_owned(),
         Err(error) => error.to_string(),
@@ -188,7 +189,7 @@ async fn files_that_are_opened_later_leave_room_for_fewer_connections() {
         client.publish_one(producer, 0, b"x").await.unwrap();
         let asked = ask_at(&server.admin, "PUT", &compaction(view));
         assert!(asked.starts_with("HTTP/1.1 204"), "{asked}");
-        // A compaction has only what processor time others leave, so each has its own limit.
+        // Compactions run at a low priority, so each one has a limit of its own.
         let made = async {
             while !ask_at(&server.admin, "GET", &compaction(view)).contains("SUCCESS") {
                 sleep(POLL).await;

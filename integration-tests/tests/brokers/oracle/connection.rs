@@ -35,7 +35,7 @@ pub(crate) enum Event {
 pub(crate) struct Connection {
     writer: Writer,
     events: mpsc::Receiver<Event>,
-    /// It has shaken hands, so it may be asked whether it lives.
+    /// The handshake is over, so the broker answers a PING.
     pub(crate) is_greeted: bool,
     /// Ends with the connection, which closes it.
     _reading: JoinSet<()>,

@@ -17,10 +17,10 @@ use tokio::net::TcpStream;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// What stands before the reason why a script was not played to its end.
 pub(crate) const FAILED: &str = "! ";
-/// How long nothing must come before the broker is asked whether more comes.
+/// How long a broker must be silent before it gets a PING.
 const QUIET: Duration = Duration::from_millis(250);
-/// A broker answers a PING at once and in order, and may send behind the answer what it already had
-/// to send. It has done that before it answers the next one.
+/// The number of PINGs that a broker has to answer. It answers a PING at once, and may send frames
+/// that were ready before behind that answer. It sends them before it answers the next PING.
 const PONGS: usize = 2;
 
 /// A broker to be watched.
@@ -170,7 +170,8 @@ impl Stage {
         Ok(())
     }
 
-    /// On a busy machine a broker may be silent for longer than [`QUIET`], so it is asked then.
+    /// A broker on a busy machine may be silent for longer than [`QUIET`]. Then it gets PINGs, and only
+    /// their answers end the wait.
     async fn read(&mut self, at: usize, at_least: usize) -> Result<Vec<String>> {
         let mut lines = Vec::new();
         let (mut is_asked, mut pongs) = (false, 0);
@@ -250,7 +251,7 @@ impl Stage {
     pub(crate) async fn compact(&mut self, topic: &str) -> Result<()> {
         self.note("compact");
         self.admin_topic("PUT", topic, "/compaction", "").await?;
-        // It has only what processor time others leave.
+        // Ours compacts at a low priority.
         for _ in 0..1200 {
             let answer = self.admin_topic("GET", topic, "/compaction", "").await?;
             match answer["status"].as_str() {

@@ -161,7 +161,7 @@ async fn a_deduplicated_topic_drops_nothing_across_unloads() -> Result<()> {
 
 async fn publish_across_unloads(broker: &Broker, topic: &TopicPartition) -> Result<()> {
     let transport = broker.connect().await?;
-    // Pulsar may delete what no subscription is to get as soon as an unload has closed its ledger.
+    // Without a subscription Pulsar may delete the messages of a ledger that an unload has closed.
     let _keeps = transport.subscribe(topic, "keeps", SubscriptionType::Shared).await?;
     let mut publisher = transport.publisher(topic, Batching::On, Schema::None).await?;
     publish_all(&mut publisher, [outgoing("first")]).await?;

@@ -151,7 +151,7 @@ async fn a_thousand_tasks_that_nobody_asks_for_are_offered_once_each() -> Result
     };
     let unwanted = u64::try_from(UNWANTED)?;
     let before = entries().await?;
-    // Until all are offered. Heartbeats and settings come beside them.
+    // Waits until all tasks are offered. Heartbeats and settings are entries, too.
     let settled = async {
         loop {
             let seen = (entries().await?, sent().await?);
@@ -165,7 +165,8 @@ async fn a_thousand_tasks_that_nobody_asks_for_are_offered_once_each() -> Result
     let watching = async {
         one.submit(&queue, &vec!["nobody"; UNWANTED]).await?;
         let settled = tokio::time::timeout(PATIENCE, settled).await;
-        let (offered, delivered) = settled.context("they are offered on and on")??;
+        let (offered, delivered) =
+            settled.context("the tasks are not all offered, or are offered again and again")??;
         tokio::time::sleep(Duration::from_secs(8)).await;
         let (rest, again) = (entries().await? - offered, sent().await? - delivered);
         anyhow::Ok((offered - before, rest, delivered, again))
