@@ -11,6 +11,7 @@ use super::paces::{Paces, SLOT_AHEAD_MS, TOKEN_KEEPS_MS};
 use super::register::OwnRegister;
 use super::{Driver, Event, PublishResult};
 use crate::transport::OnReceipt;
+use longhaul_core::protocol::key::OwnerId;
 use longhaul_core::protocol::moment::Moment;
 use longhaul_core::protocol::register::{
     Entry, Gate, GateKind, Gates, Key, Stamp, Standing, Ticket,
@@ -32,6 +33,8 @@ pub(super) struct Tickets {
     returning: BTreeSet<Stamp>,
     /// How often those that are of no use were found still standing.
     pub(super) useless: BTreeMap<Stamp, u32>,
+    /// When a ticket of each owner was read last, of those that have any.
+    pub(super) heard: BTreeMap<OwnerId, Moment>,
     /// They will be looked for.
     pub(super) scheduled: bool,
 }
@@ -145,7 +148,8 @@ impl Tickets {
     /// Keeps the tickets that are on this register, which may have replaced another one. A task that
     /// may be claimed keeps the gates that it has passed; a task that waits has passed only the gates
     /// that it has tickets for.
-    fn keep_standing(&mut self, gates: &Gates) {
+    fn keep_standing(&mut self, gates: &Gates, now: Moment) {
+        self.heard = gates.standing_tickets().map(|(ticket, _)| (ticket.owner, now)).collect();
         self.waiting.clear();
         self.holders.clear();
         self.paces.clear();
@@ -432,6 +436,9 @@ impl Driver {
         if let Some(of) = holder {
             register.tickets.paces.arrive(&ticket.gate, of);
         }
+        if taken {
+            register.tickets.heard.insert(ticket.owner, now);
+        }
         if taken && own {
             // What nobody here needs any more was on its way for long.
             if holder.is_none() && ticket.gate.kind == GateKind::Slots {
@@ -459,7 +466,7 @@ impl Driver {
     pub(super) fn look_at_all_tickets(&mut self, number: usize, now: Moment) {
         let Some(register) = self.registers.get_mut(number) else { return };
         let OwnRegister { fold, tickets, .. } = register;
-        tickets.keep_standing(fold.gates());
+        tickets.keep_standing(fold.gates(), now);
         self.look_at_gate(number, None, now);
         self.look_at_tickets_later(number);
     }
@@ -507,7 +514,7 @@ mod tests {
             let held = held(vec![ticket(entry)], passed, granted);
             tickets.tasks.insert((lane, task(entry)), held);
         }
-        tickets.keep_standing(there.gates());
+        tickets.keep_standing(there.gates(), Moment::default());
         assert_eq!(tickets.at(Some(&slots)), [(lane, task(1))]);
         assert_eq!(tickets.holder_of(&ticket(1)), Some((lane, task(1))));
         assert_eq!(tickets.holder_of(&ticket(2)), None);

@@ -3,6 +3,7 @@
 
 use super::lane::Lane;
 use super::{Driver, Event};
+use longhaul_core::partition::Partition;
 use longhaul_core::protocol::register::Ticket;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -41,8 +42,11 @@ impl Driver {
         let Some(register) = self.registers.get_mut(number) else { return };
         register.tickets.scheduled = false;
         let Some(register) = self.registers.get(number) else { return };
-        let (mut left, mut useless) = (Vec::new(), BTreeMap::new());
+        let (mut left, mut useless, mut heard) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
         for (ticket, topic) in register.fold.gates().standing_tickets() {
+            if let Some(at) = register.tickets.heard.get(&ticket.owner) {
+                heard.insert(ticket.owner, *at);
+            }
             let Some(found) = self.is_useless(number, ticket, topic) else { continue };
             let before = register.tickets.useless.get(&ticket.stamp).copied().unwrap_or_default();
             if found || before >= FOUND_USELESS_MAX {
@@ -53,6 +57,7 @@ impl Driver {
         }
         if let Some(register) = self.registers.get_mut(number) {
             register.tickets.useless = useless;
+            register.tickets.heard = heard;
         }
         for ticket in left {
             tracing::debug!(task = %ticket.task, owner = %ticket.owner, gate = %ticket.gate, "a ticket of no use is given back");
@@ -76,18 +81,18 @@ impl Driver {
             }
         }
         let core = self.lanes.values().find(of_topic).map(|lane| &lane.core);
+        let heard = register.tickets.heard.get(&ticket.owner).copied().unwrap_or_default();
+        let is_silent = |core: &Partition| core.is_silent(ticket.owner, heard);
         if forgotten.is_some() {
             // Whoever its owner is, and whether or not anybody works on its topic.
-            return Some(
-                core.is_some_and(|core| core.keeps_metadata() && core.is_silent(ticket.owner)),
-            );
+            return Some(core.is_some_and(|core| core.keeps_metadata() && is_silent(core)));
         }
         // Who does not work on the topic knows nothing of the ticket's owner.
         let core = core?;
         if core.needs_ticket_of(ticket.task, ticket.owner) {
             return None;
         }
-        if core.is_silent(ticket.owner) {
+        if is_silent(core) {
             return Some(core.keeps_metadata());
         }
         let machine = core.machine();

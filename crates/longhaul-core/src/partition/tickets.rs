@@ -141,9 +141,13 @@ impl Partition {
     }
 
     /// Whether another process's owner has been silent for so long that others take over its tasks.
+    /// `heard`: when something of it was read elsewhere last. The ledger may not be read far enough
+    /// to know of the owner.
     #[must_use]
-    pub fn is_silent(&self, owner: OwnerId) -> bool {
-        self.machine.is_ready() && !self.machine.is_own(owner) && self.silence.is_stale(owner)
+    pub fn is_silent(&self, owner: OwnerId, heard: Moment) -> bool {
+        let limit = 2 * self.settings.ledger.heartbeat;
+        let is_other = self.machine.is_ready() && !self.machine.is_own(owner);
+        is_other && self.silence.is_stale(owner) && self.silence.is_over(heard, limit)
     }
 
     /// Whether the lease that a gateway has granted to this task, under the ticket of this owner,

@@ -312,6 +312,28 @@ async fn the_tickets_of_a_worker_that_dies_are_given_back() {
     assert_eq!(other.tickets(), 0);
 }
 
+/// A worker whose ledger had stopped coming took a worker that had begun since for a silent one, and
+/// gave its tickets back: more ran at once than the limit allows.
+#[tokio::test(start_paused = true)]
+async fn who_does_not_hear_of_a_worker_gives_none_of_its_tickets_back() {
+    let gauge = Gauge::default();
+    let patient = || WorkerConfig { self_fence: 60 * SECOND, ..config(4) };
+    let mut deaf = counting(None, "", patient(), None, (&gauge, 8 * SECOND));
+    deaf.settle(1, &in_flight(1));
+    deaf.run_for(5 * SECOND).await;
+    deaf.broker.stall_followers(&deaf.ledger());
+    let broker = deaf.broker.clone();
+    let mut young = counting(Some(broker), "young", patient(), None, (&gauge, 8 * SECOND));
+    tokio::join!(deaf.run_for(SECOND), young.run_for(SECOND));
+    for _ in 0..6 {
+        deaf.submit_to(-1, "");
+    }
+    tokio::join!(deaf.run_for(8 * SECOND), young.run_for(8 * SECOND));
+    assert_eq!((gauge.begun(), gauge.with(|counts| counts.most_of_all)), (1, 1));
+    tokio::join!(deaf.run_for(90 * SECOND), young.run_for(90 * SECOND));
+    assert_eq!((gauge.begun(), gauge.with(|counts| counts.most_of_all)), (6, 1));
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_a_ticket_goes_on_when_the_limit_is_raised_or_gone() {
     let gauge = Gauge::default();
