@@ -13,7 +13,8 @@
 //! | nothing, or an entry of longhaul | claims as always |
 //!
 //! - **When**: before a claim, and again between the accepted claim and the start of the processor.
-//!   Each time M is read up to an end that was asked for after the question arose.
+//!   Each time M is read up to an end that was asked for after the question arose. An offer to other
+//!   workers needs no answer: whoever takes it asks.
 //! - **After the claim** a PROCESSING that has appeared means that the attempt is given back,
 //!   without costing an attempt.
 //! - **What M alone tells of** is never claimed: a task that no delivery and no entry of the ledger

@@ -140,7 +140,9 @@ fn check_act(
         found.push(format!("task {id} began after {act:?} at {at:?}"));
     }
     let returned = runs().filter(|run| run.returned).filter_map(|run| run.end).min();
-    let was_done = returned.is_some_and(|returned| returned < at + soon(world));
+    // While no ledger is read nobody hears of the request. No task begins then, either.
+    let unheard = |returned: Duration| at < returned && done.is_troubled(&(at..returned));
+    let was_done = returned.is_some_and(|it| it < at + soon(world) || unheard(it));
     let wanted = match act {
         Act::Cancel => matches!(end, Some(End::Cancelled | End::Expired)) || was_done,
         Act::Delete => end == Some(End::Cancelled),

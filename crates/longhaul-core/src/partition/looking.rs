@@ -278,6 +278,8 @@ impl Partition {
         let unseen = decision == Decision::ReadPayload && self.ends_unseen(id);
         let closes =
             unseen || matches!(decision, Decision::Claim(claim) if claim.kind != ClaimKind::Run);
+        let is_offer =
+            matches!(decision, Decision::Claim(claim) if matches!(claim.kind, ClaimKind::Offer(_)));
         if !closes && let Some(task_type) = self.unwanted_type(id, decision, now, slots) {
             return self.keep_unwanted(id, task_type, now);
         }
@@ -287,6 +289,9 @@ impl Partition {
             Decision::Claim(claim) if !self.knows_all_of(claim.kind, id, now) => {}
             Decision::ReadPayload | Decision::Claim(_)
                 if !self.may_claim(id, closes, self.has_slot(id, decision, slots), now) => {}
+            // Whoever takes an offer asks M.
+            Decision::ReadPayload | Decision::Claim(_)
+                if !is_offer && !self.legacy_lets_claim(id, now) => {}
             Decision::ReadPayload if unseen => self.look_for_message(id, now, slots),
             Decision::ReadPayload if !self.has_ticket(id, true, now, slots) => {}
             Decision::Claim(_) if !closes && !self.has_ticket(id, false, now, slots) => {}
@@ -381,7 +386,7 @@ impl Partition {
                 self.wait_for_slot(id, now);
                 false
             }
-            _ => self.legacy_lets_claim(id, now),
+            _ => true,
         }
     }
 
