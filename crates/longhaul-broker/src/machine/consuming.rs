@@ -63,11 +63,13 @@ impl Machine {
         let has_changed = self.attach(key, handle, (kind, ranges), command)?;
         self.succeed(conn, command.request_id);
         if has_changed {
-            self.announce_active(topic, subscription, |other| other != key);
+            // Another one may have become active.
+            self.announce_active(topic, subscription, |other, is_active| is_active && other != key);
         }
-        // The newcomer is told behind its SUCCESS.
+        // The newcomer is told behind its SUCCESS, and so are those that are not active any more, as
+        // Pulsar does.
         let (conn, consumer) = (key.conn, key.id);
-        self.after_commit(Waiting::Newcomer { topic, subscription, conn, consumer });
+        self.after_commit(Waiting::Newcomer { topic, subscription, conn, consumer, has_changed });
         self.tell_end(topic, subscription);
         Ok(())
     }
@@ -209,17 +211,17 @@ impl Machine {
         &mut self,
         topic: u32,
         subscription: u32,
-        is_told: impl Fn(ConsumerKey) -> bool,
+        is_told: impl Fn(ConsumerKey, bool) -> bool,
     ) {
         // The last consumer may have gone.
         let Some(dispatcher) = self.dispatcher(topic, subscription) else { return };
         let Some(active) = dispatcher.active().filter(|_| dispatcher.kind == Kind::Failover) else {
             return;
         };
-        let consumers = dispatcher.consumers().iter().map(|consumer| consumer.key);
-        let told: Vec<ConsumerKey> = consumers.filter(|&key| is_told(key)).collect();
-        for key in told {
-            let is_active = Some(key == active);
+        let consumers = dispatcher.consumers().iter().map(|it| (it.key, it.key == active));
+        let told: Vec<_> = consumers.filter(|&(key, is_active)| is_told(key, is_active)).collect();
+        for (key, is_active) in told {
+            let is_active = Some(is_active);
             let change = CommandActiveConsumerChange { consumer_id: key.id, is_active };
             self.send(key.conn, change);
         }
@@ -290,7 +292,7 @@ impl Machine {
         }
         self.dirty.insert((topic, subscription));
         if changed {
-            self.announce_active(topic, subscription, |_| true);
+            self.announce_active(topic, subscription, |_, _| true);
         }
     }
 

@@ -350,9 +350,11 @@ impl Machine {
                 self.send_receipt(conn, receipt);
             }
             Waiting::Then(effect) => self.effects.push(*effect),
-            Waiting::Newcomer { topic, subscription, conn, consumer } => {
+            Waiting::Newcomer { topic, subscription, conn, consumer, has_changed } => {
                 let newcomer = ConsumerKey { conn, id: consumer };
-                self.announce_active(topic, subscription, |key| key == newcomer);
+                self.announce_active(topic, subscription, |key, is_active| {
+                    key == newcomer || (has_changed && !is_active)
+                });
             }
             Waiting::Compacted { former } => self.replaced(former),
             Waiting::Copied { survivor, ordinal, place } => self.copied(survivor, ordinal, place),

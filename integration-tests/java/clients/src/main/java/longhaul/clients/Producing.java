@@ -153,8 +153,8 @@ final class Producing {
     try (Consumer<String> consumer =
             stage.consumer(topic).subscriptionType(SubscriptionType.Shared).subscribe();
         Producer<String> producer = stage.producer(topic)) {
-      // Pulsar may be early by a second, its tick.
-      long due = System.currentTimeMillis() + 1500;
+      // Pulsar may be early by a second, its tick. On a busy machine two sends take seconds.
+      long due = System.currentTimeMillis() + 5000;
       producer.newMessage().value("late").deliverAt(due).send();
       producer.newMessage().value("now").send();
       stage.line(Stage.take(consumer, 1).toString());
