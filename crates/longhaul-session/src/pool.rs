@@ -448,7 +448,7 @@ async fn open(
         Ok(Ok(Err(cause))) => Err(Failure::Host(cause)),
         Ok(Err(_)) => Err(Failure::Host(link.cause())),
         Err(_) => {
-            let cause = format_args!("no connection within {} ms: no greeting", share.as_millis());
+            let cause = format!("no connection within {} ms: no greeting", share.as_millis());
             Err(Failure::Host(error::unreachable(&address, cause)))
         }
     }

@@ -201,7 +201,7 @@ impl<A, P> Connection<A, P> {
                 Ok(Answer::Done)
             }
             (_, other) => {
-                let cause = format_args!("an unexpected answer: command {}", other.number());
+                let cause = format!("an unexpected answer: command {}", other.number());
                 Err(error::refused(&self.address, cause))
             }
         }
