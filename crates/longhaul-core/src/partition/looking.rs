@@ -1,7 +1,6 @@
 //! Looking at tasks: is it time to claim this one?
 
 use super::delivering::place;
-use super::handing_back::WAIT_FOR_SLOT_MAX;
 use super::judging::Judged;
 use super::{Effect, Mode, Partition, Slots};
 use crate::machine::Action;
@@ -298,6 +297,7 @@ impl Partition {
             // Looked at again with the next own heartbeat.
             Decision::ReadPayload if slots.full => {
                 self.awaiting_heartbeat.insert(id);
+                self.return_ticket_in_time(id, now);
             }
             Decision::ReadPayload if slots.may_read() => {
                 if self.reads.begin(id, now) {
@@ -396,10 +396,7 @@ impl Partition {
             self.machine.drop_idle_payload(id);
             let ready_ms = self.open.get(&id).map_or(0, |open| open.ready_ms);
             self.waiting.set_by(id, place(ready_ms));
-            if self.tickets.is_granted(id) {
-                // Its ticket goes back if the worker is full then.
-                self.agenda.set_by(id, now + WAIT_FOR_SLOT_MAX);
-            }
+            self.return_ticket_in_time(id, now);
         }
     }
 

@@ -141,8 +141,8 @@ impl Partition {
     }
 
     /// Whether another process's owner has been silent for so long that others take over its tasks.
-    /// `heard`: when something of it was read elsewhere last. The ledger may not be read far enough
-    /// to know of the owner.
+    /// `heard`: when a ticket of it was read last. This worker may not have read the ledger far enough
+    /// to know the owner.
     #[must_use]
     pub fn is_silent(&self, owner: OwnerId, heard: Moment) -> bool {
         let limit = 2 * self.settings.ledger.heartbeat;
@@ -183,8 +183,6 @@ impl Partition {
             Some(State::Granted(since)) => {
                 let wasted = slots.free() == 0 && now >= *since + WAIT_FOR_SLOT_MAX;
                 if wasted {
-                    // Somebody with a free slot is to have it.
-                    self.return_ticket(id);
                     self.wait_for_slot(id, now);
                 }
                 !wasted
@@ -225,6 +223,18 @@ impl Partition {
     fn return_ticket(&mut self, id: TaskId) {
         self.tickets.tasks.remove(&id);
         self.effects.push_back(Effect::ReturnTicket(id));
+    }
+
+    /// A task with a ticket cannot begin, for want of a slot or of room. Its ticket goes back in time,
+    /// so that a worker with both can use it.
+    pub(super) fn return_ticket_in_time(&mut self, id: TaskId, now: Moment) {
+        let Some(State::Granted(since)) = self.tickets.tasks.get(&id) else { return };
+        let until = *since + WAIT_FOR_SLOT_MAX;
+        if now >= until {
+            self.return_ticket(id);
+        } else {
+            self.agenda.set_by(id, until);
+        }
     }
 
     /// Whoever waits longer than its limits allow is closed then.
