@@ -66,8 +66,7 @@ impl Machine {
             // Another one may have become active.
             self.announce_active(topic, subscription, |other, is_active| is_active && other != key);
         }
-        // The newcomer is told behind its SUCCESS, and so are those that are not active any more, as
-        // Pulsar does.
+        // The newcomer is told behind its SUCCESS, and so are inactive ones, as Pulsar does.
         let (conn, consumer) = (key.conn, key.id);
         self.after_commit(Waiting::Newcomer { topic, subscription, conn, consumer, has_changed });
         self.tell_end(topic, subscription);
@@ -205,8 +204,8 @@ impl Machine {
         Ok(has_changed)
     }
 
-    /// Tells these consumers of a failover subscription which one is active. They are told at once,
-    /// because messages follow at once.
+    /// Tells these consumers of a failover subscription whether they are active, except those whose
+    /// SUCCESS has not been sent. Who becomes active is told at once, because messages follow.
     pub(super) fn announce_active(
         &mut self,
         topic: u32,
@@ -218,7 +217,8 @@ impl Machine {
         let Some(active) = dispatcher.active().filter(|_| dispatcher.kind == Kind::Failover) else {
             return;
         };
-        let consumers = dispatcher.consumers().iter().map(|it| (it.key, it.key == active));
+        let consumers = dispatcher.consumers().iter().filter(|it| it.is_subscribed);
+        let consumers = consumers.map(|it| (it.key, it.key == active));
         let told: Vec<_> = consumers.filter(|&(key, is_active)| is_told(key, is_active)).collect();
         for (key, is_active) in told {
             let is_active = Some(is_active);

@@ -138,8 +138,8 @@ pub struct CompactionJob {
 pub(super) enum Waiting {
     /// An entry becomes readable, and its producer gets a receipt.
     Published { topic: u32, ordinal: u64, place: Place, conn: u64, receipt: Receipt },
-    /// A new consumer of a failover subscription is told whether it is active by then; and the
-    /// others that they are not, if it has changed who is.
+    /// The SUCCESS of a new consumer is sent. On a failover subscription it is told whether it is
+    /// active. If another consumer is active than before, inactive ones are told, too.
     Newcomer { topic: u32, subscription: u32, conn: u64, consumer: u64, has_changed: bool },
     /// Anything else. Boxed, as thousands of messages wait at a time, and are smaller.
     Then(Box<Effect>),

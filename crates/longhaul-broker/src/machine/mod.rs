@@ -352,6 +352,10 @@ impl Machine {
             Waiting::Then(effect) => self.effects.push(*effect),
             Waiting::Newcomer { topic, subscription, conn, consumer, has_changed } => {
                 let newcomer = ConsumerKey { conn, id: consumer };
+                let dispatcher = self.dispatcher(topic, subscription);
+                if let Some(consumer) = dispatcher.and_then(|it| it.consumer_mut(newcomer)) {
+                    consumer.is_subscribed = true;
+                }
                 self.announce_active(topic, subscription, |key, is_active| {
                     key == newcomer || (has_changed && !is_active)
                 });

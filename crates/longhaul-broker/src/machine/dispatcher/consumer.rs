@@ -62,6 +62,8 @@ pub struct Consumer {
     pub ranges: Vec<HashRange>,
     /// Reads the compacted view.
     pub reads_compacted: bool,
+    /// The answer to its SUBSCRIBE was sent.
+    pub(in crate::machine) is_subscribed: bool,
     /// It was told that the topic has ended.
     pub(super) knows_end: bool,
     /// Wall clock, in ms since the epoch.
@@ -88,6 +90,7 @@ impl Consumer {
             room_of: 0,
             ranges: Vec::new(),
             reads_compacted: false,
+            is_subscribed: false,
             knows_end: false,
             since,
             entries_out: 0,

@@ -88,6 +88,25 @@ fn whoever_becomes_active_is_told_before_its_messages_come() {
     assert_eq!(told(&rig.settle()), []);
 }
 
+/// A newcomer was told whether it is active behind the SUCCESS of another one, before its own: a
+/// client that knew its consumer only behind that dropped the message.
+#[test]
+fn nobody_is_told_before_the_success_of_its_own() {
+    let mut rig = rig();
+    rig.machine.opened(3, "/test".to_owned());
+    rig.ask(3, CommandConnect::default());
+    rig.produce(1, 7, AccessMode::Shared).unwrap();
+    subscribe(&mut rig, 1, 1);
+    rig.send(7, b"on its way", |_, _| {});
+    for conn in [2, 3] {
+        assert_eq!(told(&rig.at_once(conn, subscription(conn, 1))), []);
+    }
+    let effects = rig.settle();
+    assert_eq!(told(&effects), [(1, (1, false)), (2, (1, true)), (3, (1, false))]);
+    let to_3 = sent(&effects, |command| Some(matches!(command, Command::Success(_))));
+    assert_eq!(to_3.iter().find(|(conn, _)| *conn == 3), Some(&(3, true)), "{effects:?}");
+}
+
 /// What a client says about its producers and consumers is shown, within a limit.
 #[test]
 fn properties_are_shown_in_statistics() {
