@@ -31,8 +31,8 @@ use tokio::sync::mpsc;
 /// broker knows.
 const IDLE_MAX: Duration = Duration::from_secs(600);
 /// A session that has delivered nothing yet asks sooner: stalls begin when brokers and topics come
-/// back, and it holds nothing that would be delivered again. A session that replaces a lost one asks
-/// sooner for its first ten minutes. The time doubles whenever subscribing anew did not help.
+/// back, and it holds nothing that would be delivered again. For ten minutes behind a lost session the
+/// next ones ask sooner, too. The time doubles whenever subscribing anew did not help.
 const IDLE_MIN: Duration = Duration::from_secs(15);
 
 /// A session that holds much waits so long for each entry at least.
@@ -168,6 +168,7 @@ pub(super) async fn consume(
     let (transport, topic) = (Arc::clone(&service.transport), service.topic.clone());
     let mut unconfirmed = BTreeSet::new();
     let (mut patience, mut was_lost) = (IDLE_MIN, false);
+    let mut is_hasty_until = Moment::default();
     for session in 1.. {
         let (consumer, subscription_type) = loop {
             let subscription_type = if by_key.load(Ordering::Relaxed) {
@@ -193,8 +194,9 @@ pub(super) async fn consume(
         );
         running.by_key = subscription_type == SubscriptionType::KeyShared;
         if std::mem::take(&mut was_lost) {
-            running.is_hasty_until = running.silent_since + IDLE_MAX;
+            is_hasty_until = running.silent_since + IDLE_MAX;
         }
+        running.is_hasty_until = is_hasty_until;
         for entry in unconfirmed {
             running.ack(entry);
         }
