@@ -7,8 +7,8 @@
 //! Invariants:
 //! - At most one checkpoint of an attempt is under way, apart from the one that is published before
 //!   its outcome.
-//! - A checkpoint that is under way ends: it is read back, its publish fails, its timer ends, or the
-//!   worker reads an own heartbeat that is stored behind it.
+//! - A try ends: its checkpoint is read back, its publish fails, its timer ends, or the worker reads
+//!   an own heartbeat that is stored behind it.
 
 use super::lane::Lane;
 use super::lanes::LaneId;
@@ -29,14 +29,14 @@ const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
 /// The checkpoints of one attempt.
 pub(super) struct Checkpoints {
     pub(super) reports: Arc<Reports>,
-    /// When one was published last.
+    /// When one was published last, or could not be.
     published_at: Option<Moment>,
-    tries: u64,
     under_way: Option<Try>,
 }
 
 /// One try to store a checkpoint.
 struct Try {
+    /// Its number on this lane, so that a late receipt is told from that of a later try.
     number: u64,
     /// The key of its entry; `None` while it is too early to publish.
     key: Option<OnceKey>,
@@ -48,7 +48,7 @@ struct Try {
 
 impl Checkpoints {
     pub(super) const fn new(reports: Arc<Reports>) -> Self {
-        Self { reports, published_at: None, tries: 0, under_way: None }
+        Self { reports, published_at: None, under_way: None }
     }
 }
 
@@ -78,8 +78,8 @@ impl Driver {
         } else {
             None
         };
-        checkpoints.tries += 1;
-        let number = checkpoints.tries;
+        lane.checkpoint_tries += 1;
+        let number = lane.checkpoint_tries;
         checkpoints.under_way =
             Some(Try { number, key, checkpoint: given.number, stored_at: None });
         let tried = move |stored_at| Event::CheckpointTried {

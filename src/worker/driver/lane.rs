@@ -127,6 +127,8 @@ pub(super) struct Lane {
     /// What attempts gave last that are about to end, or have ended and whose outcome is not on the
     /// ledger.
     pub(super) last_checkpoints: Held<(Epoch, Bytes)>,
+    /// How often a checkpoint was tried.
+    pub(super) checkpoint_tries: u64,
     pub(super) ledger: Mailbox<Publish>,
     pub(super) metadata_publishes: Mailbox<Publish>,
     /// What became of publishes, for the driver.
@@ -267,6 +269,7 @@ impl Lane {
             outcome_bodies: Held::default(),
             remains: Held::default(),
             last_checkpoints: Held::default(),
+            checkpoint_tries: 0,
             ledger,
             metadata_publishes,
             answers: env.answers.clone(),

@@ -41,6 +41,10 @@ impl Driver {
     pub(super) fn handle_tickets_due(&mut self, number: usize) {
         let Some(register) = self.registers.get_mut(number) else { return };
         register.tickets.scheduled = false;
+        if !register.is_read() {
+            // All tickets are looked at when it is.
+            return;
+        }
         let Some(register) = self.registers.get(number) else { return };
         let (mut left, mut useless, mut heard) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
         for (ticket, topic) in register.fold.gates().standing_tickets() {
