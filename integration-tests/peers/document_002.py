@@ -25,7 +25,7 @@ def opened(server):
 
 
 def ask_lease(server, worker, **more):
-    """One request, as it is. The task, or nothing."""
+    """Sends one request. Returns the task, or None."""
     answer = server.post("/tasks/lease", {"worker_id": worker, **more})
     if answer.status == 204:
         return None

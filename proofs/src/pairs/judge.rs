@@ -140,8 +140,8 @@ fn check_act(
         found.push(format!("task {id} began after {act:?} at {at:?}"));
     }
     let returned = runs().filter(|run| run.returned).filter_map(|run| run.end).min();
-    // While no ledger is read nobody hears of the request. No task begins then, either.
-    let unheard = |returned: Duration| at < returned && done.is_troubled(&(at..returned));
+    // A worker that cannot read its ledger does not hear of the request.
+    let unheard = |returned| act == Act::Cancel && done.may_not_hear(at + soon(world), returned);
     let was_done = returned.is_some_and(|it| it < at + soon(world) || unheard(it));
     let wanted = match act {
         Act::Cancel => matches!(end, Some(End::Cancelled | End::Expired)) || was_done,

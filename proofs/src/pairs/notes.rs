@@ -32,6 +32,16 @@ pub(super) enum Act {
     Release,
 }
 
+/// Something that went wrong with the broker.
+#[derive(Debug)]
+pub(super) struct Trouble {
+    pub(super) begin: Duration,
+    /// Until when it may be felt.
+    pub(super) end: Duration,
+    /// Workers may read no ledger meanwhile.
+    pub(super) stops_ledger: bool,
+}
+
 /// What has happened in a history.
 #[derive(Debug, Default)]
 pub(super) struct Done {
@@ -47,7 +57,7 @@ pub(super) struct Done {
     /// When the queue was paused, as was answered, and when it was to go on.
     pub(super) pauses: Vec<(Duration, Option<Duration>)>,
     /// When the broker failed, and until when that may be felt.
-    pub(super) troubles: Vec<(Duration, Duration)>,
+    pub(super) troubles: Vec<Trouble>,
     /// When workers or gateways came, left or died.
     pub(super) disturbed: Vec<Duration>,
     pub(super) counts: BTreeMap<&'static str, usize>,
@@ -140,9 +150,9 @@ impl Notes {
         }
     }
 
-    pub(super) fn trouble(&self, felt: Duration) {
-        let now = self.now();
-        self.lock().troubles.push((now, now + felt));
+    pub(super) fn trouble(&self, felt: Duration, stops_ledger: bool) {
+        let begin = self.now();
+        self.lock().troubles.push(Trouble { begin, end: begin + felt, stops_ledger });
         self.count("broken");
     }
 
@@ -170,7 +180,14 @@ impl Done {
 
     /// Whether the broker's failures may be felt in this time.
     pub(super) fn is_troubled(&self, time: &Range<Duration>) -> bool {
-        self.troubles.iter().any(|(begin, end)| *begin < time.end && time.start < *end)
+        self.troubles.iter().any(|it| it.begin < time.end && time.start < it.end)
+    }
+
+    /// Whether a trouble that had begun by then, and may be felt up to the end, keeps workers from
+    /// reading a ledger.
+    pub(super) fn may_not_hear(&self, begun_by: Duration, end: Duration) -> bool {
+        let stops = |it: &Trouble| it.stops_ledger && it.begin < begun_by && end < it.end;
+        self.troubles.iter().any(stops)
     }
 
     pub(super) fn has_begun(&self, number: usize) -> bool {

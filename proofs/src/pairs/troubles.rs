@@ -7,9 +7,9 @@ use longhaul_memory::Loss;
 use longhaul_transport::TopicPartition;
 use std::time::Duration;
 
-/// How long a history may show the effects of a trouble. A follower that is sent nothing is opened
-/// anew after one minute, a consumer that holds something after ten. These times begin with the
-/// last message or request, which may come half a minute after the trouble, with its outage.
+/// How long a history may show the effects of a trouble. A worker opens a follower anew when it was
+/// sent nothing for one minute, and a consumer that holds something after ten minutes. Such a minute
+/// may begin half a minute after the trouble, with the last message that still came.
 const SILENT: Duration = Duration::from_secs(120);
 const STALLED: Duration = Duration::from_secs(720);
 
@@ -98,20 +98,39 @@ impl World<'_> {
         let losses = [Loss::Error, Loss::SilenceThenError(time), Loss::Replay(time)];
         let Some(loss) = self.rng.borrow_mut().choice(losses) else { return };
         let what = self.draw(0..6);
-        self.notes.trouble(if what == 5 { STALLED } else { SILENT });
-        match what {
-            0 => self.broker().restart(time, self.draw(0..2) == 0, loss),
-            1 => self.broker().hang(time),
-            2 => self.broker().unload(&self.any_topic(), loss),
-            3 => self.broker().stall_publishes(&self.any_topic(), time),
-            4 => self.broker().stall_followers(&self.any_topic()),
+        let is_ledger = |at: &TopicPartition| at.topic.ends_with("-ledger");
+        let (felt, stops_ledger) = match what {
+            0 => {
+                self.broker().restart(time, self.draw(0..2) == 0, loss);
+                (SILENT, true)
+            }
+            1 => {
+                self.broker().hang(time);
+                (SILENT, true)
+            }
+            2 => {
+                let at = self.any_topic();
+                self.broker().unload(&at, loss);
+                (SILENT, is_ledger(&at))
+            }
+            3 => {
+                self.broker().stall_publishes(&self.any_topic(), time);
+                (SILENT, false)
+            }
+            4 => {
+                let at = self.any_topic();
+                self.broker().stall_followers(&at);
+                (SILENT, is_ledger(&at))
+            }
             _ => {
                 let task_topics = self.topics().flat_map(|it| self.partitions(&it));
                 for at in task_topics.collect::<Vec<_>>() {
                     self.broker().stall_subscription(&at, SUBSCRIPTION);
                 }
+                (STALLED, false)
             }
-        }
+        };
+        self.notes.trouble(felt, stops_ledger);
         tokio::time::sleep(time + SECOND).await;
     }
 

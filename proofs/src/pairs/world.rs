@@ -467,7 +467,7 @@ impl<'a> World<'a> {
             lines.extend(run.end.map(|end| (end, format!("{task:?} ends at {:?}", run.worker))));
         }
         lines.extend(done.acts.iter().map(|(task, act, at)| (*at, format!("{act:?} {task}"))));
-        lines.extend(done.troubles.iter().map(|(at, _)| (*at, "the broker fails".to_owned())));
+        lines.extend(done.troubles.iter().map(|it| (it.begin, "the broker fails".to_owned())));
         lines.extend(done.disturbed.iter().map(|at| (*at, "the fleet changes".to_owned())));
         lines.sort();
         let line = |(at, what): &(Duration, String)| format!("{:9.3} {what}\n", at.as_secs_f64());
