@@ -3,7 +3,7 @@
 
 use super::Feature;
 use super::notes::{Act, Done, Run};
-use super::script::{ATTEMPTS, KEYS, LIMITS, Placed};
+use super::script::{ATTEMPTS, KEYS, LIMITS, Placed, Script};
 use super::world::{H, MEMBERS, NARROW, SOON, World};
 use crate::checkers::fold::{End, State};
 use longhaul::{TaskId, TaskMetadata, TaskOutcome, TaskState};
@@ -92,7 +92,8 @@ fn check_ends(world: &World<'_>, done: &Done, shown: &Shown, found: &mut Vec<Str
             if done.has_begun(placed.number) {
                 found.push(format!("task {id}, the same once more, was run"));
             }
-            if last.duplicate_of.is_none() && !expired {
+            let named = last.duplicate_of.as_deref();
+            if named != first_of(done, script).as_deref() && !expired {
                 found.push(format!("task {id}, the same once more, is shown as {last:?}"));
             }
             continue;
@@ -124,6 +125,15 @@ fn check_ends(world: &World<'_>, done: &Done, shown: &Shown, found: &mut Vec<Str
             check_act(world, done, placed, (*act, *at), (end, *at_ms), found);
         }
     }
+}
+
+/// The task that was submitted first under the idempotency key of another one.
+fn first_of(done: &Done, script: &Script) -> Option<String> {
+    let is_first = |placed: &&Placed| {
+        let other = &done.scripts[placed.number];
+        other.idempotency == script.idempotency && !other.duplicate
+    };
+    done.placed.values().find(is_first).map(|placed| placed.id().to_string())
 }
 
 fn check_act(
