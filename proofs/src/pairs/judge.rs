@@ -89,13 +89,7 @@ fn check_ends(world: &World<'_>, done: &Done, shown: &Shown, found: &mut Vec<Str
         }
         let expired = end == Some(End::Expired) && script.expires_ms.is_some_and(|it| it <= *at_ms);
         if script.duplicate {
-            if done.has_begun(placed.number) {
-                found.push(format!("task {id}, the same once more, was run"));
-            }
-            let named = last.duplicate_of.as_deref();
-            if named != first_of(done, script).as_deref() && !expired {
-                found.push(format!("task {id}, the same once more, is shown as {last:?}"));
-            }
+            check_duplicate(done, placed, last, expired, found);
             continue;
         }
         if done.unsure.contains(&id) {
@@ -124,6 +118,24 @@ fn check_ends(world: &World<'_>, done: &Done, shown: &Shown, found: &mut Vec<Str
         for (_, act, at) in acts {
             check_act(world, done, placed, (*act, *at), (end, *at_ms), found);
         }
+    }
+}
+
+/// A task under the idempotency key of another one is not run, and names that one.
+fn check_duplicate(
+    done: &Done,
+    placed: &Placed,
+    last: &TaskMetadata,
+    expired: bool,
+    found: &mut Vec<String>,
+) {
+    let id = placed.id();
+    if done.has_begun(placed.number) {
+        found.push(format!("task {id}, the same once more, was run"));
+    }
+    let first = first_of(done, &done.scripts[placed.number]);
+    if last.duplicate_of != first && !expired {
+        found.push(format!("task {id}, the same once more, is shown as {last:?}"));
     }
 }
 
