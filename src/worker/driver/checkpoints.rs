@@ -127,22 +127,15 @@ impl Driver {
 
     /// The worker has read an entry of the ledger.
     pub(super) fn follow_checkpoints(&mut self, id: LaneId, read: &Inbound, accepted: bool) {
-        match &read.entry {
-            Entry::Checkpoint(key) if accepted => self.checkpoint_came_back(id, *key),
-            Entry::Heartbeat(heartbeat) => {
-                let Some(lane) = self.lanes.get(&id) else { return };
-                if lane.core.machine().is_own(heartbeat.owner) {
-                    self.look_for_lost_checkpoints(id, read.position);
-                }
-            }
-            Entry::Checkpoint(_)
-            | Entry::Claim(_)
-            | Entry::Done(_)
-            | Entry::Cancel(_)
-            | Entry::Renewal(_)
-            | Entry::Seal(_)
-            | Entry::Config(_)
-            | Entry::Tombstone(_) => {}
+        if let Entry::Checkpoint(key) = read.entry
+            && accepted
+        {
+            self.checkpoint_came_back(id, key);
+        } else if let Entry::Heartbeat(heartbeat) = &read.entry
+            && let Some(lane) = self.lanes.get(&id)
+            && lane.core.machine().is_own(heartbeat.owner)
+        {
+            self.look_for_lost_checkpoints(id, read.position);
         }
     }
 

@@ -5,7 +5,7 @@ use super::lane::Lane;
 use super::{Driver, Event};
 use longhaul_core::partition::Partition;
 use longhaul_core::protocol::register::Ticket;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// How often the tickets of others are looked at, while there are any.
@@ -46,11 +46,9 @@ impl Driver {
             return;
         }
         let Some(register) = self.registers.get(number) else { return };
-        let (mut left, mut useless, mut heard) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        let (mut left, mut useless, mut owners) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
         for (ticket, topic) in register.fold.gates().standing_tickets() {
-            if let Some(at) = register.tickets.heard.get(&ticket.owner) {
-                heard.insert(ticket.owner, *at);
-            }
+            owners.insert(ticket.owner);
             let Some(found) = self.is_useless(number, ticket, topic) else { continue };
             let before = register.tickets.useless.get(&ticket.stamp).copied().unwrap_or_default();
             if found || before >= FOUND_USELESS_MAX {
@@ -61,7 +59,7 @@ impl Driver {
         }
         if let Some(register) = self.registers.get_mut(number) {
             register.tickets.useless = useless;
-            register.tickets.heard = heard;
+            register.tickets.heard.retain(|owner, _| owners.contains(owner));
         }
         for ticket in left {
             tracing::debug!(task = %ticket.task, owner = %ticket.owner, gate = %ticket.gate, "a ticket of no use is given back");

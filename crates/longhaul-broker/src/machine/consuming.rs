@@ -204,6 +204,23 @@ impl Machine {
         Ok(has_changed)
     }
 
+    /// The SUCCESS of a consumer is sent: see [`Waiting::Newcomer`].
+    pub(super) fn subscribed(
+        &mut self,
+        topic: u32,
+        subscription: u32,
+        newcomer: ConsumerKey,
+        has_changed: bool,
+    ) {
+        let dispatcher = self.dispatcher(topic, subscription);
+        if let Some(consumer) = dispatcher.and_then(|it| it.consumer_mut(newcomer)) {
+            consumer.is_subscribed = true;
+        }
+        self.announce_active(topic, subscription, |key, is_active| {
+            key == newcomer || (has_changed && !is_active)
+        });
+    }
+
     /// Tells these consumers of a failover subscription whether they are active, except those whose
     /// SUCCESS has not been sent. Who becomes active is told at once, because messages follow.
     pub(super) fn announce_active(

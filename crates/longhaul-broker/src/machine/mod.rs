@@ -352,13 +352,7 @@ impl Machine {
             Waiting::Then(effect) => self.effects.push(*effect),
             Waiting::Newcomer { topic, subscription, conn, consumer, has_changed } => {
                 let newcomer = ConsumerKey { conn, id: consumer };
-                let dispatcher = self.dispatcher(topic, subscription);
-                if let Some(consumer) = dispatcher.and_then(|it| it.consumer_mut(newcomer)) {
-                    consumer.is_subscribed = true;
-                }
-                self.announce_active(topic, subscription, |key, is_active| {
-                    key == newcomer || (has_changed && !is_active)
-                });
+                self.subscribed(topic, subscription, newcomer, has_changed);
             }
             Waiting::Compacted { former } => self.replaced(former),
             Waiting::Copied { survivor, ordinal, place } => self.copied(survivor, ordinal, place),

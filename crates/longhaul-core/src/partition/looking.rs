@@ -278,7 +278,7 @@ impl Partition {
         let closes =
             unseen || matches!(decision, Decision::Claim(claim) if claim.kind != ClaimKind::Run);
         let is_offer =
-            matches!(decision, Decision::Claim(claim) if matches!(claim.kind, ClaimKind::Offer(_)));
+            matches!(decision, Decision::Claim(NextClaim { kind: ClaimKind::Offer(_), .. }));
         if !closes && let Some(task_type) = self.unwanted_type(id, decision, now, slots) {
             return self.keep_unwanted(id, task_type, now);
         }

@@ -179,14 +179,7 @@ impl Partition {
         let ClaimLimits { tickets: true, by_key, .. } = self.tickets.limits else { return true };
         match self.tickets.tasks.get(&id) {
             // A claim that came to nothing leaves its ticket to the next one.
-            Some(State::Used) => true,
-            Some(State::Granted(since)) => {
-                let wasted = slots.free() == 0 && now >= *since + WAIT_FOR_SLOT_MAX;
-                if wasted {
-                    self.wait_for_slot(id, now);
-                }
-                !wasted
-            }
+            Some(State::Used | State::Granted(_)) => true,
             Some(State::Asked | State::LinedUp) => {
                 self.look_when_it_closes(id, now);
                 false

@@ -312,8 +312,8 @@ async fn the_tickets_of_a_worker_that_dies_are_given_back() {
     assert_eq!(other.tickets(), 0);
 }
 
-/// A worker whose ledger had stopped coming took a worker that had begun since for a silent one, and
-/// gave its tickets back: more ran at once than the limit allows.
+/// A worker that received no more entries of its ledger took a worker that had started since for a
+/// silent one, and gave its tickets back: more ran at once than the limit allows.
 #[tokio::test(start_paused = true)]
 async fn who_does_not_hear_of_a_worker_gives_none_of_its_tickets_back() {
     let gauge = Gauge::default();

@@ -5,9 +5,11 @@ use super::*;
 
 const PARTS: &str = "persistent://public/default/parts";
 
-/// With a topic of four partitions.
+/// With a third connection, and a topic of four partitions.
 fn rig() -> Rig {
     let mut rig = Rig::new();
+    rig.machine.opened(3, "/test".to_owned());
+    rig.ask(3, CommandConnect::default());
     rig.asked(PARTS, |machine, name| machine.make_partitioned(name, 4, BTreeMap::new())).0.unwrap();
     rig
 }
@@ -57,8 +59,6 @@ fn the_partitions_have_their_consumers_in_turn() {
 #[test]
 fn a_newcomer_may_make_another_one_active() {
     let mut rig = rig();
-    rig.machine.opened(3, "/test".to_owned());
-    rig.ask(3, CommandConnect::default());
     subscribe(&mut rig, 1, 3);
     assert_eq!(subscribe(&mut rig, 2, 3), [(1, (3, false)), (2, (3, true))]);
     let news = subscribe(&mut rig, 3, 3);
@@ -72,14 +72,12 @@ fn a_newcomer_may_make_another_one_active() {
 #[test]
 fn whoever_becomes_active_is_told_before_its_messages_come() {
     let mut rig = rig();
-    rig.machine.opened(3, "/test".to_owned());
-    rig.ask(3, CommandConnect::default());
     rig.produce(1, 7, AccessMode::Shared).unwrap();
     subscribe(&mut rig, 1, 3);
     subscribe(&mut rig, 2, 3);
     let sent = rig.send(7, b"on its way", |_, _| {});
     assert!(sent.is_empty(), "nothing is confirmed yet: {sent:?}");
-    // The newcomer learns where it stands behind its SUCCESS, and so does who is active no more.
+    // The newcomer and the consumer that is no longer active are told behind the SUCCESS.
     assert_eq!(told(&rig.at_once(3, subscription(3, 3))), [(1, (3, true))]);
     assert_eq!(told(&rig.settle()), [(2, (3, false)), (3, (3, false))]);
     rig.send(7, b"on its way", |_, _| {});
@@ -93,8 +91,6 @@ fn whoever_becomes_active_is_told_before_its_messages_come() {
 #[test]
 fn nobody_is_told_before_the_success_of_its_own() {
     let mut rig = rig();
-    rig.machine.opened(3, "/test".to_owned());
-    rig.ask(3, CommandConnect::default());
     rig.produce(1, 7, AccessMode::Shared).unwrap();
     subscribe(&mut rig, 1, 1);
     rig.send(7, b"on its way", |_, _| {});
