@@ -4,7 +4,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use integration_tests::sandbox::{Broker, BrokerConfig, Security};
 use integration_tests::script::Scripted;
 use longhaul::topics::{Admin, AdminOptions, TopicNames, TopicSettings, setup};
-use longhaul::{Client, ClientBuilder, ConnectError, Credentials, Text};
+use longhaul::{Client, ClientBuilder, ConnectError, Credentials, SubmitError, TaskRef, Text};
 use longhaul_transport::{TransportError, TransportErrorKind};
 use serde_json::json;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -121,7 +121,7 @@ impl Guarded {
         let run = async {
             let worker = client.worker(&names.task, Scripted::default()).start().await?;
             for result in ["before", "after"] {
-                let task = client.submit(&names.task, &Text(format!("0|ok {result}"))).await?;
+                let task = submit(client, &names.task, result).await?;
                 ensure!(client.wait::<Text>(&task).await?.0 == result);
                 for topic in [&names.task, &names.ledger, &names.metadata] {
                     self.broker.admin().unload(topic).await?;
@@ -134,6 +134,20 @@ impl Guarded {
             .await
             .context("the task was not run")?
             .with_context(|| format!("the broker's log ends with\n{}", self.broker.log_tail()))
+    }
+}
+
+/// Submits a task that ends with this result.
+///
+/// A submit without a key is sent once: on a busy machine it met the move of its topic, had no
+/// receipt, and the test failed. With a key it is safe to submit again.
+async fn submit(client: &Client, topic: &str, result: &str) -> Result<TaskRef, SubmitError> {
+    let task = Text(format!("0|ok {result}"));
+    loop {
+        match client.submission(topic, &task).idempotency_key(result).send().await {
+            Err(SubmitError::Unbound(_)) => {}
+            submitted => return submitted,
+        }
     }
 }
 
