@@ -11,6 +11,7 @@ use longhaul::{
 };
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
 
 const LEASE_TIME: Duration = Duration::from_secs(15);
 /// How long a request for a lease waits.
@@ -175,20 +176,27 @@ impl Fleet {
             self.notes.found_checkpoint(number, lease.checkpoint.as_ref());
         }
         let mut left = script.works;
+        // Whoever cannot keep its lease alive works on it no longer than it lasts.
+        let mut ends = Instant::now() + LEASE_TIME;
         while !left.is_zero() {
             let step = left.min(LEASE_TIME / 8);
-            tokio::time::sleep(step).await;
+            if timeout_at(ends, tokio::time::sleep(step)).await.is_err() {
+                return;
+            }
             left -= step;
             let Some(gateway) = self.any_gateway(rng) else { return };
+            let asked = Instant::now();
             let checkpoint = script.checkpoints.then(|| self.notes.next_checkpoint());
             let bytes = checkpoint.map(|it| Bytes::from(it.to_string()));
             let kept = KeepAlive { checkpoint: bytes, ..KeepAlive::default() };
-            match gateway.keep_alive(&lease.token, kept).await {
+            let answer = timeout_at(ends, gateway.keep_alive(&lease.token, kept)).await;
+            match answer.unwrap_or(Err(ReportError::Expired)) {
                 Ok(kept) if kept.cancelled => {
                     drop(working);
                     return self.report(lease, failed(), rng).await;
                 }
                 Ok(_) => {
+                    ends = asked + LEASE_TIME;
                     self.notes.count("kept alive");
                     if let Some(checkpoint) = checkpoint {
                         self.notes.stored(number, checkpoint);

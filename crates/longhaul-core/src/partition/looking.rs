@@ -391,12 +391,12 @@ impl Partition {
     }
 
     pub(super) fn wait_for_slot(&mut self, id: TaskId, now: Moment) {
+        self.return_ticket_in_time(id, now);
         if !self.hand_back_in_time(id, now) && !self.hand_back_unasked(id, now) {
             // What has begun waits here, for as long as it takes: without its payload.
             self.machine.drop_idle_payload(id);
             let ready_ms = self.open.get(&id).map_or(0, |open| open.ready_ms);
             self.waiting.set_by(id, place(ready_ms));
-            self.return_ticket_in_time(id, now);
         }
     }
 

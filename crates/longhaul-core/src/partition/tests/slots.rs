@@ -292,3 +292,21 @@ fn a_ticket_whose_slot_goes_to_another_topic_is_given_back_in_time() {
     solo.slots.used = 1;
     assert_eq!(returned(&mut solo), Some(secs(1)));
 }
+
+/// A gateway that nobody asked for tasks handed the message of a retry back after a second, and
+/// kept its ticket: the worker that had the message then could not begin, and the slot of the limit
+/// stood unused until the subscription was looked at, ten minutes later.
+#[test]
+fn a_retry_that_is_handed_back_leaves_no_ticket_behind() {
+    let mut solo = lined_up(false);
+    solo.core.grant_leases(1 << 40);
+    solo.slots.set_free(0);
+    solo.deliver(task(1));
+    solo.core.grant_ticket(task(1), solo.now);
+    let did = solo.wait(secs(20));
+    let effects = [Effect::ReturnTicket(task(1)), Effect::Do(Action::HandBack(task(1).entry_id()))];
+    for effect in effects {
+        let at = did.iter().find(|(_, did)| *did == effect).map(|(at, _)| *at);
+        assert_eq!(at, Some(secs(1)), "{effect:?}: {did:?}");
+    }
+}
