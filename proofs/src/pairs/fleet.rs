@@ -11,7 +11,7 @@ use longhaul::{
 };
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout;
 
 const LEASE_TIME: Duration = Duration::from_secs(15);
 /// How long a request for a lease waits.
@@ -177,19 +177,20 @@ impl Fleet {
         }
         let mut left = script.works;
         // Whoever cannot keep its lease alive works on it no longer than it lasts.
-        let mut ends = Instant::now() + LEASE_TIME;
+        let mut ends = self.notes.now() + LEASE_TIME;
+        let left_of = |ends: Duration| ends.saturating_sub(self.notes.now());
         while !left.is_zero() {
             let step = left.min(LEASE_TIME / 8);
-            if timeout_at(ends, tokio::time::sleep(step)).await.is_err() {
+            if timeout(left_of(ends), tokio::time::sleep(step)).await.is_err() {
                 return;
             }
             left -= step;
             let Some(gateway) = self.any_gateway(rng) else { return };
-            let asked = Instant::now();
+            let asked = self.notes.now();
             let checkpoint = script.checkpoints.then(|| self.notes.next_checkpoint());
             let bytes = checkpoint.map(|it| Bytes::from(it.to_string()));
             let kept = KeepAlive { checkpoint: bytes, ..KeepAlive::default() };
-            let answer = timeout_at(ends, gateway.keep_alive(&lease.token, kept)).await;
+            let answer = timeout(left_of(ends), gateway.keep_alive(&lease.token, kept)).await;
             match answer.unwrap_or(Err(ReportError::Expired)) {
                 Ok(kept) if kept.cancelled => {
                     drop(working);
