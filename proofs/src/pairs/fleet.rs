@@ -11,7 +11,6 @@ use longhaul::{
 };
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
-use tokio::time::timeout;
 
 const LEASE_TIME: Duration = Duration::from_secs(15);
 /// How long a request for a lease waits.
@@ -175,29 +174,25 @@ impl Fleet {
         if script.checkpoints {
             self.notes.found_checkpoint(number, lease.checkpoint.as_ref());
         }
+        let lasts = |asked: Duration| working.lasts_until(asked + LEASE_TIME);
+        lasts(self.notes.now());
         let mut left = script.works;
-        // Whoever cannot keep its lease alive works on it no longer than it lasts.
-        let mut ends = self.notes.now() + LEASE_TIME;
-        let left_of = |ends: Duration| ends.saturating_sub(self.notes.now());
         while !left.is_zero() {
             let step = left.min(LEASE_TIME / 8);
-            if timeout(left_of(ends), tokio::time::sleep(step)).await.is_err() {
-                return;
-            }
+            tokio::time::sleep(step).await;
             left -= step;
             let Some(gateway) = self.any_gateway(rng) else { return };
             let asked = self.notes.now();
             let checkpoint = script.checkpoints.then(|| self.notes.next_checkpoint());
             let bytes = checkpoint.map(|it| Bytes::from(it.to_string()));
             let kept = KeepAlive { checkpoint: bytes, ..KeepAlive::default() };
-            let answer = timeout(left_of(ends), gateway.keep_alive(&lease.token, kept)).await;
-            match answer.unwrap_or(Err(ReportError::Expired)) {
+            match gateway.keep_alive(&lease.token, kept).await {
                 Ok(kept) if kept.cancelled => {
                     drop(working);
                     return self.report(lease, failed(), rng).await;
                 }
                 Ok(_) => {
-                    ends = asked + LEASE_TIME;
+                    lasts(asked);
                     self.notes.count("kept alive");
                     if let Some(checkpoint) = checkpoint {
                         self.notes.stored(number, checkpoint);

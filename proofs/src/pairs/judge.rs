@@ -36,9 +36,9 @@ pub(super) fn judge(world: &World<'_>, found: &mut Vec<String>) {
 }
 
 /// Until when an attempt holds what it was given: an operator takes that from it at once, and its
-/// holder may hear of it later.
+/// holder may hear of it later; a lease is over in time.
 fn until(done: &Done, run: &Run) -> Duration {
-    let end = run.end.unwrap_or(Duration::MAX);
+    let end = run.end.into_iter().chain(run.lease_ends).min().unwrap_or(Duration::MAX);
     let Some(placed) = done.placed.get(&run.number) else { return end };
     let taken = done.acts.iter().filter(|(task, act, at)| {
         *task == placed.id() && *act != Act::Cancel && (run.begin..end).contains(at)

@@ -19,6 +19,9 @@ pub(super) struct Run {
     pub(super) worker: Option<usize>,
     pub(super) begin: Duration,
     pub(super) end: Option<Duration>,
+    /// When its lease is over, as its holder knows. A holder that no gateway answers goes on, and
+    /// others may begin then.
+    pub(super) lease_ends: Option<Duration>,
     /// The work came to its own end.
     pub(super) returned: bool,
 }
@@ -165,7 +168,7 @@ impl Notes {
     pub(super) fn begin(&self, number: usize, worker: Option<usize>) -> (Script, Working) {
         let begin = self.now();
         let mut done = self.lock();
-        done.runs.push(Run { number, worker, begin, end: None, returned: false });
+        done.runs.push(Run { number, worker, begin, end: None, lease_ends: None, returned: false });
         let (script, run) = (done.scripts[number].clone(), done.runs.len() - 1);
         drop(done);
         (script, Working { notes: self.clone(), run })
@@ -202,6 +205,11 @@ pub(super) struct Working {
 }
 
 impl Working {
+    /// The lease that it has lasts until then.
+    pub(super) fn lasts_until(&self, end: Duration) {
+        self.notes.lock().runs[self.run].lease_ends = Some(end);
+    }
+
     /// It has come to its own end.
     pub(super) fn returned(&self) {
         let now = self.notes.now();
