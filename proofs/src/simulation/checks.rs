@@ -42,6 +42,8 @@ pub(super) struct Book {
     pub(super) logs: BTreeMap<i32, BTreeMap<Position, Logged>>,
     /// Heartbeat keys that are still there, by the name of the owner's process.
     pub(super) heartbeats: BTreeSet<Arc<str>>,
+    /// When an owner has said goodbye.
+    pub(super) left: BTreeMap<OwnerId, Moment>,
     found: Vec<String>,
 }
 
@@ -50,18 +52,20 @@ impl Evidence<'_> {
         let times = times(self.broker);
         let (mut stories, mut owners) = (BTreeMap::new(), BTreeMap::new());
         let mut logs = BTreeMap::new();
-        let (mut heartbeats, mut found) = (BTreeSet::new(), Vec::new());
+        let (mut heartbeats, mut left) = (BTreeSet::new(), BTreeMap::new());
+        let mut found = Vec::new();
         for partition in &self.partitions {
             let place = at(&self.names.ledger, *partition);
             let told = Told::of(self.broker, &place, &times);
             let name = |owner: &OwnerId| told.owners.get(owner).map(|(name, _)| Arc::clone(name));
             heartbeats.extend(told.heartbeats.iter().filter_map(name));
+            left.extend(told.left);
             stories.extend(told.stories);
             owners.insert(*partition, told.owners);
             logs.insert(*partition, told.log);
             found.extend(told.found);
         }
-        Book { times, stories, owners, logs, heartbeats, found }
+        Book { times, stories, owners, logs, heartbeats, left, found }
     }
 
     /// All violations as text, and how often things happened.

@@ -147,6 +147,8 @@ pub(super) struct Told {
     pub(super) owners: Owners,
     /// Heartbeat keys that have not been tombstoned.
     pub(super) heartbeats: BTreeSet<OwnerId>,
+    /// When those were.
+    pub(super) left: BTreeMap<OwnerId, Moment>,
     /// Seals on it.
     pub(super) seals: usize,
     /// All that stands on it, but for tombstones.
@@ -191,6 +193,7 @@ impl Told {
         let owner = match (entry, entry.key()) {
             (Entry::Tombstone(Key::Heartbeat(owner)), _) => {
                 self.heartbeats.remove(owner);
+                self.left.insert(*owner, stored.at);
                 None
             }
             (Entry::Heartbeat(heartbeat), _) => {

@@ -72,9 +72,13 @@ pub(super) fn stretched(time: Duration) -> Duration {
 }
 
 /// Why a takeover should not have been. The owner must have been silent on the ledger for 2 H, and
-/// where it is known what was done to the workers, that must be the reason.
+/// where it is known what was done to the workers, that must be the reason. An owner that left is
+/// not waited for: a claim of it may still have been on its way.
 fn unfounded(evidence: &Evidence<'_>, book: &Book, id: TaskId, claim: &Claimed) -> Option<String> {
     let owner = claim.before.owner;
+    if book.left.get(&owner).is_some_and(|at| *at <= claim.at) {
+        return None;
+    }
     let published = book.owners.get(&id.partition).and_then(|owners| owners.get(&owner));
     let Some((name, published)) = published else { return Some("of nobody".to_owned()) };
     let patience = shrunk(2 * evidence.setting.heartbeat);
