@@ -42,10 +42,15 @@ impl Partition {
             self.hand_back(id);
             return true;
         }
-        let tried = self.open.get(&id).and_then(|open| open.tried);
-        let again = tried.map_or(now, |at| at + self.settings.ledger.heartbeat);
-        self.unwanted.offer(id, again.max(now));
-        self.agenda.set(id, now + self.settings.ledger.heartbeat);
+        let heartbeat = self.settings.ledger.heartbeat;
+        let open = self.open.get(&id);
+        let again = match open.and_then(|open| open.offered) {
+            Some(offered) => Some(offered + heartbeat),
+            // It was not offered because a slot was free, which another task may have taken.
+            None => open.and_then(|open| open.tried).map(|tried| tried + WAIT_FOR_SLOT_MAX),
+        };
+        self.unwanted.offer(id, again.unwrap_or(now).max(now));
+        self.agenda.set(id, now + heartbeat);
         false
     }
 
