@@ -147,7 +147,7 @@ pub(super) struct Told {
     pub(super) owners: Owners,
     /// Heartbeat keys that have not been tombstoned.
     pub(super) heartbeats: BTreeSet<OwnerId>,
-    /// When those were.
+    /// When an owner itself has tombstoned its heartbeat key.
     pub(super) left: BTreeMap<OwnerId, Moment>,
     /// Seals on it.
     pub(super) seals: usize,
@@ -193,7 +193,9 @@ impl Told {
         let owner = match (entry, entry.key()) {
             (Entry::Tombstone(Key::Heartbeat(owner)), _) => {
                 self.heartbeats.remove(owner);
-                self.left.insert(*owner, stored.at);
+                if self.owners.get(owner).is_some_and(|(name, _)| *name == stored.by) {
+                    self.left.insert(*owner, stored.at);
+                }
                 None
             }
             (Entry::Heartbeat(heartbeat), _) => {
