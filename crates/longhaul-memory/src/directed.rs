@@ -28,8 +28,8 @@ impl MemoryBroker {
 
     /// From now on the broker looks after itself: a topic that is asked for and not there is made,
     /// without partitions, and the function says by its name whether copies of entries are dropped
-    /// there. No topic gets more partitions, and nothing is added to the history, so that weeks of
-    /// simulated time cost little.
+    /// there. No topic gets more partitions, nothing is added to the history, and what was trimmed
+    /// is forgotten, so that weeks of simulated time cost little.
     pub fn look_after_itself(&self, deduplication: fn(&str) -> bool) {
         let mut state = self.shared.lock();
         state.missing_topics = Some(deduplication);

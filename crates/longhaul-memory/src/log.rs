@@ -1,7 +1,8 @@
 //! The log of one partition: what was published, what is still there, and the compacted view. Pure.
 //!
 //! Everything ever published is kept for the checkers, by index; trimming and compaction move
-//! bounds. Invariant: positions only grow, also over unloads and restarts, because ledger ids do.
+//! bounds, until [`Log::forget`]. Invariant: positions only grow, also over unloads and restarts,
+//! because ledger ids do.
 
 use bytes::Bytes;
 use longhaul_transport::{EntryId, Message, OrderKey, Position, Properties};
@@ -137,6 +138,20 @@ impl Log {
         let before = self.trimmed;
         self.trimmed = before.max(self.index_behind(upto));
         self.trimmed - before
+    }
+
+    /// Removes what nobody can read any more from memory; the last message stays, for its place.
+    pub(super) fn forget(&mut self) {
+        let last = self.messages.len().saturating_sub(1);
+        let below = self.trimmed.min(last);
+        let survivors = self.survivors.iter().copied().take_while(|index| *index < below);
+        let kept: Vec<usize> = survivors.chain(below..self.messages.len()).collect();
+        let moved = |index: usize| kept.partition_point(|it| *it < index);
+        self.trimmed = moved(self.trimmed);
+        self.horizon = moved(self.horizon);
+        self.survivors.iter_mut().for_each(|index| *index = moved(*index));
+        self.messages =
+            kept.iter().filter_map(|index| self.messages.get(*index).cloned()).collect();
     }
 
     /// The indexes at which a compaction may end, as a range.
