@@ -16,11 +16,11 @@ impl<K> Default for Agenda<K> {
     }
 }
 
-impl<K: Copy + Ord> Agenda<K> {
+impl<K: Clone + Ord> Agenda<K> {
     /// Looks at the task at `at`, and not at any time set before.
     pub fn set(&mut self, id: K, at: Moment) {
-        if let Some(before) = self.at.insert(id, at) {
-            self.order.remove(&(before, id));
+        if let Some(before) = self.at.insert(id.clone(), at) {
+            self.order.remove(&(before, id.clone()));
         }
         self.order.insert((at, id));
     }
@@ -40,18 +40,16 @@ impl<K: Copy + Ord> Agenda<K> {
     }
 
     /// Whether a time is set.
-    pub fn contains(&self, id: K) -> bool {
-        self.at.contains_key(&id)
+    pub fn contains(&self, id: &K) -> bool {
+        self.at.contains_key(id)
     }
 
     /// The next task whose time has come.
     pub fn pop_due(&mut self, now: Moment) -> Option<K> {
-        let (at, id) = *self.order.first()?;
-        if at > now {
+        if self.order.first()?.0 > now {
             return None;
         }
-        self.remove(id);
-        Some(id)
+        self.pop_first()
     }
 
     /// The task with the earliest time, whether or not it has come.
@@ -63,12 +61,12 @@ impl<K: Copy + Ord> Agenda<K> {
 
     /// That task.
     pub fn first(&self) -> Option<K> {
-        self.order.first().map(|(_, id)| *id)
+        self.order.first().map(|(_, id)| id.clone())
     }
 
     /// All tasks, the earliest first.
     pub fn iter(&self) -> impl Iterator<Item = K> {
-        self.order.iter().map(|(_, id)| *id)
+        self.order.iter().map(|(_, id)| id.clone())
     }
 
     /// Whether no time is set.

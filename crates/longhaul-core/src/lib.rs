@@ -4,6 +4,7 @@
 //! - [`protocol`]: entries of the ledger and the register, and the fold that decides what they
 //!   mean.
 //! - [`machine`]: what one worker may do about the tasks of a partition; [`partition`] drives it.
+//! - [`queue`]: what concerns several tasks of a queue: keys, limits, dependencies, schedules.
 //! - [`metadata`]: what is shown on the metadata topic, and when.
 //! - [`topics`]: the names of the topics of a queue.
 //! - [`settings`] and [`schedule`]: what people set of a queue, and tasks at fixed times.
@@ -20,6 +21,7 @@ pub mod machine;
 pub mod metadata;
 pub mod partition;
 pub mod protocol;
+pub mod queue;
 pub mod register;
 #[cfg(feature = "schedules")]
 pub mod schedule;

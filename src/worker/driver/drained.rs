@@ -5,7 +5,6 @@
 use super::{Driver, StopRequest};
 use crate::transport::OnReceipt;
 use futures::future::join_all;
-use longhaul_core::protocol::moment::Moment;
 use longhaul_core::protocol::register::{DocumentKind, DocumentName, Entry, Key};
 
 impl Driver {
@@ -17,21 +16,21 @@ impl Driver {
 
     /// Drains, if a register says so. Once only: neither a second request, nor its removal, changes
     /// a drain that has begun.
-    pub(super) fn take_up_drain_request(&mut self, register: usize, now: Moment) {
+    pub(super) fn take_up_drain_request(&mut self, queue: usize) {
         let Some(name) = self.request_name() else { return };
-        let Some(read) = self.registers.get(register) else { return };
-        let Some(content) = read.fold.documents().get(&name) else { return };
+        let Some(read) = self.queues.get(queue) else { return };
+        let Some(content) = read.core.register().documents().get(&name) else { return };
         if self.told_to_drain.is_some() {
             return;
         }
         let limit = self.env.drain_request.limit();
         tracing::info!(
-            register = %read.topic(),
+            register = %read.register(),
             request = %String::from_utf8_lossy(content),
             ?limit,
             "draining: somebody has asked for it from outside"
         );
-        self.told_to_drain = Some(now + limit);
+        self.told_to_drain = Some(self.env.clock.now() + limit);
         self.env.drain_request.arrive();
     }
 
@@ -48,14 +47,14 @@ impl Driver {
     /// is removed when the next worker of the queue is drained.
     pub(super) fn remove_drain_requests(&mut self) -> impl Future<Output = ()> + use<> {
         let name = self.request_name();
-        let Self { registers, env, services, .. } = self;
+        let Self { queues, env, services, .. } = self;
         let mut receipts = Vec::new();
-        for register in registers {
-            let documents = register.fold.documents();
+        for queue in queues {
+            let documents = queue.core.register().documents();
             for key in name.as_ref().map(|name| documents.entries(name)).unwrap_or_default() {
                 let (on_receipt, receipt) = OnReceipt::awaited();
                 let tombstone = Entry::Tombstone(Key::Document(key));
-                register.publish(env, services, &tombstone, on_receipt);
+                queue.publish(env, services, &tombstone, on_receipt);
                 receipts.push(receipt);
             }
         }

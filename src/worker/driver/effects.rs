@@ -11,10 +11,11 @@ use bytes::Bytes;
 use longhaul_core::machine::{Action, Stop};
 use longhaul_core::metadata::entry::{self, Body};
 use longhaul_core::partition::Effect;
-use longhaul_core::protocol::entry::{Claim, ClaimKind, Entry, NextAttempt, Outcome};
+use longhaul_core::protocol::entry::{Claim, Entry, NextAttempt, Outcome};
 use longhaul_core::protocol::invariants::{REFUSED, Violation};
 use longhaul_core::protocol::key::{Epoch, Key, OnceKey};
 use longhaul_core::protocol::moment::Moment;
+use longhaul_core::protocol::register::QueueTask;
 use longhaul_core::task::{Position, TaskId, text};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -29,7 +30,7 @@ impl Driver {
             Effect::Do(action) => self.act(id, action),
             Effect::Ready => {
                 self.take_tasks(id);
-                self.note_ready(id, self.env.clock.now());
+                self.tell_queue_of_ready(id);
             }
             Effect::Fenced => {
                 tracing::warn!(
@@ -51,8 +52,18 @@ impl Driver {
             }
             Effect::AskForLegacy => lane.legacy_asked.put_alone(self.env.clock.now()),
             Effect::EndAsShown(task, epoch, end) => self.end_as_shown(id, task, epoch, end),
-            Effect::AskForTicket(task) => self.ask_for_ticket(id, task, self.env.clock.now()),
-            Effect::ReturnTicket(task) => self.return_ticket(id, task),
+            Effect::AskForTicket(task) => {
+                let key = lane.payloads.get(task).and_then(|payload| payload.limit_key());
+                let key = key.map(str::to_owned);
+                self.on_queue_of(id, task, |queue, task, context| {
+                    queue.ask_for_ticket(task, key.as_deref(), context);
+                });
+            }
+            Effect::ReturnTicket(task) => {
+                self.on_queue_of(id, task, |queue, task, context| {
+                    queue.return_ticket(task, context);
+                });
+            }
             Effect::LeaseOver(task, epoch) => self.handle_lease_over(id, task, epoch),
             Effect::ClaimSettled(task) => self.unbind_claim(id, task),
         }
@@ -135,45 +146,8 @@ impl Driver {
             | Entry::Tombstone(_) => Bytes::new(),
         };
         let entry = &entry;
+        let content = self.content(id, entry, holder);
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        let content = match entry {
-            Entry::Claim(Claim { lease_ms: Some(_), .. }) => holder,
-            // Whoever shows the end reads the reason back: another claim of that epoch, with
-            // another one, may have won.
-            Entry::Claim(claim) => {
-                let (task, kind) = (claim.key.task, claim.kind);
-                let parks = matches!(kind, ClaimKind::Park | ClaimKind::Offer(_));
-                match (lane.core.machine().lost_to(task), lane.core.closing_reason(task, kind)) {
-                    _ if parks => self.parked.content((id, task), kind).into(),
-                    (Some(holder), _) => {
-                        let topic = self.topics.get(usize::from(id.topic));
-                        let apart =
-                            topic.is_some_and(|topic| topic.queue_task(holder.id) != holder);
-                        let overwrites =
-                            lane.payloads.get(task).is_some_and(TaskPayload::overwrites);
-                        if overwrites && !apart && task.partition == holder.id.partition {
-                            text::superseded_by(holder.id).into()
-                        } else {
-                            text::duplicate_of(holder.id, apart.then(|| holder.level.word())).into()
-                        }
-                    }
-                    (None, Some(reason)) => Bytes::copy_from_slice(reason.as_bytes()),
-                    (None, None) => Bytes::from_static(entry::closing_reason(claim).as_bytes()),
-                }
-            }
-            Entry::Done(done) => {
-                let own = lane.outcome_bodies.get(done.key.task);
-                let body = own.filter(|(epoch, _)| *epoch == done.key.epoch);
-                body.map(|(_, body)| body.bytes()).unwrap_or_default()
-            }
-            Entry::Heartbeat(_) => self.config.identity.content(),
-            Entry::Cancel(_)
-            | Entry::Checkpoint(_)
-            | Entry::Renewal(_)
-            | Entry::Seal(_)
-            | Entry::Config(_)
-            | Entry::Tombstone(_) => Bytes::new(),
-        };
         if matches!(entry, Entry::Checkpoint(_)) {
             // `checkpoints.rs` publishes it: it has the bytes.
             return;
@@ -192,6 +166,48 @@ impl Driver {
             Some(key) => Event::Receipt { lane: id, key, fate },
         });
         lane.publish(entry, &content, expires, on_receipt);
+    }
+
+    /// The content of an entry; `holder` is that of the claim of a lease.
+    fn content(&self, id: LaneId, entry: &Entry, holder: Bytes) -> Bytes {
+        let Some(lane) = self.lanes.get(&id) else { return Bytes::new() };
+        match entry {
+            Entry::Claim(Claim { lease_ms: Some(_), .. }) => holder,
+            // The worker that shows the end reads the reason back: another claim of that epoch,
+            // with another reason, may have won.
+            Entry::Claim(claim) => {
+                let lost_to = lane.core.machine().lost_to(claim.key.task);
+                match (self.waits_for(id, claim), lost_to) {
+                    (Some(waits_for), _) => waits_for.into(),
+                    (None, Some(holder)) => self.lost_reason(id, claim.key.task, holder).into(),
+                    (None, None) => lane.closing_reason(claim),
+                }
+            }
+            Entry::Done(done) => {
+                let own = lane.outcome_bodies.get(done.key.task);
+                let body = own.filter(|(epoch, _)| *epoch == done.key.epoch);
+                body.map(|(_, body)| body.bytes()).unwrap_or_default()
+            }
+            Entry::Heartbeat(_) => self.config.identity.content(),
+            Entry::Cancel(_)
+            | Entry::Checkpoint(_)
+            | Entry::Renewal(_)
+            | Entry::Seal(_)
+            | Entry::Config(_)
+            | Entry::Tombstone(_) => Bytes::new(),
+        }
+    }
+
+    /// Why a task is closed whose key this other task holds.
+    fn lost_reason(&self, id: LaneId, task: TaskId, holder: QueueTask) -> String {
+        let apart = self.queue_task(id, holder.id) != Some(holder);
+        let payload = self.lanes.get(&id).and_then(|lane| lane.payloads.get(task));
+        let overwrites = payload.is_some_and(|payload| payload.facts_without_digest().overwrites);
+        if overwrites && !apart && task.partition == holder.id.partition {
+            text::superseded_by(holder.id)
+        } else {
+            text::duplicate_of(holder.id, apart.then(|| holder.level.word()))
+        }
     }
 
     /// Publishes tombstones among the other entries of the ledger, and says whether all of them are
@@ -250,8 +266,11 @@ impl Driver {
         if lane.core.handle_payload(task_id, found, now) {
             self.tell_of_orphan(id, task_id);
         }
-        self.look_at_key(id, task_id, now);
-        self.note_after(id, task_id, now);
+        let lane = self.lanes.get(&id);
+        let payload = lane.and_then(|lane| lane.payloads.get(task_id));
+        if let Some(facts) = payload.map(TaskPayload::facts) {
+            self.tell_queue(id, task_id, facts);
+        }
     }
 }
 
@@ -292,6 +311,14 @@ impl AllStored {
 }
 
 impl Lane {
+    /// The reason that a claim gives which closes its task.
+    fn closing_reason(&self, claim: &Claim) -> Bytes {
+        match self.core.closing_reason(claim.key.task, claim.kind) {
+            Some(reason) => Bytes::copy_from_slice(reason.as_bytes()),
+            None => Bytes::from_static(entry::closing_reason(claim).as_bytes()),
+        }
+    }
+
     /// Replaces the result that the ledger takes in no message by the reason why; false if it was
     /// not a result.
     pub(super) fn refuse_result(&mut self, key: OnceKey, cause: &str) -> bool {

@@ -2,17 +2,13 @@
 
 use super::growth::Counts;
 use super::lanes::LaneId;
-use super::overwriting::OverwritingEvent;
-use super::parking::ParkedEvent;
-#[cfg(feature = "schedules")]
-use super::schedules::ScheduleEvent;
+use super::queue_effects::QueueEvent;
 use super::showing::BodyReading;
 use crate::transport::{Message, PublishError, Published};
 use crate::worker::leasing::LeaseEvent;
 use crate::worker::session::{Consumed, Followed, FollowedWhole};
 use longhaul_core::metadata::Showing;
 use longhaul_core::protocol::key::{Epoch, OnceKey};
-use longhaul_core::protocol::register::{Gate, KeyName, QueueTask, Ticket};
 use longhaul_core::task::{Position, TaskId};
 
 /// Everything that can happen.
@@ -119,61 +115,13 @@ pub(in crate::worker) enum Event {
         id: TaskId,
         epoch: Epoch,
     },
-    /// Whether a task may be claimed, or is to be bound to its key, is to be looked at.
-    KeyDue {
-        lane: LaneId,
-        id: TaskId,
-        name: KeyName,
-    },
-    /// A task may have a token of its pace by now.
-    TicketDue {
-        lane: LaneId,
-        id: TaskId,
-    },
-    /// A token of this rate may be there, at the register with this number.
-    PaceDue {
-        register: usize,
-        gate: Gate,
-    },
-    /// A ticket may not be stored.
-    TicketLost {
-        register: usize,
-        ticket: Ticket,
-    },
-    /// It may not be stored that a ticket was given back.
-    TicketStays {
-        register: usize,
-        ticket: Ticket,
-    },
-    /// The tickets at the register with this number are to be looked at.
-    TicketsDue(usize),
-    /// About a task that waits for others.
-    Parked {
-        lane: LaneId,
-        id: TaskId,
-        event: ParkedEvent,
-    },
-    /// What was published about the key of this task, which it holds, may not be stored: its end
-    /// may wait for it.
-    KeyNotKept {
-        register: usize,
-        id: QueueTask,
-    },
-    /// About overwriters, at the register with this number.
-    Overwriting {
-        register: usize,
-        event: OverwritingEvent,
-    },
-    /// The keys of the register with this number are to be looked at.
-    KeysDue(usize),
-    /// Of a schedule of the register with this number.
-    #[cfg(feature = "schedules")]
-    Schedule {
-        register: usize,
-        event: ScheduleEvent,
+    /// About the queue with this number.
+    Queue {
+        queue: usize,
+        event: QueueEvent,
     },
     Register {
-        register: usize,
+        queue: usize,
         generation: u64,
         followed: FollowedWhole,
     },

@@ -87,12 +87,11 @@ impl Driver {
                 self.answer_reporters(id, &inbound.entry, verdict);
                 self.answer_renewals(id, inbound.position);
                 if let Some(Verdict::Accepted) = verdict {
-                    self.note_waits(id, &inbound.entry, message, now);
-                    self.note_overwritten(id, &inbound.entry);
+                    self.tell_queue_of_entry(id, &inbound.entry, message);
                 }
                 self.follow_checkpoints(id, &inbound, verdict == Some(Verdict::Accepted));
                 if let Entry::Seal(seal) = &inbound.entry {
-                    self.note_sealed(id, &seal.entries, now);
+                    self.tell_queue_of_seal(id, &seal.entries);
                 }
                 if let Entry::Heartbeat(heartbeat) = &inbound.entry {
                     self.compare(id, heartbeat);
@@ -188,7 +187,8 @@ impl Driver {
         } else {
             self.skimming.remove(&id);
         }
-        let (limits, is_plain) = (payload.limits(), payload.properties.is_empty());
+        let facts = (!payload.properties.is_empty()).then(|| payload.facts());
+        let limits = payload.limits();
         lane.payloads.insert(task, payload);
         lane.core.handle_ready(task, batch_size, waits_until_ms.unwrap_or(published_ms), now);
         if let Some(key) = order_key {
@@ -198,9 +198,8 @@ impl Driver {
             lane.core.note_limits(task, limits);
         }
         self.note_type(id, task);
-        if !is_plain {
-            self.look_at_key(id, task, now);
-            self.note_after(id, task, now);
+        if let Some(facts) = facts {
+            self.tell_queue(id, task, facts);
         }
     }
 

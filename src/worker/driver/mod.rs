@@ -5,17 +5,15 @@
 mod attempts;
 mod checkpoints;
 mod consuming;
-mod documents;
 mod drained;
 mod effects;
 mod ended_outside;
 mod event;
+mod existence;
 mod growth;
 mod held;
 mod holders;
 mod inbox;
-mod key_keeping;
-mod keyed;
 mod lane;
 mod lanes;
 mod lease_keeping;
@@ -24,29 +22,20 @@ mod leasing;
 mod leaving;
 mod legacy;
 mod letter_keeping;
-mod named;
-mod overwriting;
-mod paces;
-mod parked;
-mod parking;
 mod peers;
 mod predecessors;
 mod pump;
+mod queue;
+mod queue_effects;
 mod refusals;
-mod register;
 mod remains;
 mod remarks;
 mod renewing;
-#[cfg(feature = "schedules")]
-mod schedules;
-mod settings;
 mod sharing;
 mod showing;
 mod stuck;
 mod task_topics;
 mod telling;
-mod tickets;
-mod useless;
 
 use super::drain_request::DrainRequest;
 use super::erased::ErasedProcessor;
@@ -76,7 +65,7 @@ use longhaul_core::protocol::entry::Outcome;
 use longhaul_core::protocol::key::OnceKey;
 use longhaul_core::protocol::moment::Moment;
 use longhaul_core::task::TaskId;
-use register::OwnRegister;
+use queue::OwnQueue;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -161,10 +150,7 @@ pub(super) struct Driver {
     /// What entries of running tasks say of this worker.
     shown_worker: String,
     lanes: Lanes,
-    registers: Vec<OwnRegister>,
-    /// Tasks that wait for others.
-    parked: parked::Parked,
-    looks: named::Looks,
+    queues: Vec<OwnQueue>,
     /// Lanes that may lack credit for deliveries.
     without_credit: BTreeSet<LaneId>,
     /// Lanes whose last deliveries came before their time.
@@ -226,9 +212,7 @@ impl Driver {
             leasing,
             shown_worker,
             lanes: Lanes::default(),
-            registers: Vec::new(),
-            parked: parked::Parked::default(),
-            looks: named::Looks::default(),
+            queues: Vec::new(),
             without_credit: BTreeSet::new(),
             skimming: BTreeSet::new(),
             slots,
@@ -284,6 +268,7 @@ impl Driver {
             StopRequest::None => {}
             StopRequest::Stop => return Some(Ok(())),
             StopRequest::Drain(deadline) => {
+                self.stop_firing();
                 let next = self.drain(deadline, now);
                 self.pump();
                 if self.is_quiet() {
@@ -383,24 +368,11 @@ impl Driver {
             Event::Removed { lane, id, fate } => self.handle_removed(lane, id, &fate),
             Event::Restore { lane, id, message } => self.handle_restore(lane, id, message),
             Event::Reported { lane, id, epoch } => self.handle_reported(lane, id, epoch),
-            Event::Register { register, generation, followed } => {
-                self.handle_register(register, generation, followed, now);
+            Event::Register { queue, generation, followed } => {
+                self.handle_register(queue, generation, followed);
             }
+            Event::Queue { queue, event } => self.handle_queue(queue, event),
             Event::Lease(event) => self.handle_lease(event, now),
-            #[cfg(feature = "schedules")]
-            Event::Schedule { register, event } => self.handle_schedule(register, event, now),
-            Event::KeyNotKept { register, id } => self.handle_key_not_kept(register, id),
-            Event::Overwriting { register, event } => self.handle_overwriting(register, event),
-            Event::KeysDue(register) => self.handle_keys_due(register),
-            Event::KeyDue { lane, id, name } => self.handle_key_due(lane, id, &name, now),
-            Event::TicketDue { lane, id } => self.handle_ticket_due(lane, id, now),
-            Event::PaceDue { register, gate } => self.handle_pace_due(register, &gate, now),
-            Event::TicketLost { register, ticket } => {
-                self.handle_ticket_lost(register, &ticket, now);
-            }
-            Event::TicketStays { register, ticket } => self.handle_ticket_stays(register, ticket),
-            Event::TicketsDue(register) => self.handle_tickets_due(register),
-            Event::Parked { lane, id, event } => self.handle_parked(lane, id, event, now),
             Event::Partitions(topic, counts) => self.handle_partitions(topic, counts),
             Event::Later(event) => self.pending.push(Box::pin(async move {
                 tokio::time::sleep(REFUSED_PAUSE).await;

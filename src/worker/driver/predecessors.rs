@@ -13,7 +13,9 @@ use std::sync::Arc;
 impl Driver {
     /// What the processor of a task is given of those that it has waited for.
     pub(super) fn predecessors(&self, id: LaneId, task: TaskId) -> Vec<Predecessor> {
-        let Some(waiting) = self.parked.get((id, task)) else { return Vec::new() };
+        let queue = self.queue_of(id).zip(self.queue_task(id, task));
+        let waiting = queue.and_then(|(queue, task)| queue.core.dependencies().get(task));
+        let Some(waiting) = waiting else { return Vec::new() };
         let of = |(name, task): (&Name, Option<TaskId>)| {
             let lane = task.and_then(|task| self.lanes.get(&LaneId::new(id.topic, task.partition)));
             let known = lane.zip(task).map(|(lane, task)| lane.as_predecessor(task));

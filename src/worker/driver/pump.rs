@@ -23,8 +23,9 @@ impl Driver {
     pub(super) fn timeout(&self) -> Moment {
         let next = self.lanes.timeout().unwrap_or(self.probe_at);
         let probe = if self.slots.free() == 0 { self.probe_at } else { next };
-        let keys = self.parked.next_key_wait().unwrap_or(next);
-        self.shares_again_at().unwrap_or(next).min(probe).min(next).min(keys)
+        let queues = self.queues.iter().filter_map(|queue| queue.core.timeout()).min();
+        let queues = queues.unwrap_or(next);
+        self.shares_again_at().unwrap_or(next).min(probe).min(next).min(queues)
     }
 
     /// Performs the effects of what has happened. What comes next may be about the same task, so
@@ -48,7 +49,7 @@ impl Driver {
     /// Looks at the lanes that something has happened to or whose time has come.
     pub(super) fn pump(&mut self) {
         let now = self.env.clock.now();
-        self.give_up_keys(now);
+        self.run_queues(now);
         self.perform_effects();
         self.set_free_slots();
         self.lanes.count_load();

@@ -16,6 +16,7 @@ use longhaul_core::protocol::fold::{Phase, TaskFold};
 use longhaul_core::protocol::invariants::phase_shown;
 use longhaul_core::protocol::key::Epoch;
 use longhaul_core::protocol::moment::Moment;
+use longhaul_core::queue::Queue;
 use longhaul_core::task::{Position, TaskId};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -57,11 +58,12 @@ impl Driver {
             return;
         }
         let (now, wall_ms) = (self.env.clock.now(), self.env.clock.wall_ms());
+        let names = self.shown_names(id, task_id);
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(task) = lane.core.machine().task(task_id) else { return };
         let (TaskFold { epoch, phase, .. }, state_at) = (task.fold, task.state_at);
         let body = lane.own_body(task_id, phase, epoch);
-        let parked = task.fold.is_parked().then(|| self.parked.shown((id, task_id)));
+        let parked = names.filter(|_| task.fold.is_parked());
         let has = AtHand {
             body: body.is_some() || parked.is_some(),
             task: lane.payloads.contains(task_id),
@@ -318,7 +320,7 @@ impl Driver {
             // Nobody may have looked after these, or after its keys, before.
             lane.look_at_ended_from_outside(now, self.env.clock.wall_ms());
             if let Some(topic) = self.topics.get(usize::from(id.topic)) {
-                self.look_at_overwriters(topic.register);
+                self.on_queue(topic.queue, Queue::recheck_overwriters);
             }
         }
         loop {

@@ -9,16 +9,15 @@ use crate::supervise::recount;
 use crate::topics::TopicNames;
 use crate::worker::shares::Share;
 use longhaul_core::protocol::register::QueueTask;
-use longhaul_core::task::Priority;
-use longhaul_core::task::TaskId;
+use longhaul_core::task::{Priority, TaskId};
 use std::sync::Arc;
 
 /// One of the task topics. Its number is its place among them.
 pub(super) struct TaskTopic {
     names: TopicNames,
     growth: Growth,
-    /// Which of the worker's registers is that of its queue: topics of one queue share it.
-    pub(super) register: usize,
+    /// Which of the worker's queues it belongs to.
+    pub(super) queue: usize,
     /// Its lane that a slot was offered to last.
     pub(super) served: Option<LaneId>,
 }
@@ -38,23 +37,17 @@ impl TaskTopic {
     pub(super) fn name(&self) -> &str {
         &self.names.task
     }
-
-    /// The full name of a level of this queue.
-    #[cfg(feature = "schedules")]
-    pub(super) fn level_name(&self, priority: Priority) -> String {
-        self.names.task_of(priority)
-    }
 }
 
 impl Driver {
     /// Works on one more topic, with so many partitions.
     pub(super) fn add_topic(&mut self, names: TopicNames, share: Share, partitions: Option<u32>) {
         let Ok(topic) = u16::try_from(self.topics.len()) else { return };
-        let register = self.open_register(&names.register);
-        if let Some(register) = self.registers.get_mut(register) {
-            register.topics.insert(names.priority, topic);
+        let queue = self.open_queue(&names.register);
+        if let Some(queue) = self.queues.get_mut(queue) {
+            queue.add_topic(names.priority, topic, &names.task);
         }
-        self.topics.push(TaskTopic { names, growth: Growth::default(), register, served: None });
+        self.topics.push(TaskTopic { names, growth: Growth::default(), queue, served: None });
         self.shares.add(share);
         self.open_lanes(topic, partitions);
         self.recount_partitions(topic);

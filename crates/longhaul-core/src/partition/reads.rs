@@ -30,7 +30,7 @@ pub(super) struct Reads {
 impl Reads {
     /// Begins a read. Returns whether it takes up a slot; a read in progress does not do so again.
     pub(super) fn begin(&mut self, id: TaskId, now: Moment) -> bool {
-        let begins = !self.counted.contains(id) && !self.slow.contains(&id);
+        let begins = !self.counted.contains(&id) && !self.slow.contains(&id);
         if begins {
             self.counted.set(id, now + SLOW_AFTER);
         }
@@ -38,7 +38,7 @@ impl Reads {
     }
 
     fn end(&mut self, id: TaskId) {
-        self.over += usize::from(self.counted.contains(id));
+        self.over += usize::from(self.counted.contains(&id));
         self.counted.remove(id);
         self.slow.remove(&id);
     }

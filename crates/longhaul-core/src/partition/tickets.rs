@@ -84,7 +84,7 @@ impl Tickets {
                 State::Used => Moment::default(),
                 State::Asked | State::LinedUp => return None,
             };
-            tasks.contains(*id).then_some((since, *id))
+            tasks.contains(id).then_some((since, *id))
         };
         self.tasks.iter().filter_map(since).min().map(|(_, id)| id)
     }

@@ -72,7 +72,7 @@ impl Bench {
         let at = self.at(&self.names.task, -1);
         assert_eq!(self.broker.backlog(&at, "longhaul"), []);
         assert_eq!(self.driver.stats.read().violations, 0);
-        assert!(!self.driver.registers[0].fold.keys().has_overwriters());
+        assert!(!self.driver.queues[0].core.register().keys().has_overwriters());
     }
 }
 
@@ -188,7 +188,7 @@ async fn what_gets_lost_on_the_way_is_published_again() {
         }
         bench.run_for(60 * SECOND).await;
         bench.check_superseded(first, second);
-        let keys = bench.driver.registers[0].fold.keys();
+        let keys = bench.driver.queues[0].core.register().keys();
         assert!(keys.held_by(QueueTask::normal(second)).is_some(), "{lost}");
         bench.run_long(3 * HOUR).await;
         assert_eq!(diary.lines(), [second.to_string()], "{lost}");

@@ -40,7 +40,7 @@ impl Bench {
 
     pub(super) fn holder(&self, name: &str) -> Option<TaskId> {
         let name = KeyName::new(KeyKind::Idempotency, name).unwrap();
-        self.driver.registers[0].fold.keys().holder(&name).map(|holding| holding.task.id)
+        self.driver.queues[0].core.register().keys().holder(&name).map(|holding| holding.task.id)
     }
 
     /// How many marks stand on the register by which it is known again.

@@ -126,7 +126,7 @@ impl Bench {
     }
 
     fn tickets(&self) -> usize {
-        self.driver.registers[0].fold.gates().standing_tickets().count()
+        self.driver.queues[0].core.register().gates().standing_tickets().count()
     }
 
     fn ticket_entries(&self) -> usize {
@@ -480,7 +480,7 @@ async fn a_running_attempt_whose_ticket_was_given_back_takes_another_one() {
     bench.settle(1, &in_flight(1));
     bench.submit_to(-1, "");
     bench.run_for(3 * SECOND).await;
-    let gates = bench.driver.registers[0].fold.gates();
+    let gates = bench.driver.queues[0].core.register().gates();
     let ticket = gates.standing_tickets().next().unwrap().0.clone();
     let key = longhaul_core::protocol::register::Key::Ticket(ticket);
     let entry = longhaul_core::protocol::register::Entry::Tombstone(key);
@@ -511,7 +511,7 @@ async fn each_attempt_takes_its_own_tickets() {
     let task = bench.submit_to(-1, "k");
     bench.run_for(4 * SECOND).await;
     let gate = Gate { kind: GateKind::Slots, key: None };
-    assert_eq!(bench.driver.registers[0].fold.gates().counts(&gate), (0, 0));
+    assert_eq!(bench.driver.queues[0].core.register().gates().counts(&gate), (0, 0));
     bench.run_for(60 * SECOND).await;
     assert!(bench.is_over(-1, task));
     assert_eq!((bench.tickets(), bench.ticket_entries()), (0, 18));

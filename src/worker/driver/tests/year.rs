@@ -54,7 +54,7 @@ impl Bench {
     /// all collections in it. And the keys of each compacted topic.
     fn sizes(&self) -> Vec<(&'static str, usize, usize)> {
         let lane = &self.driver.lanes[-1];
-        let register = &self.driver.registers[0];
+        let queue = &self.driver.queues[0];
         let text = |it: &dyn std::fmt::Debug| format!("{it:?}").len();
         // A period of the register leaves its entry: 52 a year by default.
         let counts =
@@ -64,16 +64,11 @@ impl Bench {
         // What is sealed parts into ranges where tasks end in different ways: protocol.md has the
         // figures.
         let sealed = text(lane.core.machine().seals());
-        vec![
+        let parts = queue.core.parts().map(|(name, part)| (name, text(part), SMALL));
+        let mut sizes = vec![
             ("partition", text(&lane.core) - sealed, SMALL),
             ("metadata", text(&lane.metadata), SMALL),
-            ("register", text(&register.fold), SMALL),
-            ("tasks that wait for keys", text(&register.waiting), SMALL),
-            ("keys", text(&register.keeping), SMALL),
-            ("overwriters", text(&register.overwriting), SMALL),
-            ("tickets", text(&register.tickets), SMALL),
-            ("parked tasks", text(&self.driver.parked), SMALL),
-            ("looks", text(&self.driver.looks), SMALL),
+            ("searches", text(&queue.searches), SMALL),
             ("payloads", lane.payloads.len(), FEW),
             ("running", lane.running.len(), FEW),
             ("bodies", lane.outcome_bodies.len() + lane.remains.len(), FEW),
@@ -83,7 +78,9 @@ impl Bench {
             ("keys on the ledger", keys(&self.names.ledger), FEW),
             ("keys on the register", keys(&self.names.register), FEW),
             ("keys on the metadata topic", keys(&self.names.metadata), FEW),
-        ]
+        ];
+        sizes.extend(parts);
+        sizes
     }
 }
 

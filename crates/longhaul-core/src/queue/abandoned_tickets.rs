@@ -1,0 +1,89 @@
+//! Tickets that nobody needs and that still stand. The first worker by rank gives back those of a
+//! worker that has fallen silent.
+
+use super::{Context, Queue, Remark, Wake};
+use crate::partition::Partition;
+use crate::protocol::moment::Moment;
+use crate::protocol::register::{QueueTask, Ticket};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// How often the tickets of others are checked, while there are any.
+const CHECKED_EVERY: Duration = Duration::from_secs(1);
+
+/// A worker that finds a ticket abandoned so often gives it back: no other worker seems to, or this
+/// one has missed that another one did.
+const FOUND_MAX: u32 = 5;
+
+/// The ticket of a token is given back this long after the token is forgotten. Clocks may differ by
+/// as much; otherwise a worker that starts then takes the bucket for fuller than it is.
+const FORGOTTEN_FOR_MS: u64 = 1_000;
+
+impl Queue {
+    /// Checks the tickets of others after a while, if there are any tickets.
+    pub(super) fn check_abandoned_later(&mut self, now: Moment) {
+        if !self.register.gates().is_empty() && !self.agenda.contains(&Wake::AbandonedTickets) {
+            self.agenda.set(Wake::AbandonedTickets, now + CHECKED_EVERY);
+        }
+    }
+
+    /// Gives back abandoned tickets: those of silent workers where this one is the first of all
+    /// workers, any others when they were found a few times.
+    pub(super) fn give_back_abandoned(&mut self, cx: &Context<'_>) {
+        if !self.read {
+            // All tickets are checked when it is read.
+            return;
+        }
+        let (mut left, mut found, mut owners) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
+        for (ticket, topic) in self.register.gates().standing_tickets() {
+            owners.insert(ticket.owner);
+            let Some(is_first) = self.is_abandoned(ticket, topic, cx) else { continue };
+            let before = self.tickets.abandoned.get(&ticket.stamp).copied().unwrap_or_default();
+            if is_first || before >= FOUND_MAX {
+                left.push(ticket.clone());
+            } else {
+                found.insert(ticket.stamp, before + 1);
+            }
+        }
+        self.tickets.abandoned = found;
+        self.tickets.heard.retain(|owner, _| owners.contains(owner));
+        for ticket in left {
+            self.log(Remark::TicketAbandoned(ticket.clone()));
+            self.give_back(ticket);
+        }
+        self.check_abandoned_later(cx.now);
+    }
+
+    /// Whether nobody needs a ticket any more, and then whether this worker is the one to give it
+    /// back.
+    fn is_abandoned(&self, ticket: &Ticket, topic: &str, cx: &Context<'_>) -> Option<bool> {
+        let forgotten = self.register.gates().forgotten_at(ticket);
+        if let Some(at_ms) = forgotten {
+            if at_ms.saturating_add(FORGOTTEN_FOR_MS) > cx.wall_ms {
+                return None;
+            }
+            if self.stamps.is_own(ticket.stamp) {
+                return Some(true);
+            }
+        }
+        let level = self.topics.iter().find(|(_, name)| ***name == *topic).map(|(level, _)| *level);
+        let partition = level.and_then(|level| cx.of(QueueTask { level, id: ticket.task }));
+        let heard = self.tickets.heard.get(&ticket.owner).copied().unwrap_or_default();
+        let is_silent = |partition: &Partition| partition.is_silent(ticket.owner, heard);
+        if forgotten.is_some() {
+            // Whether or not its task runs.
+            return Some(partition.is_some_and(|it| it.keeps_metadata() && is_silent(it)));
+        }
+        // A worker of other topics knows nothing of the ticket's owner.
+        let partition = partition?;
+        if partition.needs_ticket_of(ticket.task, ticket.owner) {
+            return None;
+        }
+        if is_silent(partition) {
+            return Some(partition.keeps_metadata());
+        }
+        let machine = partition.machine();
+        let over = machine.is_ready() && machine.fold(ticket.task).phase.is_terminal();
+        (over && self.tickets.holder_of(ticket).is_none()).then_some(false)
+    }
+}

@@ -1,0 +1,442 @@
+//! Tasks that wait for others: which task waits for which, on all topics of the queue. A partition
+//! is told when the state of a task's dependencies changes. Where no task waits, an entry of the
+//! ledger costs one comparison more.
+//!
+//! Each task that waits watches one open task of its list. The end of another one changes nothing
+//! for it, and costs nothing.
+
+use super::Partitions;
+use super::existence::Existence;
+use crate::partition::Partition;
+use crate::protocol::entry::ClaimKind;
+use crate::protocol::entry_set::Ended;
+use crate::protocol::fold::Phase;
+use crate::protocol::register::{KeyName, Keys, QueueTask};
+use crate::protocol::waits::{Name, Named, Standing, WaitsError, WaitsFor};
+use crate::task::{Priority, TaskId, text};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+/// The metadata topic shows this many names of a parked task.
+const SHOWN_MAX: usize = 100;
+
+/// Limits the search for a task that waits for itself.
+const CIRCLE_STEPS_MAX: usize = 10_000;
+
+/// So many tasks of a circle are named.
+const CIRCLE_NAMED_MAX: usize = 10;
+
+/// The tasks that a task waits for, or why the list cannot be read.
+pub type AfterList = Result<Arc<WaitsFor>, WaitsError>;
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub struct Dependencies {
+    tasks: BTreeMap<QueueTask, Dependent>,
+    /// How many lists name a task; a list that names it twice counts twice.
+    named: BTreeMap<QueueTask, usize>,
+    /// Task → the tasks that watch it: see [`Dependent::open`].
+    watched: BTreeMap<QueueTask, BTreeSet<QueueTask>>,
+    /// The tasks that wait for a key that no task has taken.
+    unbound: BTreeMap<KeyName, BTreeSet<QueueTask>>,
+    /// Counts the look-ups of named tasks.
+    lookups: std::cell::Cell<usize>,
+}
+
+/// A task that waits for others, or has waited for them and is not over.
+#[derive(Debug)]
+pub struct Dependent {
+    list: AfterList,
+    /// Key → its task; `None`: a task of another level.
+    bound: BTreeMap<Arc<str>, Option<TaskId>>,
+    /// Keys that no task has taken by now do not count any more.
+    key_wait_is_over: bool,
+    /// No message has these ids.
+    pub(super) unknown: BTreeSet<TaskId>,
+    pub(super) existence: Existence,
+    /// This task waits for itself: from the task that it names, by way of these.
+    circle: Option<(TaskId, Arc<str>)>,
+    /// The watched name, while the task waits. The last look-up found no open name before it, and
+    /// the next one begins here: all of them together read the list a few times only.
+    open: Option<Name>,
+}
+
+impl Dependent {
+    fn new(list: AfterList) -> Self {
+        Self {
+            list,
+            bound: BTreeMap::new(),
+            key_wait_is_over: false,
+            unknown: BTreeSet::new(),
+            existence: Existence::default(),
+            circle: None,
+            open: None,
+        }
+    }
+
+    fn names(&self) -> impl Iterator<Item = &Name> {
+        self.list.iter().flat_map(|list| &list.names)
+    }
+
+    /// The task behind a name, if that is known.
+    fn task(&self, name: &Name) -> Option<TaskId> {
+        match name {
+            Name::Task(id) => Some(*id),
+            Name::Key(text) => self.bound.get(text).copied().flatten(),
+        }
+    }
+
+    /// The tasks that it waits for, as far as they are known.
+    pub(super) fn tasks(&self) -> impl Iterator<Item = TaskId> {
+        self.names().filter_map(|name| self.task(name))
+    }
+
+    /// The names in their order, each with its task where that is known.
+    pub fn named(&self) -> impl Iterator<Item = (&Name, Option<TaskId>)> {
+        self.names().map(|name| (name, self.task(name)))
+    }
+
+    /// The list with ids in the place of keys, as far as these are known.
+    fn resolved(&self) -> WaitsFor {
+        let Ok(list) = &self.list else { return WaitsFor::default() };
+        let names = self.named().map(|(name, id)| id.map_or_else(|| name.clone(), Name::Task));
+        WaitsFor { names: names.collect(), failed: list.failed }
+    }
+
+    fn known(&self, partitions: &dyn Partitions, level: Priority, name: &Name) -> Named {
+        let Some(id) = self.task(name) else {
+            if matches!(name, Name::Key(text) if self.bound.contains_key(text)) {
+                return Named::Foreign;
+            }
+            return if self.key_wait_is_over { Named::Unbound } else { Named::Open };
+        };
+        let task = QueueTask { level, id };
+        match known(partitions, task) {
+            Named::Open if self.unknown.contains(&id) && is_new(partitions, task) => Named::Unknown,
+            Named::Open => match &self.circle {
+                Some((first, by)) if *first == id => Named::Circle(Arc::clone(by)),
+                _ => Named::Open,
+            },
+            known @ (Named::Completed
+            | Named::Failed
+            | Named::Unknown
+            | Named::Unbound
+            | Named::Circle(_)
+            | Named::Foreign) => known,
+        }
+    }
+}
+
+impl Dependencies {
+    /// The task waits for these from now on.
+    pub(super) fn insert(&mut self, task: QueueTask, list: AfterList, keys: &Keys) {
+        self.remove(task);
+        let mut dependent = Dependent::new(list);
+        for name in dependent.list.iter().flat_map(|list| &list.names) {
+            if let (Name::Key(text), Some(names)) = (name, name.keys()) {
+                if let Some(holder) = holder(keys, task.level, &names) {
+                    dependent.bound.insert(Arc::clone(text), holder);
+                } else {
+                    for name in names {
+                        self.unbound.entry(name).or_default().insert(task);
+                    }
+                }
+            }
+        }
+        for id in dependent.tasks() {
+            *self.named.entry(QueueTask { id, ..task }).or_default() += 1;
+        }
+        self.tasks.insert(task, dependent);
+    }
+
+    /// Keys that no task has taken do not count any more.
+    pub(super) fn give_up_keys(&mut self, task: QueueTask) {
+        if let Some(dependent) = self.tasks.get_mut(&task) {
+            dependent.key_wait_is_over = true;
+        }
+    }
+
+    /// The task does not wait any more.
+    pub(super) fn remove(&mut self, task: QueueTask) {
+        self.watch(task, None);
+        let Some(dependent) = self.tasks.remove(&task) else { return };
+        for id in dependent.tasks() {
+            let key = QueueTask { id, ..task };
+            if let Some(names) = self.named.get_mut(&key) {
+                *names -= 1;
+                if *names == 0 {
+                    self.named.remove(&key);
+                }
+            }
+        }
+        if dependent.names().any(|name| matches!(name, Name::Key(_))) {
+            self.unbound.retain(|_, all| {
+                all.remove(&task);
+                !all.is_empty()
+            });
+        }
+    }
+
+    /// A task that waits, or has waited.
+    #[must_use]
+    pub fn get(&self, task: QueueTask) -> Option<&Dependent> {
+        self.tasks.get(&task)
+    }
+
+    pub(super) fn get_mut(&mut self, task: QueueTask) -> Option<&mut Dependent> {
+        self.tasks.get_mut(&task)
+    }
+
+    /// All of this level.
+    pub(super) fn of_level(&self, level: Priority) -> impl Iterator<Item = QueueTask> {
+        self.tasks.keys().filter(move |task| task.level == level).copied()
+    }
+
+    /// The tasks that watch one of these.
+    pub(super) fn watchers(
+        &self,
+        watched: RangeInclusive<QueueTask>,
+    ) -> impl Iterator<Item = QueueTask> {
+        self.watched.range(watched).flat_map(|(_, tasks)| tasks).copied()
+    }
+
+    fn watch(&mut self, task: QueueTask, open: Option<Name>) {
+        let Some(dependent) = self.tasks.get_mut(&task) else { return };
+        let key = |dependent: &Dependent| {
+            let id = dependent.task(dependent.open.as_ref()?)?;
+            Some(QueueTask { id, ..task })
+        };
+        if let Some(before) = key(dependent) {
+            remove_from(&mut self.watched, &before, task);
+        }
+        dependent.open = open;
+        if let Some(now) = key(dependent) {
+            self.watched.entry(now).or_default().insert(task);
+        }
+    }
+
+    /// The content of the claim that parks a task, or offers it. An offer waits for nothing, and
+    /// neither does a task without a list.
+    #[must_use]
+    pub fn content(&self, task: QueueTask, kind: ClaimKind) -> String {
+        let dependent = self.tasks.get(&task).filter(|_| kind == ClaimKind::Park);
+        dependent.map(Dependent::resolved).unwrap_or_default().content()
+    }
+
+    /// The names that the metadata topic shows, and how many names there are.
+    #[must_use]
+    pub fn shown(&self, task: QueueTask) -> (Vec<String>, usize) {
+        let list = self.tasks.get(&task).map(Dependent::resolved).unwrap_or_default();
+        let shown = list.names.iter().take(SHOWN_MAX).map(Name::to_string);
+        (shown.collect(), list.names.len())
+    }
+
+    /// Whether no task waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// How many named tasks were looked up.
+    #[must_use]
+    pub const fn lookups(&self) -> usize {
+        self.lookups.get()
+    }
+
+    /// The state of a task's dependencies. A task that waits watches an open name from now on.
+    pub(super) fn state(
+        &mut self,
+        partitions: &dyn Partitions,
+        task: QueueTask,
+    ) -> Option<Standing> {
+        if self.still_waits(partitions, task) {
+            return Some(Standing::Waits);
+        }
+        let dependent = self.tasks.get(&task)?;
+        let list = match &dependent.list {
+            Ok(list) => list,
+            Err(error) => {
+                let reason = format!("{} cannot be followed: {error}", text::AFTER);
+                return Some(Standing::Closes(ClaimKind::Final, reason));
+            }
+        };
+        let state = list.standing(|name| self.known(dependent, partitions, task, name));
+        if state == Standing::Waits {
+            self.watch(task, list.names.first().cloned());
+            self.still_waits(partitions, task);
+        }
+        Some(state)
+    }
+
+    /// Whether a task that waited for others still does. It watches the next open name then.
+    pub(super) fn still_waits(&mut self, partitions: &dyn Partitions, task: QueueTask) -> bool {
+        let Some(dependent) = self.tasks.get(&task) else { return false };
+        let (Some(open), Ok(list)) = (&dependent.open, &dependent.list) else { return false };
+        let is_open = |name: &&Name| self.known(dependent, partitions, task, name) == Named::Open;
+        let next = list.names.range(open..).find(is_open).cloned();
+        let waits = next.is_some();
+        self.watch(task, next);
+        waits
+    }
+
+    fn known(
+        &self,
+        dependent: &Dependent,
+        partitions: &dyn Partitions,
+        task: QueueTask,
+        name: &Name,
+    ) -> Named {
+        self.lookups.set(self.lookups.get() + 1);
+        dependent.known(partitions, task.level, name)
+    }
+
+    /// The tasks that wait for a key that no task has taken.
+    pub(super) fn unbound(&self, name: &KeyName) -> Vec<QueueTask> {
+        self.unbound.get(name).into_iter().flatten().copied().collect()
+    }
+
+    /// An entry of a key was read that this task waits for. Returns whether a task has taken the
+    /// key.
+    pub(super) fn bind(&mut self, task: QueueTask, name: &KeyName, keys: &Keys) -> bool {
+        let text: Arc<str> = name.text().into();
+        let Some(names) = Name::Key(Arc::clone(&text)).keys() else { return false };
+        let Some(holder) = holder(keys, task.level, &names) else { return false };
+        for name in names {
+            remove_from(&mut self.unbound, &name, task);
+        }
+        let Some(dependent) = self.tasks.get_mut(&task) else { return false };
+        dependent.bound.insert(text, holder);
+        if let Some(id) = holder {
+            *self.named.entry(QueueTask { id, ..task }).or_default() += 1;
+        }
+        // A task of another level closes the one that names it, whatever else is open.
+        let open = dependent.open.clone().filter(|_| holder.is_some());
+        self.watch(task, open);
+        true
+    }
+
+    /// Looks for a circle of tasks that wait for one another, from this one on. The task with the
+    /// highest id breaks it: it counts the task that it names as one without a result.
+    pub(super) fn break_circle(&mut self, start: QueueTask) -> Option<QueueTask> {
+        let circle = self.circle(start)?;
+        let at = circle.iter().enumerate().max_by_key(|(_, id)| **id).map(|(at, _)| at)?;
+        let around = || circle.iter().cycle().skip(at);
+        let mut by: Vec<_> = around().take(circle.len().min(CIRCLE_NAMED_MAX)).collect();
+        let more = circle.len() - by.len();
+        let (last, next) = (*around().next()?, *around().nth(1)?);
+        by.push(&last);
+        let names: Vec<_> = by.iter().map(ToString::to_string).collect();
+        let more = if more == 0 { String::new() } else { format!(" ({more} left out)") };
+        let by = format!("{}{more}", names.join(" -> "));
+        let task = QueueTask { id: last, ..start };
+        self.tasks.get_mut(&task)?.circle = Some((next, by.into()));
+        Some(task)
+    }
+
+    /// The tasks of a circle that this one is part of, in the order in which each waits for the
+    /// next.
+    fn circle(&self, start: QueueTask) -> Option<Vec<TaskId>> {
+        if !self.named.contains_key(&start) {
+            // No task waits for it. So a long chain costs little to read in its own order, or in
+            // the opposite one.
+            return None;
+        }
+        let names = |id: TaskId| {
+            let dependent = self.tasks.get(&QueueTask { id, ..start });
+            dependent.map(|it| it.tasks().collect::<Vec<_>>()).unwrap_or_default()
+        };
+        let mut path = vec![(start.id, names(start.id))];
+        let mut seen = BTreeSet::new();
+        while let Some((_, left)) = path.last_mut() {
+            match left.pop() {
+                None => drop(path.pop()),
+                Some(id) if id == start.id => {
+                    return Some(path.iter().map(|(id, _)| *id).collect());
+                }
+                Some(id) if seen.len() < CIRCLE_STEPS_MAX && seen.insert(id) => {
+                    path.push((id, names(id)));
+                }
+                Some(_) => {}
+            }
+        }
+        None
+    }
+}
+
+/// The task that has taken a key, or took it last; `Some(None)`: a task of another level.
+fn holder(keys: &Keys, level: Priority, names: &[KeyName]) -> Option<Option<TaskId>> {
+    let holder = names.iter().find_map(|name| keys.last_holder(name))?;
+    Some((level == holder.level).then_some(holder.id))
+}
+
+/// Removes a task from the set of this key.
+fn remove_from<K: Ord>(map: &mut BTreeMap<K, BTreeSet<QueueTask>>, key: &K, task: QueueTask) {
+    if let Some(all) = map.get_mut(key) {
+        all.remove(&task);
+        if all.is_empty() {
+            map.remove(key);
+        }
+    }
+}
+
+/// What this worker knows of a task that another one waits for.
+fn known(partitions: &dyn Partitions, QueueTask { level, id }: QueueTask) -> Named {
+    let Some(partition) = partitions.get(level, id.partition) else {
+        // A topic with partitions may get more of them, and this worker learns of those later.
+        let partitioned = partitions.get(level, -1).is_none();
+        let may_come = partitioned && id.partition >= 0;
+        return if may_come { Named::Open } else { Named::Foreign };
+    };
+    let machine = partition.machine();
+    if !machine.is_ready() {
+        return Named::Open;
+    }
+    match machine.fold(id).phase {
+        Phase::New | Phase::Running | Phase::Retry => Named::Open,
+        Phase::Completed => Named::Completed,
+        Phase::Final | Phase::Cancelled | Phase::Expired => Named::Failed,
+        Phase::Sealed => match machine.seals().ended(id.entry_id()) {
+            Some(Ended::Completed) => Named::Completed,
+            Some(Ended::Failed | Ended::Mixed) | None => Named::Failed,
+        },
+    }
+}
+
+/// Whether the ledger says nothing of a task.
+pub(super) fn is_new(partitions: &dyn Partitions, QueueTask { level, id }: QueueTask) -> bool {
+    let partition = partitions.get(level, id.partition);
+    let machine = partition.map(Partition::machine).filter(|machine| machine.is_ready());
+    machine.is_none_or(|machine| machine.fold(id).phase == Phase::New)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::waits::AfterFailed;
+
+    /// Each task of a long chain was followed to its end, up to 10,000 tasks, when it was read: a
+    /// worker that found 20,000 of them at its start was busy with that alone.
+    #[test]
+    fn a_long_chain_is_read_at_once_and_a_circle_in_it_is_found() {
+        let keys = Keys::default();
+        let task = |entry| {
+            QueueTask::normal(TaskId { ledger: 1, entry, partition: -1, batch_index: None })
+        };
+        let mut dependencies = Dependencies::default();
+        let mut waits_for = |waits: u64, named: u64| {
+            let list = WaitsFor::of([task(named).id], AfterFailed::Fail);
+            dependencies.insert(task(waits), Ok(Arc::new(list)), &keys);
+            dependencies.break_circle(task(waits))
+        };
+        for task in 1..20_000 {
+            assert_eq!(waits_for(task, task - 1), None);
+        }
+        for task in (30_001..50_000).rev() {
+            assert_eq!(waits_for(task, task - 1), None);
+        }
+        assert_eq!(waits_for(60_001, 60_000), None);
+        assert_eq!(waits_for(60_000, 60_001), Some(task(60_001)));
+        assert_eq!(waits_for(9_000, 9_000), Some(task(9_000)), "it waits for itself");
+    }
+}

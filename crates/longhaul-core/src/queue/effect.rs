@@ -1,0 +1,100 @@
+//! What a queue has the driver do.
+
+#[cfg(doc)]
+use super::Queue;
+use crate::metadata::Showing;
+use crate::protocol::entry::Claim;
+use crate::protocol::register::{Entry, KeyName, QueueTask, Ticket};
+#[cfg(feature = "schedules")]
+use crate::schedule::firing::Slot;
+#[cfg(feature = "schedules")]
+use crate::task::Priority;
+#[cfg(feature = "schedules")]
+use longhaul_types::Outgoing;
+
+/// What the driver does.
+#[derive(Clone, Debug)]
+pub enum Effect {
+    /// Publish to the register. If the entry may not be stored, say [`Queue::handle_not_stored`].
+    Publish(Entry, Option<Intent>),
+    /// Publish this claim of the task, with its reason, to the ledger.
+    Close(QueueTask, Claim, String),
+    /// Ask for the end of the task on its ledger, on behalf of this schedule. Then say
+    /// [`Queue::handle_cancelled`].
+    #[cfg(feature = "schedules")]
+    Cancel(QueueTask, Box<str>),
+    /// Submit the task of a schedule, then say [`Queue::handle_fired`].
+    #[cfg(feature = "schedules")]
+    Fire(Box<Firing>),
+    /// Read the message of the first task, then say [`Queue::handle_overwritten_read`].
+    ReadOverwritten(QueueTask, QueueTask),
+    /// Look for the messages of the named tasks, on behalf of the first one, until the broker has
+    /// answered. Then say [`Queue::handle_looked`].
+    LookFor {
+        /// The task that waits for them.
+        task: QueueTask,
+        /// The tasks to look for.
+        named: Vec<QueueTask>,
+    },
+    /// The key of this task is released: its end can be shown.
+    Show(QueueTask, Showing),
+    /// The settings are other ones: see [`Queue::settings`].
+    SettingsChanged,
+    /// A drain request stands on the register.
+    DrainRequested,
+    /// The register was read to its end: partitions may take tasks.
+    Read,
+    /// Log this.
+    Log(Remark),
+}
+
+/// The task of a schedule, to be submitted.
+#[cfg(feature = "schedules")]
+#[derive(Clone, Debug)]
+pub struct Firing {
+    /// The schedule.
+    pub schedule: Box<str>,
+    /// Its slot.
+    pub slot: Slot,
+    /// The level of the task.
+    pub level: Priority,
+    /// The partition that the message goes to.
+    pub partition: i32,
+    /// The message.
+    pub message: Outgoing,
+}
+
+/// Something that people may want to know.
+#[derive(Clone, Debug)]
+pub enum Remark {
+    /// What a task waits for cannot be read: it fails.
+    AfterUnreadable(QueueTask, String),
+    /// A claim that parks a task cannot be read: the task fails.
+    ParkedUnreadable(QueueTask, String),
+    /// A task waits for one that does not exist.
+    DependencyMissing(QueueTask, QueueTask),
+    /// A ticket of a worker that is gone is given back.
+    TicketAbandoned(Ticket),
+    /// The settings of the queue cannot be read.
+    SettingsUnreadable(u64, String),
+    /// The queue was paused, or resumed.
+    Paused(bool),
+    /// A schedule cannot be used.
+    ScheduleUnusable(Box<str>, String),
+}
+
+/// The reason of a publish.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Intent {
+    /// The bind of a task that waits for its key.
+    Bind(KeyName, QueueTask),
+    /// A release, or a renewal, of the key of this task.
+    Hold(QueueTask),
+    /// A ticket.
+    Ticket(Ticket),
+    /// The tombstone of a ticket.
+    GiveBack(Ticket),
+    /// The task of a schedule's slot, or the end of those in its way.
+    #[cfg(feature = "schedules")]
+    Slot(Box<str>, Option<Slot>),
+}

@@ -1,0 +1,412 @@
+//! One worker on one queue: what it decides by the register and by how the tasks of the queue
+//! depend on each other. Pure, like [`Partition`]: events and times go in, [`Effect`]s come out.
+//!
+//! A partition knows its own tasks. The queue knows what concerns several of them, on all topics of
+//! the queue:
+//!
+//! | file | decides |
+//! |---|---|
+//! | `waiting_for_keys` | which new task binds its key, is admitted, or has lost |
+//! | `holds` | which holds of keys are released, renewed or removed, and when a period begins |
+//! | `overwriting` | which task makes room for a later one with its dedupe key |
+//! | `tickets`, `rates` | which task passes the limits, and when |
+//! | `abandoned_tickets` | which tickets of other workers are given back |
+//! | `dependencies`, `waiting_for_tasks` | which task waits for which others, and when it may begin |
+//! | `existence` | whether the tasks exist that others wait for |
+//! | `schedules` | which task is submitted when |
+//! | `settings` | what the settings of the queue mean for this worker |
+//!
+//! Two mechanisms serve all of them. There is one agenda of times at which the queue looks at
+//! something. And each publish has an [`Intent`]: if the entry may not be stored, the queue looks at
+//! the intent again after [`AGAIN_AFTER`].
+
+mod abandoned_tickets;
+mod dependencies;
+mod effect;
+mod existence;
+mod facts;
+mod holds;
+mod overwriting;
+mod rates;
+#[cfg(feature = "schedules")]
+mod schedules;
+mod settings;
+mod tickets;
+mod waiting_for_keys;
+mod waiting_for_tasks;
+
+use crate::agenda::Agenda;
+use crate::partition::Partition;
+use crate::protocol::fold::Phase;
+use crate::protocol::key::OwnerId;
+use crate::protocol::moment::Moment;
+use crate::protocol::register::{
+    DocumentKind, DocumentName, Entry, Gate, KeyName, QueueTask, Register, Stamp, Verdict,
+};
+use crate::task::{Position, Priority};
+pub use dependencies::{AfterList, Dependencies, Dependent};
+#[cfg(feature = "schedules")]
+pub use effect::Firing;
+pub use effect::{Effect, Intent, Remark};
+pub use facts::{TaskFacts, limit_key_of};
+use holds::Holds;
+use overwriting::Overwriters;
+#[cfg(feature = "schedules")]
+use schedules::Schedules;
+pub use settings::TakenSettings;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+use tickets::Tickets;
+use waiting_for_keys::Waiting;
+
+/// A publish that may not be stored is looked at again after this pause: the topic may refuse the
+/// next one as well.
+pub const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// The settings of the worker that the queue needs.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueConfig {
+    /// The heartbeat interval.
+    pub heartbeat: Duration,
+    /// How long a period of the register lasts.
+    pub key_period: Duration,
+    /// Java workers work beside this one.
+    pub legacy: bool,
+}
+
+/// The worker's partitions of a queue.
+pub trait Partitions {
+    /// The partition with this number of the topic of this level; the number is -1 on a topic
+    /// without partitions.
+    fn get(&self, level: Priority, partition: i32) -> Option<&Partition>;
+
+    /// The same, to change it.
+    fn get_mut(&mut self, level: Priority, partition: i32) -> Option<&mut Partition>;
+
+    /// All partitions of a level, in order, each with its number.
+    fn of_level(&self, level: Priority) -> Box<dyn Iterator<Item = (i32, &Partition)> + '_>;
+}
+
+/// What the queue decides by, beside what it has read.
+#[expect(missing_debug_implementations, reason = "it borrows the partitions")]
+pub struct Context<'a> {
+    /// The time.
+    pub now: Moment,
+    /// The wall clock, in ms since the epoch.
+    pub wall_ms: u64,
+    /// The partitions of the worker.
+    pub partitions: &'a mut dyn Partitions,
+}
+
+impl Context<'_> {
+    /// The partition of a task, if the worker works on it.
+    fn of(&self, task: QueueTask) -> Option<&Partition> {
+        self.partitions.get(task.level, task.id.partition)
+    }
+
+    fn of_mut(&mut self, task: QueueTask) -> Option<&mut Partition> {
+        self.partitions.get_mut(task.level, task.id.partition)
+    }
+
+    /// Whether the ledger says that the task is over.
+    fn is_over(&self, task: QueueTask) -> bool {
+        let machine = self.of(task).map(Partition::machine).filter(|machine| machine.is_ready());
+        machine.is_some_and(|machine| machine.fold(task.id).phase.is_terminal())
+    }
+
+    /// The same, for the worker that keeps the metadata topic of the task's partition. `None`: this
+    /// worker does not know, or another one keeps it.
+    fn is_over_here(&self, task: QueueTask) -> Option<bool> {
+        let partition = self.of(task)?;
+        let keeps = partition.machine().is_ready() && partition.keeps_metadata();
+        keeps.then(|| self.is_over(task))
+    }
+
+    fn phase(&self, task: QueueTask) -> Option<Phase> {
+        self.of(task).map(|partition| partition.machine().fold(task.id).phase)
+    }
+
+    /// The moment at which the wall clock shows this time, unless it is set.
+    fn at_wall_ms(&self, at_ms: u64) -> Moment {
+        self.now + Duration::from_millis(at_ms.saturating_sub(self.wall_ms))
+    }
+}
+
+/// What the queue looks at when a time has come.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Wake {
+    /// A publish was not stored, or may not be.
+    Again(Intent),
+    /// The submitter of this task has had time to bind its key.
+    Bind(KeyName, QueueTask),
+    /// A token of its rate may be there for this task.
+    Ticket(QueueTask),
+    /// A token of this rate may be there.
+    Rate(Gate),
+    AbandonedTickets,
+    Holds,
+    /// The overwriters of this key.
+    Overwriters(KeyName),
+    /// Whether the tasks exist that this one waits for.
+    Dependencies(QueueTask),
+    /// This task has waited long enough for keys that no task has taken.
+    KeyWait(QueueTask),
+    #[cfg(feature = "schedules")]
+    Schedules,
+}
+
+/// Makes stamps that no other entry has.
+#[derive(Clone, Copy, Debug)]
+struct Stamps {
+    writer: OwnerId,
+    serial: u64,
+}
+
+impl Stamps {
+    const fn next(&mut self) -> Stamp {
+        self.serial += 1;
+        Stamp { writer: self.writer, serial: self.serial }
+    }
+
+    fn is_own(self, stamp: Stamp) -> bool {
+        self.writer == stamp.writer
+    }
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Queue {
+    config: QueueConfig,
+    register: Register,
+    /// The register was read to its end.
+    read: bool,
+    stamps: Stamps,
+    /// The names of the worker's topics of this queue.
+    topics: BTreeMap<Priority, Box<str>>,
+    settings: TakenSettings,
+    waiting: Waiting,
+    holds: Holds,
+    overwriters: Overwriters,
+    tickets: Tickets,
+    dependencies: Dependencies,
+    #[cfg(feature = "schedules")]
+    schedules: Schedules,
+    agenda: Agenda<Wake>,
+    effects: VecDeque<Effect>,
+}
+
+impl Queue {
+    /// A queue whose register is not read. `writer` is a fresh random id.
+    #[must_use]
+    pub fn new(config: QueueConfig, writer: OwnerId) -> Self {
+        Self {
+            config,
+            register: Register::default(),
+            read: false,
+            stamps: Stamps { writer, serial: 0 },
+            topics: BTreeMap::new(),
+            settings: TakenSettings::default(),
+            waiting: Waiting::default(),
+            holds: Holds::default(),
+            overwriters: Overwriters::default(),
+            tickets: Tickets::default(),
+            dependencies: Dependencies::default(),
+            #[cfg(feature = "schedules")]
+            schedules: Schedules::default(),
+            agenda: Agenda::default(),
+            effects: VecDeque::new(),
+        }
+    }
+
+    /// The worker works on the topic of this level, which has this name.
+    pub fn add_topic(&mut self, level: Priority, name: &str) {
+        self.topics.insert(level, name.into());
+    }
+
+    /// What the register says.
+    #[must_use]
+    pub const fn register(&self) -> &Register {
+        &self.register
+    }
+
+    /// Whether the register was read to its end.
+    #[must_use]
+    pub const fn is_read(&self) -> bool {
+        self.read
+    }
+
+    /// What the settings of the queue say.
+    #[must_use]
+    pub const fn settings(&self) -> &TakenSettings {
+        &self.settings
+    }
+
+    /// The tasks that wait for others.
+    #[must_use]
+    pub const fn dependencies(&self) -> &Dependencies {
+        &self.dependencies
+    }
+
+    /// The parts that must not grow with the number of tasks that are over, by their names.
+    #[must_use]
+    pub fn parts(&self) -> [(&'static str, &dyn std::fmt::Debug); 7] {
+        [
+            ("register", &self.register),
+            ("tasks that wait for keys", &self.waiting),
+            ("holds", &self.holds),
+            ("overwriters", &self.overwriters),
+            ("tickets", &self.tickets),
+            ("dependencies", &self.dependencies),
+            ("agenda", &self.agenda),
+        ]
+    }
+
+    /// The next thing to do.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// When the queue is to be looked at next, if nothing happens.
+    #[must_use]
+    pub fn timeout(&self) -> Option<Moment> {
+        self.agenda.next()
+    }
+
+    /// Looks at all that is due.
+    pub fn run(&mut self, cx: &mut Context<'_>) {
+        // A long look goes on in the next run, so that the worker handles its events in between.
+        let due: Vec<Wake> = std::iter::from_fn(|| self.agenda.pop_due(cx.now)).collect();
+        for wake in due {
+            self.wake(wake, cx);
+        }
+    }
+
+    fn wake(&mut self, wake: Wake, cx: &mut Context<'_>) {
+        match wake {
+            Wake::Again(intent) => self.do_again(intent, cx),
+            Wake::Bind(name, task) => self.bind_is_due(&name, task, cx),
+            Wake::Ticket(task) => self.pass_gates(task, cx),
+            Wake::Rate(gate) => self.rate_is_due(&gate, cx),
+            Wake::AbandonedTickets => self.give_back_abandoned(cx),
+            Wake::Holds => self.check_holds(cx),
+            Wake::Overwriters(name) => self.overwriters_are_due(&name, cx),
+            Wake::Dependencies(task) => self.dependencies_are_due(task, cx),
+            Wake::KeyWait(task) => self.give_up_keys(task, cx),
+            #[cfg(feature = "schedules")]
+            Wake::Schedules => self.check_schedules(cx),
+        }
+    }
+
+    /// A publish was not stored, or may not be.
+    fn do_again(&mut self, intent: Intent, cx: &mut Context<'_>) {
+        match intent {
+            Intent::Bind(name, task) => self.bind_is_due(&name, task, cx),
+            Intent::Hold(task) => self.hold_not_stored(task),
+            Intent::Ticket(ticket) => self.ticket_not_stored(&ticket, cx),
+            Intent::GiveBack(ticket) => self.give_back_not_stored(ticket),
+            #[cfg(feature = "schedules")]
+            Intent::Slot(name, slot) => self.slot_not_settled(&name, slot, cx),
+        }
+    }
+
+    /// An entry may not be stored.
+    pub fn handle_not_stored(&mut self, intent: Intent, now: Moment) {
+        self.agenda.set(Wake::Again(intent), now + AGAIN_AFTER);
+    }
+
+    /// Takes an entry of the register, which was published at this time, in ms since the epoch.
+    pub fn handle_entry(
+        &mut self,
+        entry: &Entry,
+        position: Position,
+        published_ms: u64,
+        cx: &mut Context<'_>,
+    ) {
+        let verdict = self.register.apply_at(entry, position, published_ms);
+        let accepted = verdict == Some(Verdict::Accepted);
+        let begins = matches!(entry, Entry::Period(..)) && accepted;
+        self.holds.period_began(begins, published_ms, cx.wall_ms);
+        if let Entry::Document(document) = entry
+            && (accepted || document.key.name == DocumentName::queue_settings())
+            && self.read
+        {
+            self.document_changed(&document.key.name, cx);
+        }
+        if let Some(key) = entry.key().hold() {
+            self.key_was_read(key, cx);
+            self.dependency_was_bound(&key.name, cx);
+        }
+        if self.read {
+            self.hold_was_read(entry, cx);
+        }
+        if let (Entry::Bind(hold), Some(Verdict::Lost(to))) = (entry, verdict) {
+            self.overwriter_lost(hold, to, cx);
+        }
+        if let Some(key) = entry.key().hold() {
+            self.overwrite(&key.name, cx);
+        }
+        #[cfg(feature = "schedules")]
+        self.slot_was_bound(entry, cx);
+        self.ticket_was_read(entry, cx);
+    }
+
+    /// The register was read to its end: at the start, or after another one has taken its place.
+    pub fn handle_read(&mut self, cx: &mut Context<'_>) {
+        self.read = true;
+        self.register.read_to_end(cx.wall_ms);
+        if !self.register.has_start() {
+            let start = Entry::Start(self.stamps.next());
+            // Should it get lost, the next worker writes another one.
+            self.publish(start);
+        }
+        self.take_settings(cx);
+        self.effects.push_back(Effect::DrainRequested);
+        #[cfg(feature = "schedules")]
+        self.take_schedules(cx);
+        self.recheck_all_tickets(cx);
+        self.recheck_all_keys(cx);
+        self.forget_unread_holds();
+        self.recheck_overwriters(cx);
+        self.check_holds_later(cx.now);
+        self.effects.push_back(Effect::Read);
+    }
+
+    /// The register was deleted or replaced: it is read anew, from its start.
+    pub fn handle_replaced(&mut self) {
+        self.read = false;
+        self.register = Register::default();
+        self.holds.forget();
+    }
+
+    fn document_changed(&mut self, name: &DocumentName, cx: &mut Context<'_>) {
+        match name.kind() {
+            #[cfg(feature = "schedules")]
+            DocumentKind::Schedule => self.schedule_changed(name, cx),
+            #[cfg(not(feature = "schedules"))]
+            DocumentKind::Schedule => {}
+            DocumentKind::Settings => self.take_settings(cx),
+            DocumentKind::Drain => self.effects.push_back(Effect::DrainRequested),
+        }
+    }
+
+    /// Publishes to the register. Nothing is done should the entry not be stored.
+    fn publish(&mut self, entry: Entry) {
+        self.effects.push_back(Effect::Publish(entry, None));
+    }
+
+    /// Publishes to the register, and looks at the intent again should the entry not be stored.
+    fn publish_for(&mut self, intent: Intent, entry: Entry) {
+        self.effects.push_back(Effect::Publish(entry, Some(intent)));
+    }
+
+    fn log(&mut self, remark: Remark) {
+        self.effects.push_back(Effect::Log(remark));
+    }
+
+    /// The worker's first partition of the queue: one worker does for the queue what only one needs
+    /// to do.
+    fn is_first(&self, cx: &Context<'_>) -> bool {
+        let mut partitions = self.topics.keys().flat_map(|level| cx.partitions.of_level(*level));
+        partitions.next().is_some_and(|(_, partition)| partition.keeps_metadata())
+    }
+}

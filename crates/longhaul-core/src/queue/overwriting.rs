@@ -1,0 +1,199 @@
+//! Tasks that replace an earlier one with the same dedupe key. The register says which task waits
+//! for which ([`Overwriting`]). The worker that keeps the keys of the partition does what follows,
+//! whoever holds the deliveries: a scheduled task has none.
+//!
+//! A task that makes room is closed by a claim of the next epoch, as an operator closes one
+//! (`protocol/operator.rs`): if a worker claims it at the same time, one of both claims counts. A
+//! task that runs is not touched.
+
+use super::{Context, Effect, Queue, Wake};
+use crate::machine::Task;
+use crate::partition::Partition;
+use crate::protocol::entry::{Claim, ClaimKind};
+use crate::protocol::fold::{Phase, TaskFold};
+use crate::protocol::key::{Epoch, OnceKey};
+use crate::protocol::register::{Admission, Digest, Hold, KeyName, Overwriting, QueueTask};
+use crate::task::text;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// A step that had no effect is done again after this time.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// What is under way about overwriters.
+#[derive(Debug, Default)]
+pub(super) struct Overwriters {
+    /// The last step for each key whose overwriters wait, until the key is looked at again.
+    steps: BTreeMap<KeyName, OverwriteStep>,
+    /// Tasks whose messages are read, which may take as long as the broker is away.
+    reading: BTreeSet<QueueTask>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OverwriteStep {
+    /// A closing claim, or the read before it.
+    Close(QueueTask, Epoch),
+    /// A bind.
+    Bind(QueueTask),
+}
+
+impl Queue {
+    /// An entry of the ledger about this task was accepted: a task that overwriters wait for may
+    /// have ended, or does not run any more.
+    pub(super) fn overwritten_has_changed(&mut self, task: QueueTask, cx: &mut Context<'_>) {
+        if self.register.keys().has_overwriters()
+            && let Some(name) = self.key_held_by(task)
+        {
+            self.overwrite(&name, cx);
+        }
+    }
+
+    /// Looks at all keys for which overwriters wait.
+    pub fn recheck_overwriters(&mut self, cx: &mut Context<'_>) {
+        let names: Vec<KeyName> = self.register.keys().overwritten().cloned().collect();
+        for name in names {
+            self.overwrite(&name, cx);
+        }
+    }
+
+    /// The last step may have had no effect.
+    pub(super) fn overwriters_are_due(&mut self, name: &KeyName, cx: &mut Context<'_>) {
+        self.overwriters.steps.remove(name);
+        self.overwrite(name, cx);
+    }
+
+    /// Does the next step about the overwriters of a key, if this worker keeps the keys of the
+    /// partition.
+    pub(super) fn overwrite(&mut self, name: &KeyName, cx: &mut Context<'_>) {
+        if !self.read {
+            return;
+        }
+        let Some(overwriting) = self.register.keys().overwriting(name) else { return };
+        let (Overwriting::Over { holder: task, .. } | Overwriting::Bind(task, _)) = overwriting;
+        let Some(is_over) = cx.is_over_here(task) else { return };
+        match overwriting {
+            Overwriting::Over { holder, .. } if is_over => self.keep_hold(holder, true),
+            Overwriting::Over { holder, by } => self.make_room(name, holder, by, cx),
+            // The worker that holds its delivery binds it.
+            Overwriting::Bind(task, _) if self.waiting.has(name, task) => {}
+            Overwriting::Bind(task, digest) => self.bind_overwriter(name, task, digest, cx),
+        }
+    }
+
+    /// Closes a task, unless it runs or its overwriter is over already. Beside Java workers a task
+    /// may run although the ledger does not say so: there it is left to end.
+    fn make_room(
+        &mut self,
+        name: &KeyName,
+        holder: QueueTask,
+        by: QueueTask,
+        cx: &mut Context<'_>,
+    ) {
+        let Some(partition) = cx.of(holder) else { return };
+        let fold = partition.machine().fold(holder.id);
+        let step = OverwriteStep::Close(holder, fold.epoch);
+        if fold.phase == Phase::Running
+            || self.config.legacy
+            || cx.is_over(by)
+            || !self.begin_step(name, step, cx)
+        {
+            return;
+        }
+        let now = cx.now;
+        // Workers of older versions take the bind of an overwriter for one that has lost.
+        if cx.of_mut(holder).is_some_and(|partition| partition.keeps_older_out(now)) {
+            self.read_and_close(holder, by, cx);
+        }
+    }
+
+    /// An overwriter has lost against a later task of its partition. Its delivery may be far away,
+    /// and its loss forgotten before the delivery comes.
+    pub(super) fn overwriter_lost(&mut self, hold: &Hold, to: QueueTask, cx: &mut Context<'_>) {
+        let (task, name) = (hold.key.task, &hold.key.name);
+        // The worker that holds the delivery closes the task.
+        let held =
+            |partition: &Partition| partition.machine().task(task.id).is_some_and(|task| task.held);
+        if self.read
+            && hold.overwrites
+            && !self.config.legacy
+            && self.register.keys().admission(name, task) == Admission::Lost(to)
+            && cx.phase(task) != Some(Phase::Running)
+            && !cx.of(task).is_some_and(held)
+            && task.makes_room_for(to)
+            && cx.is_over_here(task) == Some(false)
+        {
+            self.read_and_close(task, to, cx);
+        }
+    }
+
+    /// Closes a task. The size of its batch belongs to the claim. If nobody knows it, the message is
+    /// read first.
+    fn read_and_close(&mut self, task: QueueTask, by: QueueTask, cx: &Context<'_>) {
+        let Some(partition) = cx.of(task) else { return };
+        let is_known = |task: &Task| task.held || task.fold.epoch > Epoch(0);
+        let known = partition.machine().task(task.id);
+        if let Some(known) = known.filter(|known| is_known(known)) {
+            self.close_for(task, by, &known.fold, known.batch_size);
+        } else if self.overwriters.reading.insert(task) {
+            self.effects.push_back(Effect::ReadOverwritten(task, by));
+        }
+    }
+
+    /// The message of a task that makes room was read, or is gone: then nobody knows whether the
+    /// task ever ran, and it is closed all the same. Its place is all that is known of the size of
+    /// its batch then.
+    pub fn handle_overwritten_read(
+        &mut self,
+        (task, by): (QueueTask, QueueTask),
+        batch_size: Option<u32>,
+        cx: &Context<'_>,
+    ) {
+        self.overwriters.reading.remove(&task);
+        let Some(partition) = cx.of(task) else { return };
+        let fold = partition.machine().fold(task.id);
+        if partition.machine().is_ready() && fold.phase == Phase::New {
+            let in_batch = || task.id.batch_index.map(|index| index.saturating_add(1));
+            self.close_for(task, by, &fold, batch_size.or_else(in_batch));
+        }
+    }
+
+    fn close_for(
+        &mut self,
+        task: QueueTask,
+        by: QueueTask,
+        fold: &TaskFold,
+        batch_size: Option<u32>,
+    ) {
+        let stamp = self.stamps.next();
+        let (epoch, owner, serial) = (fold.epoch.next(), stamp.writer, stamp.serial);
+        let key = OnceKey { task: task.id, epoch, owner, serial };
+        let claim = Claim::plain(key, fold.attempt, ClaimKind::Cancelled);
+        let claim = Claim { batch_size, ..claim };
+        self.effects.push_back(Effect::Close(task, claim, text::superseded_by(by.id)));
+    }
+
+    /// Publishes the bind of an overwriter: it holds the key then, or has lost it for good.
+    fn bind_overwriter(
+        &mut self,
+        name: &KeyName,
+        task: QueueTask,
+        digest: Option<Digest>,
+        cx: &Context<'_>,
+    ) {
+        if self.begin_step(name, OverwriteStep::Bind(task), cx) {
+            let stamp = self.stamps.next();
+            let entry = self.register.keys().bind_of(name, task, digest, stamp);
+            // Should it get lost, it is published again after `AGAIN`.
+            self.publish(entry.overwriting(true));
+        }
+    }
+
+    /// Records the next step. False if it is under way.
+    fn begin_step(&mut self, name: &KeyName, step: OverwriteStep, cx: &Context<'_>) -> bool {
+        let before = self.overwriters.steps.insert(name.clone(), step);
+        if before.is_none() {
+            self.agenda.set(Wake::Overwriters(name.clone()), cx.now + AGAIN);
+        }
+        before != Some(step)
+    }
+}

@@ -1,0 +1,60 @@
+//! The settings of a queue, as its register says. They take effect when they are read.
+
+use super::{Context, Effect, Queue, Remark};
+use crate::partition::ClaimLimits;
+use crate::protocol::register::{DocumentName, Register};
+use crate::settings::{DeadLetterSettings, QueueSettings, QueueSettingsError};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// What the settings of a queue mean for a worker.
+#[derive(Debug, Default)]
+pub struct TakenSettings {
+    /// What limits claims.
+    pub claims: ClaimLimits,
+    /// What applies to tasks that do not say it; `None`: the worker's settings do.
+    pub defaults: Option<Arc<QueueSettings>>,
+    /// Which dead letters are kept.
+    pub dead_letters: DeadLetterSettings,
+    /// The tasks run in the order of their keys.
+    pub by_key: bool,
+}
+
+impl TakenSettings {
+    fn of(register: &Register) -> Self {
+        let readable = register.documents().readable(&DocumentName::queue_settings());
+        let settings = read(readable).unwrap_or_default();
+        let (tickets, by_key) = (register.gates().any(), register.gates().any_of_keys());
+        let claims = ClaimLimits { paused: settings.paused, tickets, by_key };
+        let (dead_letters, by_key) = (settings.dead_letters, settings.order.is_some());
+        let defaults = settings.has_terms().then(|| Arc::new(settings));
+        Self { claims, defaults, dead_letters, by_key }
+    }
+}
+
+fn read(document: Option<&Bytes>) -> Result<QueueSettings, QueueSettingsError> {
+    QueueSettings::read(document.map(AsRef::as_ref).unwrap_or_default())
+}
+
+impl Queue {
+    /// Takes the settings that are on the register now.
+    pub(super) fn take_settings(&mut self, cx: &mut Context<'_>) {
+        let (name, documents) = (DocumentName::queue_settings(), self.register.documents());
+        if let Err(error) = read(documents.get(&name)) {
+            let version = documents.version(&name);
+            self.log(Remark::SettingsUnreadable(version, error.to_string()));
+        }
+        let told =
+            |settings: &TakenSettings| (settings.claims, settings.dead_letters, settings.by_key);
+        let before = told(&self.settings);
+        self.settings = TakenSettings::of(&self.register);
+        let now = told(&self.settings);
+        if before.0.paused != now.0.paused {
+            self.log(Remark::Paused(now.0.paused));
+        }
+        if before != now {
+            self.effects.push_back(Effect::SettingsChanged);
+        }
+        self.recheck_gate(None, cx);
+    }
+}

@@ -1,0 +1,189 @@
+//! New tasks with a key. A task is not claimed before the register says that it holds its key. The
+//! worker publishes a bind that nobody else has published.
+
+use super::{Context, Intent, Queue, TaskFacts, Wake};
+use crate::machine::Task;
+use crate::protocol::fold::Phase;
+use crate::protocol::register::{Admission, Digest, HoldKey, KeyName, QueueTask, Stamp};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The submitter binds its key itself, a moment after its message. The worker waits for that first:
+/// two entries would say the same.
+const SUBMITTER_FIRST: Duration = Duration::from_millis(100);
+
+/// The tasks that this worker has received and that wait for their keys.
+#[derive(Debug, Default)]
+pub(super) struct Waiting(BTreeMap<KeyName, BTreeMap<QueueTask, Waiter>>);
+
+/// A task that waits, with the part of its message that its bind repeats. The message itself may be
+/// dropped before the bind is published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Waiter {
+    digest: Option<Digest>,
+    overwrites: bool,
+    wait: Wait,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    /// The submitter may be about to bind the key.
+    ForSubmitter,
+    /// A bind is to be published.
+    Due,
+    /// The bind with this stamp was published.
+    Bind(Stamp),
+}
+
+impl Waiting {
+    /// The task waits. `facts` are at hand when it begins to.
+    fn put(&mut self, name: &KeyName, task: QueueTask, wait: Wait, facts: Option<&TaskFacts>) {
+        if self.has(name, task) {
+            self.set(name, task, wait);
+        } else if let Some(TaskFacts { digest, overwrites, .. }) = facts {
+            let waiter = Waiter { digest: *digest, overwrites: *overwrites, wait };
+            self.0.entry(name.clone()).or_default().insert(task, waiter);
+        }
+    }
+
+    fn set(&mut self, name: &KeyName, task: QueueTask, wait: Wait) {
+        if let Some(waiter) = self.0.get_mut(name).and_then(|tasks| tasks.get_mut(&task)) {
+            waiter.wait = wait;
+        }
+    }
+
+    fn get(&self, name: &KeyName, task: QueueTask) -> Option<Waiter> {
+        self.0.get(name)?.get(&task).copied()
+    }
+
+    /// Whether this task waits for this key.
+    pub(super) fn has(&self, name: &KeyName, task: QueueTask) -> bool {
+        self.get(name, task).is_some()
+    }
+
+    fn remove(&mut self, name: &KeyName, task: QueueTask) {
+        if let Some(tasks) = self.0.get_mut(name) {
+            tasks.remove(&task);
+            if tasks.is_empty() {
+                self.0.remove(name);
+            }
+        }
+    }
+
+    /// Returns the tasks that wait for this key, an entry of which was read.
+    fn read(&mut self, name: &KeyName, stamp: Stamp) -> Vec<QueueTask> {
+        let Some(tasks) = self.0.get_mut(name) else { return Vec::new() };
+        for waiter in tasks.values_mut().filter(|waiter| waiter.wait == Wait::Bind(stamp)) {
+            waiter.wait = Wait::Due;
+        }
+        tasks.keys().copied().collect()
+    }
+
+    /// Published binds may be read by nobody.
+    fn forget_binds(&mut self) {
+        for waiter in self.0.values_mut().flat_map(BTreeMap::values_mut) {
+            if matches!(waiter.wait, Wait::Bind(_)) {
+                waiter.wait = Wait::Due;
+            }
+        }
+    }
+
+    fn all(&self) -> Vec<(KeyName, QueueTask)> {
+        let all = self.0.iter();
+        all.flat_map(|(name, tasks)| tasks.keys().map(|task| (name.clone(), *task))).collect()
+    }
+}
+
+impl Queue {
+    /// The message of a task is at hand. A new task with a key waits until it holds the key; one
+    /// that names others waits for them.
+    pub fn handle_message(&mut self, task: QueueTask, facts: TaskFacts, cx: &mut Context<'_>) {
+        if let Some(name) = &facts.key {
+            self.check_key(name, task, Some(&facts), cx);
+        }
+        if let Some(after) = facts.after {
+            self.depends_on(task, after, cx);
+        }
+    }
+
+    /// An entry of the register about this key was read.
+    pub(super) fn key_was_read(&mut self, key: &HoldKey, cx: &mut Context<'_>) {
+        for task in self.waiting.read(&key.name, key.stamp) {
+            self.check_key(&key.name, task, None, cx);
+        }
+    }
+
+    /// The register was read to its end, and may be another one than before.
+    pub(super) fn recheck_all_keys(&mut self, cx: &mut Context<'_>) {
+        // A bind of another register is never read.
+        self.waiting.forget_binds();
+        for (name, task) in self.waiting.all() {
+            self.check_key(&name, task, None, cx);
+        }
+    }
+
+    /// The submitter has had its time, or the bind of this worker was not stored.
+    pub(super) fn bind_is_due(&mut self, name: &KeyName, task: QueueTask, cx: &mut Context<'_>) {
+        if self.waiting.has(name, task) {
+            self.waiting.set(name, task, Wait::Due);
+            self.check_key(name, task, None, cx);
+        }
+    }
+
+    fn check_key(
+        &mut self,
+        name: &KeyName,
+        task: QueueTask,
+        facts: Option<&TaskFacts>,
+        cx: &mut Context<'_>,
+    ) {
+        let now = cx.now;
+        let Some(partition) = cx.of_mut(task) else { return };
+        let is_open = |task: &Task| task.held && task.fold.phase == Phase::New;
+        if !partition.machine().task(task.id).is_some_and(|task| is_open(&task)) {
+            return self.waiting.remove(name, task);
+        }
+        let keys = self.register.keys();
+        match keys.admission(name, task) {
+            Admission::Holds => {
+                self.waiting.remove(name, task);
+                partition.admit(task.id, now);
+            }
+            Admission::Lost(holder) => {
+                self.waiting.remove(name, task);
+                partition.reject(task.id, holder, now);
+            }
+            Admission::Behind(_) => {
+                // The worker that keeps the keys of the partition makes room. This task is bound
+                // when that is read.
+                partition.stand_behind(task.id);
+                self.waiting.put(name, task, Wait::Due, facts);
+            }
+            Admission::Bind if keys.binds_before(name, task) => {
+                partition.wait_for_key(task.id, now);
+                self.waiting.put(name, task, Wait::Due, facts);
+            }
+            Admission::Bind => {
+                partition.wait_for_key(task.id, now);
+                match self.waiting.get(name, task).map(|waiter| waiter.wait) {
+                    None => {
+                        self.waiting.put(name, task, Wait::ForSubmitter, facts);
+                        let wake = Wake::Bind(name.clone(), task);
+                        self.agenda.set(wake, now + SUBMITTER_FIRST);
+                    }
+                    Some(Wait::Due) if self.read => self.bind(name, task),
+                    Some(_) => {}
+                }
+            }
+        }
+    }
+
+    /// Publishes the bind of a task that waits.
+    fn bind(&mut self, name: &KeyName, task: QueueTask) {
+        let Some(Waiter { digest, overwrites, .. }) = self.waiting.get(name, task) else { return };
+        let stamp = self.stamps.next();
+        let entry = self.register.keys().bind_of(name, task, digest, stamp);
+        self.waiting.set(name, task, Wait::Bind(stamp));
+        self.publish_for(Intent::Bind(name.clone(), task), entry.overwriting(overwrites));
+    }
+}

@@ -1,0 +1,418 @@
+//! The queues of a worker: each has a register, which is followed from its start once, whatever the
+//! number of topics and partitions, and a pure [`Queue`] that decides by it. The worker takes no
+//! tasks before it has read the register to its end.
+//!
+//! A register that is deleted is followed from the start of the one that takes its place. What it
+//! said of keys is forgotten: a key that was bound is free, and a second task may run with it.
+//! Tasks that were claimed go on, for what the ledger says of them stands.
+
+use super::existence::Searches;
+use super::lane::{Lane, TaskPayload};
+use super::lanes::{LaneId, Lanes};
+use super::{Driver, Environment, Event};
+use crate::supervise::Landmark;
+use crate::transport::{Batching, Message, OnReceipt, Schema, TopicPartition};
+use crate::worker::mailbox::Mailbox;
+use crate::worker::session::{FollowedWhole, Publish, Sink, follow_whole, publish};
+use longhaul_core::ledger;
+use longhaul_core::metadata::Showing;
+use longhaul_core::partition::Partition;
+use longhaul_core::protocol::entry::{Claim, ClaimKind, Entry as LedgerEntry};
+use longhaul_core::protocol::entry_set::EntrySet;
+use longhaul_core::protocol::moment::Moment;
+use longhaul_core::protocol::register::{Entry, EntryError, QueueTask};
+use longhaul_core::queue::{self, Context, Partitions, Queue, QueueConfig, TaskFacts};
+use longhaul_core::register;
+use longhaul_core::settings::QueueSettings;
+use longhaul_core::task::{Priority, TaskId, text};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::task::{AbortHandle, JoinSet};
+
+/// A queue, with the services around it.
+pub(super) struct OwnQueue {
+    pub(super) core: Queue,
+    register: TopicPartition,
+    /// Its place among the worker's.
+    number: usize,
+    /// The worker's topics of the queue, by their levels.
+    topics: BTreeMap<Priority, u16>,
+    /// Counts the followers, so that what an ended one left in the queue of events is told from the
+    /// new one's.
+    generation: u64,
+    landmark: Landmark,
+    follower: Option<AbortHandle>,
+    publishes: Option<Mailbox<Publish>>,
+    /// The messages of tasks that others wait for.
+    pub(super) searches: Searches,
+    /// Publishers of the tasks of schedules, opened by the first one.
+    #[cfg(feature = "schedules")]
+    pub(super) firings: BTreeMap<LaneId, Mailbox<Publish>>,
+}
+
+impl OwnQueue {
+    /// Follows the register from its start.
+    fn open(
+        env: &mut Environment,
+        services: &mut JoinSet<()>,
+        config: QueueConfig,
+        register: &str,
+        number: usize,
+    ) -> Self {
+        let mut opened = Self {
+            core: Queue::new(config, Lane::draw_owner(env)),
+            register: TopicPartition { topic: register.to_owned(), partition: -1 },
+            number,
+            topics: BTreeMap::new(),
+            generation: 0,
+            landmark: Landmark::default(),
+            follower: None,
+            publishes: None,
+            searches: Searches::default(),
+            #[cfg(feature = "schedules")]
+            firings: BTreeMap::new(),
+        };
+        opened.read_from_start(env, services);
+        opened
+    }
+
+    pub(super) const fn register(&self) -> &TopicPartition {
+        &self.register
+    }
+
+    /// The worker works on this topic of the queue.
+    pub(super) fn add_topic(&mut self, level: Priority, topic: u16, name: &str) {
+        self.topics.insert(level, topic);
+        self.core.add_topic(level, name);
+    }
+
+    /// The lane of a task.
+    pub(super) fn lane_of(&self, task: QueueTask) -> Option<LaneId> {
+        self.topics.get(&task.level).map(|topic| LaneId::new(*topic, task.id.partition))
+    }
+
+    fn read_from_start(&mut self, env: &mut Environment, services: &mut JoinSet<()>) {
+        self.generation += 1;
+        self.core.handle_replaced();
+        self.landmark = Landmark::default();
+        let (queue, generation) = (self.number, self.generation);
+        let sink = Sink::new(env.events.clone(), move |followed| Event::Register {
+            queue,
+            generation,
+            followed,
+        });
+        let following = follow_whole(env.service(&self.register), self.landmark.clone(), sink);
+        let service = services.spawn(env.gate.wrap(following));
+        if let Some(before) = self.follower.replace(service) {
+            before.abort();
+        }
+    }
+
+    /// Publishes an entry. The first one opens the publisher: most workers never need it.
+    pub(super) fn publish(
+        &mut self,
+        env: &mut Environment,
+        services: &mut JoinSet<()>,
+        entry: &Entry,
+        on_receipt: OnReceipt,
+    ) {
+        let mailbox = self.publishes.get_or_insert_with(|| {
+            let mailbox = Mailbox::new();
+            let service = env.service(&self.register);
+            let publishing = publish(service, Batching::On, Schema::None, mailbox.clone());
+            services.spawn(env.gate.wrap(publishing));
+            mailbox
+        });
+        mailbox.put(Publish { message: register::message(entry), on_receipt, expires: None });
+    }
+}
+
+/// The lanes of a queue, as its core sees them.
+struct LanesOfQueue<'a> {
+    lanes: &'a mut Lanes,
+    topics: &'a BTreeMap<Priority, u16>,
+}
+
+impl Partitions for LanesOfQueue<'_> {
+    fn get(&self, level: Priority, partition: i32) -> Option<&Partition> {
+        let topic = *self.topics.get(&level)?;
+        self.lanes.get(&LaneId::new(topic, partition)).map(|lane| &lane.core)
+    }
+
+    fn get_mut(&mut self, level: Priority, partition: i32) -> Option<&mut Partition> {
+        let topic = *self.topics.get(&level)?;
+        self.lanes.get_mut(&LaneId::new(topic, partition)).map(|lane| &mut lane.core)
+    }
+
+    fn of_level(&self, level: Priority) -> Box<dyn Iterator<Item = (i32, &Partition)> + '_> {
+        let topic = self.topics.get(&level).copied();
+        let lanes = topic.into_iter().flat_map(|topic| self.lanes.range(LaneId::all_of(topic)));
+        Box::new(lanes.map(|(_, lane)| (lane.partition(), &lane.core)))
+    }
+}
+
+impl Driver {
+    /// Opens the queue of this register, unless one of the worker's topics has it already. Returns
+    /// its number.
+    pub(super) fn open_queue(&mut self, register: &str) -> usize {
+        let known = self.queues.iter().position(|queue| queue.register.topic == register);
+        known.unwrap_or_else(|| {
+            let number = self.queues.len();
+            let config = QueueConfig {
+                heartbeat: self.config.heartbeat,
+                key_period: self.config.key_period(),
+                legacy: self.config.legacy,
+            };
+            let Self { env, services, queues, .. } = self;
+            queues.push(OwnQueue::open(env, services, config, register, number));
+            number
+        })
+    }
+
+    /// The queue of a lane, to look at.
+    pub(super) fn queue_of(&self, lane: LaneId) -> Option<&OwnQueue> {
+        self.queues.get(self.topics.get(usize::from(lane.topic))?.queue)
+    }
+
+    /// The name of a lane's task in its queue.
+    pub(super) fn queue_task(&self, lane: LaneId, id: TaskId) -> Option<QueueTask> {
+        self.topics.get(usize::from(lane.topic)).map(|topic| topic.queue_task(id))
+    }
+
+    /// Has a queue do something, and performs the effects of that.
+    pub(super) fn on_queue<T>(
+        &mut self,
+        number: usize,
+        act: impl FnOnce(&mut Queue, &mut Context<'_>) -> T,
+    ) -> Option<T> {
+        let Self { queues, lanes, env, .. } = self;
+        let OwnQueue { core, topics, .. } = queues.get_mut(number)?;
+        let (now, wall_ms) = (env.clock.now(), env.clock.wall_ms());
+        let partitions = &mut LanesOfQueue { lanes, topics };
+        let done = act(core, &mut Context { now, wall_ms, partitions });
+        while let Some(effect) = self.queues.get_mut(number)?.core.poll_effect() {
+            self.perform_of_queue(number, effect);
+        }
+        Some(done)
+    }
+
+    /// The same for the queue of a lane's task.
+    pub(super) fn on_queue_of<T>(
+        &mut self,
+        lane: LaneId,
+        id: TaskId,
+        act: impl FnOnce(&mut Queue, QueueTask, &mut Context<'_>) -> T,
+    ) -> Option<T> {
+        let topic = self.topics.get(usize::from(lane.topic))?;
+        let task = topic.queue_task(id);
+        self.on_queue(topic.queue, |queue, context| act(queue, task, context))
+    }
+
+    /// Looks at the queues whose time has come.
+    pub(super) fn run_queues(&mut self, now: Moment) {
+        for number in 0..self.queues.len() {
+            let timeout = self.queues.get(number).and_then(|queue| queue.core.timeout());
+            if timeout.is_some_and(|at| at <= now) {
+                self.on_queue(number, Queue::run);
+            }
+        }
+    }
+
+    /// Tells the queue of a lane what the message of a task says.
+    pub(super) fn tell_queue(&mut self, lane: LaneId, task: TaskId, facts: TaskFacts) {
+        self.on_queue_of(lane, task, |queue, task, context| {
+            queue.handle_message(task, facts, context);
+        });
+    }
+
+    /// A lane has read its ledger: its tasks count from now on.
+    pub(super) fn tell_queue_of_ready(&mut self, lane: LaneId) {
+        let Some(topic) = self.topics.get(usize::from(lane.topic)) else { return };
+        let (number, level) = (topic.queue, topic.level());
+        self.on_queue(number, |queue, context| queue.handle_ready(level, context));
+    }
+
+    /// An entry of a lane's ledger was accepted.
+    pub(super) fn tell_queue_of_entry(
+        &mut self,
+        lane: LaneId,
+        entry: &LedgerEntry,
+        message: &Message,
+    ) {
+        let Some(task) = entry.task() else { return };
+        let content = || ledger::content(message).unwrap_or_default();
+        self.on_queue_of(lane, task, |queue, task, context| {
+            queue.handle_task_entry(task, entry, content, context);
+        });
+    }
+
+    /// The tasks of these entries are over for good.
+    pub(super) fn tell_queue_of_seal(&mut self, lane: LaneId, sealed: &EntrySet) {
+        let Some(topic) = self.topics.get(usize::from(lane.topic)) else { return };
+        let (number, level) = (topic.queue, topic.level());
+        self.on_queue(number, |queue, context| queue.handle_sealed(level, sealed, context));
+    }
+
+    /// The content of a claim that parks its task, or offers it.
+    pub(super) fn waits_for(&self, lane: LaneId, claim: &Claim) -> Option<String> {
+        let parks = matches!(claim.kind, ClaimKind::Park | ClaimKind::Offer(_));
+        let task = self.queue_task(lane, claim.key.task).filter(|_| parks)?;
+        Some(self.queue_of(lane)?.core.dependencies().content(task, claim.kind))
+    }
+
+    /// The names that a parked task waits for, as the metadata topic shows them.
+    pub(super) fn shown_names(&self, lane: LaneId, task: TaskId) -> Option<(Vec<String>, usize)> {
+        let task = self.queue_task(lane, task)?;
+        Some(self.queue_of(lane)?.core.dependencies().shown(task))
+    }
+
+    /// Whether the end of a task is shown later: the release of its key comes first.
+    pub(super) fn releases_first(&mut self, lane: LaneId, task: TaskId, kind: Showing) -> bool {
+        let releases =
+            |queue: &mut Queue, task, cx: &mut Context<'_>| queue.releases_first(task, kind, cx);
+        self.on_queue_of(lane, task, releases) == Some(true)
+    }
+
+    /// A draining worker fires no schedules.
+    pub(super) fn stop_firing(&mut self) {
+        #[cfg(feature = "schedules")]
+        self.queues.iter_mut().for_each(|queue| queue.core.stop_firing());
+    }
+
+    pub(super) fn handle_register(
+        &mut self,
+        number: usize,
+        generation: u64,
+        followed: FollowedWhole,
+    ) {
+        let Some(queue) = self.queues.get_mut(number) else { return };
+        if generation != queue.generation {
+            return;
+        }
+        match followed {
+            FollowedWhole::Messages(messages) => {
+                for message in &messages {
+                    self.handle_register_entry(number, message);
+                    self.perform_effects();
+                }
+            }
+            FollowedWhole::ToEnd => _ = self.on_queue(number, Queue::handle_read),
+            FollowedWhole::Gone => {
+                tracing::error!(
+                    topic = %queue.register,
+                    "the register was deleted or replaced: keys that were bound are free again, and a second task may run with one of them"
+                );
+                self.stats.register_lost();
+                queue.read_from_start(&mut self.env, &mut self.services);
+            }
+        }
+    }
+
+    fn handle_register_entry(&mut self, number: usize, message: &Message) {
+        let Some(queue) = self.queues.get_mut(number) else { return };
+        match register::read(message) {
+            Ok(entry) => {
+                if matches!(entry, Entry::Start(_)) {
+                    queue.landmark.set(Some(message));
+                }
+                let (position, published_ms) = (message.position, message.publish_time_ms);
+                self.on_queue(number, |queue, context| {
+                    queue.handle_entry(&entry, position, published_ms, context);
+                });
+            }
+            Err(EntryError::Replicated) => self.stats.replicated(),
+            Err(error) => {
+                tracing::debug!(position = ?message.position, %error, "not an entry of the register");
+                self.stats.malformed();
+            }
+        }
+    }
+
+    /// Has the lanes of a queue take tasks, as far as they have read their ledgers.
+    pub(super) fn take_tasks_of_queue(&mut self, number: usize) {
+        let is_ready = |lane: &Lane| lane.core.machine().is_ready();
+        for id in self.lanes_of_queue(number) {
+            if self.lanes.get(&id).is_some_and(is_ready) {
+                self.take_tasks(id);
+            }
+        }
+    }
+
+    /// A lane has read its ledger: it takes tasks as soon as the register is read, too.
+    pub(super) fn take_tasks(&mut self, id: LaneId) {
+        if self.queue_of(id).is_none_or(|queue| !queue.core.is_read()) {
+            return;
+        }
+        self.apply_settings(id);
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        if lane.start_consuming(&mut self.env, &mut self.services) {
+            tracing::info!(topic = %lane.topics.task, owner = %lane.core.machine().owner(), "ledger read: working");
+            self.stats.ready(id);
+        }
+    }
+
+    fn lanes_of_queue(&self, number: usize) -> Vec<LaneId> {
+        let is_of_queue = |id: &LaneId| {
+            self.topics.get(usize::from(id.topic)).is_some_and(|topic| topic.queue == number)
+        };
+        self.lanes.keys().filter(is_of_queue).collect()
+    }
+
+    /// The settings of a queue are other ones.
+    pub(super) fn apply_settings_of_queue(&mut self, number: usize) {
+        for id in self.lanes_of_queue(number) {
+            self.apply_settings(id);
+        }
+    }
+
+    /// Tells a lane what limits its claims, and which dead letters are kept.
+    fn apply_settings(&mut self, id: LaneId) {
+        let Some(settings) = self.queue_of(id).map(|queue| queue.core.settings()) else { return };
+        let (claims, dead_letters) = (settings.claims, settings.dead_letters);
+        let by_key = settings.by_key;
+        let Self { lanes, env, services, .. } = self;
+        if let Some(lane) = lanes.get_mut(&id) {
+            lane.core.limit_claims(claims, env.clock.now());
+            let policy = lane.config.dead_letters.within(&dead_letters);
+            lane.change_letters(policy, env, services);
+            lane.change_order(by_key);
+            self.without_credit.insert(id);
+        }
+    }
+
+    /// What the queue says of tasks whose messages do not say it.
+    pub(super) fn defaults_of(&self, id: LaneId) -> Option<Arc<QueueSettings>> {
+        self.queue_of(id)?.core.settings().defaults.clone()
+    }
+}
+
+impl TaskPayload {
+    /// What the message says to the queue.
+    pub(super) fn facts(&self) -> TaskFacts {
+        TaskFacts::read(&self.properties, self.undecodable.is_none().then_some(&self.bytes))
+    }
+
+    /// The same without the digest of the payload.
+    pub(super) fn facts_without_digest(&self) -> TaskFacts {
+        TaskFacts::read(&self.properties, None)
+    }
+
+    /// The key of the limits that the task is under. A key that is not valid does not count.
+    pub(super) fn limit_key(&self) -> Option<&str> {
+        queue::limit_key_of(&self.properties)
+    }
+
+    /// Completes what the task's message says.
+    pub(super) fn complete_terms(&mut self, defaults: Option<&QueueSettings>) {
+        if let Some(defaults) = defaults {
+            let own = self.terms.as_deref().cloned().unwrap_or_default();
+            self.terms = Some(Arc::new(own.completed_by(defaults, self.published_ms)));
+        }
+    }
+
+    /// Why the message's request to overwrite cannot be used.
+    pub(super) fn overwrite_problem(&self) -> Option<&'static str> {
+        self.properties.get(text::OVERWRITE)?;
+        self.facts_without_digest().overwrite_problem(&self.properties)
+    }
+}
