@@ -260,6 +260,13 @@ impl Driver {
         Some(self.queue_of(lane)?.core.dependencies().content(task, claim.kind))
     }
 
+    /// This worker keeps the metadata topic of the lane from now on, and the keys of its tasks.
+    pub(super) fn recheck_overwriters(&mut self, lane: LaneId) {
+        if let Some(topic) = self.topics.get(usize::from(lane.topic)) {
+            self.on_queue(topic.queue, Queue::recheck_overwriters);
+        }
+    }
+
     /// The names that a parked task waits for, as the metadata topic shows them.
     pub(super) fn shown_names(&self, lane: LaneId, task: TaskId) -> Option<(Vec<String>, usize)> {
         let task = self.queue_task(lane, task)?;

@@ -16,7 +16,6 @@ use longhaul_core::protocol::fold::{Phase, TaskFold};
 use longhaul_core::protocol::invariants::phase_shown;
 use longhaul_core::protocol::key::Epoch;
 use longhaul_core::protocol::moment::Moment;
-use longhaul_core::queue::Queue;
 use longhaul_core::task::{Position, TaskId};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -319,9 +318,7 @@ impl Driver {
         if lane.follow_metadata(&mut self.env, &mut self.services) {
             // Nobody may have looked after these, or after its keys, before.
             lane.look_at_ended_from_outside(now, self.env.clock.wall_ms());
-            if let Some(topic) = self.topics.get(usize::from(id.topic)) {
-                self.on_queue(topic.queue, Queue::recheck_overwriters);
-            }
+            self.recheck_overwriters(id);
         }
         loop {
             let Some(lane) = self.lanes.get_mut(&id) else { return };

@@ -20,7 +20,7 @@
 
 use super::lines::is_to_begin;
 use super::{Action, Machine, Stage, Stop, Task};
-use crate::protocol::entry::{ClaimKind, Entry, Outcome};
+use crate::protocol::entry::{Claim, ClaimKind, Entry, Outcome};
 use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::invariants::{
     self, Breach, Judgement, OUTCOME, OwnRecord, SEAL, UNCLOSED, Violation,
@@ -70,6 +70,19 @@ impl Machine {
             return false;
         }
         let judgement = invariants::showing(&self.fold(id), shown);
+        if let Err(breach) = judgement {
+            self.set_aside(id, breach);
+        }
+        judgement.is_ok()
+    }
+
+    /// Whether this claim of another owner may close its task. If not, the task is set aside.
+    pub fn may_close(&mut self, claim: &Claim) -> bool {
+        let id = claim.key.task;
+        if self.is_aside(id) {
+            return false;
+        }
+        let judgement = invariants::closing(&self.fold(id), claim);
         if let Err(breach) = judgement {
             self.set_aside(id, breach);
         }

@@ -2,6 +2,7 @@
 
 use super::Partition;
 use crate::agenda::Agenda;
+use crate::protocol::entry::Claim;
 use crate::protocol::moment::Moment;
 use crate::protocol::register::QueueTask;
 use crate::task::TaskId;
@@ -54,6 +55,13 @@ impl Partition {
         self.undecided.late = false;
         self.machine.reject(id, holder);
         self.look_again(id, now);
+    }
+
+    /// Whether this claim, of a task that takes its place, may close the task.
+    pub fn may_close(&mut self, claim: &Claim) -> bool {
+        let may = self.machine.may_close(claim);
+        self.settle();
+        may
     }
 
     /// The number of tasks that are about to get their keys, and may need slots then, or are about

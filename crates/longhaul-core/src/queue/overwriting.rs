@@ -128,12 +128,13 @@ impl Queue {
 
     /// Closes a task. The size of its batch belongs to the claim. If nobody knows it, the message is
     /// read first.
-    fn read_and_close(&mut self, task: QueueTask, by: QueueTask, cx: &Context<'_>) {
+    fn read_and_close(&mut self, task: QueueTask, by: QueueTask, cx: &mut Context<'_>) {
         let Some(partition) = cx.of(task) else { return };
         let is_known = |task: &Task| task.held || task.fold.epoch > Epoch(0);
         let known = partition.machine().task(task.id);
         if let Some(known) = known.filter(|known| is_known(known)) {
-            self.close_for(task, by, &known.fold, known.batch_size);
+            let (fold, batch_size) = (known.fold, known.batch_size);
+            self.close_for(task, by, &fold, batch_size, cx);
         } else if self.overwriters.reading.insert(task) {
             self.effects.push_back(Effect::ReadOverwritten(task, by));
         }
@@ -146,14 +147,14 @@ impl Queue {
         &mut self,
         (task, by): (QueueTask, QueueTask),
         batch_size: Option<u32>,
-        cx: &Context<'_>,
+        cx: &mut Context<'_>,
     ) {
         self.overwriters.reading.remove(&task);
         let Some(partition) = cx.of(task) else { return };
         let fold = partition.machine().fold(task.id);
         if partition.machine().is_ready() && fold.phase == Phase::New {
             let in_batch = || task.id.batch_index.map(|index| index.saturating_add(1));
-            self.close_for(task, by, &fold, batch_size.or_else(in_batch));
+            self.close_for(task, by, &fold, batch_size.or_else(in_batch), cx);
         }
     }
 
@@ -163,13 +164,16 @@ impl Queue {
         by: QueueTask,
         fold: &TaskFold,
         batch_size: Option<u32>,
+        cx: &mut Context<'_>,
     ) {
         let stamp = self.stamps.next();
         let (epoch, owner, serial) = (fold.epoch.next(), stamp.writer, stamp.serial);
         let key = OnceKey { task: task.id, epoch, owner, serial };
         let claim = Claim::plain(key, fold.attempt, ClaimKind::Cancelled);
         let claim = Claim { batch_size, ..claim };
-        self.effects.push_back(Effect::Close(task, claim, text::superseded_by(by.id)));
+        if cx.of_mut(task).is_some_and(|partition| partition.may_close(&claim)) {
+            self.effects.push_back(Effect::Close(task, claim, text::superseded_by(by.id)));
+        }
     }
 
     /// Publishes the bind of an overwriter: it holds the key then, or has lost it for good.

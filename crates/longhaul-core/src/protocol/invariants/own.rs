@@ -133,6 +133,20 @@ pub fn claim(fold: &TaskFold, claim: &Claim, held: bool, payload: bool) -> Judge
     )
 }
 
+/// C-16: a claim of another owner closes a task that does not run, in favour of a later one.
+///
+/// # Errors
+/// It is not of the next epoch, the task runs or is over, or its batch is not known.
+pub fn closing(fold: &TaskFold, claim: &Claim) -> Judgement {
+    let is_next = claim.key.epoch == fold.epoch.next() && claim.attempt == fold.attempt;
+    let in_batch = fold.phase == Phase::New && claim.key.task.batch_index.is_some();
+    let is_known = !in_batch || claim.batch_size.is_some();
+    if is_next && is_known && matches!(fold.phase, Phase::New | Phase::Retry) {
+        return Ok(());
+    }
+    breach(ADOPTION, "a task is closed out of turn, while it runs, or in an unknown batch")
+}
+
 /// C-22: an outcome.
 ///
 /// # Errors

@@ -1,7 +1,7 @@
 //! What one worker may do, and for each rule the nearest that it may not.
 
 use super::*;
-use crate::protocol::entry::{Done, NextAttempt, Outcome};
+use crate::protocol::entry::{Claim, Done, NextAttempt, Outcome};
 use crate::protocol::key::OnceKey;
 
 const TASK: TaskId = TaskId { ledger: 1, entry: 2, partition: 0, batch_index: None };
@@ -36,6 +36,23 @@ fn a_claim_needs_a_delivery_or_a_known_state_and_to_run_the_payload() {
         assert!(may(phase, false, false, close));
     }
     assert!(!may(Phase::Completed, true, true, run) && !may(Phase::Sealed, true, true, close));
+}
+
+#[test]
+fn a_task_is_closed_in_favour_of_another_while_it_does_not_run() {
+    let claim = |epoch| Claim::plain(key(epoch, B), 1, ClaimKind::Cancelled);
+    let retry = fold(Phase::Retry, 2, A, 1);
+    assert!(closing(&retry, &claim(3)).is_ok());
+    assert!(closing(&retry, &claim(2)).is_err());
+    assert!(closing(&running(2, 1), &claim(3)).is_err());
+    assert!(closing(&over(Phase::Completed), &claim(2)).is_err());
+    let of_batch = |batch_size| {
+        let first = claim(1);
+        let task = TaskId { batch_index: Some(0), ..TASK };
+        Claim { key: OnceKey { task, ..first.key }, attempt: 0, batch_size, ..first }
+    };
+    assert!(closing(&TaskFold::default(), &of_batch(Some(2))).is_ok());
+    assert!(closing(&TaskFold::default(), &of_batch(None)).is_err());
 }
 
 #[test]
