@@ -80,7 +80,8 @@ pub use client::{
     PastInstant, Queue, Submission, SubmitError, SubmittedError, SubmittedTask, TaskCounts,
     TaskFilter, TaskHistory, TaskInfo, TaskLease, TaskPage, TaskRef, TaskRefError, TaskStatus,
     TaskStep, TaskView, TaskViewError, Verification, VersionedSettings, WaitError, Watch,
-    WatchError, WatchEvent, WatchFrom, WatchPlace, WatchPlaceError, WorkerInfo, Zombie,
+    WatchError, WatchEvent, WatchFrom, WatchPlace, WatchPlaceError, Why, WhyCause, WorkerInfo,
+    Zombie,
 };
 pub use client::{Closed, Export, ExportRecord, Exported, Imported, MoveError, Unmoved};
 #[cfg(feature = "schedules")]

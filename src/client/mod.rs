@@ -64,7 +64,7 @@ pub use submitted::{SubmittedError, SubmittedTask};
 pub use task_ref::{TaskRef, TaskRefError};
 pub use tasks::{
     NewestTasks, TaskCounts, TaskFilter, TaskInfo, TaskLease, TaskPage, TaskStatus, TaskStep,
-    TaskView, TaskViewError, WorkerInfo,
+    TaskView, TaskViewError, Why, WhyCause, WorkerInfo,
 };
 pub use watch::{Watch, WatchError, WatchEvent, WatchFrom, WatchPlace, WatchPlaceError};
 

@@ -6,6 +6,7 @@ use super::partition;
 use super::publishers::{PublishFailure, Publishers};
 use super::service::Tasks;
 use crate::chance::system_random;
+use crate::clock::Clock;
 use crate::supervise::{
     Connections, KeptFollower, Landmark, Reading, Service, WholeFollower, no_answer,
 };
@@ -186,6 +187,11 @@ impl Followed {
         look(lock(&self.read).fold.keys())
     }
 
+    /// Looks at all that it says.
+    pub(super) fn look_at_register<T>(&self, look: impl FnOnce(&Register) -> T) -> T {
+        look(&lock(&self.read).fold)
+    }
+
     /// Its first entry, by which it is known again.
     pub(super) fn look_at_start(&self) -> Option<Stamp> {
         lock(&self.read).fold.start()
@@ -255,7 +261,10 @@ impl Reader {
         loop {
             match follower.next().await {
                 Ok(Reading::Messages(messages)) => self.take(&messages),
-                Ok(Reading::ToEnd) => to_end = true,
+                Ok(Reading::ToEnd) => {
+                    lock(&self.read).fold.read_to_end(Clock::System.wall_ms());
+                    to_end = true;
+                }
                 Err(error) if error.kind == TransportErrorKind::NotFound && follower.has_read() => {
                     return;
                 }
@@ -276,7 +285,8 @@ impl Reader {
                     if matches!(entry, Entry::Start(_)) {
                         self.landmark.set(Some(message));
                     }
-                    let verdict = read.fold.apply_without_tickets(&entry, message.position);
+                    let verdict =
+                        read.fold.apply_at(&entry, message.position, message.publish_time_ms);
                     if let Entry::Document(document) = &entry
                         && let Some(awaited) = read.awaited.get_mut(&document.key.stamp)
                     {

@@ -359,6 +359,8 @@ impl Setup {
         let Self { levels, known_overrides, mut config, codecs, .. } = self;
         config.identity = of_this_process(&options.name, &config.label);
         config.identity.grants_leases = config.leases.is_some();
+        let slots = u32::try_from(config.concurrency).ok();
+        config.identity.slots = slots.filter(|_| config.leases.is_none());
         let subscription = config.subscription.clone();
         let known = |task: &str| TopicOverrides::of(&known_overrides, task);
         let queue = TopicNames::with_overrides(&task_topic, &subscription, &overrides)?;

@@ -146,6 +146,12 @@ pub(crate) struct Progress {
     pub(crate) message: String,
 }
 
+/// Why a task does not run.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Why {
+    pub(crate) sentence: String,
+}
+
 #[derive(Debug, Deserialize)]
 pub(crate) struct History {
     pub(crate) is_whole: bool,

@@ -10,7 +10,7 @@ use longhaul_core::protocol::fold::{TaskFold, Verdict};
 use longhaul_core::protocol::invariants as ids;
 use longhaul_core::protocol::key::{Epoch, Key, OnceKey, OwnerId};
 use longhaul_core::protocol::seal::Seal;
-use longhaul_memory::{Happening, History, MemoryBroker};
+use longhaul_memory::{Event, Happening, History, MemoryBroker};
 use longhaul_transport::moment::Moment;
 use longhaul_transport::{Message, TopicPartition};
 use std::collections::{BTreeMap, BTreeSet};
@@ -101,8 +101,9 @@ pub(super) struct Story {
     pub(super) claims: Vec<Claimed>,
     /// Epochs whose attempt was given back.
     pub(super) released: BTreeSet<u32>,
-    /// Some worker has missed an outcome. Before it notices that it may count an attempt that was
-    /// given back, and show so.
+    /// A worker has missed an outcome. The next heartbeat of its owner tells the worker so. Until
+    /// then it may count an attempt that was given back; and if the owner is silent from then on,
+    /// it takes a task over that has ended, by a claim that only it accepts.
     pub(super) miscounted: bool,
     /// Claims that came to nothing because the epoch was taken: epoch and time.
     pub(super) lost_claims: Vec<(u32, Moment)>,
@@ -134,6 +135,15 @@ pub(super) struct Story {
     pub(super) sealed: Option<Moment>,
 }
 
+/// What did not come to a follower of this partition.
+fn missed_on(history: &History, name: &str) -> BTreeSet<Position> {
+    let missed = |event: &Event| {
+        let Happening::Missed { partition, position, .. } = &event.what else { return None };
+        (**partition == *name).then_some(*position)
+    };
+    history.events().iter().filter_map(missed).collect()
+}
+
 impl Story {
     pub(super) fn fate(&self) -> Option<Fate> {
         Some(Fate { end: self.state.end()?, attempts: self.state.attempt })
@@ -162,30 +172,25 @@ impl Told {
     pub(super) fn of(broker: &MemoryBroker, at: &TopicPartition, times: &Times) -> Self {
         let name: Arc<str> = Arc::from(at.to_string());
         let mut told = Self::default();
+        let missed = broker.look_at_history(|history| missed_on(history, &name));
         for message in broker.full_log(at) {
             let Some(stored) = times.get(&(Arc::clone(&name), message.position.entry_id())) else {
                 told.found.push(format!("{:?} of {name} was never stored", message.position));
                 continue;
             };
             match ledger::read(&message) {
-                Ok(entry) => told.take(&entry, &message, stored),
+                Ok(entry) => {
+                    if let Entry::Done(done) = &entry
+                        && missed.contains(&message.position)
+                    {
+                        told.stories.entry(done.key.task).or_default().miscounted = true;
+                    }
+                    told.take(&entry, &message, stored);
+                }
                 Err(error) => told.found.push(format!("{}: {error}: {message:?}", ids::KEYS)),
             }
         }
-        broker.look_at_history(|history| told.note_missed(history, &name));
         told
-    }
-
-    fn note_missed(&mut self, history: &History, name: &str) {
-        for event in history.events() {
-            if let Happening::Missed { partition, position, .. } = &event.what
-                && **partition == *name
-                && let Some(Logged { entry: Entry::Done(done), .. }) = self.log.get(position)
-                && let Some(story) = self.stories.get_mut(&done.key.task)
-            {
-                story.miscounted = true;
-            }
-        }
     }
 
     fn take(&mut self, entry: &Entry, message: &Message, stored: &Stored) {
@@ -276,7 +281,7 @@ impl Story {
         }
         let what = match self.sealed {
             None => return self.superseded(id, key, rejected),
-            Some(_) if !rejected && !self.rejected.is_empty() => {
+            Some(_) if !rejected && !self.rejected.is_empty() && !self.miscounted => {
                 "an accepted key was tombstoned before all rejected ones"
             }
             Some(_) => return None,

@@ -127,6 +127,7 @@ pub(super) fn check(evidence: &Evidence<'_>, book: &Book, found: &mut Vec<String
         let ended = story.ended.as_ref().map(|(at, ..)| *at);
         for entry in entries {
             if entry.is_terminal()
+                && !story.miscounted
                 && (ended.is_none_or(|ended| ended > entry.stored.at) || !says(entry, story))
             {
                 let shown = entry.what.as_ref().map(|(metadata, _)| {

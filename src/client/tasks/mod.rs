@@ -15,11 +15,13 @@ mod row;
 mod series;
 mod service;
 mod table;
+mod why;
 mod words;
 
 pub use info::{TaskCounts, TaskFilter, TaskInfo, TaskLease, TaskPage, TaskStatus, WorkerInfo};
 pub use newest::NewestTasks;
 pub use series::TaskStep;
+pub use why::{Why, WhyCause};
 
 use super::Client;
 use crate::clock::Clock;
@@ -221,6 +223,36 @@ impl TaskView {
         };
         let found = self.shared()?.into_iter().map(of_partition).collect();
         Ok(merged(found, before, limit))
+    }
+
+    /// The last tasks before this one on its partition that a filter takes, up to `limit` of them,
+    /// the newest first.
+    pub(super) fn earlier(
+        &self,
+        id: TaskId,
+        filter: &TaskFilter,
+        limit: usize,
+    ) -> Result<Vec<TaskId>, TaskViewError> {
+        let now_ms = self.now_ms();
+        let found = self
+            .of_partition(id.partition)?
+            .map(|shared| shared.table().newest(filter, Some(id), limit, now_ms));
+        Ok(found.into_iter().flatten().map(|info| info.id).collect())
+    }
+
+    /// How many tasks before this one on its partition a filter takes.
+    pub(super) fn count_before(
+        &self,
+        id: TaskId,
+        filter: &TaskFilter,
+    ) -> Result<u64, TaskViewError> {
+        let now_ms = self.now_ms();
+        let shared = self.of_partition(id.partition)?;
+        Ok(shared.map_or(0, |shared| shared.table().count_before(filter, id, now_ms)))
+    }
+
+    fn of_partition(&self, partition: i32) -> Result<Option<Arc<Shared>>, TaskViewError> {
+        Ok(self.shared()?.into_iter().find(|shared| shared.table().partition() == partition))
     }
 
     /// How the queue fared: by steps of this length, up to 1,440 of them, the last of which is the

@@ -323,6 +323,11 @@ impl Table {
         taken.rev().take(limit).map(|(id, row)| self.info(*id, row, now_ms)).collect()
     }
 
+    /// How many tasks before this one the filter takes.
+    pub(super) fn count_before(&self, filter: &TaskFilter, before: TaskId, now_ms: u64) -> u64 {
+        self.taken((Unbounded, Excluded(before)), filter, now_ms).count() as u64
+    }
+
     fn taken<'a>(
         &'a self,
         between: (Bound<TaskId>, Bound<TaskId>),

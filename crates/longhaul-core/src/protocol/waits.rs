@@ -151,7 +151,11 @@ impl AfterFailed {
 }
 
 impl Name {
-    fn read(text: &str) -> Result<Self, WaitsError> {
+    /// Reads what `Display` writes.
+    ///
+    /// # Errors
+    /// When it is neither the id of a task nor a key.
+    pub fn read(text: &str) -> Result<Self, WaitsError> {
         let begin = |max| text.chars().take(max).collect();
         match text.strip_prefix(KEY) {
             Some(key) => {

@@ -37,6 +37,9 @@ pub struct WorkerIdentity {
     /// It leases its tasks to others, as a gateway does: see `Client::leases`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub grants_leases: bool,
+    /// How many tasks it runs at once: see `WorkerConfig::concurrency`. A gateway has no slots.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slots: Option<u32>,
 }
 
 impl WorkerIdentity {
@@ -49,10 +52,10 @@ impl WorkerIdentity {
     /// The same with each text cut to 128 bytes: every heartbeat carries them.
     #[must_use]
     pub fn bounded(self) -> Self {
-        let Self { name, host, process, version, label, instance, grants_leases } = self;
+        let Self { name, host, version, label, instance, .. } = self;
         let texts = [name, host, version, label, instance];
         let [name, host, version, label, instance] = texts.map(|text| cut(&text));
-        Self { name, host, process, version, label, instance, grants_leases }
+        Self { name, host, version, label, instance, ..self }
     }
 
     /// What the entries on M say of it: enough to find it, for each task pays for it.

@@ -4,7 +4,7 @@ use super::{QueueName, Service, ServiceError, TaskName};
 use bytes::Bytes;
 use longhaul::{
     Priority, TaskCounts, TaskFilter, TaskHistory, TaskId, TaskInfo, TaskMetadata, TaskState,
-    TaskStatus, TaskStep, TaskView, TaskViewError, WaitError, WorkerInfo,
+    TaskStatus, TaskStep, TaskView, TaskViewError, WaitError, Why, WorkerInfo,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -136,6 +136,15 @@ impl Service {
             return Err(ServiceError::NoTask(name));
         }
         Ok(history)
+    }
+
+    /// Why a task does not run, or who runs it.
+    pub(crate) async fn why(&self, queue: &QueueName, name: TaskName) -> Result<Why, ServiceError> {
+        self.check_task(queue, name).await?;
+        let task = self.task_ref(queue, name);
+        let view = self.views.of(&self.level_topic(queue, name.level)).await?;
+        let why = self.client.why_in(&view, &task).await?;
+        why.ok_or(ServiceError::NoTask(name))
     }
 
     /// Waits for the end of a task; `None` if it is not over in time.

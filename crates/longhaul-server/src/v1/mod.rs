@@ -19,6 +19,7 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 pub(crate) mod values;
+mod why;
 mod workers;
 
 use crate::route::Route;
@@ -32,6 +33,7 @@ pub(crate) fn routes() -> Vec<Route> {
         tasks::routes(),
         actions::routes(),
         history::routes(),
+        why::routes(),
         workers::routes(),
         dead::routes(),
         schedules::routes(),

@@ -2,7 +2,7 @@
 
 use super::workers;
 use crate::asked::{Form, Path, Query};
-use crate::model::{History, Task, WorkerList};
+use crate::model::{History, Task, Why, WorkerList};
 use crate::parts::{
     self, asked, layout, payload, queue_place, status, task_link, task_place, timeline,
 };
@@ -37,10 +37,16 @@ async fn page(visit: &Visit, queue: &str, id: &str, form: payload::Form) -> Page
         "running" => visit.get::<WorkerList>(&workers_path(queue, id)).await.ok(),
         _ => None,
     };
+    let why = match task.status.as_str() {
+        "running" => None,
+        _ if task.is_over() => None,
+        _ => visit.get::<Why>(&format!("{of}/why")).await.ok(),
+    };
     let body = html! {
         h1 { "Task " (Outside(&task.id)) " " (status(&task.status)) }
         @if let Some(warning) = &task.warning { p.notice { (Outside(warning)) } }
         @if let Some(reason) = &task.reason { p.notice.bad { (Outside(reason)) } }
+        @if let Some(why) = &why { p.notice #why { "Why it does not run: " (Outside(&why.sentence)) "." } }
         (facts(queue, &task))
         @if let Some(listed) = &listed { (holder(&task, listed)) }
         section #timeline { h2 { "Timeline" } (timeline::timeline(queue, &history, task.created_at)) }

@@ -7,7 +7,7 @@ use integration_tests::bench::Bench;
 use integration_tests::script::Scripted;
 use integration_tests::view::LIMIT;
 use integration_tests::wait::until;
-use longhaul::{Client, HistoryEvent, TaskFilter, TaskRef, TaskStatus};
+use longhaul::{Client, HistoryEvent, TaskFilter, TaskRef, TaskStatus, WhyCause};
 use longhaul_transport::Transport;
 use tokio::time::timeout;
 
@@ -21,6 +21,9 @@ async fn a_client_sees_all_tasks_their_workers_and_their_history() -> Result<()>
     let fails = producer.submit("1|fail x|ok b").await?;
     let view = timeout(LIMIT, client.tasks(&bench.names().task)).await??;
     ensure!(view.counts()?.of(TaskStatus::Ready) == 2, "{:?}", view.counts()?);
+    let waiting = TaskRef::new(&bench.names().task, waits)?;
+    let why = client.why_in(&view, &waiting).await?.context("the task is not known")?;
+    ensure!(why.to_string() == "no worker of the queue is alive; start a worker", "{why}");
     let scripted = Scripted::default();
     let worker = bench.worker(scripted.named("first")).await?.label("blue");
     let worker = worker.name("mailer").start().await?;
@@ -35,6 +38,10 @@ async fn a_client_sees_all_tasks_their_workers_and_their_history() -> Result<()>
     ensure!((who.name.as_str(), who.label.as_str()) == ("mailer", "blue"), "{who:?}");
     let workers = view.workers()?;
     ensure!(workers.iter().any(|worker| worker.running == [waits]), "{workers:?}");
+    let why = client.why(&waiting).await?.context("the task is not known")?;
+    let runs =
+        matches!(&why.cause, WhyCause::Running { worker, missed: 0, .. } if worker == "mailer");
+    ensure!(runs, "{why}");
     scripted.open_gate();
     let idle = async || Ok((view.counts()?.demand() == 0).then_some(()));
     until("both to have ended", LIMIT, idle).await?;

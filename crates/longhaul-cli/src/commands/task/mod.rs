@@ -32,6 +32,8 @@ pub(crate) enum Task {
     Watch(following::Watch),
     /// Show what happened to a task, entry by entry.
     History(History),
+    /// Say why a task does not run, or who runs it.
+    Why(Why),
     /// Ask tasks to end, whether they wait or run.
     Cancel(Cancel),
     /// End tasks without waiting for their processors.
@@ -95,6 +97,17 @@ Examples:
   longhaul task history tasks@12:3:-1
   longhaul task history tasks@12:3:-1 -o jsonl")]
 pub(crate) struct History {
+    /// The task, as QUEUE@ID.
+    #[arg(value_parser = parse_task)]
+    task: TaskRef,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  longhaul task why tasks@12:3:-1
+  longhaul task why tasks@12:3:-1 -o json")]
+pub(crate) struct Why {
     /// The task, as QUEUE@ID.
     #[arg(value_parser = parse_task)]
     task: TaskRef,
@@ -188,6 +201,7 @@ async fn run_on(
         Task::Wait(it) => following::wait(service, &it, context).await,
         Task::Watch(it) => following::watch(service, &it, context).await,
         Task::History(it) => history(service, &it.task, context).await,
+        Task::Why(it) => why(service, &it.task, context).await,
         Task::Cancel(it) => acting::act(service, &it.tasks, Act::Cancel, context).await,
         Task::Kill(it) => acting::act(service, &it.tasks, Act::Kill, context).await,
         Task::Delete(it) => acting::act(service, &it.tasks, Act::Delete, context).await,
@@ -234,6 +248,11 @@ async fn history(service: &impl Tasks, task: &TaskRef, context: &Context) -> any
         context.output.note("note: the first entries of the task are gone, so that nobody can tell which of the others counted");
     }
     Ok(context.output.list(&history.entries)?)
+}
+
+async fn why(service: &impl Tasks, task: &TaskRef, context: &Context) -> anyhow::Result<()> {
+    let reason = service.why(task).await?.ok_or_else(|| no_task(task))?;
+    Ok(context.output.one(&reason, &reason.fields())?)
 }
 
 async fn result(service: &impl Tasks, it: &ResultOf, context: &Context) -> anyhow::Result<()> {

@@ -4,8 +4,8 @@ use super::events::Events;
 use super::{Gateway, level_query, name_of, queue_of, shown, task_of};
 use crate::exit::{Code, Failure};
 use crate::service::tasks::{
-    Act, Changes, Counts, Entry, From, History, Listed, NewTask, Page, Payload, Query, Task, Tasks,
-    Terms, status_word_of, with_silences,
+    Act, Changes, Counts, Entry, From, History, Listed, NewTask, Page, Payload, Query, Reason,
+    Task, Tasks, Terms, status_word_of, with_silences,
 };
 use crate::times;
 use base64::Engine;
@@ -313,6 +313,14 @@ impl Tasks for Gateway {
         let silences: Vec<_> = silences.collect::<anyhow::Result<_>>()?;
         let entries = with_silences(entries, silences.into_iter());
         Ok(History { task: shown(&queue, &name), is_whole: told.is_whole, entries })
+    }
+
+    async fn why(&self, task: &TaskRef) -> anyhow::Result<Option<Reason>> {
+        let (queue, name) = name_of(task)?;
+        let request = self.request(Method::GET, &["queues", &queue, "tasks", &name, "why"])?;
+        let Some(response) = found(self.send(request).await)? else { return Ok(None) };
+        let told: Reason = serde_json::from_slice(&self.body(response).await?)?;
+        Ok(Some(Reason { task: shown(&queue, &name), ..told }))
     }
 
     async fn payload(&self, task: &TaskRef) -> anyhow::Result<Option<Payload>> {

@@ -6,6 +6,7 @@ mod name;
 mod new;
 mod pulsar;
 mod record;
+mod why;
 
 use crate::exit::Failure;
 use bytes::Bytes;
@@ -17,6 +18,7 @@ pub(crate) use name::{named, task as parse_task};
 pub(crate) use new::{NewTask, Terms};
 pub(crate) use record::{Counts, Listed, Task, attempts_in_words, status_word_of, statuses};
 use std::collections::BTreeMap;
+pub(crate) use why::Reason;
 
 /// Answers questions about tasks, and ends them.
 pub(crate) trait Tasks {
@@ -34,6 +36,8 @@ pub(crate) trait Tasks {
     async fn watch(&self, queue: &str, from: From) -> anyhow::Result<Changes>;
     /// What happened to a task.
     async fn history(&self, task: &TaskRef) -> anyhow::Result<History>;
+    /// Why a task does not run, or who runs it; `None` if nothing is known of it.
+    async fn why(&self, task: &TaskRef) -> anyhow::Result<Option<Reason>>;
     /// A task's payload and properties; `None` if its message is gone.
     async fn payload(&self, task: &TaskRef) -> anyhow::Result<Option<Payload>>;
     /// Ends a task, or takes it from its worker.

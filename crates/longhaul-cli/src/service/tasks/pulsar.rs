@@ -1,7 +1,8 @@
 //! Tasks, by the library's client.
 
 use super::{
-    Act, Change, Changes, Counts, From, History, Listed, NewTask, Page, Payload, Query, Task, Tasks,
+    Act, Change, Changes, Counts, From, History, Listed, NewTask, Page, Payload, Query, Reason,
+    Task, Tasks,
 };
 use crate::exit::{Code, Failure};
 use crate::service::patience::Away;
@@ -98,6 +99,11 @@ impl Tasks for Pulsar {
     async fn history(&self, task: &TaskRef) -> anyhow::Result<History> {
         self.require(&task.topic).await?;
         Ok(History::of(task, self.client.history(task).await?))
+    }
+
+    async fn why(&self, task: &TaskRef) -> anyhow::Result<Option<Reason>> {
+        self.require(&task.topic).await?;
+        Ok(self.client.why(task).await?.map(|why| Reason::of(task, &why)))
     }
 
     async fn payload(&self, task: &TaskRef) -> anyhow::Result<Option<Payload>> {

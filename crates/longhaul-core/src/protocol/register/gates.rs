@@ -298,6 +298,12 @@ impl Gates {
         .map(|(kind, key, _)| Gate { kind, key })
     }
 
+    /// The limit of a gate.
+    #[must_use]
+    pub fn limit(&self, gate: &Gate) -> Limit {
+        self.limits.of(gate)
+    }
+
     /// Whether this gate has a limit.
     #[cfg(test)]
     #[must_use]
@@ -362,6 +368,14 @@ impl Gates {
     pub fn counts(&self, gate: &Gate) -> (usize, usize) {
         let Some(line) = self.lines.get(gate) else { return (0, 0) };
         (line.granted, line.tickets.len() - line.granted)
+    }
+
+    /// How many tickets wait at a gate of slots before this one.
+    #[must_use]
+    pub fn waiting_before(&self, ticket: &Ticket) -> usize {
+        let Some(line) = self.lines.get(&ticket.gate) else { return 0 };
+        let place = line.places.get(&ticket.place_of()).copied().unwrap_or(u64::MAX);
+        line.tickets.range(line.next..).take_while(|(at, _)| **at < place).count()
     }
 
     /// A ticket that was published at this time, in ms since the epoch, is the next entry of the

@@ -53,15 +53,6 @@ impl Register {
         self.apply_at(entry, position, 0)
     }
 
-    /// The same for those who take no tickets and need not know them: clients.
-    pub fn apply_without_tickets(&mut self, entry: &Entry, position: Position) -> Option<Verdict> {
-        if matches!(entry, Entry::Ticket(..) | Entry::Tombstone(Key::Ticket(_))) {
-            self.position = self.position.max(Some(position));
-            return None;
-        }
-        self.apply(entry, position)
-    }
-
     /// Takes the next entry, which was published at this time, in ms since the epoch. One at or
     /// before the last position was taken before, and changes nothing: `None`.
     pub fn apply_at(

@@ -152,25 +152,6 @@ fn a_task_of_another_level_is_another_task() {
     assert!("normal:0:7:-1".parse::<QueueTask>().is_err(), "it has one text");
 }
 
-/// A client that follows a register for long once kept the rate of each key that was ever used.
-#[test]
-fn a_client_keeps_no_tickets() {
-    let gate = Gate { kind: GateKind::Pace, key: Some("acme".into()) };
-    let (owner, stamp) = (OwnerId(1), Stamp { writer: OwnerId(7), serial: 1 });
-    let id = TaskId { ledger: 0, entry: 7, partition: -1, batch_index: None };
-    let ticket = Ticket { gate, task: id, owner, stamp };
-    let mut register = Register::default();
-    let taken = Entry::Ticket(ticket.clone(), "tasks".into());
-    let returned = Entry::Tombstone(Key::Ticket(ticket));
-    for (entry, at) in [(taken, 1), (returned, 2)] {
-        assert_eq!(register.apply_without_tickets(&entry, position(at)), None);
-        assert_eq!(
-            (register.position(), register.gates()),
-            (Some(position(at)), &Gates::default())
-        );
-    }
-}
-
 /// Entries from before there were periods are of the first one.
 #[test]
 fn the_period_stands_in_the_key_but_the_first_one() {

@@ -192,3 +192,27 @@ fn what_is_hidden_is_hidden_on_pages() {
     let saved = bench.get(&format!("/ui/queues/{QUEUE}/tasks/{id}/payload"));
     assert_eq!(saved.status, 403, "{}", text(&saved));
 }
+
+/// People saw that a task was ready, and had to find out by themselves why it did not run.
+#[test]
+fn the_gateway_and_the_page_of_a_task_say_why_it_does_not_run() {
+    let bench = Bench::new();
+    let queue = format!("/v1/queues/{QUEUE}");
+    let task = json!({"payload_json": {"to": "ann"}});
+    let id = bench.post(&format!("{queue}/tasks"), task).text("id");
+    let why = || bench.get(&format!("{queue}/tasks/{id}/why")).json();
+    let told = why();
+    assert_eq!((&told["cause"], &told["status"]), (&json!("no_worker"), &json!("ready")), "{told}");
+    let page = text(&bench.get(&format!("/ui/queues/{QUEUE}/tasks/{id}")));
+    assert!(page.contains("no worker of the queue is alive"), "{page}");
+    let wants = json!({"worker": "ann", "wait": 0, "lease_time": "1m"});
+    bench.post(&format!("{queue}/leases"), wants);
+    bench.engine.advance(Duration::from_secs(1));
+    let told = why();
+    assert_eq!(
+        (&told["cause"], &told["details"]["worker"]),
+        (&json!("leased"), &json!("ann")),
+        "{told}"
+    );
+    assert_eq!(bench.get(&format!("{queue}/tasks/1:2:-1/why")).status, 404);
+}

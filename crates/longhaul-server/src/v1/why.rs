@@ -1,0 +1,57 @@
+//! Why a task does not run.
+
+use super::at::TaskAt;
+use crate::auth::Scope;
+use crate::core::Service;
+use crate::problem::Problem;
+use crate::route::{Method, Route};
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+use serde_json::Value;
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+/// Why a task does not run, or who runs it.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct WhyBody {
+    task: String,
+    status: &'static str,
+    /// `over`, `running`, `leased`, `cancel_requested`, `scheduled`, `retrying`, `no_worker`, `no_request`, `dependencies`, `behind_key`, `key_lost`, `order`, `paused`, `limit`, `rate`, `no_slot` or `ready`.
+    cause: String,
+    /// The cause in one sentence, with what changes it.
+    sentence: String,
+    /// The parts of the cause. Times are in ms since the epoch.
+    #[schema(value_type = Object)]
+    details: Value,
+    /// Now, by the gateway's clock.
+    now: u64,
+}
+
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        Route::new(Method::Get, "/v1/queues/{queue}/tasks/{task}/why", Scope::Read, why)
+            .does(
+                "why_task",
+                "Why a task does not run, in one sentence and in its parts; for a task that runs, who runs it and since when.",
+            )
+            .answers::<WhyBody>(200, "The reason."),
+    ]
+}
+
+async fn why(
+    State(service): State<Arc<Service>>,
+    TaskAt { queue, task, .. }: TaskAt,
+) -> Result<Json<WhyBody>, Problem> {
+    let why = service.why(&queue, task).await?;
+    let mut details = serde_json::to_value(&why.cause).unwrap_or_default();
+    let cause = details.as_object_mut().and_then(|parts| parts.remove("cause"));
+    Ok(Json(WhyBody {
+        task: task.to_string(),
+        status: why.status.word(),
+        cause: cause.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned(),
+        sentence: why.to_string(),
+        details,
+        now: why.at_ms,
+    }))
+}

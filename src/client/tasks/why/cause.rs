@@ -1,0 +1,329 @@
+//! Why a task does not run, decided by what the topics of its queue say. Pure.
+
+use crate::client::tasks::{TaskInfo, TaskStatus, WorkerInfo};
+use longhaul_core::protocol::register::{Admission, Gate, GateKind, QueueTask, Register, Standing};
+use longhaul_core::queue::TaskFacts;
+use longhaul_core::settings::{Limit, QueueSettings};
+use longhaul_core::task::TaskId;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// So many names are said in full.
+const NAMED_MAX: usize = 5;
+
+/// Another worker takes a task over when the owner has missed this many heartbeats.
+const MISSED_MAX: u64 = 2;
+
+/// Why a task does not run, or what keeps it running. All times are in ms since the epoch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "cause", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum WhyCause {
+    /// The task is over.
+    Over,
+    /// A worker runs it.
+    Running {
+        /// The worker's name, or its owner id if it has none.
+        worker: String,
+        /// Since when.
+        since: u64,
+        /// The worker's last heartbeat.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        last_heartbeat: Option<u64>,
+        /// The number of heartbeats that are missing since then. At 2, another worker takes over.
+        missed: u64,
+    },
+    /// A worker that speaks HTTP runs it.
+    Leased {
+        /// The name that the worker gave.
+        worker: String,
+        /// Since when.
+        since: u64,
+        /// Without a keep-alive by then, the attempt is ended as failed.
+        expires: u64,
+    },
+    /// Its end was requested. The next worker that sees it closes it.
+    CancelRequested,
+    /// It is scheduled.
+    Scheduled {
+        /// When it may begin.
+        at: u64,
+    },
+    /// Its last attempt failed, and it waits for the next one.
+    Retrying {
+        /// When the next attempt may begin.
+        at: u64,
+        /// The attempts so far.
+        attempts: u32,
+    },
+    /// No worker of the queue is alive.
+    NoWorker {
+        /// The last heartbeat of any worker, if one is on record.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        last_heartbeat: Option<u64>,
+    },
+    /// Only gateways serve the queue, and they lease tasks when workers ask them for tasks.
+    NoRequest {
+        /// The number of gateways.
+        gateways: usize,
+    },
+    /// It waits for other tasks.
+    Dependencies {
+        /// The first of the tasks that are not over, by id or by `key:` and key.
+        open: Vec<String>,
+        /// The number of tasks that are not over.
+        open_count: usize,
+        /// The number of tasks that it waits for.
+        total: usize,
+    },
+    /// It replaces the task that holds its dedupe key, and that task is not over.
+    BehindKey {
+        /// The key.
+        key: String,
+        /// The holder.
+        holder: String,
+    },
+    /// Another task holds its key. The next worker that sees it closes it.
+    KeyLost {
+        /// The key.
+        key: String,
+        /// The holder.
+        holder: String,
+    },
+    /// The queue runs one task per order key at a time, and an earlier one is not over.
+    Order {
+        /// The earlier task.
+        before: String,
+    },
+    /// The queue is paused.
+    Paused,
+    /// A limit on tasks that run at once is reached.
+    Limit {
+        /// The limit key; absent if the limit is that of the whole queue.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        key: Option<String>,
+        /// The number of tasks that run under the limit.
+        running: usize,
+        /// The limit.
+        limit: u32,
+        /// The number of tasks that wait in line before this one.
+        ahead: usize,
+    },
+    /// A limit on starts per time is reached.
+    Rate {
+        /// The limit key; absent if the limit is that of the whole queue.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        key: Option<String>,
+        /// When the next start is allowed.
+        opens: u64,
+    },
+    /// All slots of all workers are busy.
+    NoSlot {
+        /// The number of slots.
+        slots: u64,
+        /// The number of workers.
+        workers: usize,
+        /// The number of ready tasks before this one.
+        ahead: u64,
+    },
+    /// Nothing stands in its way.
+    Ready {
+        /// The number of live workers.
+        workers: usize,
+        /// The number of ready tasks before this one.
+        ahead: u64,
+    },
+}
+
+/// What is known of a task and of its queue.
+#[derive(Debug)]
+pub(super) struct Known<'a> {
+    pub(super) now_ms: u64,
+    pub(super) task: QueueTask,
+    /// The name of its task topic.
+    pub(super) topic: &'a str,
+    pub(super) info: &'a TaskInfo,
+    pub(super) facts: &'a TaskFacts,
+    pub(super) limit_key: Option<&'a str>,
+    pub(super) register: &'a Register,
+    pub(super) settings: &'a QueueSettings,
+    /// All workers of the level.
+    pub(super) workers: &'a [WorkerInfo],
+    /// The names of the tasks that it waits for and that are not over.
+    pub(super) open: Vec<String>,
+    /// An earlier task of its order key that is not over.
+    pub(super) before: Option<TaskId>,
+    /// Ready tasks before this one.
+    pub(super) ahead: u64,
+}
+
+/// A worker, over all partitions.
+#[derive(Debug, Default)]
+struct LiveWorker {
+    slots: Option<u32>,
+    running: u64,
+    is_gateway: bool,
+}
+
+impl Known<'_> {
+    /// The first of the reasons, in the order in which workers meet them.
+    pub(super) fn cause(&self) -> WhyCause {
+        match self.info.status {
+            TaskStatus::Running | TaskStatus::Claimed => self.running(),
+            status if status.is_terminal() => WhyCause::Over,
+            TaskStatus::Scheduled
+            | TaskStatus::Ready
+            | TaskStatus::Waiting
+            | TaskStatus::Retrying
+            | TaskStatus::Completed
+            | TaskStatus::Failed
+            | TaskStatus::Cancelled
+            | TaskStatus::Expired
+            | TaskStatus::Ended => self.held_back().unwrap_or_else(|| self.waiting_for_a_slot()),
+        }
+    }
+
+    fn running(&self) -> WhyCause {
+        let since = self.info.changed_ms;
+        if let Some(lease) = &self.info.lease {
+            let worker = lease.worker.to_string();
+            return WhyCause::Leased { worker, since, expires: lease.expires_ms };
+        }
+        let owner = self.info.owner.clone().unwrap_or_default();
+        let named = self.info.worker.as_ref().map(|it| it.name.clone());
+        let found = self.workers.iter().find(|worker| worker.owner == owner);
+        WhyCause::Running {
+            worker: named.filter(|name| !name.is_empty()).unwrap_or(owner),
+            since,
+            last_heartbeat: found.and_then(|worker| worker.last_heartbeat_ms),
+            missed: found.map_or(MISSED_MAX, |worker| worker.missed_heartbeats),
+        }
+    }
+
+    fn held_back(&self) -> Option<WhyCause> {
+        let Self { info, .. } = self;
+        if info.cancel_requested {
+            return Some(WhyCause::CancelRequested);
+        }
+        if let Some(at) = info.due_ms.filter(|at| *at > self.now_ms) {
+            let (scheduled, attempts) = (info.status == TaskStatus::Scheduled, info.attempts);
+            let retrying = WhyCause::Retrying { at, attempts };
+            return Some(if scheduled { WhyCause::Scheduled { at } } else { retrying });
+        }
+        self.no_worker()
+            .or_else(|| self.dependencies())
+            .or_else(|| self.key())
+            .or_else(|| Some(WhyCause::Order { before: self.before?.to_string() }))
+            .or_else(|| self.settings.paused.then_some(WhyCause::Paused))
+            .or_else(|| self.limit())
+    }
+
+    fn no_worker(&self) -> Option<WhyCause> {
+        let live = self.live();
+        if live.is_empty() {
+            let beats = self.workers.iter().filter_map(|worker| worker.last_heartbeat_ms);
+            return Some(WhyCause::NoWorker { last_heartbeat: beats.max() });
+        }
+        let all_gateways = live.values().all(|worker| worker.is_gateway);
+        all_gateways.then_some(WhyCause::NoRequest { gateways: live.len() })
+    }
+
+    /// The workers that are heard of on the task's partition, with what they run on all of them.
+    fn live(&self) -> BTreeMap<&str, LiveWorker> {
+        let is_here = |worker: &&WorkerInfo| {
+            let is_it = |other: &WorkerInfo| {
+                other.partition == self.task.id.partition && name(other) == name(worker)
+            };
+            self.workers.iter().any(is_it)
+        };
+        let is_live = |worker: &&WorkerInfo| {
+            worker.last_heartbeat_ms.is_some() && worker.missed_heartbeats < MISSED_MAX
+        };
+        let mut live: BTreeMap<&str, LiveWorker> = BTreeMap::new();
+        for worker in self.workers.iter().filter(is_live).filter(is_here) {
+            let identity = worker.identity.as_deref();
+            let known = live.entry(name(worker)).or_default();
+            known.slots = identity.and_then(|it| it.slots);
+            known.is_gateway = identity.is_some_and(|it| it.grants_leases);
+            known.running += worker.running.len() as u64;
+        }
+        live
+    }
+
+    fn dependencies(&self) -> Option<WhyCause> {
+        if self.info.status != TaskStatus::Waiting {
+            return None;
+        }
+        let open = self.open.iter().take(NAMED_MAX).cloned().collect();
+        let (open_count, total) = (self.open.len(), self.info.waits_for.len());
+        Some(WhyCause::Dependencies { open, open_count, total })
+    }
+
+    fn key(&self) -> Option<WhyCause> {
+        // A task that a worker has claimed before holds its key.
+        let name = self.facts.key.as_ref().filter(|_| self.info.epoch == 0)?;
+        let key = name.text().to_owned();
+        match self.register.keys().admission(name, self.task) {
+            Admission::Holds | Admission::Bind => None,
+            Admission::Behind(holder) => {
+                Some(WhyCause::BehindKey { key, holder: holder.to_string() })
+            }
+            Admission::Lost(holder) => Some(WhyCause::KeyLost { key, holder: holder.to_string() }),
+        }
+    }
+
+    fn limit(&self) -> Option<WhyCause> {
+        let gates = self.register.gates();
+        gates.on_the_way(self.limit_key).find_map(|gate| self.limit_at(&gate))
+    }
+
+    fn limit_at(&self, gate: &Gate) -> Option<WhyCause> {
+        let gates = self.register.gates();
+        let Limit { max_in_flight, .. } = gates.limit(gate);
+        let mut tickets = gates.standing_tickets();
+        let own = tickets.find(|(ticket, topic)| {
+            ticket.gate == *gate && ticket.task == self.task.id && *topic == self.topic
+        });
+        let own = own.map(|(ticket, _)| ticket);
+        let key = gate.key.as_deref().map(str::to_owned);
+        match gate.kind {
+            GateKind::Slots => {
+                let (limit, (running, waiting)) = (max_in_flight?, gates.counts(gate));
+                let is_full = running >= usize::try_from(limit).unwrap_or(usize::MAX);
+                let ahead = match own {
+                    Some(ticket) if gates.standing(ticket) != Standing::Waits => return None,
+                    Some(ticket) => gates.waiting_before(ticket),
+                    None => waiting,
+                };
+                is_full.then_some(WhyCause::Limit { key, running, limit, ahead })
+            }
+            GateKind::Pace => {
+                let opens = match own.map(|ticket| gates.standing(ticket)) {
+                    Some(Standing::From(at_ms)) => at_ms,
+                    Some(Standing::Unknown | Standing::Waits) | None => {
+                        gates.opens_at(gate, 0, self.now_ms)
+                    }
+                };
+                (opens > self.now_ms).then_some(WhyCause::Rate { key, opens })
+            }
+        }
+    }
+
+    fn waiting_for_a_slot(&self) -> WhyCause {
+        let live = self.live();
+        let (workers, ahead) = (live.len(), self.ahead);
+        let slots: Option<u64> = live.values().map(|it| it.slots.map(u64::from)).sum();
+        let is_full =
+            |it: &LiveWorker| it.slots.is_some_and(|slots| it.running >= u64::from(slots));
+        match slots {
+            Some(slots) if live.values().all(is_full) => WhyCause::NoSlot { slots, workers, ahead },
+            Some(_) | None => WhyCause::Ready { workers, ahead },
+        }
+    }
+}
+
+/// The instance of a worker, which it has on all partitions, or its owner id.
+fn name(worker: &WorkerInfo) -> &str {
+    let instance = worker.identity.as_ref().map(|it| it.instance.as_str());
+    instance.filter(|it| !it.is_empty()).unwrap_or(&worker.owner)
+}

@@ -1,0 +1,188 @@
+//! Why a task does not run: one sentence for people, and its parts for programs.
+
+mod cause;
+mod sentence;
+
+pub use cause::WhyCause;
+
+use super::{TaskFilter, TaskInfo, TaskStatus, TaskView, TaskViewError};
+use crate::client::{Client, TaskRef, partition};
+use crate::topics::TopicNames;
+use cause::Known;
+use longhaul_core::protocol::register::{DocumentName, KeyName, QueueTask, Register};
+use longhaul_core::protocol::waits::Name;
+use longhaul_core::queue::{TaskFacts, limit_key_of};
+use longhaul_core::settings::QueueSettings;
+use longhaul_core::task::{Priority, TaskId};
+use std::fmt;
+
+/// So many earlier tasks are looked at for one with the same order key.
+const EARLIER_MAX: usize = 100;
+
+/// Why a task does not run. [`Display`](fmt::Display) is one sentence, with what changes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Why {
+    /// The task.
+    pub task: TaskId,
+    /// Its status.
+    pub status: TaskStatus,
+    /// The reason.
+    pub cause: WhyCause,
+    /// When this was so, in ms since the epoch.
+    pub at_ms: u64,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        sentence::write(f, self)
+    }
+}
+
+impl Client {
+    /// Why a task does not run, or who runs it; `None` if no topic of the queue knows the task.
+    ///
+    /// It reads the topics of the queue. With a [`TaskView`] at hand, [`why_in`](Self::why_in)
+    /// costs one message.
+    ///
+    /// ```no_run
+    /// # async fn tell(client: longhaul::Client, task: longhaul::TaskRef) -> Result<(), longhaul::TaskViewError> {
+    /// if let Some(why) = client.why(&task).await? {
+    ///     println!("{why}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When a topic cannot be read.
+    pub async fn why(&self, task: &TaskRef) -> Result<Option<Why>, TaskViewError> {
+        let view = self.tasks(&task.topic).await?;
+        self.why_in(&view, task).await
+    }
+
+    /// The same by a view of the task's topic.
+    ///
+    /// # Errors
+    /// As [`why`](Self::why).
+    pub async fn why_in(
+        &self,
+        view: &TaskView,
+        task: &TaskRef,
+    ) -> Result<Option<Why>, TaskViewError> {
+        let Some(info) = view.get(task.id)? else { return Ok(None) };
+        let names = self.names_of_level(&task.topic).await?;
+        let place = partition(names.task.clone(), task.id.partition);
+        let transport = |error| TaskViewError::Transport(error);
+        let message = self.inner.transport.fetch(&place, task.id.position()).await;
+        let message = message.map_err(transport)?;
+        let properties =
+            message.as_ref().map(|message| message.properties.to_map()).unwrap_or_default();
+        let register = self.inner.registers.read(&names.register).await.map_err(transport)?;
+        let settings = register.look_at_register(settings_of);
+        let order_key = message.as_ref().and_then(|message| message.order_key());
+        let before = match order_key.filter(|_| settings.order.is_some()) {
+            Some(key) => self.earlier(view, task, key).await?,
+            None => None,
+        };
+        let task_in_queue = QueueTask { level: names.priority, id: task.id };
+        let workers = view.workers()?;
+        let ahead = ready_before(view, &info)?;
+        let now_ms = self.wall_ms();
+        let cause = register.look_at_register(|register| {
+            let open = open_of(&info, view, names.priority, register)?;
+            let known = Known {
+                now_ms,
+                task: task_in_queue,
+                topic: &names.task,
+                info: &info,
+                facts: &TaskFacts::read(&properties, None),
+                limit_key: limit_key_of(&properties),
+                register,
+                settings: &settings,
+                workers: &workers,
+                open,
+                before,
+                ahead,
+            };
+            Ok::<_, TaskViewError>(known.cause())
+        })?;
+        Ok(Some(Why { task: task.id, status: info.status, cause, at_ms: now_ms }))
+    }
+
+    /// The topics of a level, if the name is that of one: its register is the queue's.
+    async fn names_of_level(&self, topic: &str) -> Result<TopicNames, TaskViewError> {
+        for level in [Priority::High, Priority::Low] {
+            let Some(queue) = topic.strip_suffix(level.suffix()) else { continue };
+            let queue = self.names(queue)?;
+            if self.require_queue(&queue).await.is_ok() {
+                return Ok(self.level_names(&queue, level)?);
+            }
+        }
+        Ok(self.names(topic)?)
+    }
+
+    /// An earlier task of this order key that is not over, among the last [`EARLIER_MAX`].
+    async fn earlier(
+        &self,
+        view: &TaskView,
+        task: &TaskRef,
+        key: &[u8],
+    ) -> Result<Option<TaskId>, TaskViewError> {
+        let open = TaskStatus::ALL.into_iter().filter(|status| !status.is_terminal());
+        let open = open.fold(TaskFilter::new(), TaskFilter::status);
+        let earlier = view.earlier(task.id, &open, EARLIER_MAX)?;
+        let place = partition(self.names(&task.topic)?.task, task.id.partition);
+        for id in earlier {
+            let message = self.inner.transport.fetch(&place, id.position()).await;
+            let message = message.map_err(TaskViewError::Transport)?;
+            if message.is_some_and(|message| message.order_key() == Some(key)) {
+                return Ok(Some(id));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn settings_of(register: &Register) -> QueueSettings {
+    let document = register.documents().readable(&DocumentName::queue_settings());
+    QueueSettings::read(document.map(AsRef::as_ref).unwrap_or_default()).unwrap_or_default()
+}
+
+/// The names of the tasks that a task waits for and that are not over.
+fn open_of(
+    info: &TaskInfo,
+    view: &TaskView,
+    level: Priority,
+    register: &Register,
+) -> Result<Vec<String>, TaskViewError> {
+    let holder = |keys: [KeyName; 2]| {
+        let mut holders = keys.iter().filter_map(|key| register.keys().last_holder(key));
+        holders.next().filter(|holder| holder.level == level).map(|holder| holder.id)
+    };
+    let mut open = Vec::new();
+    for text in &info.waits_for {
+        let id = match Name::read(text) {
+            Ok(Name::Task(id)) => Some(id),
+            Ok(name) => name.keys().and_then(holder),
+            Err(_) => None,
+        };
+        let over = match id {
+            Some(id) => view.get(id)?.is_none_or(|info| info.status.is_terminal()),
+            None => false,
+        };
+        if !over {
+            open.push(text.clone());
+        }
+    }
+    Ok(open)
+}
+
+/// The ready tasks that came before this one, on its partition.
+fn ready_before(view: &TaskView, info: &TaskInfo) -> Result<u64, TaskViewError> {
+    let ready = TaskFilter::new().status(TaskStatus::Ready);
+    view.count_before(info.id, &ready)
+}
+
+#[cfg(test)]
+mod tests;

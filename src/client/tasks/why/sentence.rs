@@ -1,0 +1,189 @@
+//! The reason in one sentence.
+
+use super::{Why, WhyCause};
+use jiff::Timestamp;
+use std::fmt::{self, Write};
+use std::time::Duration;
+
+/// Writes the sentence.
+pub(super) fn write(f: &mut fmt::Formatter<'_>, why: &Why) -> fmt::Result {
+    let now = why.at_ms;
+    match &why.cause {
+        WhyCause::Over => write!(f, "the task is over: {}", why.status.word()),
+        cause @ (WhyCause::Running { .. } | WhyCause::Leased { .. }) => running(f, cause, now),
+        cause @ (WhyCause::NoWorker { .. }
+        | WhyCause::NoRequest { .. }
+        | WhyCause::NoSlot { .. }
+        | WhyCause::Ready { .. }) => workers(f, cause, now),
+        WhyCause::CancelRequested => {
+            f.write_str("its end was requested: the next worker that sees it closes it")
+        }
+        WhyCause::Scheduled { at } => write!(f, "it is scheduled: it may begin {}", At(now, *at)),
+        WhyCause::Retrying { at, attempts } => {
+            let next = At(now, *at);
+            write!(
+                f,
+                "attempt {attempts} has ended without a result; the next one may begin {next}"
+            )
+        }
+        WhyCause::Dependencies { open, open_count, total } => {
+            write!(f, "it waits for {open_count} of {total} tasks")?;
+            list(f, open, *open_count)
+        }
+        WhyCause::BehindKey { key, holder } => write!(
+            f,
+            "task {holder} holds the key `{key}`; this task replaces it as soon as it is over"
+        ),
+        WhyCause::KeyLost { key, holder } => write!(
+            f,
+            "task {holder} holds the key `{key}`: the next worker that sees this task closes it as a duplicate"
+        ),
+        WhyCause::Order { before } => {
+            write!(f, "the queue runs one task per order key at a time, and {before} comes first")
+        }
+        WhyCause::Paused => {
+            f.write_str("the queue is paused; resume it with `longhaul queue resume`")
+        }
+        WhyCause::Limit { key, running, limit, ahead } => {
+            limit_of(f, key.as_deref())?;
+            write!(f, ": {running} of {limit} run, and ")?;
+            match ahead {
+                0 => f.write_str("this task is the next one"),
+                ahead => write!(f, "{} before it", Plural(*ahead as u64, "task is", "tasks are")),
+            }
+        }
+        WhyCause::Rate { key, opens } => {
+            limit_of(f, key.as_deref())?;
+            write!(f, ": the next start is allowed {}", At(now, *opens))
+        }
+    }
+}
+
+fn running(f: &mut fmt::Formatter<'_>, cause: &WhyCause, now: u64) -> fmt::Result {
+    if let WhyCause::Leased { worker, since, expires } = cause {
+        let (since, expires) = (Ago(now, *since), At(now, *expires));
+        write!(f, "`{worker}` has leased it since {since} ago; ")?;
+        return write!(f, "without a keep-alive the attempt fails {expires}");
+    }
+    let WhyCause::Running { worker, since, last_heartbeat, missed } = cause else { return Ok(()) };
+    write!(f, "`{worker}` runs it since {} ago; ", Ago(now, *since))?;
+    let takes_over = "so another worker takes the task over";
+    match last_heartbeat.map(|at| Ago(now, at)) {
+        None => write!(f, "no heartbeat of that worker is known, {takes_over}"),
+        Some(ago) if *missed >= 2 => write!(f, "the worker is silent for {ago}, {takes_over}"),
+        Some(ago) => write!(
+            f,
+            "its last heartbeat is {ago} old, and another worker takes over after two missed ones"
+        ),
+    }
+}
+
+fn workers(f: &mut fmt::Formatter<'_>, cause: &WhyCause, now: u64) -> fmt::Result {
+    let before = |ahead: u64| Plural(ahead, "ready task is", "ready tasks are");
+    let workers = |count: usize| Plural(count as u64, "worker", "workers");
+    if let WhyCause::NoWorker { last_heartbeat } = cause {
+        return match last_heartbeat.map(|at| Ago(now, at)) {
+            Some(ago) => {
+                write!(f, "no worker is alive: the last heartbeat was {ago} ago; start a worker")
+            }
+            None => f.write_str("no worker of the queue is alive; start a worker"),
+        };
+    }
+    if let WhyCause::NoRequest { gateways } = cause {
+        let gateways = Plural(*gateways as u64, "gateway is", "gateways are");
+        write!(f, "only {gateways} there, and no worker has asked for this task; ")?;
+        return f.write_str("start a worker that leases tasks");
+    }
+    if let WhyCause::NoSlot { slots, workers: count, ahead } = cause {
+        let (slots, workers) = (Plural(*slots, "slot", "slots"), workers(*count));
+        return write!(f, "all {slots} of {workers} are busy; {} before it", before(*ahead));
+    }
+    let WhyCause::Ready { workers: count, ahead } = cause else { return Ok(()) };
+    match ahead {
+        0 => {
+            let workers = workers(*count);
+            write!(
+                f,
+                "nothing stands in its way: one of {workers} claims it within a second or two"
+            )
+        }
+        ahead => write!(f, "it is ready, and {} before it for {}", before(*ahead), workers(*count)),
+    }
+}
+
+fn limit_of(f: &mut fmt::Formatter<'_>, key: Option<&str>) -> fmt::Result {
+    match key {
+        Some(key) => write!(f, "the limit of the key `{key}` is reached"),
+        None => f.write_str("the limit of the queue is reached"),
+    }
+}
+
+fn list(f: &mut fmt::Formatter<'_>, names: &[String], count: usize) -> fmt::Result {
+    let mut separator = ": ";
+    for name in names {
+        write!(f, "{separator}{name}")?;
+        separator = ", ";
+    }
+    let more = count.saturating_sub(names.len());
+    if more > 0 { write!(f, " and {more} more") } else { Ok(()) }
+}
+
+/// A number with its noun.
+struct Plural(u64, &'static str, &'static str);
+
+impl fmt::Display for Plural {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(count, one, many) = self;
+        write!(f, "{count} {}", if *count == 1 { one } else { many })
+    }
+}
+
+/// How long ago this was.
+struct Ago(u64, u64);
+
+impl fmt::Display for Ago {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(now, at) = self;
+        write_length(f, Duration::from_millis(now.saturating_sub(*at)))
+    }
+}
+
+/// When this will be.
+struct At(u64, u64);
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(now, at) = self;
+        match at.saturating_sub(*now) {
+            0 => f.write_str("now")?,
+            ms => {
+                f.write_str("in ")?;
+                write_length(f, Duration::from_millis(ms))?;
+            }
+        }
+        let instant = i64::try_from(at.div_ceil(1_000)).ok();
+        match instant.and_then(|seconds| Timestamp::from_second(seconds).ok()) {
+            Some(instant) => write!(f, " ({instant})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The two largest units of a length of time.
+fn write_length(f: &mut fmt::Formatter<'_>, length: Duration) -> fmt::Result {
+    let seconds = length.as_secs();
+    let (days, hours) = (seconds / 86_400, seconds / 3_600 % 24);
+    let (minutes, seconds) = (seconds / 60 % 60, seconds % 60);
+    let units = [(days, 'd'), (hours, 'h'), (minutes, 'm'), (seconds, 's')];
+    let Some(first) = units.iter().position(|(count, _)| *count > 0) else {
+        return f.write_str("less than 1s");
+    };
+    for (place, (count, unit)) in units.iter().skip(first).take(2).enumerate() {
+        if place == 0 || *count > 0 {
+            let blank = if place == 0 { "" } else { " " };
+            write!(f, "{blank}{count}")?;
+            f.write_char(*unit)?;
+        }
+    }
+    Ok(())
+}
